@@ -1,0 +1,3 @@
+//! `extant-bench`: the workloads, with their peers side by side.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! The `extant` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The ext4 engine, by inode.

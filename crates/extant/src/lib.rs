@@ -1,0 +1,1 @@
+//! ext4 in user space, in the manner of std::fs.

@@ -1,0 +1,1 @@
+//! Test fixtures: kernel mounts, external oracles, torture trees and tree comparison.

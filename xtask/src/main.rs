@@ -1,0 +1,3 @@
+//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask hostile`.
+
+fn main() {}
