@@ -1,1 +1,13 @@
 //! Makes ext4 file systems and fills them from a directory or a tar stream.
+//!
+//! | room | owns |
+//! |---|---|
+//! | [`defaults`] | sizes, features and ratios when nothing is asked for: what `mke2fs -t ext4` makes |
+//! | [`layout`] | the plan of an image: which block holds what |
+//! | [`source`] | what an image is filled from: a directory or a tar stream |
+//! | [`write`] | writing a planned image, each block once |
+
+pub mod defaults;
+pub mod layout;
+pub mod source;
+pub mod write;

@@ -1,0 +1,1 @@
+//! Directories: lookup and listing.

@@ -1,0 +1,1 @@
+//! Mount, state and statfs.

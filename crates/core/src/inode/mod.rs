@@ -1,0 +1,1 @@
+//! Inodes: loading, the live table, bulkstat.

@@ -1,0 +1,1 @@
+//! Mapping logical to physical blocks: extent trees and indirect maps.

@@ -1,0 +1,1 @@
+//! One POSIX operation per file.

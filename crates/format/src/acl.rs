@@ -1,0 +1,1 @@
+//! POSIX access control lists as ext4 stores them.

@@ -1,0 +1,1 @@
+//! Block and inode bitmaps: bits, runs and checksums.

@@ -1,0 +1,1 @@
+//! Directory blocks: entries, tails, the hashed index and its hashes.

@@ -1,0 +1,1 @@
+//! Extent tree nodes: headers, extents, index entries and tails.

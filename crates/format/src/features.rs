@@ -1,0 +1,1 @@
+//! Feature bits and their names.

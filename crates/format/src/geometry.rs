@@ -1,0 +1,1 @@
+//! Where everything lies: groups, backups, descriptor tables, derived from a superblock.

@@ -1,0 +1,1 @@
+//! Block group descriptors of 32 and 64 bytes.

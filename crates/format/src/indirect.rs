@@ -1,0 +1,1 @@
+//! Indirect block maps of ext2 and ext3.

@@ -1,0 +1,1 @@
+//! File data and directory entries kept inside an inode.

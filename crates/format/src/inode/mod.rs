@@ -1,0 +1,1 @@
+//! Inodes: fixed part, extra fields, times, flags and modes.

@@ -1,0 +1,1 @@
+//! Records of the JBD2 journal, and of its fast-commit area.

@@ -1,0 +1,1 @@
+//! The multiple-mount protection block.

@@ -1,0 +1,1 @@
+//! Extended attributes: in the inode, in a block, in inodes of their own.

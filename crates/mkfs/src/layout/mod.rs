@@ -1,0 +1,1 @@
+//! The plan of an image: which block holds what.

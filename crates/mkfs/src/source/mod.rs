@@ -1,0 +1,1 @@
+//! What an image is filled from: a directory or a tar stream.

@@ -1,0 +1,1 @@
+//! Writing a planned image, each block once.
