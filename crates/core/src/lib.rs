@@ -2,6 +2,7 @@
 //!
 //! | room | owns |
 //! |---|---|
+//! | [`error`] | the one error: evidence, errno, a sentence |
 //! | `fs` | mount, state and statfs |
 //! | `meta` | the metadata block cache |
 //! | `inode` | inodes: loading, the live table, bulkstat |
@@ -14,9 +15,12 @@
 
 pub mod data;
 pub mod dir;
+pub mod error;
 pub mod fs;
 pub mod inode;
 pub mod map;
 pub mod meta;
 pub mod ops;
 pub mod xattr;
+
+pub use error::{Error, InPlace, Place, Result};

@@ -1,0 +1,258 @@
+//! The one error of the engine: each failure carries its evidence, maps to one errno and reads as
+//! a sentence.
+//!
+//! A record that breaks the format becomes an [`Error::Corrupt`] only together with the [`Place`]
+//! where it was found, which is why there is no `From<FormatError>`: use [`InPlace::in_place`].
+
+use extant_blockdev::DeviceError;
+use extant_format::{FormatError, FormatResult, Group, Ino, Lblk, Pblk};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Result of an operation of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation of the engine failed.
+///
+/// Cheap to clone, so that one failed device read can be reported to everybody who waited for it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed (EIO), or refused a write (EROFS).
+    #[error("{0}")]
+    Device(#[source] Arc<DeviceError>),
+    /// A structure on the device breaks the format (EUCLEAN; EBADMSG for a wrong checksum).
+    #[error("{place} is corrupt: {source}")]
+    Corrupt {
+        /// Where the structure lies.
+        place: Place,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// The name or the inode does not exist (ENOENT).
+    #[error("no such file or directory")]
+    NotFound,
+    /// A directory was needed, and this is something else (ENOTDIR).
+    #[error("not a directory")]
+    NotADirectory,
+    /// This is a directory, and the operation needs something else (EISDIR).
+    #[error("is a directory")]
+    IsADirectory,
+    /// A symbolic link was needed, and this is something else (EINVAL).
+    #[error("not a symbolic link")]
+    NotASymlink,
+    /// A regular file was needed, and this is a device, fifo or socket (EINVAL).
+    #[error("not a regular file")]
+    NotARegularFile,
+    /// A name longer than 255 bytes, or a path longer than the limit (ENAMETOOLONG).
+    #[error("the file name is too long")]
+    NameTooLong,
+    /// An argument that no state of the file system makes valid (EINVAL). The text completes
+    /// "invalid argument: ".
+    #[error("invalid argument: {0}")]
+    InvalidInput(&'static str),
+    /// Features this engine cannot handle, by name (EOPNOTSUPP).
+    #[error("the file system uses features that are not supported: {features}")]
+    Unsupported {
+        /// Names of the features, separated by ", ".
+        features: String,
+    },
+    /// A change was asked of a file system open for reading (EROFS).
+    #[error("the file system is open for reading only")]
+    ReadOnly,
+    /// Too many symbolic links on the way (ELOOP).
+    #[error("too many levels of symbolic links")]
+    Loop,
+    /// The inode has no extended attribute of that name (ENODATA).
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// Content or names are encrypted and there is no key (ENOKEY).
+    #[error("the content is encrypted and no key is available")]
+    Encrypted,
+    /// The name exists already (EEXIST).
+    #[error("the file exists already")]
+    Exists,
+    /// A directory that should be empty is not (ENOTEMPTY).
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// No block or inode is free (ENOSPC).
+    #[error("no space is left on the file system")]
+    NoSpace,
+    /// A file would grow past what its mapping can address (EFBIG).
+    #[error("the file would be too large")]
+    FileTooLarge,
+    /// The mode bits or the access control list forbid it (EACCES).
+    #[error("permission denied")]
+    PermissionDenied,
+    /// Only the owner or a privileged user may do this (EPERM).
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// An inode number that is not in use, or was reused since the handle was made (ESTALE).
+    #[error("the inode is no longer in use")]
+    Stale,
+}
+
+/// Where on the file system a corrupt structure lies. Displays as the subject of a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Place {
+    /// The primary superblock.
+    Superblock,
+    /// The descriptor, bitmaps or counters of a block group.
+    Group(Group),
+    /// An inode's record.
+    Inode(Ino),
+    /// A block that belongs to no one inode, or whose owner is not known here.
+    Block(Pblk),
+    /// A block of an inode's metadata, by its physical address.
+    InodeBlock(Ino, Pblk),
+    /// A block of a file or directory, by its position in the file.
+    FileBlock(Ino, Lblk),
+    /// An entry of the journal, by block number in the journal.
+    Journal(u32),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Superblock => f.write_str("the superblock"),
+            Self::Group(group) => write!(f, "block group {group}"),
+            Self::Inode(ino) => write!(f, "inode {ino}"),
+            Self::Block(block) => write!(f, "block {block}"),
+            Self::InodeBlock(ino, block) => write!(f, "block {block} of inode {ino}"),
+            Self::FileBlock(ino, block) => write!(f, "inode {ino} at file block {block}"),
+            Self::Journal(block) => write!(f, "the journal at block {block}"),
+        }
+    }
+}
+
+/// Adds the place to an error that a parser of the format returned.
+pub trait InPlace<T> {
+    /// The same result, its error saying that the structure was found at `place`.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] in place of the [`FormatError`].
+    fn in_place(self, place: Place) -> Result<T>;
+}
+
+impl<T> InPlace<T> for FormatResult<T> {
+    #[inline]
+    fn in_place(self, place: Place) -> Result<T> {
+        self.map_err(|source| Error::Corrupt { place, source })
+    }
+}
+
+// Error numbers of Linux, the same on every architecture Extant runs on.
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EIO: i32 = 5;
+const EACCES: i32 = 13;
+const EEXIST: i32 = 17;
+const ENOTDIR: i32 = 20;
+const EISDIR: i32 = 21;
+const EINVAL: i32 = 22;
+const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
+const ENAMETOOLONG: i32 = 36;
+const ENOTEMPTY: i32 = 39;
+const ELOOP: i32 = 40;
+const ENODATA: i32 = 61;
+const EBADMSG: i32 = 74;
+const EOPNOTSUPP: i32 = 95;
+const ESTALE: i32 = 116;
+const EUCLEAN: i32 = 117;
+const ENOKEY: i32 = 126;
+
+impl Error {
+    /// The structure at `place` breaks the format.
+    #[must_use]
+    pub const fn corrupt(place: Place, source: FormatError) -> Self {
+        Self::Corrupt { place, source }
+    }
+
+    /// The Linux error number that system calls report for this error.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Device(e) => match **e {
+                DeviceError::ReadOnly => EROFS,
+                _ => EIO,
+            },
+            // As the kernel's EFSBADCRC and EFSCORRUPTED.
+            Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
+            Self::Corrupt { .. } => EUCLEAN,
+            Self::NotFound => ENOENT,
+            Self::NotADirectory => ENOTDIR,
+            Self::IsADirectory => EISDIR,
+            Self::NotASymlink | Self::NotARegularFile | Self::InvalidInput(_) => EINVAL,
+            Self::NameTooLong => ENAMETOOLONG,
+            Self::Unsupported { .. } => EOPNOTSUPP,
+            Self::ReadOnly => EROFS,
+            Self::Loop => ELOOP,
+            Self::NoAttribute => ENODATA,
+            Self::Encrypted => ENOKEY,
+            Self::Exists => EEXIST,
+            Self::NotEmpty => ENOTEMPTY,
+            Self::NoSpace => ENOSPC,
+            Self::FileTooLarge => EFBIG,
+            Self::PermissionDenied => EACCES,
+            Self::NotPermitted => EPERM,
+            Self::Stale => ESTALE,
+        }
+    }
+
+    /// Whether a structure on the device broke the format.
+    #[must_use]
+    pub const fn is_corruption(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(e: DeviceError) -> Self {
+        Self::Device(Arc::new(e))
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Keeps the message; the kind is that of the errno.
+    fn from(e: Error) -> Self {
+        let kind = Self::from_raw_os_error(e.errno()).kind();
+        Self::new(kind, e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_format::{Expected, Structure};
+
+    #[test]
+    fn corruption_names_the_place_and_the_evidence() {
+        let found = FormatError::new(Structure::ExtentNode, "depth", 9, Expected::AtMost(5));
+        let e = Err::<(), _>(found)
+            .in_place(Place::InodeBlock(Ino::new(12), Pblk::new(700)))
+            .unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "block 700 of inode 12 is corrupt: extent tree node: depth is 9, expected at most 5"
+        );
+        assert_eq!(e.errno(), EUCLEAN);
+        let e = Error::corrupt(
+            Place::Group(Group::new(3)),
+            FormatError::checksum(Structure::GroupDescriptor, 1, 2),
+        );
+        assert_eq!(e.errno(), EBADMSG);
+    }
+
+    #[test]
+    fn device_errors_keep_their_message_and_kind() {
+        let e = Error::from(DeviceError::ReadOnly);
+        assert_eq!(e.errno(), EROFS);
+        let io = io::Error::from(Error::NotFound);
+        assert_eq!(io.kind(), io::ErrorKind::NotFound);
+        assert_eq!(io.to_string(), "no such file or directory");
+    }
+}
