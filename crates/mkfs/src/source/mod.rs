@@ -1,1 +1,30 @@
 //! What an image is filled from: a directory or a tar stream.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`model`] | [`Tree`]: every name, inode and data extent of a source, compact and in canonical order |
+//! | [`builder`] | [`TreeBuilder`]: collects nodes in any order, puts them in canonical order |
+//! | [`data`] | [`FileData`]: reading the bytes of a regular file, noticing a change under our feet |
+//! | [`error`] | [`SourceError`]: what was wrong with which file or archive member |
+//!
+//! # Invariants
+//!
+//! * A [`Tree`] depends on what the source holds, never on the order in which names were found
+//!   or on the number of threads that looked: two scans of the same source are equal.
+//! * Names are valid for ext4: 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`, unique within
+//!   their directory. Directories have one name; everything else has one or more.
+//! * Data is never held in memory (except [`Content::Inline`]): a node knows where its bytes are.
+
+pub mod builder;
+pub mod data;
+pub mod error;
+pub mod model;
+mod root;
+
+pub use builder::{Content, Meta, TreeBuilder};
+pub use data::FileData;
+pub use error::SourceError;
+pub use model::{
+    Data, DataExtent, Entry, Extents, FileKind, Identity, Node, NodeId, Times, Timestamp, Tree,
+    Xattr,
+};

@@ -1,0 +1,635 @@
+//! Collects nodes and names in any order and puts them in canonical order.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::data::DataStore;
+use super::error::{SourceError, SourceResult};
+use super::model::{
+    Coverage, DataExtent, Entry, FileKind, FileRow, NO_DATA, Name, Node, NodeId, Origin, Payload,
+    Times, Tree, Xattr,
+};
+
+/// Longest name ext4 stores, in bytes.
+pub const NAME_MAX: usize = 255;
+/// Longest symbolic link target Linux takes, in bytes.
+pub const SYMLINK_MAX: usize = 4095;
+/// A name taken away again.
+const GONE: NodeId = NodeId(u32::MAX);
+const NONE: u32 = u32::MAX;
+
+/// What every kind of node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Permission bits with set-id and sticky bits; type bits are ignored.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// The four times.
+    pub times: Times,
+    /// Extended attributes in any order; of two with one name the later counts.
+    pub xattrs: Vec<Xattr>,
+}
+
+impl Meta {
+    /// A node of root's, without attributes, all times the same.
+    #[must_use]
+    pub fn plain(mode: u16, times: Times) -> Self {
+        Self {
+            mode,
+            uid: 0,
+            gid: 0,
+            times,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+/// What a new node is, and what only its kind has.
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// A directory, empty so far.
+    Directory,
+    /// A symbolic link and its target.
+    Symlink(&'a [u8]),
+    /// A regular file of this size that is one hole (or empty).
+    Hole(u64),
+    /// A regular file with these bytes, kept in memory.
+    Inline(&'a [u8]),
+    /// A regular file whose bytes are elsewhere.
+    Stored(Stored<'a>),
+    /// A device; the kind is [`FileKind::CharDevice`] or [`FileKind::BlockDevice`].
+    Device {
+        /// Which of the two.
+        kind: FileKind,
+        /// Major number.
+        major: u32,
+        /// Minor number.
+        minor: u32,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+/// A regular file whose bytes stay where they are. Made by this crate's sources only.
+#[derive(Clone, Debug)]
+pub struct Stored<'a> {
+    pub(crate) size: u64,
+    pub(crate) origin: Origin,
+    /// `None`: every byte is stored.
+    pub(crate) extents: Option<&'a [DataExtent]>,
+}
+
+impl Content<'_> {
+    fn kind(&self) -> FileKind {
+        match self {
+            Self::Directory => FileKind::Directory,
+            Self::Symlink(_) => FileKind::Symlink,
+            Self::Hole(_) | Self::Inline(_) | Self::Stored(_) => FileKind::Regular,
+            Self::Device { kind, .. } if *kind == FileKind::BlockDevice => *kind,
+            Self::Device { .. } => FileKind::CharDevice,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+        }
+    }
+}
+
+/// A name given to a node, in the order it was given.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    parent: NodeId,
+    node: NodeId,
+    name: Name,
+    /// Next link with the same hash.
+    next: u32,
+}
+
+/// Builds a [`Tree`]. Node 0 is the root from the start.
+///
+/// Identifiers given out by a builder are its own: [`finish`](Self::finish) numbers the nodes anew.
+#[derive(Debug)]
+pub struct TreeBuilder {
+    nodes: Vec<Node>,
+    links: Vec<Link>,
+    names: Vec<u8>,
+    files: Vec<FileRow>,
+    extents: Vec<DataExtent>,
+    inline: Vec<u8>,
+    xattrs: Vec<Arc<[Xattr]>>,
+    xattr_index: HashMap<Arc<[Xattr]>, u32>,
+    /// Head of the chain of links for a hash of parent and name, once anybody looked one up.
+    by_name: Option<HashMap<u64, u32>>,
+    hasher: RandomState,
+}
+
+impl TreeBuilder {
+    /// A tree of nothing but a root directory.
+    ///
+    /// # Errors
+    ///
+    /// None today; the signature is that of [`add`](Self::add).
+    pub fn new(root: Meta) -> SourceResult<Self> {
+        let none: Arc<[Xattr]> = Arc::from([]);
+        let mut builder = Self {
+            nodes: Vec::new(),
+            links: Vec::new(),
+            names: Vec::new(),
+            files: Vec::new(),
+            extents: Vec::new(),
+            inline: Vec::new(),
+            xattrs: vec![Arc::clone(&none)],
+            xattr_index: HashMap::from([(none, 0)]),
+            by_name: None,
+            hasher: RandomState::new(),
+        };
+        builder.add(root, Content::Directory)?;
+        Ok(builder)
+    }
+
+    /// Adds a node that has no name yet; a node without a name does not get into the tree.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::TooMany`] beyond 2^32 nodes or bytes of names,
+    /// [`SourceError::SymlinkTarget`] for an empty target or one too long.
+    pub fn add(&mut self, meta: Meta, content: Content<'_>) -> SourceResult<NodeId> {
+        let id = NodeId(count("files", self.nodes.len())?);
+        let kind = content.kind();
+        let (size, payload) = self.store(content)?;
+        let xattrs = self.intern(meta.xattrs)?;
+        self.nodes.push(Node {
+            size,
+            times: meta.times,
+            uid: meta.uid,
+            gid: meta.gid,
+            nlink: 0,
+            mode: kind.mode_bits() | (meta.mode & 0o7777),
+            name: Name::default(),
+            parent: NodeId::ROOT,
+            xattrs,
+            payload,
+        });
+        Ok(id)
+    }
+
+    fn store(&mut self, content: Content<'_>) -> SourceResult<(u64, Payload)> {
+        Ok(match content {
+            Content::Directory => (0, Payload::Directory { first: 0, len: 0 }),
+            Content::Symlink(target) => {
+                if target.is_empty() || target.len() > SYMLINK_MAX {
+                    return Err(SourceError::SymlinkTarget {
+                        path: PathBuf::new(),
+                        found: target.len(),
+                    });
+                }
+                let at =
+                    count("bytes of names", self.names.len() + target.len())? - target.len() as u32;
+                self.names.extend_from_slice(target);
+                let len = target.len() as u16;
+                (target.len() as u64, Payload::Symlink { at, len })
+            }
+            Content::Hole(size) => (size, Payload::File(NO_DATA)),
+            Content::Inline([]) => (0, Payload::File(NO_DATA)),
+            Content::Inline(bytes) => {
+                let at = self.inline.len() as u64;
+                self.inline.extend_from_slice(bytes);
+                let row = self.add_file(Origin::Inline { at }, Coverage::Dense)?;
+                (bytes.len() as u64, Payload::File(row))
+            }
+            Content::Stored(stored) => self.store_file(&stored)?,
+            Content::Device { major, minor, .. } => (0, Payload::Device { major, minor }),
+            Content::Fifo | Content::Socket => (0, Payload::Nothing),
+        })
+    }
+
+    fn store_file(&mut self, stored: &Stored<'_>) -> SourceResult<(u64, Payload)> {
+        let coverage = match stored.extents {
+            _ if stored.size == 0 => return Ok((0, Payload::File(NO_DATA))),
+            Some([]) => return Ok((stored.size, Payload::File(NO_DATA))),
+            None => Coverage::Dense,
+            Some([one])
+                if one.logical == 0 && one.len == stored.size && one.at == stored.origin.base() =>
+            {
+                Coverage::Dense
+            }
+            Some(extents) => {
+                let first = count("sparse extents", self.extents.len())?;
+                count("sparse extents", self.extents.len() + extents.len())?;
+                self.extents.extend_from_slice(extents);
+                let len = extents.len() as u32;
+                Coverage::Sparse { first, len }
+            }
+        };
+        let row = self.add_file(stored.origin, coverage)?;
+        Ok((stored.size, Payload::File(row)))
+    }
+
+    fn add_file(&mut self, origin: Origin, coverage: Coverage) -> SourceResult<u32> {
+        let row = count("files", self.files.len())?;
+        self.files.push(FileRow { origin, coverage });
+        Ok(row)
+    }
+
+    fn intern(&mut self, mut set: Vec<Xattr>) -> SourceResult<u32> {
+        if set.is_empty() {
+            return Ok(0);
+        }
+        // Stable, so of two with one name the later comes last; it is the one kept.
+        set.sort_by(|a, b| a.name.cmp(&b.name));
+        set.reverse();
+        set.dedup_by(|later, kept| later.name == kept.name);
+        set.reverse();
+        let set: Arc<[Xattr]> = set.into();
+        if let Some(&row) = self.xattr_index.get(&set) {
+            return Ok(row);
+        }
+        let row = count("sets of extended attributes", self.xattrs.len())?;
+        self.xattrs.push(Arc::clone(&set));
+        self.xattr_index.insert(set, row);
+        Ok(row)
+    }
+
+    /// Replaces what every kind of node has.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::TooMany`] beyond 2^32 sets of attributes.
+    pub fn set_meta(&mut self, id: NodeId, meta: Meta) -> SourceResult<()> {
+        let xattrs = self.intern(meta.xattrs)?;
+        let node = &mut self.nodes[id.index()];
+        node.mode = (node.mode & !0o7777) | (meta.mode & 0o7777);
+        node.uid = meta.uid;
+        node.gid = meta.gid;
+        node.times = meta.times;
+        node.xattrs = xattrs;
+        Ok(())
+    }
+
+    /// The kind of a node.
+    #[must_use]
+    pub fn kind(&self, id: NodeId) -> FileKind {
+        self.nodes[id.index()].kind()
+    }
+
+    /// Gives a node a name in a directory. That the name is free is the caller's to know
+    /// ([`lookup`](Self::lookup)); [`finish`](Self::finish) checks.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Name`] for a name ext4 cannot store and for a second name of a directory,
+    /// [`SourceError::TooMany`].
+    pub fn link(&mut self, parent: NodeId, name: &[u8], node: NodeId) -> SourceResult<()> {
+        if let Some(problem) = name_problem(name) {
+            return Err(SourceError::Name {
+                directory: PathBuf::new(),
+                name: String::from_utf8_lossy(name).into_owned(),
+                problem,
+            });
+        }
+        if self.kind(node) == FileKind::Directory {
+            // The count of a directory in a builder: whether it has its one name.
+            let names = &mut self.nodes[node.index()].nlink;
+            if node == NodeId::ROOT || *names > 0 {
+                return Err(SourceError::Name {
+                    directory: PathBuf::new(),
+                    name: String::from_utf8_lossy(name).into_owned(),
+                    problem: "names a directory that has a name already",
+                });
+            }
+            *names = 1;
+        }
+        let row = count("names", self.links.len())?;
+        let at = count("bytes of names", self.names.len() + name.len())? - name.len() as u32;
+        self.names.extend_from_slice(name);
+        let next = match &mut self.by_name {
+            Some(index) => index
+                .insert(self.hasher.hash_one((parent.0, name)), row)
+                .unwrap_or(NONE),
+            None => NONE,
+        };
+        self.links.push(Link {
+            parent,
+            node,
+            name: Name {
+                at,
+                len: name.len() as u8,
+            },
+            next,
+        });
+        Ok(())
+    }
+
+    /// The node with this name in a directory. The first call builds an index of all names.
+    pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
+        let row = self.find(parent, name)?;
+        Some(self.links[row as usize].node)
+    }
+
+    /// Gives an existing name to another node, or takes it away.
+    pub(crate) fn relink(&mut self, parent: NodeId, name: &[u8], node: Option<NodeId>) {
+        if let Some(row) = self.find(parent, name) {
+            self.links[row as usize].node = node.unwrap_or(GONE);
+        }
+    }
+
+    /// Whether a directory has any name in it. Walks all names: for rare questions.
+    pub(crate) fn has_entries(&self, dir: NodeId) -> bool {
+        self.links.iter().any(|l| l.parent == dir && l.node != GONE)
+    }
+
+    fn find(&mut self, parent: NodeId, name: &[u8]) -> Option<u32> {
+        if self.by_name.is_none() {
+            self.build_index();
+        }
+        let hash = self.hasher.hash_one((parent.0, name));
+        let mut row = *self.by_name.as_ref()?.get(&hash)?;
+        while row != NONE {
+            let link = &self.links[row as usize];
+            if link.node != GONE && link.parent == parent && self.bytes_of(link.name) == name {
+                return Some(row);
+            }
+            row = link.next;
+        }
+        None
+    }
+
+    fn build_index(&mut self) {
+        let mut index = HashMap::with_capacity(self.links.len());
+        for row in 0..self.links.len() {
+            let link = self.links[row];
+            let hash = self
+                .hasher
+                .hash_one((link.parent.0, self.bytes_of(link.name)));
+            self.links[row].next = index.insert(hash, row as u32).unwrap_or(NONE);
+        }
+        self.by_name = Some(index);
+    }
+
+    fn bytes_of(&self, name: Name) -> &[u8] {
+        &self.names[name.at as usize..name.at as usize + name.len as usize]
+    }
+
+    /// The tree of everything that can be reached from the root.
+    ///
+    /// # Errors
+    ///
+    /// [`SourceError::Name`] if a directory has a name twice.
+    pub fn finish(self) -> SourceResult<Tree> {
+        self.finish_with(DataStore::Memory)
+    }
+
+    pub(crate) fn finish_with(mut self, store: DataStore) -> SourceResult<Tree> {
+        self.by_name = None;
+        self.links.retain(|l| l.node != GONE);
+        let mut links = std::mem::take(&mut self.links);
+        let names = &self.names;
+        let bytes = |n: Name| &names[n.at as usize..n.at as usize + n.len as usize];
+        links.sort_unstable_by(|a, b| (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name))));
+        let twice = links
+            .windows(2)
+            .find(|w| w[0].parent == w[1].parent && bytes(w[0].name) == bytes(w[1].name));
+        if let Some(pair) = twice {
+            return Err(SourceError::Name {
+                directory: PathBuf::new(),
+                name: String::from_utf8_lossy(bytes(pair[0].name)).into_owned(),
+                problem: "is there twice",
+            });
+        }
+        Ok(Canonical::new(self, links).run(store))
+    }
+}
+
+/// Copies a builder's content into a tree in canonical order.
+struct Canonical {
+    from: TreeBuilder,
+    /// Sorted by parent and name.
+    links: Vec<Link>,
+    /// New number of each old node.
+    renumber: Vec<u32>,
+    /// New number of each old attribute set.
+    xattr_renumber: Vec<u32>,
+    to: Tree,
+}
+
+impl Canonical {
+    fn new(from: TreeBuilder, links: Vec<Link>) -> Self {
+        let to = Tree {
+            nodes: Vec::with_capacity(from.nodes.len()),
+            entries: Vec::with_capacity(links.len()),
+            names: Vec::with_capacity(from.names.len()),
+            files: Vec::with_capacity(from.files.len()),
+            extents: Vec::with_capacity(from.extents.len()),
+            inline: Vec::with_capacity(from.inline.len()),
+            xattrs: vec![Arc::from([])],
+            store: DataStore::Memory,
+        };
+        let mut xattr_renumber = vec![NONE; from.xattrs.len()];
+        xattr_renumber[0] = 0;
+        Self {
+            renumber: vec![NONE; from.nodes.len()],
+            xattr_renumber,
+            links,
+            from,
+            to,
+        }
+    }
+
+    fn run(mut self, store: DataStore) -> Tree {
+        self.place(NodeId::ROOT, NodeId::ROOT, Name::default());
+        let mut stack = vec![(NodeId::ROOT, NodeId::ROOT)];
+        while let Some((old, new)) = stack.pop() {
+            let below = stack.len();
+            self.visit(old, new, &mut stack);
+            stack[below..].reverse();
+        }
+        self.to.store = store;
+        self.to
+    }
+
+    /// Numbers the children of a directory and puts its subdirectories on the stack.
+    fn visit(&mut self, old: NodeId, new: NodeId, stack: &mut Vec<(NodeId, NodeId)>) {
+        let first = self.to.entries.len() as u32;
+        let start = self.links.partition_point(|l| l.parent < old);
+        let mut subdirs = 0;
+        let mut row = start;
+        while let Some(&link) = self.links.get(row).filter(|l| l.parent == old) {
+            row += 1;
+            let name = self.copy_name(link.name);
+            let node = match self.renumber[link.node.index()] {
+                NONE => self.place(link.node, new, name),
+                number => NodeId(number),
+            };
+            self.to.entries.push(Entry { name, node });
+            let child = &mut self.to.nodes[node.index()];
+            if child.is_dir() {
+                subdirs += 1;
+                stack.push((link.node, node));
+            } else {
+                child.nlink += 1;
+            }
+        }
+        let len = (row - start) as u32;
+        let dir = &mut self.to.nodes[new.index()];
+        dir.payload = Payload::Directory { first, len };
+        dir.nlink = 2 + subdirs;
+    }
+
+    /// Gives an old node its new number.
+    fn place(&mut self, old: NodeId, parent: NodeId, name: Name) -> NodeId {
+        let new = NodeId(self.to.nodes.len() as u32);
+        self.renumber[old.index()] = new.0;
+        let mut node = self.from.nodes[old.index()].clone();
+        node.parent = parent;
+        node.name = name;
+        node.nlink = 0;
+        node.xattrs = self.copy_xattrs(node.xattrs);
+        node.payload = match node.payload {
+            Payload::File(row) if row != NO_DATA => Payload::File(self.copy_file(row, node.size)),
+            Payload::Symlink { at, len } => {
+                let to = self.to.names.len() as u32;
+                let target = &self.from.names[at as usize..at as usize + len as usize];
+                self.to.names.extend_from_slice(target);
+                Payload::Symlink { at: to, len }
+            }
+            other => other,
+        };
+        self.to.nodes.push(node);
+        new
+    }
+
+    fn copy_name(&mut self, name: Name) -> Name {
+        let at = self.to.names.len() as u32;
+        self.to.names.extend_from_slice(self.from.bytes_of(name));
+        Name { at, len: name.len }
+    }
+
+    fn copy_xattrs(&mut self, row: u32) -> u32 {
+        let new = &mut self.xattr_renumber[row as usize];
+        if *new == NONE {
+            *new = self.to.xattrs.len() as u32;
+            self.to
+                .xattrs
+                .push(Arc::clone(&self.from.xattrs[row as usize]));
+        }
+        *new
+    }
+
+    fn copy_file(&mut self, row: u32, size: u64) -> u32 {
+        let mut file = self.from.files[row as usize];
+        if let Coverage::Sparse { first, len } = &mut file.coverage {
+            let old = *first as usize;
+            *first = self.to.extents.len() as u32;
+            let extents = &self.from.extents[old..old + *len as usize];
+            self.to.extents.extend_from_slice(extents);
+        }
+        if let Origin::Inline { at } = &mut file.origin {
+            let old = *at as usize;
+            *at = self.to.inline.len() as u64;
+            let bytes = &self.from.inline[old..old + size as usize];
+            self.to.inline.extend_from_slice(bytes);
+        }
+        let new = self.to.files.len() as u32;
+        self.to.files.push(file);
+        new
+    }
+}
+
+/// What makes a name impossible in ext4.
+pub(crate) fn name_problem(name: &[u8]) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("is empty")
+    } else if name.len() > NAME_MAX {
+        Some("is longer than 255 bytes")
+    } else if name == b"." || name == b".." {
+        Some("is reserved")
+    } else if name.contains(&b'/') {
+        Some("has a slash in it")
+    } else if name.contains(&0) {
+        Some("has a NUL byte in it")
+    } else {
+        None
+    }
+}
+
+/// A count that fits the 32 bits a tree has for it.
+fn count(what: &'static str, n: usize) -> SourceResult<u32> {
+    u32::try_from(n)
+        .ok()
+        .filter(|&n| n != u32::MAX)
+        .ok_or(SourceError::TooMany {
+            what,
+            limit: u64::from(u32::MAX) - 1,
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Data, Timestamp};
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta::plain(0o644, Times::all(Timestamp::from_secs(5)))
+    }
+
+    #[test]
+    fn the_order_of_adding_does_not_show() {
+        let build = |order: &[usize]| {
+            let mut b = TreeBuilder::new(meta()).unwrap();
+            let dir = b.add(meta(), Content::Directory).unwrap();
+            let file = b.add(meta(), Content::Inline(b"hello")).unwrap();
+            let link = b.add(meta(), Content::Symlink(b"b/x")).unwrap();
+            let names: [(NodeId, &[u8], NodeId); 4] = [
+                (NodeId::ROOT, b"b", dir),
+                (dir, b"x", file),
+                (NodeId::ROOT, b"a", link),
+                (NodeId::ROOT, b"c", file),
+            ];
+            for &i in order {
+                let (parent, name, node) = names[i];
+                b.link(parent, name, node).unwrap();
+            }
+            b.finish().unwrap()
+        };
+        let tree = build(&[0, 1, 2, 3]);
+        assert_eq!(tree, build(&[3, 1, 0, 2]));
+        assert_eq!(tree.len(), 4);
+        let file = tree.lookup("b/x").unwrap();
+        assert_eq!(tree.lookup("/c"), Some(file));
+        assert_eq!(tree.node(file).nlink, 2);
+        assert_eq!(tree.node(NodeId::ROOT).nlink, 3);
+        assert_eq!(tree.data(file), Data::Inline(b"hello"));
+        assert_eq!(tree.path(file), PathBuf::from("c"));
+        let mut buf = [1u8; 6];
+        tree.read_at(file, 1, &mut buf).unwrap();
+        assert_eq!(&buf, b"ello\0\0");
+        assert_eq!(
+            tree.symlink_target(tree.lookup("a").unwrap()),
+            Some(b"b/x".as_slice())
+        );
+    }
+
+    #[test]
+    fn names_ext4_cannot_store_are_refused() {
+        let mut b = TreeBuilder::new(meta()).unwrap();
+        let f = b.add(meta(), Content::Fifo).unwrap();
+        for name in [
+            b"".as_slice(),
+            b".",
+            b"..",
+            b"a/b",
+            b"a\0b",
+            &[b'x'; NAME_MAX + 1],
+        ] {
+            assert!(b.link(NodeId::ROOT, name, f).is_err(), "{name:?}");
+        }
+        b.link(NodeId::ROOT, &[0xff; NAME_MAX], f).unwrap();
+        b.link(NodeId::ROOT, &[0xff; NAME_MAX], f).unwrap();
+        assert!(matches!(b.finish(), Err(SourceError::Name { .. })));
+    }
+}

@@ -1,0 +1,102 @@
+//! The error of this room: which file or archive member, what was found, what was expected.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a source could not be turned into a [`Tree`](super::Tree), or its data not be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A system call on a file of the source failed.
+    #[error("cannot {action} {}: {error}", path.display())]
+    Io {
+        /// What was being done, as a verb ("open", "read").
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        #[source]
+        error: io::Error,
+    },
+    /// A file that was there when the source was scanned is gone or another file.
+    #[error("{}: vanished while the image was made ({found})", path.display())]
+    Vanished {
+        /// The file.
+        path: PathBuf,
+        /// What is found in its place.
+        found: String,
+    },
+    /// A file changed between the scan and the end of reading it.
+    #[error("{}: changed while it was read: {field} is {found}, was {expected}", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What changed ("size", "modification time").
+        field: &'static str,
+        /// The value found now.
+        found: String,
+        /// The value found by the scan.
+        expected: String,
+    },
+    /// A name that ext4 cannot store.
+    #[error("{}: the name {name:?} in it {problem}", directory.display())]
+    Name {
+        /// The directory that has the name.
+        directory: PathBuf,
+        /// The name, made printable.
+        name: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A symbolic link whose target ext4 cannot store.
+    #[error("{}: symbolic link target of {found} bytes, expected 1 to 4095", path.display())]
+    SymlinkTarget {
+        /// The link.
+        path: PathBuf,
+        /// Its length in bytes.
+        found: usize,
+    },
+    /// More of something than an image can hold.
+    #[error("the source has more than {limit} {what}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: u64,
+    },
+    /// An archive that breaks its format, or asks for what an image cannot hold.
+    #[error("{}: at byte {offset}{}: {problem}", archive.display(), member_text(member))]
+    Archive {
+        /// The archive (`-` for the standard input).
+        archive: PathBuf,
+        /// Byte offset of the header in the (decompressed) archive.
+        offset: u64,
+        /// The member the header is about, as far as it is known.
+        member: Option<String>,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+fn member_text(member: &Option<String>) -> String {
+    member
+        .as_ref()
+        .map(|m| format!(", member {m:?}"))
+        .unwrap_or_default()
+}
+
+impl SourceError {
+    /// A failed system call on `path`.
+    pub(crate) fn io(action: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            error: error.into(),
+        }
+    }
+}
+
+/// Result of reading a source.
+pub type SourceResult<T> = Result<T, SourceError>;

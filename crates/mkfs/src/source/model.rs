@@ -1,0 +1,623 @@
+//! The plan's input: every name, inode and data extent of a source, compact in memory.
+//!
+//! A tree is a handful of vectors: nodes, directory entries, one arena of names, and side tables
+//! for what few nodes have (data origins, sparse extents, extended attributes). A node costs about
+//! 100 bytes, a name 12 plus its length, a regular file with data another 56.
+//!
+//! # Canonical order
+//!
+//! Directories are visited depth first, names in byte order; a visit numbers the directory's
+//! children consecutively. So [`NodeId`] order is the order of the names, the files of one
+//! directory are neighbours, and a file with several names is where its first name is.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::data::DataStore;
+
+/// Index of a node in its [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) u32);
+
+impl NodeId {
+    /// The root directory.
+    pub const ROOT: Self = Self(0);
+
+    /// The index, for tables with a row for each node.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The node with this index.
+    #[must_use]
+    pub const fn from_index(index: u32) -> Self {
+        Self(index)
+    }
+}
+
+/// A point in time: seconds since the epoch (before it: negative) and nanoseconds of that second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds since 1970-01-01 00:00 UTC.
+    pub sec: i64,
+    /// Nanoseconds, 0 to 999,999,999.
+    pub nsec: u32,
+}
+
+impl Timestamp {
+    /// Whole seconds.
+    #[must_use]
+    pub const fn from_secs(sec: i64) -> Self {
+        Self { sec, nsec: 0 }
+    }
+}
+
+/// The four times of an inode, stored without padding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    sec: [i64; 4],
+    nsec: [u32; 4],
+}
+
+impl Times {
+    /// The four times.
+    #[must_use]
+    pub const fn new(
+        atime: Timestamp,
+        mtime: Timestamp,
+        ctime: Timestamp,
+        crtime: Timestamp,
+    ) -> Self {
+        Self {
+            sec: [atime.sec, mtime.sec, ctime.sec, crtime.sec],
+            nsec: [atime.nsec, mtime.nsec, ctime.nsec, crtime.nsec],
+        }
+    }
+
+    /// All four the same.
+    #[must_use]
+    pub const fn all(t: Timestamp) -> Self {
+        Self::new(t, t, t, t)
+    }
+
+    const fn get(&self, which: usize) -> Timestamp {
+        Timestamp {
+            sec: self.sec[which],
+            nsec: self.nsec[which],
+        }
+    }
+
+    /// Last access.
+    #[must_use]
+    pub const fn atime(&self) -> Timestamp {
+        self.get(0)
+    }
+
+    /// Last change of the content.
+    #[must_use]
+    pub const fn mtime(&self) -> Timestamp {
+        self.get(1)
+    }
+
+    /// Last change of the inode.
+    #[must_use]
+    pub const fn ctime(&self) -> Timestamp {
+        self.get(2)
+    }
+
+    /// Creation.
+    #[must_use]
+    pub const fn crtime(&self) -> Timestamp {
+        self.get(3)
+    }
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FileKind {
+    /// Regular file.
+    Regular,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Symlink,
+    /// Character device.
+    CharDevice,
+    /// Block device.
+    BlockDevice,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl FileKind {
+    /// The type bits of `st_mode`.
+    #[must_use]
+    pub const fn mode_bits(self) -> u16 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Regular => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
+    /// The kind that the type bits of `st_mode` say.
+    #[must_use]
+    pub const fn from_mode(mode: u16) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 => Self::Regular,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+}
+
+/// One extended attribute.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Xattr {
+    /// The full name with its namespace (`user.note`, `security.capability`).
+    pub name: Box<[u8]>,
+    /// The value as the system call gives it; `system.posix_acl_*` in the encoding of the
+    /// system call (version 2), not ext4's.
+    pub value: Box<[u8]>,
+}
+
+/// A run of bytes of a regular file that are stored; what no extent covers is a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataExtent {
+    /// First byte in the file.
+    pub logical: u64,
+    /// Length in bytes, at least 1.
+    pub len: u64,
+    /// Where the bytes are in what [`FileData::file`](super::FileData::file) reads.
+    pub at: u64,
+}
+
+/// How a file in a directory source is recognised again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Modification time when scanned.
+    pub mtime: Timestamp,
+}
+
+/// Where the data of a regular file comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'t> {
+    /// Nothing is stored: the file is empty, or one hole.
+    Empty,
+    /// These bytes, from offset 0.
+    Inline(&'t [u8]),
+    /// A file of the directory source, opened by [`Tree::open`].
+    File(Identity),
+    /// The archive, or the spool file its data was put in; see [`Tree::extents`].
+    Archive,
+}
+
+/// What a directory holds: a name and its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub(crate) name: Name,
+    pub(crate) node: NodeId,
+}
+
+impl Entry {
+    /// The node that has this name.
+    #[must_use]
+    pub const fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+/// A name in the arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) at: u32,
+    pub(crate) len: u8,
+}
+
+/// One inode of the source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Size in bytes: of the data, or of a symbolic link's target; 0 for everything else.
+    pub size: u64,
+    /// Access, modification, change and creation time.
+    pub times: Times,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Number of names; of a directory: 2 and one for each directory in it.
+    pub nlink: u32,
+    /// Type and permission bits, as in `st_mode`.
+    pub mode: u16,
+    pub(crate) name: Name,
+    pub(crate) parent: NodeId,
+    pub(crate) xattrs: u32,
+    pub(crate) payload: Payload,
+}
+
+/// What only one kind of node has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Payload {
+    /// A fifo or socket.
+    Nothing,
+    /// A range of `Tree::entries`.
+    Directory { first: u32, len: u32 },
+    /// A range of `Tree::names`.
+    Symlink { at: u32, len: u16 },
+    /// A device number.
+    Device { major: u32, minor: u32 },
+    /// An index of `Tree::files`, or [`NO_DATA`].
+    File(u32),
+}
+
+/// A regular file with nothing stored.
+pub(crate) const NO_DATA: u32 = u32::MAX;
+
+impl Node {
+    /// What the node is.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        // A builder only takes modes that have a kind.
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+    }
+
+    /// Whether the node is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind() == FileKind::Directory
+    }
+
+    /// The directory that has the first name of this node; the root's is the root.
+    #[must_use]
+    pub const fn parent(&self) -> NodeId {
+        self.parent
+    }
+
+    /// Major and minor number of a device.
+    #[must_use]
+    pub const fn rdev(&self) -> Option<(u32, u32)> {
+        match self.payload {
+            Payload::Device { major, minor } => Some((major, minor)),
+            _ => None,
+        }
+    }
+}
+
+/// Where stored bytes of a file are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Origin {
+    /// The file of the directory source at the node's path.
+    Path {
+        dev: u64,
+        ino: u64,
+        mtime_sec: i64,
+        mtime_nsec: u32,
+    },
+    /// The archive or spool file; a dense file starts there.
+    Archive { at: u64 },
+    /// `Tree::inline`, a dense file starts there.
+    Inline { at: u64 },
+}
+
+impl Origin {
+    /// Where byte 0 of a dense file is.
+    pub(crate) const fn base(&self) -> u64 {
+        match *self {
+            Self::Path { .. } => 0,
+            Self::Archive { at } | Self::Inline { at } => at,
+        }
+    }
+}
+
+/// A range of `Tree::extents`, or one extent over the whole file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Coverage {
+    Dense,
+    Sparse { first: u32, len: u32 },
+}
+
+/// A regular file with data.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FileRow {
+    pub(crate) origin: Origin,
+    pub(crate) coverage: Coverage,
+}
+
+/// Everything a source holds but the bytes of its files.
+///
+/// Equality is about what would be in the image and where its data is, not about which
+/// directory or archive is open.
+#[derive(Debug)]
+pub struct Tree {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) names: Vec<u8>,
+    pub(crate) files: Vec<FileRow>,
+    pub(crate) extents: Vec<DataExtent>,
+    pub(crate) inline: Vec<u8>,
+    /// Row 0 is the empty set.
+    pub(crate) xattrs: Vec<Arc<[Xattr]>>,
+    pub(crate) store: DataStore,
+}
+
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.nodes == other.nodes
+            && self.entries == other.entries
+            && self.names == other.names
+            && self.files == other.files
+            && self.extents == other.extents
+            && self.inline == other.inline
+            && self.xattrs == other.xattrs
+    }
+}
+
+impl Tree {
+    /// Number of nodes (inodes), the root included; never 0.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a tree has a root")]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes in canonical order.
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
+    /// The node `id`, which must be of this tree.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// What a directory holds, in byte order of the names; empty for anything else.
+    #[must_use]
+    pub fn entries(&self, id: NodeId) -> &[Entry] {
+        match self.node(id).payload {
+            Payload::Directory { first, len } => {
+                &self.entries[first as usize..first as usize + len as usize]
+            }
+            _ => &[],
+        }
+    }
+
+    /// The name of an entry.
+    #[must_use]
+    pub fn name(&self, entry: &Entry) -> &[u8] {
+        self.bytes_of(entry.name)
+    }
+
+    /// Names and nodes in a directory, in byte order of the names.
+    pub fn children(
+        &self,
+        id: NodeId,
+    ) -> impl DoubleEndedIterator<Item = (&[u8], NodeId)> + ExactSizeIterator {
+        self.entries(id).iter().map(|e| (self.name(e), e.node))
+    }
+
+    /// The node called `name` in the directory `id`.
+    #[must_use]
+    pub fn child(&self, id: NodeId, name: &[u8]) -> Option<NodeId> {
+        let entries = self.entries(id);
+        let i = entries.binary_search_by(|e| self.name(e).cmp(name)).ok()?;
+        Some(entries[i].node)
+    }
+
+    /// The node at a path of names separated by `/`, from the root. Links are not followed.
+    #[must_use]
+    pub fn lookup(&self, path: impl AsRef<[u8]>) -> Option<NodeId> {
+        path.as_ref()
+            .split(|&b| b == b'/')
+            .filter(|part| !part.is_empty())
+            .try_fold(NodeId::ROOT, |dir, part| self.child(dir, part))
+    }
+
+    /// The first name of a node; empty for the root.
+    #[must_use]
+    pub fn first_name(&self, id: NodeId) -> &[u8] {
+        self.bytes_of(self.node(id).name)
+    }
+
+    /// The path of a node from the root by its first name, without a leading `/`; empty for the
+    /// root.
+    #[must_use]
+    pub fn path(&self, id: NodeId) -> PathBuf {
+        let mut bytes = Vec::new();
+        for (i, part) in self.path_parts(id).iter().enumerate() {
+            if i > 0 {
+                bytes.push(b'/');
+            }
+            bytes.extend_from_slice(part);
+        }
+        PathBuf::from(OsStr::from_bytes(&bytes))
+    }
+
+    /// The names on the way from the root to a node.
+    pub(crate) fn path_parts(&self, id: NodeId) -> Vec<&[u8]> {
+        let mut parts = Vec::new();
+        let mut at = id;
+        while at != NodeId::ROOT {
+            parts.push(self.first_name(at));
+            at = self.node(at).parent;
+        }
+        parts.reverse();
+        parts
+    }
+
+    /// The extended attributes of a node, in byte order of their names. Nodes with the same
+    /// attributes share one set.
+    #[must_use]
+    pub fn xattrs(&self, id: NodeId) -> &Arc<[Xattr]> {
+        &self.xattrs[self.node(id).xattrs as usize]
+    }
+
+    /// Number of the node's set of extended attributes: equal for nodes with equal sets, 0 for
+    /// none, below [`xattr_sets`](Self::xattr_sets).
+    #[must_use]
+    pub fn xattr_set(&self, id: NodeId) -> u32 {
+        self.node(id).xattrs
+    }
+
+    /// How many different sets of extended attributes there are, the empty one included.
+    #[must_use]
+    pub fn xattr_sets(&self) -> usize {
+        self.xattrs.len()
+    }
+
+    /// The target of a symbolic link; `None` for anything else.
+    #[must_use]
+    pub fn symlink_target(&self, id: NodeId) -> Option<&[u8]> {
+        match self.node(id).payload {
+            Payload::Symlink { at, len } => {
+                Some(&self.names[at as usize..at as usize + len as usize])
+            }
+            _ => None,
+        }
+    }
+
+    /// Where the data of a regular file comes from; [`Data::Empty`] for anything else.
+    #[must_use]
+    pub fn data(&self, id: NodeId) -> Data<'_> {
+        let Some(row) = self.file_row(id) else {
+            return Data::Empty;
+        };
+        match row.origin {
+            Origin::Path {
+                dev,
+                ino,
+                mtime_sec,
+                mtime_nsec,
+            } => Data::File(Identity {
+                dev,
+                ino,
+                mtime: Timestamp {
+                    sec: mtime_sec,
+                    nsec: mtime_nsec,
+                },
+            }),
+            Origin::Archive { .. } => Data::Archive,
+            Origin::Inline { at } => {
+                let from = at as usize;
+                Data::Inline(&self.inline[from..from + self.node(id).size as usize])
+            }
+        }
+    }
+
+    /// The stored runs of a regular file in ascending order; they do not overlap or touch the
+    /// same byte twice, and end at or before the file's size.
+    #[must_use]
+    pub fn extents(&self, id: NodeId) -> Extents<'_> {
+        let size = self.node(id).size;
+        match self.file_row(id) {
+            None => Extents::default(),
+            Some(row) => match row.coverage {
+                Coverage::Dense => Extents {
+                    dense: Some(DataExtent {
+                        logical: 0,
+                        len: size,
+                        at: row.origin.base(),
+                    }),
+                    rest: [].iter(),
+                },
+                Coverage::Sparse { first, len } => Extents {
+                    dense: None,
+                    rest: self.extents[first as usize..first as usize + len as usize].iter(),
+                },
+            },
+        }
+    }
+
+    /// The extents of a file that end after `offset`.
+    pub(crate) fn extents_after(&self, id: NodeId, offset: u64) -> Extents<'_> {
+        let mut extents = self.extents(id);
+        let rest = extents.rest.as_slice();
+        let skip = rest.partition_point(|e| e.logical.saturating_add(e.len) <= offset);
+        extents.rest = rest.get(skip..).unwrap_or_default().iter();
+        extents
+    }
+
+    /// Sum of the stored bytes of all regular files.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.ids()
+            .flat_map(|id| self.extents(id))
+            .fold(0u64, |sum, e| sum.saturating_add(e.len))
+    }
+
+    /// Memory the tree takes, in bytes, without the values of extended attributes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+            + self.entries.capacity() * size_of::<Entry>()
+            + self.names.capacity()
+            + self.files.capacity() * size_of::<FileRow>()
+            + self.extents.capacity() * size_of::<DataExtent>()
+            + self.inline.capacity()
+            + self.xattrs.capacity() * size_of::<Arc<[Xattr]>>()
+    }
+
+    pub(crate) fn file_row(&self, id: NodeId) -> Option<&FileRow> {
+        match self.node(id).payload {
+            Payload::File(row) if row != NO_DATA => Some(&self.files[row as usize]),
+            _ => None,
+        }
+    }
+
+    fn bytes_of(&self, name: Name) -> &[u8] {
+        &self.names[name.at as usize..name.at as usize + name.len as usize]
+    }
+}
+
+/// Iterator over the stored runs of a file, see [`Tree::extents`].
+#[derive(Clone, Debug, Default)]
+pub struct Extents<'t> {
+    dense: Option<DataExtent>,
+    rest: std::slice::Iter<'t, DataExtent>,
+}
+
+impl Iterator for Extents<'_> {
+    type Item = DataExtent;
+
+    fn next(&mut self) -> Option<DataExtent> {
+        self.dense.take().or_else(|| self.rest.next().copied())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let n = self.rest.len() + usize::from(self.dense.is_some());
+        (n, Some(n))
+    }
+}
+
+impl ExactSizeIterator for Extents<'_> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_stays_small() {
+        assert!(size_of::<Node>() <= 104, "{}", size_of::<Node>());
+        assert_eq!(size_of::<Entry>(), 12);
+        assert!(size_of::<FileRow>() <= 56, "{}", size_of::<FileRow>());
+        assert_eq!(size_of::<DataExtent>(), 24);
+    }
+}
