@@ -1,1 +1,48 @@
 //! Ranked locks, lock statistics, per-CPU shards and a read-mostly hash table.
+//!
+//! | item | what it is for |
+//! |---|---|
+//! | [`Rank`], [`LockClass`] | the one lock order of the engine, and the kinds of lock in it |
+//! | [`Mutex`], [`RwLock`], [`Condvar`] | the usual locks, checked against the order in debug builds |
+//! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
+//! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
+//! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
+//! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
+//! | [`stat`] | lock statistics, in the columns of the kernel's `lock_stat` |
+//!
+//! # Locking
+//!
+//! Locks are acquired in ascending [`Rank`]. In debug builds each thread keeps the list of locks it
+//! holds, and an acquisition that could deadlock panics with the names of both classes, whether or
+//! not another thread is there to deadlock with. `try_` forms cannot deadlock and are exempt, but
+//! what they acquire counts as held. Release builds keep none of this.
+//!
+//! # Invariants
+//!
+//! - `unsafe` lives in `biased.rs` and `rcu_map.rs` only.
+//! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and as
+//!   fast as the `parking_lot` one.
+#![deny(unsafe_code)]
+
+mod condvar;
+mod cpu;
+mod epoch;
+mod mutex;
+mod order;
+mod rank;
+mod rmw;
+mod rwlock;
+pub mod stat;
+mod track;
+
+pub use condvar::Condvar;
+pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
+pub use epoch::{EpochGuard, pin};
+pub use mutex::{Mutex, MutexGuard};
+pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
+pub use rank::{LockClass, Rank};
+pub use rmw::{
+    CountedAtomicBool, CountedAtomicI64, CountedAtomicU32, CountedAtomicU64, CountedAtomicUsize,
+    RmwClass,
+};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

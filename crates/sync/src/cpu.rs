@@ -1,0 +1,195 @@
+//! State spread over CPUs.
+//!
+//! A thread may move to another CPU at any moment, so the CPU number is a hint that spreads load,
+//! never a licence: each shard is itself atomic or locked.
+
+use crossbeam_utils::CachePadded;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Uses of a cached CPU number before it is read anew.
+const REFRESH_AFTER: u32 = 256;
+
+/// Most shards a per-CPU structure has.
+const MAX_SHARDS: usize = 256;
+
+thread_local! {
+    /// The CPU number and how often it may still be used.
+    static CPU: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+}
+
+/// The CPU this thread ran on a short while ago.
+///
+/// Read from the system once in 256 calls of a thread; otherwise a thread-local load.
+#[inline]
+#[must_use]
+pub fn cpu_hint() -> usize {
+    // During the end of a thread the cell may be gone: any shard will do.
+    CPU.try_with(|cell| {
+        let (cpu, left) = cell.get();
+        if left > 0 {
+            cell.set((cpu, left - 1));
+            cpu as usize
+        } else {
+            refresh(cell)
+        }
+    })
+    .unwrap_or(0)
+}
+
+#[cold]
+fn refresh(cell: &Cell<(u32, u32)>) -> usize {
+    let cpu = rustix::thread::sched_getcpu();
+    cell.set((u32::try_from(cpu).unwrap_or(0), REFRESH_AFTER));
+    cpu
+}
+
+/// How many shards per-CPU structures have: a power of two, at least the number of CPUs this
+/// process may use, at most 256.
+#[must_use]
+pub fn shard_count() -> usize {
+    static COUNT: OnceLock<usize> = OnceLock::new();
+    *COUNT.get_or_init(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        cpus.next_power_of_two().min(MAX_SHARDS)
+    })
+}
+
+/// One `T` per shard, each on cache lines of its own.
+pub struct PerCpu<T> {
+    /// A power of two of them.
+    shards: Box<[CachePadded<T>]>,
+}
+
+impl<T> PerCpu<T> {
+    /// Makes each shard with `make`, which gets the shard's number.
+    #[must_use]
+    pub fn new(make: impl FnMut(usize) -> T) -> Self {
+        Self {
+            shards: (0..shard_count()).map(make).map(CachePadded::new).collect(),
+        }
+    }
+
+    /// The number of the shard of the CPU this thread probably runs on.
+    #[inline]
+    #[must_use]
+    pub fn local_index(&self) -> usize {
+        cpu_hint() & (self.shards.len() - 1)
+    }
+
+    /// The shard of the CPU this thread probably runs on.
+    #[inline]
+    #[must_use]
+    pub fn local(&self) -> &T {
+        &self.shards[self.local_index()]
+    }
+
+    /// The shard of that number, if there is one.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, shard: usize) -> Option<&T> {
+        self.shards.get(shard).map(|s| &**s)
+    }
+
+    /// All shards, in order of their numbers.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> + DoubleEndedIterator {
+        self.shards.iter().map(|s| &**s)
+    }
+
+    /// All shards, when nobody else can use them.
+    pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
+        self.shards.iter_mut().map(|s| &mut **s)
+    }
+
+    /// How many shards there are. Never 0.
+    #[expect(clippy::len_without_is_empty, reason = "never empty")]
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shards.len()
+    }
+}
+
+impl<T: Default> Default for PerCpu<T> {
+    fn default() -> Self {
+        Self::new(|_| T::default())
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PerCpu<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A signed counter that threads on different CPUs add to without sharing a cache line.
+///
+/// Wraps around at the ends of `i64`.
+pub struct ShardedCounter {
+    shards: PerCpu<AtomicI64>,
+}
+
+impl ShardedCounter {
+    /// A counter at 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            shards: PerCpu::default(),
+        }
+    }
+
+    /// Adds `n`, which may be negative.
+    #[inline]
+    pub fn add(&self, n: i64) {
+        self.shards.local().fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Adds 1.
+    #[inline]
+    pub fn inc(&self) {
+        self.add(1);
+    }
+
+    /// Takes 1 away.
+    #[inline]
+    pub fn dec(&self) {
+        self.add(-1);
+    }
+
+    /// The sum of all additions that happened before, and perhaps some that happen meanwhile.
+    /// May be below what any moment held while others add.
+    #[must_use]
+    pub fn sum(&self) -> i64 {
+        self.shards.iter().fold(0, |sum, shard| {
+            sum.wrapping_add(shard.load(Ordering::Relaxed))
+        })
+    }
+
+    /// [`sum`](Self::sum), for counts that cannot truly be negative.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        u64::try_from(self.sum()).unwrap_or(0)
+    }
+
+    /// Sets the counter to 0 and returns what it held. Additions that happen meanwhile are in
+    /// the result or stay in the counter; none is lost.
+    pub fn take(&self) -> i64 {
+        self.shards.iter().fold(0, |sum, shard| {
+            sum.wrapping_add(shard.swap(0, Ordering::Relaxed))
+        })
+    }
+}
+
+impl Default for ShardedCounter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for ShardedCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShardedCounter").field(&self.sum()).finish()
+    }
+}
