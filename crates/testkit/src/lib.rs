@@ -1,1 +1,30 @@
-//! Test fixtures: kernel mounts, external oracles, torture trees and tree comparison.
+//! Test fixtures: what the engine's answers are compared with.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`facility`] | what this machine can do (root, loop devices, kernel ext4), and the named skip |
+//! | [`tool`] | running an external program; a missing one fails the test and names its package |
+//! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
+//! | [`oracle`] | independent judges: `e2fsck`, `debugfs`, `dumpe2fs`, `mke2fs`, the `ext4-view` crate |
+//! | [`tree`] | a file tree as a value: snapshot of a mounted one, readable comparison of two |
+//! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |
+//!
+//! # Invariants
+//!
+//! This crate depends on no other crate of the workspace: an oracle must not share the engine's
+//! bugs, and the tests of every crate may use it. It is used by tests and benchmarks only, so it
+//! may panic: a panic here is a failed test with an explanation.
+#![deny(unsafe_code)]
+
+pub mod facility;
+#[allow(
+    unsafe_code,
+    reason = "the two ioctls that have no safe wrapper live in this one file"
+)]
+mod ioctl;
+pub mod loopdev;
+pub mod mount;
+pub mod oracle;
+pub mod rng;
+pub mod tool;
+pub mod tree;

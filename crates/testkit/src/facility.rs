@@ -1,0 +1,158 @@
+//! What this machine lets a test do.
+//!
+//! A missing *tool* is a fault of the set-up and fails the test (see [`crate::tool`]). A missing
+//! *kernel facility* cannot be installed, so the test says by name what it needs and ends. With
+//! `EXTANT_REQUIRE_FACILITIES=1` such a skip is a failure too, for machines known to have it all.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// Something only the kernel or the machine's owner can give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Facility {
+    /// Effective user id 0, with the capabilities to make device nodes and mount.
+    Root,
+    /// Loop devices can be found and attached.
+    LoopDevices,
+    /// The kernel mounts ext4 (implies root and loop devices).
+    KernelExt4,
+    /// `/dev/shm` is a tmpfs that takes user xattrs of any size (Linux 6.6 and later).
+    TmpfsXattrs,
+}
+
+impl fmt::Display for Facility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Facility::Root => "root",
+            Facility::LoopDevices => "loop devices",
+            Facility::KernelExt4 => "the kernel's ext4",
+            Facility::TmpfsXattrs => "a tmpfs at /dev/shm with user xattrs",
+        })
+    }
+}
+
+/// A facility that is absent, and how that was noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// What the test needed.
+    pub facility: Facility,
+    /// The observation behind the verdict.
+    pub reason: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "needs {} ({})", self.facility, self.reason)
+    }
+}
+
+impl Facility {
+    /// Whether the facility is present; the answer is found once per process.
+    ///
+    /// # Errors
+    ///
+    /// [`Missing`] with the reason when it is not.
+    pub fn check(self) -> Result<(), Missing> {
+        static ROOT: OnceLock<Result<(), String>> = OnceLock::new();
+        static LOOP: OnceLock<Result<(), String>> = OnceLock::new();
+        static EXT4: OnceLock<Result<(), String>> = OnceLock::new();
+        static XATTR: OnceLock<Result<(), String>> = OnceLock::new();
+        let verdict = match self {
+            Facility::Root => ROOT.get_or_init(probe_root),
+            Facility::LoopDevices => LOOP.get_or_init(probe_loop),
+            Facility::KernelExt4 => EXT4.get_or_init(probe_ext4),
+            Facility::TmpfsXattrs => XATTR.get_or_init(probe_tmpfs_xattrs),
+        };
+        verdict.clone().map_err(|reason| Missing {
+            facility: self,
+            reason,
+        })
+    }
+}
+
+/// The first of `needed` that is missing, after printing the named skip; `None` when all are there.
+///
+/// Used through [`require!`](crate::require). The line goes straight to standard error, past the
+/// test harness's capture, so that a skip is visible in a passing run.
+///
+/// # Panics
+///
+/// When `EXTANT_REQUIRE_FACILITIES=1` is set and something is missing.
+pub fn skip(needed: &[Facility]) -> Option<Missing> {
+    let missing = needed.iter().find_map(|f| f.check().err())?;
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("test");
+    assert!(
+        std::env::var_os("EXTANT_REQUIRE_FACILITIES").is_none_or(|v| v != "1"),
+        "{test}: {missing}, and EXTANT_REQUIRE_FACILITIES=1 forbids skipping"
+    );
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {missing}: {test}");
+    Some(missing)
+}
+
+/// Ends the calling test with a named skip unless every [`Facility`](crate::facility::Facility)
+/// listed is present: `require!(LoopDevices, KernelExt4);`.
+#[macro_export]
+macro_rules! require {
+    ($($facility:ident),+ $(,)?) => {
+        if $crate::facility::skip(&[$($crate::facility::Facility::$facility),+]).is_some() {
+            return;
+        }
+    };
+}
+
+fn probe_root() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(format!(
+            "running as uid {}",
+            rustix::process::geteuid().as_raw()
+        ));
+    }
+    // Root of a container may lack CAP_MKNOD.
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.path().join("node"),
+        rustix::fs::FileType::CharacterDevice,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        rustix::fs::makedev(1, 3),
+    )
+    .map_err(|e| format!("root may not make device nodes: {e}"))
+}
+
+fn probe_loop() -> Result<(), String> {
+    Facility::Root.check().map_err(|m| m.to_string())?;
+    let file = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
+    file.as_file().set_len(1 << 20).map_err(|e| e.to_string())?;
+    crate::loopdev::LoopDevice::attach(file.path(), crate::loopdev::Access::ReadOnly)
+        .map(drop)
+        .map_err(|e| e.to_string())
+}
+
+fn probe_ext4() -> Result<(), String> {
+    Facility::LoopDevices.check().map_err(|m| m.to_string())?;
+    let known = std::fs::read_to_string("/proc/filesystems").map_err(|e| e.to_string())?;
+    if known.lines().any(|l| l.trim() == "ext4") {
+        return Ok(());
+    }
+    // The module may load on the first mount, so only a real mount decides.
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let image = dir.path().join("probe.ext4");
+    crate::oracle::mke2fs(&image, 8 << 20, &["-t", "ext4"]);
+    crate::mount::KernelMount::try_mount(&image, crate::mount::Mode::ReadOnly, "")
+        .map(drop)
+        .map_err(|e| format!("mount: {e}"))
+}
+
+fn probe_tmpfs_xattrs() -> Result<(), String> {
+    let file = tempfile::NamedTempFile::new_in(Path::new("/dev/shm")).map_err(|e| e.to_string())?;
+    rustix::fs::lsetxattr(
+        file.path(),
+        "user.probe",
+        &[b'x'; 20_000],
+        rustix::fs::XattrFlags::empty(),
+    )
+    .map_err(|e| format!("setxattr on /dev/shm: {e}"))
+}

@@ -1,0 +1,50 @@
+//! Independent judges of an image.
+
+mod debugfs;
+mod dumpe2fs;
+mod ext4_view;
+
+pub use debugfs::{debugfs, debugfs_write};
+pub use dumpe2fs::{Dump, GroupDump, dumpe2fs, dumpe2fs_header};
+pub use ext4_view::view_tree;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use crate::tool::{Output, tool};
+
+/// Checks `image` with `e2fsck -fn` and expects nothing to complain about.
+///
+/// # Panics
+///
+/// When the exit code is not 0; the message is e2fsck's report.
+pub fn assert_clean(image: &Path) {
+    let output = e2fsck(image, &["-fn"]);
+    assert!(
+        output.code == 0,
+        "e2fsck finds fault with the image:\n{output}"
+    );
+}
+
+/// Runs `e2fsck` with the given options on `image`, whatever it says.
+pub fn e2fsck(image: &Path, options: &[&str]) -> Output {
+    tool("e2fsck").args(options).arg(image).run()
+}
+
+/// Makes a file system of `size` bytes in the file `image` with `mke2fs` (`-F -q` are given).
+///
+/// # Panics
+///
+/// When mke2fs refuses.
+pub fn mke2fs<S: AsRef<OsStr>>(image: &Path, size: u64, options: &[S]) {
+    let file = std::fs::File::create(image)
+        .unwrap_or_else(|e| panic!("cannot create {}: {e}", image.display()));
+    file.set_len(size)
+        .unwrap_or_else(|e| panic!("cannot size {}: {e}", image.display()));
+    drop(file);
+    tool("mke2fs")
+        .args(["-F", "-q"])
+        .args(options)
+        .arg(image)
+        .ok();
+}

@@ -1,0 +1,76 @@
+//! A small generator of random numbers: the same seed gives the same run on every machine.
+
+/// Splitmix64 (Steele, Lea, Flood 2014): any seed is a good seed.
+#[derive(Debug, Clone)]
+pub struct Rng {
+    state: u64,
+}
+
+impl Rng {
+    /// A generator that starts at `seed`.
+    pub fn new(seed: u64) -> Rng {
+        Rng { state: seed }
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`; 0 when `limit` is 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        // The high half of the product is uniform enough for tests.
+        ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// A number in `low..=high`.
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low).saturating_add(1))
+    }
+
+    /// True once in `n` calls, on average.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `choices`.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// Fills `bytes`.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let word = self.next_u64().to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+}
+
+/// The seed of a random test: `EXTANT_SEED` when set, otherwise from the clock. It is printed, so
+/// that a failing run can be repeated.
+///
+/// # Panics
+///
+/// When `EXTANT_SEED` is not a number (decimal or `0x` hexadecimal).
+pub fn seed_from_env(test: &str) -> u64 {
+    let seed = match std::env::var("EXTANT_SEED") {
+        Ok(text) => text
+            .strip_prefix("0x")
+            .map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16))
+            .unwrap_or_else(|e| panic!("EXTANT_SEED={text}: {e}")),
+        Err(_) => std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as u64),
+    };
+    println!("{test}: seed {seed:#x} (repeat with EXTANT_SEED={seed:#x})");
+    seed
+}

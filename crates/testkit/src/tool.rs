@@ -1,0 +1,185 @@
+//! Running external programs in tests.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Programs the tests know, and the Debian package that brings each.
+const PACKAGES: &[(&str, &str)] = &[
+    ("cp", "coreutils"),
+    ("debugfs", "e2fsprogs"),
+    ("dumpe2fs", "e2fsprogs"),
+    ("e2fsck", "e2fsprogs"),
+    ("e2image", "e2fsprogs"),
+    ("fuse2fs", "fuse2fs"),
+    ("genext2fs", "genext2fs"),
+    ("getfattr", "attr"),
+    ("gzip", "gzip"),
+    ("mke2fs", "e2fsprogs"),
+    ("resize2fs", "e2fsprogs"),
+    ("setcap", "libcap2-bin"),
+    ("setfacl", "acl"),
+    ("setfattr", "attr"),
+    ("tar", "tar"),
+    ("tune2fs", "e2fsprogs"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+];
+
+/// What a finished program left behind.
+#[derive(Clone)]
+pub struct Output {
+    /// The command line, for messages.
+    pub command: String,
+    /// Exit code; -1 when a signal ended it.
+    pub code: i32,
+    /// Standard output, as bytes.
+    pub stdout: Vec<u8>,
+    /// Standard error, as bytes.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Standard output as text, bad UTF-8 replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+impl fmt::Display for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "$ {}", self.command)?;
+        f.write_str(&String::from_utf8_lossy(&self.stdout))?;
+        f.write_str(&String::from_utf8_lossy(&self.stderr))?;
+        write!(f, "(exit code {})", self.code)
+    }
+}
+
+impl fmt::Debug for Output {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A program about to run, in the C locale and UTC, without standard input.
+#[derive(Debug)]
+pub struct Tool {
+    command: Command,
+    input: Option<Vec<u8>>,
+}
+
+/// Finds the program `name`.
+///
+/// # Panics
+///
+/// When it is not installed; the message names the package that brings it.
+pub fn tool(name: &str) -> Tool {
+    let path = find(name).unwrap_or_else(|| {
+        let package = PACKAGES
+            .iter()
+            .find(|(tool, _)| *tool == name)
+            .map_or(name, |(_, p)| *p);
+        panic!(
+            "the program {name} is missing: install the package {package} (scripts/setup.sh does)"
+        )
+    });
+    let mut command = Command::new(path);
+    command
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .stdin(Stdio::null());
+    Tool {
+        command,
+        input: None,
+    }
+}
+
+/// Where the program is, looking in the directories of root too.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+impl Tool {
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
+        self.command.arg(arg);
+        self
+    }
+
+    /// Adds several arguments.
+    pub fn args<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(mut self, args: I) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(key, value);
+        self
+    }
+
+    /// Gives the program these bytes on standard input.
+    pub fn input(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.input = Some(bytes.into());
+        self
+    }
+
+    /// Runs to the end, whatever the exit code.
+    ///
+    /// # Panics
+    ///
+    /// When the program cannot be started.
+    pub fn run(mut self) -> Output {
+        let line = std::iter::once(self.command.get_program())
+            .chain(self.command.get_args())
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect::<Vec<_>>()
+            .join(" ");
+        if self.input.is_some() {
+            self.command.stdin(Stdio::piped());
+        }
+        let mut child = self
+            .command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {line}: {e}"));
+        let feeder = child
+            .stdin
+            .take()
+            .zip(self.input.take())
+            .map(|(mut pipe, bytes)| {
+                // A program may end without reading everything; that is its business.
+                std::thread::spawn(move || drop(pipe.write_all(&bytes)))
+            });
+        let output = child
+            .wait_with_output()
+            .unwrap_or_else(|e| panic!("waiting for {line}: {e}"));
+        if let Some(feeder) = feeder {
+            let _ = feeder.join();
+        }
+        Output {
+            command: line,
+            code: output.status.code().unwrap_or(-1),
+            stdout: output.stdout,
+            stderr: output.stderr,
+        }
+    }
+
+    /// Runs and expects success.
+    ///
+    /// # Panics
+    ///
+    /// When the exit code is not 0; the message holds everything the program said.
+    pub fn ok(self) -> Output {
+        let output = self.run();
+        assert!(output.code == 0, "{output}");
+        output
+    }
+}

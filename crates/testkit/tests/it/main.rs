@@ -1,0 +1,5 @@
+//! The fixtures tested: a test is worth what its measure is worth.
+
+mod kernel;
+mod oracles;
+mod trees;

@@ -1,0 +1,90 @@
+//! The oracles see what is there, and complain when something is wrong.
+
+use extant_testkit::oracle;
+
+#[test]
+fn dumpe2fs_fields_and_groups_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("t.ext4");
+    oracle::mke2fs(
+        &image,
+        100 << 20,
+        &["-t", "ext4", "-b", "1024", "-L", "a label"],
+    );
+    let dump = oracle::dumpe2fs(&image);
+    assert_eq!(dump.field("Filesystem volume name"), "a label");
+    assert_eq!(dump.number("Block count"), 102_400);
+    assert_eq!(dump.number("Total journal size"), 4096);
+    assert!(dump.has_feature("metadata_csum"));
+    assert_eq!(dump.groups.len(), 13);
+    let per_group = dump.number("Blocks per group");
+    for (n, group) in dump.groups.iter().enumerate() {
+        let first = 1 + n as u64 * per_group;
+        assert_eq!(group.number, n as u64);
+        assert_eq!(*group.blocks.as_ref().unwrap().start(), first);
+        assert!(
+            group.block_bitmap > 0 && group.inode_bitmap > 0,
+            "{group:?}"
+        );
+        assert!(
+            group.inode_table.is_some() && group.checksum.is_some(),
+            "{group:?}"
+        );
+        let has_copy = [0, 1, 3, 5, 7, 9].contains(&n);
+        assert_eq!(group.superblock, has_copy.then_some(first), "group {n}");
+        assert_eq!(group.descriptors.is_some(), has_copy, "group {n}");
+        assert_eq!(group.reserved_gdt.is_some(), has_copy, "group {n}");
+        let free: u64 = group
+            .free_block_ranges
+            .iter()
+            .map(|r| r.end() - r.start() + 1)
+            .sum();
+        assert_eq!(free, group.free_blocks, "group {n}");
+    }
+    let free: u64 = dump.groups.iter().map(|g| g.free_inodes).sum();
+    assert_eq!(free, dump.number("Free inodes"));
+    assert!(dump.groups[8].flags.contains("BLOCK_UNINIT"));
+}
+
+#[test]
+fn dumpe2fs_reads_layouts_without_flex_bg() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("t.ext2");
+    oracle::mke2fs(&image, 20 << 20, &["-t", "ext2", "-b", "1024"]);
+    let dump = oracle::dumpe2fs(&image);
+    assert_eq!(dump.groups.len(), 3);
+    for group in &dump.groups {
+        let blocks = group.blocks.as_ref().unwrap();
+        let table = group.inode_table.as_ref().unwrap();
+        assert!(blocks.contains(&group.block_bitmap), "{group:?}");
+        assert!(blocks.contains(&group.inode_bitmap), "{group:?}");
+        assert!(
+            blocks.contains(table.start()) && blocks.contains(table.end()),
+            "{group:?}"
+        );
+    }
+}
+
+#[test]
+fn e2fsck_finds_a_flipped_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("t.ext4");
+    oracle::mke2fs(&image, 8 << 20, &["-t", "ext4"]);
+    oracle::assert_clean(&image);
+    oracle::debugfs_write(&image, &["set_inode_field <2> links_count 7"]);
+    assert!(oracle::debugfs(&image, "stat <2>").contains("Links: 7"));
+    let report = std::panic::catch_unwind(|| oracle::assert_clean(&image)).unwrap_err();
+    let report = report.downcast_ref::<String>().unwrap();
+    assert!(report.contains("ref count is 7, should be 3"), "{report}");
+}
+
+#[test]
+fn a_missing_program_names_its_package() {
+    let message =
+        std::panic::catch_unwind(|| extant_testkit::tool::tool("no-such-program")).unwrap_err();
+    let message = message.downcast_ref::<String>().unwrap();
+    assert!(
+        message.contains("no-such-program is missing: install the package"),
+        "{message}"
+    );
+}
