@@ -1,1 +1,64 @@
 //! Directory blocks: entries, tails, the hashed index and its hashes.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`entry`] | the records of a directory block, their checksum tail, building a block |
+//! | [`htree`] | the index of a hashed directory: root and inner nodes |
+//! | [`hash`] | the hashes the index is sorted by |
+//! | [`casefold`] | case-insensitive names |
+//!
+//! A hashed directory is still a list of directory blocks: its index nodes read as blocks without
+//! names, so a reader that ignores the index sees every entry by walking all blocks in order.
+//!
+//! Source: the kernel's `directory` page.
+
+pub mod casefold;
+pub mod entry;
+pub mod hash;
+pub mod htree;
+#[cfg(feature = "casefold")]
+mod unicode_12_1;
+
+pub use casefold::{fold_name, names_equal_folded};
+pub use entry::{
+    DirBlockBuilder, DirEntries, DirEntry, DirLayout, EntryHash, EntryType, entries, min_rec_len,
+    verify_block_checksum,
+};
+pub use hash::{HashVersion, NameHash, NameHasher};
+pub use htree::{DxEntries, DxEntry, DxRoot};
+
+use crate::checksum::Crc32c;
+use crate::types::Ino;
+
+/// The checksum state every checksum of an inode's own blocks starts from: the file system's seed,
+/// then the inode number, then its generation.
+#[must_use]
+pub fn inode_checksum_seed(fs_seed: Crc32c, ino: Ino, generation: u32) -> Crc32c {
+    fs_seed.update_u32(ino.get()).update_u32(generation)
+}
+
+/// Reads a little-endian `u16`; zero past the end, which callers exclude by checking lengths.
+#[inline]
+fn le16(bytes: &[u8], at: usize) -> u16 {
+    match bytes.get(at..).and_then(|b| b.first_chunk::<2>()) {
+        Some(b) => u16::from_le_bytes(*b),
+        None => 0,
+    }
+}
+
+/// Reads a little-endian `u32`; zero past the end, which callers exclude by checking lengths.
+#[inline]
+fn le32(bytes: &[u8], at: usize) -> u32 {
+    match bytes.get(at..).and_then(|b| b.first_chunk::<4>()) {
+        Some(b) => u32::from_le_bytes(*b),
+        None => 0,
+    }
+}
+
+/// Stores `value` at `at`; nothing past the end, which callers exclude by checking lengths.
+#[inline]
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|b| b.get_mut(..value.len())) {
+        place.copy_from_slice(value);
+    }
+}

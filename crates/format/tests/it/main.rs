@@ -1,0 +1,4 @@
+//! Checks of the format against what the reference tools say, and against arbitrary bytes.
+
+mod dir_bytes;
+mod dir_hash;
