@@ -1,13 +1,26 @@
 //! The device trait.
 
-use crate::DeviceResult;
+use crate::request::run_inline;
+use crate::{AlignedBuf, Completion, DeviceError, DeviceResult, Request};
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A device shared by everything that uses it.
 pub type SharedDevice = Arc<dyn BlockDevice>;
 
+/// Most bytes that one write of zeroes carries.
+const ZERO_CHUNK: u64 = 1 << 20;
+
 /// A block device: positioned reads and writes from any number of threads.
+///
+/// Offsets and lengths are bytes and need no alignment. A device promises nothing about two
+/// transfers that overlap in bytes and run at the same time; transfers that do not overlap
+/// never disturb each other.
+///
+/// Five methods must be written; the others have defaults built on them, which a device
+/// replaces where it can do better.
 pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -18,7 +31,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Fills `buf` from byte `offset`. A short read is an error.
     ///
     /// # Errors
-    /// `OutOfRange` past the end of the device, `Io` when the system fails.
+    /// `OutOfRange` past the end of the device, `Io` when the system fails, `Shrunk` when the
+    /// file below was cut.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()>;
 
     /// Writes all of `buf` at byte `offset`.
@@ -32,4 +46,182 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// # Errors
     /// `Io` when the system fails; nothing may then be assumed durable.
     fn flush(&self) -> DeviceResult<()>;
+
+    /// What errors call the device, such as its path.
+    fn name(&self) -> String {
+        "the device".to_owned()
+    }
+
+    /// Fills the buffers one after the other from byte `offset`. The slices themselves may be
+    /// advanced by this.
+    ///
+    /// # Errors
+    /// As for `read_at`; the buffers' content is then undefined.
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.read_at(at, buf)?;
+            at = at.saturating_add(buf.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Writes the buffers one after the other at byte `offset`.
+    ///
+    /// # Errors
+    /// As for `write_at`; part of the data may have been written.
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_at(at, buf)?;
+            at = at.saturating_add(buf.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Says that a range's content is no longer needed. A hint: afterwards the range may read as
+    /// before or as zeroes.
+    ///
+    /// # Errors
+    /// As for `write_at`. A device that cannot discard succeeds without doing anything.
+    fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.check_writable("discard", offset, len)
+    }
+
+    /// Makes a range read as zeroes, without using space where the device can do that.
+    ///
+    /// # Errors
+    /// As for `write_at`.
+    fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.check_writable("zero", offset, len)?;
+        write_zeroes(self, offset, len)
+    }
+
+    /// Starts a batch of requests; see [`Request`] for the order inside a batch. The
+    /// default does the batch in the calling thread before it returns.
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        Completion::ended(run_inline(self, batch))
+    }
+
+    /// Access to the device as memory, if it is memory.
+    fn direct(&self) -> Option<&dyn DirectMemory> {
+        None
+    }
+
+    /// The smallest number of bytes that the device writes as a unit: a power of two, usually 512
+    /// or 4096. File systems with smaller blocks are refused.
+    fn logical_sector(&self) -> u32 {
+        512
+    }
+
+    /// Requests of this many bytes, aligned to it, cost the device no extra work: a power of two.
+    fn preferred_io(&self) -> u32 {
+        4096
+    }
+
+    /// The first range at or after byte `from`, and before byte `end`, that may hold anything but
+    /// zeroes; `None` if there is none. The default knows no holes.
+    ///
+    /// # Errors
+    /// `Io` when the system fails.
+    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
+        let end = end.min(self.size());
+        Ok((from < end).then_some(from..end))
+    }
+
+    /// All ranges inside `range` that may hold anything but zeroes, ascending and not touching.
+    ///
+    /// # Errors
+    /// `Io` when the system fails.
+    fn data_extents(&self, range: Range<u64>) -> DeviceResult<Vec<Range<u64>>> {
+        let mut extents: Vec<Range<u64>> = Vec::new();
+        let mut from = range.start;
+        while let Some(found) = self.next_data(from, range.end)? {
+            let found = found.start.max(from)..found.end.min(range.end);
+            if found.is_empty() {
+                break;
+            }
+            from = found.end;
+            match extents.last_mut() {
+                Some(last) if last.end == found.start => last.end = found.end,
+                _ => extents.push(found),
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Refuses a range that does not lie on the device. `op` is a verb for the error.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    fn check_range(&self, op: &'static str, offset: u64, len: u64) -> DeviceResult<()> {
+        let size = self.size();
+        match offset.checked_add(len) {
+            Some(end) if end <= size => Ok(()),
+            _ => Err(DeviceError::OutOfRange {
+                op,
+                device: self.name(),
+                offset,
+                len,
+                size,
+            }),
+        }
+    }
+
+    /// Refuses a change of a range that does not lie on the device, or of a device that is open
+    /// for reading only. `op` is a verb for the error.
+    ///
+    /// # Errors
+    /// `OutOfRange` or `ReadOnly`.
+    fn check_writable(&self, op: &'static str, offset: u64, len: u64) -> DeviceResult<()> {
+        if self.is_read_only() {
+            return Err(DeviceError::ReadOnly {
+                device: self.name(),
+            });
+        }
+        self.check_range(op, offset, len)
+    }
+}
+
+/// A device that is memory: copied to and from, never lent as a slice, because other threads
+/// and other programs may change it at any time.
+pub trait DirectMemory: Send + Sync {
+    /// Copies `src` into the device at byte `offset`. Durable only after `persist`.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `ReadOnly`.
+    fn copy_in(&self, offset: u64, src: &[u8]) -> DeviceResult<()>;
+
+    /// Copies from byte `offset` of the device into `dst`.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    fn copy_out(&self, offset: u64, dst: &mut [u8]) -> DeviceResult<()>;
+
+    /// Makes earlier copies into `range` durable.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Io`.
+    fn persist(&self, range: Range<u64>) -> DeviceResult<()>;
+}
+
+/// Writes zeroes the long way. The range has been checked.
+pub(crate) fn write_zeroes<D: BlockDevice + ?Sized>(
+    device: &D,
+    offset: u64,
+    len: u64,
+) -> DeviceResult<()> {
+    let zeroes = AlignedBuf::zeroed(len.min(ZERO_CHUNK) as usize);
+    let mut done = 0;
+    while done < len {
+        let n = (len - done).min(ZERO_CHUNK);
+        device.write_at(offset + done, &zeroes[..n as usize])?;
+        done += n;
+    }
+    Ok(())
+}
+
+/// Bytes in a list of slices; saturates, and then fails the range check.
+pub(crate) fn total_len<'a>(lens: impl Iterator<Item = &'a [u8]>) -> u64 {
+    lens.fold(0, |sum, slice| sum.saturating_add(slice.len() as u64))
 }

@@ -1,18 +1,23 @@
-//! Errors of devices.
+//! Errors of devices: one sentence each, with the place and the numbers that explain it.
 
+use rustix::io::Errno;
 use std::io;
+use std::path::PathBuf;
 
 /// Result of a device operation.
 pub type DeviceResult<T> = Result<T, DeviceError>;
 
 /// A device operation that failed: what was tried, where, and why.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The system refused or broke the operation.
-    #[error("cannot {op} {len} bytes at offset {offset}: {source}")]
+    #[error("cannot {op} {len} bytes at offset {offset} of {device}: {source}")]
     Io {
         /// The operation, as a verb (`read`, `write`, `flush`).
         op: &'static str,
+        /// Name of the device.
+        device: String,
         /// Byte offset on the device.
         offset: u64,
         /// Length in bytes.
@@ -21,10 +26,12 @@ pub enum DeviceError {
         source: io::Error,
     },
     /// The range does not lie on the device.
-    #[error("cannot {op} {len} bytes at offset {offset}: the device ends at byte {size}")]
+    #[error("cannot {op} {len} bytes at offset {offset} of {device}, which ends at byte {size}")]
     OutOfRange {
         /// The operation, as a verb.
         op: &'static str,
+        /// Name of the device.
+        device: String,
         /// Byte offset on the device.
         offset: u64,
         /// Length in bytes.
@@ -32,7 +39,143 @@ pub enum DeviceError {
         /// Size of the device in bytes.
         size: u64,
     },
+    /// A file ended before the size it had when it was opened.
+    #[error(
+        "{device} shrank while it was in use: it had {size} bytes when it was opened, \
+         but nothing could be read at offset {offset}"
+    )]
+    Shrunk {
+        /// Name of the device.
+        device: String,
+        /// Byte offset at which the data ended.
+        offset: u64,
+        /// Size in bytes that the device should have.
+        size: u64,
+    },
     /// A write to a device that was opened for reading.
-    #[error("the device is open for reading only")]
-    ReadOnly,
+    #[error("{device} is open for reading only")]
+    ReadOnly {
+        /// Name of the device.
+        device: String,
+    },
+    /// The file could not be opened, locked or sized.
+    #[error("cannot {op} {}: {source}", path.display())]
+    Open {
+        /// What was tried, as a verb (`open`, `lock`, `resize`).
+        op: &'static str,
+        /// The path given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The path names something that cannot hold blocks.
+    #[error("{} is {kind}, not a regular file or a block device", path.display())]
+    NotADevice {
+        /// The path given.
+        path: PathBuf,
+        /// What it is, with its article (`a directory`).
+        kind: &'static str,
+    },
+    /// Somebody else has the device open for writing, or it is mounted.
+    #[error("{} is in use: another program has it open for writing or mounted", path.display())]
+    InUse {
+        /// The path given.
+        path: PathBuf,
+    },
+    /// A block device cannot grow to the size asked for.
+    #[error("{} holds {available} bytes, fewer than the {wanted} bytes asked for", path.display())]
+    TooSmall {
+        /// The path given.
+        path: PathBuf,
+        /// Size asked for, in bytes.
+        wanted: u64,
+        /// Size of the device, in bytes.
+        available: u64,
+    },
+    /// The file cannot be read and written past the page cache.
+    #[error("direct I/O is not possible on {}: {reason}", path.display())]
+    NoDirectIo {
+        /// The path given.
+        path: PathBuf,
+        /// Why, as a clause.
+        reason: String,
+    },
+    /// A window that does not lie on its device.
+    #[error(
+        "{what} covers {len} bytes from offset {offset}, but {device} ends at byte {size}: \
+         the image is cut short or the numbers are wrong"
+    )]
+    BadWindow {
+        /// What wants the window (`the window`, `partition 2`).
+        what: String,
+        /// Name of the device underneath.
+        device: String,
+        /// First byte of the window.
+        offset: u64,
+        /// Length of the window in bytes.
+        len: u64,
+        /// Size of the device underneath in bytes.
+        size: u64,
+    },
+    /// An offset and a partition were both given.
+    #[error(
+        "both partition {partition} and offset {offset} were given: only one can say where the file system starts"
+    )]
+    TwoPlaces {
+        /// The partition number given.
+        partition: u32,
+        /// The byte offset given.
+        offset: u64,
+    },
+    /// There is neither a GPT nor an MBR on the device.
+    #[error("{device} has no partition table: neither a GPT nor an MBR was found")]
+    NoPartitionTable {
+        /// Name of the device.
+        device: String,
+    },
+    /// The partition table is damaged.
+    #[error("the {table} partition table of {device} is damaged: {reason}")]
+    BadPartitionTable {
+        /// Name of the device.
+        device: String,
+        /// `GPT` or `MBR`.
+        table: &'static str,
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// The partition asked for does not exist.
+    #[error("{device} has no partition {wanted}: {present}")]
+    NoSuchPartition {
+        /// Name of the device.
+        device: String,
+        /// The partition number asked for.
+        wanted: u32,
+        /// The partitions that exist, as a clause.
+        present: String,
+    },
+    /// The request was never started, because one before it in the batch failed.
+    #[error("not done, because an earlier request of the same batch failed")]
+    Cancelled,
+}
+
+impl DeviceError {
+    /// The one error number that tells a POSIX program the same, for example `EIO`.
+    pub fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::Io { source, .. } | Self::Open { source, .. } => {
+                return source.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+            }
+            Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => Errno::IO,
+            Self::ReadOnly { .. } => Errno::ROFS,
+            Self::NotADevice { .. } => Errno::NOTBLK,
+            Self::InUse { .. } => Errno::BUSY,
+            Self::TooSmall { .. } => Errno::NOSPC,
+            Self::NoDirectIo { .. } => Errno::OPNOTSUPP,
+            Self::BadWindow { .. } | Self::TwoPlaces { .. } | Self::BadPartitionTable { .. } => {
+                Errno::INVAL
+            }
+            Self::NoPartitionTable { .. } | Self::NoSuchPartition { .. } => Errno::NXIO,
+        };
+        errno.raw_os_error()
+    }
 }

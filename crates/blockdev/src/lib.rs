@@ -1,7 +1,32 @@
 //! Block devices: files, memory, windows and partitions.
+//!
+//! Everything above reads and writes a [`BlockDevice`]; nothing in this crate knows a file
+//! system. Devices are shared ([`SharedDevice`]) and take requests from any number of threads.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `device` | the trait, its defaults, [`DirectMemory`] |
+//! | `request` | batches, their order and their completion |
+//! | `buffer` | page-aligned buffers |
+//! | `file` | image files and block special files, O_DIRECT |
+//! | `memory` | a sparse device in memory |
+//! | `window` | a range of another device |
+//! | `error` | what can go wrong, as sentences |
 
+#![deny(unsafe_code)]
+
+mod buffer;
 mod device;
 mod error;
+mod file;
+mod memory;
+mod request;
+mod window;
 
-pub use device::{BlockDevice, SharedDevice};
+pub use buffer::{AlignedBuf, BUFFER_ALIGN, WriteBuf};
+pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
+pub use file::{FileDevice, FileOptions};
+pub use memory::MemoryDevice;
+pub use request::{Completion, Done, PendingBatch, Request};
+pub use window::WindowDevice;

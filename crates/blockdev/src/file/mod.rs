@@ -1,0 +1,356 @@
+//! Devices in files: image files and block special files.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod.rs` | [`FileDevice`]: transfers, holes, size |
+//! | `open.rs` | [`FileOptions`]: what may be opened, locking, creation |
+//! | `direct.rs` | transfers past the page cache, whatever the caller's alignment |
+//!
+//! # Invariants
+//! - A device open for writing holds an exclusive `flock` on the file, so that no two programs
+//!   that respect it change the same image. Readers take no lock.
+//! - Only positioned transfers are used; the file's own position means nothing.
+
+mod direct;
+mod open;
+
+pub use open::FileOptions;
+
+use crate::device::{total_len, write_zeroes};
+use crate::{BlockDevice, DeviceError, DeviceResult};
+use direct::DirectFile;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most slices that Linux takes in one vectored transfer.
+const MAX_SLICES: usize = 1024;
+
+/// A device in a regular file or a block special file.
+#[derive(Debug)]
+pub struct FileDevice {
+    path: PathBuf,
+    file: File,
+    direct: Option<DirectFile>,
+    size: AtomicU64,
+    writable: bool,
+    block_special: bool,
+    logical_sector: u32,
+    preferred_io: u32,
+}
+
+impl FileDevice {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> DeviceResult<Self> {
+        FileOptions::read_only().open(path)
+    }
+
+    /// Opens an existing file for reading and writing, and locks it.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> DeviceResult<Self> {
+        FileOptions::read_write().open(path)
+    }
+
+    /// Makes a file of `size` bytes, all of them a hole, and locks it. Whatever was in the file
+    /// before is gone.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn create(path: impl AsRef<Path>, size: u64) -> DeviceResult<Self> {
+        FileOptions::create(size).open(path)
+    }
+
+    /// The path that was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether transfers go past the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Makes the file `size` bytes long: a cut, or a hole at the end. Transfers that run at the
+    /// same time beyond the smaller of the sizes fail or are lost.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Open` when the system refuses; `TooSmall` for block special files, which
+    /// have the size they have.
+    pub fn set_len(&self, size: u64) -> DeviceResult<()> {
+        if !self.writable {
+            return Err(DeviceError::ReadOnly {
+                device: self.name(),
+            });
+        }
+        if self.block_special {
+            let available = self.size();
+            return if size == available {
+                Ok(())
+            } else {
+                Err(DeviceError::TooSmall {
+                    path: self.path.clone(),
+                    wanted: size,
+                    available,
+                })
+            };
+        }
+        self.file
+            .set_len(size)
+            .map_err(|source| DeviceError::Open {
+                op: "resize",
+                path: self.path.clone(),
+                source,
+            })?;
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    fn failed(&self, op: &'static str, offset: u64, len: u64, source: io::Error) -> DeviceError {
+        DeviceError::Io {
+            op,
+            device: self.name(),
+            offset,
+            len,
+            source,
+        }
+    }
+
+    /// Fills `buf`, however many system calls that takes.
+    fn read_full(&self, file: &File, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            match file.read_at(&mut buf[done..], at) {
+                Ok(0) => return Err(self.shrunk(at)),
+                Ok(n) => done += n,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(self.failed("read", offset, buf.len() as u64, err)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all of `buf`, however many system calls that takes.
+    fn write_full(&self, file: &File, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match file.write_at(&buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    let err = io::ErrorKind::WriteZero.into();
+                    return Err(self.failed("write", offset, buf.len() as u64, err));
+                }
+                Ok(n) => done += n,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(self.failed("write", offset, buf.len() as u64, err)),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_vectored_full(
+        &self,
+        file: &File,
+        offset: u64,
+        mut bufs: &mut [IoSliceMut<'_>],
+    ) -> DeviceResult<()> {
+        let mut at = offset;
+        IoSliceMut::advance_slices(&mut bufs, 0);
+        while !bufs.is_empty() {
+            let slices = bufs.len().min(MAX_SLICES);
+            match rustix::io::preadv(file, &mut bufs[..slices], at) {
+                Ok(0) => return Err(self.shrunk(at)),
+                Ok(n) => {
+                    at += n as u64;
+                    IoSliceMut::advance_slices(&mut bufs, n);
+                }
+                Err(Errno::INTR) => {}
+                Err(err) => {
+                    let len = total_len(bufs.iter().map(|b| &**b));
+                    return Err(self.failed("read", at, len, err.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_vectored_full(
+        &self,
+        file: &File,
+        offset: u64,
+        bufs: &[IoSlice<'_>],
+    ) -> DeviceResult<()> {
+        let mut at = offset;
+        let mut owned = bufs.to_vec();
+        let mut rest = &mut owned[..];
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let slices = rest.len().min(MAX_SLICES);
+            let err = match rustix::io::pwritev(file, &rest[..slices], at) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(n) => {
+                    at += n as u64;
+                    IoSlice::advance_slices(&mut rest, n);
+                    continue;
+                }
+                Err(Errno::INTR) => continue,
+                Err(err) => err.into(),
+            };
+            let len = total_len(rest.iter().map(|b| &**b));
+            return Err(self.failed("write", at, len, err));
+        }
+        Ok(())
+    }
+
+    fn shrunk(&self, offset: u64) -> DeviceError {
+        DeviceError::Shrunk {
+            device: self.name(),
+            offset,
+            size: self.size(),
+        }
+    }
+
+    /// Punches a hole; `false` when this file has no such thing.
+    fn punch(&self, op: &'static str, offset: u64, len: u64) -> DeviceResult<bool> {
+        self.fallocate(
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            op,
+            offset,
+            len,
+        )
+    }
+
+    fn fallocate(
+        &self,
+        flags: FallocateFlags,
+        op: &'static str,
+        offset: u64,
+        len: u64,
+    ) -> DeviceResult<bool> {
+        loop {
+            return match fallocate(&self.file, flags, offset, len) {
+                Ok(()) => Ok(true),
+                Err(Errno::INTR) => continue,
+                // INVAL: a block special file whose sectors the range does not fill.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => Ok(false),
+                Err(err) => Err(self.failed(op, offset, len, err.into())),
+            };
+        }
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    fn is_read_only(&self) -> bool {
+        !self.writable
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.check_range("read", offset, buf.len() as u64)?;
+        match &self.direct {
+            None => self.read_full(&self.file, offset, buf),
+            Some(direct) => self.read_direct(direct, offset, buf),
+        }
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.check_writable("write", offset, buf.len() as u64)?;
+        match &self.direct {
+            None => self.write_full(&self.file, offset, buf),
+            Some(direct) => self.write_direct(direct, offset, buf),
+        }
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        if !self.writable {
+            return Ok(());
+        }
+        self.file
+            .sync_data()
+            .map_err(|err| self.failed("flush", 0, self.size(), err))
+    }
+
+    fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        self.check_range("read", offset, total_len(bufs.iter().map(|b| &**b)))?;
+        match &self.direct {
+            None => self.read_vectored_full(&self.file, offset, bufs),
+            Some(direct) => self.read_vectored_direct(direct, offset, bufs),
+        }
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        self.check_writable("write", offset, total_len(bufs.iter().map(|b| &**b)))?;
+        match &self.direct {
+            None => self.write_vectored_full(&self.file, offset, bufs),
+            Some(direct) => self.write_vectored_direct(direct, offset, bufs),
+        }
+    }
+
+    /// Punches a hole where the file can have holes. On a block special file this unmaps the
+    /// sectors if the device then guarantees zeroes.
+    fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.check_writable("discard", offset, len)?;
+        if len > 0 {
+            self.punch("discard", offset, len)?;
+        }
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.check_writable("zero", offset, len)?;
+        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        if len == 0
+            || self.punch("zero", offset, len)?
+            || self.fallocate(zero_range, "zero", offset, len)?
+        {
+            return Ok(());
+        }
+        write_zeroes(self, offset, len)
+    }
+
+    fn logical_sector(&self) -> u32 {
+        self.logical_sector
+    }
+
+    fn preferred_io(&self) -> u32 {
+        self.preferred_io
+    }
+
+    fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
+        let end = end.min(self.size());
+        if from >= end {
+            return Ok(None);
+        }
+        if self.block_special {
+            return Ok(Some(from..end));
+        }
+        let start = match seek(&self.file, SeekFrom::Data(from)) {
+            Ok(start) => start.max(from),
+            Err(Errno::NXIO) => return Ok(None),
+            // No such question on this file system: everything may be data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(from..end)),
+            Err(err) => return Err(self.failed("find data in", from, end - from, err.into())),
+        };
+        if start >= end {
+            return Ok(None);
+        }
+        let stop = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(end);
+        Ok(Some(start..stop.clamp(start + 1, end)))
+    }
+}

@@ -1,0 +1,240 @@
+//! Opening files: what may be a device, in which mode, and alone.
+
+use super::FileDevice;
+use super::direct::DirectFile;
+use crate::{DeviceError, DeviceResult};
+use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, ioctl_blksszget, seek};
+use rustix::io::Errno;
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    ReadOnly,
+    ReadWrite,
+    /// Make or empty the file, `size` bytes.
+    Create {
+        size: u64,
+    },
+    /// Make the file, `size` bytes; it must not exist.
+    CreateNew {
+        size: u64,
+    },
+}
+
+/// How to open a [`FileDevice`].
+#[derive(Debug, Clone, Copy)]
+pub struct FileOptions {
+    mode: Mode,
+    direct: bool,
+}
+
+impl FileOptions {
+    /// An existing file, for reading. No lock is taken.
+    pub fn read_only() -> Self {
+        Self {
+            mode: Mode::ReadOnly,
+            direct: false,
+        }
+    }
+
+    /// An existing file, for reading and writing, locked against other writers.
+    pub fn read_write() -> Self {
+        Self {
+            mode: Mode::ReadWrite,
+            direct: false,
+        }
+    }
+
+    /// A file of `size` bytes of zeroes, without space for them yet; an existing one is emptied.
+    /// A block special file keeps its size, which must not be smaller, and its content.
+    pub fn create(size: u64) -> Self {
+        Self {
+            mode: Mode::Create { size },
+            direct: false,
+        }
+    }
+
+    /// As [`FileOptions::create`], but the file must not exist.
+    pub fn create_new(size: u64) -> Self {
+        Self {
+            mode: Mode::CreateNew { size },
+            direct: false,
+        }
+    }
+
+    /// Whether to transfer past the page cache (O_DIRECT). Callers need no alignment: what does
+    /// not fit goes through an aligned copy.
+    #[must_use]
+    pub fn direct(mut self, direct: bool) -> Self {
+        self.direct = direct;
+        self
+    }
+
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// - `Open` when the system refuses;
+    /// - `NotADevice` for directories, pipes and the like;
+    /// - `InUse` when another program has it open for writing, or has it mounted (block special
+    ///   files only; a mounted image file cannot be told);
+    /// - `TooSmall` for a block special file smaller than the size asked for;
+    /// - `NoDirectIo` when direct I/O is asked for and not to be had.
+    pub fn open(&self, path: impl AsRef<Path>) -> DeviceResult<FileDevice> {
+        let path = path.as_ref();
+        // Looked at before opening, because opening a pipe would wait for its other end.
+        match fs::metadata(path) {
+            Ok(found) => check_kind(path, found.file_type())?,
+            Err(err) if err.kind() == io::ErrorKind::NotFound && self.creates() => {}
+            Err(source) => return Err(open_failed("open", path, source)),
+        }
+        let file = self.open_file(path)?;
+        let found = file
+            .metadata()
+            .map_err(|source| open_failed("open", path, source))?;
+        check_kind(path, found.file_type())?;
+        if self.mode != Mode::ReadOnly {
+            lock(path, &file)?;
+        }
+        let opened = self.size_and_wrap(path, file, &found);
+        if opened.is_err() && matches!(self.mode, Mode::CreateNew { .. }) {
+            // Nothing but an empty file of our own making is left behind; a failure to remove
+            // it is less telling than the first error.
+            let _ = fs::remove_file(path);
+        }
+        opened
+    }
+
+    fn creates(&self) -> bool {
+        matches!(self.mode, Mode::Create { .. } | Mode::CreateNew { .. })
+    }
+
+    fn open_file(&self, path: &Path) -> DeviceResult<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(self.mode != Mode::ReadOnly);
+        match self.mode {
+            Mode::ReadOnly => {}
+            // Not truncated here: the file may be somebody else's until it is locked.
+            Mode::Create { .. } => {
+                options.create(true);
+            }
+            Mode::CreateNew { .. } => {
+                options.create_new(true);
+            }
+            Mode::ReadWrite => {}
+        }
+        let writes_special = self.mode != Mode::ReadOnly
+            && fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+        if writes_special {
+            // On a block special file, O_EXCL alone means: not while it is mounted.
+            options
+                .create(false)
+                .custom_flags(OFlags::EXCL.bits() as i32);
+        }
+        options
+            .open(path)
+            .map_err(|source| match Errno::from_io_error(&source) {
+                Some(Errno::BUSY) => DeviceError::InUse {
+                    path: path.to_owned(),
+                },
+                _ => open_failed("open", path, source),
+            })
+    }
+
+    fn size_and_wrap(&self, path: &Path, file: File, found: &Metadata) -> DeviceResult<FileDevice> {
+        let block_special = found.file_type().is_block_device();
+        let mut size = if block_special {
+            seek(&file, SeekFrom::End(0)).map_err(|err| open_failed("size", path, err.into()))?
+        } else {
+            found.len()
+        };
+        if let Mode::Create { size: wanted } | Mode::CreateNew { size: wanted } = self.mode {
+            if block_special && wanted > size {
+                let path = path.to_owned();
+                return Err(DeviceError::TooSmall {
+                    path,
+                    wanted,
+                    available: size,
+                });
+            }
+            if !block_special {
+                let emptied = file.set_len(0).and_then(|()| file.set_len(wanted));
+                emptied.map_err(|source| open_failed("resize", path, source))?;
+                size = wanted;
+            }
+        }
+        let logical_sector = if block_special {
+            ioctl_blksszget(&file).map_err(|err| open_failed("size", path, err.into()))?
+        } else {
+            512
+        };
+        let direct = match self.direct {
+            true => Some(DirectFile::open(path, &file, logical_sector)?),
+            false => None,
+        };
+        let block_size = u32::try_from(found.blksize()).unwrap_or(4096);
+        let smallest = direct
+            .as_ref()
+            .map_or(4096, |direct| direct.align().max(4096) as u32);
+        Ok(FileDevice {
+            path: path.to_owned(),
+            file,
+            direct,
+            size: AtomicU64::new(size),
+            writable: self.mode != Mode::ReadOnly,
+            block_special,
+            logical_sector,
+            preferred_io: block_size
+                .checked_next_power_of_two()
+                .unwrap_or(4096)
+                .max(smallest),
+        })
+    }
+}
+
+fn open_failed(op: &'static str, path: &Path, source: io::Error) -> DeviceError {
+    DeviceError::Open {
+        op,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
+    let kind = if found.is_file() || found.is_block_device() {
+        return Ok(());
+    } else if found.is_dir() {
+        "a directory"
+    } else if found.is_char_device() {
+        "a character device"
+    } else if found.is_fifo() {
+        "a pipe"
+    } else if found.is_socket() {
+        "a socket"
+    } else {
+        "something else"
+    };
+    Err(DeviceError::NotADevice {
+        path: path.to_owned(),
+        kind,
+    })
+}
+
+/// Takes the exclusive lock that is held until the file is closed.
+fn lock(path: &Path, file: &File) -> DeviceResult<()> {
+    loop {
+        return match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse {
+                path: path.to_owned(),
+            }),
+            // The lock is advisory; some network file systems have none to give.
+            Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(err) => Err(open_failed("lock", path, err.into())),
+        };
+    }
+}
