@@ -176,10 +176,7 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Device(e) => match **e {
-                DeviceError::ReadOnly => EROFS,
-                _ => EIO,
-            },
+            Self::Device(e) => e.errno(),
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
             Self::Corrupt { .. } => EUCLEAN,
@@ -249,7 +246,9 @@ mod tests {
 
     #[test]
     fn device_errors_keep_their_message_and_kind() {
-        let e = Error::from(DeviceError::ReadOnly);
+        let e = Error::from(DeviceError::ReadOnly {
+            device: "disk.img".to_owned(),
+        });
         assert_eq!(e.errno(), EROFS);
         let io = io::Error::from(Error::NotFound);
         assert_eq!(io.kind(), io::ErrorKind::NotFound);

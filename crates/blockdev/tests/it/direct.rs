@@ -1,0 +1,108 @@
+//! Direct I/O for callers of any alignment.
+
+use extant_blockdev::{AlignedBuf, BlockDevice, FileDevice, FileOptions, Request};
+use std::fs;
+use std::thread;
+use tempfile::TempDir;
+
+fn direct(dir: &TempDir, size: u64) -> FileDevice {
+    let options = FileOptions::create(size).direct(true);
+    options
+        .open(dir.path().join("image"))
+        .expect("a file with direct I/O")
+}
+
+#[test]
+fn unaligned_writes_keep_their_neighbours() {
+    let dir = TempDir::new().expect("a directory");
+    let device = direct(&dir, 1 << 20);
+    assert!(device.is_direct());
+    device.write_at(0, &vec![1; 1 << 20]).expect("a write");
+    device.write_at(1024, &[2; 1024]).expect("a superblock");
+    device
+        .write_at(100_001, &[3; 70_003])
+        .expect("an awkward write");
+    let mut expected = vec![1; 1 << 20];
+    expected[1024..2048].fill(2);
+    expected[100_001..170_004].fill(3);
+    let mut got = vec![0; 1 << 20];
+    device.read_at(0, &mut got).expect("a read");
+    assert!(got == expected);
+    device.flush().expect("a flush");
+    assert!(fs::read(dir.path().join("image")).expect("the file") == expected);
+}
+
+#[test]
+fn a_tail_that_fills_no_sector_keeps_its_length() {
+    let dir = TempDir::new().expect("a directory");
+    let size = 3 * 4096 + 100;
+    let device = direct(&dir, size);
+    device
+        .write_at(0, &vec![7; size as usize])
+        .expect("a write of everything");
+    device
+        .write_at(size - 1, &[8])
+        .expect("a write of the last byte");
+    assert_eq!(
+        fs::metadata(dir.path().join("image"))
+            .expect("the file")
+            .len(),
+        size
+    );
+    let mut got = [0; 200];
+    device
+        .read_at(size - 200, &mut got)
+        .expect("a read of the end");
+    assert!(got[..199].iter().all(|&byte| byte == 7) && got[199] == 8);
+}
+
+#[test]
+fn unaligned_writers_of_one_sector_do_not_lose_each_others_bytes() {
+    let dir = TempDir::new().expect("a directory");
+    let device = direct(&dir, 64 << 10);
+    thread::scope(|scope| {
+        for t in 0..8_u64 {
+            let device = &device;
+            scope.spawn(move || {
+                for round in 0..50_u8 {
+                    for sector in 0..4 {
+                        let offset = sector * 4096 + t * 512;
+                        device
+                            .write_at(offset, &[round + t as u8; 512])
+                            .expect("a write");
+                    }
+                }
+            });
+        }
+    });
+    for sector in 0..4 {
+        for t in 0..8_u64 {
+            let mut got = [0; 512];
+            device
+                .read_at(sector * 4096 + t * 512, &mut got)
+                .expect("a read");
+            assert_eq!(got, [49 + t as u8; 512]);
+        }
+    }
+}
+
+#[test]
+fn aligned_batches_go_through_as_they_are() {
+    let dir = TempDir::new().expect("a directory");
+    let device = direct(&dir, 1 << 20);
+    let blocks = (0..100_u64)
+        .map(|i| Request::write(i * 4096, AlignedBuf::copy_of(&[i as u8; 4096])))
+        .chain([Request::Flush]);
+    device
+        .submit(blocks.collect())
+        .wait_all()
+        .expect("a batch of writes");
+    let reads = (0..100_u64)
+        .map(|i| Request::read(i * 4096, 4096))
+        .collect();
+    let read = device.submit(reads).wait_all().expect("a batch of reads");
+    for (i, request) in read.into_iter().enumerate() {
+        let buf = request.into_read_buf().expect("a read");
+        assert!(buf.iter().all(|&byte| byte == i as u8));
+    }
+}

@@ -1,0 +1,8 @@
+//! Devices seen from outside.
+
+mod batches;
+mod direct;
+mod files;
+mod memory;
+mod model;
+mod windows;
