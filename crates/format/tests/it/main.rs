@@ -2,3 +2,4 @@
 
 mod dir_bytes;
 mod dir_hash;
+mod positions;
