@@ -1,1 +1,38 @@
 //! The JBD2 log on disk: layout, scan, revoke table and replay.
+//!
+//! A caller finds the journal's blocks (they belong to an inode), opens a [`Log`] over them and,
+//! when it is not clean, asks for its [`Recovery`]: the newest image of every block the log
+//! holds, in memory. Nothing is written; a read-only open lays the images over the device with
+//! [`ReplayedDevice`].
+//!
+//! | module | owns |
+//! |---|---|
+//! | `log` | where journal blocks lie on the device, and the journal superblock |
+//! | `scan` | the end of the log: which transactions are whole |
+//! | `revoke` | which images must not be replayed |
+//! | `replay` | the images that must |
+//! | `fast_commit` | whether fast commits follow the last transaction |
+//! | `overlay` | the images, and a device that shows them |
+//!
+//! # Invariants
+//! - Every loop is bounded by the number of blocks in the log, and memory by its bytes, whatever
+//!   the blocks hold.
+//! - A transaction counts only as a whole: its commit block is there and every checksum the log
+//!   has is right. The last one may be torn, which ends the log; a wrong one in the middle is an
+//!   error, because what follows depends on it.
+//! - No locks, no transactions of its own: this crate knows the disk only.
+#![forbid(unsafe_code)]
+
+mod error;
+mod fast_commit;
+mod log;
+mod overlay;
+mod recovery;
+mod replay;
+mod revoke;
+mod scan;
+
+pub use error::{JournalError, JournalResult};
+pub use log::{Log, LogRun};
+pub use overlay::{ReplayedBlocks, ReplayedDevice};
+pub use recovery::{LogEnd, Recovery};

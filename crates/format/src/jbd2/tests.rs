@@ -270,7 +270,7 @@ fn no_bytes_make_a_parser_panic() {
         for checksum in [LogChecksum::None, LogChecksum::CommitOnly, LogChecksum::V2] {
             let format = LogFormat {
                 block_size: BlockSize::MIN,
-                wide: bytes.len() % 2 == 0,
+                wide: bytes.len().is_multiple_of(2),
                 checksum,
                 uuid: [0; 16],
             };

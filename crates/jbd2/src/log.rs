@@ -1,0 +1,196 @@
+//! Where the journal's blocks lie on the device, and what its superblock says.
+
+use crate::recovery::{self, Recovery};
+use crate::{JournalError, JournalResult};
+use extant_blockdev::BlockDevice;
+use extant_format::jbd2::{JournalSuperblock, LogArea, LogFormat};
+use extant_format::{BlockSize, Pblk};
+
+/// A run of journal blocks that lie side by side on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRun {
+    /// First journal block: a logical block of the journal inode.
+    pub first: u32,
+    /// Blocks in the run.
+    pub len: u32,
+    /// Where the first of them lies.
+    pub start: Pblk,
+}
+
+/// An opened journal.
+#[derive(Debug)]
+pub struct Log<'d> {
+    device: &'d dyn BlockDevice,
+    runs: Vec<LogRun>,
+    superblock: JournalSuperblock,
+}
+
+impl<'d> Log<'d> {
+    /// Opens the journal whose blocks lie at `runs` (sorted by journal block, without gaps) of a
+    /// file system with blocks of `block_size` that starts at byte 0 of `device`.
+    ///
+    /// # Errors
+    /// Runs with gaps or overlaps, a journal superblock that is not sound or does not fit the
+    /// file system, a device that fails.
+    pub fn open(
+        device: &'d dyn BlockDevice,
+        runs: &[LogRun],
+        block_size: BlockSize,
+    ) -> JournalResult<Self> {
+        let mapped = check_runs(runs)?;
+        let first = runs.first().ok_or(JournalError::Mapping { block: 0 })?;
+        let mut record = [0; JournalSuperblock::LEN];
+        read_bytes(device, block_size, first.start, 0, &mut record)?;
+        let superblock = JournalSuperblock::parse(&record)?;
+        if superblock.block_size != block_size {
+            return Err(JournalError::BlockSize {
+                journal: superblock.block_size,
+                filesystem: block_size,
+            });
+        }
+        if superblock.max_len > mapped {
+            return Err(JournalError::TooShort {
+                mapped,
+                needed: superblock.max_len,
+            });
+        }
+        Ok(Self {
+            device,
+            runs: runs.to_vec(),
+            superblock,
+        })
+    }
+
+    /// The journal superblock.
+    #[must_use]
+    pub fn superblock(&self) -> &JournalSuperblock {
+        &self.superblock
+    }
+
+    /// Whether there is nothing to replay.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.superblock.start == 0
+    }
+
+    /// Reads the log and gathers the newest image of every block in it. `filesystem_blocks` is
+    /// the size of the file system, the limit of where those blocks may belong. A clean log gives
+    /// an empty recovery.
+    ///
+    /// Takes three passes over the log at most, and memory for one copy of it at most.
+    ///
+    /// # Errors
+    /// Damage in a transaction that must be replayed, fast commits after the last transaction, a
+    /// device that fails.
+    pub fn recover(&self, filesystem_blocks: u64) -> JournalResult<Recovery> {
+        recovery::recover(self, filesystem_blocks)
+    }
+
+    pub(crate) fn format(&self) -> LogFormat {
+        self.superblock.log_format()
+    }
+
+    pub(crate) fn area(&self) -> LogArea {
+        self.superblock.area()
+    }
+
+    /// Where journal block `block` lies, and how many blocks from it on lie side by side.
+    fn locate(&self, block: u32) -> JournalResult<(Pblk, u32)> {
+        let unmapped = JournalError::Mapping { block };
+        let at = self.runs.partition_point(|run| run.first <= block);
+        let Some(run) = at.checked_sub(1).and_then(|i| self.runs.get(i)) else {
+            return Err(unmapped);
+        };
+        let offset = block - run.first;
+        match run.start.checked_add(u64::from(offset)) {
+            Some(start) if offset < run.len => Ok((start, run.len - offset)),
+            _ => Err(unmapped),
+        }
+    }
+}
+
+/// Reads journal blocks, a few at a time where they lie side by side.
+#[derive(Debug)]
+pub(crate) struct LogReader<'l> {
+    log: &'l Log<'l>,
+    window: Vec<u8>,
+    /// Journal block at the start of the window.
+    first: u32,
+    /// Blocks in the window.
+    len: u32,
+    /// Most blocks in the window.
+    limit: u32,
+}
+
+impl<'l> LogReader<'l> {
+    /// A reader that fetches up to `window_bytes` at once.
+    pub(crate) fn new(log: &'l Log<'_>, window_bytes: usize) -> Self {
+        let limit = (window_bytes >> log.superblock.block_size.log2()).max(1) as u32;
+        Self {
+            log,
+            window: Vec::new(),
+            first: 0,
+            len: 0,
+            limit,
+        }
+    }
+
+    /// The bytes of journal block `block`.
+    pub(crate) fn block(&mut self, block: u32) -> JournalResult<&[u8]> {
+        let inside = block
+            .checked_sub(self.first)
+            .is_some_and(|offset| offset < self.len);
+        if !inside {
+            self.fetch(block)?;
+        }
+        let size = self.log.superblock.block_size.len();
+        let at = (block - self.first) as usize * size;
+        self.window
+            .get(at..at + size)
+            .ok_or(JournalError::Mapping { block })
+    }
+
+    fn fetch(&mut self, block: u32) -> JournalResult<()> {
+        let size = self.log.superblock.block_size;
+        let (start, together) = self.log.locate(block)?;
+        // Never past the end of the log: what is there has another use.
+        let left = self.log.superblock.max_len.saturating_sub(block).max(1);
+        let len = together.min(self.limit).min(left);
+        self.len = 0;
+        self.window.resize(len as usize * size.len(), 0);
+        read_bytes(self.log.device, size, start, block, &mut self.window)?;
+        self.first = block;
+        self.len = len;
+        Ok(())
+    }
+}
+
+/// The number of blocks in `runs`, if they cover a range from block 0 without gaps.
+fn check_runs(runs: &[LogRun]) -> JournalResult<u32> {
+    let mut next = 0u32;
+    for run in runs {
+        let gap = JournalError::Mapping {
+            block: next.min(run.first),
+        };
+        if run.first != next || run.len == 0 {
+            return Err(gap);
+        }
+        next = next.checked_add(run.len).ok_or(gap)?;
+    }
+    Ok(next)
+}
+
+fn read_bytes(
+    device: &dyn BlockDevice,
+    size: BlockSize,
+    start: Pblk,
+    block: u32,
+    buf: &mut [u8],
+) -> JournalResult<()> {
+    let offset = size
+        .offset_of(start)
+        .ok_or(JournalError::Mapping { block })?;
+    device
+        .read_at(offset, buf)
+        .map_err(|source| JournalError::Device { block, source })
+}
