@@ -1,1 +1,276 @@
 //! File data and directory entries kept inside an inode.
+//!
+//! The first 60 bytes lie in `i_block`, the rest in the value of the attribute `system.data`. A
+//! directory's first four bytes are its parent (there is no `.` and no `..`), and each of the two
+//! parts is filled with records of its own, as if it were a small block.
+//!
+//! Source: the kernel's `ext4/inlinedata` page.
+
+use crate::bytes::{le32, put};
+use crate::checksum::Crc32c;
+use crate::dir::{DirBlockBuilder, DirEntry, DirLayout, entries, entry::NewEntry};
+use crate::error::{Expected, FormatError, FormatResult, Structure};
+use crate::inode::MAP_BYTES;
+use crate::types::Ino;
+
+/// Bytes of inline content that lie in `i_block`.
+pub const IN_MAP: usize = MAP_BYTES;
+/// Bytes of an inline directory in front of its first record: the parent's number.
+pub const PARENT_LEN: usize = 4;
+
+/// Inline content of `size` bytes: the inode's `i_block`, and the value of `system.data`.
+#[derive(Clone, Copy, Debug)]
+pub struct InlineData<'a> {
+    map: &'a [u8; MAP_BYTES],
+    rest: &'a [u8],
+    size: usize,
+}
+
+impl<'a> InlineData<'a> {
+    /// The inline content of an inode of `size` bytes; `rest` is the value of `system.data`, empty
+    /// if there is none.
+    ///
+    /// # Errors
+    /// When the two parts are shorter than the size.
+    pub fn new(map: &'a [u8; MAP_BYTES], rest: &'a [u8], size: u64) -> FormatResult<Self> {
+        let most = (IN_MAP + rest.len()) as u64;
+        if size > most {
+            return Err(FormatError::new(
+                Structure::InlineData,
+                "size",
+                size,
+                Expected::AtMost(most),
+            ));
+        }
+        Ok(Self {
+            map,
+            rest,
+            size: size as usize,
+        })
+    }
+
+    /// Bytes of content.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.size
+    }
+
+    /// Whether there is no content.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// The content in its two parts.
+    #[must_use]
+    pub fn parts(&self) -> (&'a [u8], &'a [u8]) {
+        let first = self.size.min(IN_MAP);
+        let map = self.map.get(..first).unwrap_or_default();
+        let rest = self.rest.get(..self.size - first).unwrap_or_default();
+        (map, rest)
+    }
+
+    /// Copies content from byte `offset` on; returns how many bytes, fewer than `to.len()` only at
+    /// the end.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
+        let (first, second) = self.parts();
+        let mut copied = 0;
+        let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        for part in [first, second] {
+            let from = part.get(skip..).unwrap_or_default();
+            skip = skip.saturating_sub(part.len());
+            if let Some(to) = to.get_mut(copied..) {
+                let n = from.len().min(to.len());
+                if let (Some(to), Some(from)) = (to.get_mut(..n), from.get(..n)) {
+                    to.copy_from_slice(from);
+                    copied += n;
+                }
+            }
+        }
+        copied
+    }
+}
+
+/// The most bytes of content an inode can hold whose attribute area has `value_room` bytes for the
+/// value of `system.data`.
+#[must_use]
+pub const fn capacity(value_room: usize) -> usize {
+    IN_MAP + value_room
+}
+
+/// A directory kept inside its inode.
+#[derive(Clone, Copy, Debug)]
+pub struct InlineDir<'a> {
+    parent: Ino,
+    first: &'a [u8],
+    second: &'a [u8],
+}
+
+impl<'a> InlineDir<'a> {
+    /// The directory that inline content makes.
+    ///
+    /// # Errors
+    /// When the content is shorter than 60 bytes, or the parent is not an inode the file system can
+    /// have.
+    pub fn new(data: &InlineData<'a>, max_inode: Ino) -> FormatResult<Self> {
+        if data.len() < IN_MAP {
+            return Err(FormatError::short(
+                Structure::InlineData,
+                data.len(),
+                IN_MAP,
+            ));
+        }
+        let (first, second) = data.parts();
+        let parent = le32(first, 0);
+        if parent == 0 || parent > max_inode.get() {
+            return Err(FormatError::new(
+                Structure::InlineData,
+                "parent",
+                u64::from(parent),
+                Expected::Between(1, u64::from(max_inode.get())),
+            ));
+        }
+        Ok(Self {
+            parent: Ino::new(parent),
+            first: first.get(PARENT_LEN..).unwrap_or_default(),
+            second,
+        })
+    }
+
+    /// The parent directory, in place of an entry `..`.
+    #[must_use]
+    pub const fn parent(&self) -> Ino {
+        self.parent
+    }
+
+    /// The records of both parts, with the byte offset of each in the content. A broken record ends
+    /// the walk of its part.
+    pub fn entries(
+        &self,
+        layout: &DirLayout,
+    ) -> impl Iterator<Item = FormatResult<DirEntry<'a>>> + use<'a> {
+        let shifted = |base: usize| {
+            move |entry: FormatResult<DirEntry<'a>>| match entry {
+                Ok(mut entry) => {
+                    entry.offset += base;
+                    Ok(entry)
+                }
+                Err(error) => Err(error.at(base + error.at.unwrap_or(0) as usize)),
+            }
+        };
+        let first = entries(self.first, layout).map(shifted(PARENT_LEN));
+        let second = entries(self.second, layout).map(shifted(IN_MAP));
+        first.chain(second)
+    }
+}
+
+/// Builds an inline directory: as many of `list` as fit go into `map`, the others into `rest`,
+/// which becomes the value of `system.data` (its length is the directory's size less 60).
+///
+/// Returns `false`, the buffers then holding nothing of use, if they do not fit.
+#[must_use]
+pub fn encode_dir<'e>(
+    map: &mut [u8; MAP_BYTES],
+    rest: &mut [u8],
+    layout: &DirLayout,
+    parent: Ino,
+    list: impl IntoIterator<Item = &'e NewEntry<'e>>,
+) -> bool {
+    put(map, 0, &parent.get().to_le_bytes());
+    let Some(first) = map.get_mut(PARENT_LEN..) else {
+        return false;
+    };
+    let mut list = list.into_iter().peekable();
+    let mut fill = |region| {
+        let mut builder = DirBlockBuilder::new_inline(region, layout);
+        while let Some(entry) = list.peek() {
+            if !builder.push(entry) {
+                break;
+            }
+            list.next();
+        }
+        builder.finish(Crc32c::INIT);
+    };
+    fill(first);
+    if !rest.is_empty() {
+        fill(rest);
+    }
+    list.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dir::EntryType;
+    use crate::types::BlockSize;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn layout() -> DirLayout {
+        DirLayout {
+            block_size: BlockSize::K4,
+            file_type: true,
+            checksums: true,
+            hash_in_entry: false,
+            raw_names: false,
+            max_inode: Ino::new(1000),
+        }
+    }
+
+    #[test]
+    fn a_size_beyond_both_parts_is_corrupt() {
+        let map = [0; MAP_BYTES];
+        assert!(InlineData::new(&map, &[1; 10], 70).is_ok());
+        assert_eq!(
+            InlineData::new(&map, &[1; 10], 71).unwrap_err().field,
+            "size"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn content_reads_as_one_piece(
+            map in prop::collection::vec(any::<u8>(), MAP_BYTES),
+            rest in prop::collection::vec(any::<u8>(), 0..100),
+            cut in 0usize..160, offset in 0u64..200, len in 0usize..200,
+        ) {
+            let map: [u8; MAP_BYTES] = map.try_into().unwrap();
+            let whole = [&map[..], &rest].concat();
+            let size = cut.min(whole.len());
+            let data = InlineData::new(&map, &rest, size as u64).unwrap();
+            let mut buffer = vec![0; len];
+            let n = data.read(offset, &mut buffer);
+            let from = (offset as usize).min(size);
+            let expected = &whole[from..size.min(from + len)];
+            prop_assert_eq!(&buffer[..n], expected);
+        }
+
+        #[test]
+        fn directories_read_back(
+            names in prop::collection::vec(prop::collection::vec(b'a'..=b'z', 1..30), 0..8),
+            room in 0usize..40,
+        ) {
+            let list: Vec<_> = names.iter().enumerate()
+                .map(|(i, name)| NewEntry::new(Ino::new(11 + i as u32), name, EntryType::Regular))
+                .collect();
+            let mut map = [0xaa; MAP_BYTES];
+            let mut rest = vec![0xaa; room * 4];
+            let fits = encode_dir(&mut map, &mut rest, &layout(), Ino::new(2), &list);
+            let data = InlineData::new(&map, &rest, (IN_MAP + rest.len()) as u64).unwrap();
+            if rest.len() == 4 {
+                // Too small for any record.
+                return Ok(());
+            }
+            let dir = InlineDir::new(&data, Ino::new(1000)).unwrap();
+            prop_assert_eq!(dir.parent(), Ino::new(2));
+            let read: Vec<_> = dir.entries(&layout()).map(Result::unwrap)
+                .filter(|e| e.ino.is_some()).collect();
+            prop_assert_eq!(read.len() == list.len(), fits);
+            for (read, wrote) in read.iter().zip(&list) {
+                prop_assert_eq!(read.name, wrote.name);
+                prop_assert_eq!(read.ino, Some(wrote.ino));
+            }
+        }
+    }
+}

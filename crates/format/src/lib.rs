@@ -35,6 +35,7 @@ extern crate std;
 
 pub mod acl;
 pub mod bitmap;
+mod bytes;
 pub mod checksum;
 pub mod dir;
 pub mod error;

@@ -10,9 +10,10 @@
 //!   the first broken record.
 //! - [`DirBlockBuilder`] writes only blocks that [`DirEntries`] accepts.
 
+use crate::bytes::{le16, le32, put};
 use crate::checksum::Crc32c;
-use crate::dir::{le16, le32, put};
 use crate::error::{Expected, FormatError, FormatResult, Structure};
+use crate::inode::FileType;
 use crate::types::{BlockSize, Ino};
 
 /// Longest name in bytes.
@@ -70,19 +71,33 @@ impl EntryType {
         self as u8
     }
 
-    /// The type that the file-type bits of an inode's mode stand for.
+    /// What an entry says about an inode of this type.
     #[must_use]
-    pub const fn from_mode(mode: u16) -> Self {
-        match mode & 0xf000 {
-            0x8000 => Self::Regular,
-            0x4000 => Self::Directory,
-            0x2000 => Self::CharDevice,
-            0x6000 => Self::BlockDevice,
-            0x1000 => Self::Fifo,
-            0xc000 => Self::Socket,
-            0xa000 => Self::Symlink,
-            _ => Self::Unknown,
+    pub const fn of(file_type: FileType) -> Self {
+        match file_type {
+            FileType::Regular => Self::Regular,
+            FileType::Directory => Self::Directory,
+            FileType::CharDevice => Self::CharDevice,
+            FileType::BlockDevice => Self::BlockDevice,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::Symlink => Self::Symlink,
         }
+    }
+
+    /// The type of the inode, or `None` if the entry does not say.
+    #[must_use]
+    pub const fn file_type(self) -> Option<FileType> {
+        Some(match self {
+            Self::Unknown => return None,
+            Self::Regular => FileType::Regular,
+            Self::Directory => FileType::Directory,
+            Self::CharDevice => FileType::CharDevice,
+            Self::BlockDevice => FileType::BlockDevice,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
+            Self::Symlink => FileType::Symlink,
+        })
     }
 }
 

@@ -23,10 +23,10 @@
 //!   the block. Sortedness and block numbers are not promised: a search that follows a wrong pair
 //!   ends in a block that fails its own checks, or finds nothing.
 
+use crate::bytes::{le16, le32, put};
 use crate::checksum::Crc32c;
 use crate::dir::entry::{DirLayout, EntryType, NewEntry, min_rec_len, write_entry, write_free};
 use crate::dir::hash::HashVersion;
-use crate::dir::{le16, le32, put};
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::types::{Ino, Lblk};
 

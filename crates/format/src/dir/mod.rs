@@ -36,29 +36,3 @@ use crate::types::Ino;
 pub fn inode_checksum_seed(fs_seed: Crc32c, ino: Ino, generation: u32) -> Crc32c {
     fs_seed.update_u32(ino.get()).update_u32(generation)
 }
-
-/// Reads a little-endian `u16`; zero past the end, which callers exclude by checking lengths.
-#[inline]
-fn le16(bytes: &[u8], at: usize) -> u16 {
-    match bytes.get(at..).and_then(|b| b.first_chunk::<2>()) {
-        Some(b) => u16::from_le_bytes(*b),
-        None => 0,
-    }
-}
-
-/// Reads a little-endian `u32`; zero past the end, which callers exclude by checking lengths.
-#[inline]
-fn le32(bytes: &[u8], at: usize) -> u32 {
-    match bytes.get(at..).and_then(|b| b.first_chunk::<4>()) {
-        Some(b) => u32::from_le_bytes(*b),
-        None => 0,
-    }
-}
-
-/// Stores `value` at `at`; nothing past the end, which callers exclude by checking lengths.
-#[inline]
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(place) = bytes.get_mut(at..).and_then(|b| b.get_mut(..value.len())) {
-        place.copy_from_slice(value);
-    }
-}
