@@ -3,3 +3,4 @@
 mod dir_bytes;
 mod dir_hash;
 mod positions;
+mod xattr_bytes;
