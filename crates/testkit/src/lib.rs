@@ -7,6 +7,8 @@
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
 //! | [`oracle`] | independent judges: `e2fsck`, `debugfs`, `dumpe2fs`, `mke2fs`, the `ext4-view` crate |
 //! | [`tree`] | a file tree as a value: snapshot of a mounted one, readable comparison of two |
+//! | [`plan`] | a file tree before it exists: planted in a directory, written as tar, or expected as a [`tree::Tree`] |
+//! | [`torture`] | the plans worth testing with: every corner at once, or random by seed |
 //! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |
 //!
 //! # Invariants
@@ -25,6 +27,8 @@ mod ioctl;
 pub mod loopdev;
 pub mod mount;
 pub mod oracle;
+pub mod plan;
 pub mod rng;
 pub mod tool;
+pub mod torture;
 pub mod tree;

@@ -2,4 +2,5 @@
 
 mod kernel;
 mod oracles;
+mod plans;
 mod trees;
