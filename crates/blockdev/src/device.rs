@@ -58,10 +58,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// # Errors
     /// As for `read_at`; the buffers' content is then undefined.
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        self.check_range("read", offset, total_len(bufs.iter().map(|b| &**b)))?;
         let mut at = offset;
         for buf in bufs {
             self.read_at(at, buf)?;
-            at = at.saturating_add(buf.len() as u64);
+            at += buf.len() as u64;
         }
         Ok(())
     }
@@ -69,12 +70,13 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// Writes the buffers one after the other at byte `offset`.
     ///
     /// # Errors
-    /// As for `write_at`; part of the data may have been written.
+    /// As for `write_at`; when the system fails, part of the data may have been written.
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        self.check_writable("write", offset, total_len(bufs.iter().map(|b| &**b)))?;
         let mut at = offset;
         for buf in bufs {
             self.write_at(at, buf)?;
-            at = at.saturating_add(buf.len() as u64);
+            at += buf.len() as u64;
         }
         Ok(())
     }

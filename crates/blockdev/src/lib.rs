@@ -11,6 +11,9 @@
 //! | `file` | image files and block special files, O_DIRECT |
 //! | `memory` | a sparse device in memory |
 //! | `window` | a range of another device |
+//! | `partition` | GPT and MBR |
+//! | `overlay` | a device with blocks replaced in memory |
+//! | `open` | from a path, an offset or a partition to a device |
 //! | `error` | what can go wrong, as sentences |
 
 #![deny(unsafe_code)]
@@ -20,6 +23,9 @@ mod device;
 mod error;
 mod file;
 mod memory;
+mod open;
+mod overlay;
+mod partition;
 mod request;
 mod window;
 
@@ -28,5 +34,10 @@ pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use open::OpenSpec;
+pub use overlay::OverlayDevice;
+pub use partition::{
+    Partition, PartitionTable, PartitionType, TableKind, list_partitions, open_partition,
+};
 pub use request::{Completion, Done, PendingBatch, Request};
 pub use window::WindowDevice;

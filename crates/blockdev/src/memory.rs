@@ -7,28 +7,20 @@
 
 use crate::device::total_len;
 use crate::{BlockDevice, DeviceResult, DirectMemory};
+use extant_sync::{LockClass, Rank, RwLock, debug_assert_may_wait_for_device};
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::OnceLock;
 
 const CHUNK: u64 = 64 << 10;
 const CHUNKS_PER_LEAF: u64 = 4096;
 const LEAF: u64 = CHUNK * CHUNKS_PER_LEAF;
 
+static CHUNK_CLASS: LockClass = LockClass::new("memory device chunk", Rank::Leaf);
+
 /// One chunk; `None` is a hole, which reads as zeroes.
-#[derive(Default)]
-struct Chunk(RwLock<Option<Box<[u8]>>>);
-
-impl Chunk {
-    fn read(&self) -> RwLockReadGuard<'_, Option<Box<[u8]>>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Option<Box<[u8]>>> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+type Chunk = RwLock<Option<Box<[u8]>>>;
 
 type Leaf = Box<[Chunk]>;
 
@@ -75,8 +67,11 @@ impl MemoryDevice {
 
     /// The chunk that holds byte `offset`, which lies on the device.
     fn chunk_or_new(&self, offset: u64) -> &Chunk {
-        let leaf = self.leaves[(offset / LEAF) as usize]
-            .get_or_init(|| (0..CHUNKS_PER_LEAF).map(|_| Chunk::default()).collect());
+        let leaf = self.leaves[(offset / LEAF) as usize].get_or_init(|| {
+            (0..CHUNKS_PER_LEAF)
+                .map(|_| Chunk::new(&CHUNK_CLASS, None))
+                .collect()
+        });
         &leaf[(offset % LEAF / CHUNK) as usize]
     }
 
@@ -192,12 +187,14 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("read", offset, buf.len() as u64)?;
         self.get(offset, buf);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("write", offset, buf.len() as u64)?;
         self.put(offset, buf);
         Ok(())
@@ -208,6 +205,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("read", offset, total_len(bufs.iter().map(|b| &**b)))?;
         let mut at = offset;
         for buf in bufs {
@@ -218,6 +216,7 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("write", offset, total_len(bufs.iter().map(|b| &**b)))?;
         let mut at = offset;
         for buf in bufs {
@@ -228,12 +227,14 @@ impl BlockDevice for MemoryDevice {
     }
 
     fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("discard", offset, len)?;
         self.punch(offset, len);
         Ok(())
     }
 
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("zero", offset, len)?;
         self.punch(offset, len);
         Ok(())

@@ -15,18 +15,20 @@
 use super::FileDevice;
 use crate::buffer::BUFFER_ALIGN;
 use crate::{AlignedBuf, BlockDevice, DeviceError, DeviceResult};
+use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{AtFlags, OFlags, StatxFlags, statx};
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Most bytes copied at a time.
 const BOUNCE: u64 = 1 << 20;
 const REGION: u64 = 1 << 20;
 const LOCKS: u64 = 64;
+
+static REGION_CLASS: LockClass = LockClass::ascending("direct I/O region", Rank::DeviceQueue);
 
 /// The same file, opened a second time with O_DIRECT.
 #[derive(Debug)]
@@ -40,7 +42,6 @@ pub(super) struct DirectFile {
 }
 
 /// Held while a write runs.
-#[derive(Debug)]
 #[expect(dead_code, reason = "held for their drop")]
 enum RegionGuard<'a> {
     Shared(RwLockReadGuard<'a, ()>),
@@ -72,7 +73,7 @@ impl DirectFile {
             ));
         }
         let (align, memory_align) = alignment(&again, logical_sector).map_err(refuse)?;
-        let regions = (0..LOCKS).map(|_| RwLock::new(())).collect();
+        let regions = (0..LOCKS).map(|_| RwLock::new(&REGION_CLASS, ())).collect();
         Ok(Self {
             file: again,
             align,
@@ -103,17 +104,12 @@ impl DirectFile {
         for region in first..=last.min(first + LOCKS - 1) {
             wanted[(region % LOCKS) as usize] = true;
         }
-        let chosen = self
-            .regions
-            .iter()
-            .zip(wanted)
-            .filter_map(|(lock, on)| on.then_some(lock));
+        let chosen = (0..).zip(self.regions.iter().zip(wanted));
         chosen
-            .map(|lock| match exclusive {
-                true => {
-                    RegionGuard::Exclusive(lock.write().unwrap_or_else(PoisonError::into_inner))
-                }
-                false => RegionGuard::Shared(lock.read().unwrap_or_else(PoisonError::into_inner)),
+            .filter_map(|(key, (lock, on))| on.then_some((key, lock)))
+            .map(|(key, lock)| match exclusive {
+                true => RegionGuard::Exclusive(lock.write_ascending(key)),
+                false => RegionGuard::Shared(lock.read_ascending(key)),
             })
             .collect()
     }

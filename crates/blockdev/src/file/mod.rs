@@ -19,6 +19,7 @@ pub use open::FileOptions;
 use crate::device::{total_len, write_zeroes};
 use crate::{BlockDevice, DeviceError, DeviceResult};
 use direct::DirectFile;
+use extant_sync::debug_assert_may_wait_for_device;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use std::fs::File;
@@ -262,6 +263,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("read", offset, buf.len() as u64)?;
         match &self.direct {
             None => self.read_full(&self.file, offset, buf),
@@ -270,6 +272,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_writable("write", offset, buf.len() as u64)?;
         match &self.direct {
             None => self.write_full(&self.file, offset, buf),
@@ -278,6 +281,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         if !self.writable {
             return Ok(());
         }
@@ -287,6 +291,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_range("read", offset, total_len(bufs.iter().map(|b| &**b)))?;
         match &self.direct {
             None => self.read_vectored_full(&self.file, offset, bufs),
@@ -295,6 +300,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_writable("write", offset, total_len(bufs.iter().map(|b| &**b)))?;
         match &self.direct {
             None => self.write_vectored_full(&self.file, offset, bufs),
@@ -305,6 +311,7 @@ impl BlockDevice for FileDevice {
     /// Punches a hole where the file can have holes. On a block special file this unmaps the
     /// sectors if the device then guarantees zeroes.
     fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_writable("discard", offset, len)?;
         if len > 0 {
             self.punch("discard", offset, len)?;
@@ -313,6 +320,7 @@ impl BlockDevice for FileDevice {
     }
 
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
         self.check_writable("zero", offset, len)?;
         let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
         if len == 0

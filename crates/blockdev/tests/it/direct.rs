@@ -1,20 +1,41 @@
 //! Direct I/O for callers of any alignment.
 
-use extant_blockdev::{AlignedBuf, BlockDevice, FileDevice, FileOptions, Request};
+use extant_blockdev::{AlignedBuf, BlockDevice, DeviceError, FileDevice, FileOptions, Request};
 use std::fs;
+use std::io::{self, Write};
 use std::thread;
 use tempfile::TempDir;
 
+/// Prints a named skip if the file system of the temporary directory has no direct I/O.
+pub(crate) fn direct_io_is_missing(dir: &TempDir) -> bool {
+    let path = dir.path().join("probe");
+    match FileOptions::create(4096).direct(true).open(path) {
+        Err(err @ DeviceError::NoDirectIo { .. }) => {
+            let required = std::env::var_os("EXTANT_REQUIRE_FACILITIES").is_some_and(|v| v == "1");
+            assert!(!required, "direct I/O is required: {err}");
+            let test = thread::current().name().unwrap_or("test").to_owned();
+            let _ = writeln!(io::stderr(), "SKIPPED: needs direct I/O ({err}): {test}");
+            true
+        }
+        opened => {
+            opened.expect("a file");
+            false
+        }
+    }
+}
+
 fn direct(dir: &TempDir, size: u64) -> FileDevice {
     let options = FileOptions::create(size).direct(true);
-    options
-        .open(dir.path().join("image"))
-        .expect("a file with direct I/O")
+    let path = dir.path().join("image");
+    options.open(path).expect("a file with direct I/O")
 }
 
 #[test]
 fn unaligned_writes_keep_their_neighbours() {
     let dir = TempDir::new().expect("a directory");
+    if direct_io_is_missing(&dir) {
+        return;
+    }
     let device = direct(&dir, 1 << 20);
     assert!(device.is_direct());
     device.write_at(0, &vec![1; 1 << 20]).expect("a write");
@@ -35,6 +56,9 @@ fn unaligned_writes_keep_their_neighbours() {
 #[test]
 fn a_tail_that_fills_no_sector_keeps_its_length() {
     let dir = TempDir::new().expect("a directory");
+    if direct_io_is_missing(&dir) {
+        return;
+    }
     let size = 3 * 4096 + 100;
     let device = direct(&dir, size);
     device
@@ -59,6 +83,9 @@ fn a_tail_that_fills_no_sector_keeps_its_length() {
 #[test]
 fn unaligned_writers_of_one_sector_do_not_lose_each_others_bytes() {
     let dir = TempDir::new().expect("a directory");
+    if direct_io_is_missing(&dir) {
+        return;
+    }
     let device = direct(&dir, 64 << 10);
     thread::scope(|scope| {
         for t in 0..8_u64 {
@@ -89,6 +116,9 @@ fn unaligned_writers_of_one_sector_do_not_lose_each_others_bytes() {
 #[test]
 fn aligned_batches_go_through_as_they_are() {
     let dir = TempDir::new().expect("a directory");
+    if direct_io_is_missing(&dir) {
+        return;
+    }
     let device = direct(&dir, 1 << 20);
     let blocks = (0..100_u64)
         .map(|i| Request::write(i * 4096, AlignedBuf::copy_of(&[i as u8; 4096])))

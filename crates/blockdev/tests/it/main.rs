@@ -5,4 +5,7 @@ mod direct;
 mod files;
 mod memory;
 mod model;
+mod overlay;
+mod partitions;
+mod specs;
 mod windows;

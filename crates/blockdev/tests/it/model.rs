@@ -1,9 +1,11 @@
 //! Every device does what a plain vector of bytes does.
 
+use crate::direct::direct_io_is_missing;
 use extant_blockdev::{
-    AlignedBuf, BlockDevice, FileDevice, FileOptions, MemoryDevice, Request, SharedDevice,
-    WindowDevice,
+    AlignedBuf, BlockDevice, FileDevice, FileOptions, MemoryDevice, OverlayDevice, Request,
+    SharedDevice, WindowDevice,
 };
+use extant_testkit::rng::seed_from_env;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::io::{IoSlice, IoSliceMut};
@@ -214,11 +216,7 @@ fn apply_batch(device: &dyn BlockDevice, model: &mut [u8], offset: u64, lens: &[
 }
 
 fn check_against_model(name: &str, cases: u32, make: impl Fn() -> SharedDevice) {
-    let seed = match std::env::var("EXTANT_SEED") {
-        Ok(text) => text.parse().expect("EXTANT_SEED is a number"),
-        Err(_) => std::process::id().wrapping_mul(2_654_435_761) as u64,
-    };
-    println!("{name}: EXTANT_SEED={seed}");
+    let seed = seed_from_env(name);
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -241,7 +239,7 @@ fn check_against_model(name: &str, cases: u32, make: impl Fn() -> SharedDevice) 
             check_holes(&*device, &model);
             Ok(())
         })
-        .unwrap_or_else(|err| panic!("{name}, EXTANT_SEED={seed}: {err}"));
+        .unwrap_or_else(|err| panic!("{name}, seed {seed}: {err}"));
 }
 
 /// What is not in a data extent is zero, and extents are in order.
@@ -276,6 +274,9 @@ fn a_file_device_is_a_vector_of_bytes() {
 #[test]
 fn a_direct_file_device_is_a_vector_of_bytes() {
     let dir = TempDir::new().expect("a directory");
+    if direct_io_is_missing(&dir) {
+        return;
+    }
     let path = dir.path().join("image");
     let options = FileOptions::create(SIZE).direct(true);
     check_against_model("direct file", 60, || {
@@ -288,5 +289,13 @@ fn a_window_is_a_vector_of_bytes() {
     check_against_model("window", 100, || {
         let below = Arc::new(MemoryDevice::new(SIZE + 12_345));
         Arc::new(WindowDevice::new(below, 5_000, SIZE).expect("a window"))
+    });
+}
+
+#[test]
+fn an_overlay_that_keeps_writes_is_a_vector_of_bytes() {
+    check_against_model("overlay", 100, || {
+        let below = Arc::new(MemoryDevice::new(SIZE));
+        Arc::new(OverlayDevice::new(below, 1024).keep_writes())
     });
 }
