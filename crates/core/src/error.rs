@@ -30,6 +30,14 @@ pub enum Error {
         /// What is wrong with it.
         source: FormatError,
     },
+    /// A structure on the device points past the end of the file system (EUCLEAN).
+    #[error("block {block} lies past the end of the file system, which has {blocks} blocks")]
+    BlockOutOfRange {
+        /// The block pointed to.
+        block: Pblk,
+        /// Blocks in the file system.
+        blocks: u64,
+    },
     /// The name or the inode does not exist (ENOENT).
     #[error("no such file or directory")]
     NotFound,
@@ -179,7 +187,7 @@ impl Error {
             Self::Device(e) => e.errno(),
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
-            Self::Corrupt { .. } => EUCLEAN,
+            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } => EUCLEAN,
             Self::NotFound => ENOENT,
             Self::NotADirectory => ENOTDIR,
             Self::IsADirectory => EISDIR,
@@ -203,7 +211,7 @@ impl Error {
     /// Whether a structure on the device broke the format.
     #[must_use]
     pub const fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt { .. })
+        matches!(self, Self::Corrupt { .. } | Self::BlockOutOfRange { .. })
     }
 }
 

@@ -1,0 +1,155 @@
+//! A block's content, and what is known about it.
+
+use extant_format::{Ino, Pblk, Structure};
+use extant_sync::{CountedAtomicBool, RmwClass};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+static USED: RmwClass = RmwClass::new("meta used bit");
+
+/// The place of a buffer that is in no ring.
+const NOWHERE: u32 = u32::MAX;
+
+/// A cached block.
+pub(super) struct Buffer {
+    block: Pblk,
+    data: Box<[u8]>,
+    /// What the content was verified as: see [`BlockRef::is_verified`]. 0 for nothing.
+    verified: AtomicU64,
+    /// Whether anybody asked for the block since the clock's hand came by.
+    used: CountedAtomicBool,
+    /// Where the buffer is in its ring. Changed under the ring's lock only.
+    ring_at: AtomicU32,
+}
+
+impl Buffer {
+    pub(super) fn block(&self) -> Pblk {
+        self.block
+    }
+
+    /// Notes a use. Stores only if the clock's hand came by since the last one.
+    #[inline]
+    pub(super) fn touch(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the block was used since the last call.
+    pub(super) fn take_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Relaxed)
+    }
+
+    /// The place in the ring, if the buffer is in it. Under the ring's lock.
+    pub(super) fn ring_at(&self) -> Option<usize> {
+        let at = self.ring_at.load(Ordering::Relaxed);
+        (at != NOWHERE).then_some(at as usize)
+    }
+
+    /// Notes the place in the ring. Under the ring's lock.
+    pub(super) fn set_ring_at(&self, at: Option<usize>) {
+        let at = at.and_then(|at| u32::try_from(at).ok()).unwrap_or(NOWHERE);
+        self.ring_at.store(at, Ordering::Relaxed);
+    }
+}
+
+/// A block of metadata, shared with the cache and cheap to clone.
+///
+/// Its content never changes, and stays available for as long as the handle lives, even if the
+/// cache forgets the block meanwhile.
+#[derive(Clone)]
+pub struct BlockRef(Arc<Buffer>);
+
+impl BlockRef {
+    pub(super) fn new(block: Pblk, data: Box<[u8]>) -> Self {
+        Self(Arc::new(Buffer {
+            block,
+            data,
+            verified: AtomicU64::new(0),
+            // What is asked for once only makes way first.
+            used: CountedAtomicBool::new(&USED, false),
+            ring_at: AtomicU32::new(NOWHERE),
+        }))
+    }
+
+    pub(super) fn buffer(&self) -> &Buffer {
+        &self.0
+    }
+
+    /// Whether nobody but the cache (its table and its ring) holds the block.
+    pub(super) fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.0) <= 2
+    }
+
+    /// Whether both are the same load of the same block.
+    #[must_use]
+    pub fn same_load(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Which block this is.
+    #[inline]
+    #[must_use]
+    pub fn block(&self) -> Pblk {
+        self.0.block
+    }
+
+    /// The content, one block long.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.data
+    }
+
+    /// Whether the content was found to be a sound `what` of inode `owner` (`None` for structures
+    /// that belong to no inode) since it was loaded, so that its checksum need not be computed
+    /// again.
+    ///
+    /// A block that a hostile image uses as two structures, or for two inodes, is verified anew
+    /// for each.
+    #[inline]
+    #[must_use]
+    pub fn is_verified(&self, what: Structure, owner: Option<Ino>) -> bool {
+        self.0.verified.load(Ordering::Relaxed) == seal(what, owner)
+    }
+
+    /// Notes that the content is a sound `what` of `owner`.
+    #[inline]
+    pub fn set_verified(&self, what: Structure, owner: Option<Ino>) {
+        // The content was published before and does not change: there is nothing to order.
+        self.0.verified.store(seal(what, owner), Ordering::Relaxed);
+    }
+}
+
+/// A number that is different for different arguments, and never 0.
+fn seal(what: Structure, owner: Option<Ino>) -> u64 {
+    let owner = owner.map_or(0, Ino::get);
+    ((what as u64 + 1) << 32) | u64::from(owner)
+}
+
+impl Deref for BlockRef {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0.data
+    }
+}
+
+impl AsRef<[u8]> for BlockRef {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        &self.0.data
+    }
+}
+
+impl fmt::Debug for BlockRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockRef")
+            .field("block", &self.0.block)
+            .field("len", &self.0.data.len())
+            .finish()
+    }
+}

@@ -1,0 +1,379 @@
+//! The cache itself: lookups, loads, readahead, discards.
+
+use super::clock::Clock;
+use super::inflight::{Claim, Claimed, InFlight, Outcome};
+use super::{BlockRef, Overlay};
+use crate::{Error, Result};
+use extant_blockdev::{DeviceError, SharedDevice};
+use extant_format::{BlockSize, Pblk};
+use extant_sync::{
+    EpochGuard, LockClass, Rank, RcuMap, ShardedCounter, debug_assert_may_wait_for_device, pin,
+    shard_count,
+};
+use std::io::IoSliceMut;
+use std::sync::Arc;
+
+static BUCKET: LockClass = LockClass::new("meta bucket", Rank::CacheBucket);
+
+/// Most bytes that one device read of the readahead carries.
+const MAX_RUN_BYTES: usize = 1 << 20;
+
+/// Blocks of metadata, in memory.
+///
+/// Used from any number of threads; see the [module](super) for locking and invariants.
+#[derive(Debug)]
+pub struct Cache {
+    device: SharedDevice,
+    overlay: Option<Arc<dyn Overlay>>,
+    block_size: BlockSize,
+    /// Blocks in the file system.
+    blocks: u64,
+    table: RcuMap<Pblk, BlockRef>,
+    inflight: InFlight,
+    clock: Clock,
+    counters: Counters,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    hits: ShardedCounter,
+    misses: ShardedCounter,
+    joined: ShardedCounter,
+    device_reads: ShardedCounter,
+    device_blocks: ShardedCounter,
+    overlaid: ShardedCounter,
+    prefetched: ShardedCounter,
+    evictions: ShardedCounter,
+    unkept: ShardedCounter,
+}
+
+/// What a [`Cache`] did and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Blocks asked for that were in the cache.
+    pub hits: u64,
+    /// Blocks asked for that were not, and were loaded by whoever asked.
+    pub misses: u64,
+    /// Blocks asked for that were not in the cache, but somebody was loading them already.
+    pub joined: u64,
+    /// Reads of the device.
+    pub device_reads: u64,
+    /// Blocks that those reads carried.
+    pub device_blocks: u64,
+    /// Blocks whose image came from the overlay.
+    pub overlaid: u64,
+    /// Blocks loaded by readahead.
+    pub prefetched: u64,
+    /// Blocks forgotten to stay within the budget.
+    pub evictions: u64,
+    /// Blocks that were handed out without being kept, because all others were held.
+    pub unkept: u64,
+    /// Blocks in the cache now.
+    pub blocks: u64,
+    /// Bytes of content in the cache now.
+    pub bytes: u64,
+    /// Most bytes of content the cache keeps.
+    pub budget_bytes: u64,
+}
+
+impl Cache {
+    /// An empty cache of the first `blocks` blocks of `device`, which keeps at most `budget_bytes`
+    /// bytes of content, but always at least one block.
+    #[must_use]
+    pub fn new(
+        device: SharedDevice,
+        block_size: BlockSize,
+        blocks: u64,
+        budget_bytes: usize,
+    ) -> Self {
+        Self {
+            device,
+            overlay: None,
+            block_size,
+            blocks,
+            table: RcuMap::new(&BUCKET, (shard_count() * 32).max(128)),
+            inflight: InFlight::new(),
+            clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The same cache, which asks `overlay` for a block before it reads the device.
+    #[must_use]
+    pub fn with_overlay(mut self, overlay: Arc<dyn Overlay>) -> Self {
+        self.overlay = Some(overlay);
+        self
+    }
+
+    /// The block size.
+    #[inline]
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        self.block_size
+    }
+
+    /// Blocks in the file system: all block numbers are below this.
+    #[inline]
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The block, from the cache or else from the device, for which this waits.
+    ///
+    /// # Errors
+    /// [`Error::BlockOutOfRange`] past the end of the file system; [`Error::Device`] when the device
+    /// fails, for everybody who waits for the same load. A later call tries again.
+    #[inline]
+    pub fn read(&self, block: Pblk) -> Result<BlockRef> {
+        if let Some(found) = self.lookup(block) {
+            self.counters.hits.inc();
+            return Ok(found);
+        }
+        self.read_slow(block)
+    }
+
+    /// The block if it is in the cache, borrowed: not even a reference count changes.
+    #[inline]
+    pub fn peek<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<&'g BlockRef> {
+        let found = self.table.get(&block, guard)?;
+        found.buffer().touch();
+        self.counters.hits.inc();
+        Some(found)
+    }
+
+    /// Loads those of `count` blocks from `first` that are not in the cache, each run of them with
+    /// one read of the device, for which this waits.
+    ///
+    /// A hint: parts that lie past the end of the file system, that would fill more than a quarter
+    /// of the budget, or that the device cannot read, are left out without an error.
+    pub fn prefetch(&self, first: Pblk, count: u32) {
+        debug_assert_may_wait_for_device();
+        let room = (self.clock.limit() / 4) as u64;
+        let end = first
+            .get()
+            .saturating_add(u64::from(count).min(room))
+            .min(self.blocks);
+        let longest = MAX_RUN_BYTES / self.block_size.len();
+        let mut run: Vec<Claim<'_>> = Vec::new();
+        for block in (first.get()..end).map(Pblk::new) {
+            let claimed = match self.is_cached(block) {
+                true => None,
+                false => match self.inflight.claim(block, || self.lookup(block)) {
+                    Claimed::Mine(claim) => Some(claim),
+                    Claimed::Theirs(_) | Claimed::Cached(_) => None,
+                },
+            };
+            let ends = claimed.is_none() || run.len() >= longest;
+            if ends && !run.is_empty() {
+                self.load_ahead(std::mem::take(&mut run));
+            }
+            run.extend(claimed);
+        }
+        if !run.is_empty() {
+            self.load_ahead(run);
+        }
+    }
+
+    /// Forgets a block: its content on the device is about to change, or no longer matters.
+    ///
+    /// Who holds the block keeps the old content; a load in flight is not kept.
+    pub fn discard(&self, block: Pblk) {
+        // First the load in flight, which might otherwise publish after the removal.
+        self.inflight.discard(block);
+        let guard = pin();
+        if let Some(removed) = self.table.remove(&block, &guard) {
+            self.clock.remove(removed);
+        }
+    }
+
+    /// What the cache did and holds. The figures may be off by what happens meanwhile.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let c = &self.counters;
+        let size = u64::from(self.block_size.bytes());
+        let blocks = self.clock.len() as u64;
+        CacheStats {
+            hits: c.hits.count(),
+            misses: c.misses.count(),
+            joined: c.joined.count(),
+            device_reads: c.device_reads.count(),
+            device_blocks: c.device_blocks.count(),
+            overlaid: c.overlaid.count(),
+            prefetched: c.prefetched.count(),
+            evictions: c.evictions.count(),
+            unkept: c.unkept.count(),
+            blocks,
+            bytes: blocks * size,
+            budget_bytes: self.clock.limit() as u64 * size,
+        }
+    }
+
+    #[inline]
+    fn lookup(&self, block: Pblk) -> Option<BlockRef> {
+        let guard = pin();
+        let found = self.table.get(&block, &guard)?;
+        found.buffer().touch();
+        Some(found.clone())
+    }
+
+    fn is_cached(&self, block: Pblk) -> bool {
+        self.table.get(&block, &pin()).is_some()
+    }
+
+    /// A lookup that missed: loads the block, or waits for who does.
+    #[cold]
+    fn read_slow(&self, block: Pblk) -> Result<BlockRef> {
+        debug_assert_may_wait_for_device();
+        if block.get() >= self.blocks {
+            return Err(Error::BlockOutOfRange {
+                block,
+                blocks: self.blocks,
+            });
+        }
+        loop {
+            match self.inflight.claim(block, || self.lookup(block)) {
+                Claimed::Mine(claim) => {
+                    self.counters.misses.inc();
+                    return self.load_one(claim);
+                }
+                Claimed::Theirs(load) => {
+                    self.counters.joined.inc();
+                    match load.wait() {
+                        Outcome::Loaded(loaded) => return Ok(loaded),
+                        Outcome::Failed(e) => return Err(e),
+                        Outcome::Abandoned => {}
+                    }
+                }
+                Claimed::Cached(found) => {
+                    self.counters.hits.inc();
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    /// Loads a claimed block.
+    fn load_one(&self, claim: Claim<'_>) -> Result<BlockRef> {
+        let block = claim.block();
+        let mut data = self.new_block();
+        let read = match self.overlaid(block, &mut data) {
+            true => Ok(()),
+            false => self.read_device(block, std::slice::from_mut(&mut data)),
+        };
+        match read {
+            Ok(()) => Ok(self.publish(claim, data)),
+            Err(e) => {
+                let e = Error::from(e);
+                claim.end(Outcome::Failed(e.clone()));
+                Err(e)
+            }
+        }
+    }
+
+    /// Loads a run of claimed blocks that follow each other, with as few reads as the overlay
+    /// allows. If a read fails, its blocks are left to those who need them.
+    fn load_ahead(&self, run: Vec<Claim<'_>>) {
+        let mut rest = run.into_iter().peekable();
+        while let Some(claim) = rest.next() {
+            let first = claim.block();
+            let mut data = vec![self.new_block()];
+            if self.overlaid(first, &mut data[0]) {
+                self.publish_ahead(vec![claim], data);
+                continue;
+            }
+            let mut claims = vec![claim];
+            let mut image = None;
+            for claim in rest.by_ref() {
+                let mut block = self.new_block();
+                if self.overlaid(claim.block(), &mut block) {
+                    image = Some((claim, block));
+                    break;
+                }
+                claims.push(claim);
+                data.push(block);
+            }
+            if self.read_device(first, &mut data).is_ok() {
+                self.publish_ahead(claims, data);
+            }
+            if let Some((claim, block)) = image {
+                self.publish_ahead(vec![claim], vec![block]);
+            }
+        }
+    }
+
+    fn publish_ahead(&self, claims: Vec<Claim<'_>>, data: Vec<Box<[u8]>>) {
+        for (claim, data) in claims.into_iter().zip(data) {
+            self.counters.prefetched.inc();
+            self.publish(claim, data);
+        }
+    }
+
+    /// Makes a loaded block visible to everybody and ends its load.
+    fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
+        let loaded = BlockRef::new(claim.block(), data);
+        let guard = pin();
+        self.table.replace(claim.block(), loaded.clone(), &guard);
+        let added = self.clock.add(&loaded);
+        if !added.kept {
+            self.counters.unkept.inc();
+            self.forget(&loaded, &guard);
+        }
+        if let Some(victim) = &added.victim {
+            self.counters.evictions.inc();
+            self.forget(victim, &guard);
+        }
+        if added.flush {
+            guard.flush();
+        }
+        drop(guard);
+        if claim.end(Outcome::Loaded(loaded.clone())) {
+            // Discarded while it was loaded.
+            self.forget(&loaded, &pin());
+            self.clock.remove(&loaded);
+        }
+        loaded
+    }
+
+    /// Takes exactly this load of a block out of the table.
+    fn forget(&self, block: &BlockRef, guard: &EpochGuard) {
+        let key = block.block();
+        self.table
+            .remove_if(&key, |found| found.same_load(block), guard);
+    }
+
+    /// Fills `data` from the overlay, if that has the block.
+    fn overlaid(&self, block: Pblk, data: &mut [u8]) -> bool {
+        let Some(image) = self.overlay.as_ref().and_then(|o| o.image(block)) else {
+            return false;
+        };
+        if image.len() != data.len() {
+            debug_assert!(false, "an image of {} bytes for {block:?}", image.len());
+            return false;
+        }
+        data.copy_from_slice(&image);
+        self.counters.overlaid.inc();
+        true
+    }
+
+    /// Fills `data`, block by block, from `first` on, with one read.
+    fn read_device(&self, first: Pblk, data: &mut [Box<[u8]>]) -> Result<(), DeviceError> {
+        // In range, as block numbers are below the size of the file system; a size that is too
+        // large for any device makes the device refuse the offset.
+        let offset = self.block_size.offset_of(first).unwrap_or(u64::MAX);
+        self.counters.device_reads.inc();
+        self.counters.device_blocks.add(data.len() as i64);
+        match data {
+            [one] => self.device.read_at(offset, one),
+            many => {
+                let mut slices: Vec<_> = many.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+                self.device.read_vectored_at(offset, &mut slices)
+            }
+        }
+    }
+
+    fn new_block(&self) -> Box<[u8]> {
+        vec![0; self.block_size.len()].into_boxed_slice()
+    }
+}
