@@ -19,7 +19,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device failed (EIO), or refused a write (EROFS).
+    /// The device failed or refused; the errno is the device error's.
     #[error("{0}")]
     Device(#[source] Arc<DeviceError>),
     /// A structure on the device breaks the format (EUCLEAN; EBADMSG for a wrong checksum).
@@ -154,7 +154,6 @@ impl<T> InPlace<T> for FormatResult<T> {
 // Error numbers of Linux, the same on every architecture Extant runs on.
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
-const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;

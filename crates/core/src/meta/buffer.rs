@@ -25,10 +25,6 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn block(&self) -> Pblk {
-        self.block
-    }
-
     /// Notes a use. Stores only if the clock's hand came by since the last one.
     #[inline]
     pub(super) fn touch(&self) {

@@ -1,6 +1,7 @@
 //! Newer images of blocks than the device has.
 
 use extant_format::Pblk;
+use extant_jbd2::ReplayedBlocks;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,4 +12,10 @@ use std::sync::Arc;
 pub trait Overlay: Send + Sync + fmt::Debug {
     /// The newest image of `block`, one block long; `None` if that is on the device.
     fn image(&self, block: Pblk) -> Option<Arc<[u8]>>;
+}
+
+impl Overlay for ReplayedBlocks {
+    fn image(&self, block: Pblk) -> Option<Arc<[u8]>> {
+        self.get(block).cloned()
+    }
 }
