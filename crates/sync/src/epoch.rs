@@ -9,10 +9,6 @@ use std::marker::PhantomData;
 /// freed, so it must not span a wait for a device; debug builds check this in
 /// [`debug_assert_may_wait_for_device`](crate::debug_assert_may_wait_for_device).
 pub struct EpochGuard {
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "used by the structures it protects")
-    )]
     pub(crate) guard: crossbeam_epoch::Guard,
     _on_this_thread: PhantomData<*const ()>,
 }
@@ -25,6 +21,13 @@ pub fn pin() -> EpochGuard {
     EpochGuard {
         guard: crossbeam_epoch::pin(),
         _on_this_thread: PhantomData,
+    }
+}
+
+impl EpochGuard {
+    /// Hands what this thread retired to everybody, so that it is freed soon.
+    pub fn flush(&self) {
+        self.guard.flush();
     }
 }
 

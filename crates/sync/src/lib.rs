@@ -30,6 +30,7 @@ mod epoch;
 mod mutex;
 mod order;
 mod rank;
+mod rcu_map;
 mod rmw;
 mod rwlock;
 pub mod stat;
@@ -41,6 +42,7 @@ pub use epoch::{EpochGuard, pin};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
 pub use rank::{LockClass, Rank};
+pub use rcu_map::RcuMap;
 pub use rmw::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU32, CountedAtomicU64, CountedAtomicUsize,
     RmwClass,
