@@ -1,3 +1,0 @@
-//! Behaviour of the crate through its public doors.
-
-mod source;
