@@ -52,7 +52,11 @@ impl Output {
         let device = FileDevice::create(&temporary, size)?;
         Ok(Self {
             device: Arc::new(device),
-            pending: Some(Pending { temporary, path, mode }),
+            pending: Some(Pending {
+                temporary,
+                path,
+                mode,
+            }),
             zeroed: true,
         })
     }
@@ -62,14 +66,25 @@ impl Output {
     /// # Errors
     /// When it cannot be opened for writing or ends before the window does.
     pub fn in_place(path: &Path, offset: u64, size: u64) -> Result<Self, OutputError> {
-        let device = OpenSpec::read_write(path).offset(offset).length(size).open()?;
-        Ok(Self { device, pending: None, zeroed: false })
+        let device = OpenSpec::read_write(path)
+            .offset(offset)
+            .length(size)
+            .open()?;
+        Ok(Self {
+            device,
+            pending: None,
+            zeroed: false,
+        })
     }
 
     /// A device of the caller's, as it is.
     #[must_use]
     pub fn on_device(device: SharedDevice, zeroed: bool) -> Self {
-        Self { device, pending: None, zeroed }
+        Self {
+            device,
+            pending: None,
+            zeroed,
+        }
     }
 
     /// The device to write to.
@@ -94,7 +109,10 @@ impl Output {
         if let Some(pending) = self.pending.take() {
             let failed = |source: io::Error| {
                 let _ = fs::remove_file(&pending.temporary);
-                OutputError::Rename { path: pending.path.clone(), source }
+                OutputError::Rename {
+                    path: pending.path.clone(),
+                    source,
+                }
             };
             if let Some(mode) = pending.mode.clone() {
                 fs::set_permissions(&pending.temporary, mode).map_err(failed)?;
@@ -118,7 +136,11 @@ impl Drop for Output {
 /// a crash may bring back the old name, never half an image.
 fn sync_parent(path: &Path) {
     if let Some(parent) = path.parent() {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
         if let Ok(dir) = fs::File::open(parent) {
             let _ = dir.sync_all();
         }
