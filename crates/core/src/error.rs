@@ -6,6 +6,7 @@
 
 use extant_blockdev::DeviceError;
 use extant_format::{FormatError, FormatResult, Group, Ino, Lblk, Pblk};
+use extant_jbd2::JournalError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -38,6 +39,9 @@ pub enum Error {
         /// Blocks in the file system.
         blocks: u64,
     },
+    /// The journal cannot be used or replayed (EUCLEAN; EIO when the device failed).
+    #[error("the journal cannot be replayed: {0}")]
+    Journal(#[source] Arc<JournalError>),
     /// The name or the inode does not exist (ENOENT).
     #[error("no such file or directory")]
     NotFound,
@@ -187,6 +191,11 @@ impl Error {
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
             Self::Corrupt { .. } | Self::BlockOutOfRange { .. } => EUCLEAN,
+            Self::Journal(e) => match &**e {
+                JournalError::Device { source, .. } => source.errno(),
+                JournalError::FastCommitPending { .. } => EOPNOTSUPP,
+                _ => EUCLEAN,
+            },
             Self::NotFound => ENOENT,
             Self::NotADirectory => ENOTDIR,
             Self::IsADirectory => EISDIR,
@@ -217,6 +226,12 @@ impl Error {
 impl From<DeviceError> for Error {
     fn from(e: DeviceError) -> Self {
         Self::Device(Arc::new(e))
+    }
+}
+
+impl From<JournalError> for Error {
+    fn from(e: JournalError) -> Self {
+        Self::Journal(Arc::new(e))
     }
 }
 

@@ -265,6 +265,42 @@ impl<'a> ExtentNode<'a> {
         }
     }
 
+    /// Checks what the parent said about a node whose entries were validated before, perhaps under
+    /// another parent: the depth, and that the entries lie in the parent's logical range.
+    ///
+    /// # Errors
+    /// Names the entry that lies outside.
+    pub fn fits(&self, context: &NodeContext) -> FormatResult<()> {
+        if let Some(depth) = context.depth {
+            if self.header.depth != depth {
+                let expected = Expected::Exactly(depth.into());
+                return Err(wrong("depth", self.header.depth.into(), expected).at(6));
+            }
+            if self.is_empty() {
+                // An empty child would make its parent's entry a lie.
+                return Err(wrong("entries", 0, Expected::AtLeast(1)).at(2));
+            }
+        }
+        let (Some(first), Some(last)) = (
+            self.first_block(0),
+            self.index_entry(self.len().saturating_sub(1)),
+        ) else {
+            return Ok(());
+        };
+        let end = match self.extent(self.len() - 1) {
+            Some(extent) if self.is_leaf() => extent.end(),
+            _ => u64::from(last.lblk.get()) + 1,
+        };
+        let range = Expected::Between(context.logical.start, context.logical.end.saturating_sub(1));
+        if u64::from(first.get()) < context.logical.start {
+            return Err(wrong("block", first.get().into(), range).at(ENTRY_BYTES));
+        }
+        if end > context.logical.end {
+            return Err(wrong("block", end - 1, range).at(ENTRY_BYTES * self.len()));
+        }
+        Ok(())
+    }
+
     fn validate_extents(&self, context: &NodeContext) -> FormatResult<()> {
         let mut free_from = context.logical.start;
         for (i, extent) in self.extents().enumerate() {
@@ -621,7 +657,12 @@ mod tests {
             .child_context(0, &NodeContext::root(1..1000))
             .unwrap();
         assert_eq!(context.logical, 5..50);
-        let check = |root: &[u8]| ExtentNode::parse(root).unwrap().validate(&context);
+        let check = |root: &[u8]| {
+            let node = ExtentNode::parse(root).unwrap();
+            let (all, again) = (node.validate(&context), node.fits(&context));
+            assert_eq!(all.is_ok(), again.is_ok(), "validated once, fits as well");
+            all
+        };
         check(&leaf(&[run(5, 45, 100)])).unwrap();
         assert!(check(&leaf(&[run(5, 46, 100)])).is_err());
         assert!(check(&leaf(&[run(4, 1, 100)])).is_err());

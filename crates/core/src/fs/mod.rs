@@ -1,1 +1,159 @@
 //! Mount, state and statfs.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `options` | what a caller chooses at mount |
+//! | `open` | the way from a device to a usable [`Fs`] |
+//! | `policy` | which features this engine reads, and how it refuses the others |
+//! | `groups` | group descriptors, read when first needed |
+//! | `journal` | replay into memory |
+//! | `metadata` | checked metadata blocks, through the cache |
+//! | `statfs` | space and inode counts |
+//!
+//! # Invariants
+//!
+//! - An [`Fs`] is shared by any number of threads through `&self`. Nothing here holds a lock while
+//!   it waits for the device.
+//! - Opening reads the superblock and, when the journal is dirty, the journal: nothing whose size
+//!   grows with the image. Group descriptors come in when a group is first touched.
+//! - The image is never written: a dirty journal is replayed into memory, in front of the device.
+
+mod groups;
+mod journal;
+mod metadata;
+mod open;
+mod options;
+mod policy;
+mod statfs;
+
+pub use groups::Groups;
+pub use options::{JournalChoice, MountOptions, SuperblockChoice};
+pub use policy::{READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT};
+pub use statfs::StatFs;
+
+use crate::inode::Table;
+use crate::meta::Cache;
+use extant_blockdev::SharedDevice;
+use extant_format::checksum::Crc32c;
+use extant_format::features::{Incompat, RoCompat};
+use extant_format::geometry::Geometry;
+use extant_format::inode::InodeContext;
+use extant_format::superblock::Superblock;
+use extant_format::{BlockSize, Ino};
+use std::ops::Range;
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Fs {
+    /// The device; behind it lies the replayed journal, if there was one to replay.
+    device: SharedDevice,
+    superblock: Superblock,
+    geometry: Geometry,
+    numbers: Numbers,
+    groups: Groups,
+    inodes: Table,
+    cache: Cache,
+    replayed: bool,
+}
+
+/// Numbers of the superblock that every operation asks for, worked out once.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    block_size: BlockSize,
+    inode_size: u16,
+    seed: Option<Crc32c>,
+    large_dir: bool,
+    huge_file: bool,
+    first_block: u64,
+    end_block: u64,
+}
+
+impl Numbers {
+    fn new(superblock: &Superblock, geometry: &Geometry) -> Self {
+        Self {
+            block_size: superblock.block_size(),
+            // At most the block size, and checked to be at most 64 KiB less one by the format.
+            inode_size: u16::try_from(superblock.inode_size()).unwrap_or(u16::MAX),
+            seed: superblock
+                .has_metadata_csum()
+                .then(|| Crc32c::seeded(superblock.checksum_seed())),
+            large_dir: superblock.has_incompat(Incompat::LARGEDIR),
+            huge_file: superblock.has_ro_compat(RoCompat::HUGE_FILE),
+            first_block: geometry.first_data_block().get(),
+            end_block: geometry.blocks_count(),
+        }
+    }
+}
+
+impl Fs {
+    /// The device the file system is read from: with the replayed journal in front of it, if
+    /// there was one to replay.
+    #[must_use]
+    pub fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    /// The superblock, as it is after replay.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The group descriptors.
+    #[must_use]
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The metadata block cache.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The block size.
+    #[must_use]
+    pub fn block_size(&self) -> BlockSize {
+        self.numbers.block_size
+    }
+
+    /// The seed of all metadata checksums, or `None` when the file system has none.
+    #[must_use]
+    pub fn checksum_seed(&self) -> Option<Crc32c> {
+        self.numbers.seed
+    }
+
+    /// Whether the journal was dirty and has been replayed into memory.
+    #[must_use]
+    pub fn was_replayed(&self) -> bool {
+        self.replayed
+    }
+
+    /// Physical blocks that files and their metadata may use.
+    #[must_use]
+    pub fn physical(&self) -> Range<u64> {
+        self.numbers.first_block..self.numbers.end_block
+    }
+
+    /// How the record of inode `ino` is read.
+    #[must_use]
+    pub fn inode_context(&self, ino: Ino) -> InodeContext {
+        InodeContext {
+            inode_size: self.numbers.inode_size,
+            seed: self.numbers.seed,
+            ino,
+            large_dir: self.numbers.large_dir,
+            huge_file: self.numbers.huge_file,
+        }
+    }
+
+    pub(crate) fn inode_table(&self) -> &Table {
+        &self.inodes
+    }
+}

@@ -1,1 +1,178 @@
 //! Inodes: loading, the live table, bulkstat.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `load` | the way from a number to a checked [`Inode`] |
+//! | `table` | inodes in memory |
+//! | `scan` | every inode of a group, straight from the inode table |
+//! | `symlink` | targets of symbolic links |
+//!
+//! # Invariants
+//!
+//! - An [`Inode`] has a known file type and a size its map can reach.
+//! - What it holds is the *disk* state: what the inode table says. The state that users of a
+//!   writable file system see will live beside it.
+
+mod load;
+mod scan;
+mod symlink;
+mod table;
+
+pub use scan::GroupInodes;
+pub use table::Table;
+
+use extant_format::checksum::Crc32c;
+pub use extant_format::inode::{DeviceNumber, FileType, Mode, Timestamp};
+use extant_format::inode::{Inode as DiskInode, InodeFlags};
+use extant_format::{BlockSize, Ino};
+
+/// An inode in memory.
+#[derive(Clone, Debug)]
+pub struct Inode {
+    ino: Ino,
+    file_type: FileType,
+    disk: DiskInode,
+    /// Checksum seed of everything that belongs to this inode.
+    seed: Option<Crc32c>,
+    /// The part of the record after the extra fields; empty when it holds nothing.
+    xattrs: Box<[u8]>,
+}
+
+impl Inode {
+    /// Its number.
+    #[must_use]
+    pub fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    /// Its file type.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        self.file_type
+    }
+
+    /// The record as the inode table holds it.
+    #[must_use]
+    pub fn disk(&self) -> &DiskInode {
+        &self.disk
+    }
+
+    /// Size in bytes.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.disk.size
+    }
+
+    /// Flags.
+    #[must_use]
+    pub fn flags(&self) -> InodeFlags {
+        self.disk.flags
+    }
+
+    /// Whether this is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.file_type == FileType::Directory
+    }
+
+    /// Whether the content lies inside the inode.
+    #[must_use]
+    pub fn is_inline(&self) -> bool {
+        self.disk.flags.contains(InodeFlags::INLINE_DATA)
+    }
+
+    /// Whether the content (of a directory: the names) is encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.disk.flags.contains(InodeFlags::ENCRYPT)
+    }
+
+    /// Checksum seed of directory blocks and extent nodes of this inode, or `None` when the file
+    /// system has no metadata checksums.
+    #[must_use]
+    pub fn seed(&self) -> Option<Crc32c> {
+        self.seed
+    }
+
+    /// The part of the record that holds extended attributes, their magic first. Empty when it
+    /// holds none.
+    #[must_use]
+    pub fn xattr_region(&self) -> &[u8] {
+        &self.xattrs
+    }
+
+    /// Blocks its size spans: holes included.
+    #[must_use]
+    pub fn size_in_blocks(&self, block_size: BlockSize) -> u64 {
+        block_size.blocks_for(self.disk.size)
+    }
+}
+
+/// What `stat` reports about an inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Inode number.
+    pub ino: Ino,
+    /// File type.
+    pub file_type: FileType,
+    /// File type and permissions.
+    pub mode: Mode,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space charged to the file, in 512-byte sectors.
+    pub sectors: u64,
+    /// Preferred size of reads and writes: the block size.
+    pub block_size: u32,
+    /// Names. 1 for a directory means "more than the field can say".
+    pub links: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Creation, where the inode is large enough to say.
+    pub crtime: Option<Timestamp>,
+    /// Flags.
+    pub flags: InodeFlags,
+    /// Generation, which tells reuses of a number apart.
+    pub generation: u32,
+    /// Number of a device node.
+    pub device: Option<DeviceNumber>,
+    /// Project, where the inode is large enough to say.
+    pub project: Option<u32>,
+    /// Change counter.
+    pub version: u64,
+}
+
+impl Inode {
+    /// What `stat` reports.
+    #[must_use]
+    pub fn metadata(&self, block_size: BlockSize) -> Metadata {
+        let disk = &self.disk;
+        Metadata {
+            ino: self.ino,
+            file_type: self.file_type,
+            mode: disk.mode,
+            uid: disk.uid,
+            gid: disk.gid,
+            size: disk.size,
+            sectors: disk.sectors(block_size),
+            block_size: block_size.bytes(),
+            links: disk.links.into(),
+            atime: disk.atime,
+            ctime: disk.ctime,
+            mtime: disk.mtime,
+            crtime: disk.crtime,
+            flags: disk.flags,
+            generation: disk.generation,
+            device: self.file_type.is_device().then(|| disk.device()),
+            project: disk.project,
+            version: disk.version,
+        }
+    }
+}

@@ -1,1 +1,104 @@
 //! Mapping logical to physical blocks: extent trees and indirect maps.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `extents` | searching extent trees |
+//! | `indirect` | searching indirect maps |
+//! | `runs` | walking a range of a file, run by run |
+//!
+//! # Invariants
+//!
+//! - A [`Mapping`] is never empty and never points outside the file system.
+//! - Every walk ends: a tree's depth shrinks at each step, and an answer always covers at least one
+//!   block and at most what the parent node said its child maps.
+
+mod extents;
+mod indirect;
+mod runs;
+
+pub use runs::{Runs, Walk};
+
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use extant_format::inode::InodeFlags;
+use extant_format::{Lblk, Pblk};
+
+/// Where a run of logical blocks lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// In blocks that hold data, from this one on.
+    Written(Pblk),
+    /// In blocks that were reserved and never written, from this one on: reads as zeros.
+    Unwritten(Pblk),
+    /// Nowhere: reads as zeros.
+    Hole,
+}
+
+impl Target {
+    /// The target `blocks` further on.
+    #[must_use]
+    pub fn advanced(self, blocks: u64) -> Self {
+        let step = |pblk: Pblk| Pblk::new(pblk.get().saturating_add(blocks));
+        match self {
+            Self::Written(pblk) => Self::Written(step(pblk)),
+            Self::Unwritten(pblk) => Self::Unwritten(step(pblk)),
+            Self::Hole => Self::Hole,
+        }
+    }
+
+    /// The first physical block, if there is one.
+    #[must_use]
+    pub fn pblk(self) -> Option<Pblk> {
+        match self {
+            Self::Written(pblk) | Self::Unwritten(pblk) => Some(pblk),
+            Self::Hole => None,
+        }
+    }
+}
+
+/// A run of logical blocks and where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First logical block.
+    pub lblk: Lblk,
+    /// Number of blocks: at least 1; a hole may reach to 2^32.
+    pub len: u64,
+    /// Where they lie.
+    pub target: Target,
+}
+
+impl Mapping {
+    /// One past the last logical block.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        u64::from(self.lblk.get()).saturating_add(self.len)
+    }
+
+    /// Whether `next` begins where this run ends, on the device as in the file.
+    fn is_followed_by(&self, next: &Self) -> bool {
+        self.end() == u64::from(next.lblk.get())
+            && match (self.target.advanced(self.len), next.target) {
+                (Target::Written(a), Target::Written(b))
+                | (Target::Unwritten(a), Target::Unwritten(b)) => a == b,
+                (Target::Hole, Target::Hole) => true,
+                _ => false,
+            }
+    }
+}
+
+/// The run that begins at `lblk`. It may end before the next change: neighbouring runs may
+/// continue it.
+///
+/// Blocks past the end of the file are mapped like any other; the caller knows the size. The
+/// inode's content must not be inline.
+///
+/// # Errors
+/// When a node of the map breaks the format, or the device fails.
+pub fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
+    if inode.flags().contains(InodeFlags::EXTENTS) {
+        extents::lookup(fs, inode, lblk)
+    } else {
+        indirect::lookup(fs, inode, lblk)
+    }
+}

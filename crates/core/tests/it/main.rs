@@ -1,3 +1,6 @@
 //! Tests of the engine through its public doors.
 
 mod meta_cache;
+mod opening;
+mod reading;
+mod support;

@@ -2,9 +2,7 @@
 //!
 //! Random tests print their seed; `EXTANT_SEED=N` repeats a run.
 
-mod biased;
 mod counter;
-mod list;
 mod order;
 mod rcu_map;
 mod rng;

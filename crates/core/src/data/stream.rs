@@ -1,0 +1,146 @@
+//! Reading a whole file in order, holes kept apart: what copying out needs.
+
+use super::read::{read_at, read_content, read_device};
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{Runs, Target};
+use std::sync::mpsc;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+/// Files from this size on are read ahead by a second thread.
+const READ_AHEAD_FROM: u64 = 8 << 20;
+/// Chunks in memory while reading ahead.
+const CHUNKS_AHEAD: usize = 4;
+
+/// Takes the content of a file in ascending order.
+pub trait Sink {
+    /// What can go wrong on this side.
+    type Error;
+
+    /// Bytes of the file, from `offset` on.
+    ///
+    /// # Errors
+    /// Ends the copy.
+    fn data(&mut self, offset: u64, bytes: &[u8]) -> std::result::Result<(), Self::Error>;
+
+    /// A range of zeros without blocks of its own. By default nothing is done.
+    ///
+    /// # Errors
+    /// Ends the copy.
+    fn hole(&mut self, offset: u64, len: u64) -> std::result::Result<(), Self::Error> {
+        let _ = (offset, len);
+        Ok(())
+    }
+}
+
+/// What the reading side hands on. A receiver may take the buffer and leave another.
+enum Chunk<'a> {
+    Data(u64, &'a mut Vec<u8>),
+    Hole(u64, u64),
+}
+
+/// What goes from the reading thread to the sink.
+enum Sent {
+    Data(u64, Vec<u8>),
+    Hole(u64, u64),
+}
+
+/// Hands the whole content of a regular file to `sink`, in order and without gaps.
+///
+/// Large files are read ahead by a second thread while the sink works.
+///
+/// # Errors
+/// The outer error is that of reading, as for [`read_at`]; the inner one is the sink's.
+pub fn stream<S: Sink>(
+    fs: &Fs,
+    inode: &Inode,
+    sink: &mut S,
+) -> Result<std::result::Result<(), S::Error>> {
+    // Refuses what cannot be read with the error that reading gives.
+    read_at(fs, inode, 0, &mut [])?;
+    let written = inode.disk().sectors(fs.block_size()).saturating_mul(512);
+    if inode.size().min(written) < READ_AHEAD_FROM {
+        return produce(fs, inode, |chunk| match chunk {
+            Chunk::Data(offset, bytes) => sink.data(offset, bytes),
+            Chunk::Hole(offset, len) => sink.hole(offset, len),
+        });
+    }
+    std::thread::scope(|scope| {
+        let (send, receive) = mpsc::sync_channel(CHUNKS_AHEAD);
+        let (give_back, spare) = mpsc::channel();
+        let reader = scope.spawn(move || {
+            produce(fs, inode, |chunk| {
+                send.send(match chunk {
+                    Chunk::Data(offset, bytes) => {
+                        let next = spare.try_recv().unwrap_or_default();
+                        Sent::Data(offset, std::mem::replace(bytes, next))
+                    }
+                    Chunk::Hole(offset, len) => Sent::Hole(offset, len),
+                })
+            })
+        });
+        let mut outcome = Ok(());
+        for sent in receive {
+            outcome = match sent {
+                Sent::Data(offset, bytes) => {
+                    let result = sink.data(offset, &bytes);
+                    // The reader may be done already; then nobody needs the buffer.
+                    let _ = give_back.send(bytes);
+                    result
+                }
+                Sent::Hole(offset, len) => sink.hole(offset, len),
+            };
+            if outcome.is_err() {
+                // Leaving drops the receiving end, which ends the reader.
+                break;
+            }
+        }
+        match reader.join() {
+            Ok(Err(e)) => Err(e),
+            Ok(Ok(_)) => Ok(outcome),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+/// Reads the file and hands it on; ends early when `emit` fails.
+fn produce<E>(
+    fs: &Fs,
+    inode: &Inode,
+    mut emit: impl FnMut(Chunk<'_>) -> std::result::Result<(), E>,
+) -> Result<std::result::Result<(), E>> {
+    let size = inode.size();
+    let mut buf = Vec::new();
+    if inode.is_inline() {
+        // Bounded by the size of an inode when it was loaded or is read as such.
+        buf.resize(usize::try_from(size).unwrap_or(usize::MAX).min(CHUNK), 0);
+        let len = read_content(fs, inode, 0, &mut buf)?;
+        buf.truncate(len);
+        return Ok(emit(Chunk::Data(0, &mut buf)));
+    }
+    let log2 = fs.block_size().log2();
+    for run in Runs::over(fs, inode, 0..inode.size_in_blocks(fs.block_size())) {
+        let run = run?;
+        let start = u64::from(run.lblk.get()) << log2;
+        let end = (run.end() << log2).min(size);
+        let Target::Written(pblk) = run.target else {
+            if let Err(e) = emit(Chunk::Hole(start, end.saturating_sub(start))) {
+                return Ok(Err(e));
+            }
+            continue;
+        };
+        let mut at = start;
+        while at < end {
+            let len = (end - at).min(CHUNK as u64);
+            buf.resize(len as usize, 0);
+            read_device(fs, pblk, at - start, &mut buf)?;
+            if let Err(e) = emit(Chunk::Data(at, &mut buf)) {
+                return Ok(Err(e));
+            }
+            at += len;
+        }
+    }
+    Ok(Ok(()))
+}

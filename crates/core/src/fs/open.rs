@@ -1,0 +1,134 @@
+//! The way from a device to a usable [`Fs`].
+
+use super::{Fs, Groups, MountOptions, Numbers, SuperblockChoice, policy};
+use crate::fs::JournalChoice;
+use crate::inode::Table;
+use crate::meta::Cache;
+use crate::{Error, InPlace, Place, Result};
+use extant_blockdev::SharedDevice;
+use extant_format::features::{Compat, Features, Incompat, RoCompat};
+use extant_format::geometry::Geometry;
+use extant_format::superblock::{
+    MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
+};
+use extant_format::{Expected, FormatError, Pblk, Structure};
+use std::sync::Arc;
+
+/// One part in this many of the memory budget goes to inodes, the rest to metadata blocks.
+const INODE_SHARE: usize = 4;
+
+impl Fs {
+    /// Opens the file system on `device`.
+    ///
+    /// A journal that was not closed cleanly is replayed into memory; the device is never written.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] names the features that are in the way. [`Error::Corrupt`] says
+    /// what is wrong with the superblock or the journal. [`Error::InvalidInput`] when options ask
+    /// for what this engine cannot do yet.
+    pub fn open(device: SharedDevice, options: MountOptions) -> Result<Arc<Self>> {
+        if !options.read_only {
+            return Err(Error::InvalidInput("only reading is possible so far"));
+        }
+        let superblock = read_superblock(&device, options.superblock)?;
+        let fs = Self::assemble(device, superblock, &options, false)?;
+        let dirty = fs.superblock.needs_recovery() && options.journal == JournalChoice::Replay;
+        if !dirty {
+            return Ok(Arc::new(fs));
+        }
+        let replayed = fs.replay()?;
+        // The log may have changed the superblock and every descriptor.
+        let superblock = read_superblock(&replayed, options.superblock)?;
+        Ok(Arc::new(Self::assemble(
+            replayed, superblock, &options, true,
+        )?))
+    }
+
+    fn assemble(
+        device: SharedDevice,
+        superblock: Superblock,
+        options: &MountOptions,
+        replayed: bool,
+    ) -> Result<Self> {
+        let geometry = Geometry::new(&superblock);
+        check_device(&device, &geometry)?;
+        let backup = match options.superblock {
+            SuperblockChoice::Primary => None,
+            SuperblockChoice::Backup { block, .. } => block.checked_add(1),
+        };
+        Ok(Self {
+            numbers: Numbers::new(&superblock, &geometry),
+            groups: Groups::new(&superblock, &geometry, backup),
+            inodes: Table::new(options.memory / INODE_SHARE),
+            cache: Cache::new(
+                Arc::clone(&device),
+                geometry.block_size(),
+                geometry.blocks_count(),
+                options.memory - options.memory / INODE_SHARE,
+            ),
+            device,
+            superblock,
+            geometry,
+            replayed,
+        })
+    }
+}
+
+fn read_superblock(device: &SharedDevice, choice: SuperblockChoice) -> Result<Superblock> {
+    let (offset, place) = match choice {
+        SuperblockChoice::Primary => (SUPERBLOCK_OFFSET, Place::Superblock),
+        SuperblockChoice::Backup { block, block_size } => (
+            block_size
+                .offset_of(block)
+                .ok_or(Error::InvalidInput("the superblock lies past any device"))?,
+            Place::Block(block),
+        ),
+    };
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    if device.size() < offset.saturating_add(SUPERBLOCK_LEN as u64) {
+        let found = usize::try_from(device.size()).unwrap_or(usize::MAX);
+        let needed = usize::try_from(offset).unwrap_or(usize::MAX);
+        let source = FormatError::short(
+            Structure::Superblock,
+            found,
+            needed.saturating_add(SUPERBLOCK_LEN),
+        );
+        return Err(Error::corrupt(place, source));
+    }
+    device.read_at(offset, &mut bytes)?;
+    // Features come first: fields that an unknown feature changed must not be called corrupt.
+    if let Some(features) = raw_features(&bytes) {
+        policy::check_readable(features)?;
+    }
+    Superblock::parse(&bytes).in_place(place)
+}
+
+/// The feature words of something that looks like a superblock.
+fn raw_features(bytes: &[u8]) -> Option<Features> {
+    use zerocopy::FromBytes;
+    let (raw, _) = RawSuperblock::read_from_prefix(bytes).ok()?;
+    (raw.magic.get() == MAGIC && raw.rev_level.get() >= 1).then(|| Features {
+        compat: Compat::from_bits_retain(raw.feature_compat.get()),
+        incompat: Incompat::from_bits_retain(raw.feature_incompat.get()),
+        ro_compat: RoCompat::from_bits_retain(raw.feature_ro_compat.get()),
+    })
+}
+
+/// Refuses a file system that is larger than its device.
+fn check_device(device: &SharedDevice, geometry: &Geometry) -> Result<()> {
+    let needed = geometry
+        .block_size()
+        .offset_of(Pblk::new(geometry.blocks_count()));
+    match needed {
+        Some(needed) if needed <= device.size() => Ok(()),
+        _ => Err(Error::corrupt(
+            Place::Superblock,
+            FormatError::new(
+                Structure::Superblock,
+                "blocks_count",
+                geometry.blocks_count(),
+                Expected::AtMost(device.size() >> geometry.block_size().log2()),
+            ),
+        )),
+    }
+}

@@ -1,0 +1,79 @@
+//! What a caller chooses at mount.
+
+use extant_format::{BlockSize, Pblk};
+
+/// How to open a file system. Made with [`MountOptions::read_only`], changed field by field.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MountOptions {
+    /// Whether the file system is opened for reading only.
+    pub read_only: bool,
+    /// Bytes the caches of metadata and inodes may use together.
+    pub memory: usize,
+    /// What to do about a journal that was not closed cleanly.
+    pub journal: JournalChoice,
+    /// Which superblock to believe.
+    pub superblock: SuperblockChoice,
+}
+
+/// What to do about a journal that was not closed cleanly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum JournalChoice {
+    /// Replay it: into memory when the file system is opened for reading only.
+    #[default]
+    Replay,
+    /// Show the file system as it lies on the device. It may be inconsistent.
+    Ignore,
+}
+
+/// Which superblock to believe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SuperblockChoice {
+    /// The one at byte 1024.
+    #[default]
+    Primary,
+    /// A backup (and the group descriptors after it).
+    Backup {
+        /// The block that holds it.
+        block: Pblk,
+        /// The block size of the file system.
+        block_size: BlockSize,
+    },
+}
+
+/// Memory that caches use unless the caller says otherwise.
+const DEFAULT_MEMORY: usize = 64 << 20;
+
+impl MountOptions {
+    /// Options to open for reading, with everything else at its default.
+    #[must_use]
+    pub fn read_only() -> Self {
+        Self {
+            read_only: true,
+            memory: DEFAULT_MEMORY,
+            journal: JournalChoice::default(),
+            superblock: SuperblockChoice::default(),
+        }
+    }
+
+    /// The same options with another cache budget, in bytes.
+    #[must_use]
+    pub fn memory(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
+        self
+    }
+
+    /// The same options with another choice about the journal.
+    #[must_use]
+    pub fn journal(mut self, choice: JournalChoice) -> Self {
+        self.journal = choice;
+        self
+    }
+
+    /// The same options with another superblock.
+    #[must_use]
+    pub fn superblock(mut self, choice: SuperblockChoice) -> Self {
+        self.superblock = choice;
+        self
+    }
+}

@@ -1,0 +1,101 @@
+//! Space and inode counts.
+
+use super::Fs;
+use crate::Result;
+use extant_format::BlockSize;
+use extant_format::features::{Compat, RoCompat};
+
+/// Longest name of a directory entry, in bytes.
+const NAME_LEN: u32 = 255;
+
+/// Space and inodes of a file system, as `statfs` reports them. Counts are in blocks of
+/// `block_size`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// The block size.
+    pub block_size: BlockSize,
+    /// Blocks that files could use: all but the fixed metadata.
+    pub blocks: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Free blocks that unprivileged users may take.
+    pub available: u64,
+    /// Inodes.
+    pub inodes: u64,
+    /// Free inodes.
+    pub free_inodes: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Longest name of a directory entry, in bytes.
+    pub name_len: u32,
+    /// The UUID.
+    pub uuid: [u8; 16],
+}
+
+impl Fs {
+    /// Counts space and inodes. The group descriptors are what counts, not the superblock, whose
+    /// numbers may be older; the first call reads all of them.
+    ///
+    /// # Errors
+    /// When the device fails or a descriptor breaks the format.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.groups.load_all(&self.device, &self.geometry)?;
+        let mut clusters = 0u64;
+        let mut free_inodes = 0u64;
+        let mut directories = 0u64;
+        for group in self.geometry.groups() {
+            let desc = self.group(group)?;
+            clusters += u64::from(desc.free_clusters);
+            free_inodes += u64::from(desc.free_inodes);
+            directories += u64::from(desc.used_dirs);
+        }
+        let total = self.geometry.blocks_count();
+        let blocks = total.saturating_sub(self.overhead());
+        let free = (clusters << self.geometry.cluster_bits()).min(total);
+        Ok(StatFs {
+            block_size: self.block_size(),
+            blocks,
+            free,
+            available: free.saturating_sub(self.superblock.reserved_blocks_count()),
+            inodes: self.geometry.inodes_count().into(),
+            free_inodes,
+            directories,
+            name_len: NAME_LEN,
+            uuid: self.superblock.uuid(),
+        })
+    }
+
+    /// Blocks of fixed metadata: as the superblock says, or added up.
+    fn overhead(&self) -> u64 {
+        if let Some(clusters) = self.superblock.overhead_clusters() {
+            return u64::from(clusters) << self.geometry.cluster_bits();
+        }
+        let headers: u64 = self
+            .geometry
+            .groups()
+            .filter_map(|group| self.geometry.group_header(group).ok())
+            .map(|header| header.blocks())
+            .sum();
+        let per_group = 2 + u64::from(self.geometry.inode_table_blocks());
+        self.geometry.first_data_block().get()
+            + headers
+            + per_group * u64::from(self.geometry.groups_count())
+            + self.journal_blocks()
+    }
+
+    fn journal_blocks(&self) -> u64 {
+        if !self.superblock.has_compat(Compat::HAS_JOURNAL) {
+            return 0;
+        }
+        self.superblock
+            .journal_ino()
+            .and_then(|ino| self.inode(ino).ok())
+            .map_or(0, |journal| self.block_size().blocks_for(journal.size()))
+    }
+
+    /// Whether space is allocated in clusters of several blocks.
+    #[must_use]
+    pub fn has_clusters(&self) -> bool {
+        self.superblock.has_ro_compat(RoCompat::BIGALLOC)
+    }
+}

@@ -1,0 +1,126 @@
+//! The way from a number to a checked [`Inode`].
+
+use super::Inode;
+use crate::fs::Fs;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags};
+use extant_format::{BlockSize, Expected, FormatError, Ino, Pblk, Structure, extent, indirect};
+use std::sync::Arc;
+
+/// Bytes of an inode table that are read at once.
+const READAHEAD_BYTES: u32 = 64 << 10;
+/// Magic number in front of extended attributes inside an inode.
+const XATTR_MAGIC: [u8; 4] = 0xea02_0000u32.to_le_bytes();
+
+impl Fs {
+    /// The inode of this number.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the inode is not in use, [`Error::Corrupt`] when the number or the
+    /// record is wrong, [`Error::Device`] when reading fails.
+    pub fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inode_table().get(ino) {
+            return Ok(inode);
+        }
+        let inode = Arc::new(self.load_inode(ino)?);
+        Ok(self.inode_table().insert(inode))
+    }
+
+    /// Where the record of an inode lies: its block and the offset in it.
+    ///
+    /// # Errors
+    /// When there is no such inode, or its group's descriptor is wrong.
+    pub fn locate_inode(&self, ino: Ino) -> Result<(Pblk, usize)> {
+        let at = self
+            .geometry()
+            .locate_inode(ino)
+            .in_place(Place::Inode(ino))?;
+        let table = self.group(at.group)?.inode_table;
+        let block = Pblk::new(table.get().saturating_add(at.table_block.into()));
+        Ok((block, at.offset as usize))
+    }
+
+    fn load_inode(&self, ino: Ino) -> Result<Inode> {
+        let (block, offset) = self.locate_inode(ino)?;
+        self.read_inodes_around(ino, block)?;
+        let place = Place::InodeBlock(ino, block);
+        // The block belongs to many inodes; each record is checked when it is parsed.
+        let bytes = self.metadata(block, place, Structure::Inode, None, |_| Ok(()))?;
+        self.parse_inode(ino, bytes.get(offset..).unwrap_or(&[]))
+    }
+
+    /// Brings the neighbours of an inode's block into memory with it: whoever looks at one inode
+    /// of a directory usually looks at the next.
+    fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
+        let at = self
+            .geometry()
+            .locate_inode(ino)
+            .in_place(Place::Inode(ino))?;
+        let first = block.get().saturating_sub(at.table_block.into());
+        let end = first.saturating_add(self.geometry().inode_table_blocks().into());
+        let window = READAHEAD_BYTES >> self.block_size().log2();
+        self.prefetch_around(block, window, first..end);
+        Ok(())
+    }
+
+    /// Reads an inode from its slot of the inode table.
+    pub(super) fn parse_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
+        let context = self.inode_context(ino);
+        let place = Place::Inode(ino);
+        let disk = DiskInode::parse(slot, &context).in_place(place)?;
+        // A free inode keeps its old type: what tells is that nothing names it.
+        if disk.links == 0 {
+            return Err(Error::Stale);
+        }
+        let file_type = disk.file_type().ok_or_else(|| {
+            let expected = Expected::Said("a known file type");
+            let mode = u64::from(disk.mode.bits());
+            Error::corrupt(
+                place,
+                FormatError::new(Structure::Inode, "mode", mode, expected),
+            )
+        })?;
+        check_size(&disk, file_type, self.block_size()).in_place(place)?;
+        let region = disk.xattr_region(slot, context.inode_size);
+        let xattrs = if region.starts_with(&XATTR_MAGIC) {
+            region.into()
+        } else {
+            Box::default()
+        };
+        Ok(Inode {
+            ino,
+            file_type,
+            seed: context.inode_seed(disk.generation),
+            xattrs,
+            disk,
+        })
+    }
+}
+
+/// Refuses sizes that the map cannot reach.
+fn check_size(
+    disk: &DiskInode,
+    file_type: FileType,
+    block_size: BlockSize,
+) -> Result<(), FormatError> {
+    let has_content = matches!(file_type, FileType::Regular | FileType::Directory);
+    if !has_content {
+        return Ok(());
+    }
+    let blocks = if disk.flags.contains(InodeFlags::EXTENTS) {
+        extent::LBLK_END
+    } else {
+        indirect::blocks_reached(block_size)
+    };
+    let limit = (blocks << block_size.log2()).min(i64::MAX as u64);
+    if disk.size > limit {
+        let expected = Expected::AtMost(limit);
+        return Err(FormatError::new(
+            Structure::Inode,
+            "size",
+            disk.size,
+            expected,
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Every inode of a group, straight from the inode table.
+//!
+//! Looking at all inodes of a large file system through the cache would throw out everything else
+//! in it. This reads a group's bitmap and the used part of its table in a few large reads and
+//! hands out the inodes in use one by one.
+
+use super::Inode;
+use crate::fs::Fs;
+use crate::{Error, Place, Result};
+use extant_format::bitmap;
+use extant_format::group_desc::GroupFlags;
+use extant_format::{FormatError, Group, Ino, Structure};
+
+/// Most bytes of an inode table in memory at once.
+const WINDOW_BYTES: u32 = 1 << 20;
+
+/// The inodes in use of one group, ascending by number. See [`Fs::group_inodes`].
+#[derive(Debug)]
+pub struct GroupInodes<'a> {
+    fs: &'a Fs,
+    group: Group,
+    bitmap: Vec<u8>,
+    /// First byte of the inode table.
+    table: u64,
+    /// Indexes not looked at yet.
+    next: u32,
+    end: u32,
+    window: Vec<u8>,
+    /// Indexes the window holds.
+    window_first: u32,
+    window_end: u32,
+}
+
+impl Fs {
+    /// The inodes in use of `group`, as its bitmap says, read in large pieces around the cache.
+    ///
+    /// Each item is the number and the inode, or what is wrong with it: one bad record does not
+    /// end the walk. Reserved inodes that have never been written are left out.
+    ///
+    /// # Errors
+    /// When the descriptor or the bitmap is wrong, or the device fails.
+    pub fn group_inodes(&self, group: Group) -> Result<GroupInodes<'_>> {
+        let desc = self.group(group)?;
+        let per_group = self.geometry().inodes_per_group();
+        let has_checksum = !matches!(
+            self.superblock().desc_checksum(),
+            extant_format::group_desc::DescChecksum::None
+        );
+        let (bitmap, end) = if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_checksum {
+            (Vec::new(), 0)
+        } else {
+            let unused = if has_checksum { desc.itable_unused } else { 0 };
+            let place = Place::Group(group);
+            let block = self.metadata(
+                desc.inode_bitmap,
+                place,
+                Structure::InodeBitmap,
+                None,
+                |bytes| {
+                    let Some(seed) = self.checksum_seed() else {
+                        return Ok(());
+                    };
+                    let computed = bitmap::checksum(seed.value(), bytes, per_group);
+                    if desc.inode_bitmap_csum_matches(computed, self.geometry().desc_size()) {
+                        Ok(())
+                    } else {
+                        Err(FormatError::checksum(
+                            Structure::InodeBitmap,
+                            desc.inode_bitmap_csum,
+                            computed,
+                        ))
+                    }
+                },
+            )?;
+            (block.to_vec(), per_group.saturating_sub(unused))
+        };
+        let table = self
+            .block_size()
+            .offset_of(desc.inode_table)
+            .unwrap_or(u64::MAX);
+        Ok(GroupInodes {
+            fs: self,
+            group,
+            bitmap,
+            table,
+            next: 0,
+            end,
+            window: Vec::new(),
+            window_first: 0,
+            window_end: 0,
+        })
+    }
+}
+
+impl GroupInodes<'_> {
+    /// The record at `index` of the table.
+    fn slot(&mut self, index: u32) -> Result<&[u8]> {
+        let size = self.fs.geometry().inode_size();
+        if !(self.window_first..self.window_end).contains(&index) {
+            let count = (WINDOW_BYTES / size.max(1)).max(1).min(self.end - index);
+            self.window.resize((count * size) as usize, 0);
+            self.window_end = 0;
+            let offset = self
+                .table
+                .saturating_add(u64::from(index) * u64::from(size));
+            self.fs.device().read_at(offset, &mut self.window)?;
+            self.window_first = index;
+            self.window_end = index + count;
+        }
+        let at = ((index - self.window_first) * size) as usize;
+        Ok(self.window.get(at..at + size as usize).unwrap_or(&[]))
+    }
+}
+
+impl Iterator for GroupInodes<'_> {
+    type Item = (Ino, Result<Inode>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let index = bitmap::next_set(&self.bitmap, self.next, self.end)?;
+            self.next = index + 1;
+            let ino = match self.fs.geometry().inode_at(self.group, index) {
+                Ok(ino) => ino,
+                Err(e) => {
+                    return Some((
+                        Ino::new(0),
+                        Err(Error::corrupt(Place::Group(self.group), e)),
+                    ));
+                }
+            };
+            let fs = self.fs;
+            let inode = match self.slot(index) {
+                Ok(slot) => fs.parse_inode(ino, slot),
+                Err(e) => {
+                    // The rest of the table would fail the same way.
+                    self.next = self.end;
+                    Err(e)
+                }
+            };
+            let reserved = ino < fs.superblock().first_ino();
+            if !(reserved && matches!(inode, Err(Error::Stale))) {
+                return Some((ino, inode));
+            }
+        }
+    }
+}
+
+impl Fs {
+    /// All inodes in use, group by group; see [`Fs::group_inodes`].
+    pub fn inodes(&self) -> impl Iterator<Item = (Ino, Result<Inode>)> + '_ {
+        self.geometry().groups().flat_map(|group| {
+            let (walk, error) = match self.group_inodes(group) {
+                Ok(walk) => (Some(walk), None),
+                Err(e) => {
+                    let first = self.geometry().inode_at(group, 0).unwrap_or_default();
+                    (None, Some((first, Err(e))))
+                }
+            };
+            walk.into_iter().flatten().chain(error)
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Walking a range of a file, run by run.
+
+use super::extents::{Found, Leaf, find_leaf};
+use super::{Mapping, Target, indirect};
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use extant_format::Lblk;
+use extant_format::inode::InodeFlags;
+use std::ops::Range;
+
+/// The runs of a range of logical blocks, ascending and without gaps: holes are runs as well.
+///
+/// Runs that continue each other come as one. The leaf of an extent tree is kept between steps, so
+/// that a walk reads each node once.
+#[derive(Debug)]
+pub struct Runs<'a> {
+    walk: Walk,
+    fs: &'a Fs,
+    inode: &'a Inode,
+}
+
+/// A walk that does not borrow what it walks over; see [`Runs`].
+#[derive(Debug)]
+pub struct Walk {
+    next: u64,
+    end: u64,
+    leaf: Option<Leaf>,
+    /// Read ahead to see whether it continues the run before.
+    ahead: Option<Mapping>,
+}
+
+impl Walk {
+    /// A walk over the logical blocks of `range`, which may end at 2^32 at most.
+    #[must_use]
+    pub fn over(range: Range<u64>) -> Self {
+        Self {
+            next: range.start,
+            end: range.end.min(1 << 32),
+            leaf: None,
+            ahead: None,
+        }
+    }
+
+    /// The next run, or `None` at the end of the range. `fs` and `inode` must be the same at each
+    /// call.
+    ///
+    /// # Errors
+    /// When a node of the map breaks the format, or the device fails. The walk is then over.
+    pub fn next(&mut self, fs: &Fs, inode: &Inode) -> Result<Option<Mapping>> {
+        let result = self.try_next(fs, inode);
+        if result.is_err() {
+            self.next = self.end;
+            self.ahead = None;
+        }
+        result
+    }
+
+    fn try_next(&mut self, fs: &Fs, inode: &Inode) -> Result<Option<Mapping>> {
+        let first = match self.ahead.take() {
+            Some(mapping) => Some(mapping),
+            None => self.step(fs, inode)?,
+        };
+        let Some(mut run) = first else {
+            return Ok(None);
+        };
+        while let Some(next) = self.step(fs, inode)? {
+            if run.is_followed_by(&next) {
+                run.len += next.len;
+            } else {
+                self.ahead = Some(next);
+                break;
+            }
+        }
+        Ok(Some(run))
+    }
+
+    /// One answer of the map, cut to the range.
+    fn step(&mut self, fs: &Fs, inode: &Inode) -> Result<Option<Mapping>> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        let lblk = Lblk::new(self.next as u32);
+        let mut mapping = if inode.flags().contains(InodeFlags::EXTENTS) {
+            self.step_extents(fs, inode, lblk)?
+        } else {
+            indirect::lookup(fs, inode, lblk)?
+        };
+        mapping.len = mapping.len.min(self.end - self.next).max(1);
+        self.next += mapping.len;
+        Ok(Some(mapping))
+    }
+
+    fn step_extents(&mut self, fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
+        if let Some(leaf) = self
+            .leaf
+            .as_ref()
+            .filter(|leaf| leaf.covers(lblk.get().into()))
+        {
+            return leaf.lookup(inode, lblk);
+        }
+        match find_leaf(fs, inode, lblk)? {
+            Found::Leaf(leaf) => {
+                let mapping = leaf.lookup(inode, lblk);
+                self.leaf = Some(leaf);
+                mapping
+            }
+            Found::Hole(end) => Ok(Mapping {
+                lblk,
+                len: end.saturating_sub(lblk.get().into()).max(1),
+                target: Target::Hole,
+            }),
+        }
+    }
+}
+
+impl<'a> Runs<'a> {
+    /// The runs of `range`, in logical blocks; it may end at 2^32 at most.
+    #[must_use]
+    pub fn over(fs: &'a Fs, inode: &'a Inode, range: Range<u64>) -> Self {
+        Self {
+            walk: Walk::over(range),
+            fs,
+            inode,
+        }
+    }
+}
+
+impl Iterator for Runs<'_> {
+    type Item = Result<Mapping>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.walk.next(self.fs, self.inode).transpose()
+    }
+}

@@ -1,0 +1,13 @@
+//! `readlink`.
+
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::Inode;
+
+/// The target of a symbolic link, as stored.
+///
+/// # Errors
+/// As for [`Fs::read_link`].
+pub fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
+    fs.read_link(inode)
+}
