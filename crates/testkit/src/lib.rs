@@ -9,6 +9,7 @@
 //! | [`tree`] | a file tree as a value: snapshot of a mounted one, readable comparison of two |
 //! | [`plan`] | a file tree before it exists: planted in a directory, written as tar, or expected as a [`tree::Tree`] |
 //! | [`torture`] | the plans worth testing with: every corner at once, or random by seed |
+//! | [`images`] | small images made by `mke2fs` and filled by the kernel, clean or with a dirty journal |
 //! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |
 //!
 //! # Invariants
@@ -19,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod facility;
+pub mod images;
 #[allow(
     unsafe_code,
     reason = "the two ioctls that have no safe wrapper live in this one file"

@@ -13,7 +13,9 @@ use crate::tree::{ContentHasher, Entry, Kind, Time, Tree};
 ///
 /// # Errors
 ///
-/// What ext4-view returned: it refuses some features (a test names which it tolerates).
+/// What ext4-view returned: it refuses some features (a test names which it tolerates), and takes
+/// times before 1970 and after 2038 for corruption. Of preallocated blocks it shows the stale bytes
+/// where the kernel shows zeros.
 pub fn view_tree(image: &Path) -> Result<Tree, Ext4Error> {
     let fs = Ext4::load_from_path(image)?;
     let mut tree = Tree::new();

@@ -85,6 +85,11 @@ impl TreePlan {
         &self.nodes
     }
 
+    /// The nodes, to change their attributes; paths and kinds must stay.
+    pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        self.nodes.iter_mut()
+    }
+
     /// The node at `path`.
     ///
     /// # Panics
