@@ -5,6 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rayon::slice::ParallelSliceMut;
+
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::model::{
@@ -16,8 +18,6 @@ use super::model::{
 pub const NAME_MAX: usize = 255;
 /// Longest symbolic link target Linux takes, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
-/// A name taken away again.
-const GONE: NodeId = NodeId(u32::MAX);
 const NONE: u32 = u32::MAX;
 
 /// What every kind of node has.
@@ -292,6 +292,13 @@ impl TreeBuilder {
                 problem,
             });
         }
+        if self.kind(parent) != FileKind::Directory {
+            return Err(SourceError::Name {
+                directory: PathBuf::new(),
+                name: String::from_utf8_lossy(name).into_owned(),
+                problem: "is in something that is not a directory",
+            });
+        }
         if self.kind(node) == FileKind::Directory {
             // The count of a directory in a builder: whether it has its one name.
             let names = &mut self.nodes[node.index()].nlink;
@@ -306,6 +313,9 @@ impl TreeBuilder {
         }
         let row = count("names", self.links.len())?;
         let at = count("bytes of names", self.names.len() + name.len())? - name.len() as u32;
+        if let Payload::Directory { len, .. } = &mut self.nodes[parent.index()].payload {
+            *len += 1;
+        }
         self.names.extend_from_slice(name);
         let next = match &mut self.by_name {
             Some(index) => index
@@ -331,16 +341,16 @@ impl TreeBuilder {
         Some(self.links[row as usize].node)
     }
 
-    /// Gives an existing name to another node, or takes it away.
-    pub(crate) fn relink(&mut self, parent: NodeId, name: &[u8], node: Option<NodeId>) {
+    /// Gives an existing name to another node that has none yet, or is no directory.
+    pub(crate) fn relink(&mut self, parent: NodeId, name: &[u8], node: NodeId) {
         if let Some(row) = self.find(parent, name) {
-            self.links[row as usize].node = node.unwrap_or(GONE);
+            self.links[row as usize].node = node;
         }
     }
 
-    /// Whether a directory has any name in it. Walks all names: for rare questions.
+    /// Whether a directory has any name in it.
     pub(crate) fn has_entries(&self, dir: NodeId) -> bool {
-        self.links.iter().any(|l| l.parent == dir && l.node != GONE)
+        matches!(self.nodes[dir.index()].payload, Payload::Directory { len, .. } if len > 0)
     }
 
     fn find(&mut self, parent: NodeId, name: &[u8]) -> Option<u32> {
@@ -351,7 +361,7 @@ impl TreeBuilder {
         let mut row = *self.by_name.as_ref()?.get(&hash)?;
         while row != NONE {
             let link = &self.links[row as usize];
-            if link.node != GONE && link.parent == parent && self.bytes_of(link.name) == name {
+            if link.parent == parent && self.bytes_of(link.name) == name {
                 return Some(row);
             }
             row = link.next;
@@ -386,11 +396,11 @@ impl TreeBuilder {
 
     pub(crate) fn finish_with(mut self, store: DataStore) -> SourceResult<Tree> {
         self.by_name = None;
-        self.links.retain(|l| l.node != GONE);
         let mut links = std::mem::take(&mut self.links);
         let names = &self.names;
         let bytes = |n: Name| &names[n.at as usize..n.at as usize + n.len as usize];
-        links.sort_unstable_by(|a, b| (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name))));
+        links
+            .par_sort_unstable_by(|a, b| (a.parent, bytes(a.name)).cmp(&(b.parent, bytes(b.name))));
         let twice = links
             .windows(2)
             .find(|w| w[0].parent == w[1].parent && bytes(w[0].name) == bytes(w[1].name));

@@ -58,6 +58,14 @@ pub enum SourceError {
         /// Its length in bytes.
         found: usize,
     },
+    /// A pattern that cannot be understood.
+    #[error("the pattern {pattern:?} {problem}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// More of something than an image can hold.
     #[error("the source has more than {limit} {what}")]
     TooMany {

@@ -5,6 +5,10 @@
 //! | [`model`] | [`Tree`]: every name, inode and data extent of a source, compact and in canonical order |
 //! | [`builder`] | [`TreeBuilder`]: collects nodes in any order, puts them in canonical order |
 //! | [`data`] | [`FileData`]: reading the bytes of a regular file, noticing a change under our feet |
+//! | [`directory`] | scanning a directory, in parallel |
+//! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
+//! | [`exclude`] | [`Excludes`]: patterns for what stays out |
+//! | [`normalise`] | [`Normalisation`]: owners and times that do not depend on where and when |
 //! | [`error`] | [`SourceError`]: what was wrong with which file or archive member |
 //!
 //! # Invariants
@@ -17,14 +21,22 @@
 
 pub mod builder;
 pub mod data;
+pub mod directory;
 pub mod error;
+pub mod exclude;
 pub mod model;
+pub mod normalise;
 mod root;
+pub mod tar;
 
 pub use builder::{Content, Meta, TreeBuilder};
 pub use data::FileData;
-pub use error::SourceError;
+pub use directory::{ScanOptions, scan_directory};
+pub use error::{SourceError, SourceResult};
+pub use exclude::Excludes;
 pub use model::{
     Data, DataExtent, Entry, Extents, FileKind, Identity, Node, NodeId, Times, Timestamp, Tree,
     Xattr,
 };
+pub use normalise::{Normalisation, Owner, TimePolicy};
+pub use tar::{TarOptions, read_tar, read_tar_stream};

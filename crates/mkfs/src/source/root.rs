@@ -42,11 +42,6 @@ impl Root {
         &self.path
     }
 
-    /// The root's descriptor.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-
     /// The path of the file at `parts`, for an error.
     pub(crate) fn full_path(&self, parts: &[&[u8]]) -> PathBuf {
         parts.iter().fold(self.path.clone(), |path, part| {

@@ -1,0 +1,88 @@
+//! Owners and times that are the same wherever and whenever an image is made.
+
+use std::str::FromStr;
+
+use super::model::{NodeId, Times, Timestamp, Tree};
+
+/// An owner to give to every file: a user, and a group if it is to change too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// User number.
+    pub uid: u32,
+    /// Group number; `None` leaves the group as it is.
+    pub gid: Option<u32>,
+}
+
+impl FromStr for Owner {
+    type Err = String;
+
+    /// Parses `UID` or `UID:GID`, decimal.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let id = |part: &str| {
+            part.parse::<u32>()
+                .ok()
+                .filter(|&id| id != u32::MAX)
+                .ok_or_else(|| format!("{part:?} is not a number from 0 to {}", u32::MAX - 1))
+        };
+        Ok(match text.split_once(':') {
+            Some((uid, gid)) => Self {
+                uid: id(uid)?,
+                gid: Some(id(gid)?),
+            },
+            None => Self {
+                uid: id(text)?,
+                gid: None,
+            },
+        })
+    }
+}
+
+/// What happens to the times of every file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimePolicy {
+    /// They stay as the source has them.
+    #[default]
+    Keep,
+    /// All four become this.
+    Set(Timestamp),
+    /// `SOURCE_DATE_EPOCH`: a modification time later than this becomes this; access, change
+    /// and creation time, which no two copies of a tree share, become the modification time.
+    Clamp(Timestamp),
+}
+
+/// Changes made to a whole tree before it is laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Normalisation {
+    /// Owner of every file.
+    pub owner: Option<Owner>,
+    /// Times of every file.
+    pub times: TimePolicy,
+    /// Owner of the root directory, stronger than `owner`.
+    pub root_owner: Option<Owner>,
+    /// Permission bits of the root directory.
+    pub root_mode: Option<u16>,
+}
+
+impl Tree {
+    /// Applies a normalisation. Reading files later still compares them with what the scan saw.
+    pub fn normalise(&mut self, how: &Normalisation) {
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let is_root = index == NodeId::ROOT.index();
+            let owner = how.root_owner.filter(|_| is_root).or(how.owner);
+            if let Some(owner) = owner {
+                node.uid = owner.uid;
+                node.gid = owner.gid.unwrap_or(node.gid);
+            }
+            if let Some(mode) = how.root_mode.filter(|_| is_root) {
+                node.mode = (node.mode & !0o7777) | (mode & 0o7777);
+            }
+            match how.times {
+                TimePolicy::Keep => {}
+                TimePolicy::Set(time) => node.times = Times::all(time),
+                TimePolicy::Clamp(latest) => {
+                    node.times = Times::all(node.times.mtime().min(latest));
+                }
+            }
+        }
+    }
+}

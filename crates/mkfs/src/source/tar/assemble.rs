@@ -1,0 +1,306 @@
+//! Puts members into the tree, as extracting them one after the other would.
+
+use std::collections::{HashMap, HashSet};
+
+use super::super::builder::{Content, Meta, Stored, TreeBuilder};
+use super::super::directory::is_storable;
+use super::super::exclude::Excludes;
+use super::super::model::{DataExtent, FileKind, NodeId, Origin, Times, Timestamp};
+use super::header::Kind;
+use super::{Checked, Member, Problem};
+
+/// Permission bits of a directory that the archive has files in but does not describe.
+const IMPLIED_MODE: u16 = 0o755;
+
+/// A hard link whose target has not come yet.
+struct Pending {
+    offset: u64,
+    path: Vec<u8>,
+    target: Vec<u8>,
+    time: Timestamp,
+}
+
+pub(super) struct Assembly<'a> {
+    builder: TreeBuilder,
+    excludes: &'a Excludes,
+    /// Excluded files by path: a hard link may bring one back under another name.
+    excluded: HashMap<Vec<u8>, NodeId>,
+    pending: Vec<Pending>,
+    /// Directories no member has described yet.
+    implied: HashSet<NodeId>,
+    newest: Option<Timestamp>,
+}
+
+impl<'a> Assembly<'a> {
+    pub(super) fn new(excludes: &'a Excludes) -> Result<Self, super::SourceError> {
+        let root = Meta::plain(IMPLIED_MODE, Times::default());
+        Ok(Self {
+            builder: TreeBuilder::new(root)?,
+            excludes,
+            excluded: HashMap::new(),
+            pending: Vec::new(),
+            implied: HashSet::from([NodeId::ROOT]),
+            newest: None,
+        })
+    }
+
+    /// Adds a regular file of this size with its data at `extents`.
+    pub(super) fn add_file(
+        &mut self,
+        member: &Member,
+        size: u64,
+        extents: &[DataExtent],
+    ) -> Checked<()> {
+        let at = extents.first().map_or(0, |e| e.at);
+        let content = Content::Stored(Stored {
+            size,
+            origin: Origin::Archive { at },
+            extents: Some(extents),
+        });
+        self.add(member, content)
+    }
+
+    /// Adds a member that is not a regular file.
+    pub(super) fn add_other(&mut self, member: &Member) -> Checked<()> {
+        match member.header.kind {
+            Kind::HardLink => self.add_hard_link(member),
+            Kind::Symlink if member.link.contains(&0) => {
+                Err("symbolic link target with a NUL byte in it".into())
+            }
+            Kind::Symlink => self.add(member, Content::Symlink(&member.link)),
+            Kind::Directory | Kind::DumpDirectory => self.add_directory(member),
+            Kind::Fifo => self.add(member, Content::Fifo),
+            Kind::CharDevice => self.add_device(member, FileKind::CharDevice),
+            Kind::BlockDevice => self.add_device(member, FileKind::BlockDevice),
+            Kind::Regular | Kind::OldSparse | Kind::Extension(_) | Kind::Label => Ok(()),
+        }
+    }
+
+    /// The tree of all members. A pending hard link whose target never came is an error, with
+    /// the place of the link.
+    pub(super) fn finish(mut self) -> Result<TreeBuilder, (u64, Vec<u8>, Problem)> {
+        for link in std::mem::take(&mut self.pending) {
+            let result = self.resolve(&link).and_then(|target| match target {
+                Some(target) => self.name(&link.path, target, link.time),
+                None => {
+                    let target = String::from_utf8_lossy(&link.target);
+                    Err(format!("hard link to {target:?}, which is not in the archive").into())
+                }
+            });
+            result.map_err(|problem| (link.offset, link.path, problem))?;
+        }
+        if self.implied.contains(&NodeId::ROOT) {
+            let time = self.newest.unwrap_or_default();
+            let root = Meta::plain(IMPLIED_MODE, Times::all(time));
+            self.builder
+                .set_meta(NodeId::ROOT, root)
+                .map_err(|e| (0, Vec::new(), e.into()))?;
+        }
+        Ok(self.builder)
+    }
+
+    fn add_device(&mut self, member: &Member, kind: FileKind) -> Checked<()> {
+        let number = |field, n: u64| {
+            u32::try_from(n).map_err(|_| format!("{field} number {n} of a device does not fit"))
+        };
+        let (major, minor) = member.header.device;
+        let major = number("major", member.pax.device_major.unwrap_or(major))?;
+        let minor = number("minor", member.pax.device_minor.unwrap_or(minor))?;
+        self.add(member, Content::Device { kind, major, minor })
+    }
+
+    fn add(&mut self, member: &Member, content: Content<'_>) -> Checked<()> {
+        let path = clean(&member.path)?;
+        if path.is_empty() {
+            return Err("names the root, but is not a directory".into());
+        }
+        let meta = meta_of(member)?;
+        let time = meta.times.mtime();
+        if self.is_excluded(&path, false) {
+            let node = self.builder.add(meta, content)?;
+            self.excluded.insert(path, node);
+            return Ok(());
+        }
+        let node = self.builder.add(meta, content)?;
+        self.name(&path, node, time)
+    }
+
+    fn add_directory(&mut self, member: &Member) -> Checked<()> {
+        let path = clean(&member.path)?;
+        let meta = meta_of(member)?;
+        let time = meta.times.mtime();
+        if self.is_excluded(&path, true) {
+            return Ok(());
+        }
+        self.newest = self.newest.max(Some(time));
+        let (parent, name) = self.parent_of(&path, time)?;
+        let node = match name {
+            None => NodeId::ROOT,
+            Some(name) => match self.builder.lookup(parent, name) {
+                Some(node) if self.builder.kind(node) == FileKind::Directory => node,
+                Some(_) => {
+                    let node = self.builder.add(meta, Content::Directory)?;
+                    self.builder.relink(parent, name, node);
+                    return Ok(());
+                }
+                None => {
+                    let node = self.builder.add(meta, Content::Directory)?;
+                    return Ok(self.builder.link(parent, name, node)?);
+                }
+            },
+        };
+        self.implied.remove(&node);
+        Ok(self.builder.set_meta(node, meta)?)
+    }
+
+    fn add_hard_link(&mut self, member: &Member) -> Checked<()> {
+        let link = Pending {
+            offset: member.offset,
+            path: clean(&member.path)?,
+            target: clean(&member.link)?,
+            time: meta_of(member)?.times.mtime(),
+        };
+        if link.path == link.target {
+            return Ok(());
+        }
+        let target = self.resolve(&link)?;
+        if self.is_excluded(&link.path, false) {
+            if let Some(target) = target {
+                self.excluded.insert(link.path, target);
+            }
+            return Ok(());
+        }
+        match target {
+            Some(target) => self.name(&link.path, target, link.time),
+            None => {
+                self.pending.push(link);
+                Ok(())
+            }
+        }
+    }
+
+    /// The node a hard link leads to, if it has come.
+    fn resolve(&mut self, link: &Pending) -> Checked<Option<NodeId>> {
+        if let Some(&node) = self.excluded.get(&link.target) {
+            return Ok(Some(node));
+        }
+        let mut node = NodeId::ROOT;
+        for part in parts(&link.target) {
+            match self.builder.lookup(node, part) {
+                Some(found) => node = found,
+                None => return Ok(None),
+            }
+        }
+        if self.builder.kind(node) == FileKind::Directory {
+            let target = String::from_utf8_lossy(&link.target);
+            return Err(format!("hard link to the directory {target:?}").into());
+        }
+        Ok(Some(node))
+    }
+
+    /// Gives a node that is not a directory its name, in place of what had it.
+    fn name(&mut self, path: &[u8], node: NodeId, time: Timestamp) -> Checked<()> {
+        self.newest = self.newest.max(Some(time));
+        let (parent, name) = self.parent_of(path, time)?;
+        let name = name.ok_or("names the root, but is not a directory")?;
+        match self.builder.lookup(parent, name) {
+            None => Ok(self.builder.link(parent, name, node)?),
+            Some(old) => {
+                if self.builder.kind(old) == FileKind::Directory && self.builder.has_entries(old) {
+                    return Err("would take the place of a directory that is not empty".into());
+                }
+                self.builder.relink(parent, name, node);
+                Ok(())
+            }
+        }
+    }
+
+    /// The directory of a path, made where the archive has none, and the last name.
+    fn parent_of<'p>(
+        &mut self,
+        path: &'p [u8],
+        time: Timestamp,
+    ) -> Checked<(NodeId, Option<&'p [u8]>)> {
+        let mut parts = parts(path).peekable();
+        let mut dir = NodeId::ROOT;
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return Ok((dir, Some(part)));
+            }
+            dir = match self.builder.lookup(dir, part) {
+                Some(node) if self.builder.kind(node) == FileKind::Directory => node,
+                Some(_) => {
+                    let part = String::from_utf8_lossy(part);
+                    return Err(format!("lies beneath {part:?}, which is not a directory").into());
+                }
+                None => {
+                    let meta = Meta::plain(IMPLIED_MODE, Times::all(time));
+                    let node = self.builder.add(meta, Content::Directory)?;
+                    self.builder.link(dir, part, node)?;
+                    self.implied.insert(node);
+                    node
+                }
+            };
+        }
+        Ok((dir, None))
+    }
+
+    /// Whether a path or a directory above it is excluded.
+    fn is_excluded(&self, path: &[u8], is_dir: bool) -> bool {
+        if self.excludes.is_empty() {
+            return false;
+        }
+        let parts: Vec<&[u8]> = parts(path).collect();
+        (1..=parts.len()).any(|n| {
+            self.excludes
+                .excludes(&parts[..n], n < parts.len() || is_dir)
+        })
+    }
+}
+
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&b| b == b'/').filter(|part| !part.is_empty())
+}
+
+/// A member's path without what does not count: a leading `/`, `.`, empty names.
+fn clean(path: &[u8]) -> Checked<Vec<u8>> {
+    if path.is_empty() {
+        return Err("the name is empty".into());
+    }
+    let mut names = Vec::new();
+    for part in parts(path) {
+        match part {
+            b"." => {}
+            b".." => {
+                let path = String::from_utf8_lossy(path);
+                return Err(format!("{path:?} has .. in it").into());
+            }
+            name => names.push(name),
+        }
+    }
+    Ok(names.join(&b'/'))
+}
+
+fn meta_of(member: &Member) -> Checked<Meta> {
+    let (header, pax) = (&member.header, &member.pax);
+    let id = |field, n: u64| {
+        u32::try_from(n)
+            .ok()
+            .filter(|&id| id != u32::MAX)
+            .ok_or_else(|| format!("{field} is {n}, expected at most {}", u32::MAX - 1))
+    };
+    let mtime = pax.mtime.unwrap_or(Timestamp::from_secs(header.mtime));
+    let xattrs = pax.xattrs.iter().filter(|x| is_storable(&x.name));
+    Ok(Meta {
+        mode: header.mode,
+        uid: id("uid", pax.uid.unwrap_or(header.uid))?,
+        gid: id("gid", pax.gid.unwrap_or(header.gid))?,
+        times: Times::new(
+            pax.atime.or(header.atime).unwrap_or(mtime),
+            mtime,
+            pax.ctime.or(header.ctime).unwrap_or(mtime),
+            pax.crtime.unwrap_or(mtime),
+        ),
+        xattrs: xattrs.cloned().collect(),
+    })
+}

@@ -1,0 +1,372 @@
+//! The bytes of an archive.
+//!
+//! Either a regular file, read at positions and never copied, or a stream, decompressed if need
+//! be, whose member data goes to an unnamed file. Positions count decompressed bytes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::GzDecoder;
+
+use super::super::error::{SourceError, SourceResult};
+use super::super::model::DataExtent;
+use super::header::BLOCK;
+use super::sparse::Map;
+use super::{Checked, Problem, TarOptions};
+
+/// Bytes moved at once.
+const CHUNK: usize = 256 << 10;
+/// Runs of zeros of this length are not written to the spool file.
+const ZERO_RUN: usize = 4096;
+/// Log2 of the largest zstd window, which bounds the decoder's memory (128 MiB; what
+/// `zstd --long` makes).
+const ZSTD_WINDOW_LOG_MAX: u32 = 27;
+
+/// An archive being read from front to back.
+pub(super) struct Input {
+    name: PathBuf,
+    position: u64,
+    kind: InputKind,
+}
+
+enum InputKind {
+    /// `base` is where the archive starts in the file.
+    Seekable { file: File, base: u64, len: u64 },
+    Stream {
+        stream: Box<dyn Read>,
+        compressed: bool,
+        spool: Spool,
+    },
+}
+
+impl Input {
+    /// Reads `file` in place if it is a regular file with an uncompressed archive, as a stream
+    /// otherwise.
+    pub(super) fn from_file(file: File, name: &Path, options: &TarOptions) -> SourceResult<Self> {
+        let fail = |e: io::Error| SourceError::io("read", name, e);
+        let meta = file.metadata().map_err(fail)?;
+        if !meta.is_file() {
+            return Self::from_stream(file, name, options);
+        }
+        let base = rustix::fs::tell(&file).map_err(|e| fail(e.into()))?;
+        let mut magic = [0; 4];
+        let got = file.read_at(&mut magic, base).map_err(fail)?;
+        if Format::of(&magic[..got]) != Format::Plain {
+            return Self::from_stream(file, name, options);
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            position: 0,
+            kind: InputKind::Seekable {
+                file,
+                base,
+                len: meta.len().saturating_sub(base),
+            },
+        })
+    }
+
+    /// Reads a stream, decompressing what is compressed.
+    pub(super) fn from_stream(
+        stream: impl Read + 'static,
+        name: &Path,
+        options: &TarOptions,
+    ) -> SourceResult<Self> {
+        let mut stream = stream;
+        let fail = |e: io::Error| SourceError::io("read", name, e);
+        let magic = read_magic(&mut stream).map_err(fail)?;
+        let format = Format::of(&magic);
+        let stream = BufReader::with_capacity(CHUNK, Cursor::new(magic).chain(stream));
+        let stream: Box<dyn Read> = match format {
+            Format::Plain => Box::new(stream),
+            Format::Gzip => Box::new(Gunzip(Some(GzDecoder::new(stream)))),
+            Format::Zstd => {
+                let mut decoder = zstd::stream::read::Decoder::with_buffer(stream).map_err(fail)?;
+                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(fail)?;
+                Box::new(decoder)
+            }
+            Format::Other(what) => {
+                let problem = format!(
+                    "compressed with {what}; understood are gzip and zstd (decompress it into a \
+                     pipe)"
+                );
+                return Err(fail(io::Error::other(problem)));
+            }
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            position: 0,
+            kind: InputKind::Stream {
+                stream,
+                compressed: format != Format::Plain,
+                spool: Spool::new(&options.spool_dir)?,
+            },
+        })
+    }
+
+    pub(super) fn name(&self) -> &Path {
+        &self.name
+    }
+
+    pub(super) const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Reads a header; `false` at the end, if it is exactly here.
+    pub(super) fn read_block(&mut self, block: &mut [u8; BLOCK]) -> SourceResult<bool> {
+        match self.read_some(block)? {
+            BLOCK => Ok(true),
+            0 => Ok(false),
+            got => Err(self.truncated(got as u64, BLOCK as u64)),
+        }
+    }
+
+    /// Fills `buf`, or says that the archive is cut short.
+    pub(super) fn read_exact(&mut self, buf: &mut [u8]) -> SourceResult<()> {
+        match self.read_some(buf)? {
+            got if got == buf.len() => Ok(()),
+            got => Err(self.truncated(got as u64, buf.len() as u64)),
+        }
+    }
+
+    /// Reads until `buf` is full or the archive ends.
+    fn read_some(&mut self, buf: &mut [u8]) -> SourceResult<usize> {
+        let mut got = 0;
+        while got < buf.len() {
+            let result = match &mut self.kind {
+                InputKind::Seekable { file, base, .. } => {
+                    file.read_at(&mut buf[got..], base.saturating_add(self.position))
+                }
+                InputKind::Stream { stream, .. } => stream.read(&mut buf[got..]),
+            };
+            match result {
+                Ok(0) => break,
+                Ok(n) => {
+                    got += n;
+                    self.position = self.position.saturating_add(n as u64);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // What the system did not say, the decoder does.
+                Err(e) if self.is_compressed() && e.raw_os_error().is_none() => {
+                    let problem = match e.kind() {
+                        io::ErrorKind::UnexpectedEof => "cut short".to_owned(),
+                        _ => format!("damaged: {e}"),
+                    };
+                    return Err(self.corrupt(format!("the compressed data is {problem}")));
+                }
+                Err(e) => return Err(SourceError::io("read", &self.name, e)),
+            }
+        }
+        Ok(got)
+    }
+
+    fn is_compressed(&self) -> bool {
+        matches!(
+            self.kind,
+            InputKind::Stream {
+                compressed: true,
+                ..
+            }
+        )
+    }
+
+    fn corrupt(&self, problem: String) -> SourceError {
+        Problem::from(problem).at(self, self.position, None)
+    }
+
+    fn truncated(&self, got: u64, wanted: u64) -> SourceError {
+        self.corrupt(format!(
+            "the archive ends after {got} of {wanted} bytes that must be here"
+        ))
+    }
+
+    /// Passes over data and its padding.
+    pub(super) fn skip_padded(&mut self, len: u64) -> SourceResult<()> {
+        self.skip(len)?;
+        self.skip_padding(len)
+    }
+
+    /// Passes over what fills the last block of data of this length.
+    pub(super) fn skip_padding(&mut self, len: u64) -> SourceResult<()> {
+        self.skip(len.wrapping_neg() % BLOCK as u64)
+    }
+
+    fn skip(&mut self, len: u64) -> SourceResult<()> {
+        if let InputKind::Seekable { len: all, .. } = self.kind {
+            let left = all.saturating_sub(self.position);
+            if len > left {
+                return Err(self.truncated(left, len));
+            }
+            self.position += len;
+            return Ok(());
+        }
+        let mut buf = vec![0; CHUNK.min(len as usize)];
+        let mut left = len;
+        while left > 0 {
+            let n = left.min(buf.len() as u64) as usize;
+            self.read_exact(&mut buf[..n])?;
+            left -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// Passes over the data of a regular file, `len` bytes of it stored as `map` says, and
+    /// gives the places where the bytes can be read later.
+    pub(super) fn take_data(&mut self, len: u64, map: &Map) -> Checked<Vec<DataExtent>> {
+        let mut at = match &self.kind {
+            InputKind::Seekable { base, .. } => base.saturating_add(self.position),
+            InputKind::Stream { spool, .. } => spool.end,
+        };
+        let mut extents = Vec::with_capacity(map.runs.len());
+        for &(logical, len) in &map.runs {
+            extents.push(DataExtent { logical, len, at });
+            at = at.checked_add(len).ok_or("data beyond 2^64 bytes")?;
+        }
+        if matches!(self.kind, InputKind::Seekable { .. }) {
+            self.skip(len)?;
+        } else {
+            self.spool(len)?;
+        }
+        self.skip_padding(len)?;
+        Ok(extents)
+    }
+
+    fn spool(&mut self, len: u64) -> SourceResult<()> {
+        let mut buf = match &mut self.kind {
+            InputKind::Stream { spool, .. } => std::mem::take(&mut spool.buffer),
+            InputKind::Seekable { .. } => return Ok(()),
+        };
+        let mut left = len;
+        while left > 0 {
+            let n = left.min(buf.len() as u64) as usize;
+            self.read_exact(&mut buf[..n])?;
+            if let InputKind::Stream { spool, .. } = &mut self.kind {
+                spool.append(&buf[..n])?;
+            }
+            left -= n as u64;
+        }
+        if let InputKind::Stream { spool, .. } = &mut self.kind {
+            spool.buffer = buf;
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the archive: a writer on the other end of a pipe is not killed, and
+    /// checksums at the end of compressed data are checked.
+    pub(super) fn drain(&mut self) -> SourceResult<()> {
+        if matches!(self.kind, InputKind::Stream { .. }) {
+            let mut buf = vec![0; CHUNK];
+            while self.read_some(&mut buf)? > 0 {}
+        }
+        Ok(())
+    }
+
+    /// The file in which the data of the members is, and its name in errors.
+    pub(super) fn into_data(self) -> (File, PathBuf) {
+        match self.kind {
+            InputKind::Seekable { file, .. } => (file, self.name),
+            InputKind::Stream { spool, .. } => (spool.file, self.name),
+        }
+    }
+}
+
+/// How an archive is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Plain,
+    Gzip,
+    Zstd,
+    Other(&'static str),
+}
+
+impl Format {
+    fn of(magic: &[u8]) -> Self {
+        match magic {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            // A frame, or a frame to skip before one.
+            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
+            [0xfd, b'7', b'z', b'X'] => Self::Other("xz"),
+            [b'B', b'Z', b'h', b'1'..=b'9'] => Self::Other("bzip2"),
+            [0x04, 0x22, 0x4d, 0x18] => Self::Other("lz4"),
+            [0x1f, 0x9d, ..] => Self::Other("compress"),
+            [b'L', b'Z', b'I', b'P'] => Self::Other("lzip"),
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// The first bytes of a stream. A pipe may give them one at a time.
+fn read_magic(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut magic = Vec::with_capacity(4);
+    stream.by_ref().take(4).read_to_end(&mut magic)?;
+    Ok(magic)
+}
+
+/// Decompresses all members of a gzip file, one after the other. What follows the last and
+/// is none is ignored.
+struct Gunzip<R>(Option<GzDecoder<R>>);
+
+impl<R: BufRead> Read for Gunzip<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while let Some(decoder) = &mut self.0 {
+            match decoder.read(buf)? {
+                0 if !buf.is_empty() => {}
+                n => return Ok(n),
+            }
+            let Some(mut rest) = self.0.take().map(GzDecoder::into_inner) else {
+                break;
+            };
+            if rest.fill_buf()?.first() == Some(&0x1f) {
+                self.0 = Some(GzDecoder::new(rest));
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// An unnamed file for the data of members.
+struct Spool {
+    file: File,
+    dir: PathBuf,
+    end: u64,
+    buffer: Vec<u8>,
+}
+
+impl Spool {
+    fn new(dir: &Path) -> SourceResult<Self> {
+        let file = tempfile::tempfile_in(dir)
+            .map_err(|e| SourceError::io("make a temporary file in", dir, e))?;
+        Ok(Self {
+            file,
+            dir: dir.to_owned(),
+            end: 0,
+            buffer: vec![0; CHUNK],
+        })
+    }
+
+    /// Appends, leaving holes for long runs of zeros.
+    fn append(&mut self, bytes: &[u8]) -> SourceResult<()> {
+        let mut from = 0;
+        while from < bytes.len() {
+            let is_zero = |chunk: &[u8]| chunk.iter().all(|&b| b == 0);
+            let mut chunks = bytes[from..].chunks(ZERO_RUN);
+            let zero = chunks.clone().next().is_some_and(is_zero);
+            let run: usize = chunks
+                .by_ref()
+                .take_while(|chunk| is_zero(chunk) == zero)
+                .map(<[u8]>::len)
+                .sum();
+            let at = self.end + from as u64;
+            let result = if zero {
+                self.file.set_len(at + run as u64)
+            } else {
+                self.file.write_all_at(&bytes[from..from + run], at)
+            };
+            result.map_err(|e| SourceError::io("write to a temporary file in", &self.dir, e))?;
+            from += run;
+        }
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+}

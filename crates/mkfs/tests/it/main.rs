@@ -1,0 +1,3 @@
+//! Behaviour of the crate through its public doors.
+
+mod source;
