@@ -86,6 +86,12 @@ impl<T> PerCpu<T> {
         &self.shards[self.local_index()]
     }
 
+    /// The shard that `index`, from [`local_index`](Self::local_index), is the number of.
+    #[inline]
+    pub(crate) fn local_shard(&self, index: usize) -> &T {
+        &self.shards[index]
+    }
+
     /// The shard of that number, if there is one.
     #[inline]
     #[must_use]

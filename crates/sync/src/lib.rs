@@ -24,9 +24,11 @@
 //!   fast as the `parking_lot` one.
 #![deny(unsafe_code)]
 
+mod biased;
 mod condvar;
 mod cpu;
 mod epoch;
+mod list;
 mod mutex;
 mod order;
 mod rank;
@@ -36,9 +38,11 @@ mod rwlock;
 pub mod stat;
 mod track;
 
+pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use condvar::Condvar;
 pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
 pub use epoch::{EpochGuard, pin};
+pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
 pub use rank::{LockClass, Rank};

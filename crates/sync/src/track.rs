@@ -39,6 +39,16 @@ impl Track {
         }
     }
 
+    /// Panics in debug builds if acquiring now would violate the order.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn check_order(&self, key: u64) {
+        #[cfg(debug_assertions)]
+        order::check(self.class, key);
+        #[cfg(not(debug_assertions))]
+        let _ = key;
+    }
+
     /// Acquires through `block`, after the order check; `attempt` tells contention apart.
     #[inline]
     #[track_caller]
@@ -49,8 +59,7 @@ impl Track {
         attempt: impl FnOnce() -> Option<G>,
         block: impl FnOnce() -> G,
     ) -> (G, Acquired) {
-        #[cfg(debug_assertions)]
-        order::check(self.class, key);
+        self.check_order(key);
         #[cfg(feature = "lockstat")]
         {
             let (guard, waited) = match attempt() {
@@ -86,21 +95,28 @@ impl Track {
 
     /// Records an acquisition that has happened.
     #[inline]
-    pub(crate) fn acquired(
-        &self,
-        key: u64,
-        mode: Mode,
-        waited: Option<std::time::Duration>,
-    ) -> Acquired {
-        #[cfg(not(feature = "lockstat"))]
-        let _ = (mode, waited);
+    fn acquired(&self, key: u64, mode: Mode, waited: Option<std::time::Duration>) -> Acquired {
         #[cfg(feature = "lockstat")]
         {
             let bounced = self.owner.bounced();
             self.class.stats.record(self.class, mode, bounced, waited);
         }
-        #[cfg(not(debug_assertions))]
-        let _ = key;
+        #[cfg(not(feature = "lockstat"))]
+        let _ = waited;
+        self.trace(key, mode)
+    }
+
+    /// Records an acquisition that wrote nothing other threads look at: it never bounces.
+    #[inline]
+    pub(crate) fn acquired_unshared(&self, key: u64, mode: Mode) -> Acquired {
+        #[cfg(feature = "lockstat")]
+        self.class.stats.record(self.class, mode, false, None);
+        self.trace(key, mode)
+    }
+
+    #[inline]
+    fn trace(&self, key: u64, mode: Mode) -> Acquired {
+        let _ = (key, mode);
         Acquired {
             #[cfg(debug_assertions)]
             held: order::push(self.class, key),

@@ -2,7 +2,9 @@
 //!
 //! Random tests print their seed; `EXTANT_SEED=N` repeats a run.
 
+mod biased;
 mod counter;
+mod list;
 mod order;
 mod rcu_map;
 mod rng;

@@ -1,0 +1,552 @@
+//! Where everything of a source goes: inode numbers, blocks, maps and attributes.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `space` | the free space of a formatted image, handed out from the front |
+//! | `maps` | runs of blocks, extent trees and indirect maps |
+//! | `dirs` | how many blocks a directory needs, and their bytes |
+//! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
+//! | [`error`] | [`PlaceError`] |
+//!
+//! # Order
+//!
+//! Inodes are numbered in the tree's canonical order, so the inodes of one directory are
+//! neighbours in the table; data follows in the same order, so a walk of the image reads it front
+//! to back. A placement depends on the tree and the file system's shape only: not on threads, not
+//! on the order in which the source was read, and it reads no file content.
+
+mod attrs;
+mod dirs;
+pub mod error;
+mod maps;
+mod space;
+
+pub use error::{PlaceError, PlaceResult};
+
+use crate::source::{FileKind, NodeId, Tree};
+use attrs::AttrPlans;
+pub(crate) use attrs::{AttrInode, NodeAttrs};
+pub(crate) use dirs::{DirRules, Listing, Name};
+use extant_format::checksum::Crc32c;
+use extant_format::dir::entry::EntryType;
+use extant_format::inode::FileType;
+use extant_format::{BlockSize, Ino};
+pub(crate) use maps::{FileMap, MapKind, Maps, Run};
+pub(crate) use space::Space;
+use std::ops::Range;
+
+/// Most names of a file.
+pub const LINK_MAX: u32 = 65_000;
+/// The longest symbolic link that lives in its inode.
+pub(crate) const FAST_SYMLINK_MAX: usize = 59;
+/// The directory for what a check finds without a name.
+pub(crate) const LOST_AND_FOUND: &[u8] = b"lost+found";
+
+/// The shape of the file system that is filled.
+#[derive(Clone, Debug)]
+pub(crate) struct Shape {
+    pub(crate) block_size: BlockSize,
+    /// Blocks in an allocation unit, as a power of two.
+    pub(crate) cluster_bits: u32,
+    /// Block 0 of cluster 0.
+    pub(crate) first_data_block: u64,
+    pub(crate) inode_size: u16,
+    pub(crate) extra_isize: u16,
+    pub(crate) inodes_count: u32,
+    /// The first inode that is not reserved; the formatter's `lost+found`.
+    pub(crate) first_ino: u32,
+    pub(crate) map_kind: MapKind,
+    pub(crate) dirs: DirRules,
+    pub(crate) dir_nlink: bool,
+    pub(crate) ea_inode: bool,
+    /// The checksum seed, where metadata has checksums.
+    pub(crate) seed: Option<Crc32c>,
+    /// The seed of attribute values' hashes, which are there without other checksums too.
+    pub(crate) value_seed: Crc32c,
+    /// Blocks of `lost+found`.
+    pub(crate) lost_found_blocks: u32,
+    /// Free clusters after all fixed metadata, ascending.
+    pub(crate) free: Vec<Range<u64>>,
+}
+
+impl Shape {
+    /// The seed of an inode's own blocks. Generations are 0: a builder's image is the first life
+    /// of every inode.
+    pub(crate) fn inode_seed(&self, ino: Ino) -> Option<Crc32c> {
+        self.seed
+            .map(|seed| seed.update_u32(ino.get()).update_u32(0))
+    }
+
+    fn cluster_blocks(&self) -> u64 {
+        1 << self.cluster_bits
+    }
+
+    fn cluster_start(&self, cluster: u64) -> u64 {
+        self.first_data_block + (cluster << self.cluster_bits)
+    }
+}
+
+/// Inode numbers of a tree's nodes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbering {
+    first: u32,
+    lost_found: Option<NodeId>,
+}
+
+impl Numbering {
+    fn new(tree: &Tree, first_ino: u32) -> Self {
+        let lost_found = tree
+            .child(NodeId::ROOT, LOST_AND_FOUND)
+            .filter(|id| tree.node(*id).is_dir());
+        Self {
+            first: first_ino,
+            lost_found,
+        }
+    }
+
+    /// The source's own `lost+found`, which takes the place of an empty one.
+    pub(crate) fn lost_found(&self) -> Option<NodeId> {
+        self.lost_found
+    }
+
+    /// The number of a node: the root is 2, `lost+found` the first that is not reserved, all
+    /// others follow.
+    pub(crate) fn ino(&self, id: NodeId) -> Ino {
+        let index = id.index() as u32;
+        if index == 0 {
+            return Ino::ROOT;
+        }
+        match self.lost_found {
+            Some(found) if found == id => Ino::new(self.first),
+            Some(found) if found < id => Ino::new(self.first + index - 1),
+            _ => Ino::new(self.first + index),
+        }
+    }
+
+    /// The node with a number, if it has one.
+    pub(crate) fn node(&self, ino: Ino, nodes: usize) -> Option<NodeId> {
+        if ino == Ino::ROOT {
+            return Some(NodeId::ROOT);
+        }
+        let offset = ino.get().checked_sub(self.first)?;
+        if offset == 0 {
+            return self.lost_found;
+        }
+        let index = match self.lost_found {
+            Some(found) if offset as usize >= found.index() => offset + 1,
+            _ => offset,
+        };
+        ((index as usize) < nodes).then(|| NodeId::from_index(index))
+    }
+
+    /// The first number after all nodes.
+    pub(crate) fn end(&self, nodes: usize) -> u64 {
+        let made = u64::from(self.lost_found.is_none());
+        u64::from(self.first) + nodes as u64 - 1 + made
+    }
+}
+
+/// One inode with its blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Placed {
+    /// Blocks of data and of the map above them.
+    pub(crate) map: FileMap,
+    /// Blocks charged, attributes included.
+    pub(crate) charged: u64,
+    /// Blocks of a directory.
+    pub(crate) dir_blocks: u32,
+    /// A directory with an index.
+    pub(crate) indexed: bool,
+    /// Extended attributes.
+    pub(crate) attrs: NodeAttrs,
+}
+
+/// What a run of blocks holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Data of a regular file from a logical block on.
+    File { node: NodeId, lblk: u32 },
+    /// Blocks of a directory from a logical block on.
+    Directory { ino: Ino, lblk: u32 },
+    /// A long symbolic link.
+    Symlink { node: NodeId },
+    /// A block of a map.
+    Tree { ino: Ino, index: u32 },
+    /// A block of extended attributes.
+    AttrBlock { index: u32 },
+    /// Part of an attribute's value, in the inode with this index.
+    AttrValue { index: u32, lblk: u32 },
+}
+
+/// Blocks to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) pblk: u64,
+    pub(crate) blocks: u32,
+    pub(crate) content: Content,
+}
+
+/// The plan of a filled image.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    pub(crate) shape: Shape,
+    pub(crate) numbering: Numbering,
+    pub(crate) maps: Maps,
+    /// A row for each node of the tree.
+    pub(crate) nodes: Vec<Placed>,
+    /// `lost+found`, where the source has none.
+    pub(crate) lost_found: Option<Placed>,
+    pub(crate) attrs: AttrPlans,
+    /// In ascending order on the device.
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) space: Space,
+}
+
+impl Placement {
+    /// Places a tree.
+    ///
+    /// # Errors
+    /// [`PlaceError`]: no space, too few inodes, or something ext4 cannot hold.
+    pub(crate) fn new(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
+        let numbering = Numbering::new(tree, shape.first_ino);
+        let attrs = AttrPlans::new(tree, &shape, numbering.end(tree.len()))?;
+        let needed = numbering.end(tree.len()) - 1 + attrs.inodes().len() as u64;
+        if needed > u64::from(shape.inodes_count) {
+            return Err(PlaceError::NoInodes {
+                needed,
+                available: shape.inodes_count.into(),
+            });
+        }
+        let space = Space::new(shape.free.clone());
+        let mut placer = Placer {
+            tree,
+            plan: Self {
+                maps: Maps::new(shape.map_kind, shape.block_size),
+                nodes: Vec::with_capacity(tree.len()),
+                lost_found: None,
+                attrs,
+                pieces: Vec::new(),
+                numbering,
+                space,
+                shape,
+            },
+        };
+        placer.place_all()?;
+        let mut plan = placer.plan;
+        // Map blocks are taken after the data they map, attribute blocks after both: already in
+        // order, except where a run was cut and its tail went on elsewhere.
+        plan.pieces.sort_unstable_by_key(|piece| piece.pblk);
+        Ok(plan)
+    }
+
+    /// The number of the last inode in use.
+    pub(crate) fn last_ino(&self, tree: &Tree) -> u32 {
+        (self.numbering.end(tree.len()) - 1) as u32 + self.attrs.inodes().len() as u32
+    }
+
+    /// Everything a directory holds, `lost+found` included where the root lacks one.
+    pub(crate) fn listing<'t>(&self, tree: &'t Tree, id: NodeId) -> Listing<'t> {
+        listing(tree, &self.numbering, self.shape.first_ino, id)
+    }
+
+    /// The empty `lost+found`.
+    pub(crate) fn lost_found_listing(&self) -> Listing<'static> {
+        Listing {
+            ino: Ino::new(self.shape.first_ino),
+            parent: Ino::ROOT,
+            names: Vec::new(),
+        }
+    }
+}
+
+fn listing<'t>(tree: &'t Tree, numbering: &Numbering, first_ino: u32, id: NodeId) -> Listing<'t> {
+    let mut names: Vec<Name<'t>> = tree
+        .children(id)
+        .map(|(name, child)| Name {
+            name,
+            ino: numbering.ino(child),
+            kind: FileType::from_mode_bits(tree.node(child).mode)
+                .map_or(EntryType::Unknown, EntryType::of),
+        })
+        .collect();
+    if id == NodeId::ROOT && numbering.lost_found().is_none() {
+        let at = names.partition_point(|n| n.name < LOST_AND_FOUND);
+        let made = Name {
+            name: LOST_AND_FOUND,
+            ino: Ino::new(first_ino),
+            kind: EntryType::Directory,
+        };
+        names.insert(at, made);
+    }
+    Listing {
+        ino: numbering.ino(id),
+        parent: numbering.ino(tree.node(id).parent()),
+        names,
+    }
+}
+
+struct Placer<'t> {
+    tree: &'t Tree,
+    plan: Placement,
+}
+
+impl Placer<'_> {
+    fn place_all(&mut self) -> PlaceResult<()> {
+        for id in self.tree.ids() {
+            let placed = self.place(id)?;
+            self.plan.nodes.push(placed);
+            if id == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
+                let ino = Ino::new(self.plan.shape.first_ino);
+                let blocks = self.plan.shape.lost_found_blocks;
+                self.plan.lost_found = Some(self.place_directory(ino, blocks, false)?);
+            }
+        }
+        self.place_attr_values()
+    }
+
+    fn place(&mut self, id: NodeId) -> PlaceResult<Placed> {
+        let node = self.tree.node(id);
+        self.check_links(id)?;
+        let ino = self.plan.numbering.ino(id);
+        let mut placed = match node.kind() {
+            FileKind::Directory => {
+                let numbering = self.plan.numbering;
+                let listing = listing(self.tree, &numbering, self.plan.shape.first_ino, id);
+                let shape = self.plan.shape.dirs.shape(&listing)?;
+                let blocks = match numbering.lost_found() {
+                    Some(found) if found == id => {
+                        shape.blocks.max(self.plan.shape.lost_found_blocks)
+                    }
+                    _ => shape.blocks,
+                };
+                self.place_directory(ino, blocks, shape.indexed)?
+            }
+            FileKind::Regular => self.place_file(id, ino)?,
+            FileKind::Symlink => self.place_symlink(id, ino)?,
+            _ => Placed::default(),
+        };
+        placed.attrs = self.plan.attrs.of(self.tree.xattr_set(id));
+        if let Some(index) = self.plan.attrs.block_for(self.tree.xattr_set(id)) {
+            let pblk = match self.plan.attrs.block_address(index) {
+                Some(pblk) => pblk,
+                None => {
+                    let pblk = self.take_block()?;
+                    self.plan.attrs.put_block(index, pblk);
+                    self.push(pblk, 1, Content::AttrBlock { index });
+                    pblk
+                }
+            };
+            placed.attrs.block = pblk;
+            placed.charged += self.plan.shape.cluster_blocks();
+        }
+        Ok(placed)
+    }
+
+    fn check_links(&self, id: NodeId) -> PlaceResult<()> {
+        let node = self.tree.node(id);
+        if !node.is_dir() {
+            if node.nlink > LINK_MAX {
+                let path = self.tree.path(id);
+                return Err(PlaceError::TooManyLinks {
+                    path,
+                    found: node.nlink,
+                    limit: LINK_MAX,
+                });
+            }
+        } else if node.nlink >= LINK_MAX && !self.plan.shape.dir_nlink {
+            let path = self.tree.path(id);
+            return Err(PlaceError::TooManySubdirectories {
+                path,
+                found: node.nlink,
+                limit: LINK_MAX - 1,
+            });
+        }
+        Ok(())
+    }
+
+    fn place_directory(&mut self, ino: Ino, blocks: u32, indexed: bool) -> PlaceResult<Placed> {
+        let (map, charged) =
+            self.place_runs(ino, std::iter::once(0..u64::from(blocks)), |lblk| {
+                Content::Directory { ino, lblk }
+            })?;
+        Ok(Placed {
+            map,
+            charged,
+            dir_blocks: blocks,
+            indexed,
+            ..Placed::default()
+        })
+    }
+
+    fn place_file(&mut self, id: NodeId, ino: Ino) -> PlaceResult<Placed> {
+        let log2 = self.plan.shape.block_size.log2();
+        let ranges = merged(self.tree.extents(id).map(|e| {
+            let end = e.logical.saturating_add(e.len);
+            e.logical >> log2..end.div_ceil(1 << log2)
+        }));
+        let (map, charged) =
+            self.place_runs(ino, ranges, |lblk| Content::File { node: id, lblk })?;
+        Ok(Placed {
+            map,
+            charged,
+            ..Placed::default()
+        })
+    }
+
+    fn place_symlink(&mut self, id: NodeId, ino: Ino) -> PlaceResult<Placed> {
+        let len = self.tree.symlink_target(id).unwrap_or_default().len();
+        if len <= FAST_SYMLINK_MAX {
+            return Ok(Placed::default());
+        }
+        // One byte of the block is kept for the terminator that Linux expects.
+        let limit = self.plan.shape.block_size.len().min(4096) - 1;
+        if len > limit {
+            return Err(PlaceError::SymlinkTooLong {
+                path: self.tree.path(id),
+                found: len as u64,
+                limit: limit as u64,
+            });
+        }
+        let (map, charged) = self.place_runs(ino, std::iter::once(0..1), |_| Content::Symlink {
+            node: id,
+        })?;
+        Ok(Placed {
+            map,
+            charged,
+            ..Placed::default()
+        })
+    }
+
+    fn place_attr_values(&mut self) -> PlaceResult<()> {
+        for index in 0..self.plan.attrs.inodes().len() as u32 {
+            let inode = &self.plan.attrs.inodes()[index as usize];
+            let (ino, bytes) = (inode.ino, inode.len);
+            let blocks = self.plan.shape.block_size.blocks_for(bytes);
+            let (map, charged) = self.place_runs(ino, std::iter::once(0..blocks), |lblk| {
+                Content::AttrValue { index, lblk }
+            })?;
+            self.plan.attrs.put_inode(index, map, charged);
+        }
+        Ok(())
+    }
+
+    /// Takes one block for metadata: with `bigalloc` a cluster of its own.
+    fn take_block(&mut self) -> PlaceResult<u64> {
+        let cluster = self.plan.space.take(1)?.start;
+        Ok(self.plan.shape.cluster_start(cluster))
+    }
+
+    fn push(&mut self, pblk: u64, blocks: u32, content: Content) {
+        self.plan.pieces.push(Piece {
+            pblk,
+            blocks,
+            content,
+        });
+    }
+
+    /// Takes space for ranges of logical blocks, ascending and apart, and maps them. Returns the
+    /// map and the blocks charged.
+    fn place_runs(
+        &mut self,
+        ino: Ino,
+        ranges: impl Iterator<Item = Range<u64>>,
+        content: impl Fn(u32) -> Content,
+    ) -> PlaceResult<(FileMap, u64)> {
+        let mut taken = Taken::default();
+        for range in ranges {
+            if range.end >= 1 << 32 {
+                return Err(PlaceError::Unmappable {
+                    block: range.end - 1,
+                    reach: (1 << 32) - 1,
+                });
+            }
+            self.take_range(range, &mut taken)?;
+        }
+        for run in &taken.runs {
+            self.push(run.pblk, run.len, content(run.lblk));
+        }
+        let plan = &mut self.plan;
+        let (shape, space) = (&plan.shape, &mut plan.space);
+        let map = plan.maps.add(
+            &taken.runs,
+            || Ok(shape.cluster_start(space.take(1)?.start)),
+        )?;
+        let trees: Vec<(u32, u64)> = self
+            .plan
+            .maps
+            .tree_blocks(map)
+            .map(|(index, block)| (index, block.pblk))
+            .collect();
+        for (index, pblk) in &trees {
+            self.push(*pblk, 1, Content::Tree { ino, index: *index });
+        }
+        let clusters = taken.clusters + trees.len() as u64;
+        Ok((map, clusters << self.plan.shape.cluster_bits))
+    }
+
+    fn take_range(&mut self, range: Range<u64>, taken: &mut Taken) -> PlaceResult<()> {
+        let bits = self.plan.shape.cluster_bits;
+        let per = self.plan.shape.cluster_blocks();
+        let mut at = range.start;
+        while at < range.end {
+            let logical = at >> bits;
+            let (physical, count) = match taken.last {
+                Some((last, cluster)) if last == logical => (cluster, 1),
+                _ => {
+                    let got = self
+                        .plan
+                        .space
+                        .take(((range.end - 1) >> bits) - logical + 1)?;
+                    let count = got.end - got.start;
+                    taken.clusters += count;
+                    (got.start, count)
+                }
+            };
+            taken.last = Some((logical + count - 1, physical + count - 1));
+            let end = range.end.min((logical + count) << bits);
+            let pblk = self.plan.shape.cluster_start(physical) + at % per;
+            taken.push(Run {
+                lblk: at as u32,
+                len: (end - at) as u32,
+                pblk,
+            });
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// Space taken for one file.
+#[derive(Default)]
+struct Taken {
+    runs: Vec<Run>,
+    clusters: u64,
+    /// The last cluster: where it is in the file and on the device.
+    last: Option<(u64, u64)>,
+}
+
+impl Taken {
+    /// Adds a run, as part of the last one where it goes on there.
+    fn push(&mut self, run: Run) {
+        if let Some(last) = self.runs.last_mut()
+            && u64::from(last.lblk) + u64::from(last.len) == u64::from(run.lblk)
+            && last.pblk + u64::from(last.len) == run.pblk
+        {
+            last.len += run.len;
+            return;
+        }
+        self.runs.push(run);
+    }
+}
+
+/// Ranges in ascending order, with those that touch or overlap made one.
+fn merged(ranges: impl Iterator<Item = Range<u64>>) -> impl Iterator<Item = Range<u64>> {
+    let mut ranges = ranges.peekable();
+    std::iter::from_fn(move || {
+        let mut current = ranges.next()?;
+        while let Some(next) = ranges.next_if(|next| next.start <= current.end) {
+            current.end = current.end.max(next.end);
+        }
+        Some(current)
+    })
+}

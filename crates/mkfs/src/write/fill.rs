@@ -1,0 +1,198 @@
+//! Fills segments and writes them: file data, directories, maps and attributes, in parallel.
+
+use crate::place::{Content, Listing, Placement};
+use crate::source::{FileData, NodeId, Tree};
+use crate::write::segments::{Part, Segment};
+use crate::write::{Progress, WriteResult};
+use extant_blockdev::BlockDevice;
+use extant_format::Ino;
+use extant_format::checksum::Crc32c;
+
+/// Zeros are looked for in pieces of this many bytes; a shorter run is written as it is.
+const ZERO_GRAIN: usize = 4096;
+
+/// Where an image goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'d> {
+    pub(crate) device: &'d dyn BlockDevice,
+    /// The device reads as zeros wherever nothing was written: zeros need not be.
+    pub(crate) zeroed: bool,
+}
+
+impl Target<'_> {
+    /// Writes `bytes`, leaving out what is zero already.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> WriteResult<()> {
+        if !self.zeroed {
+            self.device.write_at(offset, bytes)?;
+            return Ok(());
+        }
+        let mut start = None;
+        let mut at = 0;
+        for grain in bytes.chunks(ZERO_GRAIN) {
+            if is_zero(grain) {
+                if let Some(from) = start.take() {
+                    self.device
+                        .write_at(offset + from as u64, &bytes[from..at])?;
+                }
+            } else if start.is_none() {
+                start = Some(at);
+            }
+            at += grain.len();
+        }
+        if let Some(from) = start {
+            self.device.write_at(offset + from as u64, &bytes[from..])?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether all bytes are zero. Written so that it compiles to vector code.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (blocks, rest) = bytes.as_chunks::<64>();
+    blocks
+        .iter()
+        .all(|block| block.iter().fold(0, |a, b| a | b) == 0)
+        && rest.iter().all(|b| *b == 0)
+}
+
+/// What a worker keeps between segments: a buffer, and the file it is in the middle of.
+pub(crate) struct Filler<'p> {
+    tree: &'p Tree,
+    placement: &'p Placement,
+    buffer: Vec<u8>,
+    open: Option<FileData<'p>>,
+}
+
+impl<'p> Filler<'p> {
+    /// A worker's own state.
+    pub(crate) fn new(tree: &'p Tree, placement: &'p Placement) -> Self {
+        Self {
+            tree,
+            placement,
+            buffer: Vec::new(),
+            open: None,
+        }
+    }
+
+    /// Fills a segment and writes it.
+    ///
+    /// # Errors
+    /// The source cannot be read or has changed; the device fails.
+    pub(crate) fn write(
+        &mut self,
+        segment: &Segment,
+        target: Target<'_>,
+        progress: &dyn Progress,
+    ) -> WriteResult<()> {
+        let block = self.placement.shape.block_size.len();
+        let len = segment.blocks as usize * block;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        let mut rest = &mut buffer[..len];
+        for part in &segment.parts {
+            let (bytes, after) = rest.split_at_mut(part.blocks as usize * block);
+            self.fill(part, bytes)?;
+            rest = after;
+        }
+        self.close()?;
+        target.write(
+            segment.pblk << self.placement.shape.block_size.log2(),
+            &buffer[..len],
+        )?;
+        progress.advance(len as u64);
+        self.buffer = buffer;
+        Ok(())
+    }
+
+    fn fill(&mut self, part: &Part, bytes: &mut [u8]) -> WriteResult<()> {
+        let placement = self.placement;
+        match part.content {
+            Content::File { node, lblk } => self.read_file(node, lblk, bytes),
+            Content::Directory { ino, lblk } => self.encode_directory(ino, lblk, bytes),
+            Content::Symlink { node } => {
+                bytes.fill(0);
+                let target = self.tree.symlink_target(node).unwrap_or_default();
+                bytes[..target.len()].copy_from_slice(target);
+                Ok(())
+            }
+            Content::Tree { ino, index } => {
+                let seed = placement.shape.inode_seed(ino);
+                Ok(placement.maps.encode_tree_block(index, bytes, seed)?)
+            }
+            Content::AttrBlock { index } => {
+                Ok(placement
+                    .attrs
+                    .encode_block(index, bytes, placement.shape.seed)?)
+            }
+            Content::AttrValue { index, lblk } => {
+                let value = placement.attrs.value(index);
+                let from = value
+                    .len()
+                    .min(lblk as usize * placement.shape.block_size.len());
+                let len = (value.len() - from).min(bytes.len());
+                bytes[..len].copy_from_slice(&value[from..from + len]);
+                bytes[len..].fill(0);
+                Ok(())
+            }
+        }
+    }
+
+    fn read_file(&mut self, node: NodeId, lblk: u32, bytes: &mut [u8]) -> WriteResult<()> {
+        if self.open.as_ref().is_none_or(|file| file.node() != node) {
+            self.close()?;
+            self.open = Some(self.tree.open(node)?);
+        }
+        if let Some(file) = &self.open {
+            file.read_at(
+                u64::from(lblk) << self.placement.shape.block_size.log2(),
+                bytes,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of the open file, after a last look at whether it changed while it was read.
+    fn close(&mut self) -> WriteResult<()> {
+        if let Some(file) = self.open.take() {
+            file.check_unchanged()?;
+        }
+        Ok(())
+    }
+
+    fn encode_directory(&self, ino: Ino, lblk: u32, bytes: &mut [u8]) -> WriteResult<()> {
+        let placement = self.placement;
+        let listing: Listing<'_> = match placement.numbering.node(ino, self.tree.len()) {
+            Some(id) => placement.listing(self.tree, id),
+            None => placement.lost_found_listing(),
+        };
+        let seed = placement.shape.inode_seed(ino).unwrap_or(Crc32c::INIT);
+        let made = placement.shape.dirs.encode(&listing, seed)?;
+        let size = placement.shape.block_size.len();
+        let from = made.len().min(lblk as usize * size);
+        let len = (made.len() - from).min(bytes.len());
+        bytes[..len].copy_from_slice(&made[from..from + len]);
+        // Blocks kept in reserve for more names, as lost+found has them.
+        for block in bytes[len..].chunks_exact_mut(size) {
+            placement.shape.dirs.encode_free_block(block, seed);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_makes_a_block_worth_writing() {
+        let mut bytes = [0u8; 200];
+        assert!(is_zero(&bytes));
+        for i in [0, 63, 64, 199] {
+            bytes[i] = 1;
+            assert!(!is_zero(&bytes));
+            bytes[i] = 0;
+        }
+    }
+}
