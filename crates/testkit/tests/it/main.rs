@@ -1,5 +1,6 @@
 //! The fixtures tested: a test is worth what its measure is worth.
 
+mod hostile;
 mod images;
 mod kernel;
 mod oracles;

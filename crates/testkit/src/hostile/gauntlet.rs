@@ -1,0 +1,284 @@
+//! Running a reader over mutants in child processes with limits.
+//!
+//! The parent deals seeds to workers over pipes; a worker walks one mutant at a time and answers.
+//! Whatever kills a worker (a panic, an abort for want of memory, an overflown stack) or makes it
+//! silent too long is a failure of the seed it was on, so nothing a hostile image can do goes
+//! unnoticed or takes the parent down.
+
+use super::Mutant;
+use super::specimen::{Specimen, load_specimens};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Lines of the protocol start with this; everything else a worker prints is shown as it is.
+const MARK: &str = "@gauntlet ";
+
+/// What one mutant may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Wall time.
+    pub time: Duration,
+    /// Address space of the worker, in bytes; asking for more aborts it.
+    pub memory: u64,
+}
+
+/// How many mutants to walk: until the number or the time is used up.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// Seed of the first mutant; the others follow.
+    pub first_seed: u64,
+    /// Most mutants.
+    pub images: u64,
+    /// Most time, or `None`.
+    pub time: Option<Duration>,
+    /// Worker processes.
+    pub workers: usize,
+}
+
+/// What a run of the gauntlet did.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Mutants walked.
+    pub images: u64,
+    /// Those that could be opened.
+    pub opened: u64,
+    /// Time taken.
+    pub time: Duration,
+    /// Longest time of one mutant.
+    pub slowest: (Duration, u64),
+    /// Most resident memory of a worker, in KiB.
+    pub peak_kib: u64,
+}
+
+/// A mutant that broke the reader.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "hostile image with seed {:#x}: {}", self.seed, self.what)
+    }
+}
+
+/// A worker: walks the mutants whose seeds arrive on standard input until it closes. `walk`
+/// returns whether the image could be opened, and may panic.
+///
+/// # Panics
+///
+/// When `walk` does, after telling which mutant it was.
+pub fn serve(dir: &Path, limits: Limits, mut walk: impl FnMut(Mutant) -> bool) {
+    let specimens = load_specimens(dir);
+    let hard = getrlimit(Resource::As).maximum;
+    let wanted = hard.map_or(limits.memory, |hard| hard.min(limits.memory));
+    let limit = Rlimit {
+        current: Some(wanted),
+        maximum: hard,
+    };
+    setrlimit(Resource::As, limit).expect("limit the address space");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("read a seed");
+        let seed: u64 = line.trim().parse().expect("a seed is a number");
+        let mutant = mutant_of(&specimens, seed);
+        let (name, story) = (mutant.specimen.clone(), mutant.story.join("; "));
+        answer(&format!("walking {seed} {name}: {story}"));
+        let opened = walk(mutant);
+        answer(&format!("done {seed} {opened} {}", peak_kib()));
+    }
+}
+
+/// The mutant that `seed` decides: of which specimen, too.
+pub(super) fn mutant_of(specimens: &[Specimen], seed: u64) -> Mutant {
+    let index = (seed % specimens.len() as u64) as usize;
+    specimens[index].mutant(seed)
+}
+
+fn answer(text: &str) {
+    let mut out = std::io::stdout().lock();
+    // A leading newline: the test harness may have left a line unfinished.
+    let _ = writeln!(out, "\n{MARK}{text}");
+    let _ = out.flush();
+}
+
+/// Most resident memory of this process so far, in KiB; 0 where the system does not say.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Walks mutants in workers started by `command`, each of which must call [`serve`] on its
+/// standard input and output.
+///
+/// # Errors
+///
+/// The first mutant that broke a worker.
+///
+/// # Panics
+///
+/// When a worker cannot be started.
+pub fn run(
+    command: impl Fn() -> Command + Sync,
+    work: Work,
+    limits: Limits,
+) -> Result<Report, Failure> {
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let more = || {
+        let in_time = work.time.is_none_or(|time| started.elapsed() < time);
+        if stop.load(Ordering::Relaxed) || !in_time {
+            return None;
+        }
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        (n < work.images).then(|| work.first_seed.wrapping_add(n))
+    };
+    let results: Vec<Result<Report, Failure>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..work.workers.max(1))
+            .map(|_| {
+                scope.spawn(|| {
+                    let result = Worker::start(command()).and_walk(&more, limits);
+                    if result.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    result
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .map(|w| w.join().expect("a dealer panicked"))
+            .collect()
+    });
+    let mut total = Report::nothing();
+    for result in results {
+        let one = result?;
+        total.images += one.images;
+        total.opened += one.opened;
+        total.slowest = total.slowest.max(one.slowest);
+        total.peak_kib = total.peak_kib.max(one.peak_kib);
+    }
+    total.time = started.elapsed();
+    Ok(total)
+}
+
+impl Report {
+    fn nothing() -> Self {
+        Self {
+            images: 0,
+            opened: 0,
+            time: Duration::ZERO,
+            slowest: (Duration::ZERO, 0),
+            peak_kib: 0,
+        }
+    }
+}
+
+/// A worker process, killed on drop.
+struct Worker {
+    child: Child,
+    seeds: Option<ChildStdin>,
+    answers: Receiver<String>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Worker {
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start a worker: {e}"));
+        let out = child.stdout.take().expect("stdout is piped");
+        let (send, answers) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                if let Some(text) = line.strip_prefix(MARK)
+                    && send.send(text.to_owned()).is_err()
+                {
+                    break;
+                }
+            }
+        });
+        Self {
+            seeds: child.stdin.take(),
+            child,
+            answers,
+        }
+    }
+
+    fn and_walk(
+        mut self,
+        more: &impl Fn() -> Option<u64>,
+        limits: Limits,
+    ) -> Result<Report, Failure> {
+        let mut report = Report::nothing();
+        while let Some(seed) = more() {
+            let began = Instant::now();
+            let (opened, peak) = self.walk(seed, limits)?;
+            report.images += 1;
+            report.opened += u64::from(opened);
+            report.peak_kib = report.peak_kib.max(peak);
+            report.slowest = report.slowest.max((began.elapsed(), seed));
+        }
+        self.seeds = None;
+        let _ = self.child.wait();
+        Ok(report)
+    }
+
+    fn walk(&mut self, seed: u64, limits: Limits) -> Result<(bool, u64), Failure> {
+        let mut story = "the worker did not start".to_owned();
+        if let Some(pipe) = &mut self.seeds {
+            // A broken pipe shows as a closed answer below.
+            let _ = writeln!(pipe, "{seed}").and_then(|()| pipe.flush());
+        }
+        // Starting and loading the specimens is not the image's fault.
+        let mut patience = limits.time + Duration::from_secs(60);
+        loop {
+            let text = match self.answers.recv_timeout(patience) {
+                Ok(text) => text,
+                Err(RecvTimeoutError::Timeout) => {
+                    let what = format!("no answer within {:?} ({story})", limits.time);
+                    return Err(Failure { seed, what });
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    let status = self
+                        .child
+                        .wait()
+                        .map_or_else(|e| e.to_string(), |s| s.to_string());
+                    let what = format!("the worker ended with {status} ({story})");
+                    return Err(Failure { seed, what });
+                }
+            };
+            if let Some(rest) = text.strip_prefix("walking ") {
+                story = rest.to_owned();
+                patience = limits.time;
+            } else if let Some(rest) = text.strip_prefix("done ") {
+                let mut words = rest.split(' ').skip(1);
+                let opened = words.next() == Some("true");
+                let peak = words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
+                return Ok((opened, peak));
+            }
+        }
+    }
+}
