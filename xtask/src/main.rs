@@ -1,3 +1,137 @@
-//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask hostile`.
+//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask hostile`.
 
-fn main() {}
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const HELP: &str = "\
+Chores of the workspace.
+
+Usage: cargo xtask <CHORE> [OPTIONS]
+
+Chores:
+  tidy      Check the house rules the compiler does not know
+  test      The whole test run (scripts/test.sh)
+  hostile   Open, walk and read many mutated images
+
+`cargo xtask <CHORE> --help` tells more.";
+
+const TIDY_HELP: &str = "\
+Check the house rules the compiler does not know: file length, locks outside extant-sync, unsafe
+outside the listed files, dependency direction, leftovers, module headers, licences.
+
+Usage: cargo xtask tidy
+
+Prints one line per finding and exits with 1 when there is any. Also runs as a test.";
+
+const TEST_HELP: &str = "\
+The whole test run: set-up, formatting, clippy, every test, tidy. The same as scripts/test.sh.
+
+Usage: cargo xtask test";
+
+const HOSTILE_HELP: &str = "\
+Open, walk and read many mutated images: no panic, no hang, no memory beyond the budget.
+
+Usage: cargo xtask hostile [--images N] [--seed SEED]
+
+Options:
+  --images N    How many mutated images [default: 20000]
+  --seed SEED   Repeat the run that printed this seed [default: from the clock]
+
+The tests whose name contains `hostile` do the work; an ordinary test run gives them a time budget.";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let help = args.iter().any(|a| a == "--help" || a == "-h");
+    match args.first().map(String::as_str) {
+        Some("tidy") if help => say(TIDY_HELP),
+        Some("tidy") => tidy(),
+        Some("test") if help => say(TEST_HELP),
+        Some("test") => run(Command::new(root().join("scripts/test.sh"))),
+        Some("hostile") if help => say(HOSTILE_HELP),
+        Some("hostile") => hostile(&args[1..]),
+        None | Some("--help" | "-h" | "help") => say(HELP),
+        Some(other) => {
+            eprintln!("unknown chore {other:?}\n\n{HELP}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn say(text: &str) -> ExitCode {
+    println!("{text}");
+    ExitCode::SUCCESS
+}
+
+/// The workspace's directory.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+fn tidy() -> ExitCode {
+    let findings = xtask::tidy::check(&root());
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        return say("tidy");
+    }
+    println!("{} findings", findings.len());
+    ExitCode::FAILURE
+}
+
+fn hostile(args: &[String]) -> ExitCode {
+    let (mut images, mut seed) = (String::from("20000"), None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match (arg.as_str(), rest.next()) {
+            ("--images", Some(n)) => images.clone_from(n),
+            ("--seed", Some(s)) => seed = Some(s.clone()),
+            _ => {
+                eprintln!("{HOSTILE_HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let cargo = || {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(root());
+        cargo.args([
+            "test",
+            "--release",
+            "-p",
+            "extant",
+            "--test",
+            "it",
+            "hostile",
+            "--",
+        ]);
+        cargo
+    };
+    // A filter that matches nothing would pass: look first.
+    let listed = cargo().arg("--list").output();
+    let any = listed.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(": test"));
+    if !any {
+        eprintln!("no test named hostile builds in the package extant");
+        return ExitCode::FAILURE;
+    }
+    let mut command = cargo();
+    command
+        .arg("--nocapture")
+        .env("EXTANT_HOSTILE_IMAGES", images);
+    if let Some(seed) = seed {
+        command.env("EXTANT_SEED", seed);
+    }
+    run(command)
+}
+
+fn run(mut command: Command) -> ExitCode {
+    match command.status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("cannot start {command:?}: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

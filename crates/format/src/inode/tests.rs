@@ -1,3 +1,5 @@
+//! Tests of inode records: round trips, field positions, times and checksums.
+
 use super::*;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs the programs the tests compare with. Does nothing, without network, when all are there.
+set -euo pipefail
+
+# program:package, on Debian and Ubuntu
+needed=(
+    cc:gcc
+    cp:coreutils
+    debugfs:e2fsprogs
+    dumpe2fs:e2fsprogs
+    e2fsck:e2fsprogs
+    fuse2fs:fuse2fs
+    genext2fs:genext2fs
+    getfattr:attr
+    gzip:gzip
+    losetup:mount
+    mke2fs:e2fsprogs
+    modprobe:kmod
+    setcap:libcap2-bin
+    setfacl:acl
+    tar:tar
+    xz:xz-utils
+    zstd:zstd
+)
+
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+missing=()
+for entry in "${needed[@]}"; do
+    program=${entry%%:*} package=${entry#*:}
+    command -v "$program" >/dev/null || missing+=("$package")
+done
+
+if ! command -v cargo >/dev/null; then
+    echo "setup: cargo is missing: install Rust first (https://rustup.rs)" >&2
+    exit 1
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+    mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+    install="apt-get install -y --no-install-recommends ${missing[*]}"
+    if ! command -v apt-get >/dev/null; then
+        echo "setup: missing programs; install what brings them here (Debian names: ${missing[*]})" >&2
+        exit 1
+    elif [ "$(id -u)" -eq 0 ]; then
+        as_root=()
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n)
+    else
+        echo "setup: missing packages; run as root:" >&2
+        echo "    apt-get update && $install" >&2
+        exit 1
+    fi
+    echo "setup: installing ${missing[*]}"
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $install
+fi
+
+# Modules that mounting needs; where there are none to load, the tests say what they miss.
+if [ "$(id -u)" -eq 0 ]; then
+    for module in loop ext4; do
+        modprobe -q "$module" 2>/dev/null || true
+    done
+fi

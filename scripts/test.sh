@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The whole test run, as described in docs/testing.md.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+step() {
+    printf '\n== %s (%s)\n' "$1" "$(date -u +%H:%M:%S)"
+}
+
+step "set-up"
+scripts/setup.sh
+
+if cargo fmt --version >/dev/null 2>&1; then
+    step "formatting"
+    cargo fmt --all -- --check
+else
+    echo "SKIPPED: formatting: rustfmt is not installed"
+fi
+
+if cargo clippy --version >/dev/null 2>&1; then
+    step "clippy"
+    cargo clippy --locked --workspace --all-targets -- -D warnings
+else
+    echo "SKIPPED: clippy is not installed"
+fi
+
+step "tests"
+cargo test --locked --workspace --no-fail-fast
+
+step "tidy"
+cargo xtask tidy
+
+step "done"

@@ -1,0 +1,102 @@
+//! The exceptions, each with its reason.
+
+/// Files that may contain `unsafe`.
+pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
+    (
+        "crates/sync/src/biased.rs",
+        "the biased reader lock hands out references under its own proof",
+    ),
+    (
+        "crates/sync/src/rcu_map.rs",
+        "readers follow pointers under an epoch guard",
+    ),
+    (
+        "crates/testkit/src/ioctl.rs",
+        "loop devices and ext4's shutdown have no safe wrapper",
+    ),
+];
+
+/// Crates whose own business is locking or measuring, or that run in tests only.
+pub(super) const FREE_TO_LOCK: &[&str] = &[
+    "crates/sync/",
+    "crates/testkit/",
+    "crates/bench/",
+    "crates/cli/",
+    "xtask/",
+];
+
+/// Files outside those that use a plain lock or a plain shared read-modify-write.
+pub(super) const LOCKS: &[(&str, &str)] = &[];
+
+/// Crates that may start another program: none of what users run.
+pub(super) const MAY_RUN_PROGRAMS: &[&str] = &["crates/testkit/", "crates/bench/", "xtask/"];
+
+/// For each crate of ours, the crates of ours that it may depend on. Not listed: must not exist.
+/// The testkit comes on top for tests.
+pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
+    ("extant-format", &[]),
+    ("extant-sync", &[]),
+    ("extant-testkit", &[]),
+    ("extant-blockdev", &["extant-sync"]),
+    ("extant-jbd2", &["extant-format", "extant-blockdev"]),
+    (
+        "extant-core",
+        &[
+            "extant-format",
+            "extant-blockdev",
+            "extant-jbd2",
+            "extant-sync",
+        ],
+    ),
+    // An oracle must not share the engine's bugs, and a builder needs no engine.
+    (
+        "extant-mkfs",
+        &["extant-format", "extant-blockdev", "extant-sync"],
+    ),
+    (
+        "extant-fsck",
+        &[
+            "extant-format",
+            "extant-blockdev",
+            "extant-jbd2",
+            "extant-sync",
+        ],
+    ),
+    (
+        "extant",
+        &["extant-core", "extant-blockdev", "extant-format"],
+    ),
+    (
+        "extant-fuse",
+        &["extant-core", "extant-blockdev", "extant-sync"],
+    ),
+    ("extant-capi", &["extant", "extant-core", "extant-blockdev"]),
+    (
+        "extant-cli",
+        &[
+            "extant",
+            "extant-blockdev",
+            "extant-core",
+            "extant-format",
+            "extant-fsck",
+            "extant-fuse",
+            "extant-mkfs",
+        ],
+    ),
+    (
+        "extant-bench",
+        &[
+            "extant",
+            "extant-blockdev",
+            "extant-core",
+            "extant-format",
+            "extant-fuse",
+            "extant-mkfs",
+            "extant-sync",
+            "extant-testkit",
+        ],
+    ),
+];
+
+/// The longest a Rust file may be, in lines.
+pub(super) const LONGEST_FILE: usize = 800;

@@ -1,0 +1,83 @@
+//! The house is tidy, and tidy sees what it should.
+
+use std::path::Path;
+
+use xtask::tidy::{check, check_file};
+
+#[test]
+fn the_workspace_is_tidy() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let findings = check(root);
+    let list: String = findings.iter().map(|f| format!("\n  {f}")).collect();
+    assert!(findings.is_empty(), "{} findings:{list}", findings.len());
+}
+
+/// What is found in a file of `crates/core` with this content after the header.
+fn found(code: &str) -> Vec<String> {
+    let text = format!("//! A file.\n{code}\n");
+    check_file("crates/core/src/x.rs", &text)
+        .iter()
+        .map(|f| f.to_string())
+        .collect()
+}
+
+#[test]
+fn each_rule_finds_its_breach() {
+    let cases = [
+        ("use std::sync::Mutex;", "std::sync::Mutex"),
+        (
+            "use std::sync::{\n    Arc,\n    RwLock,\n};",
+            "std::sync::RwLock",
+        ),
+        ("fn f(c: &std::sync::Condvar) {}", "std::sync::Condvar"),
+        ("use parking_lot::RawMutex;", "parking_lot"),
+        (
+            "fn f(a: &AtomicU32) { a.fetch_add(1, Ordering::Relaxed); }",
+            "fetch_add",
+        ),
+        ("fn f(a: &AtomicU32) { a\n  .swap(1, Relaxed); }", "swap"),
+        ("fn f() { unsafe { g() } }", "unsafe"),
+        ("fn f() { todo!() }", "todo!"),
+        ("fn f() { unimplemented!() }", "unimplemented!"),
+        ("fn f() { dbg!(1); }", "dbg!"),
+        (concat!("// TO", "DO later"), concat!("TO", "DO")),
+        (concat!("/* FIX", "ME */"), concat!("FIX", "ME")),
+        ("#[test]\n#[ignore = \"slow\"]\nfn f() {}", "ignored test"),
+        (
+            "fn f() { std::process::Command::new(\"ls\"); }",
+            "another program",
+        ),
+    ];
+    for (code, expected) in cases {
+        let found = found(code);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{code}: {found:?}"
+        );
+    }
+    assert_eq!(found(&"\n".repeat(800)).len(), 1, "file length");
+    assert_eq!(
+        check_file("crates/core/src/x.rs", "use a;\n").len(),
+        1,
+        "module header"
+    );
+}
+
+#[test]
+fn words_in_comments_and_strings_break_no_rule() {
+    let fine = [
+        "// A std::sync::Mutex would be unsafe here.",
+        "/* unsafe { todo!() } */",
+        "const S: &str = \"unsafe \\\" dbg!\";",
+        "const S: &str = r#\"unsafe \" todo!()\"#;",
+        "const C: [char; 2] = ['\"', '\\''];\nfn g() {}",
+        "fn f<'a>(x: &'a str) -> &'a str { x }",
+        "fn f(v: &mut [u8]) { v.swap(0, 1); }",
+        "use std::sync::{Arc, OnceLock};",
+        "struct S { used: CountedAtomicBool }\nfn f(s: &S) { s.used.swap(true, Relaxed); }",
+        "#[cfg(test)]\nmod tests {\n    use std::sync::Mutex;\n}",
+    ];
+    for code in fine {
+        assert_eq!(found(code), Vec::<String>::new(), "{code}");
+    }
+}
