@@ -79,7 +79,8 @@ impl Numbers {
                 .then(|| Crc32c::seeded(superblock.checksum_seed())),
             large_dir: superblock.has_incompat(Incompat::LARGEDIR),
             huge_file: superblock.has_ro_compat(RoCompat::HUGE_FILE),
-            first_block: geometry.first_data_block().get(),
+            // The superblock's own block belongs to nobody else.
+            first_block: geometry.first_data_block().get().saturating_add(1),
             end_block: geometry.blocks_count(),
         }
     }

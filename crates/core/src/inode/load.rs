@@ -5,6 +5,7 @@ use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags};
 use extant_format::{BlockSize, Expected, FormatError, Ino, Pblk, Structure, extent, indirect};
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// Bytes of an inode table that are read at once.
@@ -24,6 +25,21 @@ impl Fs {
         }
         let inode = Arc::new(self.load_inode(ino)?);
         Ok(self.inode_table().insert(inode))
+    }
+
+    /// Looks at an inode without taking part in its ownership: when it is in memory, no shared
+    /// memory is written. `look` must not wait for the device.
+    ///
+    /// # Errors
+    /// As for [`Fs::inode`].
+    pub fn with_inode<R>(&self, ino: Ino, look: impl FnOnce(&Inode) -> R) -> Result<R> {
+        {
+            let guard = pin();
+            if let Some(inode) = self.inode_table().peek(ino, &guard) {
+                return Ok(look(inode));
+            }
+        }
+        Ok(look(&*self.inode(ino)?))
     }
 
     /// Where the record of an inode lies: its block and the offset in it.

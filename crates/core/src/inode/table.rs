@@ -11,7 +11,7 @@
 
 use super::Inode;
 use extant_format::Ino;
-use extant_sync::{LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
+use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,11 +69,18 @@ impl Table {
     #[inline]
     pub(super) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         let guard = pin();
-        let kept = self.map.get(&ino, &guard)?;
+        self.peek(ino, &guard).map(Arc::clone)
+    }
+
+    /// The inode, if it is in memory, borrowed: not even a reference count changes.
+    #[inline]
+    pub(super) fn peek<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g Arc<Inode>> {
+        let kept = self.map.get(&ino, guard)?;
+        // Stored only after the hand came by, so that a hot inode's line stays shared.
         if !kept.used.load(Ordering::Relaxed) {
             kept.used.store(true, Ordering::Relaxed);
         }
-        Some(Arc::clone(&kept.inode))
+        Some(&kept.inode)
     }
 
     /// Keeps an inode, unless another thread was first; returns the one that is kept.

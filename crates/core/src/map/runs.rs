@@ -2,11 +2,11 @@
 
 use super::extents::{Found, Leaf, find_leaf};
 use super::{Mapping, Target, indirect};
-use crate::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use extant_format::Lblk;
+use crate::{Error, Place, Result};
 use extant_format::inode::InodeFlags;
+use extant_format::{Expected, FormatError, Lblk, Structure};
 use std::ops::Range;
 
 /// The runs of a range of logical blocks, ascending and without gaps: holes are runs as well.
@@ -26,6 +26,8 @@ pub struct Walk {
     next: u64,
     end: u64,
     leaf: Option<Leaf>,
+    /// Physical blocks the runs so far lie in.
+    mapped: u64,
     /// Read ahead to see whether it continues the run before.
     ahead: Option<Mapping>,
 }
@@ -38,6 +40,7 @@ impl Walk {
             next: range.start,
             end: range.end.min(1 << 32),
             leaf: None,
+            mapped: 0,
             ahead: None,
         }
     }
@@ -88,7 +91,23 @@ impl Walk {
         };
         mapping.len = mapping.len.min(self.end - self.next).max(1);
         self.next += mapping.len;
+        self.count(fs, inode, &mapping)?;
         Ok(Some(mapping))
+    }
+
+    /// Refuses a file with more blocks than the file system has: a map that points at the same
+    /// blocks over and over would otherwise keep a reader busy for ever.
+    fn count(&mut self, fs: &Fs, inode: &Inode, mapping: &Mapping) -> Result<()> {
+        if mapping.target != Target::Hole {
+            self.mapped = self.mapped.saturating_add(mapping.len);
+        }
+        let limit = fs.geometry().blocks_count();
+        if self.mapped <= limit {
+            return Ok(());
+        }
+        let expected = Expected::AtMost(limit);
+        let source = FormatError::new(Structure::Inode, "mapped blocks", self.mapped, expected);
+        Err(Error::corrupt(Place::Inode(inode.ino()), source))
     }
 
     fn step_extents(&mut self, fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
