@@ -40,3 +40,37 @@ pub use model::{
 };
 pub use normalise::{Normalisation, Owner, TimePolicy};
 pub use tar::{TarOptions, read_tar, read_tar_stream};
+
+use std::path::{Path, PathBuf};
+
+/// How to read a source of either kind.
+#[derive(Clone, Debug, Default)]
+pub struct SourceOptions {
+    /// What stays out.
+    pub excludes: Excludes,
+    /// How many threads scan a directory; by default those of the surrounding thread pool.
+    pub threads: Option<std::num::NonZero<usize>>,
+    /// Where data of an archive goes that cannot be read in place; by default the system's
+    /// directory for temporary files. See [`TarOptions::spool_dir`].
+    pub spool_dir: Option<PathBuf>,
+}
+
+/// Reads a source: a directory, or else an archive (`-` is one on the standard input).
+///
+/// # Errors
+///
+/// Those of [`scan_directory`] and [`read_tar`].
+pub fn read_source(path: &Path, options: SourceOptions) -> SourceResult<Tree> {
+    if path.as_os_str() != "-" && path.is_dir() {
+        let options = ScanOptions {
+            excludes: options.excludes,
+            threads: options.threads,
+        };
+        return scan_directory(path, &options);
+    }
+    let options = TarOptions {
+        excludes: options.excludes,
+        spool_dir: options.spool_dir.unwrap_or_else(std::env::temp_dir),
+    };
+    read_tar(path, &options)
+}

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 
 use flate2::bufread::GzDecoder;
 
@@ -35,7 +36,7 @@ enum InputKind {
     /// `base` is where the archive starts in the file.
     Seekable { file: File, base: u64, len: u64 },
     Stream {
-        stream: Box<dyn Read>,
+        stream: ReadAhead,
         compressed: bool,
         spool: Spool,
     },
@@ -69,7 +70,7 @@ impl Input {
 
     /// Reads a stream, decompressing what is compressed.
     pub(super) fn from_stream(
-        stream: impl Read + 'static,
+        stream: impl Read + Send + 'static,
         name: &Path,
         options: &TarOptions,
     ) -> SourceResult<Self> {
@@ -78,7 +79,7 @@ impl Input {
         let magic = read_magic(&mut stream).map_err(fail)?;
         let format = Format::of(&magic);
         let stream = BufReader::with_capacity(CHUNK, Cursor::new(magic).chain(stream));
-        let stream: Box<dyn Read> = match format {
+        let stream: Box<dyn Read + Send> = match format {
             Format::Plain => Box::new(stream),
             Format::Gzip => Box::new(Gunzip(Some(GzDecoder::new(stream)))),
             Format::Zstd => {
@@ -98,7 +99,7 @@ impl Input {
             name: name.to_owned(),
             position: 0,
             kind: InputKind::Stream {
-                stream,
+                stream: ReadAhead::start(stream).map_err(fail)?,
                 compressed: format != Format::Plain,
                 spool: Spool::new(&options.spool_dir)?,
             },
@@ -301,6 +302,82 @@ fn read_magic(stream: &mut impl Read) -> io::Result<Vec<u8>> {
     let mut magic = Vec::with_capacity(4);
     stream.by_ref().take(4).read_to_end(&mut magic)?;
     Ok(magic)
+}
+
+/// Reads a stream in a thread of its own, so that decompressing it and writing what comes out
+/// go on side by side. Memory is bounded by the pieces on the way.
+struct ReadAhead {
+    pieces: Receiver<io::Result<Vec<u8>>>,
+    piece: Vec<u8>,
+    taken: usize,
+}
+
+impl ReadAhead {
+    /// Pieces on the way at once.
+    const PIECES: usize = 8;
+
+    fn start(stream: Box<dyn Read + Send>) -> io::Result<Self> {
+        let (sender, pieces) = mpsc::sync_channel(Self::PIECES);
+        std::thread::Builder::new()
+            .name("archive".to_owned())
+            .spawn(move || feed(stream, &sender))?;
+        Ok(Self {
+            pieces,
+            piece: Vec::new(),
+            taken: 0,
+        })
+    }
+}
+
+/// Sends pieces until the stream ends or fails, or nobody takes them any more.
+fn feed(mut stream: Box<dyn Read + Send>, sender: &SyncSender<io::Result<Vec<u8>>>) {
+    loop {
+        let mut piece = vec![0; CHUNK];
+        let read = fill(&mut stream, &mut piece);
+        let last = !matches!(read, Ok(n) if n > 0);
+        let message = read.map(|n| {
+            piece.truncate(n);
+            piece
+        });
+        if sender.send(message).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Reads until the piece is full. An error takes the place of the piece it came in: an archive
+/// that cannot be read to its end is refused whole.
+fn fill(stream: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < piece.len() {
+        match stream.read(&mut piece[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
+
+impl Read for ReadAhead {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        while self.taken == self.piece.len() {
+            self.piece = match self.pieces.recv() {
+                Ok(piece) => piece?,
+                // The thread has said what there was to say.
+                Err(_) => return Ok(0),
+            };
+            self.taken = 0;
+            if self.piece.is_empty() {
+                return Ok(0);
+            }
+        }
+        let n = buf.len().min(self.piece.len() - self.taken);
+        buf[..n].copy_from_slice(&self.piece[self.taken..self.taken + n]);
+        self.taken += n;
+        Ok(n)
+    }
 }
 
 /// Decompresses all members of a gzip file, one after the other. What follows the last and

@@ -213,7 +213,7 @@ fn a_directory_that_cannot_be_listed_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let locked = dir.path().join("locked");
     fs::create_dir(&locked).unwrap();
-    fs::set_permissions(&locked, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&locked, fs::Permissions::from_mode(0o0)).unwrap();
     let error = scan_directory(dir.path(), &ScanOptions::default()).unwrap_err();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o700)).unwrap();
     assert!(error.to_string().contains("locked"), "{error}");
