@@ -83,7 +83,7 @@ pub fn count_set(map: &[u8], bits: Range<u32>) -> u32 {
     let mut count = 0;
     let mut at = bits.start;
     while at < bits.end {
-        if at % 64 == 0 && bits.end - at >= 64 {
+        if at.is_multiple_of(64) && bits.end - at >= 64 {
             count += word(map, at).count_ones();
             at += 64;
         } else {

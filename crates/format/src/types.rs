@@ -168,6 +168,7 @@ impl BlockSize {
     /// Bytes in a block, as a length.
     #[inline]
     #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
     pub const fn len(self) -> usize {
         1 << self.log2
     }

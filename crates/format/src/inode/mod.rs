@@ -120,7 +120,7 @@ fn checked_extra_isize(extra_isize: u16, inode_size: u16) -> FormatResult<u16> {
     };
     if extra_isize > room {
         Err(wrong(Expected::AtMost(room.into())))
-    } else if extra_isize % 4 != 0 {
+    } else if !extra_isize.is_multiple_of(4) {
         Err(wrong(Expected::Said("a multiple of 4")))
     } else {
         Ok(extra_isize)
