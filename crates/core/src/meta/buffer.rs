@@ -1,7 +1,7 @@
 //! A block's content, and what is known about it.
 
 use extant_format::{Ino, Pblk, Structure};
-use extant_sync::{CountedAtomicBool, RmwClass};
+use extant_sync::{CountedAtomicBool, RmwClass, ShardedCounter};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,6 +22,14 @@ pub(super) struct Buffer {
     used: CountedAtomicBool,
     /// Where the buffer is in its ring. Changed under the ring's lock only.
     ring_at: AtomicU32,
+    /// How many buffers of the cache have not been freed.
+    live: Arc<ShardedCounter>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.live.dec();
+    }
 }
 
 impl Buffer {
@@ -59,7 +67,9 @@ impl Buffer {
 pub struct BlockRef(Arc<Buffer>);
 
 impl BlockRef {
-    pub(super) fn new(block: Pblk, data: Box<[u8]>) -> Self {
+    /// A block that counts in `live` until it is freed.
+    pub(super) fn new(block: Pblk, data: Box<[u8]>, live: &Arc<ShardedCounter>) -> Self {
+        live.inc();
         Self(Arc::new(Buffer {
             block,
             data,
@@ -67,6 +77,7 @@ impl BlockRef {
             // What is asked for once only makes way first.
             used: CountedAtomicBool::new(&USED, false),
             ring_at: AtomicU32::new(NOWHERE),
+            live: live.clone(),
         }))
     }
 

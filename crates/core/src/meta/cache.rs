@@ -18,6 +18,13 @@ static BUCKET: LockClass = LockClass::new("meta bucket", Rank::CacheBucket);
 /// Most bytes that one device read of the readahead carries.
 const MAX_RUN_BYTES: usize = 1 << 20;
 
+/// Evicted blocks may hold this many bytes, or an eighth of the budget, until epochs pass.
+const MIN_GARBAGE: usize = 1 << 20;
+
+/// How often an eviction tries to have memory freed. Bounded, since what looks like garbage may be
+/// blocks that somebody holds.
+const MAX_GARBAGE_ROUNDS: usize = 32;
+
 /// Blocks of metadata, in memory.
 ///
 /// Used from any number of threads; see the [module](super) for locking and invariants.
@@ -31,6 +38,8 @@ pub struct Cache {
     table: RcuMap<Pblk, BlockRef>,
     inflight: InFlight,
     clock: Clock,
+    /// Blocks whose memory is not freed: kept, held by somebody, or retired and waiting for epochs.
+    live: Arc<ShardedCounter>,
     counters: Counters,
 }
 
@@ -73,6 +82,8 @@ pub struct CacheStats {
     pub blocks: u64,
     /// Bytes of content in the cache now.
     pub bytes: u64,
+    /// Bytes of content in memory: in the cache, held by somebody, or not freed yet.
+    pub live_bytes: u64,
     /// Most bytes of content the cache keeps.
     pub budget_bytes: u64,
 }
@@ -95,6 +106,7 @@ impl Cache {
             table: RcuMap::new(&BUCKET, (shard_count() * 32).max(128)),
             inflight: InFlight::new(),
             clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
+            live: Arc::new(ShardedCounter::new()),
             counters: Counters::default(),
         }
     }
@@ -206,6 +218,7 @@ impl Cache {
             unkept: c.unkept.count(),
             blocks,
             bytes: blocks * size,
+            live_bytes: self.live.count() * size,
             budget_bytes: self.clock.limit() as u64 * size,
         }
     }
@@ -312,7 +325,7 @@ impl Cache {
 
     /// Makes a loaded block visible to everybody and ends its load.
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
-        let loaded = BlockRef::new(claim.block(), data);
+        let loaded = BlockRef::new(claim.block(), data, &self.live);
         let guard = pin();
         self.table.replace(claim.block(), loaded.clone(), &guard);
         let added = self.clock.add(&loaded);
@@ -324,16 +337,31 @@ impl Cache {
             self.counters.evictions.inc();
             self.forget(victim, &guard);
         }
-        if added.flush {
-            guard.flush();
-        }
         drop(guard);
+        if added.victim.is_some() {
+            self.limit_garbage();
+        }
         if claim.end(Outcome::Loaded(loaded.clone())) {
             // Discarded while it was loaded.
             self.forget(&loaded, &pin());
             self.clock.remove(&loaded);
         }
         loaded
+    }
+
+    /// Sees to it that evicted blocks whose memory waits for an epoch stay few.
+    ///
+    /// Epochs advance when every thread has left the one before; with more threads than CPUs that
+    /// may take a while, during which others would go on to load and evict. So those who evict wait.
+    fn limit_garbage(&self) {
+        let allowed = (self.clock.limit() / 8).max(MIN_GARBAGE / self.block_size.len()) as i64;
+        for _ in 0..MAX_GARBAGE_ROUNDS {
+            if self.live.sum() - self.clock.about() <= allowed {
+                return;
+            }
+            pin().flush();
+            std::thread::yield_now();
+        }
     }
 
     /// Takes exactly this load of a block out of the table.

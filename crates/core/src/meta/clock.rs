@@ -2,15 +2,12 @@
 
 use super::BlockRef;
 use extant_format::Pblk;
-use extant_sync::{LockClass, Mutex, Rank};
+use extant_sync::{LockClass, Mutex, Rank, ShardedCounter};
 
 static RING: LockClass = LockClass::new("meta clock", Rank::LruShard);
 
 /// Fewest blocks a shard should hold, so that chance does not fill one and leave others empty.
 const MIN_PER_SHARD: usize = 64;
-
-/// Bytes of evicted blocks after which their memory should be given back at once.
-const FLUSH_AFTER: usize = 256 << 10;
 
 /// The rings of all shards.
 #[derive(Debug)]
@@ -18,6 +15,8 @@ pub(super) struct Clock {
     shards: Box<[Mutex<Ring>]>,
     /// Most blocks per shard.
     limit: usize,
+    /// Blocks in all shards, about.
+    kept: ShardedCounter,
 }
 
 /// The blocks of a shard. Each knows its place, so that it can be taken out at once.
@@ -25,7 +24,6 @@ pub(super) struct Clock {
 struct Ring {
     blocks: Vec<BlockRef>,
     hand: usize,
-    evicted_bytes: usize,
 }
 
 /// What came of adding a block.
@@ -34,8 +32,6 @@ pub(super) struct Added {
     pub(super) kept: bool,
     /// The block whose place in the ring it took.
     pub(super) victim: Option<BlockRef>,
-    /// Whether so much was evicted since the last time that retired memory should be flushed.
-    pub(super) flush: bool,
 }
 
 impl Clock {
@@ -51,6 +47,7 @@ impl Clock {
         };
         Self {
             limit: (blocks / shards).max(1),
+            kept: ShardedCounter::new(),
             shards: (0..shards)
                 .map(|_| Mutex::new(&RING, Ring::default()))
                 .collect(),
@@ -63,21 +60,16 @@ impl Clock {
         if ring.blocks.len() < self.limit {
             block.buffer().set_ring_at(Some(ring.blocks.len()));
             ring.blocks.push(block.clone());
+            self.kept.inc();
             return Added {
                 kept: true,
                 victim: None,
-                flush: false,
             };
         }
         let victim = ring.find_victim().map(|at| ring.replace(at, block.clone()));
-        let flush = ring.evicted_bytes >= FLUSH_AFTER;
-        if flush {
-            ring.evicted_bytes = 0;
-        }
         Added {
             kept: victim.is_some(),
             victim,
-            flush,
         }
     }
 
@@ -87,13 +79,19 @@ impl Clock {
             let mut ring = self.shard(block.block()).lock();
             block.buffer().ring_at().map(|at| ring.take(at))
         };
-        // Its memory is freed outside the lock.
-        drop(removed);
+        if removed.is_some() {
+            self.kept.dec();
+        }
     }
 
     /// How many blocks are in.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|s| s.lock().blocks.len()).sum()
+    }
+
+    /// About how many blocks are in, without a lock.
+    pub(super) fn about(&self) -> i64 {
+        self.kept.sum()
     }
 
     /// Most blocks that can be in.
@@ -131,7 +129,6 @@ impl Ring {
         let victim = std::mem::replace(&mut self.blocks[at], block);
         victim.buffer().set_ring_at(None);
         self.hand = at + 1;
-        self.evicted_bytes += victim.len();
         victim
     }
 

@@ -335,6 +335,29 @@ fn when_everything_is_held_new_blocks_are_not_kept() {
 }
 
 #[test]
+fn evicted_blocks_are_freed_while_many_threads_scan() {
+    let blocks = 64 << 20 >> SIZE.log2();
+    let device = Arc::new(Stub::default());
+    let cache = Cache::new(device, SIZE, blocks, 4 << 20);
+    let most = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        for thread in 0..8 {
+            let (cache, most) = (&cache, &most);
+            s.spawn(move || {
+                for block in (thread..blocks).step_by(8).map(Pblk::new) {
+                    cache.read(block).unwrap();
+                    if block.get() % 64 < 8 {
+                        most.fetch_max(cache.stats().live_bytes, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let most = most.load(Ordering::Relaxed);
+    assert!(most < 8 << 20, "{most} bytes were live at a time");
+}
+
+#[test]
 fn the_budget_holds_under_eight_threads() {
     const SEED: u64 = 0x5eed;
     println!("seed {SEED:#x}");
