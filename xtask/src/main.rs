@@ -100,7 +100,7 @@ fn hostile(args: &[String]) -> ExitCode {
             "test",
             "--release",
             "-p",
-            "extant",
+            "extant-core",
             "--test",
             "it",
             "hostile",
@@ -112,7 +112,7 @@ fn hostile(args: &[String]) -> ExitCode {
     let listed = cargo().arg("--list").output();
     let any = listed.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(": test"));
     if !any {
-        eprintln!("no test named hostile builds in the package extant");
+        eprintln!("no test named hostile builds in the package extant-core");
         return ExitCode::FAILURE;
     }
     let mut command = cargo();

@@ -27,6 +27,9 @@ pub struct Limits {
     pub time: Duration,
     /// Address space of the worker, in bytes; asking for more aborts it.
     pub memory: u64,
+    /// Resident memory of the worker, in bytes: the specimens, some copies of one, and what the
+    /// reader may use.
+    pub resident: u64,
 }
 
 /// How many mutants to walk: until the number or the time is used up.
@@ -188,6 +191,13 @@ impl Report {
     }
 }
 
+/// A worker's answer.
+struct Walked {
+    opened: bool,
+    peak_kib: u64,
+    time: Duration,
+}
+
 /// A worker process, killed on drop.
 struct Worker {
     child: Child,
@@ -234,19 +244,18 @@ impl Worker {
     ) -> Result<Report, Failure> {
         let mut report = Report::nothing();
         while let Some(seed) = more() {
-            let began = Instant::now();
-            let (opened, peak) = self.walk(seed, limits)?;
+            let walked = self.walk(seed, limits)?;
             report.images += 1;
-            report.opened += u64::from(opened);
-            report.peak_kib = report.peak_kib.max(peak);
-            report.slowest = report.slowest.max((began.elapsed(), seed));
+            report.opened += u64::from(walked.opened);
+            report.peak_kib = report.peak_kib.max(walked.peak_kib);
+            report.slowest = report.slowest.max((walked.time, seed));
         }
         self.seeds = None;
         let _ = self.child.wait();
         Ok(report)
     }
 
-    fn walk(&mut self, seed: u64, limits: Limits) -> Result<(bool, u64), Failure> {
+    fn walk(&mut self, seed: u64, limits: Limits) -> Result<Walked, Failure> {
         let mut story = "the worker did not start".to_owned();
         if let Some(pipe) = &mut self.seeds {
             // A broken pipe shows as a closed answer below.
@@ -254,6 +263,7 @@ impl Worker {
         }
         // Starting and loading the specimens is not the image's fault.
         let mut patience = limits.time + Duration::from_secs(60);
+        let mut began = Instant::now();
         loop {
             let text = match self.answers.recv_timeout(patience) {
                 Ok(text) => text,
@@ -273,11 +283,20 @@ impl Worker {
             if let Some(rest) = text.strip_prefix("walking ") {
                 story = rest.to_owned();
                 patience = limits.time;
+                began = Instant::now();
             } else if let Some(rest) = text.strip_prefix("done ") {
                 let mut words = rest.split(' ').skip(1);
                 let opened = words.next() == Some("true");
-                let peak = words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
-                return Ok((opened, peak));
+                let peak_kib = words.next().and_then(|kib| kib.parse().ok()).unwrap_or(0);
+                if peak_kib * 1024 > limits.resident {
+                    let what = format!("the worker has used {peak_kib} KiB of memory ({story})");
+                    return Err(Failure { seed, what });
+                }
+                return Ok(Walked {
+                    opened,
+                    peak_kib,
+                    time: began.elapsed(),
+                });
             }
         }
     }

@@ -90,6 +90,19 @@ fn change(anatomy: &Anatomy, site: &Site, same: &[&Site], mutant: &mut Mutant, r
                 story += &format!(": swapped {:#x} and {:#x}", a.at, b.at);
             }
         }
+        5 => {
+            // Every number of one width the same: an indirect block of itself, an endless chain.
+            let fields = fields_of(site.kind, record);
+            if let Some((first, _)) = two_of_one_width(&fields, rng) {
+                let old = value_of(site.kind, record, first);
+                let new = new_value(anatomy, site, first, old, rng);
+                let width = first.width;
+                for field in fields.into_iter().filter(|field| field.width == width) {
+                    write(site.kind, record, field, new);
+                }
+                story += &format!(": all of width {width} are {new:#x}");
+            }
+        }
         _ => {
             let fields = fields_of(site.kind, record);
             if !fields.is_empty() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 const LIMITS: Limits = Limits {
     time: Duration::from_secs(2),
     memory: 1 << 30,
+    resident: 256 << 20,
 };
 const DIR: &str = "EXTANT_TESTKIT_GAUNTLET_DIR";
 const WALK: &str = "EXTANT_TESTKIT_GAUNTLET_WALK";
@@ -23,6 +24,7 @@ fn worker() {
         match walk.as_str() {
             "panic" if mutant.story.len() > 1 => panic!("did not expect that"),
             "hang" => std::thread::sleep(Duration::from_secs(100)),
+            "appetite" => drop(std::hint::black_box(vec![1u8; 300 << 20])),
             "hunger" => drop(vec![1u8; 2 << 30]),
             _ => {}
         }
@@ -61,6 +63,8 @@ fn the_gauntlet_names_the_seed_that_breaks_a_reader() {
     assert!((100..140).contains(&panicked.seed));
     let hung = gauntlet(dir.path(), "hang").unwrap_err();
     assert!(hung.what.contains("no answer within 2s"), "{hung}");
+    let fat = gauntlet(dir.path(), "appetite").unwrap_err();
+    assert!(fat.what.contains("KiB of memory"), "{fat}");
     let hungry = gauntlet(dir.path(), "hunger").unwrap_err();
     assert!(hungry.what.contains("worker ended"), "{hungry}");
 }
