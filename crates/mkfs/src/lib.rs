@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`defaults`] | sizes, features and ratios when nothing is asked for: what `mke2fs -t ext4` makes |
 //! | [`layout`] | the plan of an image: which block holds what |
+//! | [`metadata`] | bitmaps, descriptors and superblocks, and the empty file system |
 //! | [`place`] | where everything of a source goes |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
 //! | [`write`] | writing a planned image, each block once |
 
 pub mod defaults;
 pub mod layout;
+pub mod metadata;
 pub mod output;
 pub mod place;
 pub mod source;

@@ -1,3 +1,4 @@
 //! Behaviour of the crate through its public doors.
 
+mod empty;
 mod source;
