@@ -1,3 +1,34 @@
-//! `extant-bench`: the workloads, with their peers side by side.
+//! `extant-bench`: the workloads, with their peers side by side in one run.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `args` | the command line, turned into a checked configuration in one place |
+//! | `source_tree` | the generated tree that images are built from |
+//! | `store` | backing files on tmpfs, fresh for every repetition |
+//! | `peer` | running other programs and kernel mounts, with their peak memory |
+//! | `report` | medians, ratios, the table and the JSON lines |
+//! | `runner` | alternates the sides, so that a drift of the machine hits all of them |
+//! | `workload` | one file per workload |
+//!
+//! Invariant: a time counts only after the result was checked (`e2fsck -fn`, sampled content).
 
-fn main() {}
+mod args;
+mod peer;
+mod report;
+mod runner;
+mod source_tree;
+mod store;
+mod workload;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let config = args::parse();
+    match runner::run(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("extant-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

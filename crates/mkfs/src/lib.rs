@@ -2,6 +2,7 @@
 //!
 //! | room | owns |
 //! |---|---|
+//! | [`build`] | from a source to an image: size, place, write |
 //! | [`defaults`] | sizes, features and ratios when nothing is asked for: what `mke2fs -t ext4` makes |
 //! | [`layout`] | the plan of an image: which block holds what |
 //! | [`metadata`] | bitmaps, descriptors and superblocks, and the empty file system |
@@ -9,6 +10,7 @@
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
 //! | [`write`] | writing a planned image, each block once |
 
+pub mod build;
 pub mod defaults;
 pub mod layout;
 pub mod metadata;
@@ -16,3 +18,7 @@ pub mod output;
 pub mod place;
 pub mod source;
 pub mod write;
+
+pub use build::{BuildError, BuildOptions, Headroom, Report, Size, build};
+pub use defaults::FormatOptions;
+pub use write::{Progress, Silent};

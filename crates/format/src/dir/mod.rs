@@ -21,8 +21,8 @@ mod unicode_12_1;
 
 pub use casefold::{fold_name, names_equal_folded};
 pub use entry::{
-    DirBlockBuilder, DirEntries, DirEntry, DirLayout, EntryHash, EntryType, entries, min_rec_len,
-    verify_block_checksum,
+    DirBlockBuilder, DirEntries, DirEntry, DirLayout, EntryHash, EntryType, NewEntry, entries,
+    min_rec_len, verify_block_checksum,
 };
 pub use hash::{HashVersion, NameHash, NameHasher};
 pub use htree::{DxEntries, DxEntry, DxRoot};

@@ -2,7 +2,7 @@
 
 mod write;
 
-pub use write::{FinalMetadata, FormatWriteError, Target, finish, write_metadata};
+pub use write::{FinalMetadata, FormatWriteError, Target, finish, prepare, write_metadata};
 
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, plan};
@@ -20,5 +20,6 @@ pub fn format_empty(
     let mut draft = Draft::new(plan(options)?);
     draft.add_empty_directories()?;
     draft.add_reserved_files()?;
-    write_metadata(device, &draft, target)
+    prepare(device, &draft, target)?;
+    write_metadata(device, &draft)
 }

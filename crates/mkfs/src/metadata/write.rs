@@ -170,6 +170,22 @@ fn inode_bitmap(draft: &Draft, group: Group, map: &mut [u8]) {
     bitmap::set_padding(map, draft.layout().geometry().inodes_per_group());
 }
 
+/// Makes what must read as zero read as zero, where the target may hold anything. Comes before all
+/// other writes.
+///
+/// # Errors
+/// The device failed.
+pub fn prepare(
+    device: &dyn BlockDevice,
+    draft: &Draft,
+    target: Target,
+) -> Result<(), FormatWriteError> {
+    match target {
+        Target::Zeroed => Ok(()),
+        Target::Unknown => Writer { device, draft }.zero_what_must_be(),
+    }
+}
+
 /// Writes everything a draft has collected, and all fixed metadata. Data blocks and inode tables
 /// the caller writes itself must be written before: the last write makes it a file system.
 ///
@@ -178,13 +194,9 @@ fn inode_bitmap(draft: &Draft, group: Group, map: &mut [u8]) {
 pub fn write_metadata(
     device: &dyn BlockDevice,
     draft: &Draft,
-    target: Target,
 ) -> Result<FinalMetadata, FormatWriteError> {
     let done = finish(draft)?;
     let writer = Writer { device, draft };
-    if target == Target::Unknown {
-        writer.zero_what_must_be()?;
-    }
     for (at, block) in draft.blocks() {
         writer.put(at, block)?;
     }

@@ -72,11 +72,6 @@ impl Maps {
         }
     }
 
-    /// How files are mapped.
-    pub(crate) fn kind(&self) -> MapKind {
-        self.kind
-    }
-
     /// The runs of a file.
     pub(crate) fn runs(&self, map: FileMap) -> &[Run] {
         &self.runs[map.runs.0 as usize..map.runs.1 as usize]
@@ -85,11 +80,6 @@ impl Maps {
     /// The tree blocks of a file, with the index that [`encode_tree_block`](Self::encode_tree_block) takes.
     pub(crate) fn tree_blocks(&self, map: FileMap) -> impl Iterator<Item = (u32, TreeBlock)> + '_ {
         (map.tree.0..map.tree.1).map(|i| (i, self.tree[i as usize]))
-    }
-
-    /// Number of tree blocks of a file.
-    pub(crate) fn tree_len(&self, map: FileMap) -> u64 {
-        u64::from(map.tree.1 - map.tree.0)
     }
 
     /// Adds the map of a file from its runs in ascending logical order, taking blocks for the
@@ -453,7 +443,7 @@ mod tests {
                 root: maps.root(map).unwrap(),
                 blocks,
             },
-            maps.tree_len(map),
+            maps.tree_blocks(map).count() as u64,
         )
     }
 

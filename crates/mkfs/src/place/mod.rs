@@ -53,7 +53,8 @@ pub(crate) struct Shape {
     pub(crate) inode_size: u16,
     pub(crate) extra_isize: u16,
     pub(crate) inodes_count: u32,
-    /// The first inode that is not reserved; the formatter's `lost+found`.
+    pub(crate) lost_found_ino: Ino,
+    /// The number of the first node that is neither the root nor `lost+found`.
     pub(crate) first_ino: u32,
     pub(crate) map_kind: MapKind,
     pub(crate) dirs: DirRules,
@@ -81,7 +82,8 @@ impl Shape {
         1 << self.cluster_bits
     }
 
-    fn cluster_start(&self, cluster: u64) -> u64 {
+    /// The first block of a cluster.
+    pub(crate) fn cluster_start(&self, cluster: u64) -> u64 {
         self.first_data_block + (cluster << self.cluster_bits)
     }
 }
@@ -89,17 +91,19 @@ impl Shape {
 /// Inode numbers of a tree's nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbering {
+    lost_found_ino: Ino,
     first: u32,
     lost_found: Option<NodeId>,
 }
 
 impl Numbering {
-    fn new(tree: &Tree, first_ino: u32) -> Self {
+    fn new(tree: &Tree, shape: &Shape) -> Self {
         let lost_found = tree
             .child(NodeId::ROOT, LOST_AND_FOUND)
             .filter(|id| tree.node(*id).is_dir());
         Self {
-            first: first_ino,
+            lost_found_ino: shape.lost_found_ino,
+            first: shape.first_ino,
             lost_found,
         }
     }
@@ -109,17 +113,17 @@ impl Numbering {
         self.lost_found
     }
 
-    /// The number of a node: the root is 2, `lost+found` the first that is not reserved, all
-    /// others follow.
+    /// The number of a node: the root is 2, `lost+found` where a checker expects it, all others
+    /// follow one another.
     pub(crate) fn ino(&self, id: NodeId) -> Ino {
-        let index = id.index() as u32;
-        if index == 0 {
+        if id == NodeId::ROOT {
             return Ino::ROOT;
         }
+        let offset = id.index() as u32 - 1;
         match self.lost_found {
-            Some(found) if found == id => Ino::new(self.first),
-            Some(found) if found < id => Ino::new(self.first + index - 1),
-            _ => Ino::new(self.first + index),
+            Some(found) if found == id => self.lost_found_ino,
+            Some(found) if found < id => Ino::new(self.first + offset - 1),
+            _ => Ino::new(self.first + offset),
         }
     }
 
@@ -128,21 +132,21 @@ impl Numbering {
         if ino == Ino::ROOT {
             return Some(NodeId::ROOT);
         }
-        let offset = ino.get().checked_sub(self.first)?;
-        if offset == 0 {
+        if ino == self.lost_found_ino {
             return self.lost_found;
         }
+        let index = ino.get().checked_sub(self.first)? + 1;
         let index = match self.lost_found {
-            Some(found) if offset as usize >= found.index() => offset + 1,
-            _ => offset,
+            Some(found) if index as usize >= found.index() => index + 1,
+            _ => index,
         };
         ((index as usize) < nodes).then(|| NodeId::from_index(index))
     }
 
     /// The first number after all nodes.
     pub(crate) fn end(&self, nodes: usize) -> u64 {
-        let made = u64::from(self.lost_found.is_none());
-        u64::from(self.first) + nodes as u64 - 1 + made
+        let elsewhere = 1 + u64::from(self.lost_found.is_some());
+        u64::from(self.first) + nodes as u64 - elsewhere
     }
 }
 
@@ -208,7 +212,7 @@ impl Placement {
     /// # Errors
     /// [`PlaceError`]: no space, too few inodes, or something ext4 cannot hold.
     pub(crate) fn new(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
-        let numbering = Numbering::new(tree, shape.first_ino);
+        let numbering = Numbering::new(tree, &shape);
         let attrs = AttrPlans::new(tree, &shape, numbering.end(tree.len()))?;
         let needed = numbering.end(tree.len()) - 1 + attrs.inodes().len() as u64;
         if needed > u64::from(shape.inodes_count) {
@@ -244,22 +248,32 @@ impl Placement {
         (self.numbering.end(tree.len()) - 1) as u32 + self.attrs.inodes().len() as u32
     }
 
+    /// Bytes of all pieces.
+    pub(crate) fn bytes(&self) -> u64 {
+        let blocks: u64 = self
+            .pieces
+            .iter()
+            .map(|piece| u64::from(piece.blocks))
+            .sum();
+        blocks << self.shape.block_size.log2()
+    }
+
     /// Everything a directory holds, `lost+found` included where the root lacks one.
     pub(crate) fn listing<'t>(&self, tree: &'t Tree, id: NodeId) -> Listing<'t> {
-        listing(tree, &self.numbering, self.shape.first_ino, id)
+        listing(tree, &self.numbering, id)
     }
 
     /// The empty `lost+found`.
     pub(crate) fn lost_found_listing(&self) -> Listing<'static> {
         Listing {
-            ino: Ino::new(self.shape.first_ino),
+            ino: self.shape.lost_found_ino,
             parent: Ino::ROOT,
             names: Vec::new(),
         }
     }
 }
 
-fn listing<'t>(tree: &'t Tree, numbering: &Numbering, first_ino: u32, id: NodeId) -> Listing<'t> {
+fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t> {
     let mut names: Vec<Name<'t>> = tree
         .children(id)
         .map(|(name, child)| Name {
@@ -273,7 +287,7 @@ fn listing<'t>(tree: &'t Tree, numbering: &Numbering, first_ino: u32, id: NodeId
         let at = names.partition_point(|n| n.name < LOST_AND_FOUND);
         let made = Name {
             name: LOST_AND_FOUND,
-            ino: Ino::new(first_ino),
+            ino: numbering.lost_found_ino,
             kind: EntryType::Directory,
         };
         names.insert(at, made);
@@ -296,7 +310,7 @@ impl Placer<'_> {
             let placed = self.place(id)?;
             self.plan.nodes.push(placed);
             if id == NodeId::ROOT && self.plan.numbering.lost_found().is_none() {
-                let ino = Ino::new(self.plan.shape.first_ino);
+                let ino = self.plan.shape.lost_found_ino;
                 let blocks = self.plan.shape.lost_found_blocks;
                 self.plan.lost_found = Some(self.place_directory(ino, blocks, false)?);
             }
@@ -311,7 +325,7 @@ impl Placer<'_> {
         let mut placed = match node.kind() {
             FileKind::Directory => {
                 let numbering = self.plan.numbering;
-                let listing = listing(self.tree, &numbering, self.plan.shape.first_ino, id);
+                let listing = listing(self.tree, &numbering, id);
                 let shape = self.plan.shape.dirs.shape(&listing)?;
                 let blocks = match numbering.lost_found() {
                     Some(found) if found == id => {

@@ -13,13 +13,13 @@ const ZERO_GRAIN: usize = 4096;
 
 /// Where an image goes.
 #[derive(Clone, Copy)]
-pub(crate) struct Target<'d> {
+pub(crate) struct Sink<'d> {
     pub(crate) device: &'d dyn BlockDevice,
     /// The device reads as zeros wherever nothing was written: zeros need not be.
     pub(crate) zeroed: bool,
 }
 
-impl Target<'_> {
+impl Sink<'_> {
     /// Writes `bytes`, leaving out what is zero already.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> WriteResult<()> {
         if !self.zeroed {
@@ -81,7 +81,7 @@ impl<'p> Filler<'p> {
     pub(crate) fn write(
         &mut self,
         segment: &Segment,
-        target: Target<'_>,
+        sink: Sink<'_>,
         progress: &dyn Progress,
     ) -> WriteResult<()> {
         let block = self.placement.shape.block_size.len();
@@ -97,7 +97,7 @@ impl<'p> Filler<'p> {
             rest = after;
         }
         self.close()?;
-        target.write(
+        sink.write(
             segment.pblk << self.placement.shape.block_size.log2(),
             &buffer[..len],
         )?;

@@ -37,7 +37,7 @@ impl InodeEncoder<'_> {
                 // The checksum covers the attributes.
                 self.store(ino, &inode, slot)?;
             }
-        } else if ino.get() == shape.first_ino {
+        } else if ino == shape.lost_found_ino {
             if let Some(placed) = &self.placement.lost_found {
                 self.store(ino, &self.lost_found(placed)?, slot)?;
             }

@@ -21,7 +21,7 @@ mod segments;
 mod tables;
 
 pub use error::{WriteError, WriteResult};
-pub(crate) use fill::Target;
+pub(crate) use fill::Sink;
 pub(crate) use inodes::InodeEncoder;
 pub(crate) use tables::{TableShape, write_tables};
 
@@ -33,6 +33,9 @@ use segments::Segments;
 
 /// Told how a long piece of work goes on, from any thread.
 pub trait Progress: Sync {
+    /// The work that follows amounts to `total`.
+    fn start(&self, total: u64);
+
     /// That much more is done, in the unit of the total.
     fn advance(&self, amount: u64);
 }
@@ -42,6 +45,8 @@ pub trait Progress: Sync {
 pub struct Silent;
 
 impl Progress for Silent {
+    fn start(&self, _total: u64) {}
+
     fn advance(&self, _amount: u64) {}
 }
 
@@ -52,7 +57,7 @@ impl Progress for Silent {
 pub(crate) fn write_contents(
     tree: &Tree,
     placement: &Placement,
-    target: Target<'_>,
+    sink: Sink<'_>,
     progress: &dyn Progress,
 ) -> WriteResult<()> {
     let block = placement.shape.block_size.len() as u64;
@@ -60,7 +65,7 @@ pub(crate) fn write_contents(
         .par_bridge()
         .map_init(
             || Filler::new(tree, placement),
-            |filler, segment| filler.write(&segment, target, progress),
+            |filler, segment| filler.write(&segment, sink, progress),
         )
         .collect()
 }

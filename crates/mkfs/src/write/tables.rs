@@ -1,6 +1,6 @@
 //! Inode tables, group by group.
 
-use crate::write::{InodeEncoder, Target, WriteResult};
+use crate::write::{InodeEncoder, Sink, WriteResult};
 use extant_format::{BlockSize, Ino, Pblk};
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub(crate) fn write_tables(
     shape: TableShape<'_>,
     inos: Range<u32>,
     fixed: &(dyn Fn(Ino, &mut [u8]) -> WriteResult<bool> + Sync),
-    target: Target<'_>,
+    sink: Sink<'_>,
 ) -> WriteResult<()> {
     let per_block = shape.block_size.bytes() / u32::from(shape.inode_size);
     let stretch = STRETCH_BLOCKS * per_block;
@@ -50,7 +50,7 @@ pub(crate) fn write_tables(
                 let blocks = count.div_ceil(per_block) as usize;
                 let pblk =
                     shape.tables[group as usize].get() + u64::from((start - first) / per_block);
-                target.write(
+                sink.write(
                     pblk << shape.block_size.log2(),
                     &buffer[..blocks * shape.block_size.len()],
                 )?;

@@ -1,0 +1,267 @@
+//! From a source to an image: size, place, write.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `size` | the smallest file system that holds a source |
+//! | `shape` | what a formatter's draft leaves for files |
+//! | `fingerprint` | the identity of a reproducible image |
+
+mod fingerprint;
+mod shape;
+mod size;
+
+pub use size::Headroom;
+
+use crate::defaults::FormatOptions;
+use crate::layout::{Draft, PlanError, plan};
+use crate::metadata::{FormatWriteError, Target, prepare, write_metadata};
+use crate::output::{Output, OutputError};
+use crate::place::{PlaceError, Placement};
+use crate::source::{NodeId, Timestamp, Tree};
+use crate::write::{
+    InodeEncoder, Progress, Sink, TableShape, WriteError, write_contents, write_tables,
+};
+use extant_format::features::RoCompat;
+use extant_format::{Group, Ino};
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::path::Path;
+
+/// How large the file system shall be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Size {
+    /// This many bytes.
+    Bytes(u64),
+    /// As small as it can be and still hold the source and this much free space.
+    Auto(Headroom),
+}
+
+/// What to build, besides the source.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// The file system. Its `size` is taken from the field below.
+    pub format: FormatOptions,
+    /// How large it shall be.
+    pub size: Size,
+    /// Threads that read and write; one for each processor if `None`.
+    pub threads: Option<NonZero<usize>>,
+}
+
+/// What was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes of the file system.
+    pub size: u64,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Blocks of the file system.
+    pub blocks: u64,
+    /// Blocks not in use.
+    pub free_blocks: u64,
+    /// Inodes of the file system.
+    pub inodes: u32,
+    /// Inodes not in use.
+    pub free_inodes: u32,
+    /// Identity of the file system.
+    pub uuid: [u8; 16],
+}
+
+/// An image that could not be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// What was asked for cannot be made.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The source does not fit.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// Reading the source or writing the image failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// Writing the fixed metadata failed.
+    #[error(transparent)]
+    Metadata(#[from] FormatWriteError),
+    /// The image cannot be put where it was asked for.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// Threads could not be started.
+    #[error("cannot start worker threads: {0}")]
+    Threads(String),
+}
+
+/// Builds an image of `tree` under the name `path`, which appears when it is complete. Without a
+/// tree the file system is empty.
+///
+/// With `offset`, the file system is made in place at that byte of something that exists.
+///
+/// # Errors
+/// [`BuildError`]; a new image then does not appear.
+pub fn build(
+    tree: Option<&Tree>,
+    path: &Path,
+    offset: Option<u64>,
+    options: &BuildOptions,
+    progress: &dyn Progress,
+) -> Result<Report, BuildError> {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads.map_or(0, NonZero::get))
+        .build()
+        .map_err(|e| BuildError::Threads(e.to_string()))?;
+    pool.install(|| {
+        let planned = Planned::new(tree, options)?;
+        let size = planned.draft.layout().options().size;
+        let output = match offset {
+            None => Output::create(path, size)?,
+            Some(offset) => Output::in_place(path, offset, size)?,
+        };
+        let report = planned.write(&output, progress)?;
+        output.commit()?;
+        Ok(report)
+    })
+}
+
+/// Everything decided, nothing written.
+struct Planned<'t> {
+    draft: Draft,
+    files: Option<(&'t Tree, Placement)>,
+}
+
+impl<'t> Planned<'t> {
+    fn new(tree: Option<&'t Tree>, options: &BuildOptions) -> Result<Self, BuildError> {
+        let Some(tree) = tree else {
+            let format = size::of_empty(options)?;
+            let mut draft = Draft::new(plan(&format)?);
+            draft.add_empty_directories()?;
+            draft.add_reserved_files()?;
+            return Ok(Self { draft, files: None });
+        };
+        match options.size {
+            Size::Bytes(bytes) => {
+                let format = FormatOptions {
+                    size: bytes,
+                    ..options.format.clone()
+                };
+                Self::place(tree, &format)
+            }
+            Size::Auto(headroom) => size::smallest(tree, &options.format, headroom),
+        }
+    }
+
+    /// Places a tree in a file system of a given size.
+    fn place(tree: &'t Tree, format: &FormatOptions) -> Result<Self, BuildError> {
+        let mut draft = shape::draft_for_files(format)?;
+        let placement = Placement::new(tree, shape::of(&draft)?)?;
+        let shape = &placement.shape;
+        for run in placement.space.used_runs() {
+            let blocks = shape.cluster_start(run.start)..shape.cluster_start(run.end);
+            draft.take("files", blocks)?;
+        }
+        let end = placement.last_ino(tree) + 1;
+        draft.take_inodes(
+            shape.first_ino..end,
+            &directories(tree, &placement, &draft)?,
+        );
+        Ok(Self {
+            draft,
+            files: Some((tree, placement)),
+        })
+    }
+
+    fn write(mut self, output: &Output, progress: &dyn Progress) -> Result<Report, BuildError> {
+        let device = output.device();
+        let target = if output.is_zeroed() {
+            Target::Zeroed
+        } else {
+            Target::Unknown
+        };
+        prepare(device, &self.draft, target)?;
+        if let Some((tree, placement)) = &self.files {
+            let records = self.draft.take_records();
+            let sink = Sink {
+                device,
+                zeroed: output.is_zeroed(),
+            };
+            progress.start(placement.bytes());
+            write_contents(tree, placement, sink, progress)?;
+            write_inodes(tree, placement, &self.draft, &records, sink)?;
+        }
+        let done = write_metadata(device, &self.draft)?;
+        let superblock = &done.superblock;
+        Ok(Report {
+            size: superblock.blocks_count() << superblock.block_size().log2(),
+            block_size: superblock.block_size().bytes(),
+            blocks: superblock.blocks_count(),
+            free_blocks: superblock.free_blocks_count(),
+            inodes: superblock.inodes_count(),
+            free_inodes: superblock.free_inodes_count(),
+            uuid: superblock.uuid(),
+        })
+    }
+}
+
+/// Directories in each group, those the draft knows left out.
+fn directories(
+    tree: &Tree,
+    placement: &Placement,
+    draft: &Draft,
+) -> Result<BTreeMap<Group, u32>, BuildError> {
+    let mut counts = BTreeMap::new();
+    let known = placement.numbering.lost_found();
+    for id in tree
+        .ids()
+        .skip(1)
+        .filter(|id| tree.node(*id).is_dir() && Some(*id) != known)
+    {
+        let ino = placement.numbering.ino(id);
+        let group = draft
+            .layout()
+            .geometry()
+            .locate_inode(ino)
+            .map_err(PlanError::from)?
+            .group;
+        *counts.entry(group).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// Writes the tables of all groups with inodes in use.
+fn write_inodes(
+    tree: &Tree,
+    placement: &Placement,
+    draft: &Draft,
+    records: &BTreeMap<Ino, Vec<u8>>,
+    sink: Sink<'_>,
+) -> Result<(), BuildError> {
+    let layout = draft.layout();
+    let geometry = layout.geometry();
+    let end = placement.last_ino(tree) + 1;
+    let groups = (end - 1).div_ceil(geometry.inodes_per_group()) as usize;
+    let tables: Vec<_> = layout
+        .places()
+        .iter()
+        .take(groups)
+        .map(|p| p.inode_table)
+        .collect();
+    let encoder = InodeEncoder {
+        tree,
+        placement,
+        huge_file: draft.superblock().has_ro_compat(RoCompat::HUGE_FILE),
+        now: Timestamp::from_secs(layout.options().time as i64),
+    };
+    let shape = TableShape {
+        block_size: geometry.block_size(),
+        inode_size: geometry.inode_size() as u16,
+        inodes_per_group: geometry.inodes_per_group(),
+        tables: &tables,
+    };
+    let fixed = |ino: Ino, slot: &mut [u8]| {
+        let Some(record) = records.get(&ino) else {
+            return Ok(false);
+        };
+        slot[..record.len()].copy_from_slice(record);
+        Ok(true)
+    };
+    debug_assert!(tree.node(NodeId::ROOT).is_dir());
+    Ok(write_tables(&encoder, shape, 1..end, &fixed, sink)?)
+}

@@ -1,0 +1,169 @@
+//! The smallest file system that holds a source.
+//!
+//! What files need does not depend on the size of the file system around them, as long as block
+//! size and features stay: so it is counted once, in endless space, and then the smallest file
+//! system with that much free is looked for.
+
+use super::{BuildError, BuildOptions, Planned, Size, shape};
+use crate::defaults::{FormatOptions, InodeDensity};
+use crate::layout::PlanError;
+use crate::place::{PlaceError, Placement};
+use crate::source::Tree;
+use extant_format::BlockSize;
+
+/// Free space an image shall have beyond its source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Headroom {
+    /// This many bytes.
+    Bytes(u64),
+    /// This share of what the source takes, in percent.
+    Percent(f64),
+}
+
+impl Default for Headroom {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
+impl Headroom {
+    /// Additional units on top of `units`, where a unit has `bytes` bytes.
+    fn on(self, units: u64, bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(more) => more.div_ceil(bytes),
+            Self::Percent(percent) => (units as f64 * percent.max(0.0) / 100.0).ceil() as u64,
+        }
+    }
+}
+
+/// Sizes are multiples of this, so that every block size and page size divides them.
+const GRAIN: u64 = 64 << 10;
+/// Steps after which the search gives up; each adds what is missing, so a few do.
+const STEPS_MAX: u32 = 200;
+/// Inodes left for what is made in the image later.
+const SPARE_INODES: u64 = 16;
+
+/// Options for an empty file system; as small as one can be for `Auto`.
+pub(super) fn of_empty(options: &BuildOptions) -> Result<FormatOptions, BuildError> {
+    let size = match options.size {
+        Size::Bytes(bytes) => bytes,
+        Size::Auto(headroom) => (1 << 20) + headroom.on(0, 1),
+    };
+    Ok(FormatOptions {
+        size,
+        ..options.format.clone()
+    })
+}
+
+/// Places a tree in the smallest file system that holds it with headroom.
+pub(super) fn smallest<'t>(
+    tree: &'t Tree,
+    format: &FormatOptions,
+    headroom: Headroom,
+) -> Result<Planned<'t>, BuildError> {
+    let mut format = FormatOptions {
+        block_size: Some(format.block_size.unwrap_or(BlockSize::K4)),
+        ..format.clone()
+    };
+    let needs = count(tree, &mut format, headroom)?;
+    let mut size = round(needs.bytes());
+    for _ in 0..STEPS_MAX {
+        format.size = size;
+        size = match shape::draft_for_files(&format) {
+            Ok(draft) => {
+                let free = draft.free_blocks() >> draft.layout().geometry().cluster_bits();
+                if free < needs.clusters {
+                    round(size + (needs.clusters - free) * needs.cluster_bytes)
+                } else {
+                    match Planned::place(tree, &format) {
+                        // Files cut at the borders of groups need a little more.
+                        Err(BuildError::Place(PlaceError::NoSpace { .. })) => {
+                            round(size + size / 100 + GRAIN)
+                        }
+                        // The last group's inodes may have gone with a last group too small.
+                        other => return other,
+                    }
+                }
+            }
+            Err(error) if is_too_small(&error) => round(size + size / 8 + GRAIN),
+            Err(error) => return Err(error),
+        };
+    }
+    Err(BuildError::Place(PlaceError::NoSpace {
+        used: needs.clusters,
+        more: 1,
+    }))
+}
+
+fn round(bytes: u64) -> u64 {
+    bytes.div_ceil(GRAIN) * GRAIN
+}
+
+/// Whether a larger file system could help.
+fn is_too_small(error: &BuildError) -> bool {
+    matches!(
+        error,
+        BuildError::Plan(
+            PlanError::TooSmall { .. } | PlanError::NoSpace { .. } | PlanError::OutOfRange { .. }
+        )
+    )
+}
+
+/// What a tree needs.
+struct Needs {
+    clusters: u64,
+    cluster_bytes: u64,
+}
+
+impl Needs {
+    fn bytes(&self) -> u64 {
+        self.clusters.saturating_mul(self.cluster_bytes)
+    }
+}
+
+/// Counts blocks and inodes in a file system that is certainly large enough, and asks for that
+/// many inodes.
+fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<Needs, BuildError> {
+    let inodes = tree.len() as u64 + 1024;
+    format.inodes = density(inodes);
+    let block = u64::from(format.block_size.map_or(4096, BlockSize::bytes));
+    let generous = (64 << 20) + tree.len() as u64 * (4096 + block) + (16 << 20);
+    let mut draft = None;
+    for factor in [1, 4, 16, 64] {
+        format.size = round(generous * factor);
+        match shape::draft_for_files(format) {
+            Ok(found) => {
+                draft = Some(found);
+                break;
+            }
+            Err(error) if is_too_small(&error) && factor < 64 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(draft) = draft else {
+        return Err(BuildError::Place(PlaceError::NoSpace { used: 0, more: 1 }));
+    };
+    let mut endless = shape::of(&draft)?;
+    endless.free = std::iter::once(0..1 << 47).collect();
+    endless.inodes_count = u32::MAX;
+    let placement = Placement::new(tree, endless)?;
+    let used = placement.space.used();
+    let cluster_bytes = block << draft.layout().geometry().cluster_bits();
+    let last = u64::from(placement.last_ino(tree));
+    format.inodes = density(last + SPARE_INODES + headroom_inodes(headroom, last));
+    Ok(Needs {
+        clusters: used + headroom.on(used, cluster_bytes),
+        cluster_bytes,
+    })
+}
+
+fn headroom_inodes(headroom: Headroom, inodes: u64) -> u64 {
+    match headroom {
+        Headroom::Bytes(bytes) => bytes / 16_384,
+        Headroom::Percent(_) => headroom.on(inodes, 1),
+    }
+}
+
+fn density(inodes: u64) -> InodeDensity {
+    InodeDensity::Count(u32::try_from(inodes).unwrap_or(u32::MAX))
+}
