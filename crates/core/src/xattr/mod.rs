@@ -1,1 +1,95 @@
 //! Extended attributes and access control lists.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `areas` | the two areas an inode's attributes are in, checked |
+//! | `value` | values, also those kept in inodes of their own |
+//! | `acl` | access control lists |
+//!
+//! # Invariants
+//!
+//! - Names and values are what `listxattr` and `getxattr` of Linux return: access control lists in
+//!   the system calls' form, and no attributes that the file system keeps for itself (inline data,
+//!   encryption contexts, unknown kinds).
+//! - An attribute block is verified once per load, whoever shares it. A value in an inode of its own
+//!   is verified against both hashes each time it is read.
+//! - A value has at most 64 KiB, as under Linux.
+
+mod acl;
+mod areas;
+mod value;
+
+pub use acl::{AclKind, acl};
+
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::{Error, Result};
+use areas::Areas;
+use extant_format::xattr::{AttributeName, full_name, name, split_name};
+use std::ops::ControlFlow;
+
+/// The full names of an inode's attributes, in the order they are stored.
+///
+/// # Errors
+/// [`Error::Corrupt`] when an area is broken, [`Error::Device`] when the device fails.
+pub fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
+    let areas = Areas::of(fs, inode)?;
+    let mut names = Vec::new();
+    areas.for_each(|_, entry| {
+        names.extend(shown_name(&entry.name));
+        Ok(ControlFlow::<()>::Continue(()))
+    })?;
+    Ok(names)
+}
+
+/// The value of the attribute with this full name.
+///
+/// # Errors
+/// [`Error::NoAttribute`] when the inode does not have it, [`Error::Corrupt`] when an area or the
+/// value is broken, [`Error::Device`] when the device fails.
+pub fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    let stored = split_name(name)
+        .filter(is_shown)
+        .ok_or(Error::NoAttribute)?;
+    let areas = Areas::of(fs, inode)?;
+    let found = areas.for_each(|place, entry| {
+        if entry.name != stored {
+            return Ok(ControlFlow::Continue(()));
+        }
+        value::shown(fs, inode, place, entry).map(ControlFlow::Break)
+    })?;
+    found.ok_or(Error::NoAttribute)
+}
+
+/// Calls `visit` with full name and value of every attribute, in the order they are stored, until it
+/// breaks. Returns the value it broke with.
+///
+/// # Errors
+/// [`Error::Corrupt`] when an area or a value is broken, [`Error::Device`] when the device fails.
+pub fn for_each<B>(
+    fs: &Fs,
+    inode: &Inode,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>,
+) -> Result<Option<B>> {
+    Areas::of(fs, inode)?.for_each(|place, entry| {
+        let Some(name) = shown_name(&entry.name) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let value = value::shown(fs, inode, place, entry)?;
+        Ok(visit(&name, &value))
+    })
+}
+
+/// The name an attribute is shown under, if it is shown at all.
+fn shown_name(name: &AttributeName<'_>) -> Option<Vec<u8>> {
+    if is_shown(name) {
+        full_name(name)
+    } else {
+        None
+    }
+}
+
+/// Linux shows no `system.` attributes but access control lists.
+fn is_shown(name: &AttributeName<'_>) -> bool {
+    !matches!(name.index, name::SYSTEM | name::RICHACL)
+}

@@ -1,8 +1,12 @@
 //! Tests of the engine through its public doors.
 
+mod dirs;
 mod gauntlet;
 mod hostile;
 mod meta_cache;
 mod opening;
 mod reading;
 mod support;
+mod trees;
+mod walk;
+mod xattrs;

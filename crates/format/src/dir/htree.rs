@@ -270,6 +270,16 @@ pub fn parse_node<'a>(block: &'a [u8], layout: &DirLayout) -> FormatResult<DxEnt
     DxEntries::parse(block, NODE_ENTRIES_AT, node_limit(layout))
 }
 
+/// Whether block 0 of a directory looks like an index root: `.`, `..` over all the rest, and a
+/// description where it should be. A plain block with checksums never does, its tail is a record of
+/// its own.
+#[must_use]
+pub fn is_root(block: &[u8], layout: &DirLayout) -> bool {
+    let dot = le16(block, 4) == 12 && block.get(6) == Some(&1) && block.get(8) == Some(&b'.');
+    let dotdot_len = usize::from(le16(block, 16));
+    dot && dotdot_len == layout.block_size.len() - 12 && le32(block, INFO_AT) == 0
+}
+
 /// Whether a block of a hashed directory, other than block 0, looks like an inner node: one free
 /// record that spans the whole block. A leaf with checksums never does, its tail is a record of
 /// its own.

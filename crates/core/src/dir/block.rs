@@ -1,0 +1,176 @@
+//! Reading directory blocks.
+
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::map::{Mapping, Runs, Target};
+use crate::meta::BlockRef;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::checksum::Crc32c;
+use extant_format::dir::{DirLayout, EntryType, htree, verify_block_checksum};
+use extant_format::features::Incompat;
+use extant_format::inline_data::InlineDir;
+use extant_format::inode::InodeFlags;
+use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Pblk, Structure};
+use std::ops::{ControlFlow, Range};
+
+/// Most blocks that a listing reads ahead.
+const READ_AHEAD: u64 = 64;
+
+/// A directory that is being read: its inode, and how its entries are laid out.
+pub(super) struct Directory<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) inode: &'a Inode,
+    pub(super) layout: DirLayout,
+}
+
+impl<'a> Directory<'a> {
+    /// The directory of this inode.
+    pub(super) fn new(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
+        if !inode.is_dir() {
+            return Err(Error::NotADirectory);
+        }
+        let superblock = fs.superblock();
+        let encrypted = inode.is_encrypted();
+        let layout = DirLayout {
+            block_size: fs.block_size(),
+            file_type: superblock.has_incompat(Incompat::FILETYPE),
+            checksums: fs.checksum_seed().is_some(),
+            hash_in_entry: encrypted && inode.flags().contains(InodeFlags::CASEFOLD),
+            raw_names: encrypted,
+            max_inode: Ino::new(superblock.inodes_count()),
+        };
+        Ok(Self { fs, inode, layout })
+    }
+
+    /// Whether names are compared without regard to case. Names that are encrypted as well cannot
+    /// be.
+    pub(super) fn is_casefolded(&self) -> bool {
+        self.inode.flags().contains(InodeFlags::CASEFOLD) && !self.layout.raw_names
+    }
+
+    /// Whether the directory has an index.
+    pub(super) fn is_indexed(&self) -> bool {
+        self.inode.flags().contains(InodeFlags::INDEX)
+    }
+
+    /// Whole blocks the size spans.
+    pub(super) fn blocks(&self) -> u64 {
+        self.inode.size() >> self.fs.block_size().log2()
+    }
+
+    /// The content of a directory that lies in its inode.
+    pub(super) fn inline(&self) -> Result<InlineDir<'a>> {
+        let data = self.fs.inline_data(self.inode)?;
+        InlineDir::new(&data, self.layout.max_inode).in_place(Place::Inode(self.inode.ino()))
+    }
+
+    /// A block of the directory, verified; `None` for a hole.
+    pub(super) fn block(&self, lblk: Lblk) -> Result<Option<BlockRef>> {
+        self.fs
+            .file_block(self.inode, lblk, Structure::DirBlock, self.check())
+    }
+
+    /// A block whose address is known already.
+    fn block_at(&self, lblk: Lblk, pblk: Pblk) -> Result<BlockRef> {
+        let place = Place::FileBlock(self.inode.ino(), lblk);
+        let owner = Some(self.inode.ino());
+        self.fs
+            .metadata(pblk, place, Structure::DirBlock, owner, self.check())
+    }
+
+    /// What makes a block a sound block of this directory: its checksum. Which form of checksum it
+    /// has shows in the block itself.
+    fn check(&self) -> impl FnOnce(&[u8]) -> FormatResult<()> + use<> {
+        let layout = self.layout;
+        let seed = self.inode.seed().filter(|_| layout.checksums);
+        let indexed = self.is_indexed();
+        move |bytes| match seed {
+            None => Ok(()),
+            Some(seed) => verify(bytes, &layout, indexed, seed),
+        }
+    }
+
+    /// Calls `visit` with the blocks of a range that are not holes, in order, until it breaks; reads
+    /// ahead.
+    pub(super) fn for_each_block<B>(
+        &self,
+        range: Range<u64>,
+        mut visit: impl FnMut(Lblk, &[u8]) -> Result<ControlFlow<B>>,
+    ) -> Result<Option<B>> {
+        let end = range.end.min(self.blocks());
+        // A map can name a block over and over; a directory cannot have more of them than there are.
+        let mut budget = self.fs.geometry().blocks_count();
+        // A lookup mostly ends early: the window grows with what was needed.
+        let mut window = 4;
+        let mut next = range.start.min(end);
+        while next < end {
+            let upto = (next + window).min(end);
+            let runs: Vec<_> =
+                Runs::over(self.fs, self.inode, next..upto).collect::<Result<_>>()?;
+            self.read_ahead(&runs);
+            for run in &runs {
+                let Target::Written(first) = run.target else {
+                    continue;
+                };
+                for i in 0..run.len {
+                    budget = budget.checked_sub(1).ok_or_else(|| self.too_large())?;
+                    let lblk = Lblk::new(run.lblk.get().saturating_add(i as u32));
+                    let pblk = Pblk::new(first.get().saturating_add(i));
+                    let block = self.block_at(lblk, pblk)?;
+                    if let ControlFlow::Break(value) = visit(lblk, &block)? {
+                        return Ok(Some(value));
+                    }
+                }
+            }
+            next = upto;
+            // Holes, which cost nothing, may be as long as they like.
+            window = match runs.as_slice() {
+                [only] if only.target == Target::Hole => window.saturating_mul(16).min(1 << 32),
+                _ => (window * 2).min(READ_AHEAD),
+            };
+        }
+        Ok(None)
+    }
+
+    /// Asks for the written blocks of `runs` before they are needed one by one.
+    fn read_ahead(&self, runs: &[Mapping]) {
+        for run in runs {
+            let Target::Written(first) = run.target else {
+                continue;
+            };
+            let end = first.get().saturating_add(run.len);
+            let mut at = first.get();
+            while at < end && run.len > 1 {
+                self.fs
+                    .prefetch_around(Pblk::new(at), READ_AHEAD as u32, first.get()..end);
+                at = (at / READ_AHEAD + 1).saturating_mul(READ_AHEAD);
+            }
+        }
+    }
+
+    fn too_large(&self) -> Error {
+        let most = self.fs.geometry().blocks_count();
+        let expected = Expected::AtMost(most);
+        let source = FormatError::new(Structure::Inode, "size in blocks", self.blocks(), expected);
+        Error::corrupt(Place::Inode(self.inode.ino()), source)
+    }
+}
+
+/// Checks the checksum of a directory block, whatever kind of block its content says it is.
+fn verify(bytes: &[u8], layout: &DirLayout, indexed: bool, seed: Crc32c) -> FormatResult<()> {
+    if indexed && htree::is_root(bytes, layout) {
+        htree::verify_root_checksum(bytes, seed)
+    } else if indexed && htree::is_node(bytes, layout) {
+        htree::verify_node_checksum(bytes, seed)
+    } else {
+        verify_block_checksum(bytes, seed)
+    }
+}
+
+/// What an entry says, for those who ask for it.
+pub(super) fn found(ino: Ino, file_type: EntryType) -> super::Found {
+    super::Found {
+        ino,
+        file_type: file_type.file_type(),
+    }
+}

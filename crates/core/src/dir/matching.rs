@@ -1,0 +1,35 @@
+//! Comparing names.
+
+use extant_format::dir::fold_name;
+
+/// A name that is looked for.
+pub(super) struct Wanted<'a> {
+    name: &'a [u8],
+    /// The folded name, where case does not matter and the name has a folded form.
+    folded: Option<Vec<u8>>,
+}
+
+impl<'a> Wanted<'a> {
+    pub(super) fn new(name: &'a [u8], casefolded: bool) -> Self {
+        Self {
+            name,
+            folded: if casefolded { fold_name(name) } else { None },
+        }
+    }
+
+    pub(super) fn name(&self) -> &'a [u8] {
+        self.name
+    }
+
+    /// Whether a stored name is the one.
+    #[inline]
+    pub(super) fn is(&self, stored: &[u8]) -> bool {
+        if stored == self.name {
+            return true;
+        }
+        match &self.folded {
+            None => false,
+            Some(folded) => fold_name(stored).is_some_and(|stored| stored == *folded),
+        }
+    }
+}
