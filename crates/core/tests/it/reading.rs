@@ -2,6 +2,7 @@
 
 use crate::support::{Image, content, pattern};
 use extant_core::data::{self, Piece, Sink};
+use extant_core::dir::Cookie;
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode};
 use extant_core::{Error, ops};
@@ -322,4 +323,44 @@ fn inodes_that_are_not_there_are_refused() {
             count + 1
         )
     );
+}
+
+#[test]
+fn operations_lead_from_the_root_to_everything() {
+    let image = Image::make(16, &["-t", "ext4", "-b", "4096"], plant);
+    debugfs_write(&image.path(), &["ea_set small user.note words"]);
+    let fs = image.open();
+    let root = fs.inode(extant_format::Ino::ROOT).unwrap();
+    let small = ops::lookup(&fs, &root, b"small").unwrap();
+    assert_eq!(ops::stat_of(&fs, small.ino()).unwrap().size, 10);
+    assert_eq!(ops::getxattr(&fs, &small, b"user.note").unwrap(), b"words");
+    assert_eq!(ops::listxattr(&fs, &small).unwrap(), [b"user.note"]);
+    let mut buf = [0; 4];
+    assert_eq!(ops::read(&fs, &small, 5, &mut buf).unwrap(), 4);
+    assert_eq!(&buf, b"word");
+    let fast = ops::lookup(&fs, &root, b"fast").unwrap();
+    assert_eq!(ops::readlink(&fs, &fast).unwrap(), b"small");
+    let mut names = Vec::new();
+    ops::readdir(&fs, &root, Cookie::START, |entry| {
+        names.push(entry.name.to_vec());
+        std::ops::ControlFlow::<()>::Continue(())
+    })
+    .unwrap();
+    names.sort();
+    let expected: [&[u8]; 9] = [
+        b".",
+        b"..",
+        b"empty",
+        b"fast",
+        b"large",
+        b"lost+found",
+        b"slow",
+        b"small",
+        b"sparse",
+    ];
+    assert_eq!(names, expected);
+    let error = |dir, name: &[u8]| ops::lookup(&fs, dir, name).unwrap_err();
+    assert!(matches!(error(&root, b"nothing"), Error::NotFound));
+    assert!(matches!(error(&root, &[b'n'; 256]), Error::NameTooLong));
+    assert!(matches!(error(&small, b"x"), Error::NotADirectory));
 }
