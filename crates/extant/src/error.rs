@@ -1,0 +1,196 @@
+//! The error of this crate: which path, and why.
+
+use extant_core::Error as EngineError;
+use std::fmt;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Result of an operation on a file system.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An operation that failed: the path it was about, and why.
+///
+/// Reads as a sentence, with control characters of names escaped. Becomes an [`io::Error`] of the
+/// kind that the operating system would report.
+#[derive(Clone, Debug)]
+pub struct Error {
+    path: PathBuf,
+    cause: Cause,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The engine says so: missing, corrupt, unreadable. The path is one inside the file system.
+    Engine(EngineError),
+    /// A directory is found in more than one place, which would make a tree without end.
+    DirectoryTwice,
+    /// A name that no file may have here: it is empty, `.`, `..`, or holds a `/` or a zero byte.
+    BadName,
+    /// A directory holds the same name twice.
+    NameTwice,
+    /// Directories are nested deeper than this crate follows them.
+    TooDeep,
+    /// Files claim more data than the file system has room for.
+    TooMuchData,
+    /// What the file is cannot be kept where it goes; the text says what.
+    NotKept(&'static str),
+    /// The operating system refused something outside the image. The path is that of the host.
+    Host {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// What it said.
+        source: Arc<io::Error>,
+    },
+}
+
+impl Error {
+    /// An engine error about `path`.
+    pub(crate) fn engine(path: impl Into<PathBuf>, source: EngineError) -> Self {
+        Self::new(path, Cause::Engine(source))
+    }
+
+    pub(crate) fn new(path: impl Into<PathBuf>, cause: Cause) -> Self {
+        Self {
+            path: path.into(),
+            cause,
+        }
+    }
+
+    pub(crate) fn host(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        let source = Arc::new(source.into());
+        Self::new(path, Cause::Host { action, source })
+    }
+
+    /// The path the operation was about; empty when it was about the file system as a whole.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Why it failed.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// The Linux error number for this failure.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        const EIO: i32 = 5;
+        const EINVAL: i32 = 22;
+        const ELOOP: i32 = 40;
+        const EUCLEAN: i32 = 117;
+        match &self.cause {
+            Cause::Engine(e) => e.errno(),
+            Cause::DirectoryTwice | Cause::NameTwice | Cause::TooMuchData => EUCLEAN,
+            Cause::BadName | Cause::NotKept(_) => EINVAL,
+            Cause::TooDeep => ELOOP,
+            Cause::Host { source, .. } => source.raw_os_error().unwrap_or(EIO),
+        }
+    }
+
+    /// The kind of [`io::Error`] this failure is.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match &self.cause {
+            Cause::Host { source, .. } => source.kind(),
+            _ => io::Error::from_raw_os_error(self.errno()).kind(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = Escaped::path(&self.path);
+        match &self.cause {
+            Cause::Host { action, source } => return write!(f, "cannot {action} {path}: {source}"),
+            _ if self.path.as_os_str().is_empty() => {}
+            _ => write!(f, "{path}: ")?,
+        }
+        match &self.cause {
+            Cause::Engine(e) => fmt::Display::fmt(e, f),
+            Cause::DirectoryTwice => {
+                f.write_str("the file system is corrupt: this directory has a second place")
+            }
+            Cause::BadName => f.write_str("the file system is corrupt: no file may have this name"),
+            Cause::NameTwice => {
+                f.write_str("the file system is corrupt: its directory has this name twice")
+            }
+            Cause::TooDeep => f.write_str("directories are nested too deeply"),
+            Cause::TooMuchData => f.write_str(
+                "the file system is corrupt: its files claim more data than it has room for",
+            ),
+            Cause::NotKept(what) => f.write_str(what),
+            Cause::Host { .. } => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            Cause::Engine(e) => Some(e),
+            Cause::Host { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    /// Keeps the message; the kind is that of the errno.
+    fn from(e: Error) -> Self {
+        Self::new(e.kind(), e)
+    }
+}
+
+/// Bytes of a name or path, written so that they cannot command a terminal: control characters
+/// and whatever is not UTF-8 appear as `\x1b`, a backslash as `\\`.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a [u8]);
+
+impl<'a> Escaped<'a> {
+    /// The bytes of a path.
+    #[must_use]
+    pub fn path(path: &'a Path) -> Self {
+        Self(path.as_os_str().as_bytes())
+    }
+}
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use fmt::Write;
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\\' => f.write_str("\\\\")?,
+                    '\n' => f.write_str("\\n")?,
+                    '\t' => f.write_str("\\t")?,
+                    // C1 controls, and the marks that reorder text.
+                    c if c.is_control() || is_bidi_control(c) => {
+                        let mut bytes = [0; 4];
+                        for byte in c.encode_utf8(&mut bytes).bytes() {
+                            write!(f, "\\x{byte:02x}")?;
+                        }
+                    }
+                    c => f.write_char(c)?,
+                }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_bidi_control(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

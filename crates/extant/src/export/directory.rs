@@ -1,0 +1,369 @@
+//! From an image into a directory.
+//!
+//! Directories are made first, by one thread and readable by their maker only; then files, by all
+//! threads, in the order their content lies on the device; then hard links; and last the directories
+//! get their attributes, children before parents, because making something in them changes their
+//! times.
+
+use super::create::{Failure, Maker, permissions};
+use super::plan::{Item, Plan, ROOT};
+use super::target::OpenDirs;
+use super::{ExportOptions, Progress, Report, data_limit};
+use crate::path::LastLink;
+use crate::{Error, Filesystem, Result};
+use extant_sync::{LockClass, Mutex, Rank};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Files that a thread takes at once.
+const TAKEN_AT_ONCE: usize = 32;
+
+static QUEUE: LockClass = LockClass::new("export queue", Rank::DeviceQueue);
+
+/// Copies what is at `path` to `dest` on the host.
+///
+/// A directory's content goes into `dest`, which is made if it is not there. Anything else becomes
+/// `dest` itself; a symbolic link at the end of `path` is copied as a link. A file in the
+/// destination is replaced by one of the same name (never written through, so a link there leads
+/// nowhere); directories are joined.
+///
+/// One file that cannot be copied does not stop the others: see [`Report::problems`].
+///
+/// # Errors
+/// When `path` does not exist, or the destination cannot be opened or made.
+pub fn to_directory(
+    fs: &Filesystem,
+    path: impl AsRef<Path>,
+    dest: impl AsRef<Path>,
+    options: &ExportOptions<'_>,
+) -> Result<Report> {
+    let (path, dest) = (path.as_ref(), dest.as_ref());
+    let inode = fs.inode(path, LastLink::Keep)?;
+    let mut report = Report::default();
+    let (plan, root, how, dest) = if inode.is_dir() {
+        let links = options.preserve.links;
+        let plan = Plan::of_directory(fs.engine(), path, &inode, links, &mut report);
+        let (root, how) = open_destination(dest)?;
+        (plan, root, how, dest)
+    } else {
+        let name = dest.file_name().ok_or_else(|| {
+            let exists = Errno::ISDIR;
+            Error::host("replace", dest, exists)
+        })?;
+        let parent = match dest.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let plan = Plan::of_file(path, &inode, name.as_bytes());
+        (plan, open_directory(parent)?, Made::Found, parent)
+    };
+    let export = Export {
+        fs,
+        plan: &plan,
+        root: &root,
+        dest,
+        options,
+        threads: threads(options.threads, plan.items.len()),
+        stop: AtomicBool::new(false),
+    };
+    export.progress(Progress::Planned {
+        files: plan.count(),
+        bytes: plan.bytes,
+    });
+    let made = export.directories(how, &mut report);
+    export.files(&mut report, &made);
+    export.links(&mut report);
+    export.directory_attributes(&mut report, &made);
+    Ok(report)
+}
+
+fn threads(asked: usize, files: usize) -> usize {
+    let wanted = match asked {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    };
+    wanted
+        .clamp(1, 64)
+        .min(files.div_ceil(TAKEN_AT_ONCE).max(1))
+}
+
+/// Opens the destination, which is the user's to name: links on the way to it are followed.
+fn open_destination(dest: &Path) -> Result<(OwnedFd, Made)> {
+    match rustix::fs::mkdir(dest, Mode::RWXU) {
+        Ok(()) => Ok((open_directory(dest)?, Made::New)),
+        Err(Errno::EXIST) => Ok((open_directory(dest)?, Made::Found)),
+        Err(errno) => Err(Error::host("create the directory", dest, errno)),
+    }
+}
+
+fn open_directory(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty())
+        .map_err(|errno| Error::host("open the directory", path, errno))
+}
+
+struct Export<'a> {
+    fs: &'a Filesystem,
+    plan: &'a Plan,
+    root: &'a OwnedFd,
+    dest: &'a Path,
+    options: &'a ExportOptions<'a>,
+    threads: usize,
+    /// Set when going on makes no sense, such as on a full disk.
+    stop: AtomicBool,
+}
+
+/// A directory of the destination, by number in the plan.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// Not there, nor anything below it.
+    Not,
+    /// Made, readable by its maker only.
+    New,
+    /// Was there before.
+    Found,
+}
+
+impl<'a> Export<'a> {
+    fn progress(&self, progress: Progress) {
+        if let Some(tell) = self.options.progress {
+            tell(progress);
+        }
+    }
+
+    fn open_dirs(&self) -> OpenDirs<'a> {
+        OpenDirs::new(self.plan, self.root, self.threads)
+    }
+
+    fn maker(&self) -> Maker<'a> {
+        Maker {
+            fs: self.fs.engine(),
+            plan: self.plan,
+            preserve: self.options.preserve,
+            devices: self.options.devices,
+            dest: self.dest,
+            data_left: data_limit(self.fs.engine()),
+            is_root: rustix::process::geteuid().is_root(),
+            buffer: Vec::new(),
+            report: Report::default(),
+        }
+    }
+
+    fn dir_problem(&self, report: &mut Report, dir: u32, action: &'static str, errno: Errno) {
+        let path = self.dest.join(self.plan.dir_below(dir));
+        report.problem(Error::host(action, path, errno));
+    }
+
+    /// Makes all directories. What is below one that cannot be made is left out with it.
+    fn directories(&self, root: Made, report: &mut Report) -> Vec<Made> {
+        let mut dirs = self.open_dirs();
+        let mut made = vec![Made::Not; self.plan.dirs.len()];
+        for (index, dir) in (0u32..).zip(&self.plan.dirs) {
+            let below_nothing = || made.get(dir.parent as usize) == Some(&Made::Not);
+            let outcome = if index == ROOT {
+                Ok(root)
+            } else if below_nothing() {
+                continue;
+            } else {
+                let name = self.plan.name(dir.name);
+                dirs.get(dir.parent)
+                    .and_then(
+                        |parent| match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+                            Ok(()) => Ok(Made::New),
+                            // Something that is no directory is refused when it is opened.
+                            Err(Errno::EXIST) => Ok(Made::Found),
+                            Err(errno) => Err(errno),
+                        },
+                    )
+                    .and_then(|made| dirs.get(index).map(|_| made))
+            };
+            match outcome {
+                Ok(how) => {
+                    report.directories += 1;
+                    if let Some(slot) = made.get_mut(index as usize) {
+                        *slot = how;
+                    }
+                }
+                Err(errno) => self.dir_problem(report, index, "create the directory", errno),
+            }
+        }
+        made
+    }
+
+    /// Makes all files, by all threads.
+    fn files(&self, report: &mut Report, made: &[Made]) {
+        let next = Mutex::new(&QUEUE, 0usize);
+        let take = || {
+            let mut next = next.lock();
+            let start = *next;
+            *next = self.plan.items.len().min(start + TAKEN_AT_ONCE);
+            self.plan.items.get(start..*next).unwrap_or(&[])
+        };
+        let work = || {
+            let mut maker = self.maker();
+            let mut dirs = self.open_dirs();
+            loop {
+                let items = take();
+                if items.is_empty() || self.stop.load(Ordering::Relaxed) {
+                    return maker.report;
+                }
+                self.some_files(&mut maker, &mut dirs, items, made);
+            }
+        };
+        if self.threads == 1 {
+            return report.add(work());
+        }
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
+            for worker in workers {
+                match worker.join() {
+                    Ok(part) => report.add(part),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+        });
+    }
+
+    fn some_files(
+        &self,
+        maker: &mut Maker<'_>,
+        dirs: &mut OpenDirs<'_>,
+        items: &[Item],
+        made: &[Made],
+    ) {
+        let mut bytes = 0;
+        for item in items {
+            if made.get(item.place.dir as usize) == Some(&Made::Not) {
+                continue;
+            }
+            match maker.item(dirs, item) {
+                Ok(written) => bytes += written,
+                Err(failure) => {
+                    if failure.is_final() {
+                        self.stop.store(true, Ordering::Relaxed);
+                    }
+                    maker.problem(item, failure);
+                }
+            }
+        }
+        self.progress(Progress::Done {
+            files: items.len() as u64,
+            bytes,
+        });
+    }
+
+    /// Gives files their further names.
+    fn links(&self, report: &mut Report) {
+        if self.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut dirs = self.open_dirs();
+        for link in &self.plan.links {
+            let outcome = dirs
+                .get(link.target.dir)
+                .and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0))
+                .and_then(|from| {
+                    let target = self.plan.name(link.target.name);
+                    let name = self.plan.name(link.place.name);
+                    let to = dirs.get(link.place.dir)?;
+                    let make = || rustix::fs::linkat(&from, target, to, name, AtFlags::empty());
+                    match make() {
+                        Err(Errno::EXIST) => {
+                            rustix::fs::unlinkat(to, name, AtFlags::empty())?;
+                            make()
+                        }
+                        made => made,
+                    }
+                });
+            match outcome {
+                Ok(()) => report.hard_links += 1,
+                Err(errno) => {
+                    let path = self.dest.join(self.plan.below(link.place));
+                    report.problem(Error::host("create the hard link", path, errno));
+                }
+            }
+        }
+        self.progress(Progress::Done {
+            files: self.plan.links.len() as u64,
+            bytes: 0,
+        });
+    }
+
+    /// Gives directories what they had, children before parents.
+    fn directory_attributes(&self, report: &mut Report, made: &[Made]) {
+        let mut maker = self.maker();
+        let mut dirs = self.open_dirs();
+        for (index, made) in made.iter().enumerate().rev() {
+            let index = index as u32;
+            let Some(ino) = self.plan.dir(index).ino else {
+                continue;
+            };
+            if *made == Made::Not {
+                continue;
+            }
+            let is_new = *made == Made::New;
+            match self.one_directory(&mut maker, &mut dirs, index, ino, is_new) {
+                Ok(()) => {}
+                Err(Failure::Host(action, errno)) => {
+                    self.dir_problem(report, index, action, errno);
+                }
+                Err(Failure::Image(cause)) => {
+                    report.problem(Error::new(self.plan.dir_image_path(index), cause));
+                }
+            }
+        }
+        report.add(maker.report);
+        self.progress(Progress::Done {
+            files: self.plan.dirs.len() as u64,
+            bytes: 0,
+        });
+    }
+
+    fn one_directory(
+        &self,
+        maker: &mut Maker<'_>,
+        dirs: &mut OpenDirs<'_>,
+        index: u32,
+        ino: extant_format::Ino,
+        is_new: bool,
+    ) -> std::result::Result<(), Failure> {
+        let inode = self.fs.engine().inode(ino)?;
+        let open = |errno| Failure::Host("open the directory", errno);
+        let dir = self.plan.dir(index);
+        let opened;
+        let fd = if index == ROOT {
+            self.root.as_fd()
+        } else {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let parent = dirs.get(dir.parent).map_err(open)?;
+            let name = self.plan.name(dir.name);
+            opened = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(open)?;
+            opened.as_fd()
+        };
+        if !self.options.preserve.mode && is_new {
+            // As the system would have made it.
+            let mode = permissions(&inode) & !umask();
+            rustix::fs::fchmod(fd, mode)
+                .map_err(|errno| Failure::Host("set the mode of", errno))?;
+        }
+        maker.attributes(fd, &inode)
+    }
+}
+
+/// The process's umask, which can only be read by setting it, except from /proc.
+fn umask() -> Mode {
+    static UMASK: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    let bits = *UMASK.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Umask:"))
+            .and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok())
+            .unwrap_or(0o077)
+    });
+    Mode::from_raw_mode(bits)
+}

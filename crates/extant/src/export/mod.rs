@@ -1,0 +1,185 @@
+//! Taking many files out of an image: to a directory, or as a tar archive.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `plan` | what is to be made, found by one walk and put in the order of the disk |
+//! | `target` | the destination: directories by descriptor, never by path |
+//! | `create` | making one file and giving it what it had |
+//! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
+//! | `tar` | [`to_tar`]: a pax archive |
+//!
+//! # Invariants
+//!
+//! - Nothing is ever made outside the destination, whatever names, links or loops the image holds:
+//!   every step goes one checked name down from a held descriptor, never through a symbolic link,
+//!   and whatever is made is made new.
+//! - What could not be done is in the [`Report`]; nothing is left out in silence.
+//! - Memory grows with the number of names, not with the amount of data, and the amount of data is
+//!   bounded by the size of the file system.
+
+mod create;
+mod directory;
+mod plan;
+mod tar;
+mod target;
+
+pub use directory::to_directory;
+pub use tar::{TarReport, to_tar};
+
+use crate::Error;
+use std::fmt;
+
+/// Problems kept in a [`Report`]; more are only counted.
+const MOST_PROBLEMS: usize = 1000;
+
+/// What [`to_directory`] keeps besides names, content, holes and symbolic links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preserve {
+    /// Mode bits exactly, set-id and sticky bits included. Without it permissions are those of the
+    /// file minus the umask, and the special bits are dropped.
+    pub mode: bool,
+    /// Owner and group. Only root can; others get [`Report::owners_not_kept`].
+    pub owner: bool,
+    /// Access and modification times, to the nanosecond.
+    pub times: bool,
+    /// Extended attributes and access control lists.
+    pub xattrs: bool,
+    /// Hard links as hard links. Without it each name becomes a file of its own.
+    pub links: bool,
+}
+
+impl Preserve {
+    /// Everything.
+    pub const ALL: Self = Self {
+        mode: true,
+        owner: true,
+        times: true,
+        xattrs: true,
+        links: true,
+    };
+    /// Nothing but names, content, holes and symbolic links.
+    pub const NONE: Self = Self {
+        mode: false,
+        owner: false,
+        times: false,
+        xattrs: false,
+        links: false,
+    };
+}
+
+/// How [`to_directory`] works. Made with [`ExportOptions::new`], changed field by field.
+#[derive(Clone, Copy)]
+#[non_exhaustive]
+pub struct ExportOptions<'a> {
+    /// What to keep.
+    pub preserve: Preserve,
+    /// Threads; 0 for one per processor.
+    pub threads: usize,
+    /// Whether device nodes are made. Pipes and sockets are made in any case.
+    pub devices: bool,
+    /// Called by any thread as the work goes on.
+    pub progress: Option<&'a (dyn Fn(Progress) + Sync)>,
+}
+
+impl ExportOptions<'_> {
+    /// Options that keep what `preserve` says, with everything else at its default.
+    #[must_use]
+    pub fn new(preserve: Preserve) -> Self {
+        Self {
+            preserve,
+            threads: 0,
+            devices: false,
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for ExportOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExportOptions")
+            .field("preserve", &self.preserve)
+            .field("threads", &self.threads)
+            .field("devices", &self.devices)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far an export is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// What there is to do is known.
+    Planned {
+        /// Files, links and directories.
+        files: u64,
+        /// Bytes of content.
+        bytes: u64,
+    },
+    /// So much has been done since the last call from this thread.
+    Done {
+        /// Files, links and directories.
+        files: u64,
+        /// Bytes of content.
+        bytes: u64,
+    },
+}
+
+/// What an export did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Regular files made.
+    pub files: u64,
+    /// Directories made or used.
+    pub directories: u64,
+    /// Symbolic links made.
+    pub symlinks: u64,
+    /// Hard links made.
+    pub hard_links: u64,
+    /// Devices, pipes and sockets made.
+    pub specials: u64,
+    /// Bytes of content written, holes not counted.
+    pub bytes: u64,
+    /// Files whose owner was not kept because only root may give files away. Not a problem.
+    pub owners_not_kept: u64,
+    /// Extended attributes not kept because only root may set their kind. Not a problem.
+    pub xattrs_not_kept: u64,
+    /// What could not be done, the first thousand.
+    pub problems: Vec<Error>,
+    /// How much could not be done.
+    pub problem_count: u64,
+}
+
+impl Report {
+    fn problem(&mut self, problem: Error) {
+        self.problem_count += 1;
+        if self.problems.len() < MOST_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.files += other.files;
+        self.directories += other.directories;
+        self.symlinks += other.symlinks;
+        self.hard_links += other.hard_links;
+        self.specials += other.specials;
+        self.bytes += other.bytes;
+        self.owners_not_kept += other.owners_not_kept;
+        self.xattrs_not_kept += other.xattrs_not_kept;
+        self.problem_count += other.problem_count;
+        let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
+        self.problems.extend(other.problems.into_iter().take(room));
+    }
+}
+
+/// Bytes of content that files of a file system can hold together. Only file systems whose files
+/// share blocks, which say so, have more.
+fn data_limit(fs: &extant_core::fs::Fs) -> u64 {
+    use extant_format::features::RoCompat;
+    if fs.superblock().has_ro_compat(RoCompat::SHARED_BLOCKS) {
+        return u64::MAX;
+    }
+    fs.geometry()
+        .blocks_count()
+        .saturating_mul(fs.block_size().bytes().into())
+}

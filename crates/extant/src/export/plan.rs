@@ -1,0 +1,315 @@
+//! What is to be made, found by one walk and put in the order of the disk.
+//!
+//! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes.
+
+use super::Report;
+use crate::read_dir::{Listing, is_sound_name, join};
+use crate::walk::MAX_DEPTH;
+use crate::{Cause, Error, FileType};
+use extant_core::data;
+use extant_core::fs::Fs;
+use extant_core::inode::Inode;
+use extant_format::Ino;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The directory that everything goes into, which has no name of its own.
+pub(super) const ROOT: u32 = 0;
+
+/// A name in the plan's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Name {
+    at: usize,
+    len: u8,
+}
+
+/// A directory to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dir {
+    pub(super) parent: u32,
+    pub(super) name: Name,
+    /// The directory in the image; `None` for a destination that stands for none.
+    pub(super) ino: Option<Ino>,
+    /// Directories between the root and this one.
+    depth: u16,
+}
+
+/// A place for a file: a name in a directory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) dir: u32,
+    pub(super) name: Name,
+}
+
+/// A file to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub(super) place: Place,
+    pub(super) ino: Ino,
+    /// Where its content begins on the device.
+    position: u64,
+}
+
+/// Another name for a file that is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    pub(super) place: Place,
+    pub(super) target: Place,
+}
+
+/// Everything to be made. Parents come before their children in `dirs`.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Path of the root in the image, for messages.
+    path: PathBuf,
+    names: Vec<u8>,
+    pub(super) dirs: Vec<Dir>,
+    /// Large files first, each part in the order of the device.
+    pub(super) items: Vec<Item>,
+    pub(super) links: Vec<Link>,
+    /// Bytes of content, as the sizes say.
+    pub(super) bytes: u64,
+}
+
+/// Files from this size on are started first, so that no thread is left with one at the end.
+const LARGE: u64 = 8 << 20;
+/// Added to the position of files that are not large.
+const NOT_LARGE: u64 = 1 << 63;
+
+impl Plan {
+    /// The plan for what is below a directory.
+    pub(super) fn of_directory(
+        fs: &Fs,
+        path: &Path,
+        root: &Inode,
+        links: bool,
+        report: &mut Report,
+    ) -> Self {
+        let mut plan = Self::empty(path, Some(root.ino()));
+        let mut scan = Scan {
+            fs,
+            entered: HashSet::from([root.ino()]),
+            linked: links.then(HashMap::new),
+        };
+        // Directories to be listed, as they come in `dirs`.
+        let mut next = 0;
+        while next < plan.dirs.len() {
+            scan.list(&mut plan, next as u32, report);
+            next += 1;
+        }
+        plan.items.sort_unstable_by_key(|item| item.position);
+        plan
+    }
+
+    /// The plan for one file that is no directory, under `name`.
+    pub(super) fn of_file(path: &Path, inode: &Arc<Inode>, name: &[u8]) -> Self {
+        let mut plan = Self::empty(path, None);
+        let name = plan.keep(name);
+        plan.items.push(Item {
+            place: Place { dir: ROOT, name },
+            ino: inode.ino(),
+            position: 0,
+        });
+        plan.bytes = content_size(inode);
+        plan
+    }
+
+    fn empty(path: &Path, ino: Option<Ino>) -> Self {
+        let root = Dir {
+            parent: ROOT,
+            name: Name { at: 0, len: 0 },
+            ino,
+            depth: 0,
+        };
+        Self {
+            path: path.to_owned(),
+            names: Vec::new(),
+            dirs: vec![root],
+            items: Vec::new(),
+            links: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    fn keep(&mut self, name: &[u8]) -> Name {
+        let at = self.names.len();
+        self.names.extend_from_slice(name);
+        // The engine gives 1 to 255 bytes; destinations are checked by the system.
+        let len = u8::try_from(name.len()).unwrap_or(u8::MAX);
+        Name { at, len }
+    }
+
+    pub(super) fn name(&self, name: Name) -> &[u8] {
+        self.names
+            .get(name.at..name.at + usize::from(name.len))
+            .unwrap_or(&[])
+    }
+
+    pub(super) fn dir(&self, index: u32) -> &Dir {
+        // Indexes come from this plan, whose first directory is always there.
+        self.dirs.get(index as usize).unwrap_or(&self.dirs[0])
+    }
+
+    /// Path below the destination, for messages.
+    pub(super) fn below(&self, place: Place) -> PathBuf {
+        let mut bytes = self.dir_below(place.dir).into_os_string().into_vec();
+        if !bytes.is_empty() {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(self.name(place.name));
+        PathBuf::from(OsString::from_vec(bytes))
+    }
+
+    /// Path of a directory below the destination, for messages.
+    pub(super) fn dir_below(&self, index: u32) -> PathBuf {
+        let mut names = Vec::new();
+        let mut at = index;
+        while at != ROOT {
+            let dir = self.dir(at);
+            names.push(self.name(dir.name));
+            at = dir.parent;
+        }
+        names.reverse();
+        PathBuf::from(OsString::from_vec(names.join(&b'/')))
+    }
+
+    /// Path in the image, for messages.
+    pub(super) fn image_path(&self, place: Place) -> PathBuf {
+        if self.dir(ROOT).ino.is_none() {
+            return self.path.clone();
+        }
+        join(
+            &self.path,
+            self.below(place).into_os_string().as_encoded_bytes(),
+        )
+    }
+
+    /// Path of a directory in the image, for messages.
+    pub(super) fn dir_image_path(&self, index: u32) -> PathBuf {
+        if index == ROOT {
+            return self.path.clone();
+        }
+        let below = self.dir_below(index);
+        join(&self.path, below.into_os_string().as_encoded_bytes())
+    }
+
+    /// Files, links and directories to be made.
+    pub(super) fn count(&self) -> u64 {
+        (self.dirs.len() + self.items.len() + self.links.len()) as u64
+    }
+}
+
+struct Scan<'a> {
+    fs: &'a Fs,
+    entered: HashSet<Ino>,
+    /// First place of each file with several names, if links are kept.
+    linked: Option<HashMap<Ino, Place>>,
+}
+
+impl Scan<'_> {
+    /// Takes the entries of directory `index` into the plan.
+    fn list(&mut self, plan: &mut Plan, index: u32, report: &mut Report) {
+        let Dir { ino, depth, .. } = *plan.dir(index);
+        let Some(ino) = ino else { return };
+        let path = |plan: &Plan| plan.dir_image_path(index);
+        if usize::from(depth) >= MAX_DEPTH {
+            return report.problem(Error::new(path(plan), Cause::TooDeep));
+        }
+        let listing = match self.fs.inode(ino) {
+            Ok(inode) => {
+                let (listing, outcome) = Listing::read(self.fs, &inode);
+                if let Err(e) = outcome {
+                    report.problem(Error::engine(path(plan), e));
+                }
+                listing
+            }
+            Err(e) => return report.problem(Error::engine(path(plan), e)),
+        };
+        let mut before: &[u8] = b"";
+        for (name, ino) in listing.iter() {
+            let entry = if !is_sound_name(name) {
+                Err(Cause::BadName)
+            } else if name == before {
+                Err(Cause::NameTwice)
+            } else {
+                self.entry(plan, index, depth, name, ino)
+            };
+            before = name;
+            if let Err(cause) = entry {
+                report.problem(Error::new(join(&path(plan), name), cause));
+            }
+        }
+    }
+
+    fn entry(
+        &mut self,
+        plan: &mut Plan,
+        dir: u32,
+        depth: u16,
+        name: &[u8],
+        ino: Ino,
+    ) -> Result<(), Cause> {
+        let inode = self.fs.inode(ino).map_err(Cause::Engine)?;
+        if inode.is_dir() {
+            if !self.entered.insert(ino) {
+                return Err(Cause::DirectoryTwice);
+            }
+            let name = plan.keep(name);
+            plan.dirs.push(Dir {
+                parent: dir,
+                name,
+                ino: Some(ino),
+                depth: depth + 1,
+            });
+            return Ok(());
+        }
+        let place = Place {
+            dir,
+            name: plan.keep(name),
+        };
+        if inode.disk().links > 1
+            && let Some(linked) = &mut self.linked
+        {
+            if let Some(&target) = linked.get(&ino) {
+                plan.links.push(Link { place, target });
+                return Ok(());
+            }
+            linked.insert(ino, place);
+        }
+        plan.bytes = plan.bytes.saturating_add(content_size(&inode));
+        plan.items.push(Item {
+            place,
+            ino,
+            position: position(self.fs, &inode),
+        });
+        Ok(())
+    }
+}
+
+/// Bytes to be copied, as far as the inode says: of a sparse file what it is charged for.
+fn content_size(inode: &Arc<Inode>) -> u64 {
+    if inode.file_type() == FileType::Regular {
+        inode.size().min(inode.disk().blocks.saturating_mul(512))
+    } else {
+        0
+    }
+}
+
+/// Where the work on a file comes in the order of all files.
+fn position(fs: &Fs, inode: &Inode) -> u64 {
+    if inode.file_type() != FileType::Regular {
+        return NOT_LARGE;
+    }
+    let first = data::extents(fs, inode).next();
+    // A broken map is reported when the file is read.
+    let start = first.and_then(Result::ok).and_then(|e| e.device_offset);
+    let start = start.unwrap_or(0).min(NOT_LARGE - 1);
+    if inode.size() >= LARGE {
+        start
+    } else {
+        start | NOT_LARGE
+    }
+}

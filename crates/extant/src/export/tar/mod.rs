@@ -1,0 +1,405 @@
+//! A pax archive of what an image holds.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `header` | headers and records, byte by byte |
+//! | `sparse` | files with holes |
+//!
+//! The archive depends on the content of the image alone: names come in order, times are those of
+//! the files, and nothing of the machine or the moment gets in.
+
+mod header;
+mod sparse;
+
+use super::{Progress, data_limit};
+use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, WalkEntry};
+use extant_core::fs::Fs;
+use extant_core::inode::Inode;
+use extant_core::xattr::{self, AclKind};
+use extant_core::{Error as EngineError, data};
+use extant_format::acl::{Acl, AclWho};
+use header::{ELEVEN_DIGITS, Header, NAME_LEN, Records, SEVEN_DIGITS, UNIT, kind};
+use sparse::{DataMap, stand_in_name};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Bytes copied at once.
+const CHUNK: usize = 1 << 20;
+/// Archives end in a multiple of this, filled with zeros.
+const RECORD: u64 = 20 * UNIT as u64;
+
+/// What [`to_tar`] did.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct TarReport {
+    /// Members written.
+    pub members: u64,
+    /// Bytes of the archive.
+    pub bytes: u64,
+    /// Files that tar cannot hold, which are sockets.
+    pub left_out: Vec<Error>,
+}
+
+/// Writes what is at and below `path` as a tar archive in the pax format.
+///
+/// A directory's content is named from that directory on (`./`, `etc/`, `etc/hostname`); any other
+/// file by its own name. Kept are modes, owners, nanosecond times, hard links, holes (`GNU.sparse`
+/// 1.0), device nodes, access control lists (`SCHILY.acl.*`) and all extended attributes
+/// (`SCHILY.xattr.*`).
+///
+/// # Errors
+/// When `path` does not exist, anything below it cannot be read, or writing fails. The archive is
+/// then without its end, so that no program takes it for a whole one.
+pub fn to_tar(
+    fs: &Filesystem,
+    path: impl AsRef<Path>,
+    writer: impl Write,
+    progress: Option<&dyn Fn(Progress)>,
+) -> Result<TarReport> {
+    let path = path.as_ref();
+    let mut walk = fs.walk(path)?;
+    let mut archive = Archive {
+        fs: fs.engine(),
+        writer,
+        written: 0,
+        linked: HashMap::new(),
+        data_left: data_limit(fs.engine()),
+        report: TarReport::default(),
+    };
+    for entry in &mut walk {
+        let entry = entry?;
+        let name = member_name(path, &entry);
+        let before = archive.written;
+        archive.member(&entry, &name)?;
+        if let Some(tell) = progress {
+            tell(Progress::Done {
+                files: 1,
+                bytes: archive.written - before,
+            });
+        }
+    }
+    archive.finish()
+}
+
+/// The name of a member: relative to the start, a directory's with a `/` behind it.
+fn member_name(start: &Path, entry: &WalkEntry) -> Vec<u8> {
+    let is_dir = entry.file_type() == FileType::Directory;
+    if entry.depth() == 0 && !is_dir {
+        return entry.file_name().as_bytes().to_vec();
+    }
+    let start = start.as_os_str().as_bytes();
+    let below = entry.path_bytes().get(start.len()..).unwrap_or(&[]);
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    match (below, is_dir) {
+        (b"", _) => b"./".to_vec(),
+        (below, true) => [below, b"/"].concat(),
+        (below, false) => below.to_vec(),
+    }
+}
+
+struct Archive<'a, W> {
+    fs: &'a Fs,
+    writer: W,
+    written: u64,
+    /// Names of files with several names, by inode number.
+    linked: HashMap<u32, Vec<u8>>,
+    data_left: u64,
+    report: TarReport,
+}
+
+impl<W: Write> Archive<'_, W> {
+    fn member(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
+        let inode = entry.inode();
+        if inode.is_dir() {
+            return self.simple(entry, name, kind::DIRECTORY, b"");
+        }
+        if inode.disk().links > 1 {
+            let ino = inode.ino().get();
+            if let Some(first) = self.linked.get(&ino) {
+                let first = first.clone();
+                return self.simple(entry, name, kind::HARD_LINK, &first);
+            }
+            self.linked.insert(ino, name.to_vec());
+        }
+        match inode.file_type() {
+            FileType::Regular => self.regular(entry, name),
+            FileType::Symlink => {
+                let target = entry.read_link()?;
+                self.simple(entry, name, kind::SYMLINK, &target)
+            }
+            FileType::CharDevice => self.simple(entry, name, kind::CHAR_DEVICE, b""),
+            FileType::BlockDevice => self.simple(entry, name, kind::BLOCK_DEVICE, b""),
+            FileType::Fifo => self.simple(entry, name, kind::FIFO, b""),
+            FileType::Directory => Ok(()),
+            FileType::Socket => {
+                let cause = Cause::NotKept("a socket was left out, as tar cannot hold it");
+                self.report.left_out.push(Error::new(entry.path(), cause));
+                Ok(())
+            }
+        }
+    }
+
+    /// A member without content.
+    fn simple(&mut self, entry: &WalkEntry, name: &[u8], kind: u8, link: &[u8]) -> Result<()> {
+        // What a hard link stands for has been said at the first name.
+        let records = if kind == kind::HARD_LINK {
+            Records::default()
+        } else {
+            self.attributes(entry)?
+        };
+        self.header(entry, name, kind, link, 0, records)
+    }
+
+    fn regular(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
+        let inode = entry.inode();
+        // Refused before the header says that there is content.
+        data::read_at(self.fs, inode, 0, &mut []).map_err(|e| Error::engine(entry.path(), e))?;
+        let map = DataMap::read(self.fs, inode, entry.path())?;
+        let data = map.data_len();
+        self.data_left = self
+            .data_left
+            .checked_sub(data)
+            .ok_or_else(|| Error::new(entry.path(), Cause::TooMuchData))?;
+        let mut records = self.attributes(entry)?;
+        if map.has_holes() {
+            let front = map.encode();
+            records.push(b"GNU.sparse.major", b"1");
+            records.push(b"GNU.sparse.minor", b"0");
+            records.push(b"GNU.sparse.name", name);
+            let real = inode.size().to_string();
+            records.push(b"GNU.sparse.realsize", real.as_bytes());
+            let size = front.len() as u64 + data;
+            self.header(entry, &stand_in_name(name), kind::FILE, b"", size, records)?;
+            self.write(&front)?;
+        } else {
+            self.header(entry, name, kind::FILE, b"", data, records)?;
+        }
+        for range in &map.ranges {
+            self.content(inode, range.clone(), entry.path())?;
+        }
+        self.pad(UNIT as u64)
+    }
+
+    /// Copies a range of a file, all of which has to be there: the header has said so.
+    fn content(&mut self, inode: &Inode, range: std::ops::Range<u64>, path: &Path) -> Result<()> {
+        let longest = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let mut buffer = vec![0; longest.min(CHUNK)];
+        let mut at = range.start;
+        while at < range.end {
+            let len = usize::try_from(range.end - at).unwrap_or(usize::MAX);
+            let len = len.min(buffer.len());
+            let Some(bytes) = buffer.get_mut(..len) else {
+                break;
+            };
+            let read =
+                data::read_at(self.fs, inode, at, bytes).map_err(|e| Error::engine(path, e))?;
+            if read < len {
+                return Err(Error::engine(path, EngineError::Stale));
+            }
+            let bytes = buffer.get(..len).unwrap_or(&[]);
+            self.written += len as u64;
+            self.writer.write_all(bytes).map_err(write_failed)?;
+            at += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Times, extended attributes and access control lists.
+    fn attributes(&self, entry: &WalkEntry) -> Result<Records> {
+        let inode = entry.inode();
+        let mut records = Records::default();
+        let mtime = inode.disk().mtime;
+        let fits = u64::try_from(mtime.secs).is_ok_and(|secs| secs <= ELEVEN_DIGITS);
+        if mtime.nanos != 0 || !fits {
+            records.push(b"mtime", decimal(mtime).as_bytes());
+        }
+        let engine = |e| Error::engine(entry.path(), e);
+        for (key, which) in [
+            (&b"SCHILY.acl.access"[..], AclKind::Access),
+            (b"SCHILY.acl.default", AclKind::Default),
+        ] {
+            if let Some(acl) = xattr::acl(self.fs, inode, which).map_err(engine)? {
+                records.push(key, acl_text(&acl).as_bytes());
+            }
+        }
+        xattr::for_each(self.fs, inode, |name, value| {
+            records.push(&[b"SCHILY.xattr.", &escaped_key(name)[..]].concat(), value);
+            ControlFlow::<()>::Continue(())
+        })
+        .map_err(engine)?;
+        Ok(records)
+    }
+
+    /// Writes the header of a member, and an extended one before it for all that does not fit.
+    fn header(
+        &mut self,
+        entry: &WalkEntry,
+        name: &[u8],
+        kind: u8,
+        link: &[u8],
+        size: u64,
+        mut records: Records,
+    ) -> Result<()> {
+        let disk = entry.inode().disk();
+        if name.len() > NAME_LEN {
+            records.push(b"path", name);
+        }
+        if link.len() > NAME_LEN {
+            records.push(b"linkpath", link);
+        }
+        if size > ELEVEN_DIGITS {
+            records.push(b"size", size.to_string().as_bytes());
+        }
+        for (key, id) in [(&b"uid"[..], disk.uid), (b"gid", disk.gid)] {
+            if u64::from(id) > SEVEN_DIGITS {
+                records.push(key, id.to_string().as_bytes());
+            }
+        }
+        let device = if entry.file_type().is_device() {
+            let number = disk.device();
+            (number.major, number.minor)
+        } else {
+            (0, 0)
+        };
+        let header = Header {
+            path: name,
+            link,
+            kind,
+            mode: disk.mode.permissions(),
+            uid: disk.uid,
+            gid: disk.gid,
+            size,
+            mtime: disk.mtime.secs,
+            device,
+        };
+        if !records.is_empty() {
+            let extended = Header {
+                path: b"././@PaxHeader",
+                link: b"",
+                kind: kind::EXTENDED,
+                mode: 0o644,
+                uid: 0,
+                gid: 0,
+                size: records.bytes().len() as u64,
+                mtime: 0,
+                device: (0, 0),
+            };
+            self.write(&extended.encode())?;
+            self.write(records.bytes())?;
+            self.pad(UNIT as u64)?;
+        }
+        self.report.members += 1;
+        self.write(&header.encode())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.written += bytes.len() as u64;
+        self.writer.write_all(bytes).map_err(write_failed)
+    }
+
+    /// Fills up to a multiple of `unit`.
+    fn pad(&mut self, unit: u64) -> Result<()> {
+        let missing = self.written.next_multiple_of(unit) - self.written;
+        let zeros = [0; UNIT];
+        let mut left = missing;
+        while left > 0 {
+            let len = left.min(UNIT as u64);
+            self.write(zeros.get(..len as usize).unwrap_or(&zeros))?;
+            left -= len;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<TarReport> {
+        self.write(&[0; 2 * UNIT])?;
+        self.pad(RECORD)?;
+        self.writer.flush().map_err(write_failed)?;
+        self.report.bytes = self.written;
+        Ok(self.report)
+    }
+}
+
+fn write_failed(e: std::io::Error) -> Error {
+    Error::host("write", "the archive", e)
+}
+
+/// Seconds with their fraction: `-1.5` is half a second before 1969-12-31 23:59:59.
+fn decimal(time: Timestamp) -> String {
+    let (sign, secs, nanos) = match (time.secs, time.nanos) {
+        (secs, 0) => (if secs < 0 { "-" } else { "" }, secs.unsigned_abs(), 0),
+        (secs, nanos) if secs < 0 => ("-", (secs + 1).unsigned_abs(), 1_000_000_000 - nanos),
+        (secs, nanos) => ("", secs.unsigned_abs(), nanos),
+    };
+    if nanos == 0 {
+        return format!("{sign}{secs}");
+    }
+    let text = format!("{sign}{secs}.{nanos:09}");
+    text.trim_end_matches('0').to_owned()
+}
+
+/// The name of an attribute as part of a key, which ends at the first `=`: as GNU tar writes it.
+fn escaped_key(name: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(name.len());
+    for &byte in name {
+        match byte {
+            b'%' => key.extend_from_slice(b"%25"),
+            b'=' => key.extend_from_slice(b"%3D"),
+            byte => key.push(byte),
+        }
+    }
+    key
+}
+
+/// A list in the short text form, with numbers for users and groups.
+fn acl_text(acl: &Acl) -> String {
+    let mut text = String::new();
+    for entry in acl.entries() {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        let who = match entry.who {
+            AclWho::Owner => "user:".to_owned(),
+            AclWho::User(id) => format!("user:{id}"),
+            AclWho::Group => "group:".to_owned(),
+            AclWho::NamedGroup(id) => format!("group:{id}"),
+            AclWho::Mask => "mask:".to_owned(),
+            AclWho::Other => "other:".to_owned(),
+        };
+        let letter = |bit, letter| {
+            if entry.permissions & bit != 0 {
+                letter
+            } else {
+                '-'
+            }
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "{who}:{}{}{}",
+            letter(4, 'r'),
+            letter(2, 'w'),
+            letter(1, 'x')
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_the_epoch_keep_their_fraction() {
+        let time = |secs, nanos| decimal(Timestamp { secs, nanos });
+        assert_eq!(time(0, 0), "0");
+        assert_eq!(time(10, 500_000_000), "10.5");
+        assert_eq!(time(-1, 0), "-1");
+        assert_eq!(time(-2, 500_000_000), "-1.5");
+        assert_eq!(time(-1, 999_999_999), "-0.000000001");
+        assert_eq!(time(100, 1), "100.000000001");
+    }
+}

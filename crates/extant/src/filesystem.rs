@@ -1,0 +1,251 @@
+//! Opening file systems, and everything that starts with a path.
+
+use crate::path::{LastLink, resolve};
+use crate::{Error, File, FileType, Metadata, MountOptions, OpenSpec, ReadDir, Result, Walk};
+use extant_blockdev::SharedDevice;
+use extant_core::Error as EngineError;
+use extant_core::fs::{Fs, StatFs};
+use extant_core::inode::Inode;
+use extant_core::xattr;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open ext2, ext3 or ext4 file system.
+///
+/// Clones share it. Any number of threads may use it at once.
+#[derive(Clone, Debug)]
+pub struct Filesystem {
+    fs: Arc<Fs>,
+}
+
+impl Filesystem {
+    /// Opens the image or block device at `path` for reading.
+    ///
+    /// A journal that was not closed cleanly is replayed into memory; the image is not touched.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, is no ext2, ext3 or ext4 file system, is corrupt, or uses
+    /// features this crate does not read (named by the error).
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_spec(&OpenSpec::read_only(path), MountOptions::read_only())
+    }
+
+    /// Opens the file system at an offset or in a partition of a file.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`].
+    pub fn open_spec(spec: &OpenSpec, options: MountOptions) -> Result<Self> {
+        let opened = spec
+            .open()
+            .map_err(EngineError::from)
+            .and_then(|device| Fs::open(device, options));
+        match opened {
+            Ok(fs) => Ok(Self { fs }),
+            // Errors of devices name the device themselves.
+            Err(e @ EngineError::Device(_)) => Err(Error::engine(PathBuf::new(), e)),
+            Err(e) => Err(Error::engine(spec.path(), e)),
+        }
+    }
+
+    /// Opens the file system on a device.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`].
+    pub fn open_device(device: SharedDevice, options: MountOptions) -> Result<Self> {
+        match Fs::open(device, options) {
+            Ok(fs) => Ok(Self { fs }),
+            Err(e) => Err(Error::engine(PathBuf::new(), e)),
+        }
+    }
+
+    /// The engine underneath, which works by inode.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    /// Opens a regular file. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is a directory, device, pipe or socket.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        open_inode(&self.fs, &self.follow(path)?, path)
+    }
+
+    /// The whole content of a regular file, which must fit into memory.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open_file`], and when reading fails.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let file = self.open_file(path)?;
+        let too_large = || {
+            let reason = "the file is too large to be read into memory at once";
+            Error::engine(file.path(), EngineError::InvalidInput(reason))
+        };
+        let len = usize::try_from(file.metadata().len()).map_err(|_| too_large())?;
+        let mut content = Vec::new();
+        content.try_reserve_exact(len).map_err(|_| too_large())?;
+        content.resize(len, 0);
+        let read = file.read_at(&mut content, 0)?;
+        content.truncate(read);
+        Ok(content)
+    }
+
+    /// The whole content of a regular file, which must be UTF-8.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::read`], and when the content is not UTF-8.
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
+        let path = path.as_ref();
+        String::from_utf8(self.read(path)?)
+            .map_err(|_| Error::engine(path, EngineError::InvalidInput("the text is not UTF-8")))
+    }
+
+    /// The entries of a directory, without `.` and `..`. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When there is no such directory. Items are errors when it is corrupt.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        ReadDir::new(Arc::clone(&self.fs), self.follow(path)?, path)
+    }
+
+    /// Everything at and below `path`, which is not followed if it is a symbolic link.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        let path = path.as_ref();
+        let inode = self.inode(path, LastLink::Keep)?;
+        Ok(Walk::new(Arc::clone(&self.fs), path.to_owned(), inode))
+    }
+
+    /// What is known about a file. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        Ok(Metadata::of(&self.fs, &*self.follow(path.as_ref())?))
+    }
+
+    /// What is known about a file. A symbolic link at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
+        let inode = self.inode(path.as_ref(), LastLink::Keep)?;
+        Ok(Metadata::of(&self.fs, &inode))
+    }
+
+    /// Whether there is a file at `path`. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When that cannot be said, because something on the way is corrupt or unreadable.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match resolve(&self.fs, bytes(path.as_ref()), LastLink::Follow) {
+            Ok(_) => Ok(true),
+            Err(EngineError::NotFound | EngineError::NotADirectory | EngineError::NameTooLong) => {
+                Ok(false)
+            }
+            Err(e) => Err(Error::engine(path.as_ref(), e)),
+        }
+    }
+
+    /// The target of a symbolic link, as stored.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is no symbolic link.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let inode = self.inode(path, LastLink::Keep)?;
+        let target = self
+            .fs
+            .read_link(&inode)
+            .map_err(|e| Error::engine(path, e))?;
+        Ok(PathBuf::from(OsString::from_vec(target)))
+    }
+
+    /// Names and values of all extended attributes, access control lists included (in the form
+    /// of the system calls). A symbolic link at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// When there is no such file, or the attributes are corrupt.
+    pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<(OsString, Vec<u8>)>> {
+        let path = path.as_ref();
+        let inode = self.inode(path, LastLink::Keep)?;
+        let mut all = Vec::new();
+        xattr::for_each(&self.fs, &inode, |name, value| {
+            all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
+            std::ops::ControlFlow::<()>::Continue(())
+        })
+        .map_err(|e| Error::engine(path, e))?;
+        Ok(all)
+    }
+
+    /// Names of all extended attributes. A symbolic link at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::xattrs`].
+    pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
+        let path = path.as_ref();
+        let inode = self.inode(path, LastLink::Keep)?;
+        let names = xattr::list(&self.fs, &inode).map_err(|e| Error::engine(path, e))?;
+        Ok(names.into_iter().map(OsString::from_vec).collect())
+    }
+
+    /// The value of one extended attribute, by full name (`user.origin`), or `None` if the file
+    /// does not have it. A symbolic link at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::xattrs`].
+    pub fn get_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = path.as_ref();
+        let inode = self.inode(path, LastLink::Keep)?;
+        match xattr::get(&self.fs, &inode, name.as_bytes()) {
+            Ok(value) => Ok(Some(value)),
+            Err(EngineError::NoAttribute) => Ok(None),
+            Err(e) => Err(Error::engine(path, e)),
+        }
+    }
+
+    /// Space and inodes.
+    ///
+    /// # Errors
+    /// When group descriptors are corrupt.
+    pub fn statfs(&self) -> Result<StatFs> {
+        self.fs
+            .statfs()
+            .map_err(|e| Error::engine(PathBuf::new(), e))
+    }
+
+    pub(crate) fn inode(&self, path: &Path, last: LastLink) -> Result<Arc<Inode>> {
+        resolve(&self.fs, bytes(path), last).map_err(|e| Error::engine(path, e))
+    }
+
+    fn follow(&self, path: &Path) -> Result<Arc<Inode>> {
+        self.inode(path, LastLink::Follow)
+    }
+}
+
+fn bytes(path: &Path) -> &[u8] {
+    path.as_os_str().as_bytes()
+}
+
+pub(crate) fn open_inode(fs: &Arc<Fs>, inode: &Arc<Inode>, path: &Path) -> Result<File> {
+    let refused = match inode.file_type() {
+        FileType::Regular => None,
+        FileType::Directory => Some(EngineError::IsADirectory),
+        _ => Some(EngineError::NotARegularFile),
+    };
+    match refused {
+        None => Ok(File::new(
+            Arc::clone(fs),
+            Arc::clone(inode),
+            path.to_owned(),
+        )),
+        Some(e) => Err(Error::engine(path, e)),
+    }
+}

@@ -1,0 +1,239 @@
+//! Listing one directory.
+
+use crate::{Error, Metadata, Result};
+use extant_core::dir::{self, Cookie};
+use extant_core::fs::Fs;
+use extant_core::inode::{FileType, Inode};
+use extant_format::Ino;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Entries taken from the directory at once.
+const BATCH: usize = 512;
+
+/// The entries of one directory, without `.` and `..`, in the order they are stored in.
+///
+/// A corrupt block gives an error, after the entries before it; the listing is then over.
+pub struct ReadDir {
+    fs: Arc<Fs>,
+    inode: Arc<Inode>,
+    path: Arc<Path>,
+    batch: std::vec::IntoIter<DirEntry>,
+    next: Cookie,
+    state: State,
+}
+
+enum State {
+    More,
+    Failed(Error),
+    Done,
+}
+
+impl fmt::Debug for ReadDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ReadDir").field(&self.path).finish()
+    }
+}
+
+impl ReadDir {
+    pub(crate) fn new(fs: Arc<Fs>, inode: Arc<Inode>, path: &Path) -> Result<Self> {
+        if !inode.is_dir() {
+            return Err(Error::engine(path, extant_core::Error::NotADirectory));
+        }
+        Ok(Self {
+            fs,
+            inode,
+            path: path.into(),
+            batch: Vec::new().into_iter(),
+            next: Cookie::START,
+            state: State::More,
+        })
+    }
+
+    /// Takes the next entries from the directory.
+    fn fill(&mut self) {
+        let mut batch = Vec::new();
+        let mut next = self.next;
+        let outcome = dir::readdir(&self.fs, &self.inode, self.next, |entry| {
+            next = entry.next;
+            if entry.name != b"." && entry.name != b".." {
+                batch.push(DirEntry {
+                    fs: Arc::clone(&self.fs),
+                    dir: Arc::clone(&self.path),
+                    name: OsString::from_vec(entry.name.to_vec()),
+                    ino: entry.ino,
+                    file_type: entry.file_type,
+                });
+            }
+            if batch.len() < BATCH {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        self.next = next;
+        self.state = match outcome {
+            Ok(Some(())) => State::More,
+            Ok(None) => State::Done,
+            Err(e) => State::Failed(Error::engine(&*self.path, e)),
+        };
+        self.batch = batch.into_iter();
+    }
+}
+
+impl Iterator for ReadDir {
+    type Item = Result<DirEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(entry) = self.batch.next() {
+                return Some(Ok(entry));
+            }
+            match std::mem::replace(&mut self.state, State::Done) {
+                State::More => self.fill(),
+                State::Failed(e) => return Some(Err(e)),
+                State::Done => return None,
+            }
+        }
+    }
+}
+
+/// One name in a directory.
+#[derive(Clone)]
+pub struct DirEntry {
+    fs: Arc<Fs>,
+    dir: Arc<Path>,
+    name: OsString,
+    ino: Ino,
+    file_type: Option<FileType>,
+}
+
+impl fmt::Debug for DirEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DirEntry").field(&self.path()).finish()
+    }
+}
+
+impl DirEntry {
+    /// The name. Those of encrypted directories are the stored bytes.
+    #[must_use]
+    pub fn file_name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The path: that of the directory with the name added.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// The inode number.
+    #[must_use]
+    pub fn ino(&self) -> u32 {
+        self.ino.get()
+    }
+
+    /// The file type, which usually costs nothing. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When the directory does not record types and the inode cannot be read.
+    pub fn file_type(&self) -> Result<FileType> {
+        match self.file_type {
+            Some(file_type) => Ok(file_type),
+            None => Ok(self.inode()?.file_type()),
+        }
+    }
+
+    /// What is known about the file. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When the inode cannot be read.
+    pub fn metadata(&self) -> Result<Metadata> {
+        Ok(Metadata::of(&self.fs, &*self.inode()?))
+    }
+
+    fn inode(&self) -> Result<Arc<Inode>> {
+        self.fs
+            .inode(self.ino)
+            .map_err(|e| Error::engine(self.path(), e))
+    }
+}
+
+/// A whole directory in memory, sorted by name.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    names: Vec<u8>,
+    entries: Vec<Listed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    at: usize,
+    len: u8,
+    ino: Ino,
+}
+
+impl Listing {
+    /// Reads a directory. When it breaks in the middle, what came before is kept.
+    pub(crate) fn read(fs: &Fs, dir: &Inode) -> (Self, extant_core::Result<()>) {
+        let mut listing = Self::default();
+        let outcome = dir::readdir(fs, dir, Cookie::START, |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                let at = listing.names.len();
+                listing.names.extend_from_slice(entry.name);
+                listing.entries.push(Listed {
+                    at,
+                    // The engine gives 1 to 255 bytes.
+                    len: u8::try_from(entry.name.len()).unwrap_or(u8::MAX),
+                    ino: entry.ino,
+                });
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        let Self { names, entries } = &mut listing;
+        let bytes = |entry: &Listed| name_of(names, entry);
+        entries.sort_by(|a, b| bytes(a).cmp(bytes(b)));
+        (listing, outcome.map(drop))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Name and inode of the entry at `index` in the order of names.
+    pub(crate) fn get(&self, index: usize) -> Option<(&[u8], Ino)> {
+        let entry = self.entries.get(index)?;
+        Some((name_of(&self.names, entry), entry.ino))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], Ino)> {
+        self.entries
+            .iter()
+            .map(|entry| (name_of(&self.names, entry), entry.ino))
+    }
+}
+
+fn name_of<'a>(names: &'a [u8], entry: &Listed) -> &'a [u8] {
+    names
+        .get(entry.at..entry.at + usize::from(entry.len))
+        .unwrap_or(&[])
+}
+
+/// Whether a name can only be that of a file in its own directory.
+pub(crate) fn is_sound_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+/// A path with one more name, which may be any bytes.
+pub(crate) fn join(path: &Path, name: &[u8]) -> PathBuf {
+    let mut bytes = path.as_os_str().as_bytes().to_vec();
+    if !bytes.ends_with(b"/") {
+        bytes.push(b'/');
+    }
+    bytes.extend_from_slice(name);
+    PathBuf::from(OsString::from_vec(bytes))
+}

@@ -1,0 +1,215 @@
+//! Walking everything below a directory.
+
+use crate::read_dir::{Listing, join};
+use crate::{Cause, Error, File, FileType, Metadata, Result};
+use extant_core::fs::Fs;
+use extant_core::inode::Inode;
+use extant_format::Ino;
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Directories nested deeper than this are not entered: no path of Linux reaches them.
+pub(crate) const MAX_DEPTH: usize = 4096;
+
+/// Everything below a directory, the directory itself first, parents before children, names of a
+/// directory in order of their bytes. Symbolic links are not followed.
+///
+/// What cannot be read is an error item, and the walk goes on behind it. Every directory is
+/// entered once: one that has a second place, which only a corrupt file system has, is an error
+/// there, so the walk ends.
+pub struct Walk {
+    fs: Arc<Fs>,
+    start: Option<(PathBuf, Arc<Inode>)>,
+    /// Directories being listed, outermost first.
+    open: Vec<Level>,
+    entered: HashSet<Ino>,
+    /// The directory just given out, to be listed at the next step.
+    pending: Option<(PathBuf, Arc<Inode>)>,
+    failed: Option<Error>,
+}
+
+struct Level {
+    path: PathBuf,
+    listing: Listing,
+    next: usize,
+}
+
+impl fmt::Debug for Walk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Walk")
+            .field("depth", &self.open.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One file of a [`Walk`]. Can be sent to another thread and read there.
+#[derive(Clone)]
+pub struct WalkEntry {
+    fs: Arc<Fs>,
+    inode: Arc<Inode>,
+    path: PathBuf,
+    depth: usize,
+    is_last: bool,
+}
+
+impl fmt::Debug for WalkEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WalkEntry").field(&self.path).finish()
+    }
+}
+
+impl Walk {
+    pub(crate) fn new(fs: Arc<Fs>, path: PathBuf, inode: Arc<Inode>) -> Self {
+        Self {
+            fs,
+            start: Some((path, inode)),
+            open: Vec::new(),
+            entered: HashSet::new(),
+            pending: None,
+            failed: None,
+        }
+    }
+
+    /// Leaves out what is below the directory that was given out last.
+    pub fn skip_children(&mut self) {
+        self.pending = None;
+    }
+
+    /// Lists the directory given out last.
+    fn enter(&mut self) -> Option<Error> {
+        let (path, inode) = self.pending.take()?;
+        if self.open.len() >= MAX_DEPTH {
+            return Some(Error::new(path, Cause::TooDeep));
+        }
+        let (listing, outcome) = Listing::read(&self.fs, &inode);
+        self.failed = outcome.err().map(|e| Error::engine(&path, e));
+        self.open.push(Level {
+            path,
+            listing,
+            next: 0,
+        });
+        None
+    }
+
+    fn give(&mut self, path: PathBuf, inode: Arc<Inode>, is_last: bool) -> Result<WalkEntry> {
+        if inode.is_dir() {
+            if !self.entered.insert(inode.ino()) {
+                return Err(Error::new(path, Cause::DirectoryTwice));
+            }
+            self.pending = Some((path.clone(), Arc::clone(&inode)));
+        }
+        Ok(WalkEntry {
+            fs: Arc::clone(&self.fs),
+            inode,
+            path,
+            depth: self.open.len(),
+            is_last,
+        })
+    }
+}
+
+impl Iterator for Walk {
+    type Item = Result<WalkEntry>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some((path, inode)) = self.start.take() {
+            return Some(self.give(path, inode, true));
+        }
+        if let Some(e) = self.enter() {
+            return Some(Err(e));
+        }
+        loop {
+            if let Some(e) = self.failed.take() {
+                return Some(Err(e));
+            }
+            let level = self.open.last_mut()?;
+            let index = level.next;
+            let Some((name, ino)) = level.listing.get(index) else {
+                self.open.pop();
+                continue;
+            };
+            level.next += 1;
+            let is_last = level.next == level.listing.len();
+            let path = join(&level.path, name);
+            return Some(match self.fs.inode(ino) {
+                Ok(inode) => self.give(path, inode, is_last),
+                Err(e) => Err(Error::engine(path, e)),
+            });
+        }
+    }
+}
+
+impl WalkEntry {
+    /// The path: that of the start with the names below it.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path as bytes.
+    #[must_use]
+    pub fn path_bytes(&self) -> &[u8] {
+        self.path.as_os_str().as_bytes()
+    }
+
+    /// The last name of the path; empty for the root.
+    #[must_use]
+    pub fn file_name(&self) -> &OsStr {
+        let bytes = self.path_bytes();
+        let start = bytes
+            .iter()
+            .rposition(|&byte| byte == b'/')
+            .map_or(0, |at| at + 1);
+        OsStr::from_bytes(bytes.get(start..).unwrap_or(&[]))
+    }
+
+    /// Directories between the start and this; 0 for the start itself.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Whether no other name of its directory comes after this one.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        self.is_last
+    }
+
+    /// The file type.
+    #[must_use]
+    pub fn file_type(&self) -> FileType {
+        self.inode.file_type()
+    }
+
+    /// What is known about the file.
+    #[must_use]
+    pub fn metadata(&self) -> Metadata {
+        Metadata::of(&self.fs, &self.inode)
+    }
+
+    /// The target, if this is a symbolic link.
+    ///
+    /// # Errors
+    /// When this is something else, or cannot be read.
+    pub fn read_link(&self) -> Result<Vec<u8>> {
+        self.fs
+            .read_link(&self.inode)
+            .map_err(|e| Error::engine(&self.path, e))
+    }
+
+    /// Opens the file, if it is a regular one.
+    ///
+    /// # Errors
+    /// When this is something else.
+    pub fn open(&self) -> Result<File> {
+        crate::filesystem::open_inode(&self.fs, &self.inode, &self.path)
+    }
+
+    pub(crate) fn inode(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
