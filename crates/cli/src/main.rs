@@ -1,3 +1,58 @@
 //! The `extant` command.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `args` | the command line: every command, its options and its help |
+//! | `place` | `IMAGE:/path`, and opening what it names |
+//! | `commands` | one command per file |
+//! | `failure` | why a command failed, and the exit code for it |
+//! | `output` | standard output: terminal or not, names made safe, closed pipes |
+//! | `record` | a file as a JSON object |
+//! | `progress` | the bar on a terminal |
+//! | `size`, `time`, `glob` | numbers of bytes, moments and patterns as text |
+//!
+//! # Invariants
+//!
+//! Exit code 0 means that everything asked for was done; 1 that something was not, which standard
+//! error explains; 2 that the command line makes no sense. A reader that closes the pipe is no
+//! failure.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod commands;
+mod failure;
+mod glob;
+mod output;
+mod place;
+mod progress;
+mod record;
+mod size;
+mod time;
+
+use clap::Parser;
+use std::io::Write;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let args = match args::Args::try_parse() {
+        Ok(args) => args,
+        Err(e) if e.use_stderr() => {
+            let text = e.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            failure::say(text.trim_end());
+            return ExitCode::from(2);
+        }
+        Err(help) => {
+            // A reader that has seen enough of the help is no failure.
+            let _ = write!(std::io::stdout(), "{}", help.render());
+            return ExitCode::SUCCESS;
+        }
+    };
+    match commands::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

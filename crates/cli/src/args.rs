@@ -1,0 +1,410 @@
+//! The command line: every command, its options and its help.
+
+use crate::size;
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Makes and looks into ext4 file system images, without root and without a mount.
+#[derive(Debug, Parser)]
+#[command(
+    name = "extant",
+    version,
+    propagate_version = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  extant mkfs rootfs.img --from ./rootfs --size auto
+  extant ls -l rootfs.img:/etc
+  extant cp -a rootfs.img:/usr/share ./share
+
+IMAGE:/path names a file inside an image; IMAGE alone is its root. An image is a file or a block
+device; a partition of a whole disk is chosen with --partition or --offset. Exit code 0 means that
+all was done, 1 that something failed, 2 that the command line makes no sense."
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) place: Where,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where in a file the file system is.
+#[derive(Debug, Clone, ClapArgs)]
+pub(crate) struct Where {
+    /// Use partition N of a whole-disk image (GPT or MBR)
+    #[arg(long, global = true, value_name = "N", conflicts_with = "offset")]
+    pub(crate) partition: Option<u32>,
+    /// Use the file system that starts at this byte (K, M, G, T are powers of 1024)
+    #[arg(long, global = true, value_name = "BYTES", value_parser = size::parse)]
+    pub(crate) offset: Option<u64>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Mkfs(Mkfs),
+    Ls(Ls),
+    Tree(Tree),
+    Cat(Cat),
+    Stat(Stat),
+    Find(Find),
+    Cp(Cp),
+    Tar(Tar),
+    Info(Info),
+    Map(Map),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Make an ext4 image, empty or from a directory or tar archive
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant mkfs rootfs.img --from ./rootfs --size auto
+  docker export c1 | extant mkfs rootfs.img --from -
+  extant mkfs empty.img --size 16G --label data
+  SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
+
+An image appears under its name only when it is complete. With SOURCE_DATE_EPOCH set, the same
+input gives the same bytes.")]
+pub(crate) struct Mkfs {
+    /// The image to make; an existing file is replaced, a block device written to
+    pub(crate) image: PathBuf,
+    /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source
+    ///
+    /// With a source the default is `auto`; otherwise that of the existing file or device.
+    #[arg(long, value_name = "SIZE|auto")]
+    pub(crate) size: Option<String>,
+    /// Free space on top of what the source needs, with `--size auto`
+    #[arg(long, value_name = "SIZE|N%")]
+    pub(crate) headroom: Option<String>,
+    /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on
+    /// standard input
+    #[arg(long, value_name = "DIR|TAR|-")]
+    pub(crate) from: Option<PathBuf>,
+    /// Leave out what matches (`*.o`, `/var/cache`, `**/tmp/`); may be given more than once
+    #[arg(long, value_name = "PATTERN", requires = "from")]
+    pub(crate) exclude: Vec<OsString>,
+    /// Make everything in the image belong to this user and group
+    #[arg(long, value_name = "UID[:GID]", requires = "from")]
+    pub(crate) owner: Option<String>,
+    /// Give everything in the image this time, in seconds since 1970
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "from",
+        allow_hyphen_values = true
+    )]
+    pub(crate) mtime: Option<i64>,
+    /// Block size: 1K to 64K
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
+    pub(crate) block_size: Option<u64>,
+    /// Inode size: 128 to 4096
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
+    pub(crate) inode_size: Option<u64>,
+    /// Number of inodes, at least
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "inode_ratio",
+        help_heading = "Format"
+    )]
+    pub(crate) inodes: Option<u32>,
+    /// One inode for so many bytes
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
+    pub(crate) inode_ratio: Option<u64>,
+    /// Features to turn on, and off with `^`: `inline_data,^has_journal`; `none` turns off all
+    #[arg(long, value_name = "LIST", help_heading = "Format")]
+    pub(crate) features: Vec<String>,
+    /// Who must be able to read it: default, latest, linux-3.10, grub, android
+    #[arg(long, value_name = "NAME", help_heading = "Format")]
+    pub(crate) profile: Option<String>,
+    /// Size of the journal, or `none`
+    #[arg(long, value_name = "SIZE|none", help_heading = "Format")]
+    pub(crate) journal_size: Option<String>,
+    /// Percent of the blocks kept for root: 0 to 50
+    #[arg(long, value_name = "N", help_heading = "Format")]
+    pub(crate) reserved_percent: Option<f64>,
+    /// How inode tables are initialised
+    #[arg(long, value_name = "HOW", help_heading = "Format")]
+    pub(crate) table_init: Option<TableInit>,
+    /// Label, at most 16 bytes
+    #[arg(long, value_name = "TEXT", help_heading = "Identity")]
+    pub(crate) label: Option<OsString>,
+    /// UUID
+    #[arg(long, value_name = "UUID", help_heading = "Identity")]
+    pub(crate) uuid: Option<String>,
+    /// Seed of the directory hash, written as a UUID
+    #[arg(long, value_name = "UUID", help_heading = "Identity")]
+    pub(crate) hash_seed: Option<String>,
+    /// Owner of the root directory
+    #[arg(long, value_name = "UID[:GID]", help_heading = "Identity")]
+    pub(crate) root_owner: Option<String>,
+    /// Permissions of the root directory, in octal
+    #[arg(long, value_name = "MODE", help_heading = "Identity")]
+    pub(crate) root_mode: Option<String>,
+    /// Threads; one per processor if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// Say nothing about what was made
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+/// How inode tables are initialised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TableInit {
+    /// All of them now
+    Full,
+    /// Those of unused inodes are left to the kernel after the first mount
+    Lazy,
+}
+
+/// List directories and files
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant ls rootfs.img
+  extant ls -l rootfs.img:/etc
+  extant ls -R --json rootfs.img:/usr | jq .path
+
+Times are UTC. With --json, one object per line; names that are not UTF-8 come in hexadecimal as
+well (path_hex).")]
+pub(crate) struct Ls {
+    /// What to list
+    #[arg(required = true, value_name = "IMAGE[:/path]")]
+    pub(crate) paths: Vec<OsString>,
+    /// Mode, links, owner, size, time
+    #[arg(short)]
+    pub(crate) long: bool,
+    /// Directories below as well
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Names that begin with a dot as well
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Inode numbers
+    #[arg(short, long)]
+    pub(crate) inode: bool,
+    /// The directory itself, not what is in it
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// One JSON object per line, with everything known
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show everything below a directory as a tree
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant tree rootfs.img:/etc
+  extant tree --max-depth 2 rootfs.img")]
+pub(crate) struct Tree {
+    /// Where to start
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub(crate) path: OsString,
+    /// Levels to show
+    #[arg(short = 'L', long, value_name = "N")]
+    pub(crate) max_depth: Option<usize>,
+    /// Directories only
+    #[arg(short, long)]
+    pub(crate) dirs: bool,
+}
+
+/// Write the content of files to standard output
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant cat rootfs.img:/etc/os-release
+  extant cat rootfs.img:/boot/vmlinuz > vmlinuz")]
+pub(crate) struct Cat {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+}
+
+/// Show all that is known about a file
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant stat rootfs.img:/etc/passwd
+  extant stat --json rootfs.img:/bin/ping | jq .xattrs")]
+pub(crate) struct Stat {
+    /// The files; symbolic links stand for themselves
+    #[arg(required = true, value_name = "IMAGE[:/path]")]
+    pub(crate) paths: Vec<OsString>,
+    /// One JSON object per line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Find files by name, type, size, owner or mode
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant find rootfs.img:/ --name '*.so' --json
+  extant find rootfs.img --type f --size +100M
+  extant find rootfs.img --perm /6000 --type f
+  extant find rootfs.img:/etc --max-depth 1 --print0 | xargs -0 -n1 echo
+
+All conditions given must hold. With --json, one object per line.")]
+pub(crate) struct Find {
+    /// Where to start
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub(crate) path: OsString,
+    /// The name matches this pattern (`*`, `?`, `[a-z]`)
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) name: Option<OsString>,
+    /// The whole path matches this pattern; `*` matches `/` too
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) path_glob: Option<OsString>,
+    /// The type is one of these: f, d, l, c, b, p, s
+    #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',')]
+    pub(crate) types: Vec<char>,
+    /// The size is this, more than it (+1M) or less (-1M)
+    #[arg(long, value_name = "[+-]SIZE", allow_hyphen_values = true)]
+    pub(crate) size: Option<String>,
+    /// The mode is this (755), has all these bits (-4000) or any of them (/6000), in octal
+    #[arg(long, value_name = "[-/]MODE", allow_hyphen_values = true)]
+    pub(crate) perm: Option<String>,
+    /// The owner is this user number
+    #[arg(long, value_name = "UID")]
+    pub(crate) uid: Option<u32>,
+    /// The group is this number
+    #[arg(long, value_name = "GID")]
+    pub(crate) gid: Option<u32>,
+    /// The inode number is this
+    #[arg(long, value_name = "N")]
+    pub(crate) inum: Option<u32>,
+    /// Levels to go down at most
+    #[arg(long, value_name = "N")]
+    pub(crate) max_depth: Option<usize>,
+    /// Levels to go down before anything is shown
+    #[arg(long, value_name = "N")]
+    pub(crate) min_depth: Option<usize>,
+    /// End each path with a zero byte in place of a new line
+    #[arg(short = '0', long, conflicts_with = "json")]
+    pub(crate) print0: bool,
+    /// One JSON object per line, with everything known
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Copy files out of an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant cp rootfs.img:/etc/hostname .
+  extant cp -a rootfs.img:/usr/share ./share
+  extant cp -a rootfs.img:/ ./rootfs
+
+A directory goes into DEST under its own name if DEST is there already, and becomes DEST otherwise;
+the root of an image always goes into DEST. Nothing is ever written outside DEST, whatever links
+the image holds. Holes stay holes. Only root can keep owners and make device nodes.")]
+pub(crate) struct Cp {
+    /// What to copy, and where to at last
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/path... DEST")]
+    pub(crate) paths: Vec<OsString>,
+    /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Copy directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// DEST is the name to give, even if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// Threads; one per processor if not given
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) threads: usize,
+}
+
+/// Write a tar archive of what is in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant tar rootfs.img > rootfs.tar
+  extant tar rootfs.img:/etc -o etc.tar
+  extant tar rootfs.img | docker import - rootfs
+
+The archive is in the pax format, with nanosecond times, extended attributes (SCHILY.xattr), access
+control lists (SCHILY.acl), holes (GNU.sparse 1.0), hard links and device nodes. The same image
+gives the same bytes.")]
+pub(crate) struct Tar {
+    /// What to write
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub(crate) path: OsString,
+    /// Write to this file in place of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// Show what kind of file system an image holds
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant info rootfs.img
+  extant info --features rootfs.img
+  extant info --json --groups disk.img --partition 2 | jq .groups[0]")]
+pub(crate) struct Info {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// Every feature, and what it means for readers that do not know it
+    #[arg(long)]
+    pub(crate) features: bool,
+    /// Every block group
+    #[arg(long)]
+    pub(crate) groups: bool,
+    /// Free extents by size
+    #[arg(long)]
+    pub(crate) free: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show where the blocks of a file or of the whole image lie
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant map rootfs.img
+  extant map rootfs.img:/usr/bin/python3
+  extant map rootfs.img --svg map.svg")]
+pub(crate) struct Map {
+    /// The image, or a file in it
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub(crate) path: OsString,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Draw a picture of the image into this file
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) svg: Option<PathBuf>,
+}
+
+/// Write a completion script for a shell
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant completions bash > /etc/bash_completion.d/extant
+  extant completions fish > ~/.config/fish/completions/extant.fish")]
+pub(crate) struct Completions {
+    /// The shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Write the manual pages
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant man | man -l -
+  extant man --dir /usr/share/man/man1")]
+pub(crate) struct Man {
+    /// Write one page per command into this directory in place of the main page to standard output
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

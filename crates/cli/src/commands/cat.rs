@@ -1,0 +1,36 @@
+//! `extant cat`.
+
+use crate::args::{Cat, Where};
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::place::Place;
+use std::io::Write;
+
+/// Bytes read at once.
+const CHUNK: usize = 1 << 20;
+
+pub(super) fn run(args: &Cat, place: &Where) -> Outcome {
+    let mut output = Output::new();
+    for path in &args.paths {
+        one(&Place::parse(path), place, &mut output)?;
+    }
+    output.finish()
+}
+
+fn one(from: &Place, place: &Where, output: &mut Output) -> Outcome {
+    let fs = from.open(place)?;
+    let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
+    let size = usize::try_from(file.metadata().len()).unwrap_or(usize::MAX);
+    let mut buffer = vec![0; size.clamp(1, CHUNK)];
+    let mut at = 0;
+    loop {
+        let read = file
+            .read_at(&mut buffer, at)
+            .map_err(|e| from.failure(&e))?;
+        if read == 0 {
+            return Ok(());
+        }
+        output.write_all(buffer.get(..read).unwrap_or(&buffer))?;
+        at += read as u64;
+    }
+}

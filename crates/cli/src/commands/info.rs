@@ -1,0 +1,461 @@
+//! `extant info`.
+
+use crate::args::{Info, Where};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::place::Place;
+use crate::record::lossless;
+use crate::size::human;
+use crate::time::{long, rfc3339};
+use extant::{Escaped, Filesystem, Timestamp};
+use extant_core::Result as EngineResult;
+use extant_core::fs::Fs;
+use extant_format::features::{Compat, Features, Incompat, RoCompat};
+use extant_format::superblock::{HashVersion, Superblock};
+use extant_format::{Group, bitmap, group_desc::GroupFlags};
+use serde::Serialize;
+use std::io::Write;
+
+/// What is said about a file system.
+#[derive(Debug, Serialize)]
+struct Summary {
+    kind: &'static str,
+    label: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label_hex: Option<String>,
+    uuid: String,
+    state: &'static str,
+    journal_replayed: bool,
+    error_count: u32,
+    size: u64,
+    block_size: u32,
+    cluster_size: u64,
+    blocks: u64,
+    free_blocks: u64,
+    reserved_blocks: u64,
+    inode_size: u32,
+    inodes: u32,
+    free_inodes: u64,
+    directories: u64,
+    groups: u32,
+    blocks_per_group: u32,
+    inodes_per_group: u32,
+    groups_per_flex: u32,
+    descriptor_size: u32,
+    journal_blocks: u64,
+    directory_hash: &'static str,
+    last_mounted_on: String,
+    created: String,
+    written: String,
+    mounted: Option<String>,
+    checked: String,
+    features: FeatureLists,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group_list: Option<Vec<GroupRecord>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    free_extents: Option<Vec<FreeSize>>,
+}
+
+#[derive(Debug, Serialize)]
+struct FeatureLists {
+    compat: Vec<String>,
+    incompat: Vec<String>,
+    ro_compat: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct GroupRecord {
+    group: u32,
+    first_block: u64,
+    blocks: u32,
+    free_blocks: u64,
+    free_inodes: u32,
+    directories: u32,
+    unused_inodes: u32,
+    has_superblock: bool,
+    block_bitmap: u64,
+    inode_bitmap: u64,
+    inode_table: u64,
+    flags: Vec<&'static str>,
+}
+
+/// Free extents of `2^order` to `2^(order + 1) - 1` blocks.
+#[derive(Debug, Clone, Serialize)]
+struct FreeSize {
+    from_blocks: u64,
+    extents: u64,
+    blocks: u64,
+}
+
+pub(super) fn run(args: &Info, place: &Where) -> Outcome {
+    let from = Place::parse(&args.image);
+    if from.has_path && from.path.as_os_str() != "/" {
+        return Err(Failure::usage(
+            "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
+        ));
+    }
+    let fs = from.open(place)?;
+    let mut summary = summary(&fs).map_err(|e| from.failure(&e))?;
+    let engine =
+        |e: extant_core::Error| Failure::new(format!("{}: {e}", Escaped::path(&from.image)));
+    if args.groups {
+        summary.group_list = Some(groups(fs.engine()).map_err(engine)?);
+    }
+    if args.free {
+        summary.free_extents = Some(free_extents(fs.engine()).map_err(engine)?);
+    }
+    let mut output = Output::new();
+    if args.json {
+        output.json_pretty(&summary)?;
+    } else {
+        print(&summary, fs.engine().superblock(), &mut output)?;
+        if args.features {
+            print_features(fs.engine().superblock().features(), &mut output)?;
+        }
+        if let Some(groups) = &summary.group_list {
+            print_groups(groups, &mut output)?;
+        }
+        if let Some(free) = &summary.free_extents {
+            print_free(free, summary.block_size, &mut output)?;
+        }
+    }
+    output.finish()
+}
+
+fn summary(fs: &Filesystem) -> extant::Result<Summary> {
+    let space = fs.statfs()?;
+    let engine = fs.engine();
+    let superblock = engine.superblock();
+    let geometry = engine.geometry();
+    let features = superblock.features();
+    let (label, label_hex) = lossless(superblock.label());
+    let block_size = superblock.block_size().bytes();
+    let journal_blocks = superblock
+        .journal_ino()
+        .filter(|_| superblock.has_compat(Compat::HAS_JOURNAL))
+        .and_then(|ino| engine.inode(ino).ok())
+        .map_or(0, |journal| {
+            superblock.block_size().blocks_for(journal.size())
+        });
+    Ok(Summary {
+        kind: kind(features),
+        label,
+        label_hex,
+        uuid: uuid(superblock.uuid()),
+        state: state(superblock),
+        journal_replayed: engine.was_replayed(),
+        error_count: superblock.error_count(),
+        size: superblock.blocks_count().saturating_mul(block_size.into()),
+        block_size,
+        cluster_size: u64::from(block_size) << geometry.cluster_bits(),
+        blocks: superblock.blocks_count(),
+        free_blocks: space.free,
+        reserved_blocks: superblock.reserved_blocks_count(),
+        inode_size: superblock.inode_size(),
+        inodes: superblock.inodes_count(),
+        free_inodes: space.free_inodes,
+        directories: space.directories,
+        groups: geometry.groups_count(),
+        blocks_per_group: geometry.blocks_per_group(),
+        inodes_per_group: geometry.inodes_per_group(),
+        groups_per_flex: geometry.groups_per_flex(),
+        descriptor_size: geometry.desc_size(),
+        journal_blocks,
+        directory_hash: hash(superblock.hash_version()),
+        last_mounted_on: lossless(superblock.last_mounted()).0,
+        created: moment(superblock.mkfs_time()),
+        written: moment(superblock.write_time()),
+        mounted: match superblock.mount_time() {
+            0 => None,
+            time => Some(moment(time)),
+        },
+        checked: moment(superblock.last_check()),
+        features: FeatureLists {
+            compat: features.compat.names_of_bits(),
+            incompat: features.incompat.names_of_bits(),
+            ro_compat: features.ro_compat.names_of_bits(),
+        },
+        group_list: None,
+        free_extents: None,
+    })
+}
+
+/// Which of the family it is, as `blkid` decides.
+fn kind(features: Features) -> &'static str {
+    let ext3_incompat = Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG;
+    let ext3_ro_compat =
+        RoCompat::SPARSE_SUPER | RoCompat::LARGE_FILE | RoCompat::from_bits_retain(4);
+    if !features.incompat.beyond(ext3_incompat).is_empty()
+        || !features.ro_compat.beyond(ext3_ro_compat).is_empty()
+    {
+        "ext4"
+    } else if features.compat.contains(Compat::HAS_JOURNAL) {
+        "ext3"
+    } else {
+        "ext2"
+    }
+}
+
+fn state(superblock: &Superblock) -> &'static str {
+    use extant_format::superblock::State;
+    let state = superblock.state();
+    if state.contains(State::ERRORS) {
+        "errors"
+    } else if state.contains(State::CLEAN) {
+        "clean"
+    } else {
+        "not clean"
+    }
+}
+
+fn hash(version: HashVersion) -> &'static str {
+    match version {
+        HashVersion::Legacy => "legacy",
+        HashVersion::HalfMd4 => "half_md4",
+        HashVersion::Tea => "tea",
+        HashVersion::Unknown(_) => "unknown",
+    }
+}
+
+fn moment(secs: u64) -> String {
+    rfc3339(timestamp(secs))
+}
+
+fn timestamp(secs: u64) -> Timestamp {
+    Timestamp {
+        // Forty bits.
+        secs: i64::try_from(secs).unwrap_or(0),
+        nanos: 0,
+    }
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    let hex = crate::record::hex(&bytes);
+    let part = |from, to| hex.get(from..to).unwrap_or("");
+    format!(
+        "{}-{}-{}-{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32)
+    )
+}
+
+fn groups(fs: &Fs) -> EngineResult<Vec<GroupRecord>> {
+    let geometry = fs.geometry();
+    geometry
+        .groups()
+        .map(|group| {
+            let desc = fs.group(group)?;
+            let flags = [
+                (GroupFlags::INODE_UNINIT, "inode_uninit"),
+                (GroupFlags::BLOCK_UNINIT, "block_uninit"),
+                (GroupFlags::INODE_ZEROED, "inode_zeroed"),
+            ];
+            Ok(GroupRecord {
+                group: group.get(),
+                first_block: geometry.group_first_block(group).map_or(0, |b| b.get()),
+                blocks: geometry.blocks_in_group(group).unwrap_or(0),
+                free_blocks: u64::from(desc.free_clusters) << geometry.cluster_bits(),
+                free_inodes: desc.free_inodes,
+                directories: desc.used_dirs,
+                unused_inodes: desc.itable_unused,
+                has_superblock: geometry.has_super(group),
+                block_bitmap: desc.block_bitmap.get(),
+                inode_bitmap: desc.inode_bitmap.get(),
+                inode_table: desc.inode_table.get(),
+                flags: flags
+                    .into_iter()
+                    .filter(|(flag, _)| desc.flags.contains(*flag))
+                    .map(|(_, name)| name)
+                    .collect(),
+            })
+        })
+        .collect()
+}
+
+/// Counts free extents by size. Extents end at group borders, as an allocator sees them.
+fn free_extents(fs: &Fs) -> EngineResult<Vec<FreeSize>> {
+    let mut sizes: Vec<FreeSize> = Vec::new();
+    let bits = fs.geometry().cluster_bits();
+    for group in fs.geometry().groups() {
+        for run in free_runs(fs, group)? {
+            let blocks = u64::from(run.end - run.start) << bits;
+            let order = blocks.max(1).ilog2() as usize;
+            while sizes.len() <= order {
+                sizes.push(FreeSize {
+                    from_blocks: 1 << sizes.len(),
+                    extents: 0,
+                    blocks: 0,
+                });
+            }
+            if let Some(size) = sizes.get_mut(order) {
+                size.extents += 1;
+                size.blocks += blocks;
+            }
+        }
+    }
+    sizes.retain(|size| size.extents > 0);
+    Ok(sizes)
+}
+
+/// The free clusters of a group, as its bitmap says.
+pub(super) fn free_runs(fs: &Fs, group: Group) -> EngineResult<Vec<std::ops::Range<u32>>> {
+    let geometry = fs.geometry();
+    let clusters = geometry.clusters_in_group(group).unwrap_or(0);
+    let desc = fs.group(group)?;
+    let mut map = vec![0; fs.block_size().len()];
+    // A bitmap that was never written says what only its group's own metadata uses, which callers
+    // know anyway.
+    if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+        let offset = fs.block_size().offset_of(desc.block_bitmap);
+        fs.device().read_at(offset.unwrap_or(u64::MAX), &mut map)?;
+    }
+    Ok(bitmap::clear_runs(&map, 0..clusters).collect())
+}
+
+fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std::io::Result<()> {
+    let percent = |part: u64, whole: u64| part as f64 * 100.0 / whole.max(1) as f64;
+    let bytes = |blocks: u64| human(blocks.saturating_mul(summary.block_size.into()));
+    write!(output, "{:<14}{}", "File system:", summary.kind)?;
+    if superblock.label().is_empty() {
+        writeln!(output, ", without label")?;
+    } else {
+        write!(output, ", label ")?;
+        output.name_line(superblock.label())?;
+    }
+    writeln!(output, "{:<14}{}", "UUID:", summary.uuid)?;
+    write!(output, "{:<14}{}", "State:", summary.state)?;
+    if summary.journal_replayed {
+        write!(
+            output,
+            "; the journal was not closed and is replayed in memory here"
+        )?;
+    }
+    if summary.error_count > 0 {
+        write!(output, "; {} errors were recorded", summary.error_count)?;
+    }
+    writeln!(output)?;
+    writeln!(
+        output,
+        "{:<14}{} in {} blocks of {} bytes",
+        "Size:",
+        human(summary.size),
+        summary.blocks,
+        summary.block_size
+    )?;
+    writeln!(
+        output,
+        "{:<14}{} ({:.0}%), {} of it reserved for root",
+        "Free:",
+        bytes(summary.free_blocks),
+        percent(summary.free_blocks, summary.blocks),
+        bytes(summary.reserved_blocks)
+    )?;
+    writeln!(
+        output,
+        "{:<14}{} of {} bytes, {} free; {} directories",
+        "Inodes:", summary.inodes, summary.inode_size, summary.free_inodes, summary.directories
+    )?;
+    writeln!(
+        output,
+        "{:<14}{} of {} blocks and {} inodes",
+        "Groups:", summary.groups, summary.blocks_per_group, summary.inodes_per_group
+    )?;
+    match summary.journal_blocks {
+        0 => writeln!(output, "{:<14}none", "Journal:")?,
+        blocks => writeln!(output, "{:<14}{}", "Journal:", bytes(blocks))?,
+    }
+    writeln!(output, "{:<14}{}", "Hash:", summary.directory_hash)?;
+    writeln!(
+        output,
+        "{:<14}{}",
+        "Created:",
+        long(timestamp(superblock.mkfs_time()))
+    )?;
+    writeln!(
+        output,
+        "{:<14}{}",
+        "Written:",
+        long(timestamp(superblock.write_time()))
+    )?;
+    if superblock.mount_time() > 0 {
+        let time = long(timestamp(superblock.mount_time()));
+        write!(output, "{:<14}{time} on ", "Mounted:")?;
+        output.name_line(superblock.last_mounted())?;
+    }
+    let names = superblock.features().names().join(" ");
+    writeln!(output, "{:<14}{names}", "Features:")
+}
+
+fn print_features(features: Features, output: &mut Output) -> std::io::Result<()> {
+    for (names, meaning) in [
+        (
+            features.compat.names_of_bits(),
+            "Readers and writers that do not know these may go on",
+        ),
+        (
+            features.ro_compat.names_of_bits(),
+            "Whoever does not know these may only read",
+        ),
+        (
+            features.incompat.names_of_bits(),
+            "Whoever does not know these must not touch the file system",
+        ),
+    ] {
+        writeln!(output, "\n{meaning}:")?;
+        for name in names {
+            writeln!(output, "  {name}")?;
+        }
+    }
+    Ok(())
+}
+
+fn print_groups(groups: &[GroupRecord], output: &mut Output) -> std::io::Result<()> {
+    writeln!(
+        output,
+        "\n{:>7} {:>12} {:>8} {:>8} {:>8} {:>7} {:>12} {:>12} {:>12}  flags",
+        "group", "first", "blocks", "free", "inodes", "dirs", "bbitmap", "ibitmap", "itable"
+    )?;
+    for group in groups {
+        let mut flags = group.flags.clone();
+        if group.has_superblock {
+            flags.insert(0, "superblock");
+        }
+        writeln!(
+            output,
+            "{:>7} {:>12} {:>8} {:>8} {:>8} {:>7} {:>12} {:>12} {:>12}  {}",
+            group.group,
+            group.first_block,
+            group.blocks,
+            group.free_blocks,
+            group.free_inodes,
+            group.directories,
+            group.block_bitmap,
+            group.inode_bitmap,
+            group.inode_table,
+            flags.join(",")
+        )?;
+    }
+    Ok(())
+}
+
+fn print_free(sizes: &[FreeSize], block_size: u32, output: &mut Output) -> std::io::Result<()> {
+    writeln!(
+        output,
+        "\n{:>20} {:>10} {:>12}",
+        "free extents of", "number", "together"
+    )?;
+    for size in sizes {
+        let bytes = |blocks: u64| human(blocks.saturating_mul(block_size.into()));
+        writeln!(
+            output,
+            "{:>20} {:>10} {:>12}",
+            format!("{} and more", bytes(size.from_blocks)),
+            size.extents,
+            bytes(size.blocks)
+        )?;
+    }
+    Ok(())
+}

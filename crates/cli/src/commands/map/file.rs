@@ -1,0 +1,110 @@
+//! Where one file's blocks lie.
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::place::Place;
+use crate::record::lossless;
+use crate::size::human;
+use extant::{Extent, Filesystem};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+#[derive(Serialize)]
+struct FileMap {
+    path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+    size: u64,
+    block_size: u32,
+    extents: Vec<Piece>,
+}
+
+/// All numbers are bytes.
+#[derive(Serialize)]
+struct Piece {
+    offset: u64,
+    len: u64,
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_offset: Option<u64>,
+}
+
+pub(super) fn run(fs: &Filesystem, from: &Place, as_json: bool) -> Outcome {
+    let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
+    let metadata = file.metadata();
+    let mut extents = Vec::new();
+    for extent in file.extents() {
+        extents.push(extent.map_err(|e| from.failure(&e))?);
+    }
+    let pieces = with_holes(&extents, metadata.len());
+    let mut output = Output::new();
+    if as_json {
+        let (path, path_hex) = lossless(from.path.as_os_str().as_bytes());
+        output.json_pretty(&FileMap {
+            path,
+            path_hex,
+            size: metadata.len(),
+            block_size: metadata.blksize(),
+            extents: pieces,
+        })?;
+        return output.finish();
+    }
+    let block = u64::from(metadata.blksize()).max(1);
+    writeln!(
+        output,
+        "{} bytes in {} extents; a block has {block} bytes",
+        metadata.len(),
+        extents.len()
+    )?;
+    writeln!(
+        output,
+        "{:>16} {:>12} {:>14} {:>12}",
+        "offset", "length", "device block", "state"
+    )?;
+    for piece in &pieces {
+        let at = piece
+            .device_offset
+            .map_or_else(|| "-".to_owned(), |offset| (offset / block).to_string());
+        writeln!(
+            output,
+            "{:>16} {:>12} {at:>14} {:>12}",
+            piece.offset,
+            human(piece.len),
+            piece.state
+        )?;
+    }
+    output.finish()
+}
+
+/// The extents with the holes between and behind them.
+fn with_holes(extents: &[Extent], size: u64) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut at = 0;
+    let hole = |from: u64, to: u64| Piece {
+        offset: from,
+        len: to - from,
+        state: "hole",
+        device_offset: None,
+    };
+    for extent in extents {
+        if extent.offset > at {
+            pieces.push(hole(at, extent.offset));
+        }
+        pieces.push(Piece {
+            offset: extent.offset,
+            len: extent.len,
+            state: match (extent.unwritten, extent.device_offset) {
+                (true, _) => "unwritten",
+                (false, Some(_)) => "data",
+                (false, None) => "inline",
+            },
+            device_offset: extent.device_offset,
+        });
+        at = extent.offset.saturating_add(extent.len).max(at);
+    }
+    if size > at {
+        pieces.push(hole(at, size));
+    }
+    pieces
+}

@@ -1,0 +1,178 @@
+//! `extant stat`.
+
+use crate::args::{Stat, Where};
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::place::Place;
+use crate::record::{Record, hex, kind, lossless, mode_text};
+use crate::time::long;
+use extant::{Filesystem, Metadata};
+use serde::Serialize;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+
+/// The record of a file with what only `stat` shows.
+#[derive(Debug, Serialize)]
+struct Full {
+    #[serde(flatten)]
+    record: Record,
+    flags: String,
+    generation: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extents: Option<u64>,
+    xattrs: Vec<Attribute>,
+}
+
+/// An extended attribute; the value as text where it is text, always in hexadecimal.
+#[derive(Debug, Serialize)]
+struct Attribute {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_hex: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    value_hex: String,
+}
+
+pub(super) fn run(args: &Stat, place: &Where) -> Outcome {
+    let mut output = Output::new();
+    for (index, text) in args.paths.iter().enumerate() {
+        let from = Place::parse(text);
+        let fs = from.open(place)?;
+        let found = look(&fs, &from).map_err(|e| from.failure(&e))?;
+        if args.json {
+            output.json_line(&found.into_full(&from))?;
+        } else {
+            if index > 0 {
+                output.write_all(b"\n")?;
+            }
+            found.print(&from, &mut output)?;
+        }
+    }
+    output.finish()
+}
+
+struct Found {
+    metadata: Metadata,
+    target: Option<Vec<u8>>,
+    extents: Option<u64>,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+fn look(fs: &Filesystem, from: &Place) -> extant::Result<Found> {
+    let metadata = fs.symlink_metadata(&from.path)?;
+    let target = match metadata.is_symlink() {
+        true => Some(fs.read_link(&from.path)?.as_os_str().as_bytes().to_vec()),
+        false => None,
+    };
+    let extents = match metadata.is_file() {
+        true => {
+            let mut count = 0;
+            for extent in fs.open_file(&from.path)?.extents() {
+                extent?;
+                count += 1;
+            }
+            Some(count)
+        }
+        false => None,
+    };
+    let xattrs = fs.xattrs(&from.path)?.into_iter();
+    Ok(Found {
+        metadata,
+        target,
+        extents,
+        xattrs: xattrs
+            .map(|(name, value)| (name.as_bytes().to_vec(), value))
+            .collect(),
+    })
+}
+
+impl Found {
+    fn into_full(self, from: &Place) -> Full {
+        let path = from.path.as_os_str().as_bytes();
+        Full {
+            record: Record::new(path, &self.metadata, self.target.as_deref()),
+            flags: self.metadata.lsattr(),
+            generation: self.metadata.generation(),
+            extents: self.extents,
+            xattrs: self.xattrs.iter().map(attribute).collect(),
+        }
+    }
+
+    fn print(&self, from: &Place, output: &mut Output) -> std::io::Result<()> {
+        let Self { metadata, .. } = self;
+        output.write_all(b"  Path: ")?;
+        output.name(from.path.as_os_str().as_bytes())?;
+        if let Some(target) = &self.target {
+            output.write_all(b" -> ")?;
+            output.name(target)?;
+        }
+        writeln!(output)?;
+        writeln!(output, "  Type: {}", kind(metadata.file_type()))?;
+        match metadata.rdev() {
+            Some(number) => writeln!(output, "Device: {},{}", number.major, number.minor)?,
+            None => writeln!(
+                output,
+                "  Size: {} bytes in {} sectors of 512 bytes",
+                metadata.len(),
+                metadata.blocks()
+            )?,
+        }
+        if let Some(extents) = self.extents {
+            writeln!(output, "   Map: {extents} extents")?;
+        }
+        let bits = metadata.mode().permissions();
+        writeln!(output, "  Mode: {bits:04o} {}", mode_text(metadata))?;
+        writeln!(output, " Owner: {}:{}", metadata.uid(), metadata.gid())?;
+        writeln!(
+            output,
+            " Inode: {}, generation {}, {} {}",
+            metadata.ino(),
+            metadata.generation(),
+            metadata.nlink(),
+            if metadata.nlink() == 1 {
+                "link"
+            } else {
+                "links"
+            },
+        )?;
+        writeln!(output, " Flags: {}", metadata.lsattr())?;
+        if let Some(project) = metadata.project().filter(|&project| project != 0) {
+            writeln!(output, "Project: {project}")?;
+        }
+        writeln!(output, "Access: {}", long(metadata.atime()))?;
+        writeln!(output, "Modify: {}", long(metadata.mtime()))?;
+        writeln!(output, "Change: {}", long(metadata.ctime()))?;
+        if let Some(born) = metadata.crtime() {
+            writeln!(output, " Birth: {}", long(born))?;
+        }
+        for (name, value) in &self.xattrs {
+            output.write_all(b" Xattr: ")?;
+            output.name(name)?;
+            match text(value) {
+                Some(text) => writeln!(output, " = {text:?}")?,
+                None => writeln!(output, " = 0x{}", hex(value))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attribute((name, value): &(Vec<u8>, Vec<u8>)) -> Attribute {
+    let (name, name_hex) = lossless(name);
+    Attribute {
+        name,
+        name_hex,
+        value: text(value).map(str::to_owned),
+        value_hex: hex(value),
+    }
+}
+
+/// A value as text, if it looks like text.
+fn text(value: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(value.strip_suffix(b"\0").unwrap_or(value)).ok()?;
+    let printable = !text
+        .chars()
+        .any(|c| c.is_control() && c != '\n' && c != '\t');
+    (printable && !value.is_empty()).then_some(text)
+}

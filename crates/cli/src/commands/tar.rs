@@ -1,0 +1,88 @@
+//! `extant tar`.
+
+use crate::args::{Tar, Where};
+use crate::failure::{Failure, Outcome, in_image, say};
+use crate::place::Place;
+use crate::progress::Bar;
+use extant::export::{Progress, to_tar};
+use extant::{Cause, Escaped};
+use std::io::{self, BufWriter, IsTerminal, Write};
+use std::path::Path;
+
+/// Bytes gathered before they are written.
+const BUFFER: usize = 256 << 10;
+
+pub(super) fn run(args: &Tar, place: &Where) -> Outcome {
+    let from = Place::parse(&args.path);
+    if args.output.is_none() && io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "an archive does not belong on a terminal: send it to a file or program, or name a file \
+             with -o",
+        ));
+    }
+    match &args.output {
+        None => write(&from, place, io::stdout().lock()),
+        Some(path) => to_file(&from, place, path),
+    }
+}
+
+/// Writes to a file that appears under its name when it is complete.
+fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome {
+    let failed = |e: io::Error| {
+        let path = Escaped::path(path);
+        Failure::new(format!("cannot write {path}: {e}"))
+    };
+    let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
+    if is_special {
+        let file = std::fs::File::options().write(true).open(path);
+        return write(from, place, file.map_err(failed)?);
+    }
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    let file = tempfile::Builder::new()
+        .prefix(".extant-tar-")
+        .permissions(mode)
+        .tempfile_in(parent)
+        .map_err(failed)?;
+    write(from, place, file.as_file())?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+fn write(from: &Place, place: &Where, to: impl Write) -> Outcome {
+    let fs = from.open(place)?;
+    let bar = Bar::new("archiving");
+    if let Ok(space) = fs.statfs() {
+        let used = space.blocks.saturating_sub(space.free);
+        bar.total(used.saturating_mul(space.block_size.bytes().into()));
+    }
+    let tell = |progress: Progress| {
+        if let Progress::Done { bytes, .. } = progress {
+            bar.advance(bytes);
+        }
+    };
+    let report = to_tar(
+        &fs,
+        &from.path,
+        BufWriter::with_capacity(BUFFER, to),
+        Some(&tell),
+    );
+    bar.finish();
+    let report = report.map_err(|e| match e.cause() {
+        Cause::Host { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+            Failure::PipeClosed
+        }
+        _ => from.failure(&e),
+    })?;
+    for problem in &report.left_out {
+        say(in_image(&from.image, problem));
+    }
+    if report.left_out.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Said)
+    }
+}

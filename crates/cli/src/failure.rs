@@ -1,0 +1,77 @@
+//! Why a command failed, and the exit code for it.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Result of a command.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line makes no sense; the text says what to do about it.
+    Usage(String),
+    /// Something was not done; the text says what and why.
+    Failed(String),
+    /// Something was not done, and standard error says so already.
+    Said,
+    /// Nobody reads the output any more.
+    PipeClosed,
+}
+
+impl Failure {
+    pub(crate) fn new(text: impl fmt::Display) -> Self {
+        Self::Failed(text.to_string())
+    }
+
+    pub(crate) fn usage(text: impl fmt::Display) -> Self {
+        Self::Usage(text.to_string())
+    }
+
+    /// Says what happened and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        match self {
+            Self::Usage(text) => {
+                say(&text);
+                ExitCode::from(2)
+            }
+            Self::Failed(text) => {
+                say(&text);
+                ExitCode::FAILURE
+            }
+            Self::Said => ExitCode::FAILURE,
+            Self::PipeClosed => ExitCode::SUCCESS,
+        }
+    }
+}
+
+/// Prints a message for people.
+pub(crate) fn say(text: impl fmt::Display) {
+    use io::Write;
+    // With standard error gone there is nobody to tell.
+    let _ = writeln!(io::stderr(), "extant: {text}");
+}
+
+/// A failure of writing to standard output.
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            Self::PipeClosed
+        } else {
+            Self::Failed(format!("cannot write the output: {e}"))
+        }
+    }
+}
+
+/// What an error inside an image is called: with the image in front, `rootfs.img:/etc: ...`.
+pub(crate) fn in_image(image: &Path, e: &extant::Error) -> String {
+    match e.cause() {
+        extant::Cause::Host { .. } => e.to_string(),
+        _ if e.path().as_os_str().is_empty() => {
+            format!("{}: {e}", extant::Escaped::path(image))
+        }
+        _ => format!("{}:{e}", extant::Escaped::path(image)),
+    }
+}

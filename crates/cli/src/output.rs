@@ -1,0 +1,65 @@
+//! Standard output: terminal or not, names made safe, closed pipes.
+
+use crate::failure::Outcome;
+use extant::Escaped;
+use serde::Serialize;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+/// Standard output.
+pub(crate) struct Output {
+    writer: BufWriter<StdoutLock<'static>>,
+    is_terminal: bool,
+}
+
+impl Output {
+    pub(crate) fn new() -> Self {
+        let stdout = io::stdout().lock();
+        Self {
+            is_terminal: stdout.is_terminal(),
+            writer: BufWriter::with_capacity(64 << 10, stdout),
+        }
+    }
+
+
+    /// Writes a name: as it is for programs; for a terminal so that it cannot command it.
+    pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
+        if self.is_terminal {
+            write!(self.writer, "{}", Escaped(name))
+        } else {
+            self.writer.write_all(name)
+        }
+    }
+
+    /// Writes a name and ends the line.
+    pub(crate) fn name_line(&mut self, name: &[u8]) -> io::Result<()> {
+        self.name(name)?;
+        self.writer.write_all(b"\n")
+    }
+
+    /// Writes an object on one line.
+    pub(crate) fn json_line(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer(&mut self.writer, value).map_err(io::Error::from)?;
+        self.writer.write_all(b"\n")
+    }
+
+    /// Writes an object for people and programs.
+    pub(crate) fn json_pretty(&mut self, value: &impl Serialize) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut self.writer, value).map_err(io::Error::from)?;
+        self.writer.write_all(b"\n")
+    }
+
+    pub(crate) fn finish(mut self) -> Outcome {
+        self.writer.flush()?;
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
