@@ -20,7 +20,6 @@ impl Output {
         }
     }
 
-
     /// Writes a name: as it is for programs; for a terminal so that it cannot command it.
     pub(crate) fn name(&mut self, name: &[u8]) -> io::Result<()> {
         if self.is_terminal {

@@ -1,0 +1,421 @@
+//! What was asked for, checked in one place: after this no option is text any more.
+
+use crate::args::{Mkfs, TableInit, Where};
+use crate::failure::{Failure, Outcome};
+use crate::size;
+use extant::{Escaped, OpenSpec};
+use extant_format::BlockSize;
+use extant_mkfs::defaults::{
+    FeatureRequest, FormatOptions, InodeDensity, JournalSize, Profile, TableInit as Tables,
+};
+use extant_mkfs::source::{
+    Excludes, Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, Tree,
+};
+use extant_mkfs::{BuildOptions, Headroom, Size};
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A file system to be made.
+#[derive(Debug)]
+pub(super) struct Config {
+    pub(super) image: PathBuf,
+    /// Where the source is; without one the file system is empty.
+    pub(super) from: Option<PathBuf>,
+    /// First byte of the file system in something that exists.
+    pub(super) offset: Option<u64>,
+    pub(super) normalisation: Normalisation,
+    pub(super) quiet: bool,
+    excludes: Excludes,
+    size: Size,
+    format: Format,
+    threads: Option<NonZero<usize>>,
+    /// `SOURCE_DATE_EPOCH`: the image shall depend on nothing but the source.
+    epoch: Option<u64>,
+}
+
+/// The options that become part of [`FormatOptions`]; `None` leaves the default.
+#[derive(Debug)]
+struct Format {
+    block_size: Option<BlockSize>,
+    inode_size: Option<u32>,
+    inodes: InodeDensity,
+    features: FeatureRequest,
+    profile: Profile,
+    journal: JournalSize,
+    reserved_percent: Option<f64>,
+    tables: Tables,
+    label: Vec<u8>,
+    uuid: Option<[u8; 16]>,
+    hash_seed: Option<[u8; 16]>,
+    root_owner: Option<Owner>,
+    root_mode: Option<u16>,
+}
+
+impl Config {
+    pub(super) fn new(args: &Mkfs, place: &Where) -> Outcome<Self> {
+        let epoch = source_date_epoch()?;
+        let window = Window::new(&args.image, place)?;
+        let format = Format::new(args)?;
+        let excludes = Excludes::new(args.exclude.iter().map(|pattern| pattern.as_bytes()))
+            .map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
+        let owner = args
+            .owner
+            .as_deref()
+            .map(option("--owner", Owner::from_str));
+        let times = match (args.mtime, epoch) {
+            (Some(secs), _) => TimePolicy::Set(Timestamp::from_secs(secs)),
+            (None, Some(epoch)) => TimePolicy::Clamp(Timestamp::from_secs(
+                i64::try_from(epoch).unwrap_or(i64::MAX),
+            )),
+            (None, None) => TimePolicy::Keep,
+        };
+        Ok(Self {
+            image: args.image.clone(),
+            from: args.from.clone(),
+            offset: window.offset,
+            normalisation: Normalisation {
+                owner: owner.transpose()?,
+                times,
+                root_owner: format.root_owner,
+                root_mode: format.root_mode,
+            },
+            quiet: args.quiet,
+            excludes,
+            size: size_of(args, &window)?,
+            format,
+            threads: match args.threads {
+                Some(0) | None => None,
+                Some(threads) => NonZero::new(threads),
+            },
+            epoch,
+        })
+    }
+
+    /// How to read the source.
+    pub(super) fn source_options(&self) -> SourceOptions {
+        SourceOptions {
+            excludes: self.excludes.clone(),
+            threads: self.threads,
+            // What cannot be read in place goes where there must be room for it anyway.
+            spool_dir: match self.image.parent() {
+                Some(dir) if !dir.as_os_str().is_empty() && dir.is_dir() => Some(dir.to_owned()),
+                _ => None,
+            },
+        }
+    }
+
+    /// How to build the image of `tree`.
+    pub(super) fn build_options(&self, tree: Option<&Tree>) -> BuildOptions {
+        let Format {
+            block_size,
+            inode_size,
+            inodes,
+            features,
+            profile,
+            journal,
+            reserved_percent,
+            tables,
+            label,
+            uuid,
+            hash_seed,
+            root_owner,
+            root_mode,
+        } = &self.format;
+        let bytes = match self.size {
+            Size::Bytes(bytes) => bytes,
+            Size::Auto(_) => 0,
+        };
+        let mut format = match self.epoch {
+            None => FormatOptions::new(bytes, now()),
+            Some(epoch) => {
+                let mut material = tree.map_or([0; 32], Tree::fingerprint).to_vec();
+                material.extend_from_slice(label);
+                FormatOptions::reproducible(bytes, epoch, &material)
+            }
+        };
+        format.block_size = *block_size;
+        format.inode_size = inode_size.unwrap_or(format.inode_size);
+        format.inodes = *inodes;
+        format.features = features.clone();
+        format.profile = *profile;
+        format.journal = *journal;
+        format.reserved_percent = *reserved_percent;
+        format.table_init = *tables;
+        format.label = label.clone();
+        format.uuid = uuid.unwrap_or(format.uuid);
+        format.hash_seed = hash_seed.unwrap_or(format.hash_seed);
+        if let Some(owner) = root_owner {
+            format.root_owner = (owner.uid, owner.gid.unwrap_or(format.root_owner.1));
+        }
+        format.root_mode = root_mode.unwrap_or(format.root_mode);
+        BuildOptions {
+            format,
+            size: self.size,
+            threads: self.threads,
+        }
+    }
+}
+
+impl Format {
+    fn new(args: &Mkfs) -> Outcome<Self> {
+        let block_size = args.block_size.map(|bytes| {
+            u32::try_from(bytes)
+                .ok()
+                .and_then(BlockSize::from_bytes)
+                .ok_or_else(|| {
+                    Failure::usage(format!(
+                        "--block-size {bytes}: use 1K, 2K, 4K, 8K, 16K, 32K or 64K"
+                    ))
+                })
+        });
+        let inode_size = args.inode_size.map(|bytes| {
+            u32::try_from(bytes)
+                .ok()
+                .filter(|bytes| bytes.is_power_of_two() && (128..=4096).contains(bytes))
+                .ok_or_else(|| {
+                    Failure::usage(format!(
+                        "--inode-size {bytes}: use 128, 256, 512, 1024, 2048 or 4096"
+                    ))
+                })
+        });
+        let inodes = match (args.inodes, args.inode_ratio) {
+            (Some(0), _) => return Err(Failure::usage("--inodes 0: a file system needs some")),
+            (Some(count), _) => InodeDensity::Count(count),
+            (None, Some(ratio)) => {
+                let ratio = u32::try_from(ratio).ok().filter(|&ratio| ratio >= 1024);
+                InodeDensity::Ratio(ratio.ok_or_else(|| {
+                    Failure::usage("--inode-ratio: use 1K to 4G bytes for each inode")
+                })?)
+            }
+            (None, None) => InodeDensity::BySize,
+        };
+        let journal = match args.journal_size.as_deref() {
+            None => JournalSize::BySize,
+            Some("none" | "0") => JournalSize::None,
+            Some(text) => JournalSize::Bytes(option("--journal-size", size::parse)(text)?),
+        };
+        if let Some(percent) = args.reserved_percent
+            && !(0.0..=50.0).contains(&percent)
+        {
+            return Err(Failure::usage(format!(
+                "--reserved-percent {percent}: use 0 to 50"
+            )));
+        }
+        let label = args
+            .label
+            .as_ref()
+            .map_or(&b""[..], |label| label.as_bytes());
+        if label.len() > 16 {
+            return Err(Failure::usage(format!(
+                "--label: {} has {} bytes, and a label has at most 16",
+                Escaped(label),
+                label.len()
+            )));
+        }
+        let profile = args.profile.as_deref();
+        let profile = profile.map(option("--profile", Profile::from_str));
+        let features = args.features.join(",");
+        let uuid = args.uuid.as_deref().map(option("--uuid", parse_uuid));
+        let hash_seed = args.hash_seed.as_deref();
+        let hash_seed = hash_seed.map(option("--hash-seed", parse_uuid));
+        let root_owner = args.root_owner.as_deref();
+        let root_owner = root_owner.map(option("--root-owner", Owner::from_str));
+        let root_mode = args.root_mode.as_deref();
+        let root_mode = root_mode.map(option("--root-mode", parse_mode));
+        Ok(Self {
+            block_size: block_size.transpose()?,
+            inode_size: inode_size.transpose()?,
+            inodes,
+            features: option("--features", FeatureRequest::from_str)(&features)?,
+            profile: profile.transpose()?.unwrap_or_default(),
+            journal,
+            reserved_percent: args.reserved_percent,
+            tables: match args.table_init {
+                Some(TableInit::Lazy) => Tables::Lazy,
+                Some(TableInit::Full) | None => Tables::Full,
+            },
+            label: label.to_vec(),
+            uuid: uuid.transpose()?,
+            hash_seed: hash_seed.transpose()?,
+            root_owner: root_owner.transpose()?,
+            root_mode: root_mode.transpose()?,
+        })
+    }
+}
+
+/// The part of something that exists which the file system goes into.
+struct Window {
+    offset: Option<u64>,
+    /// Bytes from there on, where that is known.
+    room: Option<u64>,
+}
+
+impl Window {
+    fn new(image: &Path, place: &Where) -> Outcome<Self> {
+        let length = || {
+            OpenSpec::read_only(image)
+                .open()
+                .map(|device| device.size())
+        };
+        if let Some(number) = place.partition {
+            let device = OpenSpec::read_only(image).open().map_err(Failure::new)?;
+            let table = extant_blockdev::list_partitions(&*device).map_err(Failure::new)?;
+            let found = table.partitions.iter().find(|p| p.number == number);
+            let found = found.ok_or_else(|| {
+                let image = Escaped::path(image);
+                Failure::new(format!("{image} has no partition {number}"))
+            })?;
+            return Ok(Self {
+                offset: Some(found.start),
+                room: Some(found.len),
+            });
+        }
+        if let Some(offset) = place.offset {
+            let end = length().map_err(Failure::new)?;
+            let room = end.checked_sub(offset).filter(|&room| room > 0);
+            let room = room.ok_or_else(|| {
+                let image = Escaped::path(image);
+                Failure::new(format!(
+                    "{image} ends at byte {end}, before the offset {offset}"
+                ))
+            })?;
+            return Ok(Self {
+                offset: Some(offset),
+                room: Some(room),
+            });
+        }
+        Ok(Self {
+            offset: None,
+            room: length().ok(),
+        })
+    }
+}
+
+fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
+    let headroom = args.headroom.as_deref();
+    let headroom = headroom
+        .map(option("--headroom", parse_headroom))
+        .transpose()?;
+    let size = match (args.size.as_deref(), &args.from) {
+        (Some("auto"), _) => None,
+        (Some(text), _) => Some(option("--size", size::parse)(text)?),
+        (None, Some(_)) => None,
+        (None, None) => Some(window.room.filter(|&room| room > 0).ok_or_else(|| {
+            let image = Escaped::path(&args.image);
+            Failure::usage(format!(
+                "{image} does not exist yet: say how large it shall be with --size, such as --size 1G"
+            ))
+        })?),
+    };
+    if let (Some(size), Some(_), Some(room)) = (size, window.offset, window.room)
+        && size > room
+    {
+        return Err(Failure::new(format!(
+            "--size {size}: only {room} bytes are there"
+        )));
+    }
+    match (size, headroom) {
+        (None, headroom) => Ok(Size::Auto(headroom.unwrap_or_default())),
+        (Some(size), None) => Ok(Size::Bytes(size)),
+        (Some(_), Some(_)) => Err(Failure::usage(
+            "--headroom goes with --size auto: a fixed size has the room it has",
+        )),
+    }
+}
+
+/// Parses the value of an option; errors name the option.
+fn option<T, E: std::fmt::Display>(
+    name: &'static str,
+    parse: impl Fn(&str) -> Result<T, E>,
+) -> impl Fn(&str) -> Outcome<T> {
+    move |text| parse(text).map_err(|e| Failure::usage(format!("{name}: {e}")))
+}
+
+fn parse_headroom(text: &str) -> Result<Headroom, String> {
+    match text.strip_suffix('%') {
+        None => size::parse(text).map(Headroom::Bytes),
+        Some(number) => number
+            .parse::<f64>()
+            .ok()
+            .filter(|percent| (0.0..=10_000.0).contains(percent))
+            .map(Headroom::Percent)
+            .ok_or_else(|| format!("{text:?} is not a share: write one such as 20%")),
+    }
+}
+
+fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let wrong = || format!("{text:?} is not a UUID such as 7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e");
+    let digits: Vec<u32> = text
+        .chars()
+        .filter(|&c| c != '-')
+        .map(|c| c.to_digit(16).ok_or_else(wrong))
+        .collect::<Result<_, _>>()?;
+    let bytes: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| pair.iter().fold(0, |byte, &digit| byte << 4 | digit as u8))
+        .collect();
+    match (digits.len(), <[u8; 16]>::try_from(bytes)) {
+        (32, Ok(uuid)) => Ok(uuid),
+        _ => Err(wrong()),
+    }
+}
+
+fn parse_mode(text: &str) -> Result<u16, String> {
+    u16::from_str_radix(text, 8)
+        .ok()
+        .filter(|&mode| mode <= 0o7777)
+        .ok_or_else(|| format!("{text:?} is not a mode: write octal digits, such as 755"))
+}
+
+/// The moment that reproducible builds agree on, if there is one.
+fn source_date_epoch() -> Outcome<Option<u64>> {
+    match std::env::var_os("SOURCE_DATE_EPOCH") {
+        None => Ok(None),
+        Some(text) if text.is_empty() => Ok(None),
+        Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
+            Some(secs) => Ok(Some(secs)),
+            None => Err(Failure::usage(format!(
+                "SOURCE_DATE_EPOCH is {}, not a number of seconds since 1970",
+                Escaped(text.as_bytes())
+            ))),
+        },
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headroom_is_a_size_or_a_share() {
+        assert_eq!(parse_headroom("64M"), Ok(Headroom::Bytes(64 << 20)));
+        assert_eq!(parse_headroom("12.5%"), Ok(Headroom::Percent(12.5)));
+        for wrong in ["", "%", "-5%", "x"] {
+            assert!(parse_headroom(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn uuids_have_32_digits() {
+        let expected = [
+            0x7c, 0x1f, 0x0b, 0x52, 0x3a, 0x6e, 0x4d, 0x8e, 0x9f, 0x6d, 0x0a, 0x3f, 0x5b, 0x1c,
+            0x2d, 0x4e,
+        ];
+        assert_eq!(
+            parse_uuid("7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e"),
+            Ok(expected)
+        );
+        for wrong in ["", "7c1f", "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4g", "é"] {
+            assert!(parse_uuid(wrong).is_err(), "{wrong}");
+        }
+    }
+}
