@@ -197,3 +197,94 @@ fn group_range(geometry: &Geometry, group: Group) -> PlanResult<Range<u64>> {
     let first = geometry.group_first_block(group)?.get();
     Ok(first..first + u64::from(geometry.blocks_in_group(group)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::defaults::{InodeDensity, JournalSize, Profile};
+    use extant_format::BlockSize;
+    use proptest::prelude::*;
+
+    /// Features that change where things lie.
+    const FEATURES: [&str; 10] = [
+        "^flex_bg",
+        "^resize_inode,meta_bg",
+        "sparse_super2",
+        "^64bit",
+        "bigalloc",
+        "^metadata_csum",
+        "orphan_file",
+        "mmp",
+        "^extent",
+        "^has_journal",
+    ];
+
+    prop_compose! {
+        fn any_options()(
+            size in prop_oneof![0_u64..1 << 24, 0_u64..1 << 36, any::<u64>()],
+            block in proptest::option::of(10_u32..17),
+            inode_log in 5_u32..14,
+            density in prop_oneof![
+                Just(InodeDensity::BySize),
+                any::<u32>().prop_map(InodeDensity::Ratio),
+                (0_u32..5_000_000).prop_map(InodeDensity::Count),
+            ],
+            profile in 0_usize..5,
+            features in proptest::collection::vec(0_usize..FEATURES.len(), 0..4),
+            journal in proptest::option::of(0_u64..1 << 30),
+            flex in proptest::option::of(0_u32..10),
+            numbers in (proptest::option::of(any::<u32>()), any::<u16>(), any::<bool>()),
+        ) -> FormatOptions {
+            let mut options = FormatOptions::reproducible(size, 0, b"");
+            options.block_size = block.and_then(BlockSize::from_log2);
+            options.inode_size = 1 << inode_log;
+            options.inodes = density;
+            options.profile = Profile::ALL[profile];
+            let text: Vec<_> = features.iter().map(|at| FEATURES[*at]).collect();
+            options.features = text.join(",").parse().unwrap();
+            if let Some(bytes) = journal {
+                options.journal = JournalSize::Bytes(bytes);
+            }
+            options.groups_per_flex = flex.map(|log| 1 << log);
+            options.blocks_per_group = numbers.0.map(|n| n & !0x7ff).filter(|_| numbers.2);
+            options.stride = Some(numbers.1);
+            options
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_asked_for_is_refused_or_planned_soundly(options in any_options()) {
+            // Sizes beyond tests' patience are refused or fine, but take their time.
+            prop_assume!(options.size < 1 << 40 || options.size > 1 << 62);
+            let Ok(layout) = plan(&options) else { return Ok(()); };
+            let geometry = layout.geometry().clone();
+            let mut seen = RunSet::new();
+            for (group, place) in geometry.groups().zip(layout.places()) {
+                let header = geometry.group_header(group).unwrap();
+                let table = place.inode_table.get();
+                for (run, what) in [
+                    (header.end().get() - header.blocks()..header.end().get(), "header"),
+                    (place.block_bitmap.get()..place.block_bitmap.get() + 1, "block bitmap"),
+                    (place.inode_bitmap.get()..place.inode_bitmap.get() + 1, "inode bitmap"),
+                    (table..table + u64::from(geometry.inode_table_blocks()), "table"),
+                ] {
+                    prop_assert!(!seen.touches(run.clone()), "{what} of group {group} overlaps");
+                    prop_assert!(run.is_empty() || geometry.contains(Pblk::new(run.start), run.end - run.start));
+                    seen.insert(run);
+                }
+            }
+            let mut draft = Draft::new(layout);
+            let filled = draft.add_empty_directories().and_then(|_| draft.add_reserved_files());
+            if filled.is_ok() {
+                let done = crate::metadata::finish(&draft).unwrap();
+                let free = done.superblock.free_blocks_count();
+                prop_assert_eq!(free, draft.free_blocks());
+                for (group, desc) in geometry.groups().zip(&done.descs) {
+                    prop_assert_eq!(desc.validate(group, &geometry), Ok(()));
+                    prop_assert_eq!(desc.validate_counts(group, &geometry), Ok(()));
+                }
+            }
+        }
+    }
+}

@@ -19,6 +19,8 @@ const GROUPS_PER_FLEX: u32 = 16;
 const CLUSTER_RATIO: u32 = 16;
 /// Most clusters in a group: free counts once had 16 bits.
 const CLUSTERS_PER_GROUP_MAX: u32 = (1 << 16) - 8;
+/// Most groups: 16 TiB of 1 KiB blocks, 256 TiB of 4 KiB blocks.
+const GROUPS_MAX: u32 = 1 << 21;
 /// The first inode that is not reserved.
 const FIRST_INO: u32 = 11;
 /// A last group is dropped unless it has this many blocks beyond its own structures.
@@ -257,13 +259,16 @@ impl<'a> Numbers<'a> {
         loop {
             let blocks = self.blocks - u64::from(self.first_data_block);
             let groups = blocks.div_ceil(self.blocks_per_group.into());
-            self.groups = u32::try_from(groups).map_err(|_| PlanError::TooLarge {
-                size: self.options.size,
-                limit: u64::from(u32::MAX)
-                    * u64::from(self.blocks_per_group)
-                    * u64::from(self.block_size.bytes()),
-                because: "group numbers of 32 bits",
-            })?;
+            if groups > GROUPS_MAX.into() {
+                return Err(PlanError::TooLarge {
+                    size: self.options.size,
+                    limit: u64::from(GROUPS_MAX)
+                        * u64::from(self.blocks_per_group)
+                        * u64::from(self.block_size.bytes()),
+                    because: "every group is planned in memory; larger blocks make fewer groups",
+                });
+            }
+            self.groups = groups as u32;
             self.desc_blocks = self
                 .groups
                 .div_ceil(self.block_size.bytes() / self.desc_size);
@@ -272,7 +277,10 @@ impl<'a> Numbers<'a> {
             }
             self.reserved_gdt = self.reserved_gdt_blocks();
             if self.reserved_gdt + self.desc_blocks > self.blocks_per_group / 4 * 3 {
+                // Copies of the descriptors would fill groups: spread one copy over meta groups.
                 self.features.incompat |= Incompat::META_BG;
+                self.features.compat -= Compat::RESIZE_INODE;
+                self.reserved_gdt = 0;
             }
             if !self.drop_last_group()? {
                 return Ok(());

@@ -18,6 +18,9 @@ const LOST_FOUND_BYTES: u64 = 16 << 10;
 /// Seconds between updates of the multiple-mount protection block.
 const MMP_INTERVAL: u16 = 5;
 
+/// What the first block of a directory starts with: its parent, and subdirectories.
+type DirHead<'a> = (Ino, &'a [(Ino, &'a [u8])]);
+
 impl Draft {
     /// Adds the directories of an empty file system: root and lost+found, whose inode is returned.
     ///
@@ -81,7 +84,7 @@ impl Draft {
 
     /// A block of directory `ino`: with `.`, `..` (the parent given) and some subdirectories, or
     /// free.
-    fn directory_block(&self, ino: Ino, head: Option<(Ino, &[(Ino, &[u8])])>) -> Vec<u8> {
+    fn directory_block(&self, ino: Ino, head: Option<DirHead<'_>>) -> Vec<u8> {
         let layout = self.dir_layout();
         let mut block = vec![0; layout.block_size.len()];
         let mut builder = DirBlockBuilder::new(&mut block, &layout);

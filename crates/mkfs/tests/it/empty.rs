@@ -14,14 +14,17 @@ const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
 const TIME: u64 = 1_600_000_000;
 
+/// Changes the options of a test.
+type Choice = fn(&mut FormatOptions);
+
 /// A choice, as options and as arguments of `mke2fs`.
 struct Case {
     size: u64,
     args: &'static str,
-    choose: fn(&mut FormatOptions),
+    choose: Choice,
 }
 
-const fn case(size: u64, args: &'static str, choose: fn(&mut FormatOptions)) -> Case {
+const fn case(size: u64, args: &'static str, choose: Choice) -> Case {
     Case { size, args, choose }
 }
 
@@ -345,7 +348,7 @@ fn compare(dir: &Path, cases: Vec<Case>) {
 fn choices_mke2fs_makes_otherwise_are_sound_too() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let cases: [(u64, fn(&mut FormatOptions)); 6] = [
+    let cases: [(u64, Choice); 6] = [
         (64 * MIB, |o| features(o, "inline_data")),
         (64 * MIB, |o| o.table_init = TableInit::Full),
         (64 * MIB, |o| {
@@ -400,7 +403,7 @@ fn the_same_options_give_the_same_bytes() {
 
 #[test]
 fn what_cannot_be_made_is_refused_in_words() {
-    let cases: [(u64, fn(&mut FormatOptions), &str); 14] = [
+    let cases: [(u64, Choice, &str); 14] = [
         (8192, |_| (), "8192 bytes are too small"),
         (
             64 * MIB,
@@ -484,7 +487,7 @@ fn the_kernel_mounts_fills_and_leaves_a_sound_file_system() {
     let dir = tempfile::tempdir().unwrap();
     let (path, at) = (dir.path().join("image"), dir.path().join("mount"));
     std::fs::create_dir(&at).unwrap();
-    let cases: [(u64, fn(&mut FormatOptions)); 8] = [
+    let cases: [(u64, Choice); 8] = [
         (64 * MIB, |_| ()),
         (600 * MIB, |_| ()),
         (64 * MIB, |o| o.profile = Profile::Latest),
