@@ -1,5 +1,6 @@
 //! Tests of the engine through its public doors.
 
+mod corpus;
 mod dirs;
 mod gauntlet;
 mod hostile;
