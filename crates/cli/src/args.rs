@@ -104,7 +104,7 @@ pub(crate) struct Mkfs {
     /// Inode size: 128 to 4096
     #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
     pub(crate) inode_size: Option<u64>,
-    /// Number of inodes, at least
+    /// Number of inodes, rounded to whole blocks of them
     #[arg(
         long,
         value_name = "N",

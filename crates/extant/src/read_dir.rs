@@ -181,8 +181,13 @@ impl Listing {
     /// Reads a directory. When it breaks in the middle, what came before is kept.
     pub(crate) fn read(fs: &Fs, dir: &Inode) -> (Self, extant_core::Result<()>) {
         let mut listing = Self::default();
+        let mut position = 0;
         let outcome = dir::readdir(fs, dir, Cookie::START, |entry| {
-            if entry.name != b"." && entry.name != b".." {
+            // The first two entries of a directory are itself and its parent. A `..` further on
+            // is a file that nobody could reach: kept, so that it is reported.
+            let is_own = position < 2 && matches!(entry.name, b"." | b"..");
+            position += 1;
+            if !is_own {
                 let at = listing.names.len();
                 listing.names.extend_from_slice(entry.name);
                 listing.entries.push(Listed {

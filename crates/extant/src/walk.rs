@@ -52,6 +52,8 @@ pub struct WalkEntry {
     fs: Arc<Fs>,
     inode: Arc<Inode>,
     path: PathBuf,
+    /// Bytes of the last name, which in an encrypted directory may hold a `/`.
+    name_len: usize,
     depth: usize,
     is_last: bool,
 }
@@ -95,7 +97,13 @@ impl Walk {
         None
     }
 
-    fn give(&mut self, path: PathBuf, inode: Arc<Inode>, is_last: bool) -> Result<WalkEntry> {
+    fn give(
+        &mut self,
+        path: PathBuf,
+        name_len: usize,
+        inode: Arc<Inode>,
+        is_last: bool,
+    ) -> Result<WalkEntry> {
         if inode.is_dir() {
             if !self.entered.insert(inode.ino()) {
                 return Err(Error::new(path, Cause::DirectoryTwice));
@@ -106,6 +114,7 @@ impl Walk {
             fs: Arc::clone(&self.fs),
             inode,
             path,
+            name_len,
             depth: self.open.len(),
             is_last,
         })
@@ -117,7 +126,8 @@ impl Iterator for Walk {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Some((path, inode)) = self.start.take() {
-            return Some(self.give(path, inode, true));
+            let name_len = last_name(&path).len();
+            return Some(self.give(path, name_len, inode, true));
         }
         if let Some(e) = self.enter() {
             return Some(Err(e));
@@ -135,8 +145,12 @@ impl Iterator for Walk {
             level.next += 1;
             let is_last = level.next == level.listing.len();
             let path = join(&level.path, name);
+            if matches!(name, b"." | b"..") {
+                return Some(Err(Error::new(path, Cause::BadName)));
+            }
+            let name_len = name.len();
             return Some(match self.fs.inode(ino) {
-                Ok(inode) => self.give(path, inode, is_last),
+                Ok(inode) => self.give(path, name_len, inode, is_last),
                 Err(e) => Err(Error::engine(path, e)),
             });
         }
@@ -160,10 +174,7 @@ impl WalkEntry {
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         let bytes = self.path_bytes();
-        let start = bytes
-            .iter()
-            .rposition(|&byte| byte == b'/')
-            .map_or(0, |at| at + 1);
+        let start = bytes.len().saturating_sub(self.name_len);
         OsStr::from_bytes(bytes.get(start..).unwrap_or(&[]))
     }
 
@@ -212,4 +223,10 @@ impl WalkEntry {
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
     }
+}
+
+/// The last name of a path; empty for the root.
+fn last_name(path: &Path) -> &[u8] {
+    let bytes = path.as_os_str().as_bytes();
+    bytes.rsplit(|&byte| byte == b'/').next().unwrap_or(&[])
 }

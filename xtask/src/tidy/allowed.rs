@@ -64,7 +64,12 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     (
         "extant",
-        &["extant-core", "extant-blockdev", "extant-format"],
+        &[
+            "extant-core",
+            "extant-blockdev",
+            "extant-format",
+            "extant-sync",
+        ],
     ),
     (
         "extant-fuse",

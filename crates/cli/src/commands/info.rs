@@ -11,8 +11,9 @@ use extant::{Escaped, Filesystem, Timestamp};
 use extant_core::Result as EngineResult;
 use extant_core::fs::Fs;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
+use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::superblock::{HashVersion, Superblock};
-use extant_format::{Group, bitmap, group_desc::GroupFlags};
+use extant_format::{Group, Pblk, bitmap};
 use serde::Serialize;
 use std::io::Write;
 
@@ -306,13 +307,36 @@ pub(super) fn free_runs(fs: &Fs, group: Group) -> EngineResult<Vec<std::ops::Ran
     let clusters = geometry.clusters_in_group(group).unwrap_or(0);
     let desc = fs.group(group)?;
     let mut map = vec![0; fs.block_size().len()];
-    // A bitmap that was never written says what only its group's own metadata uses, which callers
-    // know anyway.
-    if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+    if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+        // A bitmap that was never written stands for a group that holds nothing but its own
+        // metadata.
+        mark_own_metadata(fs, group, &desc, &mut map);
+    } else {
         let offset = fs.block_size().offset_of(desc.block_bitmap);
         fs.device().read_at(offset.unwrap_or(u64::MAX), &mut map)?;
     }
     Ok(bitmap::clear_runs(&map, 0..clusters).collect())
+}
+
+fn mark_own_metadata(fs: &Fs, group: Group, desc: &GroupDesc, map: &mut [u8]) {
+    let geometry = fs.geometry();
+    let mut mark = |blocks: std::ops::Range<u64>| {
+        for block in blocks {
+            if let Ok((owner, bit)) = geometry.bitmap_position(Pblk::new(block))
+                && owner == group
+            {
+                bitmap::set(map, bit);
+            }
+        }
+    };
+    if let Ok(header) = geometry.group_header(group) {
+        mark(header.end().get() - header.blocks()..header.end().get());
+    }
+    let one = |block: Pblk| block.get()..block.get().saturating_add(1);
+    mark(one(desc.block_bitmap));
+    mark(one(desc.inode_bitmap));
+    let table = desc.inode_table.get();
+    mark(table..table.saturating_add(geometry.inode_table_blocks().into()));
 }
 
 fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std::io::Result<()> {

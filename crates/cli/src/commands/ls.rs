@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::record::{Record, mode_text};
 use crate::time;
-use extant::{Filesystem, Metadata};
+use extant::{Cause, Filesystem, Metadata};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -75,8 +75,9 @@ impl Listing<'_> {
             match entry {
                 Ok(entry) if entry.metadata().is_dir() => self.directory(entry.path(), true)?,
                 Ok(_) => {}
-                // Listing the directory has said so.
-                Err(_) => self.all_done = false,
+                // What listings run into they say themselves.
+                Err(e) if matches!(e.cause(), Cause::Engine(_)) => self.all_done = false,
+                Err(e) => self.problem(&e),
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod header;
 mod sparse;
 
 use super::{Progress, data_limit};
+use crate::read_dir::is_sound_name;
 use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, WalkEntry};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
@@ -114,6 +115,9 @@ struct Archive<'a, W> {
 impl<W: Write> Archive<'_, W> {
     fn member(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
         let inode = entry.inode();
+        if entry.depth() > 0 && !is_sound_name(entry.file_name().as_bytes()) {
+            return Err(Error::new(entry.path(), Cause::BadName));
+        }
         if inode.is_dir() {
             return self.simple(entry, name, kind::DIRECTORY, b"");
         }

@@ -1,0 +1,227 @@
+//! `mkfs`: images from the command line.
+
+use crate::support::{Place, extant, extant_with, small_plan};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::plan::{SparseForm, TarForm};
+use extant_testkit::tree::{Compare, Holes, Tree};
+use std::path::Path;
+
+fn source(place: &Place) -> String {
+    let source = place.join("tree");
+    std::fs::create_dir(&source).unwrap();
+    small_plan().plant(&source);
+    source.display().to_string()
+}
+
+fn faithful() -> Compare {
+    Compare {
+        holes: Holes::NoneLost(4096),
+        ignore: vec![b"lost+found".to_vec()],
+        ..Compare::default()
+    }
+}
+
+#[test]
+fn a_directory_becomes_an_image_and_comes_back_the_same() {
+    let place = Place::in_memory();
+    let (from, image) = (source(&place), place.arg("new.img"));
+    extant(["mkfs", &image, "--from", &from, "--size", "auto"]).ok();
+    assert_clean(Path::new(&image));
+    extant(["cp", "-a", &image, &place.arg("back")]).ok();
+    let back = Tree::snapshot(&place.join("back"));
+    small_plan().expected().assert_same(&back, &faithful());
+}
+
+#[test]
+fn an_archive_on_standard_input_becomes_an_image() {
+    let place = Place::in_memory();
+    let mut tar = Vec::new();
+    small_plan()
+        .write_tar(&mut tar, TarForm::Pax, SparseForm::Pax10)
+        .unwrap();
+    let image = place.arg("new.img");
+    extant_with(["mkfs", &image, "--from", "-", "-q"], |command| {
+        command.write_stdin(tar);
+    })
+    .ok();
+    assert_clean(Path::new(&image));
+    extant(["cp", "-a", &image, &place.arg("back")]).ok();
+    let back = Tree::snapshot(&place.join("back"));
+    small_plan().expected().assert_same(&back, &faithful());
+}
+
+#[test]
+fn an_exported_archive_makes_the_same_tree_again() {
+    let place = Place::in_memory();
+    let first = place.image(&small_plan(), &[]);
+    let (tar, second) = (place.arg("out.tar"), place.arg("second.img"));
+    extant(["tar", &first, "-o", &tar]).ok();
+    extant(["mkfs", &second, "--from", &tar]).ok();
+    extant(["cp", "-a", &second, &place.arg("back")]).ok();
+    let back = Tree::snapshot(&place.join("back"));
+    small_plan().expected().assert_same(
+        &back,
+        &Compare {
+            // mke2fs keeps whole seconds, and not the root's.
+            whole_seconds: true,
+            root: false,
+            ..faithful()
+        },
+    );
+}
+
+#[test]
+fn options_reach_the_file_system() {
+    let place = Place::new();
+    let image = place.arg("new.img");
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    extant([
+        "mkfs",
+        &image,
+        "--size",
+        "64M",
+        "--block-size",
+        "2K",
+        "--inode-size",
+        "512",
+        "--inodes",
+        "5000",
+        "--features",
+        "^has_journal,inline_data",
+        "--label",
+        "system",
+        "--uuid",
+        uuid,
+        "--reserved-percent",
+        "1",
+        "--root-owner",
+        "7:8",
+        "--root-mode",
+        "750",
+    ])
+    .ok();
+    assert_clean(Path::new(&image));
+    let dump = dumpe2fs_header(Path::new(&image));
+    assert_eq!(dump.number("Block size"), 2048);
+    assert_eq!(dump.number("Block count"), 32 << 10);
+    assert_eq!(dump.number("Inode size"), 512);
+    assert!((4900..5100).contains(&dump.number("Inode count")));
+    assert_eq!(dump.field("Filesystem volume name"), "system");
+    assert_eq!(dump.field("Filesystem UUID"), uuid);
+    assert!(!dump.has_feature("has_journal"));
+    assert!(dump.has_feature("inline_data"));
+    let root = &extant(["stat", "--json", &image]).ok().lines()[0];
+    assert_eq!(root["mode"], "0750");
+    assert_eq!((&root["uid"], &root["gid"]), (&7.into(), &8.into()));
+}
+
+#[test]
+fn sources_are_normalised_as_asked() {
+    let place = Place::new();
+    let (from, image) = (source(&place), place.arg("new.img"));
+    extant([
+        "mkfs",
+        &image,
+        "--from",
+        &from,
+        "--owner",
+        "5:6",
+        "--mtime",
+        "1000",
+        "--exclude",
+        "*.so",
+    ])
+    .ok();
+    let found = extant(["find", &image, "--json"]).ok().lines();
+    assert!(found.iter().all(|e| e["path"] != "/usr/lib/libone.so"));
+    let host = found.iter().find(|e| e["path"] == "/etc/hostname").unwrap();
+    assert_eq!((&host["uid"], &host["gid"]), (&5.into(), &6.into()));
+    assert_eq!(host["mtime"], "1970-01-01T00:16:40Z");
+}
+
+#[test]
+fn with_a_source_date_the_same_input_gives_the_same_bytes() {
+    let place = Place::in_memory();
+    let from = source(&place);
+    let images = ["1", "2"].map(|threads| {
+        let image = place.arg(threads);
+        extant_with(
+            ["mkfs", &image, "--from", &from, "--threads", threads],
+            |command| {
+                command.env("SOURCE_DATE_EPOCH", "1600000000");
+            },
+        )
+        .ok();
+        std::fs::read(image).unwrap()
+    });
+    assert!(images[0] == images[1]);
+}
+
+#[test]
+fn a_failure_leaves_no_image_and_keeps_the_old_one() {
+    let place = Place::new();
+    let (from, image) = (source(&place), place.arg("new.img"));
+    let run = extant(["mkfs", &image, "--from", &from, "--size", "192K"]).fails(1);
+    assert!(run.stderr.contains("was not made"), "{}", run.stderr);
+    assert!(!Path::new(&image).exists());
+    extant(["mkfs", &image, "--from", &place.arg("gone")]).fails(1);
+    assert!(!Path::new(&image).exists());
+    std::fs::write(&image, "old").unwrap();
+    extant(["mkfs", &image, "--from", &from, "--size", "192K"]).fails(1);
+    assert_eq!(std::fs::read(&image).unwrap(), b"old");
+    let left: Vec<_> = std::fs::read_dir(place.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn an_offset_makes_the_file_system_in_place() {
+    let place = Place::new();
+    let disk = place.arg("disk.img");
+    std::fs::write(&disk, vec![0xaa; 1 << 20]).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&disk)
+        .unwrap()
+        .set_len(33 << 20)
+        .unwrap();
+    extant(["mkfs", &disk, "--offset", "1M", "--size", "32M"]).ok();
+    assert_eq!(
+        std::fs::read(&disk).unwrap()[..1 << 20],
+        vec![0xaa; 1 << 20]
+    );
+    let list = extant(["ls", &disk, "--offset", "1M"]).ok().text();
+    assert_eq!(list, "lost+found\n");
+    extant(["mkfs", &disk, "--offset", "1M", "--size", "64M"]).fails(1);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_before_anything_is_made() {
+    let place = Place::new();
+    let image = place.arg("new.img");
+    for wrong in [
+        &["--block-size", "3K"][..],
+        &["--inode-size", "100"],
+        &["--features", "no_such_feature"],
+        &["--profile", "dos"],
+        &["--uuid", "123"],
+        &["--label", "longer than sixteen"],
+        &["--reserved-percent", "80"],
+        &["--root-mode", "999"],
+        &["--headroom", "10%"],
+        &["--size", "lots"],
+        &["--owner", "0"],
+    ] {
+        let mut args = vec!["mkfs", &image];
+        if !wrong.contains(&"--size") {
+            args.extend(["--size", "16M"]);
+        }
+        args.extend_from_slice(wrong);
+        extant(&args).fails(2);
+        assert!(!Path::new(&image).exists(), "{wrong:?}");
+    }
+    let run = extant(["mkfs", &image]).fails(2);
+    assert!(run.stderr.contains("--size"), "{}", run.stderr);
+}

@@ -1,0 +1,85 @@
+//! `map`: every block accounted for.
+
+use crate::support::{Place, extant, small_plan};
+use extant_testkit::oracle::dumpe2fs_header;
+
+#[test]
+fn every_block_is_in_exactly_one_run_and_free_ones_are_those_of_dumpe2fs() {
+    for options in [
+        &["-b", "4096"][..],
+        &["-b", "1024"],
+        &["-b", "1024", "-O", "^extent,^64bit"],
+    ] {
+        let place = Place::new();
+        let image = place.image(&small_plan(), options);
+        let map = extant(["map", "--json", &image]).ok().json();
+        let blocks = map["blocks"].as_u64().unwrap();
+        let mut at = 0;
+        let mut free = 0;
+        for run in map["runs"].as_array().unwrap() {
+            assert_eq!(run["start"], at);
+            let len = run["len"].as_u64().unwrap();
+            at += len;
+            if run["kind"] == "free" {
+                free += len;
+            }
+        }
+        assert_eq!(at, blocks);
+        let dump = dumpe2fs_header(&place.join("fs.img"));
+        assert_eq!(free, dump.number("Free blocks"), "{options:?}");
+        assert_eq!(blocks, dump.number("Block count"));
+    }
+}
+
+#[test]
+fn the_text_names_what_blocks_are_used_for() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let text = extant(["map", &image]).ok().text();
+    for kind in [
+        "superblock",
+        "inode tables",
+        "journal",
+        "directories",
+        "file data",
+        "free",
+    ] {
+        assert!(text.contains(kind), "{kind}:\n{text}");
+    }
+}
+
+#[test]
+fn the_picture_is_a_drawing_with_a_legend() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    extant(["map", &image, "--svg", &place.arg("map.svg")]).ok();
+    let svg = std::fs::read_to_string(place.join("map.svg")).unwrap();
+    assert!(svg.starts_with("<svg xmlns="));
+    assert!(svg.ends_with("</svg>\n"));
+    for part in ["fs.img", "journal", "file data", "free", "<rect"] {
+        assert!(svg.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_file_is_shown_with_its_holes() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let map = extant(["map", "--json", &format!("{image}:/usr/lib/sparse")])
+        .ok()
+        .json();
+    let pieces = map["extents"].as_array().unwrap();
+    let states: Vec<_> = pieces
+        .iter()
+        .map(|p| p["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["data", "hole", "data", "hole"]);
+    let mut at = 0;
+    for piece in pieces {
+        assert_eq!(piece["offset"], at);
+        at += piece["len"].as_u64().unwrap();
+    }
+    assert_eq!(at, 4 << 20);
+    extant(["map", &format!("{image}:/etc")]).fails(1);
+    extant(["map", &format!("{image}:/usr/lib/sparse")]).ok();
+}

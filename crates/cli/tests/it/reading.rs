@@ -1,0 +1,257 @@
+//! `ls`, `tree`, `cat`, `stat`, `find`, `info`.
+
+use crate::support::{Place, extant, extant_with, small_plan};
+use extant_testkit::plan::Content;
+
+#[test]
+fn ls_lists_names_in_order_and_hides_dot_files() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let list = |args: &[&str]| extant(args).ok().text();
+    assert_eq!(
+        list(&["ls", &format!("{image}:/etc")]),
+        "absolute\nhostname\nlink\nup\n"
+    );
+    assert_eq!(
+        list(&["ls", "-a", &format!("{image}:etc/")]),
+        ".\n..\n.hidden\nabsolute\nhostname\nlink\nup\n"
+    );
+    assert_eq!(list(&["ls", &image]), "etc\nloop\nlost+found\nusr\n");
+    assert_eq!(list(&["ls", &format!("{image}:/etc/link")]), "/etc/link\n");
+    let all = list(&["ls", "-R", &image]);
+    assert!(all.contains("/usr/lib:\n"), "{all}");
+}
+
+#[test]
+fn the_long_form_shows_what_ls_shows() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let text = extant(["ls", "-l", &format!("{image}:/usr/lib")])
+        .ok()
+        .text();
+    let line = text
+        .lines()
+        .find(|line| line.ends_with("libone.so"))
+        .expect("the file is listed");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[0], "-rwsr-xr-x");
+    assert_eq!(words[1], "2");
+    assert_eq!(words[4], "100000");
+    assert!(words[5].starts_with("2017-07-14"), "{line}");
+    let links = extant(["ls", "-l", &format!("{image}:/etc")]).ok().text();
+    assert!(links.contains("link -> hostname\n"), "{links}");
+}
+
+#[test]
+fn json_keeps_names_that_are_not_utf_8() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let entries = extant(["ls", "--json", &format!("{image}:/usr/lib")])
+        .ok()
+        .lines();
+    let odd = entries
+        .iter()
+        .find(|entry| !entry["path_hex"].is_null())
+        .expect("one name is not UTF-8");
+    let hex = odd["path_hex"].as_str().unwrap();
+    assert!(hex.ends_with("62ff64206e616d651b5b33316d"), "{hex}");
+    let one = entries
+        .iter()
+        .find(|entry| entry["path"] == "/usr/lib/libone.so")
+        .expect("the file is listed");
+    assert_eq!(one["type"], "file");
+    assert_eq!(one["mode"], "4755");
+    assert_eq!(one["links"], 2);
+}
+
+#[test]
+fn output_to_programs_has_the_names_as_they_are() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let list = extant(["ls", &format!("{image}:/usr/lib")]).ok().stdout;
+    let raw = b"b\xffd name\x1b[31m\n";
+    assert!(list.windows(raw.len()).any(|window| window == raw));
+}
+
+#[test]
+fn cat_writes_the_content_and_follows_links_inside_the_image() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let expected = Content::filled(1, 4).to_bytes();
+    for path in ["etc/hostname", "etc/link", "etc/up", "etc/absolute"] {
+        let run = extant(["cat", &format!("{image}:/{path}")]).ok();
+        assert_eq!(run.stdout, expected, "{path}");
+    }
+    let sparse = Content::sparse(4, 4 << 20, [(0, 4096), (2 << 20, 8192)]);
+    let run = extant(["cat", &format!("{image}:/usr/lib/sparse")]).ok();
+    assert!(run.stdout == sparse.to_bytes());
+}
+
+#[test]
+fn what_is_not_there_is_said_with_image_and_path() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let run = extant(["cat", &format!("{image}:/etc/nothing")]).fails(1);
+    assert_eq!(
+        run.stderr,
+        format!("extant: {image}:/etc/nothing: no such file or directory\n")
+    );
+    let run = extant(["cat", &format!("{image}:/loop")]).fails(1);
+    assert!(run.stderr.contains("too many levels of symbolic links"));
+    let run = extant(["cat", &format!("{image}:/etc")]).fails(1);
+    assert!(run.stderr.contains("is a directory"));
+    let run = extant(["ls", &place.arg("gone.img")]).fails(1);
+    assert!(run.stderr.contains("gone.img"), "{}", run.stderr);
+    std::fs::write(place.join("text"), vec![b'x'; 5000]).unwrap();
+    let run = extant(["ls", &place.arg("text")]).fails(1);
+    assert!(run.stderr.contains("superblock"), "{}", run.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.file("large", Content::filled(9, 4 << 20));
+    let image = place.image(&plan, &[]);
+    let script = format!(
+        "set -o pipefail; '{}' cat '{image}:/large' | head -c 10 | wc -c",
+        env!("CARGO_BIN_EXE_extant")
+    );
+    let output = assert_cmd::Command::new("bash")
+        .args(["-c", &script])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "10");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn tree_draws_branches_and_counts() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let text = extant(["tree", &format!("{image}:/etc")]).ok().text();
+    assert_eq!(
+        text,
+        "/etc\n├── .hidden\n├── absolute -> /etc/hostname\n├── hostname\n├── link -> hostname\n\
+         └── up -> ../../../../etc/hostname\n\n0 directories, 5 files\n"
+    );
+    let text = extant(["tree", "-L", "1", "-d", &image]).ok().text();
+    assert_eq!(
+        text,
+        "/\n├── etc\n├── lost+found\n└── usr\n\n3 directories, 0 files\n"
+    );
+}
+
+#[test]
+fn stat_tells_everything() {
+    let place = Place::in_memory();
+    let mut plan = small_plan();
+    plan.node_mut("etc/hostname").xattr("user.origin", "here");
+    let image = place.image(&plan, &[]);
+    let run = extant(["stat", "--json", &format!("{image}:/etc/hostname")]).ok();
+    let found = &run.lines()[0];
+    assert_eq!(found["size"], 4);
+    assert_eq!(found["xattrs"][0]["name"], "user.origin");
+    assert_eq!(found["xattrs"][0]["value"], "here");
+    assert_eq!(found["xattrs"][0]["value_hex"], "68657265");
+    let text = extant(["stat", &format!("{image}:/etc/hostname")])
+        .ok()
+        .text();
+    assert!(text.contains("Xattr: user.origin = \"here\""), "{text}");
+    let link = extant(["stat", "--json", &format!("{image}:/etc/link")]).ok();
+    assert_eq!(link.lines()[0]["target"], "hostname");
+}
+
+#[test]
+fn find_takes_what_meets_all_conditions() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let find = |args: &[&str]| {
+        let start = [&["find", &image], args].concat();
+        extant(start).ok().text()
+    };
+    assert_eq!(find(&["--name", "*.so"]), "/usr/lib/libone.so\n");
+    assert_eq!(
+        find(&["--name", "*.so*", "--type", "f"]),
+        "/usr/lib/libone.so\n/usr/lib/libtwo.so.6\n"
+    );
+    assert_eq!(find(&["--size", "+1M", "--type", "f"]), "/usr/lib/sparse\n");
+    assert_eq!(
+        find(&["--perm", "-4000"]),
+        "/usr/lib/again\n/usr/lib/libone.so\n"
+    );
+    assert_eq!(find(&["--type", "p"]), "/usr/pipe\n");
+    assert_eq!(find(&["--path-glob", "/etc/*k"]), "/etc/link\n");
+    assert_eq!(
+        find(&["--max-depth", "1", "--min-depth", "1", "--type", "d"]),
+        "/etc\n/lost+found\n/usr\n"
+    );
+    assert_eq!(find(&["--name", "link", "-0"]), "/etc/link\0");
+    let lines = extant(["find", &image, "--name", "link", "--json"])
+        .ok()
+        .lines();
+    assert_eq!(lines[0]["target"], "hostname");
+    extant(["find", &image, "--type", "x"]).fails(2);
+    extant(["find", &image, "--size", "huge"]).fails(2);
+}
+
+#[test]
+fn info_agrees_with_what_was_asked_of_mke2fs() {
+    let place = Place::new();
+    let options = [
+        "-L",
+        "system",
+        "-U",
+        "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e",
+        "-b",
+        "1024",
+    ];
+    let image = place.image(&small_plan(), &options);
+    let found = extant(["info", "--json", "--groups", "--free", &image])
+        .ok()
+        .json();
+    assert_eq!(found["kind"], "ext4");
+    assert_eq!(found["label"], "system");
+    assert_eq!(found["uuid"], "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e");
+    assert_eq!(found["block_size"], 1024);
+    assert_eq!(found["blocks"], 32 << 10);
+    assert_eq!(found["group_list"].as_array().unwrap().len(), 4);
+    let free: u64 = found["free_extents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|size| size["blocks"].as_u64().unwrap())
+        .sum();
+    assert_eq!(found["free_blocks"], free);
+    let text = extant(["info", "--features", &image]).ok().text();
+    assert!(text.contains("label system"), "{text}");
+    assert!(text.contains("  metadata_csum\n"), "{text}");
+    extant(["info", &format!("{image}:/etc")]).fails(2);
+}
+
+#[test]
+fn offsets_and_partitions_lead_to_the_file_system() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let disk = place.join("disk.img");
+    let content = std::fs::read(&image).unwrap();
+    // An MBR whose second partition begins at 1 MiB.
+    let mut whole = vec![0u8; 1 << 20];
+    let entry = &mut whole[0x1ce..0x1de];
+    entry[4] = 0x83;
+    entry[8..12].copy_from_slice(&2048u32.to_le_bytes());
+    entry[12..16].copy_from_slice(&((content.len() / 512) as u32).to_le_bytes());
+    whole[510..512].copy_from_slice(&[0x55, 0xaa]);
+    whole.extend_from_slice(&content);
+    std::fs::write(&disk, whole).unwrap();
+    let disk = disk.display().to_string();
+    for place in [["--partition", "2"], ["--offset", "1M"]] {
+        let list = extant(["ls", &disk].iter().chain(&place)).ok().text();
+        assert_eq!(list, "etc\nloop\nlost+found\nusr\n");
+    }
+    let run = extant(["ls", &disk]).fails(1);
+    assert!(run.stderr.contains("--partition"), "{}", run.stderr);
+    extant(["ls", &disk, "--partition", "2", "--offset", "1M"]).fails(2);
+    extant_with(["ls", &disk, "--offset", "1X"], |_| {}).fails(2);
+}

@@ -1,0 +1,144 @@
+//! Images to look into, and running the command.
+
+use assert_cmd::Command;
+use extant_testkit::oracle::mke2fs;
+use extant_testkit::plan::{Content, NodeKind, TreePlan};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// What a run left behind.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Run {
+    /// Expects success.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{}", self.stderr);
+        self
+    }
+
+    /// Expects this exit code and a message for people.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{}", self.stderr);
+        assert!(self.stderr.starts_with("extant: "), "{}", self.stderr);
+        self
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The objects of JSON lines.
+    #[track_caller]
+    pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
+        self.text()
+            .lines()
+            .map(|line| serde_json::from_str(line).expect(line))
+            .collect()
+    }
+
+    /// The one object of a JSON document.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.stdout).expect("the output is one JSON document")
+    }
+}
+
+/// Runs the command with these arguments.
+pub(crate) fn extant<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Run {
+    extant_with(args, |_| {})
+}
+
+/// Runs the command with these arguments after `prepare`.
+pub(crate) fn extant_with<S: AsRef<OsStr>>(
+    args: impl IntoIterator<Item = S>,
+    prepare: impl FnOnce(&mut Command),
+) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
+    command.env_remove("SOURCE_DATE_EPOCH").args(args);
+    prepare(&mut command);
+    let output = command.output().expect("the command runs");
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// A directory of its own for a test.
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { dir }
+    }
+
+    /// On tmpfs, which takes every extended attribute.
+    pub(crate) fn in_memory() -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a temporary directory");
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The same as an argument.
+    pub(crate) fn arg(&self, name: &str) -> String {
+        self.join(name).display().to_string()
+    }
+
+    /// An image `fs.img` of 32 MiB with what a plan says, made by `mke2fs -d`.
+    pub(crate) fn image(&self, plan: &TreePlan, options: &[&str]) -> String {
+        let source = self.join("source");
+        std::fs::create_dir(&source).expect("a directory");
+        plan.plant(&source);
+        let image = self.join("fs.img");
+        let mut all = vec!["-t", "ext4", "-d", source.to_str().expect("UTF-8")];
+        all.extend_from_slice(options);
+        mke2fs(&image, 32 << 20, &all);
+        image.display().to_string()
+    }
+}
+
+/// A few files of all the kinds that need no root.
+pub(crate) fn small_plan() -> TreePlan {
+    let mut plan = TreePlan::new();
+    plan.dir("etc");
+    plan.file("etc/hostname", Content::filled(1, 4)).mode(0o644);
+    plan.file("etc/.hidden", Content::empty());
+    plan.symlink("etc/link", "hostname");
+    plan.symlink("etc/up", "../../../../etc/hostname");
+    plan.symlink("etc/absolute", "/etc/hostname");
+    plan.symlink("loop", "loop");
+    plan.dir("usr");
+    plan.dir("usr/lib");
+    plan.file("usr/lib/libone.so", Content::filled(2, 100_000))
+        .mode(0o4755);
+    plan.file("usr/lib/libtwo.so.6", Content::filled(3, 5_000));
+    plan.hard_link("usr/lib/again", "usr/lib/libone.so");
+    plan.file(
+        "usr/lib/sparse",
+        Content::sparse(4, 4 << 20, [(0, 4096), (2 << 20, 8192)]),
+    );
+    plan.file(
+        b"usr/lib/b\xffd name\x1b[31m".to_vec(),
+        Content::filled(5, 10),
+    );
+    plan.special("usr/pipe", NodeKind::Fifo);
+    plan
+}
