@@ -44,7 +44,7 @@ pub(crate) struct Where {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Mkfs(Mkfs),
+    Mkfs(Box<Mkfs>),
     Ls(Ls),
     Tree(Tree),
     Cat(Cat),
