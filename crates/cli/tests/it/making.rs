@@ -198,6 +198,15 @@ fn an_offset_makes_the_file_system_in_place() {
 }
 
 #[test]
+fn the_source_is_not_overwritten_by_its_image() {
+    let place = Place::new();
+    let tar = place.arg("tree.tar");
+    std::fs::write(&tar, "precious").unwrap();
+    extant(["mkfs", &tar, "--from", &tar]).fails(2);
+    assert_eq!(std::fs::read(&tar).unwrap(), b"precious");
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused_before_anything_is_made() {
     let place = Place::new();
     let image = place.arg("new.img");

@@ -1,6 +1,6 @@
 //! `ls`, `tree`, `cat`, `stat`, `find`, `info`.
 
-use crate::support::{Place, extant, extant_with, small_plan};
+use crate::support::{Place, extant, extant_with, on_a_terminal, small_plan};
 use extant_testkit::plan::Content;
 
 #[test]
@@ -71,6 +71,15 @@ fn output_to_programs_has_the_names_as_they_are() {
     let list = extant(["ls", &format!("{image}:/usr/lib")]).ok().stdout;
     let raw = b"b\xffd name\x1b[31m\n";
     assert!(list.windows(raw.len()).any(|window| window == raw));
+}
+
+#[test]
+fn output_to_a_terminal_cannot_command_it() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let list = on_a_terminal(&["ls", &format!("{image}:/usr/lib")]);
+    assert!(list.contains("b\\xff name\\x1b[31m"), "{list:?}");
+    assert!(!list.contains('\x1b'), "{list:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use assert_cmd::Command;
 use extant_testkit::oracle::mke2fs;
 use extant_testkit::plan::{Content, NodeKind, TreePlan};
+use extant_testkit::tool::tool;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -70,6 +71,18 @@ pub(crate) fn extant_with<S: AsRef<OsStr>>(
         stdout: output.stdout,
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// What the command shows on a terminal.
+pub(crate) fn on_a_terminal(args: &[&str]) -> String {
+    let quoted: Vec<String> = std::iter::once(env!("CARGO_BIN_EXE_extant"))
+        .chain(args.iter().copied())
+        .map(|arg| format!("'{arg}'"))
+        .collect();
+    tool("script")
+        .args(["-q", "-c", &quoted.join(" "), "/dev/null"])
+        .ok()
+        .text()
 }
 
 /// A directory of its own for a test.

@@ -1,6 +1,6 @@
 //! `tar`: archives that other programs read.
 
-use crate::support::{Place, extant, small_plan};
+use crate::support::{Place, extant, on_a_terminal, small_plan};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::mke2fs;
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
@@ -71,6 +71,18 @@ fn archives_are_the_same_every_time_and_on_standard_output() {
     extant(["tar", &image, "-o", &place.arg("out.tar")]).ok();
     assert!(std::fs::read(place.join("out.tar")).unwrap() == once);
     assert_extracts(&place, &place.arg("out.tar"), &plan, &as_mke2fs_keeps());
+}
+
+#[test]
+fn an_archive_does_not_go_to_a_terminal() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let said = on_a_terminal(&["tar", &image]);
+    assert!(
+        said.starts_with("extant: an archive does not belong"),
+        "{said:?}"
+    );
+    assert!(said.contains("-o"), "{said:?}");
 }
 
 #[test]

@@ -56,6 +56,7 @@ struct Format {
 
 impl Config {
     pub(super) fn new(args: &Mkfs, place: &Where) -> Outcome<Self> {
+        refuse_same_file(args)?;
         let epoch = source_date_epoch()?;
         let window = Window::new(&args.image, place)?;
         let format = Format::new(args)?;
@@ -157,6 +158,21 @@ impl Config {
             threads: self.threads,
         }
     }
+}
+
+/// An image in place of the archive it is made from would be a slip of the hand.
+fn refuse_same_file(args: &Mkfs) -> Outcome {
+    let same = |from: &PathBuf| {
+        let full = |path: &Path| path.canonicalize().ok();
+        full(from).is_some_and(|from| full(&args.image) == Some(from))
+    };
+    if args.from.as_ref().is_some_and(same) {
+        return Err(Failure::usage(format!(
+            "{} is the source as well as the image: give the image another name",
+            Escaped::path(&args.image)
+        )));
+    }
+    Ok(())
 }
 
 impl Format {
