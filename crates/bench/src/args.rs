@@ -54,6 +54,8 @@ pub(crate) struct Config {
 pub(crate) enum WorkloadName {
     /// Make an image from a directory
     Build,
+    /// Write the files of an image into a directory
+    Extract,
 }
 
 /// Who does the work.
@@ -67,6 +69,8 @@ pub(crate) enum Side {
     Mke2fs,
     /// `genext2fs`
     Genext2fs,
+    /// `debugfs rdump`
+    Debugfs,
 }
 
 impl Side {
@@ -77,6 +81,7 @@ impl Side {
             Self::Kernel => "kernel",
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
+            Self::Debugfs => "debugfs",
         }
     }
 }

@@ -20,6 +20,7 @@ struct Lane {
 pub(crate) fn run(config: &Config) -> Result<(), String> {
     let mut workload: Box<dyn Workload> = match config.workload {
         WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
+        WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
     };
     if let Some(variants) = &config.variant
         && let Some(other) = variants.iter().find(|v| *v != "default")

@@ -109,6 +109,7 @@ impl Build {
                 drop(unmount);
                 measured
             }
+            Side::Debugfs => Err("debugfs does not build images".to_owned()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One file per workload.
 
 pub(crate) mod build;
+pub(crate) mod extract;
 
 use crate::args::Side;
 use crate::peer::Measured;
