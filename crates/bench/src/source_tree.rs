@@ -105,7 +105,7 @@ pub(crate) fn generate(root: &Path, entries: u64, bytes: u64) -> io::Result<Sour
             shift = 0;
         }
         written += size;
-        if i as u64 % step == 0 {
+        if (i as u64).is_multiple_of(step) {
             samples.push(Sample { path: path.clone() });
         }
         files.push(path);

@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn nothing_used_means_no_runs() {
-        let space = Space::new(vec![10..20]);
+        let space = Space::new(std::iter::once(10..20).collect());
         assert_eq!(space.used_runs().count(), 0);
         assert_eq!(space.used(), 0);
     }
