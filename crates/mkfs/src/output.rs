@@ -1,13 +1,15 @@
 //! Where an image goes: a new file that appears under its name when it is complete, or a place
 //! that exists (a block device, or a window of a whole-disk image).
 
-use extant_blockdev::{BlockDevice, DeviceError, FileDevice, OpenSpec, SharedDevice};
-use std::ffi::OsString;
+use extant_blockdev::{BlockDevice, DeviceError, FileDevice, FileOptions, OpenSpec, SharedDevice};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An image being made.
 ///
@@ -48,8 +50,7 @@ impl Output {
             Ok(found) => Some(found.permissions()),
             Err(_) => None,
         };
-        let temporary = temporary_name(&path);
-        let device = FileDevice::create(&temporary, size)?;
+        let (temporary, device) = create_beside(&path, size)?;
         Ok(Self {
             device: Arc::new(device),
             pending: Some(Pending {
@@ -147,11 +148,40 @@ fn sync_parent(path: &Path) {
     }
 }
 
-/// A name beside the image, so that renaming stays on one file system.
+/// A new file beside the image, so that renaming stays on one file system. Nobody else's: not
+/// that of another build of the same image, nor one left by a process that was killed.
+fn create_beside(path: &Path, size: u64) -> Result<(PathBuf, FileDevice), DeviceError> {
+    // Leftovers of a killed process with our number are few.
+    const TRIES: u32 = 100;
+    let mut tries = 1;
+    loop {
+        let temporary = temporary_name(path);
+        match FileOptions::create_new(size).open(&temporary) {
+            Ok(device) => return Ok((temporary, device)),
+            Err(DeviceError::Open { source, .. })
+                if source.kind() == io::ErrorKind::AlreadyExists && tries < TRIES =>
+            {
+                tries += 1;
+            }
+            Err(error) => {
+                // Made but not given its size: the file system has no room or a smaller limit.
+                let _ = fs::remove_file(&temporary);
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// A hidden name that begins like the image's and has not been given out in this process.
 fn temporary_name(path: &Path) -> PathBuf {
+    // Names may have 255 bytes, and the rest needs some of them.
+    const KEPT: usize = 200;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = path.file_name().unwrap_or_default().as_bytes();
     let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".extant-{}.partial", std::process::id()));
+    name.push(OsStr::from_bytes(&own[..own.len().min(KEPT)]));
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    name.push(format!(".extant-{}-{n}.partial", std::process::id()));
     path.with_file_name(name)
 }
 

@@ -27,6 +27,9 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::Path;
 
+/// Bytes of the largest file that readers without the feature `large_file` understand.
+const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
+
 /// How large the file system shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Size {
@@ -152,6 +155,13 @@ impl<'t> Planned<'t> {
     fn place(tree: &'t Tree, format: &FormatOptions) -> Result<Self, BuildError> {
         let mut draft = shape::draft_for_files(format)?;
         let placement = Placement::new(tree, shape::of(&draft)?)?;
+        if tree.ids().any(|id| tree.node(id).size > SMALL_FILE_MAX) {
+            // As Linux does when a file first grows that large.
+            draft.change_superblock(|raw| {
+                raw.feature_ro_compat
+                    .set(raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
+            })?;
+        }
         let shape = &placement.shape;
         for run in placement.space.used_runs() {
             let blocks = shape.cluster_start(run.start)..shape.cluster_start(run.end);

@@ -4,10 +4,11 @@ use super::BuildError;
 use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, plan};
 use crate::place::{DirRules, MapKind, Shape};
-use extant_format::Ino;
 use extant_format::checksum::Crc32c;
 use extant_format::dir::hash::{HashVersion, NameHasher};
 use extant_format::features::{Compat, Incompat, RoCompat};
+use extant_format::indirect;
+use extant_format::{BlockSize, Ino};
 use std::ops::Range;
 
 /// A draft with everything but files: the numbers of root and `lost+found` are taken, the reserved
@@ -48,13 +49,64 @@ pub(super) fn of(draft: &Draft) -> Result<Shape, BuildError> {
             hasher: hasher(draft)?,
             large_dir: superblock.has_incompat(Incompat::LARGEDIR),
         },
-        dir_nlink: superblock.has_ro_compat(RoCompat::DIR_NLINK),
+        // Linux counts on with a directory that has no index.
+        dir_nlink: superblock.has_ro_compat(RoCompat::DIR_NLINK)
+            && superblock.has_compat(Compat::DIR_INDEX),
+        file_size_max: file_size_max(
+            geometry.block_size(),
+            draft.maps_by_extents(),
+            superblock.has_ro_compat(RoCompat::HUGE_FILE),
+        ),
         ea_inode: superblock.has_incompat(Incompat::EA_INODE),
         seed: draft.layout().checksum_seed(),
         value_seed: Crc32c::seeded(superblock.checksum_seed()),
         lost_found_blocks: draft.lost_and_found_blocks() as u32,
         free: free_clusters(draft)?,
     })
+}
+
+/// Bytes of the largest file Linux opens: as far as its map reaches, and so that its sectors, those
+/// of its map included, can be counted.
+fn file_size_max(block_size: BlockSize, extents: bool, huge_file: bool) -> u64 {
+    let sectors: u64 = if huge_file {
+        (1 << 48) - 1
+    } else {
+        (1 << 32) - 1
+    };
+    let countable = sectors >> (block_size.log2() - 9);
+    let blocks = if extents {
+        let reach = (1 << 32) - 1;
+        if huge_file {
+            reach
+        } else {
+            countable.min(reach)
+        }
+    } else {
+        let reach = indirect::blocks_reached(block_size);
+        if reach + map_blocks(reach, block_size) <= countable {
+            reach
+        } else {
+            countable - map_blocks(countable, block_size)
+        }
+    };
+    blocks << block_size.log2()
+}
+
+/// Blocks of an indirect map of a file without holes.
+fn map_blocks(blocks: u64, block_size: BlockSize) -> u64 {
+    let per_block = u64::from(indirect::pointers_per_block(block_size));
+    let mut rest = blocks.saturating_sub(u64::from(indirect::DIRECT));
+    let mut map = 0;
+    let mut span = per_block;
+    for levels in 1..=indirect::MAX_LEVELS as u32 {
+        let here = rest.min(span);
+        map += (0..levels)
+            .map(|level| here.div_ceil(per_block.pow(level + 1)))
+            .sum::<u64>();
+        rest -= here;
+        span = span.saturating_mul(per_block);
+    }
+    map
 }
 
 fn hasher(draft: &Draft) -> Result<Option<NameHasher>, BuildError> {

@@ -6,7 +6,7 @@
 
 use super::{BuildError, BuildOptions, Planned, Size, shape};
 use crate::defaults::{FormatOptions, InodeDensity};
-use crate::layout::PlanError;
+use crate::layout::{Draft, PlanError};
 use crate::place::{PlaceError, Placement};
 use crate::source::Tree;
 use extant_format::BlockSize;
@@ -69,7 +69,7 @@ pub(super) fn smallest<'t>(
     let mut size = round(needs.bytes());
     for _ in 0..STEPS_MAX {
         format.size = size;
-        size = match shape::draft_for_files(&format) {
+        size = match draft_with_inodes(&mut format, needs.inodes) {
             Ok(draft) => {
                 let free = draft.free_blocks() >> draft.layout().geometry().cluster_bits();
                 if free < needs.clusters {
@@ -80,7 +80,6 @@ pub(super) fn smallest<'t>(
                         Err(BuildError::Place(PlaceError::NoSpace { .. })) => {
                             round(size + size / 100 + GRAIN)
                         }
-                        // The last group's inodes may have gone with a last group too small.
                         other => return other,
                     }
                 }
@@ -93,6 +92,25 @@ pub(super) fn smallest<'t>(
         used: needs.clusters,
         more: 1,
     }))
+}
+
+/// A draft with at least so many inodes, and the format that gives them: a last group that is too
+/// small to be worth having takes its share of them with it.
+fn draft_with_inodes(format: &mut FormatOptions, inodes: u64) -> Result<Draft, BuildError> {
+    const TRIES: u32 = 16;
+    let mut wanted = inodes;
+    let mut tries = 1;
+    loop {
+        format.inodes = density(wanted);
+        let draft = shape::draft_for_files(format)?;
+        let found = u64::from(draft.superblock().inodes_count());
+        if found >= inodes || tries == TRIES {
+            return Ok(draft);
+        }
+        // As many groups less, as many inodes less: ask in proportion.
+        wanted = (wanted + (inodes - found)).max(wanted.saturating_mul(inodes) / found.max(1) + 1);
+        tries += 1;
+    }
 }
 
 fn round(bytes: u64) -> u64 {
@@ -112,6 +130,7 @@ fn is_too_small(error: &BuildError) -> bool {
 /// What a tree needs.
 struct Needs {
     clusters: u64,
+    inodes: u64,
     cluster_bytes: u64,
 }
 
@@ -121,8 +140,7 @@ impl Needs {
     }
 }
 
-/// Counts blocks and inodes in a file system that is certainly large enough, and asks for that
-/// many inodes.
+/// Counts blocks and inodes in a file system that is certainly large enough.
 fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<Needs, BuildError> {
     let inodes = tree.len() as u64 + 1024;
     format.inodes = density(inodes);
@@ -150,8 +168,8 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
     let used = placement.space.used();
     let cluster_bytes = block << draft.layout().geometry().cluster_bits();
     let last = u64::from(placement.last_ino(tree));
-    format.inodes = density(last + SPARE_INODES + headroom_inodes(headroom, last));
     Ok(Needs {
+        inodes: last + SPARE_INODES + headroom_inodes(headroom, last),
         clusters: used + headroom.on(used, cluster_bytes),
         cluster_bytes,
     })

@@ -8,12 +8,17 @@ use crate::source::{NodeId, Tree, Xattr};
 use extant_format::acl::Acl;
 use extant_format::checksum::Crc32c;
 use extant_format::inode::Inode;
-use extant_format::xattr::{self, Attribute, EaInode, NewValue};
+use extant_format::xattr::{self, Attribute, AttributeName, EaInode, NewValue};
 use extant_format::{Ino, Pblk};
 use std::sync::Arc;
 
 /// Most inodes that may share a block of attributes; the kernel's limit.
 const SHARE_MAX: u32 = 1024;
+
+/// Most bytes of a name that `getxattr` takes, its namespace included.
+const NAME_MAX: usize = 255;
+/// Most bytes of a value that `getxattr` returns.
+const VALUE_MAX: usize = 64 << 10;
 
 /// The attributes of one inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,14 +120,12 @@ impl AttrPlans {
         let attributes = on_disk(tree, id, tree.xattrs(id))?;
         let mut sizes = Vec::with_capacity(attributes.len());
         for attribute in &attributes {
-            let name = xattr::split_name(&attribute.name).ok_or_else(|| {
-                refuse(
-                    tree,
-                    id,
-                    &attribute.name,
-                    "ext4 has no place for names of this namespace",
-                )
-            })?;
+            let name = split_name(&attribute.name)
+                .map_err(|reason| refuse(tree, id, &attribute.name, reason))?;
+            if attribute.value.len() > VALUE_MAX {
+                let reason = "Linux cannot read values of more than 64 KiB";
+                return Err(refuse(tree, id, &attribute.name, reason));
+            }
             sizes.push((name, attribute.value.len()));
         }
         let room =
@@ -184,6 +187,13 @@ impl AttrPlans {
     pub(crate) fn value(&self, index: u32) -> &[u8] {
         let inode = &self.inodes[index as usize];
         &self.sets[inode.set as usize].attributes[inode.attribute].value
+    }
+
+    /// Lengths of a set's values that are in inodes of their own.
+    pub(crate) fn own_values(&self, set: u32) -> impl Iterator<Item = u64> + '_ {
+        let plan = &self.sets[set as usize];
+        let own = &plan.placement.own_inode;
+        own.iter().map(|&i| plan.attributes[i].value.len() as u64)
     }
 
     /// The attributes of an inode with this set, without its block.
@@ -296,6 +306,14 @@ fn on_disk(tree: &Tree, id: NodeId, set: &Arc<[Xattr]>) -> PlaceResult<Vec<Xattr
             })
         })
         .collect()
+}
+
+/// The name as it is stored.
+fn split_name(full: &[u8]) -> Result<AttributeName<'_>, &'static str> {
+    if full.len() > NAME_MAX {
+        return Err("Linux knows no names of more than 255 bytes");
+    }
+    xattr::split_name(full).ok_or("ext4 has no place for names of this namespace")
 }
 
 fn refuse(tree: &Tree, id: NodeId, name: &[u8], reason: &str) -> PlaceError {

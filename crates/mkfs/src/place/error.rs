@@ -64,6 +64,31 @@ pub enum PlaceError {
         /// Its names.
         names: u64,
     },
+    /// A file longer than a file may be.
+    #[error(
+        "{} is {found} bytes long, the image's files may have {limit}; use a larger block size{}",
+        path.display(),
+        if *indirect { ", or the feature extent" } else { "" }
+    )]
+    FileTooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size in bytes.
+        found: u64,
+        /// The limit in bytes.
+        limit: u64,
+        /// Whether files are mapped by indirect maps, which reach less far.
+        indirect: bool,
+    },
+    /// Something else has the name of the directory that a check puts its finds into.
+    #[error(
+        "{} of the source is not a directory, as a file system's must be; exclude or rename it",
+        path.display()
+    )]
+    LostAndFound {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file beyond what its map can reach.
     #[error(
         "block {block} of a file is beyond the {reach} blocks its map can reach; use a larger block size or the feature extent"

@@ -35,7 +35,7 @@ pub(crate) use maps::{FileMap, MapKind, Maps, Run};
 pub(crate) use space::Space;
 use std::ops::Range;
 
-/// Most names of a file.
+/// Most names of a file, and most links of a directory that are counted.
 pub const LINK_MAX: u32 = 65_000;
 /// The longest symbolic link that lives in its inode.
 pub(crate) const FAST_SYMLINK_MAX: usize = 59;
@@ -58,7 +58,10 @@ pub(crate) struct Shape {
     pub(crate) first_ino: u32,
     pub(crate) map_kind: MapKind,
     pub(crate) dirs: DirRules,
+    /// Directories with too many subdirectories to count may say so.
     pub(crate) dir_nlink: bool,
+    /// Bytes of the largest file.
+    pub(crate) file_size_max: u64,
     pub(crate) ea_inode: bool,
     /// The checksum seed, where metadata has checksums.
     pub(crate) seed: Option<Crc32c>,
@@ -212,6 +215,7 @@ impl Placement {
     /// # Errors
     /// [`PlaceError`]: no space, too few inodes, or something ext4 cannot hold.
     pub(crate) fn new(tree: &Tree, shape: Shape) -> PlaceResult<Self> {
+        check_lost_and_found(tree)?;
         let numbering = Numbering::new(tree, &shape);
         let attrs = AttrPlans::new(tree, &shape, numbering.end(tree.len()))?;
         let needed = numbering.end(tree.len()) - 1 + attrs.inodes().len() as u64;
@@ -273,6 +277,16 @@ impl Placement {
     }
 }
 
+/// A checker would offer to delete a file of that name.
+fn check_lost_and_found(tree: &Tree) -> PlaceResult<()> {
+    match tree.child(NodeId::ROOT, LOST_AND_FOUND) {
+        Some(id) if !tree.node(id).is_dir() => Err(PlaceError::LostAndFound {
+            path: tree.path(id),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t> {
     let mut names: Vec<Name<'t>> = tree
         .children(id)
@@ -320,7 +334,7 @@ impl Placer<'_> {
 
     fn place(&mut self, id: NodeId) -> PlaceResult<Placed> {
         let node = self.tree.node(id);
-        self.check_links(id)?;
+        self.check_limits(id)?;
         let ino = self.plan.numbering.ino(id);
         let mut placed = match node.kind() {
             FileKind::Directory => {
@@ -328,7 +342,8 @@ impl Placer<'_> {
                 let listing = listing(self.tree, &numbering, id);
                 let shape = self.plan.shape.dirs.shape(&listing)?;
                 let blocks = match numbering.lost_found() {
-                    Some(found) if found == id => {
+                    // An index leads to every block, so an indexed one has no reserve.
+                    Some(found) if found == id && !shape.indexed => {
                         shape.blocks.max(self.plan.shape.lost_found_blocks)
                     }
                     _ => shape.blocks,
@@ -340,6 +355,7 @@ impl Placer<'_> {
             _ => Placed::default(),
         };
         placed.attrs = self.plan.attrs.of(self.tree.xattr_set(id));
+        placed.charged += self.value_blocks(self.tree.xattr_set(id));
         if let Some(index) = self.plan.attrs.block_for(self.tree.xattr_set(id)) {
             let pblk = match self.plan.attrs.block_address(index) {
                 Some(pblk) => pblk,
@@ -356,9 +372,30 @@ impl Placer<'_> {
         Ok(placed)
     }
 
-    fn check_links(&self, id: NodeId) -> PlaceResult<()> {
+    /// Blocks charged for the values in inodes of their own: to each inode that has them, as if it
+    /// did not share.
+    fn value_blocks(&self, set: u32) -> u64 {
+        let shape = &self.plan.shape;
+        self.plan
+            .attrs
+            .own_values(set)
+            .map(|len| shape.block_size.blocks_for(len))
+            .map(|blocks| blocks.next_multiple_of(shape.cluster_blocks()))
+            .sum()
+    }
+
+    /// Refuses what no inode can say: sizes and link counts beyond the format.
+    fn check_limits(&self, id: NodeId) -> PlaceResult<()> {
         let node = self.tree.node(id);
         if !node.is_dir() {
+            if node.kind() == FileKind::Regular && node.size > self.plan.shape.file_size_max {
+                return Err(PlaceError::FileTooLarge {
+                    path: self.tree.path(id),
+                    found: node.size,
+                    limit: self.plan.shape.file_size_max,
+                    indirect: self.plan.shape.map_kind == MapKind::Indirect,
+                });
+            }
             if node.nlink > LINK_MAX {
                 let path = self.tree.path(id);
                 return Err(PlaceError::TooManyLinks {
@@ -367,12 +404,15 @@ impl Placer<'_> {
                     limit: LINK_MAX,
                 });
             }
-        } else if node.nlink >= LINK_MAX && !self.plan.shape.dir_nlink {
-            let path = self.tree.path(id);
+            return Ok(());
+        }
+        let made = id == NodeId::ROOT && self.plan.numbering.lost_found().is_none();
+        let found = node.nlink + u32::from(made);
+        if found > LINK_MAX && !self.plan.shape.dir_nlink {
             return Err(PlaceError::TooManySubdirectories {
-                path,
-                found: node.nlink,
-                limit: LINK_MAX - 1,
+                path: self.tree.path(id),
+                found,
+                limit: LINK_MAX,
             });
         }
         Ok(())

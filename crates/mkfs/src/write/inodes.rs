@@ -124,7 +124,7 @@ impl InodeEncoder<'_> {
         let made = u32::from(id == NodeId::ROOT && self.placement.lost_found.is_some());
         let links = node.nlink + made;
         // A directory with too many subdirectories to count has "one" link.
-        if node.is_dir() && links >= LINK_MAX {
+        if node.is_dir() && links > LINK_MAX {
             1
         } else {
             links as u16

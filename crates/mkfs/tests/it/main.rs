@@ -1,4 +1,5 @@
 //! Behaviour of the crate through its public doors.
 
+mod build;
 mod empty;
 mod source;
