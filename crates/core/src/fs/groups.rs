@@ -1,184 +1,138 @@
-//! Group descriptors, read when first needed.
+//! Group descriptors.
 //!
-//! A large image has a hundred thousand descriptors and most openings touch a few: a block of
-//! descriptors is read, checked and unpacked when one of its groups is first asked for. Two threads
-//! that ask at once may both read it; the first to finish is kept.
+//! A block of descriptors is metadata like any other: it comes through the cache, which bounds its
+//! memory however many groups an image claims to have. A descriptor is checked each time it is
+//! unpacked, by itself: a bad one does not hide its neighbours. Whoever adds up all of them reads
+//! around the cache, in large pieces.
 
+use super::Fs;
 use crate::{Error, InPlace, Place, Result};
-use extant_blockdev::SharedDevice;
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{DescChecksum, GroupDesc};
 use extant_format::superblock::Superblock;
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
-use std::sync::OnceLock;
 
 /// Most bytes of descriptors read at once.
 const READ_BYTES: usize = 1 << 20;
+/// Bytes of descriptors that come into the cache together.
+const READAHEAD_BYTES: u32 = 16 << 10;
 
-/// The descriptors of a file system.
-pub struct Groups {
-    /// One slot for each descriptor block.
-    blocks: Box<[OnceLock<Box<[Slot]>>]>,
+/// How the descriptors of a file system are found and checked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Groups {
     checksum: DescChecksum,
     /// First block of the descriptors to believe in place of the primary ones.
     backup: Option<Pblk>,
 }
 
-/// A descriptor, or what is wrong with it: one bad descriptor does not hide its neighbours.
-type Slot = std::result::Result<GroupDesc, FormatError>;
-
-impl std::fmt::Debug for Groups {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Groups")
-            .field("blocks", &self.blocks.len())
-            .field("checksum", &self.checksum)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Groups {
-    pub(super) fn new(superblock: &Superblock, geometry: &Geometry, backup: Option<Pblk>) -> Self {
+    pub(super) fn new(superblock: &Superblock, backup: Option<Pblk>) -> Self {
         Self {
-            blocks: (0..geometry.desc_blocks())
-                .map(|_| OnceLock::new())
-                .collect(),
             checksum: superblock.desc_checksum(),
             backup,
         }
     }
 
-    /// The descriptor of `group`.
-    ///
-    /// # Errors
-    /// When there is no such group, the device fails, or the descriptor breaks the format.
-    pub fn get(
-        &self,
-        device: &SharedDevice,
-        geometry: &Geometry,
-        group: Group,
-    ) -> Result<GroupDesc> {
-        let place = Place::Group(group);
-        if group.get() >= geometry.groups_count() {
-            let last = u64::from(geometry.groups_count()).saturating_sub(1);
-            let expected = Expected::AtMost(last);
-            let source = FormatError::new(
-                Structure::GroupDescriptor,
-                "group",
-                group.get().into(),
-                expected,
-            );
-            return Err(Error::corrupt(place, source));
-        }
-        let per_block = geometry.descs_per_block().max(1);
-        let index = group.get() / per_block;
-        let slots = match self.loaded(index) {
-            Some(slots) => slots,
-            None => {
-                self.load(device, geometry, index, 1)?;
-                self.loaded(index).unwrap_or(&[])
-            }
+    /// Where the first of the descriptors that lie side by side is, and how many blocks they take.
+    fn classic(&self, geometry: &Geometry) -> (u64, u32) {
+        let count = geometry.classic_desc_blocks();
+        let first = match self.backup {
+            Some(first) => first.get(),
+            None => geometry.desc_block(0).map_or(0, Pblk::get),
         };
-        match slots.get((group.get() % per_block) as usize) {
-            Some(slot) => slot.in_place(place),
-            None => Err(Error::corrupt(
-                place,
-                FormatError::short(Structure::GroupDescriptor, slots.len(), 1),
-            )),
-        }
+        (first, count)
     }
 
-    /// Reads every descriptor that is not in memory yet, in large pieces.
-    ///
-    /// # Errors
-    /// When the device fails.
-    pub fn load_all(&self, device: &SharedDevice, geometry: &Geometry) -> Result<()> {
-        let most = (READ_BYTES / geometry.block_size().len()).max(1) as u32;
-        let mut index = 0;
-        while index < geometry.desc_blocks() {
-            if self.loaded(index).is_some() {
-                index += 1;
-                continue;
-            }
-            let mut count = 1;
-            while count < most
-                && index + count < geometry.desc_blocks()
-                && self.loaded(index + count).is_none()
-                && self.follows(geometry, index + count)
-            {
-                count += 1;
-            }
-            self.load(device, geometry, index, count)?;
-            index += count;
-        }
-        Ok(())
-    }
-
-    fn loaded(&self, index: u32) -> Option<&[Slot]> {
-        self.blocks.get(index as usize)?.get().map(|slots| &**slots)
-    }
-
+    /// The block of descriptors number `index`.
     fn address(&self, geometry: &Geometry, index: u32) -> Result<Pblk> {
-        match self.backup {
-            Some(first) if index < geometry.classic_desc_blocks() => {
-                Ok(Pblk::new(first.get().saturating_add(index.into())))
-            }
-            _ => geometry.desc_block(index).in_place(Place::Superblock),
+        let (first, count) = self.classic(geometry);
+        if index < count {
+            Ok(Pblk::new(first.saturating_add(index.into())))
+        } else {
+            geometry.desc_block(index).in_place(Place::Superblock)
         }
     }
 
-    /// Whether descriptor block `index` lies right after the one before it.
-    fn follows(&self, geometry: &Geometry, index: u32) -> bool {
-        let address = |index| self.address(geometry, index).ok();
-        match (index.checked_sub(1).and_then(address), address(index)) {
-            (Some(before), Some(this)) => before.checked_add(1) == Some(this),
-            _ => false,
-        }
-    }
-
-    fn load(
-        &self,
-        device: &SharedDevice,
-        geometry: &Geometry,
-        first: u32,
-        count: u32,
-    ) -> Result<()> {
-        let block_size = geometry.block_size();
-        let address = self.address(geometry, first)?;
-        let mut bytes = vec![0; block_size.len() * count as usize];
-        let offset = block_size.offset_of(address).unwrap_or(u64::MAX);
-        device.read_at(offset, &mut bytes)?;
-        for (index, block) in (first..).zip(bytes.chunks_exact(block_size.len())) {
-            if let Some(cell) = self.blocks.get(index as usize) {
-                // Lost to another thread that read the same bytes: nothing to do.
-                let _ = cell.set(self.unpack(geometry, index, block));
-            }
-        }
-        Ok(())
-    }
-
-    fn unpack(&self, geometry: &Geometry, index: u32, block: &[u8]) -> Box<[Slot]> {
-        let per_block = geometry.descs_per_block();
-        let first = index.saturating_mul(per_block);
-        let count = geometry.groups_count().saturating_sub(first).min(per_block);
-        block
-            .chunks_exact(geometry.desc_size().max(32) as usize)
-            .zip(first..first.saturating_add(count))
-            .map(|(bytes, group)| {
-                let group = Group::new(group);
-                let desc = GroupDesc::parse(bytes, group, &self.checksum)?;
-                desc.validate(group, geometry)?;
-                Ok(desc)
-            })
-            .collect()
+    /// Unpacks and checks one descriptor.
+    fn unpack(&self, geometry: &Geometry, group: Group, bytes: &[u8]) -> Result<GroupDesc> {
+        GroupDesc::parse(bytes, group, &self.checksum)
+            .and_then(|desc| desc.validate(group, geometry).map(|()| desc))
+            .in_place(Place::Group(group))
     }
 }
 
-impl super::Fs {
+impl Fs {
     /// The descriptor of `group`.
     ///
     /// # Errors
     /// When there is no such group, the device fails, or the descriptor breaks the format.
     pub fn group(&self, group: Group) -> Result<GroupDesc> {
-        self.groups.get(&self.device, &self.geometry, group)
+        let geometry = &self.geometry;
+        let place = Place::Group(group);
+        if group.get() >= geometry.groups_count() {
+            let last = u64::from(geometry.groups_count()).saturating_sub(1);
+            let what = Structure::GroupDescriptor;
+            let found = group.get().into();
+            let source = FormatError::new(what, "group", found, Expected::AtMost(last));
+            return Err(Error::corrupt(place, source));
+        }
+        let per_block = geometry.descs_per_block().max(1);
+        let index = group.get() / per_block;
+        let block = self.groups.address(geometry, index)?;
+        let (first, count) = self.groups.classic(geometry);
+        if index < count {
+            let window = READAHEAD_BYTES >> geometry.block_size().log2();
+            self.prefetch_around(block, window, first..first.saturating_add(count.into()));
+        }
+        // Each descriptor has a checksum of its own; the block has none.
+        let bytes = self.metadata(block, place, Structure::GroupDescriptor, None, |_| Ok(()))?;
+        let size = geometry.desc_size() as usize;
+        let at = (group.get() % per_block) as usize * size;
+        let bytes = bytes.get(at..at.saturating_add(size)).unwrap_or(&[]);
+        self.groups.unpack(geometry, group, bytes)
+    }
+
+    /// Calls `visit` with every descriptor, ascending by group. They are read in large pieces around
+    /// the cache, and memory for one piece is all it takes.
+    ///
+    /// # Errors
+    /// When the device fails, or a descriptor breaks the format.
+    pub fn for_each_group(&self, mut visit: impl FnMut(Group, &GroupDesc)) -> Result<()> {
+        let geometry = &self.geometry;
+        let block_size = geometry.block_size();
+        let size = geometry.desc_size().max(32) as usize;
+        let most = (READ_BYTES / block_size.len()).max(1);
+        let mut bytes = Vec::new();
+        let mut groups = geometry.groups();
+        let mut index = 0;
+        while index < geometry.desc_blocks() {
+            let address = self.groups.address(geometry, index)?;
+            let together = self.side_by_side(index, address, most);
+            bytes.resize(together as usize * block_size.len(), 0);
+            let offset = block_size.offset_of(address).unwrap_or(u64::MAX);
+            self.device.read_at(offset, &mut bytes)?;
+            for block in bytes.chunks_exact(block_size.len()) {
+                let here = geometry.descs_per_block() as usize;
+                for (bytes, group) in block.chunks_exact(size).zip(groups.by_ref().take(here)) {
+                    visit(group, &self.groups.unpack(geometry, group, bytes)?);
+                }
+            }
+            index += together;
+        }
+        Ok(())
+    }
+
+    /// How many descriptor blocks from number `index` on, which lies at `address`, follow each
+    /// other on the device: at least 1, at most `most`.
+    fn side_by_side(&self, index: u32, address: Pblk, most: usize) -> u32 {
+        let left = self.geometry.desc_blocks() - index;
+        let most = left.min(u32::try_from(most).unwrap_or(u32::MAX));
+        (1..most)
+            .take_while(|&step| {
+                let next = self.groups.address(&self.geometry, index + step);
+                next.is_ok_and(|next| address.checked_add(step.into()) == Some(next))
+            })
+            .count() as u32
+            + 1
     }
 }

@@ -1,24 +1,27 @@
 //! The journal as seen at mount: where it lies, and its replay into memory.
 
-use super::Fs;
+use super::{Fs, Notice};
 use crate::inode::Inode;
 use crate::map::{Runs, Target};
-use crate::{Error, Place, Result};
+use crate::{Error, InPlace, Place, Result, data};
 use extant_blockdev::SharedDevice;
+use extant_format::jbd2::JournalSuperblock;
 use extant_format::{Expected, FormatError, Ino, Structure};
 use extant_jbd2::{Log, LogRun, ReplayedDevice};
 use std::sync::Arc;
 
-/// Most blocks of a journal, whatever its inode says.
-const MAX_JOURNAL_BLOCKS: u64 = u32::MAX as u64;
+/// Most pieces a journal may lie in. `mke2fs` makes it in one; a map that points at the same
+/// blocks over and over would fill memory with pieces.
+const MAX_RUNS: usize = 1 << 20;
 
 impl Fs {
-    /// The device with the dirty journal replayed into memory in front of it.
+    /// The device with the dirty journal replayed into memory in front of it, and what the user
+    /// should know about that.
     ///
     /// # Errors
     /// [`Error::Unsupported`] when the journal lies on another device or has fast commits to replay,
     /// [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
-    pub(super) fn replay(&self) -> Result<SharedDevice> {
+    pub(super) fn replay(&self) -> Result<(SharedDevice, Vec<Notice>)> {
         if self.superblock.has_external_journal() {
             return Err(Error::Unsupported {
                 features: "an external journal that waits for replay (replay it under Linux \
@@ -39,15 +42,17 @@ impl Fs {
             blocks = recovery.blocks.len(),
             "replayed the journal into memory"
         );
+        let notices = Notice::of_recovery(&recovery);
         let device = Arc::clone(&self.device);
-        Ok(Arc::new(ReplayedDevice::new(device, recovery.blocks)))
+        Ok((
+            Arc::new(ReplayedDevice::new(device, recovery.blocks)),
+            notices,
+        ))
     }
 
-    /// Where the journal's blocks lie.
+    /// Where the journal's blocks lie: as many as its superblock says it has.
     fn journal_runs(&self, ino: Ino, inode: &Inode) -> Result<Vec<LogRun>> {
-        let blocks = inode
-            .size_in_blocks(self.block_size())
-            .min(MAX_JOURNAL_BLOCKS);
+        let blocks = self.journal_len(ino, inode)?;
         let mut runs = Vec::new();
         for run in Runs::over(self, inode, 0..blocks) {
             let run = run?;
@@ -61,6 +66,13 @@ impl Fs {
                 );
                 return Err(Error::corrupt(Place::Inode(ino), source));
             };
+            if runs.len() == MAX_RUNS {
+                let expected = Expected::AtMost(MAX_RUNS as u64);
+                let found = runs.len() as u64 + 1;
+                let what = Structure::Inode;
+                let source = FormatError::new(what, "pieces of the journal", found, expected);
+                return Err(Error::corrupt(Place::Inode(ino), source));
+            }
             runs.push(LogRun {
                 first: run.lblk.get(),
                 // Runs end at `blocks`, which fits 32 bits.
@@ -69,5 +81,15 @@ impl Fs {
             });
         }
         Ok(runs)
+    }
+
+    /// Blocks of the journal, which its superblock says: the inode may have more.
+    fn journal_len(&self, ino: Ino, inode: &Inode) -> Result<u64> {
+        let mut record = [0; JournalSuperblock::LEN];
+        let read = data::read_content(self, inode, 0, &mut record)?;
+        let record = record.get(..read).unwrap_or(&[]);
+        let superblock = JournalSuperblock::parse(record).in_place(Place::Inode(ino))?;
+        let blocks = inode.size_in_blocks(self.block_size());
+        Ok(blocks.min(superblock.max_len.into()))
     }
 }

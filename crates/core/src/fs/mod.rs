@@ -5,9 +5,10 @@
 //! | `options` | what a caller chooses at mount |
 //! | `open` | the way from a device to a usable [`Fs`] |
 //! | `policy` | which features this engine reads, and how it refuses the others |
-//! | `groups` | group descriptors, read when first needed |
+//! | `groups` | group descriptors |
 //! | `journal` | replay into memory |
 //! | `metadata` | checked metadata blocks, through the cache |
+//! | `notice` | what a user should know although the file system opened |
 //! | `statfs` | space and inode counts |
 //!
 //! # Invariants
@@ -21,12 +22,14 @@
 mod groups;
 mod journal;
 mod metadata;
+mod notice;
 mod open;
 mod options;
 mod policy;
 mod statfs;
 
-pub use groups::Groups;
+use groups::Groups;
+pub use notice::Notice;
 pub use options::{JournalChoice, MountOptions, SuperblockChoice};
 pub use policy::{READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT};
 pub use statfs::StatFs;
@@ -41,6 +44,7 @@ use extant_format::inode::InodeContext;
 use extant_format::superblock::Superblock;
 use extant_format::{BlockSize, Ino};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -53,6 +57,9 @@ pub struct Fs {
     groups: Groups,
     inodes: Table,
     cache: Cache,
+    /// Space and inodes, once somebody asked.
+    space: OnceLock<StatFs>,
+    notices: Vec<Notice>,
     replayed: bool,
 }
 
@@ -106,12 +113,6 @@ impl Fs {
         &self.geometry
     }
 
-    /// The group descriptors.
-    #[must_use]
-    pub fn groups(&self) -> &Groups {
-        &self.groups
-    }
-
     /// The metadata block cache.
     #[must_use]
     pub fn cache(&self) -> &Cache {
@@ -134,6 +135,13 @@ impl Fs {
     #[must_use]
     pub fn was_replayed(&self) -> bool {
         self.replayed
+    }
+
+    /// What a user should know about this file system although it opened, the most important
+    /// first. Empty for one that was closed cleanly and remembers no errors.
+    #[must_use]
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
     }
 
     /// Physical blocks that files and their metadata may use.

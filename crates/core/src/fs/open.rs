@@ -1,6 +1,6 @@
 //! The way from a device to a usable [`Fs`].
 
-use super::{Fs, Groups, MountOptions, Numbers, SuperblockChoice, policy};
+use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
 use crate::fs::JournalChoice;
 use crate::inode::Table;
 use crate::meta::Cache;
@@ -12,7 +12,7 @@ use extant_format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
 use extant_format::{Expected, FormatError, Pblk, Structure};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One part in this many of the memory budget goes to inodes, the rest to metadata blocks.
 const INODE_SHARE: usize = 4;
@@ -32,16 +32,17 @@ impl Fs {
         }
         let superblock = read_superblock(&device, options.superblock)?;
         let fs = Self::assemble(device, superblock, &options, false)?;
-        let dirty = fs.superblock.needs_recovery() && options.journal == JournalChoice::Replay;
-        if !dirty {
+        // Like Linux, which looks at the journal only where there is one.
+        let dirty = fs.superblock.needs_recovery() && fs.superblock.has_compat(Compat::HAS_JOURNAL);
+        if !dirty || options.journal == JournalChoice::Ignore {
             return Ok(Arc::new(fs));
         }
-        let replayed = fs.replay()?;
+        let (replayed, notices) = fs.replay()?;
         // The log may have changed the superblock and every descriptor.
         let superblock = read_superblock(&replayed, options.superblock)?;
-        Ok(Arc::new(Self::assemble(
-            replayed, superblock, &options, true,
-        )?))
+        let mut fs = Self::assemble(replayed, superblock, &options, true)?;
+        fs.add_notices(notices);
+        Ok(Arc::new(fs))
     }
 
     fn assemble(
@@ -58,14 +59,16 @@ impl Fs {
         };
         Ok(Self {
             numbers: Numbers::new(&superblock, &geometry),
-            groups: Groups::new(&superblock, &geometry, backup),
-            inodes: Table::new(options.memory / INODE_SHARE),
+            groups: Groups::new(&superblock, backup),
+            inodes: Table::new(options.memory / INODE_SHARE, geometry.inode_size()),
             cache: Cache::new(
                 Arc::clone(&device),
                 geometry.block_size(),
                 geometry.blocks_count(),
                 options.memory - options.memory / INODE_SHARE,
             ),
+            space: OnceLock::new(),
+            notices: Notice::of_superblock(&superblock, options),
             device,
             superblock,
             geometry,
@@ -100,7 +103,16 @@ fn read_superblock(device: &SharedDevice, choice: SuperblockChoice) -> Result<Su
     if let Some(features) = raw_features(&bytes) {
         policy::check_readable(features)?;
     }
-    Superblock::parse(&bytes).in_place(place)
+    let superblock = Superblock::parse(&bytes).in_place(place)?;
+    if let SuperblockChoice::Backup { block_size, .. } = choice
+        && block_size != superblock.block_size()
+    {
+        let expected = Expected::Exactly(block_size.bytes().into());
+        let found = superblock.block_size().bytes().into();
+        let source = FormatError::new(Structure::Superblock, "block_size", found, expected);
+        return Err(Error::corrupt(place, source));
+    }
+    Ok(superblock)
 }
 
 /// The feature words of something that looks like a superblock.

@@ -33,25 +33,36 @@ pub struct StatFs {
 }
 
 impl Fs {
-    /// Counts space and inodes. The group descriptors are what counts, not the superblock, whose
-    /// numbers may be older; the first call reads all of them.
+    /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
+    /// may be older; the first call reads all of them, and later ones give the same answer, as
+    /// nothing changes while the file system is open for reading.
     ///
     /// # Errors
     /// When the device fails or a descriptor breaks the format.
     pub fn statfs(&self) -> Result<StatFs> {
-        self.groups.load_all(&self.device, &self.geometry)?;
+        if let Some(counted) = self.space.get() {
+            return Ok(counted.clone());
+        }
+        let counted = self.count()?;
+        // Lost to another thread that counted the same: nothing to do.
+        let _ = self.space.set(counted.clone());
+        Ok(counted)
+    }
+
+    fn count(&self) -> Result<StatFs> {
         let mut clusters = 0u64;
         let mut free_inodes = 0u64;
         let mut directories = 0u64;
-        for group in self.geometry.groups() {
-            let desc = self.group(group)?;
+        self.for_each_group(|_, desc| {
             clusters += u64::from(desc.free_clusters);
             free_inodes += u64::from(desc.free_inodes);
             directories += u64::from(desc.used_dirs);
-        }
+        })?;
         let total = self.geometry.blocks_count();
         let blocks = total.saturating_sub(self.overhead());
-        let free = (clusters << self.geometry.cluster_bits()).min(total);
+        let free = clusters
+            .saturating_mul(1 << self.geometry.cluster_bits())
+            .min(total);
         Ok(StatFs {
             block_size: self.block_size(),
             blocks,

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static BUCKET: LockClass = LockClass::new("inode bucket", Rank::CacheBucket);
 static QUEUE: LockClass = LockClass::new("inode queue", Rank::LruShard);
 
-/// What an inode is taken to cost, its place in map and queue included.
-const BYTES_PER_INODE: usize = 512;
+/// What an inode is taken to cost beyond its record, its place in map and queue included.
+const BYTES_PER_INODE: usize = 384;
 /// Inodes the hand passes at most to find one to forget.
 const HAND_STEPS: usize = 16;
 
@@ -53,15 +53,17 @@ impl Kept {
 }
 
 impl Table {
-    /// A table that keeps about as many inodes as fit `budget` bytes.
-    pub(crate) fn new(budget: usize) -> Self {
+    /// A table that keeps about as many inodes with records of `inode_size` bytes as fit `budget`
+    /// bytes.
+    pub(crate) fn new(budget: usize, inode_size: u32) -> Self {
         let shards = shard_count().max(1);
+        let cost = BYTES_PER_INODE + inode_size as usize;
         Self {
             map: RcuMap::new(&BUCKET, (shards * 32).max(128)),
             queues: (0..shards)
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
-            per_queue: (budget / BYTES_PER_INODE / shards).max(1),
+            per_queue: (budget / cost / shards).max(1),
         }
     }
 

@@ -8,22 +8,29 @@ use extant_format::indirect::{DIRECT, IndirectPath, check_pointer, pointer, poin
 use extant_format::{Lblk, Structure};
 
 pub(super) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
+    Ok(answer(fs, inode, lblk)?.0)
+}
+
+/// The run that begins at `lblk`, and whether it is the first of a node of pointers to data: a walk
+/// counts those, as an empty one may hang in many places.
+pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, bool)> {
     let block_size = fs.block_size();
     let Some(path) = IndirectPath::to(lblk, block_size) else {
         // Past what the map reaches nothing can be stored.
-        return Ok(hole(lblk, (1 << 32) - u64::from(lblk.get())));
+        return Ok((hole(lblk, (1 << 32) - u64::from(lblk.get())), false));
     };
     let physical = fs.physical();
     let map = &inode.disk().map[..];
     let mut place = Place::Inode(inode.ino());
     if path.levels() == 0 {
-        return run(map, path.root(), DIRECT as usize, lblk, fs, place);
+        let run = run(map, path.root(), DIRECT as usize, lblk, fs, place)?;
+        return Ok((run, false));
     }
     let mut at = path.root();
     let mut parent = pointer(map, at);
     for (step, &offset) in path.steps().iter().enumerate() {
         let Some(block) = check_pointer(parent, at, &physical).in_place(place)? else {
-            return Ok(hole(lblk, path.hole_len(step, block_size)));
+            return Ok((hole(lblk, path.hole_len(step, block_size)), false));
         };
         place = Place::InodeBlock(inode.ino(), block);
         let what = Structure::IndirectBlock;
@@ -31,12 +38,13 @@ pub(super) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
         at = offset as usize;
         if step + 1 == path.levels() {
             let end = pointers_per_block(block_size) as usize;
-            return run(&bytes, at, end, lblk, fs, place);
+            let run = run(&bytes, at, end, lblk, fs, place)?;
+            return Ok((run, at == 0));
         }
         parent = pointer(&bytes, at);
     }
     // Not reached: the last step has returned.
-    Ok(hole(lblk, 1))
+    Ok((hole(lblk, 1), false))
 }
 
 fn hole(lblk: Lblk, len: u64) -> Mapping {

@@ -28,6 +28,8 @@ pub struct Walk {
     leaf: Option<Leaf>,
     /// Physical blocks the runs so far lie in.
     mapped: u64,
+    /// Nodes of pointers entered so far.
+    nodes: u64,
     /// Read ahead to see whether it continues the run before.
     ahead: Option<Mapping>,
 }
@@ -41,6 +43,7 @@ impl Walk {
             end: range.end.min(1 << 32),
             leaf: None,
             mapped: 0,
+            nodes: 0,
             ahead: None,
         }
     }
@@ -87,7 +90,9 @@ impl Walk {
         let mut mapping = if inode.flags().contains(InodeFlags::EXTENTS) {
             self.step_extents(fs, inode, lblk)?
         } else {
-            indirect::lookup(fs, inode, lblk)?
+            let (mapping, enters) = indirect::answer(fs, inode, lblk)?;
+            self.nodes = self.nodes.saturating_add(enters.into());
+            mapping
         };
         mapping.len = mapping.len.min(self.end - self.next).max(1);
         self.next += mapping.len;
@@ -96,17 +101,20 @@ impl Walk {
     }
 
     /// Refuses a file with more blocks than the file system has: a map that points at the same
-    /// blocks over and over would otherwise keep a reader busy for ever.
+    /// blocks, or the same empty node, over and over would otherwise keep a reader busy for ever.
     fn count(&mut self, fs: &Fs, inode: &Inode, mapping: &Mapping) -> Result<()> {
         if mapping.target != Target::Hole {
             self.mapped = self.mapped.saturating_add(mapping.len);
         }
-        let limit = fs.geometry().blocks_count();
-        if self.mapped <= limit {
+        let blocks = fs.geometry().blocks_count();
+        let (field, found) = if self.mapped > blocks {
+            ("mapped blocks", self.mapped)
+        } else if self.nodes > blocks {
+            ("nodes of the map", self.nodes)
+        } else {
             return Ok(());
-        }
-        let expected = Expected::AtMost(limit);
-        let source = FormatError::new(Structure::Inode, "mapped blocks", self.mapped, expected);
+        };
+        let source = FormatError::new(Structure::Inode, field, found, Expected::AtMost(blocks));
         Err(Error::corrupt(Place::Inode(inode.ino()), source))
     }
 

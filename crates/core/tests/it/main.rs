@@ -8,6 +8,7 @@ mod meta_cache;
 mod opening;
 mod reading;
 mod support;
+mod threads;
 mod trees;
 mod walk;
 mod xattrs;

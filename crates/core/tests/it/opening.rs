@@ -1,9 +1,9 @@
 //! Opening: dirty journals, features in the way, damaged and backup superblocks.
 
 use crate::support::{Image, content, pattern};
-use extant_blockdev::{BlockDevice, FileDevice};
+use extant_blockdev::{BlockDevice, DeviceResult, FileDevice};
 use extant_core::Error;
-use extant_core::fs::{JournalChoice, MountOptions, SuperblockChoice};
+use extant_core::fs::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
 use extant_format::{BlockSize, Ino, Pblk};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::debugfs_write;
@@ -11,6 +11,7 @@ use extant_testkit::require;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 /// Overwrites bytes of the primary superblock, without repairing its checksum.
 fn patch_superblock(image: &Image, offset: u64, bytes: &[u8]) {
@@ -54,6 +55,15 @@ fn a_dirty_journal_is_replayed_into_memory_and_the_image_stays_untouched() {
         );
         let fs = image.open();
         assert!(fs.was_replayed());
+        assert!(
+            matches!(
+                fs.notices(),
+                [Notice::JournalReplayed { transactions, blocks }]
+                    if *transactions > 0 && *blocks > 0
+            ),
+            "{:?}",
+            fs.notices()
+        );
         for (ino, bytes) in &inos {
             let inode = fs.inode(*ino).unwrap();
             assert!(content(&fs, &inode) == *bytes, "{options:?} {ino}");
@@ -163,14 +173,212 @@ fn writing_is_refused_so_far() {
 }
 
 #[test]
+fn a_file_system_smaller_than_its_device_opens() {
+    let image = Image::make(8, &["-t", "ext4"], |_| ());
+    let file = File::options().write(true).open(image.path()).unwrap();
+    file.set_len((9 << 20) + 513).unwrap();
+    let fs = image.open();
+    assert_eq!(
+        fs.geometry().blocks_count() * u64::from(fs.block_size().bytes()),
+        8 << 20
+    );
+    assert_eq!(fs.notices(), []);
+}
+
+#[test]
+fn a_backup_of_another_block_size_is_refused() {
+    let image = Image::make(64, &["-t", "ext4", "-b", "4096", "-g", "2048"], |_| ());
+    let backup = SuperblockChoice::Backup {
+        block: Pblk::new(2048 * 4),
+        block_size: BlockSize::MIN,
+    };
+    let error = image
+        .try_open(MountOptions::read_only().superblock(backup))
+        .unwrap_err();
+    assert!(error.to_string().contains("block_size is 4096"), "{error}");
+}
+
+#[test]
+fn a_journal_that_is_not_there_is_not_replayed_but_told() {
+    let options = ["-t", "ext4", "-O", "^has_journal,^metadata_csum"];
+    let image = Image::make(8, &options, |tree| {
+        std::fs::write(tree.join("file"), b"here").unwrap();
+    });
+    assert_eq!(image.open().notices(), []);
+    debugfs_write(&image.path(), &["feature needs_recovery"]);
+    let fs = image.open();
+    assert!(!fs.was_replayed());
+    assert_eq!(fs.notices(), [Notice::NoJournalToReplay]);
+    assert_eq!(content(&fs, &image.inode(&fs, "/file")), b"here");
+}
+
+#[test]
+fn errors_and_a_lost_journal_replay_are_told() {
+    let image = Image::make(8, &["-t", "ext4", "-O", "^metadata_csum"], |_| ());
+    debugfs_write(
+        &image.path(),
+        &[
+            "set_super_value state 2",
+            "set_super_value error_count 3",
+            "set_super_value last_error_time 100",
+            "set_super_value last_error_ino 17",
+            "set_super_value last_error_line 5",
+            "set_super_value last_error_func ext4_lookup",
+            "feature needs_recovery",
+        ],
+    );
+    let ignored = image
+        .try_open(MountOptions::read_only().journal(JournalChoice::Ignore))
+        .unwrap();
+    let told: Vec<_> = ignored.notices().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        [
+            "the file system remembers 3 errors, the latest in ext4_lookup:5, inode 17; \
+             it should be checked",
+            "the journal was not replayed; what is shown may be inconsistent",
+        ]
+    );
+    // The log itself is clean: nothing is in it.
+    let fs = image.open();
+    let last = fs.notices().last().unwrap();
+    let (transactions, blocks) = (0, 0);
+    assert_eq!(
+        *last,
+        Notice::JournalReplayed {
+            transactions,
+            blocks
+        }
+    );
+    assert!(!last.is_warning() && fs.notices()[0].is_warning());
+}
+
+#[test]
+fn a_journal_in_endless_pieces_is_refused() {
+    // A journal of 2^21 blocks on a file system that claims about as many: its map of pointers names one block of
+    // pointers wherever one is needed, and that names two blocks in turns.
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = [
+        "-q", "-F", "-t", "ext3", "-b", "4096", "-J", "size=4", "-N", "16",
+    ];
+    extant_testkit::oracle::mke2fs(&path, 64 << 20, &options);
+    let small = FileDevice::open_read_only(&path).unwrap();
+    let small = Fs::open(Arc::new(small), MountOptions::read_only()).unwrap();
+    let inodes = small.geometry().inodes_per_group() * 40;
+    let text = extant_testkit::oracle::debugfs(&path, "stat <8>");
+    let first = |name: &str| -> u64 {
+        let at = text.find(name).unwrap_or_else(|| panic!("{text}")) + name.len();
+        let digits: String = text[at..]
+            .chars()
+            .take_while(char::is_ascii_digit)
+            .collect();
+        digits.parse().unwrap_or_else(|_| panic!("{name}: {text}"))
+    };
+    let (indirect, data) = (first("(IND):"), first("(0-11):"));
+    let device = FileDevice::open(&path).unwrap();
+    let pointers: Vec<u8> = (0..1024u64)
+        .flat_map(|i| ((data + i % 2 * 2) as u32).to_le_bytes())
+        .collect();
+    device.write_at(indirect * 4096, &pointers).unwrap();
+    // The journal claims more blocks than there are pieces for; its inode agrees.
+    device
+        .write_at(data * 4096 + 0x10, &0x20_0000u32.to_be_bytes())
+        .unwrap();
+    device.flush().unwrap();
+    let block = indirect.to_string();
+    // A block of pointers to the block of pointers: found after the journal.
+    let twice = data + 12;
+    device
+        .write_at(twice * 4096, &(indirect as u32).to_le_bytes().repeat(1024))
+        .unwrap();
+    let thrice = data + 13;
+    device
+        .write_at(thrice * 4096, &(twice as u32).to_le_bytes().repeat(1024))
+        .unwrap();
+    device.flush().unwrap();
+    debugfs_write(
+        &path,
+        &[
+            "set_inode_field <8> size 0x200000000",
+            &format!("set_inode_field <8> block[IND] {block}"),
+            &format!("set_inode_field <8> block[DIND] {twice}"),
+            &format!("set_inode_field <8> block[TIND] {thrice}"),
+            "set_super_value blocks_count 0x140000",
+            &format!("set_super_value inodes_count {inodes}"),
+            "feature needs_recovery",
+        ],
+    );
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(5 << 30)
+        .unwrap();
+    let device = FileDevice::open_read_only(&path).unwrap();
+    let error = Fs::open(Arc::new(device), MountOptions::read_only()).unwrap_err();
+    assert!(
+        error.to_string().contains("pieces of the journal"),
+        "{error}"
+    );
+}
+
+/// A device that counts what is read from it.
+#[derive(Debug)]
+struct Counting {
+    inner: FileDevice,
+    bytes: extant_sync::ShardedCounter,
+}
+
+impl BlockDevice for Counting {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.bytes.add(buf.len() as i64);
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[u8]) -> DeviceResult<()> {
+        unreachable!("the engine wrote")
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        unreachable!("the engine flushed")
+    }
+}
+
+#[test]
 fn opening_a_huge_sparse_image_reads_next_to_nothing() {
     let image = Image::make(1 << 20, &["-t", "ext4", "-E", "lazy_itable_init=1"], |_| ());
+    let device = Arc::new(Counting {
+        inner: FileDevice::open_read_only(image.path()).unwrap(),
+        bytes: extant_sync::ShardedCounter::new(),
+    });
     let start = std::time::Instant::now();
-    let fs = image.open();
+    let fs = Fs::open(device.clone(), MountOptions::read_only()).unwrap();
     fs.inode(Ino::ROOT).unwrap();
     let took = start.elapsed();
     let stats = fs.cache().stats();
     assert!(stats.device_reads <= 4, "{stats:?}");
+    assert!(device.bytes.sum() <= 256 << 10, "{:?}", device.bytes);
+    assert!(stats.live_bytes <= 256 << 10, "{stats:?}");
     // The promise is 10 ms; a busy machine gets more.
     assert!(took.as_millis() < 200, "{took:?}");
+
+    // Counting space reads the 8192 descriptors once, and keeps none of them.
+    let before = device.bytes.sum();
+    let start = std::time::Instant::now();
+    let space = fs.statfs().unwrap();
+    assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
+    assert!(space.free > 250 << 20, "{space:?}");
+    let read = device.bytes.sum() - before;
+    assert!(read <= 1 << 20, "{read} bytes read");
+    assert_eq!(fs.statfs().unwrap(), space);
+    assert!(device.bytes.sum() - before - read <= 64 << 10);
 }
