@@ -21,7 +21,7 @@ use crate::source::{NodeId, Timestamp, Tree};
 use crate::write::{
     InodeEncoder, Progress, Sink, TableShape, WriteError, write_contents, write_tables,
 };
-use extant_format::features::RoCompat;
+use extant_format::features::{Compat, RoCompat};
 use extant_format::{Group, Ino};
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -155,13 +155,7 @@ impl<'t> Planned<'t> {
     fn place(tree: &'t Tree, format: &FormatOptions) -> Result<Self, BuildError> {
         let mut draft = shape::draft_for_files(format)?;
         let placement = Placement::new(tree, shape::of(&draft)?)?;
-        if tree.ids().any(|id| tree.node(id).size > SMALL_FILE_MAX) {
-            // As Linux does when a file first grows that large.
-            draft.change_superblock(|raw| {
-                raw.feature_ro_compat
-                    .set(raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits());
-            })?;
-        }
+        declare(tree, &mut draft)?;
         let shape = &placement.shape;
         for run in placement.space.used_runs() {
             let blocks = shape.cluster_start(run.start)..shape.cluster_start(run.end);
@@ -208,6 +202,24 @@ impl<'t> Planned<'t> {
             uuid: superblock.uuid(),
         })
     }
+}
+
+/// Turns on the features that Linux turns on when a file first needs them: without, a checker takes
+/// large sizes for damage and does not see attributes.
+fn declare(tree: &Tree, draft: &mut Draft) -> Result<(), BuildError> {
+    let large = tree.ids().any(|id| tree.node(id).size > SMALL_FILE_MAX);
+    let attributes = tree.ids().any(|id| !tree.xattrs(id).is_empty());
+    draft.change_superblock(|raw| {
+        if large {
+            let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+            raw.feature_ro_compat.set(bits);
+        }
+        if attributes {
+            let bits = raw.feature_compat.get() | Compat::EXT_ATTR.bits();
+            raw.feature_compat.set(bits);
+        }
+    })?;
+    Ok(())
 }
 
 /// Directories in each group, those the draft knows left out.

@@ -2,6 +2,8 @@
 
 use super::*;
 use extant_mkfs::place::PlaceError;
+use extant_mkfs::source::{TarOptions, read_tar_stream};
+use extant_testkit::plan::{Content as Planned, SparseForm, TarForm};
 use extant_testkit::require;
 
 const TIB: u64 = 1 << 40;
@@ -56,6 +58,54 @@ fn a_hole_may_be_as_large_as_the_format_allows_and_no_larger() {
 }
 
 #[test]
+fn data_in_the_last_block_a_file_can_have_is_found() {
+    use std::os::unix::fs::FileExt;
+    require!(KernelExt4);
+    let dir = scratch();
+    let image = dir.path().join("image");
+    let indirect = |block: u64| {
+        let n = block / 4;
+        (12 + n + n * n + n * n * n) * block
+    };
+    for (block, features, size) in [
+        (4096, "", ((1 << 32) - 1) * 4096),
+        (1024, "", ((1 << 32) - 1) * 1024),
+        (1024, "bigalloc", ((1 << 32) - 1) * 1024),
+        (1024, "^extent", indirect(1024)),
+        (2048, "^extent", indirect(2048)),
+    ] {
+        // Pieces in the reach of every level of a map.
+        let at = [0, 9, 20, 300, 70_000, 16_000_000].map(|lblk: u64| lblk * block);
+        let places = at.into_iter().chain([size - 5000]);
+        let content = Planned::sparse(3, size, places.clone().map(|start| (start, 5000)));
+        let mut plan = TreePlan::new();
+        plan.file("file", content.clone());
+        let mut archive = Vec::new();
+        plan.write_tar(&mut archive, TarForm::Pax, SparseForm::Pax10)
+            .unwrap();
+        let stream = std::io::Cursor::new(archive);
+        let tree = read_tar_stream(stream, Path::new("-"), &TarOptions::default()).unwrap();
+        let variant = Variant::new(block as u32, 256, Profile::Default, features);
+        println!("{variant:?}");
+        build_clean(&tree, &image, &variant.auto());
+        let mount = KernelMount::mount(&image, Mode::Untouched, "");
+        let file = std::fs::File::open(mount.join("file")).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), size);
+        content
+            .for_each_chunk(|at, bytes| {
+                let mut found = vec![0; bytes.len()];
+                file.read_exact_at(&mut found, at)?;
+                assert!(found == bytes, "at {at}");
+                std::io::Result::Ok(())
+            })
+            .unwrap();
+        let mut hole = vec![1; 9000];
+        file.read_exact_at(&mut hole, 100_000).unwrap();
+        assert!(hole.iter().all(|b| *b == 0));
+    }
+}
+
+#[test]
 fn a_file_beyond_2_gib_brings_the_feature_it_needs() {
     require!(KernelExt4);
     let dir = scratch();
@@ -69,6 +119,26 @@ fn a_file_beyond_2_gib_brings_the_feature_it_needs() {
         assert_eq!(features.contains("large_file"), has, "{features}");
         let mount = KernelMount::mount(&image, Mode::Untouched, "");
         assert_eq!(mount.join("file").metadata().unwrap().len(), size);
+    }
+}
+
+#[test]
+fn attributes_bring_the_feature_they_need() {
+    require!(KernelExt4);
+    let dir = scratch();
+    let image = dir.path().join("image");
+    for inode in [128, 256] {
+        for (len, has) in [(None, false), (Some(10), true), (Some(600), true)] {
+            let meta = len.map_or(plain(0o644), |len| with_value("user.note", len));
+            let tree = with_file(meta, Content::Inline(b"x"));
+            let variant = Variant::new(1024, inode, Profile::Default, "none,filetype");
+            build_clean(&tree, &image, &variant.without_journal().auto());
+            let dump = oracle::dumpe2fs_header(&image);
+            let features = &dump.fields["Filesystem features"];
+            assert_eq!(features.contains("ext_attr"), has, "{features}");
+            let found = mounted(&image);
+            assert_eq!(found.get("file").unwrap().xattrs.len(), usize::from(has));
+        }
     }
 }
 

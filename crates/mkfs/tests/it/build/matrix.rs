@@ -93,7 +93,11 @@ fn blocks_of_4k_under_every_profile_and_layout() {
         ] {
             variants.push(default(features));
         }
-        variants.push(default("^has_journal").without_journal().clusters(8192));
+        variants.push(
+            default("bigalloc,^has_journal")
+                .without_journal()
+                .clusters(8192),
+        );
     }
     through_the_kernel(&spec(4096, 256, false), &variants);
 }
@@ -168,6 +172,7 @@ fn blocks_larger_than_a_page_read_back_through_debugfs() {
     };
     let plan = spec.plan();
     let source = scan(&planted(&plan, dir.path(), "source"));
+    let whole = plan.expected();
     // What `rdump` writes: files, directories, symbolic links, and of them no attributes.
     let plain = plan.filtered(|n| {
         matches!(
@@ -215,6 +220,11 @@ fn blocks_larger_than_a_page_read_back_through_debugfs() {
         let mut found = tree::Tree::snapshot(&out);
         blurred(&mut found);
         expected.assert_same(&found, &compare);
+        // Linux mounts blocks larger than a page from 6.19 on.
+        if let Ok(mount) = KernelMount::try_mount(&image, Mode::Untouched, "") {
+            let compare = everything(block.into(), 256);
+            whole.assert_same(&tree::Tree::snapshot(mount.path()), &compare);
+        }
         let value = debugfs(&image, "ea_get /xattrs/small user.a");
         assert_eq!(value.trim(), "user.a (1) = \"1\"");
         let stat = debugfs(&image, "stat /types/big-device");
