@@ -1,8 +1,8 @@
 //! `IMAGE:/path`, and opening what it names.
 
 use crate::args::Where;
-use crate::failure::{Failure, Outcome, in_image};
-use extant::{Filesystem, MountOptions, OpenSpec};
+use crate::failure::{Failure, Outcome, in_image, say};
+use extant::{Escaped, Filesystem, MountOptions, OpenSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -48,8 +48,19 @@ impl Place {
             .unwrap_or_else(|| at(colons().find(|&i| i > 0).unwrap_or(bytes.len())))
     }
 
-    /// Opens the image.
+    /// Opens the image. What may be wrong with it although it opened goes to standard error.
     pub(crate) fn open(&self, place: &Where) -> Outcome<Filesystem> {
+        let fs = self.open_silently(place)?;
+        for notice in fs.notices().iter().filter(|notice| notice.is_warning()) {
+            say(format_args!(
+                "warning: {}: {notice}",
+                Escaped::path(&self.image)
+            ));
+        }
+        Ok(fs)
+    }
+
+    fn open_silently(&self, place: &Where) -> Outcome<Filesystem> {
         let spec = OpenSpec::read_only(&self.image)
             .offset(place.offset)
             .partition(place.partition);

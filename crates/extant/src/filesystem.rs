@@ -4,7 +4,7 @@ use crate::path::{LastLink, resolve};
 use crate::{Error, File, FileType, Metadata, MountOptions, OpenSpec, ReadDir, Result, Walk};
 use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
-use extant_core::fs::{Fs, StatFs};
+use extant_core::fs::{Fs, Notice, StatFs};
 use extant_core::inode::Inode;
 use extant_core::xattr;
 use std::ffi::OsString;
@@ -58,6 +58,13 @@ impl Filesystem {
             Ok(fs) => Ok(Self { fs }),
             Err(e) => Err(Error::engine(PathBuf::new(), e)),
         }
+    }
+
+    /// What a user should know about this file system although it opened, the most important
+    /// first: errors it remembers, a journal that was replayed or ignored.
+    #[must_use]
+    pub fn notices(&self) -> &[Notice] {
+        self.fs.notices()
     }
 
     /// The engine underneath, which works by inode.

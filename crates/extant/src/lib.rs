@@ -52,7 +52,7 @@ mod walk;
 pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{OpenSpec, SharedDevice};
 pub use extant_core::data::Piece as Extent;
-pub use extant_core::fs::{JournalChoice, MountOptions, StatFs, SuperblockChoice};
+pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
 pub use extant_core::inode::{DeviceNumber, FileType, Mode, Timestamp};
 pub use file::File;
 pub use filesystem::Filesystem;

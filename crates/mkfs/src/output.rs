@@ -2,6 +2,7 @@
 //! that exists (a block device, or a window of a whole-disk image).
 
 use extant_blockdev::{BlockDevice, DeviceError, FileDevice, FileOptions, OpenSpec, SharedDevice};
+use extant_sync::{CountedAtomicU32, RmwClass};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// An image being made.
 ///
@@ -176,7 +177,8 @@ fn create_beside(path: &Path, size: u64) -> Result<(PathBuf, FileDevice), Device
 fn temporary_name(path: &Path) -> PathBuf {
     // Names may have 255 bytes, and the rest needs some of them.
     const KEPT: usize = 200;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static NAMES: RmwClass = RmwClass::new("temporary names");
+    static NEXT: CountedAtomicU32 = CountedAtomicU32::new(&NAMES, 0);
     let own = path.file_name().unwrap_or_default().as_bytes();
     let mut name = OsString::from(".");
     name.push(OsStr::from_bytes(&own[..own.len().min(KEPT)]));

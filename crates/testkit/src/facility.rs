@@ -103,6 +103,39 @@ macro_rules! require {
     };
 }
 
+/// Whether the run is to be a full one (`EXTANT_FULL=1`), which takes minutes more.
+#[must_use]
+pub fn is_full_run() -> bool {
+    std::env::var_os("EXTANT_FULL").is_some_and(|v| v != "0")
+}
+
+/// Whether to leave a test to full runs, after printing the named skip. Used through
+/// [`require_full!`](crate::require_full).
+#[must_use]
+pub fn skip_until_full(reason: &str) -> bool {
+    if is_full_run() {
+        return false;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("test");
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED: needs EXTANT_FULL=1 ({reason}): {test}"
+    );
+    true
+}
+
+/// Ends the calling test with a named skip unless this is a full run:
+/// `require_full!("takes minutes");`. For what no run in between should wait for.
+#[macro_export]
+macro_rules! require_full {
+    ($reason:literal) => {
+        if $crate::facility::skip_until_full($reason) {
+            return;
+        }
+    };
+}
+
 fn probe_root() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err(format!(

@@ -10,9 +10,10 @@ use crate::time::{long, rfc3339};
 use extant::{Escaped, Filesystem, Timestamp};
 use extant_core::Result as EngineResult;
 use extant_core::fs::Fs;
+use extant_format::dir::HashVersion;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_format::superblock::{HashVersion, Superblock};
+use extant_format::superblock::Superblock;
 use extant_format::{Group, Pblk, bitmap};
 use serde::Serialize;
 use std::io::Write;
@@ -162,7 +163,7 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
         groups_per_flex: geometry.groups_per_flex(),
         descriptor_size: geometry.desc_size(),
         journal_blocks,
-        directory_hash: hash(superblock.hash_version()),
+        directory_hash: hash(superblock),
         last_mounted_on: lossless(superblock.last_mounted()).0,
         created: moment(superblock.mkfs_time()),
         written: moment(superblock.write_time()),
@@ -209,12 +210,13 @@ fn state(superblock: &Superblock) -> &'static str {
     }
 }
 
-fn hash(version: HashVersion) -> &'static str {
-    match version {
-        HashVersion::Legacy => "legacy",
-        HashVersion::HalfMd4 => "half_md4",
-        HashVersion::Tea => "tea",
-        HashVersion::Unknown(_) => "unknown",
+fn hash(superblock: &Superblock) -> &'static str {
+    match superblock.hash_version().map(HashVersion::stored) {
+        Ok(HashVersion::Legacy) => "legacy",
+        Ok(HashVersion::HalfMd4) => "half_md4",
+        Ok(HashVersion::Tea) => "tea",
+        Ok(HashVersion::SipHash) => "siphash",
+        _ => "unknown",
     }
 }
 

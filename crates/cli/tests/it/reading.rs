@@ -117,6 +117,22 @@ fn what_is_not_there_is_said_with_image_and_path() {
 }
 
 #[test]
+fn errors_that_an_image_remembers_are_told_and_it_is_read_all_the_same() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-O", "^metadata_csum"]);
+    let commands = ["set_super_value state 2", "set_super_value error_count 1"];
+    extant_testkit::oracle::debugfs_write(std::path::Path::new(&image), &commands);
+    let run = extant(["cat", &format!("{image}:/etc/hostname")]).ok();
+    assert_eq!(
+        run.stderr,
+        format!(
+            "extant: warning: {image}: the file system remembers an error; it should be checked\n"
+        )
+    );
+    assert_eq!(run.stdout, Content::filled(1, 4).to_bytes());
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let place = Place::new();
     let mut plan = small_plan();

@@ -25,7 +25,7 @@ mod tests;
 mod view;
 
 pub use raw::RawSuperblock;
-pub use view::{ErrorRecord, ErrorsBehaviour, HashVersion, MountDefaults, State, SuperblockFlags};
+pub use view::{ErrorRecord, ErrorsBehaviour, MountDefaults, State, SuperblockFlags};
 
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};

@@ -2,6 +2,8 @@
 
 use super::{Superblock, blocks_count_of, desc_size_of, features_of, inode_size_of, wide};
 use crate::checksum::Crc32c;
+use crate::dir::HashVersion;
+use crate::error::FormatResult;
 use crate::features::{Compat, Features, Incompat, RoCompat};
 use crate::group_desc::DescChecksum;
 use crate::types::{BlockSize, Ino, Pblk};
@@ -102,32 +104,6 @@ impl ErrorsBehaviour {
             1 => Self::Continue,
             2 => Self::RemountReadOnly,
             3 => Self::Panic,
-            other => Self::Unknown(other),
-        }
-    }
-}
-
-/// The default directory hash, without its signedness.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HashVersion {
-    /// The original hash.
-    Legacy,
-    /// Half MD4, the default.
-    HalfMd4,
-    /// TEA.
-    Tea,
-    /// A value this crate does not know.
-    Unknown(u8),
-}
-
-impl HashVersion {
-    /// From the stored number.
-    #[must_use]
-    pub const fn from_raw(raw: u8) -> Self {
-        match raw {
-            0 => Self::Legacy,
-            1 => Self::HalfMd4,
-            2 => Self::Tea,
             other => Self::Unknown(other),
         }
     }
@@ -325,9 +301,13 @@ impl Superblock {
         self.raw.hash_seed.map(|word| word.get())
     }
 
-    /// The hash new directory indexes use.
-    #[must_use]
-    pub const fn hash_version(&self) -> HashVersion {
+    /// The hash new directory indexes use, in the form that index roots store; see
+    /// [`HashVersion::with_signedness`].
+    ///
+    /// # Errors
+    /// The superblock names a hash this crate does not know. Reading goes on without: each index
+    /// names its own.
+    pub fn hash_version(&self) -> FormatResult<HashVersion> {
         HashVersion::from_raw(self.raw.def_hash_version)
     }
 

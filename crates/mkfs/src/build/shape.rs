@@ -5,7 +5,7 @@ use crate::defaults::FormatOptions;
 use crate::layout::{Draft, PlanError, plan};
 use crate::place::{DirRules, MapKind, Shape};
 use extant_format::checksum::Crc32c;
-use extant_format::dir::hash::{HashVersion, NameHasher};
+use extant_format::dir::hash::NameHasher;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::indirect;
 use extant_format::{BlockSize, Ino};
@@ -114,7 +114,8 @@ fn hasher(draft: &Draft) -> Result<Option<NameHasher>, BuildError> {
     if !superblock.has_compat(Compat::DIR_INDEX) {
         return Ok(None);
     }
-    let version = HashVersion::from_raw(superblock.raw().def_hash_version)
+    let version = superblock
+        .hash_version()
         .map_err(PlanError::from)?
         .with_signedness(superblock.hash_is_unsigned());
     let hasher = NameHasher::new(version, superblock.hash_seed()).map_err(PlanError::from)?;

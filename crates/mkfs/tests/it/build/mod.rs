@@ -247,5 +247,5 @@ fn inodes(count: u32) -> InodeDensity {
 
 /// Whether the long form of these tests is asked for.
 fn in_full() -> bool {
-    std::env::var_os("EXTANT_FULL").is_some_and(|v| v != "0")
+    extant_testkit::facility::is_full_run()
 }
