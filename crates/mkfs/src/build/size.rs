@@ -47,7 +47,7 @@ const SPARE_INODES: u64 = 16;
 pub(super) fn of_empty(options: &BuildOptions) -> Result<FormatOptions, BuildError> {
     let size = match options.size {
         Size::Bytes(bytes) => bytes,
-        Size::Auto(headroom) => (1 << 20) + headroom.on(0, 1),
+        Size::Auto(headroom) => headroom.on(0, 1).saturating_add(1 << 20),
     };
     Ok(FormatOptions {
         size,
@@ -65,15 +65,17 @@ pub(super) fn smallest<'t>(
         block_size: Some(format.block_size.unwrap_or(BlockSize::K4)),
         ..format.clone()
     };
+    let asked = format.inodes;
     let needs = count(tree, &mut format, headroom)?;
     let mut size = round(needs.bytes());
     for _ in 0..STEPS_MAX {
         format.size = size;
-        size = match draft_with_inodes(&mut format, needs.inodes) {
+        size = match draft_with_inodes(&mut format, needs.inodes_of(size, asked)) {
             Ok(draft) => {
                 let free = draft.free_blocks() >> draft.layout().geometry().cluster_bits();
                 if free < needs.clusters {
-                    round(size + (needs.clusters - free) * needs.cluster_bytes)
+                    let missing = (needs.clusters - free).saturating_mul(needs.cluster_bytes);
+                    round(size.saturating_add(missing))
                 } else {
                     match Planned::place(tree, &format) {
                         // Files cut at the borders of groups need a little more.
@@ -108,13 +110,14 @@ fn draft_with_inodes(format: &mut FormatOptions, inodes: u64) -> Result<Draft, B
             return Ok(draft);
         }
         // As many groups less, as many inodes less: ask in proportion.
-        wanted = (wanted + (inodes - found)).max(wanted.saturating_mul(inodes) / found.max(1) + 1);
+        let in_proportion = wanted.saturating_mul(inodes) / found.max(1);
+        wanted = wanted.saturating_add(inodes - found).max(in_proportion);
         tries += 1;
     }
 }
 
 fn round(bytes: u64) -> u64 {
-    bytes.div_ceil(GRAIN) * GRAIN
+    bytes.div_ceil(GRAIN).saturating_mul(GRAIN)
 }
 
 /// Whether a larger file system could help.
@@ -135,6 +138,16 @@ struct Needs {
 }
 
 impl Needs {
+    /// Inodes of a file system of `size` bytes: no fewer than asked for.
+    fn inodes_of(&self, size: u64, asked: InodeDensity) -> u64 {
+        let more = match asked {
+            InodeDensity::BySize => 0,
+            InodeDensity::Ratio(bytes) => size / u64::from(bytes.max(1)),
+            InodeDensity::Count(count) => count.into(),
+        };
+        self.inodes.max(more)
+    }
+
     fn bytes(&self) -> u64 {
         self.clusters.saturating_mul(self.cluster_bytes)
     }
@@ -169,8 +182,8 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
     let cluster_bytes = block << draft.layout().geometry().cluster_bits();
     let last = u64::from(placement.last_ino(tree));
     Ok(Needs {
-        inodes: last + SPARE_INODES + headroom_inodes(headroom, last),
-        clusters: used + headroom.on(used, cluster_bytes),
+        inodes: (last + SPARE_INODES).saturating_add(headroom_inodes(headroom, last)),
+        clusters: used.saturating_add(headroom.on(used, cluster_bytes)),
         cluster_bytes,
     })
 }

@@ -1,5 +1,6 @@
 //! Images built from a source: `e2fsck` finds nothing, and the kernel shows the source again.
 
+mod kernel_writes;
 mod limits;
 mod lost_found;
 mod machine;

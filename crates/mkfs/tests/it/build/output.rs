@@ -330,3 +330,53 @@ fn a_block_device_is_written_in_place() {
         oracle::assert_clean(&disk);
     }
 }
+
+#[test]
+fn without_a_source_auto_is_an_empty_file_system_that_is_small() {
+    let dir = scratch();
+    let image = dir.path().join("image");
+    for block in [1024, 4096, 16_384, 65_536] {
+        for profile in [Profile::Default, Profile::Latest] {
+            let variant = Variant::new(block, 256, profile, "");
+            let report = extant_mkfs::build(None, &image, None, &variant.auto(), &Silent).unwrap();
+            oracle::assert_clean(&image);
+            assert!(
+                report.size <= 128 * u64::from(block).max(8192),
+                "{report:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn headroom_beyond_every_file_system_is_refused() {
+    let dir = scratch();
+    let image = dir.path().join("image");
+    for headroom in [
+        Headroom::Bytes(u64::MAX),
+        Headroom::Bytes(1 << 62),
+        Headroom::Percent(1e30),
+    ] {
+        let options = with(auto().format, Size::Auto(headroom));
+        let error = try_build(&one_file(10), &image, &options).unwrap_err();
+        println!("{error}");
+        assert!(names(dir.path()).is_empty());
+    }
+}
+
+#[test]
+fn auto_makes_as_many_inodes_as_are_asked_for() {
+    let dir = scratch();
+    let image = dir.path().join("image");
+    let tree = one_file(10 << 20);
+    let mut options = auto();
+    options.format.inodes = inodes(5000);
+    let report = build_clean(&tree, &image, &options);
+    assert!((5000..6000).contains(&report.inodes), "{report:?}");
+    options.format.inodes = InodeDensity::Ratio(4096);
+    let report = build_clean(&tree, &image, &options);
+    assert!(u64::from(report.inodes) >= report.size / 4096, "{report:?}");
+    options.format.inodes = InodeDensity::BySize;
+    let report = build_clean(&tree, &image, &options);
+    assert!(report.inodes < 100, "{report:?}");
+}
