@@ -4,6 +4,7 @@ use super::Inode;
 use crate::fs::Fs;
 use crate::inode::FileType;
 use crate::{Error, Place, Result, data};
+use extant_format::features::Incompat;
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Expected, FormatError, Structure};
 
@@ -52,13 +53,18 @@ impl Fs {
     }
 
     /// Whether a symbolic link's target lies in the map of its inode: when no block but one of
-    /// attributes is charged to it.
+    /// attributes is charged to it. Where attribute values may lie in inodes of their own, those
+    /// are charged as well, and the length tells: such file systems are too young to have short
+    /// targets in blocks.
     fn is_fast_symlink(&self, inode: &Inode) -> bool {
         if inode
             .flags()
             .intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE)
         {
             return false;
+        }
+        if self.superblock().has_incompat(Incompat::EA_INODE) {
+            return (1..MAP_BYTES as u64).contains(&inode.size());
         }
         let attribute_sectors = if inode.disk().file_acl.get() == 0 {
             0

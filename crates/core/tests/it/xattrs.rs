@@ -118,3 +118,24 @@ fn a_damaged_value_in_an_inode_of_its_own_is_named() {
     );
     assert_eq!(xattr::get(&fs, &file, b"user.small").unwrap(), b"tiny");
 }
+
+#[test]
+fn a_large_attribute_does_not_hide_a_short_link() {
+    require!(LoopDevices, KernelExt4);
+    let image = Image::make(16, &["-t", "ext4", "-b", "4096", "-O", "ea_inode"], |_| ());
+    let mount = KernelMount::mount(&image.path(), Mode::ReadWrite, "");
+    let mut plan = TreePlan::new();
+    plan.symlink("link", "a short target")
+        .xattr("trusted.large", vec![b'l'; 20_000]);
+    plan.plant(mount.path());
+    mount.unmount();
+    let mount = KernelMount::mount(&image.path(), Mode::ReadOnly, "");
+    let kernel = std::fs::read_link(mount.join("link"));
+    mount.unmount();
+    println!("the kernel says {kernel:?}");
+    let fs = image.open();
+    let link = at_path(&fs, "/link");
+    assert_eq!(fs.read_link(&link).unwrap(), b"a short target");
+    let value = xattr::get(&fs, &link, b"trusted.large").unwrap();
+    assert_eq!(value, vec![b'l'; 20_000]);
+}
