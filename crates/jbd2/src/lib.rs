@@ -1,8 +1,8 @@
 //! The JBD2 log on disk: layout, scan, revoke table and replay.
 //!
 //! A caller finds the journal's blocks (they belong to an inode), opens a [`Log`] over them and,
-//! when it is not clean, asks for its [`Recovery`]: the newest image of every block the log
-//! holds, in memory. Nothing is written; a read-only open lays the images over the device with
+//! when it is not clean, asks for its [`Recovery`]: where the newest image of every block lies in
+//! the log. Nothing is written; a read-only open lays the images over the device with
 //! [`ReplayedDevice`].
 //!
 //! | module | owns |
@@ -12,11 +12,11 @@
 //! | `revoke` | which images must not be replayed |
 //! | `replay` | the images that must |
 //! | `fast_commit` | whether fast commits follow the last transaction |
-//! | `overlay` | the images, and a device that shows them |
+//! | `overlay` | where the images lie, and a device that shows them |
 //!
 //! # Invariants
-//! - Every loop is bounded by the number of blocks in the log, and memory by its bytes, whatever
-//!   the blocks hold.
+//! - Every loop is bounded by the number of blocks in the log, and memory by a few bytes for each of
+//!   them, whatever the blocks hold.
 //! - A transaction counts only as a whole: its commit block is there and every checksum the log
 //!   has is right. The last one may be torn, which ends the log; a wrong one in the middle is an
 //!   error, because what follows depends on it.

@@ -73,11 +73,11 @@ impl<'d> Log<'d> {
         self.superblock.start == 0
     }
 
-    /// Reads the log and gathers the newest image of every block in it. `filesystem_blocks` is
+    /// Reads the log and finds the newest image of every block in it. `filesystem_blocks` is
     /// the size of the file system, the limit of where those blocks may belong. A clean log gives
     /// an empty recovery.
     ///
-    /// Takes three passes over the log at most, and memory for one copy of it at most.
+    /// Takes three passes over the log at most, and memory for a table of its blocks.
     ///
     /// # Errors
     /// Damage in a transaction that must be replayed, fast commits after the last transaction, a
@@ -95,7 +95,7 @@ impl<'d> Log<'d> {
     }
 
     /// Where journal block `block` lies, and how many blocks from it on lie side by side.
-    fn locate(&self, block: u32) -> JournalResult<(Pblk, u32)> {
+    pub(crate) fn locate(&self, block: u32) -> JournalResult<(Pblk, u32)> {
         let unmapped = JournalError::Mapping { block };
         let at = self.runs.partition_point(|run| run.first <= block);
         let Some(run) = at.checked_sub(1).and_then(|i| self.runs.get(i)) else {

@@ -1,15 +1,27 @@
-//! The images recovered from a log, and a device that shows them.
+//! Where the newest image of each block lies in a log, and a device that shows those images.
+//!
+//! The images stay in the log, which nobody writes while a file system is open for reading: a few
+//! bytes of memory for each of them is all that a replay costs.
 
 use extant_blockdev::{BlockDevice, DeviceError, DeviceResult, SharedDevice};
+use extant_format::jbd2::restore_escaped;
 use extant_format::{BlockSize, Pblk};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-/// The newest image of every block of a log, by home block.
+/// An image in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image {
+    /// The block of the device that holds it.
+    pub(crate) at: Pblk,
+    /// Its first four bytes are the journal's magic, and lie there as zeros.
+    pub(crate) escaped: bool,
+}
+
+/// Where the newest image of every block of a log lies, by home block.
 #[derive(Clone, Debug)]
 pub struct ReplayedBlocks {
     block_size: BlockSize,
-    images: BTreeMap<Pblk, Arc<[u8]>>,
+    images: BTreeMap<Pblk, Image>,
 }
 
 impl ReplayedBlocks {
@@ -21,19 +33,19 @@ impl ReplayedBlocks {
         }
     }
 
-    pub(crate) fn insert(&mut self, block: Pblk, image: Arc<[u8]>) {
+    pub(crate) fn insert(&mut self, block: Pblk, image: Image) {
         self.images.insert(block, image);
     }
 
-    /// The image of `block`, if the log held one.
+    /// Whether the log held an image of `block`.
     #[must_use]
-    pub fn get(&self, block: Pblk) -> Option<&Arc<[u8]>> {
-        self.images.get(&block)
+    pub fn contains(&self, block: Pblk) -> bool {
+        self.images.contains_key(&block)
     }
 
-    /// All images, by ascending block.
-    pub fn iter(&self) -> impl Iterator<Item = (Pblk, &Arc<[u8]>)> {
-        self.images.iter().map(|(block, image)| (*block, image))
+    /// All blocks the log held images of, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = Pblk> {
+        self.images.keys().copied()
     }
 
     /// Number of blocks.
@@ -48,28 +60,61 @@ impl ReplayedBlocks {
         self.images.is_empty()
     }
 
-    /// Lays the images over bytes that were read from byte `offset` of the file system.
-    pub fn apply(&self, offset: u64, buf: &mut [u8]) {
+    /// Reads from byte `offset` of the file system on `device`, which also holds the log, as it
+    /// will be after replay.
+    ///
+    /// # Errors
+    /// As for [`BlockDevice::read_at`].
+    pub fn read(&self, device: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
         let size = u64::from(self.block_size.bytes());
         let end = offset.saturating_add(buf.len() as u64);
-        let blocks = Pblk::new(offset / size)..Pblk::new(end.div_ceil(size));
-        if blocks.is_empty() {
-            return;
+        let first = Pblk::new(offset / size);
+        let past = Pblk::new(end.div_ceil(size));
+        let one = first.get().saturating_add(1) >= past.get();
+        if !(one && self.contains(first)) {
+            device.read_at(offset, buf)?;
         }
-        for (block, image) in self.images.range(blocks) {
+        if first >= past {
+            return Ok(());
+        }
+        for (block, image) in self.images.range(first..past) {
             let start = block.get() * size;
             let from = offset.max(start);
             let to = end.min(start + size);
-            let source = image.get((from - start) as usize..(to - start) as usize);
-            let target = buf.get_mut((from - offset) as usize..(to - offset) as usize);
-            if let (Some(source), Some(target)) = (source, target) {
-                target.copy_from_slice(source);
+            let part = (from - offset) as usize..(to - offset) as usize;
+            if let Some(target) = buf.get_mut(part) {
+                self.read_image(device, *image, from - start, target)?;
             }
         }
+        Ok(())
+    }
+
+    /// Fills `buf` with an image from byte `skip` on.
+    fn read_image(
+        &self,
+        device: &dyn BlockDevice,
+        image: Image,
+        skip: u64,
+        buf: &mut [u8],
+    ) -> DeviceResult<()> {
+        let start = self.block_size.offset_of(image.at).unwrap_or(u64::MAX);
+        device.read_at(start.saturating_add(skip), buf)?;
+        if image.escaped && skip < MAGIC_LEN as u64 {
+            let mut magic = [0; MAGIC_LEN];
+            restore_escaped(&mut magic);
+            let magic = magic.get(skip as usize..).unwrap_or(&[]);
+            for (to, from) in buf.iter_mut().zip(magic) {
+                *to = *from;
+            }
+        }
+        Ok(())
     }
 }
 
-/// A device as it will be after replay: reads show the images of a log, writes are refused.
+/// Bytes of the magic number at the front of a record of the log.
+const MAGIC_LEN: usize = 4;
+
+/// A device as it will be after replay of the log on it: reads show the images, writes are refused.
 #[derive(Debug)]
 pub struct ReplayedDevice {
     inner: SharedDevice,
@@ -83,7 +128,7 @@ impl ReplayedDevice {
         Self { inner, blocks }
     }
 
-    /// The images.
+    /// The blocks the log held images of.
     #[must_use]
     pub fn blocks(&self) -> &ReplayedBlocks {
         &self.blocks
@@ -100,9 +145,7 @@ impl BlockDevice for ReplayedDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
-        self.inner.read_at(offset, buf)?;
-        self.blocks.apply(offset, buf);
-        Ok(())
+        self.blocks.read(&*self.inner, offset, buf)
     }
 
     fn write_at(&self, _offset: u64, _buf: &[u8]) -> DeviceResult<()> {

@@ -39,7 +39,7 @@ pub enum LogEnd {
 /// What the log held.
 #[derive(Debug)]
 pub struct Recovery {
-    /// The newest image of every block.
+    /// Where the newest image of every block is.
     pub blocks: ReplayedBlocks,
     /// First and last committed transaction; `None` if there is none.
     pub transactions: Option<(Tid, Tid)>,

@@ -1,12 +1,11 @@
-//! The third pass: the newest image of every block in the log.
+//! The third pass: where the newest image of every block lies in the log.
 
 use crate::log::{Log, LogReader};
-use crate::overlay::ReplayedBlocks;
+use crate::overlay::{Image, ReplayedBlocks};
 use crate::revoke::RevokeTable;
 use crate::scan::{DATA_WINDOW, Record};
 use crate::{JournalError, JournalResult};
-use extant_format::jbd2::{DescriptorBlock, restore_escaped};
-use std::sync::Arc;
+use extant_format::jbd2::DescriptorBlock;
 
 /// The images, and how many there were.
 #[derive(Debug)]
@@ -71,12 +70,14 @@ fn replay_descriptor(
                 limit: filesystem_blocks,
             });
         }
-        let data = reader.block(at)?;
-        tag.verify(&format, tid, data).map_err(|e| corrupt(at, e))?;
-        let mut image: Arc<[u8]> = Arc::from(data);
-        if let (true, Some(bytes)) = (tag.escaped, Arc::get_mut(&mut image)) {
-            restore_escaped(bytes);
+        if format.has_block_checksums() {
+            let data = reader.block(at)?;
+            tag.verify(&format, tid, data).map_err(|e| corrupt(at, e))?;
         }
+        let image = Image {
+            at: log.locate(at)?.0,
+            escaped: tag.escaped,
+        };
         found.blocks.insert(tag.block, image);
         found.images += 1;
     }

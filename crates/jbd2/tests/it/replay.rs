@@ -104,7 +104,10 @@ fn a_log_that_fills_the_ring_is_walked_once() {
 #[test]
 fn reads_through_the_replayed_device_show_the_images() {
     let mut log = LogMaker::new(KINDS[7], 1, 1);
-    log.transaction(&[write(10, 0xaa), write(12, 0xbb)]);
+    let mut magic = filled(0xcc);
+    magic[..4].copy_from_slice(&MAGIC.to_be_bytes());
+    let escaped = Change::Write(13, magic);
+    log.transaction(&[write(10, 0xaa), write(12, 0xbb), escaped]);
     let recovery = log.recover().unwrap();
     let inner = Arc::new(MemoryDevice::from_image(&log.image));
     let device = ReplayedDevice::new(inner, recovery.blocks);
@@ -118,6 +121,10 @@ fn reads_through_the_replayed_device_show_the_images() {
         (10 * 1024, 1024),
         (10 * 1024 + 100, 50),
         (11_000, 2000),
+        (13 * 1024, 1),
+        (13 * 1024 + 2, 5),
+        (13 * 1024 + 4, 5),
+        (13 * 1024 - 3, 1029),
     ] {
         let mut buf = vec![0; len];
         device.read_at(offset as u64, &mut buf).unwrap();

@@ -196,17 +196,17 @@ impl LogMaker {
     /// Recovers, and compares with the model.
     pub(crate) fn check(&self) -> Recovery {
         let recovery = self.recover().unwrap();
-        assert_eq!(images(&recovery), self.expected());
+        let device = MemoryDevice::from_image(&self.image);
+        let mut images = BTreeMap::new();
+        for block in recovery.blocks.iter() {
+            let mut image = vec![0; SIZE.len()];
+            let offset = SIZE.offset_of(block).unwrap();
+            recovery.blocks.read(&device, offset, &mut image).unwrap();
+            images.insert(block.get(), image);
+        }
+        assert_eq!(images, self.expected());
         recovery
     }
-}
-
-pub(crate) fn images(recovery: &Recovery) -> BTreeMap<u64, Vec<u8>> {
-    recovery
-        .blocks
-        .iter()
-        .map(|(block, image)| (block.get(), image.to_vec()))
-        .collect()
 }
 
 /// A block filled with `byte`.
