@@ -2,23 +2,25 @@
 //!
 //! | room | owns |
 //! |---|---|
-//! | [`build`] | from a source to an image: size, place, write |
+//! | [`image`] | from a source to an image: size, place, write |
 //! | [`defaults`] | sizes, features and ratios when nothing is asked for: what `mke2fs -t ext4` makes |
 //! | [`layout`] | the plan of an image: which block holds what |
+//! | `maps` | extent trees and indirect maps, built bottom-up |
 //! | [`metadata`] | bitmaps, descriptors and superblocks, and the empty file system |
 //! | [`place`] | where everything of a source goes |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
 //! | [`write`] | writing a planned image, each block once |
 
-pub mod build;
 pub mod defaults;
+pub mod image;
 pub mod layout;
+mod maps;
 pub mod metadata;
 pub mod output;
 pub mod place;
 pub mod source;
 pub mod write;
 
-pub use build::{BuildError, BuildOptions, Headroom, Report, Size, build};
 pub use defaults::FormatOptions;
+pub use image::{BuildError, BuildOptions, Headroom, Report, Size, build};
 pub use write::{Progress, Silent};

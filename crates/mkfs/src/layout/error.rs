@@ -1,5 +1,6 @@
 //! Why a file system cannot be made as asked.
 
+use crate::maps::MapError;
 use extant_format::FormatError;
 
 /// Result of planning.
@@ -74,4 +75,21 @@ pub enum PlanError {
     /// The plan broke a rule of the format: a defect of this crate.
     #[error("the plan breaks the format: {0}")]
     Format(#[from] FormatError),
+}
+
+impl From<MapError> for PlanError {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::Format(error) => Self::Format(error),
+            MapError::Unmappable { block, reach } => Self::OutOfRange {
+                what: "a file of the file system itself",
+                asked: format!("{block} blocks long"),
+                limit: format!("its map reaches {reach}"),
+            },
+            MapError::BeyondIndirect { .. } => Self::Conflict {
+                asked: "a file mapped by indirect blocks",
+                conflict: "cannot use blocks past 2^32",
+            },
+        }
+    }
 }

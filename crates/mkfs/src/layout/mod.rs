@@ -10,7 +10,6 @@
 //! | [`Layout`] | fixed metadata |
 //! | [`RunSet`] | which blocks or inodes are taken |
 //! | [`Draft`] | blocks, inodes and their records on top of a layout |
-//! | [`FileMap`] | an extent tree or indirect map over placed blocks |
 //!
 //! # Invariants
 //!
@@ -21,7 +20,6 @@
 mod draft;
 mod error;
 mod features;
-mod map;
 mod numbers;
 mod place;
 mod space;
@@ -29,7 +27,6 @@ mod system;
 
 pub use draft::Draft;
 pub use error::{PlanError, PlanResult};
-pub use map::FileMap;
 pub use space::RunSet;
 
 use crate::defaults::FormatOptions;

@@ -1,13 +1,13 @@
 //! The files every file system has: root and lost+found, the resize inode, the journal, the
 //! multiple-mount protection block and the orphan file.
 
-use super::map::{extents_of, narrow};
-use super::{Draft, FileMap, PlanResult, group_range};
+use super::{Draft, PlanError, PlanResult, group_range};
+use crate::maps::{MapError, MapKind, Maps, Run};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::NewEntry;
 use extant_format::dir::{DirBlockBuilder, DirLayout, EntryType};
 use extant_format::features::{Compat, Incompat, RoCompat};
-use extant_format::inode::{FileType, Inode};
+use extant_format::inode::{FileType, Inode, InodeFlags};
 use extant_format::jbd2::JournalSuperblock;
 use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::{Group, Ino, Pblk, indirect, orphan_file};
@@ -102,15 +102,44 @@ impl Draft {
 
     /// Maps `inode` to `runs`, which it fills, and keeps everything.
     fn finish_file(&mut self, ino: Ino, mut inode: Inode, runs: &[Range<u64>]) -> PlanResult<()> {
-        let blocks: u64 = runs.iter().map(|run| run.end - run.start).sum();
-        let map = self.map_runs(ino, runs)?;
-        inode.size = blocks * u64::from(self.layout().geometry().block_size().bytes());
-        inode.map = map.root;
-        inode.flags |= map.flags;
-        self.charge(&mut inode, blocks, map.nodes.len() as u64)?;
-        for (at, block) in map.nodes {
-            self.put_block(at, block);
+        let (kind, flags) = match self.maps_by_extents() {
+            true => (MapKind::Extents, InodeFlags::EXTENTS),
+            false => (MapKind::Indirect, InodeFlags::empty()),
+        };
+        let size = self.layout().geometry().block_size();
+        let filled = filled(runs);
+        let blocks: u64 = filled.iter().map(|run| u64::from(run.len)).sum();
+
+        // How many blocks the map itself takes does not depend on where they lie.
+        let mut trial = Maps::new(kind, size);
+        let map = trial.add(&filled, || Ok::<u64, MapError>(0))?;
+        let count = trial.tree_blocks(map).count() as u64;
+        // Right before the data, where a reader passes anyway.
+        let goal = Pblk::new(runs.first().map_or(0, |run| run.start.saturating_sub(1)));
+        let mut free = self
+            .allocate("the map of a file", goal, count)?
+            .into_iter()
+            .flatten();
+
+        let mut maps = Maps::new(kind, size);
+        let map = maps.add(&filled, || {
+            let needed = PlanError::NoSpace {
+                what: "the map of a file",
+                needed: 1,
+                free: 0,
+            };
+            free.next().ok_or(needed)
+        })?;
+        let seed = self.layout().inode_context(ino).inode_seed(0);
+        for (index, tree) in maps.tree_blocks(map) {
+            let mut block = vec![0; size.len()];
+            maps.encode_tree_block(index, &mut block, seed)?;
+            self.put_block(Pblk::new(tree.pblk), block);
         }
+        inode.size = blocks * u64::from(size.bytes());
+        inode.map = maps.root(map)?;
+        inode.flags |= flags;
+        self.charge(&mut inode, blocks, count)?;
         self.put_inode(ino, &inode)
     }
 
@@ -119,29 +148,6 @@ impl Draft {
         let sectors = self.sectors(data, nodes);
         inode.set_sectors(sectors, self.layout().geometry().block_size(), huge)?;
         Ok(())
-    }
-
-    /// The map of a file without holes, its index blocks taken near the data.
-    fn map_runs(&mut self, ino: Ino, runs: &[Range<u64>]) -> PlanResult<FileMap> {
-        // Right before the data, where a reader passes anyway.
-        let goal = Pblk::new(runs.first().map_or(0, |run| run.start.saturating_sub(1)));
-        if self.maps_by_extents() {
-            let extents = extents_of(runs);
-            let count = FileMap::extent_nodes(self.layout(), extents.len() as u64);
-            let nodes = self.allocate("the index of a file", goal, count)?;
-            let mut nodes = nodes.into_iter().flatten().map(Pblk::new);
-            return FileMap::extents(self.layout(), ino, &extents, &mut nodes);
-        }
-        let blocks = runs
-            .iter()
-            .cloned()
-            .flatten()
-            .map(narrow)
-            .collect::<PlanResult<Vec<u32>>>()?;
-        let count = FileMap::indirect_nodes(self.layout(), blocks.len() as u64);
-        let nodes = self.allocate("the index of a file", goal, count)?;
-        let mut nodes = nodes.into_iter().flatten().map(Pblk::new);
-        FileMap::indirect(self.layout(), &blocks, &mut nodes)
     }
 
     /// Adds the reserved files the features ask for: bad blocks, resize inode, journal,
@@ -337,4 +343,26 @@ impl Draft {
             .find(|(number, _)| *number == ino)
             .map(|(_, slot)| slot)
     }
+}
+
+/// Runs of blocks as the runs of a file without holes.
+fn filled(runs: &[Range<u64>]) -> Vec<Run> {
+    let mut lblk = 0;
+    runs.iter()
+        .map(|run| {
+            let len = (run.end - run.start) as u32;
+            let placed = Run {
+                lblk,
+                len,
+                pblk: run.start,
+            };
+            lblk += len;
+            placed
+        })
+        .collect()
+}
+
+/// A block number as an indirect map stores it.
+fn narrow(block: u64) -> PlanResult<u32> {
+    u32::try_from(block).map_err(|_| MapError::BeyondIndirect { block }.into())
 }

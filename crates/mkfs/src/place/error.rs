@@ -1,5 +1,6 @@
 //! What cannot be placed.
 
+use crate::maps::MapError;
 use extant_format::FormatError;
 use std::path::PathBuf;
 
@@ -140,4 +141,14 @@ pub enum PlaceError {
     /// A number that does not fit the format.
     #[error("{0}")]
     Format(#[from] FormatError),
+}
+
+impl From<MapError> for PlaceError {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::Unmappable { block, reach } => Self::Unmappable { block, reach },
+            MapError::BeyondIndirect { block } => Self::BeyondIndirect { block },
+            MapError::Format(error) => Self::Format(error),
+        }
+    }
 }

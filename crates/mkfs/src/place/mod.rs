@@ -3,7 +3,6 @@
 //! | module | owns |
 //! |---|---|
 //! | `space` | the free space of a formatted image, handed out from the front |
-//! | `maps` | runs of blocks, extent trees and indirect maps |
 //! | `dirs` | how many blocks a directory needs, and their bytes |
 //! | `attrs` | extended attributes: in the inode, in shared blocks, in inodes of their own |
 //! | [`error`] | [`PlaceError`] |
@@ -18,11 +17,11 @@
 mod attrs;
 mod dirs;
 pub mod error;
-mod maps;
 mod space;
 
 pub use error::{PlaceError, PlaceResult};
 
+pub(crate) use crate::maps::{FileMap, MapKind, Maps, Run};
 use crate::source::{FileKind, NodeId, Tree};
 use attrs::AttrPlans;
 pub(crate) use attrs::{AttrInode, NodeAttrs};
@@ -31,7 +30,6 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::EntryType;
 use extant_format::inode::FileType;
 use extant_format::{BlockSize, Ino};
-pub(crate) use maps::{FileMap, MapKind, Maps, Run};
 pub(crate) use space::Space;
 use std::ops::Range;
 
@@ -521,10 +519,11 @@ impl Placer<'_> {
         }
         let plan = &mut self.plan;
         let (shape, space) = (&plan.shape, &mut plan.space);
-        let map = plan.maps.add(
-            &taken.runs,
-            || Ok(shape.cluster_start(space.take(1)?.start)),
-        )?;
+        let map = plan.maps.add(&taken.runs, || {
+            space
+                .take(1)
+                .map(|cluster| shape.cluster_start(cluster.start))
+        })?;
         let trees: Vec<(u32, u64)> = self
             .plan
             .maps

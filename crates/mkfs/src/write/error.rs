@@ -1,5 +1,6 @@
 //! Errors of writing a planned image.
 
+use crate::maps::MapError;
 use crate::place::PlaceError;
 use crate::source::SourceError;
 use extant_blockdev::DeviceError;
@@ -24,4 +25,10 @@ pub enum WriteError {
     /// A number that does not fit the format.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+impl From<MapError> for WriteError {
+    fn from(error: MapError) -> Self {
+        Self::Place(error.into())
+    }
 }

@@ -3,12 +3,27 @@
 //! All maps share a few vectors; a file keeps two ranges of them. A tree block keeps what it
 //! points at, not its bytes: they are made when it is written.
 
-use super::{PlaceError, PlaceResult};
 use extant_format::checksum::Crc32c;
 use extant_format::extent::{self, Entries, Extent, IndexEntry};
 use extant_format::indirect::{self, DIRECT};
-use extant_format::{BlockSize, Lblk, Pblk};
+use extant_format::{BlockSize, FormatError, Lblk, Pblk};
 use std::ops::Range;
+
+/// What a map cannot hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum MapError {
+    /// A logical block beyond what the map reaches.
+    #[error("block {block} of a file is beyond the {reach} blocks its map can reach")]
+    Unmappable { block: u64, reach: u64 },
+    /// A physical block that an indirect map cannot name.
+    #[error("block {block} cannot be named in an indirect map, which has 32 bits")]
+    BeyondIndirect { block: u64 },
+    /// A number that does not fit the format.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+type MapResult<T> = Result<T, MapError>;
 
 /// Logical blocks that lie in one run on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +101,12 @@ impl Maps {
     /// tree from `block`.
     ///
     /// # Errors
-    /// Those of `block`, and [`PlaceError::Unmappable`] beyond the reach of an indirect map.
-    pub(crate) fn add(
+    /// Those of `block`, and [`MapError::Unmappable`] beyond the reach of an indirect map.
+    pub(crate) fn add<E: From<MapError>>(
         &mut self,
         runs: &[Run],
-        block: impl FnMut() -> PlaceResult<u64>,
-    ) -> PlaceResult<FileMap> {
+        block: impl FnMut() -> Result<u64, E>,
+    ) -> Result<FileMap, E> {
         let first_run = self.runs.len() as u32;
         match self.kind {
             MapKind::Extents => self.runs.extend(runs.iter().flat_map(|run| split(*run))),
@@ -110,11 +125,11 @@ impl Maps {
         })
     }
 
-    fn grow_extent_tree(
+    fn grow_extent_tree<E>(
         &mut self,
         runs: (u32, u32),
-        mut block: impl FnMut() -> PlaceResult<u64>,
-    ) -> PlaceResult<u8> {
+        mut block: impl FnMut() -> Result<u64, E>,
+    ) -> Result<u8, E> {
         let capacity = u32::from(extent::block_capacity(self.block_size));
         let mut below = runs;
         let mut level = 0;
@@ -158,19 +173,20 @@ impl Maps {
         u64::from(DIRECT) + (0..level).map(|l| self.indirect_span(l)).sum::<u64>()
     }
 
-    fn grow_indirect_map(
+    fn grow_indirect_map<E: From<MapError>>(
         &mut self,
         runs: (u32, u32),
-        mut block: impl FnMut() -> PlaceResult<u64>,
-    ) -> PlaceResult<u8> {
+        mut block: impl FnMut() -> Result<u64, E>,
+    ) -> Result<u8, E> {
         if let Some(last) = self.runs[runs.0 as usize..runs.1 as usize].last() {
             let end = u64::from(last.lblk) + u64::from(last.len);
             let reach = indirect::blocks_reached(self.block_size);
             if end > reach {
-                return Err(PlaceError::Unmappable {
+                return Err(MapError::Unmappable {
                     block: end - 1,
                     reach,
-                });
+                }
+                .into());
             }
         }
         let mut levels = 0;
@@ -190,12 +206,12 @@ impl Maps {
     }
 
     /// Blocks of pointers to data for the mapped part of `area`.
-    fn leaves_of_indirect(
+    fn leaves_of_indirect<E: From<MapError>>(
         &mut self,
         runs: (u32, u32),
         area: Range<u64>,
-        block: &mut impl FnMut() -> PlaceResult<u64>,
-    ) -> PlaceResult<Range<u32>> {
+        block: &mut impl FnMut() -> Result<u64, E>,
+    ) -> Result<Range<u32>, E> {
         let span = self.indirect_span(0);
         let start = self.tree.len() as u32;
         for i in runs.0..runs.1 {
@@ -228,13 +244,13 @@ impl Maps {
     }
 
     /// Blocks of pointers to the blocks `below`, which start at `base`.
-    fn indirect_level(
+    fn indirect_level<E: From<MapError>>(
         &mut self,
         base: u64,
         level: u8,
         below: Range<u32>,
-        block: &mut impl FnMut() -> PlaceResult<u64>,
-    ) -> PlaceResult<Range<u32>> {
+        block: &mut impl FnMut() -> Result<u64, E>,
+    ) -> Result<Range<u32>, E> {
         let span = self.indirect_span(level);
         let start = self.tree.len() as u32;
         for i in below {
@@ -260,7 +276,7 @@ impl Maps {
     ///
     /// # Errors
     /// A block number that the format cannot hold.
-    pub(crate) fn root(&self, map: FileMap) -> PlaceResult<[u8; 60]> {
+    pub(crate) fn root(&self, map: FileMap) -> MapResult<[u8; 60]> {
         match self.kind {
             MapKind::Extents => {
                 let mut root = [0; 60];
@@ -331,7 +347,7 @@ impl Maps {
         index: u32,
         bytes: &mut [u8],
         inode_seed: Option<Crc32c>,
-    ) -> PlaceResult<()> {
+    ) -> MapResult<()> {
         let block = self.tree[index as usize];
         let below = (block.first, block.first + block.len);
         match (self.kind, block.level) {
@@ -358,7 +374,7 @@ impl Maps {
         block: TreeBlock,
         level: u8,
         below: (u32, u32),
-    ) -> PlaceResult<Vec<u32>> {
+    ) -> MapResult<Vec<u32>> {
         let mut pointers = vec![0u32; indirect::pointers_per_block(self.block_size) as usize];
         let base = u64::from(block.lblk);
         let below = below.0 as usize..below.1 as usize;
@@ -392,9 +408,9 @@ fn split(run: Run) -> impl Iterator<Item = Run> {
 }
 
 /// A block number that an indirect map can hold.
-fn pointer(pblk: u64) -> PlaceResult<u64> {
+fn pointer(pblk: u64) -> MapResult<u64> {
     if pblk > u64::from(u32::MAX) {
-        Err(PlaceError::BeyondIndirect { block: pblk })
+        Err(MapError::BeyondIndirect { block: pblk })
     } else {
         Ok(pblk)
     }
@@ -421,7 +437,7 @@ mod tests {
         let mut next = 1_000_000;
         let mut block = || {
             next += 1;
-            Ok(next)
+            Ok::<u64, MapError>(next)
         };
         let other: Vec<Run> = (0..9)
             .map(|i| Run {
@@ -545,10 +561,10 @@ mod tests {
             len: 1,
             pblk: 1 << 32,
         }];
-        let map = maps.add(&runs, || Ok(1)).unwrap();
+        let map = maps.add(&runs, || Ok::<u64, MapError>(1)).unwrap();
         assert!(matches!(
             maps.root(map),
-            Err(PlaceError::BeyondIndirect { .. })
+            Err(MapError::BeyondIndirect { .. })
         ));
     }
 }
