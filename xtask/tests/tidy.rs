@@ -64,6 +64,21 @@ fn each_rule_finds_its_breach() {
 }
 
 #[test]
+fn adapters_go_through_the_door_of_the_engine() {
+    let in_adapter =
+        |code: &str| check_file("crates/extant/src/x.rs", &format!("//! A.\n{code}\n"));
+    for code in [
+        "use extant_core::data;",
+        "use extant_core::{Error, dir};",
+        "fn f() { extant_core::xattr::get(a, b, c); }",
+    ] {
+        assert_eq!(in_adapter(code).len(), 1, "{code}");
+    }
+    assert!(in_adapter("use extant_core::{Error, fs::Fs, inode::Inode, ops};").is_empty());
+    assert!(found("use extant_core::data;").is_empty());
+}
+
+#[test]
 fn words_in_comments_and_strings_break_no_rule() {
     let fine = [
         "// A std::sync::Mutex would be unsafe here.",

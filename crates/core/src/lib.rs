@@ -1,5 +1,8 @@
 //! The ext4 engine, by inode.
 //!
+//! Adapters open an [`fs::Fs`], hold [`inode::Inode`]s and do everything to them through [`ops`].
+//! The other rooms are open to tests, to benchmarks and to tools that look at the structure itself.
+//!
 //! | room | owns |
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
@@ -10,7 +13,7 @@
 //! | `data` | file data |
 //! | `dir` | directories: lookup and listing |
 //! | `xattr` | extended attributes and access control lists |
-//! | `ops` | one POSIX operation per file |
+//! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
 
 pub mod data;

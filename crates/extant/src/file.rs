@@ -1,9 +1,9 @@
 //! Open files.
 
 use crate::{Error, Extent, Metadata, Result};
-use extant_core::data;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
+use extant_core::ops;
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -51,7 +51,7 @@ impl File {
     /// # Errors
     /// When the content is encrypted, its map is corrupt, or the device fails.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        data::read_at(&self.fs, &self.inode, offset, buf).map_err(|e| self.error(e))
+        ops::read(&self.fs, &self.inode, offset, buf).map_err(|e| self.error(e))
     }
 
     /// What is known about the file besides its content.
@@ -65,7 +65,7 @@ impl File {
     ///
     /// Items are errors when the file's map is corrupt or the device fails.
     pub fn extents(&self) -> impl Iterator<Item = Result<Extent>> + '_ {
-        data::extents(&self.fs, &self.inode).map(|piece| piece.map_err(|e| self.error(e)))
+        ops::extents(&self.fs, &self.inode).map(|piece| piece.map_err(|e| self.error(e)))
     }
 
     fn error(&self, e: extant_core::Error) -> Error {

@@ -6,7 +6,7 @@ use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, StatFs};
 use extant_core::inode::Inode;
-use extant_core::xattr;
+use extant_core::ops;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -184,7 +184,7 @@ impl Filesystem {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
         let mut all = Vec::new();
-        xattr::for_each(&self.fs, &inode, |name, value| {
+        ops::for_each_xattr(&self.fs, &inode, |name, value| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
             std::ops::ControlFlow::<()>::Continue(())
         })
@@ -199,7 +199,7 @@ impl Filesystem {
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
-        let names = xattr::list(&self.fs, &inode).map_err(|e| Error::engine(path, e))?;
+        let names = ops::listxattr(&self.fs, &inode).map_err(|e| Error::engine(path, e))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -211,7 +211,7 @@ impl Filesystem {
     pub fn get_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
-        match xattr::get(&self.fs, &inode, name.as_bytes()) {
+        match ops::getxattr(&self.fs, &inode, name.as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(EngineError::NoAttribute) => Ok(None),
             Err(e) => Err(Error::engine(path, e)),

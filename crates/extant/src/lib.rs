@@ -51,9 +51,9 @@ mod walk;
 
 pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{OpenSpec, SharedDevice};
-pub use extant_core::data::Piece as Extent;
 pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
 pub use extant_core::inode::{DeviceNumber, FileType, Mode, Timestamp};
+pub use extant_core::ops::Piece as Extent;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::Metadata;

@@ -9,7 +9,7 @@
 
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode};
-use extant_core::{Error, Result, dir};
+use extant_core::{Error, Result, ops};
 use extant_format::Ino;
 use std::sync::Arc;
 
@@ -53,15 +53,14 @@ pub(crate) fn resolve(fs: &Fs, path: &[u8], last: LastLink) -> Result<Arc<Inode>
             }
             _ => {}
         }
-        let found = dir::lookup(fs, &at, &name)?.ok_or(Error::NotFound)?;
-        let inode = fs.inode(found.ino)?;
+        let inode = ops::lookup(fs, &at, &name)?;
         let is_link = inode.file_type() == FileType::Symlink;
         if is_link && (last == LastLink::Follow || !rest.is_empty()) {
             links += 1;
             if links > MAX_LINKS {
                 return Err(Error::Loop);
             }
-            let target = fs.read_link(&inode)?;
+            let target = ops::readlink(fs, &inode)?;
             if target.starts_with(b"/") {
                 dirs.truncate(1);
             }

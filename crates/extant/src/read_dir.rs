@@ -1,9 +1,9 @@
 //! Listing one directory.
 
 use crate::{Error, Metadata, Result};
-use extant_core::dir::{self, Cookie};
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode};
+use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -58,7 +58,7 @@ impl ReadDir {
     fn fill(&mut self) {
         let mut batch = Vec::new();
         let mut next = self.next;
-        let outcome = dir::readdir(&self.fs, &self.inode, self.next, |entry| {
+        let outcome = ops::readdir(&self.fs, &self.inode, self.next, |entry| {
             next = entry.next;
             if entry.name != b"." && entry.name != b".." {
                 batch.push(DirEntry {
@@ -182,7 +182,7 @@ impl Listing {
     pub(crate) fn read(fs: &Fs, dir: &Inode) -> (Self, extant_core::Result<()>) {
         let mut listing = Self::default();
         let mut position = 0;
-        let outcome = dir::readdir(fs, dir, Cookie::START, |entry| {
+        let outcome = ops::readdir(fs, dir, Cookie::START, |entry| {
             // The first two entries of a directory are itself and its parent. A `..` further on
             // is a file that nobody could reach: kept, so that it is reported.
             let is_own = position < 2 && matches!(entry.name, b"." | b"..");

@@ -31,6 +31,14 @@ pub(super) const LOCKS: &[(&str, &str)] = &[];
 /// Crates that may start another program: none of what users run.
 pub(super) const MAY_RUN_PROGRAMS: &[&str] = &["crates/testkit/", "crates/bench/", "xtask/"];
 
+/// What uses the engine through its door only.
+pub(super) const ADAPTERS: &[&str] = &[
+    "crates/extant/src/",
+    "crates/fuse/src/",
+    "crates/capi/src/",
+    "crates/cli/src/",
+];
+
 /// For each crate of ours, the crates of ours that it may depend on. Not listed: must not exist.
 /// The testkit comes on top for tests.
 pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[

@@ -16,6 +16,7 @@ pub(super) const ALL: &[fn(&Source<'_>, Note<'_>)] = &[
     locks,
     shared_rmw,
     programs,
+    engine_rooms,
 ];
 
 fn length(source: &Source<'_>, note: Note<'_>) {
@@ -198,6 +199,35 @@ fn programs(source: &Source<'_>, note: Note<'_>) {
         let starts = line.contains("Command::new") || line.contains("process::Command");
         if starts && !source.is_test(n) {
             note(n, "starts another program: no product path does".to_owned());
+        }
+    }
+}
+
+/// Adapters go through the engine's one door.
+fn engine_rooms(source: &Source<'_>, note: Note<'_>) {
+    let is_adapter = allowed::ADAPTERS
+        .iter()
+        .any(|prefix| source.name.starts_with(prefix));
+    if !is_adapter {
+        return;
+    }
+    for (at, _) in source.code.match_indices("extant_core::") {
+        let rest = &source.code[at + "extant_core::".len()..];
+        let items = if rest.starts_with('{') {
+            rest.split(';').next().unwrap_or(rest)
+        } else {
+            rest.split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap_or("")
+        };
+        for room in ["data", "dir", "map", "meta", "xattr"] {
+            if has_word(items, room) {
+                let line = source.line_of(at);
+                note(
+                    line,
+                    format!("extant_core::{room} from an adapter: go through extant_core::ops"),
+                );
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{Preserve, Report};
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
 use extant_core::inode::{Inode, Timestamp};
-use extant_core::{data, xattr};
+use extant_core::ops;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
 use rustix::fs::{
     AtFlags, FileType as HostType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
@@ -95,7 +95,7 @@ impl Maker<'_> {
 
     fn regular(&mut self, dir: BorrowedFd<'_>, name: &[u8], inode: &Inode) -> Result<(), Failure> {
         // Refused before anything is made.
-        data::read_at(self.fs, inode, 0, &mut [])?;
+        ops::read(self.fs, inode, 0, &mut [])?;
         let mode = if self.preserve.mode {
             PRIVATE
         } else {
@@ -122,7 +122,7 @@ impl Maker<'_> {
     fn content(&mut self, file: BorrowedFd<'_>, inode: &Inode) -> Result<(), Failure> {
         let size = inode.size();
         let mut end = 0;
-        for piece in data::extents(self.fs, inode) {
+        for piece in ops::extents(self.fs, inode) {
             let piece = piece?;
             if piece.unwritten {
                 continue;
@@ -141,7 +141,7 @@ impl Maker<'_> {
                 let Some(buffer) = self.buffer.get_mut(..len) else {
                     break;
                 };
-                let read = data::read_at(self.fs, inode, at, buffer)?;
+                let read = ops::read(self.fs, inode, at, buffer)?;
                 let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
                     break;
                 };
@@ -289,7 +289,7 @@ impl Maker<'_> {
             return Ok(());
         }
         let mut denied = 0;
-        let failed = xattr::for_each(self.fs, inode, |name, value| match set(name, value) {
+        let failed = ops::for_each_xattr(self.fs, inode, |name, value| match set(name, value) {
             Ok(()) => ControlFlow::Continue(()),
             Err(Errno::PERM) if !self.is_root && !name.starts_with(b"user.") => {
                 denied += 1;

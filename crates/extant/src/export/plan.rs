@@ -6,9 +6,9 @@ use super::Report;
 use crate::read_dir::{Listing, is_sound_name, join};
 use crate::walk::MAX_DEPTH;
 use crate::{Cause, Error, FileType};
-use extant_core::data;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
+use extant_core::ops;
 use extant_format::Ino;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -303,7 +303,7 @@ fn position(fs: &Fs, inode: &Inode) -> u64 {
     if inode.file_type() != FileType::Regular {
         return NOT_LARGE;
     }
-    let first = data::extents(fs, inode).next();
+    let first = ops::extents(fs, inode).next();
     // A broken map is reported when the file is read.
     let start = first.and_then(Result::ok).and_then(|e| e.device_offset);
     let start = start.unwrap_or(0).min(NOT_LARGE - 1);

@@ -8,7 +8,7 @@ use crate::failure::{Failure, Outcome, say};
 use extant::FileType;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
-use extant_core::{Result as EngineResult, data};
+use extant_core::{Result as EngineResult, ops};
 use extant_format::{Group, Ino};
 use std::ops::Range;
 
@@ -244,7 +244,7 @@ impl Claims<'_> {
         let log2 = self.fs.block_size().log2();
         let block_size = self.fs.block_size();
         let mut found = Vec::new();
-        for piece in data::extents(self.fs, inode) {
+        for piece in ops::extents(self.fs, inode) {
             match piece {
                 Ok(piece) => {
                     let Some(offset) = piece.device_offset else {

@@ -14,10 +14,10 @@ mod sparse;
 use super::{Progress, data_limit};
 use crate::read_dir::is_sound_name;
 use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, WalkEntry};
+use extant_core::Error as EngineError;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
-use extant_core::xattr::{self, AclKind};
-use extant_core::{Error as EngineError, data};
+use extant_core::ops::{self, AclKind};
 use extant_format::acl::{Acl, AclWho};
 use header::{ELEVEN_DIGITS, Header, NAME_LEN, Records, SEVEN_DIGITS, UNIT, kind};
 use sparse::{DataMap, stand_in_name};
@@ -161,7 +161,7 @@ impl<W: Write> Archive<'_, W> {
     fn regular(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
         let inode = entry.inode();
         // Refused before the header says that there is content.
-        data::read_at(self.fs, inode, 0, &mut []).map_err(|e| Error::engine(entry.path(), e))?;
+        ops::read(self.fs, inode, 0, &mut []).map_err(|e| Error::engine(entry.path(), e))?;
         let map = DataMap::read(self.fs, inode, entry.path())?;
         let data = map.data_len();
         self.data_left = self
@@ -199,8 +199,7 @@ impl<W: Write> Archive<'_, W> {
             let Some(bytes) = buffer.get_mut(..len) else {
                 break;
             };
-            let read =
-                data::read_at(self.fs, inode, at, bytes).map_err(|e| Error::engine(path, e))?;
+            let read = ops::read(self.fs, inode, at, bytes).map_err(|e| Error::engine(path, e))?;
             if read < len {
                 return Err(Error::engine(path, EngineError::Stale));
             }
@@ -226,11 +225,11 @@ impl<W: Write> Archive<'_, W> {
             (&b"SCHILY.acl.access"[..], AclKind::Access),
             (b"SCHILY.acl.default", AclKind::Default),
         ] {
-            if let Some(acl) = xattr::acl(self.fs, inode, which).map_err(engine)? {
+            if let Some(acl) = ops::acl(self.fs, inode, which).map_err(engine)? {
                 records.push(key, acl_text(&acl).as_bytes());
             }
         }
-        xattr::for_each(self.fs, inode, |name, value| {
+        ops::for_each_xattr(self.fs, inode, |name, value| {
             records.push(&[b"SCHILY.xattr.", &escaped_key(name)[..]].concat(), value);
             ControlFlow::<()>::Continue(())
         })

@@ -2,9 +2,9 @@
 
 use super::header::UNIT;
 use crate::{Error, Result};
-use extant_core::data;
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
+use extant_core::ops;
 use std::ops::Range;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ impl DataMap {
     /// Reads where the file has data. Blocks that were never written count as holes.
     pub(super) fn read(fs: &Fs, inode: &Inode, path: &Path) -> Result<Self> {
         let mut ranges: Vec<Range<u64>> = Vec::new();
-        for piece in data::extents(fs, inode) {
+        for piece in ops::extents(fs, inode) {
             let piece = piece.map_err(|e| Error::engine(path, e))?;
             if piece.unwritten || piece.len == 0 {
                 continue;
