@@ -35,11 +35,26 @@ pub(crate) struct Args {
 #[derive(Debug, Clone, ClapArgs)]
 pub(crate) struct Where {
     /// Use partition N of a whole-disk image (GPT or MBR)
-    #[arg(long, global = true, value_name = "N", conflicts_with = "offset")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "N",
+        conflicts_with = "offset",
+        help_heading = "Where the file system is"
+    )]
     pub(crate) partition: Option<u32>,
     /// Use the file system that starts at this byte (K, M, G, T are powers of 1024)
-    #[arg(long, global = true, value_name = "BYTES", value_parser = size::parse)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "BYTES",
+        value_parser = size::parse,
+        help_heading = "Where the file system is"
+    )]
     pub(crate) offset: Option<u64>,
+    /// Do not replay a journal that was not closed: show what lies on the device
+    #[arg(long, global = true, help_heading = "Where the file system is")]
+    pub(crate) as_is: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,8 +82,8 @@ Examples:
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
 
-An image appears under its name only when it is complete. With SOURCE_DATE_EPOCH set, the same
-input gives the same bytes.")]
+An image appears under its name only when it is complete; one inside DIR is left out of itself. With
+SOURCE_DATE_EPOCH set, the same input gives the same bytes.")]
 pub(crate) struct Mkfs {
     /// The image to make; an existing file is replaced, a block device written to
     pub(crate) image: PathBuf,
@@ -149,8 +164,11 @@ pub(crate) struct Mkfs {
     #[arg(long, value_name = "N")]
     pub(crate) threads: Option<usize>,
     /// Say nothing about what was made
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
+    /// Say what was made as one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// How inode tables are initialised.
@@ -306,7 +324,7 @@ the root of an image always goes into DEST. Nothing is ever written outside DEST
 the image holds. Holes stay holes. Only root can keep owners and make device nodes.")]
 pub(crate) struct Cp {
     /// What to copy, and where to at last
-    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/path... DEST")]
+    #[arg(required = true, num_args = 2.., value_names = ["IMAGE:/path", "DEST"])]
     pub(crate) paths: Vec<OsString>,
     /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
     #[arg(short, long)]

@@ -2,7 +2,7 @@
 
 use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
-use extant::{Escaped, Filesystem, MountOptions, OpenSpec};
+use extant::{Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,12 @@ impl Place {
         let spec = OpenSpec::read_only(&self.image)
             .offset(place.offset)
             .partition(place.partition);
-        Filesystem::open_spec(&spec, MountOptions::read_only()).map_err(|e| {
+        let journal = match place.as_is {
+            true => JournalChoice::Ignore,
+            false => JournalChoice::Replay,
+        };
+        let options = MountOptions::read_only().journal(journal);
+        Filesystem::open_spec(&spec, options).map_err(|e| {
             let hint = if place.offset.is_none() && place.partition.is_none() {
                 self.partition_hint()
             } else {

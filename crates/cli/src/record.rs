@@ -88,6 +88,20 @@ pub(crate) fn lossless(bytes: &[u8]) -> (String, Option<String>) {
     }
 }
 
+/// A UUID as it is written.
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
+    let hex = hex(&bytes);
+    let part = |from, to| hex.get(from..to).unwrap_or("");
+    format!(
+        "{}-{}-{}-{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32)
+    )
+}
+
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {

@@ -59,3 +59,8 @@ pub use filesystem::Filesystem;
 pub use metadata::Metadata;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
+
+// The example that people see first must compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,11 +1,19 @@
 //! Where an image goes: a new file that appears under its name when it is complete, or a place
 //! that exists (a block device, or a window of a whole-disk image).
+//!
+//! # Invariants
+//! Until it is complete, a new file has no name (`O_TMPFILE`), so that nothing is left of it however
+//! the process ends. Where the file system has no files without names, or `/proc` is not there to
+//! give them one, the file has a hidden name beside the image's until then.
 
 use extant_blockdev::{BlockDevice, DeviceError, FileDevice, FileOptions, OpenSpec, SharedDevice};
 use extant_sync::{CountedAtomicU32, RmwClass};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -25,9 +33,18 @@ pub struct Output {
 
 #[derive(Debug)]
 struct Pending {
-    temporary: PathBuf,
+    unfinished: Unfinished,
     path: PathBuf,
     mode: Option<fs::Permissions>,
+}
+
+/// The file that becomes the image.
+#[derive(Debug)]
+enum Unfinished {
+    /// It has no name and goes when it is closed.
+    Unnamed(fs::File),
+    /// It has this name.
+    Named(PathBuf),
 }
 
 impl Output {
@@ -51,11 +68,36 @@ impl Output {
             Ok(found) => Some(found.permissions()),
             Err(_) => None,
         };
-        let (temporary, device) = create_beside(&path, size)?;
+        Self::create_new(path, mode, size, true)
+    }
+
+    /// A file that will be called `path`, without a name until then if `may_be_unnamed` and
+    /// possible.
+    fn create_new(
+        path: PathBuf,
+        mode: Option<fs::Permissions>,
+        size: u64,
+        may_be_unnamed: bool,
+    ) -> Result<Self, OutputError> {
+        let unnamed = if may_be_unnamed {
+            create_unnamed(&path)
+        } else {
+            None
+        };
+        let (unfinished, device) = match unnamed {
+            Some((file, ours)) => {
+                let device = FileOptions::create(size).adopt(ours, &path)?;
+                (Unfinished::Unnamed(file), device)
+            }
+            None => {
+                let (temporary, device) = create_beside(&path, size)?;
+                (Unfinished::Named(temporary), device)
+            }
+        };
         Ok(Self {
             device: Arc::new(device),
             pending: Some(Pending {
-                temporary,
+                unfinished,
                 path,
                 mode,
             }),
@@ -109,17 +151,10 @@ impl Output {
     pub fn commit(mut self) -> Result<(), OutputError> {
         self.device.flush()?;
         if let Some(pending) = self.pending.take() {
-            let failed = |source: io::Error| {
-                let _ = fs::remove_file(&pending.temporary);
-                OutputError::Rename {
-                    path: pending.path.clone(),
-                    source,
-                }
-            };
-            if let Some(mode) = pending.mode.clone() {
-                fs::set_permissions(&pending.temporary, mode).map_err(failed)?;
-            }
-            fs::rename(&pending.temporary, &pending.path).map_err(failed)?;
+            pending.publish().map_err(|source| OutputError::Rename {
+                path: pending.path.clone(),
+                source,
+            })?;
             sync_parent(&pending.path);
         }
         Ok(())
@@ -129,23 +164,93 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(pending) = &self.pending {
-            let _ = fs::remove_file(&pending.temporary);
+            pending.discard();
         }
+    }
+}
+
+impl Pending {
+    /// Gives the image its name. On failure it is gone.
+    fn publish(&self) -> io::Result<()> {
+        let named = match &self.unfinished {
+            Unfinished::Unnamed(file) => self.name_unnamed(file),
+            Unfinished::Named(temporary) => match &self.mode {
+                Some(mode) => fs::set_permissions(temporary, mode.clone()),
+                None => Ok(()),
+            }
+            .and_then(|()| fs::rename(temporary, &self.path)),
+        };
+        named.inspect_err(|_| self.discard())
+    }
+
+    fn name_unnamed(&self, file: &fs::File) -> io::Result<()> {
+        // Further tries are for hidden names that killed processes left.
+        const TRIES: u32 = 100;
+        if let Some(mode) = &self.mode {
+            file.set_permissions(mode.clone())?;
+        }
+        match link(file, &self.path) {
+            Err(Errno::EXIST) => {}
+            done => return Ok(done?),
+        }
+        // A link replaces nothing, a rename does: a moment under a hidden name, complete.
+        let mut tries = 1;
+        let temporary = loop {
+            let temporary = temporary_name(&self.path);
+            match link(file, &temporary) {
+                Ok(()) => break temporary,
+                Err(Errno::EXIST) if tries < TRIES => tries += 1,
+                Err(e) => return Err(e.into()),
+            }
+        };
+        fs::rename(&temporary, &self.path).inspect_err(|_| {
+            // The first failure is the one to tell.
+            let _ = fs::remove_file(&temporary);
+        })
+    }
+
+    fn discard(&self) {
+        if let Unfinished::Named(temporary) = &self.unfinished {
+            // Nobody is left to tell, and the name says what it is.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// Where an open file can be reached by path.
+fn proc_path(fd: RawFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{fd}"))
+}
+
+fn link(file: &fs::File, path: &Path) -> Result<(), Errno> {
+    let from = proc_path(file.as_raw_fd());
+    linkat(CWD, &from, CWD, path, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// A file without a name in the directory of `path`, twice; `None` where that cannot be had (the
+/// reason, if it is one for named files as well, shows when one is made).
+fn create_unnamed(path: &Path) -> Option<(fs::File, fs::File)> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let fd = rustix::fs::open(directory_of(path), flags, mode).ok()?;
+    let file = fs::File::from(fd);
+    fs::metadata(proc_path(file.as_raw_fd())).ok()?;
+    let again = file.try_clone().ok()?;
+    Some((file, again))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
 /// Makes the new name durable. The image itself is already; where a directory cannot be flushed,
 /// a crash may bring back the old name, never half an image.
 fn sync_parent(path: &Path) {
-    if let Some(parent) = path.parent() {
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
-        if let Ok(dir) = fs::File::open(parent) {
-            let _ = dir.sync_all();
-        }
+    if let Ok(dir) = fs::File::open(directory_of(path)) {
+        let _ = dir.sync_all();
     }
 }
 
@@ -167,7 +272,14 @@ fn create_beside(path: &Path, size: u64) -> Result<(PathBuf, FileDevice), Device
             Err(error) => {
                 // Made but not given its size: the file system has no room or a smaller limit.
                 let _ = fs::remove_file(&temporary);
-                return Err(error);
+                return Err(match error {
+                    DeviceError::Open { op, source, .. } => DeviceError::Open {
+                        op,
+                        path: path.to_owned(),
+                        source,
+                    },
+                    other => other,
+                });
             }
         }
     }
@@ -198,7 +310,7 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// The complete image could not be given its name.
-    #[error("the image is complete but cannot be renamed to {}: {source}", path.display())]
+    #[error("the image is complete but cannot be named {}: {source}", path.display())]
     Rename {
         /// The name.
         path: PathBuf,
@@ -208,4 +320,44 @@ pub enum OutputError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn names(dir: &Path) -> Vec<OsString> {
+        let entries = fs::read_dir(dir).expect("a directory");
+        entries.map(|e| e.expect("an entry").file_name()).collect()
+    }
+
+    #[test]
+    fn an_image_replaces_the_old_one_when_it_is_complete_with_and_without_a_name_before() {
+        for unnamed in [true, false] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let path = dir.path().join("image");
+            let make = |mode| Output::create_new(path.clone(), mode, 8192, unnamed).expect("room");
+            drop(make(None));
+            assert!(names(dir.path()).is_empty());
+            make(None).commit().expect("a new name");
+            fs::write(&path, "old").expect("a file");
+            drop(make(None));
+            assert_eq!(fs::read(&path).expect("the old file"), b"old");
+            let mode = Some(fs::Permissions::from_mode(0o640));
+            make(mode).commit().expect("the old name");
+            assert_eq!(fs::read(&path).expect("the image"), [0; 8192]);
+            let found = fs::metadata(&path).expect("the image");
+            assert_eq!(found.permissions().mode() & 0o777, 0o640);
+            assert_eq!(names(dir.path()), ["image"]);
+        }
+    }
+
+    #[test]
+    fn until_it_is_complete_it_has_no_name_where_that_can_be() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory");
+        let output = Output::create(&dir.path().join("image"), 8192).expect("room");
+        assert!(names(dir.path()).is_empty());
+        drop(output);
+    }
 }

@@ -92,6 +92,22 @@ impl FileOptions {
             Err(source) => return Err(open_failed("open", path, source)),
         }
         let file = self.open_file(path)?;
+        let opened = self.adopt(file, path);
+        if opened.is_err() && matches!(self.mode, Mode::CreateNew { .. }) {
+            // Nothing but an empty file of our own making is left behind; a failure to remove
+            // it is less telling than the first error.
+            let _ = fs::remove_file(path);
+        }
+        opened
+    }
+
+    /// As [`FileOptions::open`] for a file that is open already, in a mode that allows what these
+    /// options are for. It need not have a name: `path` is what it is called in errors.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn adopt(&self, file: File, path: impl AsRef<Path>) -> DeviceResult<FileDevice> {
+        let path = path.as_ref();
         let found = file
             .metadata()
             .map_err(|source| open_failed("open", path, source))?;
@@ -99,13 +115,7 @@ impl FileOptions {
         if self.mode != Mode::ReadOnly {
             lock(path, &file)?;
         }
-        let opened = self.size_and_wrap(path, file, &found);
-        if opened.is_err() && matches!(self.mode, Mode::CreateNew { .. }) {
-            // Nothing but an empty file of our own making is left behind; a failure to remove
-            // it is less telling than the first error.
-            let _ = fs::remove_file(path);
-        }
-        opened
+        self.size_and_wrap(path, file, &found)
     }
 
     fn creates(&self) -> bool {

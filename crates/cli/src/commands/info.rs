@@ -4,7 +4,7 @@ use crate::args::{Info, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::place::Place;
-use crate::record::lossless;
+use crate::record::{lossless, uuid};
 use crate::size::human;
 use crate::time::{long, rfc3339};
 use extant::{Escaped, Filesystem, Timestamp};
@@ -13,9 +13,10 @@ use extant_core::fs::Fs;
 use extant_format::dir::HashVersion;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_format::superblock::Superblock;
+use extant_format::superblock::{ErrorRecord, Superblock};
 use extant_format::{Group, Pblk, bitmap};
 use serde::Serialize;
+use std::fmt;
 use std::io::Write;
 
 /// What is said about a file system.
@@ -27,8 +28,15 @@ struct Summary {
     label_hex: Option<String>,
     uuid: String,
     state: &'static str,
+    /// The journal was not closed.
+    journal_dirty: bool,
+    /// What is shown is what the journal makes of it.
     journal_replayed: bool,
     error_count: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_error: Option<Trouble>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<Trouble>,
     size: u64,
     block_size: u32,
     cluster_size: u64,
@@ -56,6 +64,43 @@ struct Summary {
     group_list: Option<Vec<GroupRecord>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     free_extents: Option<Vec<FreeSize>>,
+}
+
+/// An error that Linux recorded.
+#[derive(Debug, Serialize)]
+struct Trouble {
+    time: String,
+    function: String,
+    line: u32,
+    inode: u32,
+    block: u64,
+}
+
+impl Trouble {
+    fn new(record: ErrorRecord) -> Self {
+        let end = record.function.iter().position(|&b| b == 0);
+        let function = &record.function[..end.unwrap_or(record.function.len())];
+        Self {
+            time: moment(record.time),
+            function: Escaped(function).to_string(),
+            line: record.line,
+            inode: record.ino.get(),
+            block: record.block.get(),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}:{}", self.time, self.function, self.line)?;
+        if self.inode != 0 {
+            write!(f, ", inode {}", self.inode)?;
+        }
+        if self.block != 0 {
+            write!(f, ", block {}", self.block)?;
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -145,8 +190,11 @@ fn summary(fs: &Filesystem) -> extant::Result<Summary> {
         label_hex,
         uuid: uuid(superblock.uuid()),
         state: state(superblock),
+        journal_dirty: engine.was_replayed() || features.incompat.contains(Incompat::RECOVER),
         journal_replayed: engine.was_replayed(),
         error_count: superblock.error_count(),
+        first_error: superblock.first_error().map(Trouble::new),
+        last_error: superblock.last_error().map(Trouble::new),
         size: superblock.blocks_count().saturating_mul(block_size.into()),
         block_size,
         cluster_size: u64::from(block_size) << geometry.cluster_bits(),
@@ -230,19 +278,6 @@ fn timestamp(secs: u64) -> Timestamp {
         secs: i64::try_from(secs).unwrap_or(0),
         nanos: 0,
     }
-}
-
-fn uuid(bytes: [u8; 16]) -> String {
-    let hex = crate::record::hex(&bytes);
-    let part = |from, to| hex.get(from..to).unwrap_or("");
-    format!(
-        "{}-{}-{}-{}-{}",
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32)
-    )
 }
 
 fn groups(fs: &Fs) -> EngineResult<Vec<GroupRecord>> {
@@ -358,11 +393,21 @@ fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std
             output,
             "; the journal was not closed and is replayed in memory here"
         )?;
-    }
-    if summary.error_count > 0 {
-        write!(output, "; {} errors were recorded", summary.error_count)?;
+    } else if summary.journal_dirty {
+        write!(output, "; the journal was not closed, and is not replayed")?;
     }
     writeln!(output)?;
+    if summary.error_count > 0 {
+        writeln!(output, "{:<14}{} recorded", "Errors:", summary.error_count)?;
+        for (which, trouble) in [
+            ("first", &summary.first_error),
+            ("last", &summary.last_error),
+        ] {
+            if let Some(trouble) = trouble {
+                writeln!(output, "{:<14}{which} at {trouble}", "")?;
+            }
+        }
+    }
     writeln!(
         output,
         "{:<14}{} in {} blocks of {} bytes",

@@ -234,3 +234,144 @@ fn options_that_make_no_sense_are_refused_before_anything_is_made() {
     let run = extant(["mkfs", &image]).fails(2);
     assert!(run.stderr.contains("--size"), "{}", run.stderr);
 }
+
+#[test]
+fn each_feature_is_made_and_passes_e2fsck_or_is_refused_by_name() {
+    let place = Place::in_memory();
+    let (from, image) = (source(&place), place.arg("new.img"));
+    let mut made = vec!["--from", &from, "--size", "32M", "-q", "--features"];
+    for feature in [
+        "inline_data",
+        "casefold",
+        "encrypt",
+        "verity",
+        "mmp",
+        "orphan_file",
+        "fast_commit",
+        "project",
+        "stable_inodes",
+        "large_dir",
+        "ea_inode",
+        "bigalloc",
+        "meta_bg,^resize_inode",
+        "sparse_super2",
+        "metadata_csum_seed",
+        "uninit_bg,^metadata_csum",
+        "^metadata_csum",
+        "^64bit",
+        "^extent",
+        "^has_journal",
+        "^dir_index",
+        "^flex_bg",
+        "none",
+    ] {
+        made.push(feature);
+        extant(["mkfs", &image].iter().chain(&made)).ok();
+        made.pop();
+        assert_clean(Path::new(&image));
+        let dump = dumpe2fs_header(Path::new(&image));
+        for part in feature.split(',').filter(|&part| part != "none") {
+            let name = part.trim_start_matches('^');
+            assert_eq!(dump.has_feature(name), name == part, "{feature}");
+        }
+        let listed = extant(["ls", &format!("{image}:/usr/lib/libone.so")]);
+        listed.ok();
+    }
+    std::fs::remove_file(&image).unwrap();
+    for feature in ["quota", "shared_blocks", "journal_dev", "compression"] {
+        made.push(feature);
+        let run = extant(["mkfs", &image].iter().chain(&made)).fails(2);
+        made.pop();
+        assert!(run.stderr.contains(feature), "{}", run.stderr);
+        assert!(!Path::new(&image).exists());
+    }
+}
+
+#[test]
+fn what_was_made_is_told_to_programs() {
+    let place = Place::new();
+    let (from, image) = (source(&place), place.arg("new.img"));
+    let made = extant(["mkfs", &image, "--from", &from, "--json"])
+        .ok()
+        .json();
+    let dump = dumpe2fs_header(Path::new(&image));
+    assert_eq!(made["image"], image);
+    assert_eq!(made["uuid"], dump.field("Filesystem UUID"));
+    assert_eq!(made["blocks"], dump.number("Block count"));
+    assert_eq!(made["free_blocks"], dump.number("Free blocks"));
+    assert_eq!(made["free_inodes"], dump.number("Free inodes"));
+    let length = std::fs::metadata(&image).unwrap().len();
+    assert_eq!(made["size"], length);
+    extant(["mkfs", &image, "--size", "1M", "--json", "-q"]).fails(2);
+}
+
+#[test]
+fn an_image_in_its_own_source_is_left_out_of_itself() {
+    let place = Place::new();
+    let from = source(&place);
+    let image = format!("{from}/usr/[the image]*.img");
+    for _ in 0..2 {
+        extant(["mkfs", &image, "--from", &from]).ok();
+        let list = extant(["ls", &format!("{image}:/usr")]).ok().text();
+        assert_eq!(list, "lib\npipe\n");
+    }
+}
+
+#[test]
+fn a_build_that_is_killed_leaves_nothing_behind() {
+    let place = Place::in_memory();
+    let out = place.join("out");
+    let from = place.join("large");
+    std::fs::create_dir(&out).unwrap();
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("data"), vec![0x5a; 128 << 20]).unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_extant"))
+        .arg("mkfs")
+        .arg(out.join("new.img"))
+        .arg("--from")
+        .arg(&from)
+        .spawn()
+        .unwrap();
+    let open_files = format!("/proc/{}/fd", child.id());
+    let writes = || {
+        std::fs::read_dir(&open_files).is_ok_and(|mut entries| {
+            entries.any(|entry| {
+                let target = entry.and_then(|entry| std::fs::read_link(entry.path()));
+                target.is_ok_and(|target| target.starts_with(&out))
+            })
+        })
+    };
+    while !writes() {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "the build was too quick to be killed");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 0);
+}
+
+#[test]
+fn the_smallest_sizes_are_made_or_refused_as_too_small() {
+    let place = Place::new();
+    let image = place.arg("new.img");
+    for size in ["0", "1k", "8k", "40k", "100k", "200k", "1M"] {
+        let run = extant(["mkfs", &image, "--size", size, "-q"]);
+        if run.code == 0 {
+            assert_clean(Path::new(&image));
+        } else {
+            let run = run.fails(1);
+            assert!(run.stderr.contains("too small"), "{size}: {}", run.stderr);
+        }
+    }
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn archives_on_standard_input_are_called_that() {
+    let place = Place::new();
+    let run = extant_with(["mkfs", &place.arg("new.img"), "--from", "-"], |command| {
+        command.write_stdin("this is no archive");
+    });
+    let run = run.fails(1);
+    assert!(run.stderr.contains("standard input"), "{}", run.stderr);
+}

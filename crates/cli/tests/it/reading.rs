@@ -2,6 +2,7 @@
 
 use crate::support::{Place, extant, extant_with, on_a_terminal, small_plan};
 use extant_testkit::plan::Content;
+use extant_testkit::tool::tool;
 
 #[test]
 fn ls_lists_names_in_order_and_hides_dot_files() {
@@ -279,4 +280,39 @@ fn offsets_and_partitions_lead_to_the_file_system() {
     assert!(run.stderr.contains("--partition"), "{}", run.stderr);
     extant(["ls", &disk, "--partition", "2", "--offset", "1M"]).fails(2);
     extant_with(["ls", &disk, "--offset", "1X"], |_| {}).fails(2);
+}
+
+#[test]
+fn info_tells_of_recorded_errors_and_of_a_journal_that_was_not_closed() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    for change in [
+        "ssv error_count 3",
+        "ssv first_error_time 20200102030405",
+        "ssv first_error_func ext4_lookup",
+        "ssv first_error_line 1855",
+        "ssv first_error_ino 12",
+        "ssv state 2",
+        "feature needs_recovery",
+    ] {
+        tool("debugfs").args(["-w", "-R", change, &image]).ok();
+    }
+    let found = extant(["info", "--json", &image]).ok().json();
+    assert_eq!(found["state"], "errors");
+    assert_eq!(found["error_count"], 3);
+    assert_eq!(found["first_error"]["function"], "ext4_lookup");
+    assert_eq!(found["first_error"]["inode"], 12);
+    assert_eq!(found["journal_dirty"], true);
+    assert_eq!(found["journal_replayed"], true);
+    let text = extant(["info", &image]).ok().text();
+    for part in [
+        "errors; the journal was not closed and is replayed in memory",
+        "3 recorded",
+        "first at 2020-01-02T03:04:05Z in ext4_lookup:1855, inode 12",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+    let as_is = extant(["info", "--as-is", "--json", &image]).ok().json();
+    assert_eq!(as_is["journal_dirty"], true);
+    assert_eq!(as_is["journal_replayed"], false);
 }

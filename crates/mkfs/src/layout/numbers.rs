@@ -250,7 +250,8 @@ impl<'a> Numbers<'a> {
             let limit = format!("they would fill {bytes} bytes; ask for fewer or smaller ones");
             return Err(out_of_range("the number of inodes", wanted, limit));
         }
-        self.inodes_wanted = wanted.max(u64::from(FIRST_INO) + 1);
+        // Groups have multiples of eight, rounded down.
+        self.inodes_wanted = wanted.max(u64::from(FIRST_INO + 1).next_multiple_of(8));
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SourceError {
     /// A system call on a file of the source failed.
-    #[error("cannot {action} {}: {error}", path.display())]
+    #[error("cannot {action} {}: {error}", named(path))]
     Io {
         /// What was being done, as a verb ("open", "read").
         action: &'static str,
@@ -75,7 +75,11 @@ pub enum SourceError {
         limit: u64,
     },
     /// An archive that breaks its format, or asks for what an image cannot hold.
-    #[error("{}: at byte {offset}{}: {problem}", archive.display(), member_text(member))]
+    #[error(
+        "{}: at byte {offset}{}: {problem}",
+        named(archive),
+        member_text(member)
+    )]
     Archive {
         /// The archive (`-` for the standard input).
         archive: PathBuf,
@@ -86,6 +90,15 @@ pub enum SourceError {
         /// What is wrong.
         problem: String,
     },
+}
+
+/// A source as people call it.
+fn named(path: &Path) -> std::path::Display<'_> {
+    if path.as_os_str() == "-" {
+        Path::new("standard input").display()
+    } else {
+        path.display()
+    }
 }
 
 fn member_text(member: &Option<String>) -> String {

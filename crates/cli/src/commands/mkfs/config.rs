@@ -27,13 +27,21 @@ pub(super) struct Config {
     /// First byte of the file system in something that exists.
     pub(super) offset: Option<u64>,
     pub(super) normalisation: Normalisation,
-    pub(super) quiet: bool,
+    pub(super) say: Say,
     excludes: Excludes,
     size: Size,
     format: Format,
     threads: Option<NonZero<usize>>,
     /// `SOURCE_DATE_EPOCH`: the image shall depend on nothing but the source.
     epoch: Option<u64>,
+}
+
+/// What is said on standard output about an image that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Say {
+    Nothing,
+    Text,
+    Json,
 }
 
 /// The options that become part of [`FormatOptions`]; `None` leaves the default.
@@ -57,10 +65,16 @@ struct Format {
 impl Config {
     pub(super) fn new(args: &Mkfs, place: &Where) -> Outcome<Self> {
         refuse_same_file(args)?;
+        if place.as_is {
+            return Err(Failure::usage(
+                "--as-is is about reading: a new image has no journal to replay",
+            ));
+        }
         let epoch = source_date_epoch()?;
         let window = Window::new(&args.image, place)?;
         let format = Format::new(args)?;
-        let excludes = Excludes::new(args.exclude.iter().map(|pattern| pattern.as_bytes()))
+        let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
+        let excludes = Excludes::new(asked.chain(image_inside_source(args)))
             .map_err(|e| Failure::usage(format!("--exclude: {e}")))?;
         let owner = args
             .owner
@@ -83,7 +97,11 @@ impl Config {
                 root_owner: format.root_owner,
                 root_mode: format.root_mode,
             },
-            quiet: args.quiet,
+            say: match (args.quiet, args.json) {
+                (true, _) => Say::Nothing,
+                (false, true) => Say::Json,
+                (false, false) => Say::Text,
+            },
             excludes,
             size: size_of(args, &window)?,
             format,
@@ -173,6 +191,33 @@ fn refuse_same_file(args: &Mkfs) -> Outcome {
         )));
     }
     Ok(())
+}
+
+/// A pattern for the image itself, if it lies in the directory it is made from: the last image of
+/// a build that is run again is no part of the next.
+fn image_inside_source(args: &Mkfs) -> Option<Vec<u8>> {
+    let from = args.from.as_ref()?.canonicalize().ok()?;
+    let image = args.image.canonicalize().or_else(|_| {
+        let parent = match args.image.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let name = args.image.file_name().unwrap_or_default();
+        parent.canonicalize().map(|parent| parent.join(name))
+    });
+    let image = image.ok()?;
+    let inside = image.strip_prefix(from).ok()?.as_os_str().as_bytes();
+    if inside.is_empty() {
+        return None;
+    }
+    let mut pattern = vec![b'/'];
+    for &byte in inside {
+        if b"*?[]\\!".contains(&byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(byte);
+    }
+    Some(pattern)
 }
 
 impl Format {

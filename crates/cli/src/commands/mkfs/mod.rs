@@ -8,11 +8,14 @@ use crate::args::{Mkfs, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Bar;
+use crate::record::{lossless, uuid};
 use crate::size::human;
-use config::Config;
+use config::{Config, Say};
 use extant::Escaped;
+use extant_mkfs::layout::PlanError;
 use extant_mkfs::source::read_source;
-use extant_mkfs::{Progress, Report, build};
+use extant_mkfs::{BuildError, Progress, Report, build};
+use serde::Serialize;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -38,17 +41,68 @@ pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
         &progress,
     );
     progress.0.finish();
-    let report = built.map_err(|e| failure(&config, e))?;
-    if config.quiet {
-        return Ok(());
+    let report = built.map_err(|e| build_failure(&config, &e))?;
+    match config.say {
+        Say::Nothing => Ok(()),
+        Say::Text => tell(&config.image, &report),
+        Say::Json => tell_programs(&config, &report),
     }
-    tell(&config.image, &report)
 }
 
 /// A failure that says which image does not exist now.
 fn failure(config: &Config, e: impl std::fmt::Display) -> Failure {
     let image = Escaped::path(&config.image);
     Failure::new(format!("{image} was not made: {e}"))
+}
+
+/// As [`failure`]; options that no image can have are the command line's fault.
+fn build_failure(config: &Config, e: &BuildError) -> Failure {
+    match e {
+        BuildError::Plan(
+            PlanError::Unsupported { .. }
+            | PlanError::NotInProfile { .. }
+            | PlanError::Conflict { .. }
+            | PlanError::OutOfRange { .. },
+        ) => Failure::usage(format!(
+            "{} was not made: {e}",
+            Escaped::path(&config.image)
+        )),
+        _ => failure(config, e),
+    }
+}
+
+/// What was made, for programs.
+#[derive(Debug, Serialize)]
+struct Made {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_hex: Option<String>,
+    offset: u64,
+    size: u64,
+    block_size: u32,
+    blocks: u64,
+    free_blocks: u64,
+    inodes: u32,
+    free_inodes: u32,
+    uuid: String,
+}
+
+fn tell_programs(config: &Config, report: &Report) -> Outcome {
+    let (image, image_hex) = lossless(config.image.as_os_str().as_bytes());
+    let mut output = Output::new();
+    output.json_line(&Made {
+        image,
+        image_hex,
+        offset: config.offset.unwrap_or(0),
+        size: report.size,
+        block_size: report.block_size,
+        blocks: report.blocks,
+        free_blocks: report.free_blocks,
+        inodes: report.inodes,
+        free_inodes: report.free_inodes,
+        uuid: uuid(report.uuid),
+    })?;
+    output.finish()
 }
 
 fn tell(image: &Path, report: &Report) -> Outcome {
