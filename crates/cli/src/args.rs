@@ -219,7 +219,9 @@ pub(crate) struct Ls {
 #[command(after_help = "\
 Examples:
   extant tree rootfs.img:/etc
-  extant tree --max-depth 2 rootfs.img")]
+  extant tree --max-depth 2 rootfs.img
+
+For programs there is `extant ls -R --json`.")]
 pub(crate) struct Tree {
     /// Where to start
     #[arg(value_name = "IMAGE[:/path]")]
@@ -313,6 +315,7 @@ pub(crate) struct Find {
 
 /// Copy files out of an image
 #[derive(Debug, ClapArgs)]
+#[command(override_usage = "extant cp [OPTIONS] <IMAGE:/path>... <DEST>")]
 #[command(after_help = "\
 Examples:
   extant cp rootfs.img:/etc/hostname .
@@ -391,7 +394,9 @@ pub(crate) struct Info {
 Examples:
   extant map rootfs.img
   extant map rootfs.img:/usr/bin/python3
-  extant map rootfs.img --svg map.svg")]
+  extant map rootfs.img --svg map.svg
+
+In the picture, hold the pointer over a colour to see what it stands for and the block it begins at.")]
 pub(crate) struct Map {
     /// The image, or a file in it
     #[arg(value_name = "IMAGE[:/path]")]

@@ -56,7 +56,15 @@ fn the_picture_is_a_drawing_with_a_legend() {
     let svg = std::fs::read_to_string(place.join("map.svg")).unwrap();
     assert!(svg.starts_with("<svg xmlns="));
     assert!(svg.ends_with("</svg>\n"));
-    for part in ["fs.img", "journal", "file data", "free", "<rect"] {
+    for part in [
+        "fs.img",
+        "group 0",
+        "<title>journal, from block ",
+        "journal",
+        "file data",
+        "free",
+        "<rect",
+    ] {
         assert!(svg.contains(part), "{part}");
     }
 }

@@ -18,12 +18,18 @@ const LEGEND_ROW: u64 = 22;
 /// Draws the survey.
 pub(super) fn draw(survey: &Survey, title: &str) -> String {
     let groups = u64::from(survey.groups.max(1));
-    let groups_per_row = groups.div_ceil(MOST_ROWS);
+    // A power of two, as sizes of flexible groups are: what repeats stands in columns.
+    let groups_per_row = groups.div_ceil(MOST_ROWS).next_power_of_two();
     let blocks_per_row = groups_per_row * u64::from(survey.blocks_per_group.max(1));
     let rows = survey.blocks.div_ceil(blocks_per_row).max(1);
     let grid_height = rows * (ROW + GAP);
     let legend_top = TOP + grid_height + 24;
-    let legend_rows = (Kind::ALL.len() as u64).div_ceil(3);
+    let totals = survey.totals();
+    let present: Vec<Kind> = Kind::ALL
+        .into_iter()
+        .filter(|kind| totals[*kind as usize] > 0)
+        .collect();
+    let legend_rows = (present.len() as u64).div_ceil(3);
     let height = legend_top + legend_rows * LEGEND_ROW + 16;
     let width = LEFT + WIDTH + 24;
     let mut svg = String::new();
@@ -47,7 +53,7 @@ pub(super) fn draw(survey: &Survey, title: &str) -> String {
         },
     );
     draw_rows(&mut svg, survey, blocks_per_row, groups_per_row, rows);
-    draw_legend(&mut svg, survey, legend_top);
+    draw_legend(&mut svg, survey, &present, legend_top);
     svg.push_str("</svg>\n");
     svg
 }
@@ -61,7 +67,7 @@ fn draw_rows(svg: &mut String, survey: &Survey, per_row: u64, groups_per_row: u6
             "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#666666\" font-size=\"11\">{}</text>",
             LEFT - 8,
             y + 11,
-            row * groups_per_row
+            format_args!("group {}", row * groups_per_row)
         );
         let mut x = 0;
         for same in cells.chunk_by(|a, b| a == b) {
@@ -69,14 +75,22 @@ fn draw_rows(svg: &mut String, survey: &Survey, per_row: u64, groups_per_row: u6
             if let Some(Some(kind)) = same.first() {
                 let _ = writeln!(
                     svg,
-                    "<rect x=\"{}\" y=\"{y}\" width=\"{len}\" height=\"{ROW}\" fill=\"{}\"/>",
+                    "<rect x=\"{}\" y=\"{y}\" width=\"{len}\" height=\"{ROW}\" fill=\"{}\">\
+                     <title>{}, from block {}</title></rect>",
                     LEFT as usize + x,
-                    colour(*kind)
+                    colour(*kind),
+                    kind.title(),
+                    first_block(row * WIDTH + x as u64, per_row)
                 );
             }
             x += len;
         }
     }
+}
+
+/// The first block that begins in a pixel.
+fn first_block(pixel: u64, per_row: u64) -> u64 {
+    (u128::from(pixel) * u128::from(per_row)).div_ceil(u128::from(WIDTH)) as u64
 }
 
 /// What most blocks of each pixel are used for, row by row; used blocks count before free ones, so
@@ -87,8 +101,7 @@ fn cells(survey: &Survey, per_row: u64, rows: u64) -> Vec<Option<Kind>> {
     let total = rows * WIDTH;
     let pixel_of =
         |block: u64| (u128::from(block) * u128::from(WIDTH) / u128::from(per_row)) as u64;
-    let start_of =
-        |pixel: u64| (u128::from(pixel) * u128::from(per_row)).div_ceil(u128::from(WIDTH)) as u64;
+    let start_of = |pixel| first_block(pixel, per_row);
     for run in &survey.runs {
         let end = run.start + run.len;
         let mut pixel = pixel_of(run.start);
@@ -118,10 +131,10 @@ fn cells(survey: &Survey, per_row: u64, rows: u64) -> Vec<Option<Kind>> {
         .collect()
 }
 
-fn draw_legend(svg: &mut String, survey: &Survey, top: u64) {
+fn draw_legend(svg: &mut String, survey: &Survey, present: &[Kind], top: u64) {
     let totals = survey.totals();
     let column = (LEFT + WIDTH) / 3;
-    for (index, kind) in (0u64..).zip(Kind::ALL) {
+    for (index, &kind) in (0u64..).zip(present) {
         let (x, y) = (24 + index % 3 * column, top + index / 3 * LEGEND_ROW);
         let blocks = totals[kind as usize];
         let percent = blocks as f64 * 100.0 / survey.blocks.max(1) as f64;
