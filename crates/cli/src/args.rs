@@ -161,7 +161,7 @@ pub(crate) struct Mkfs {
     #[arg(long, value_name = "MODE", help_heading = "Identity")]
     pub(crate) root_mode: Option<String>,
     /// Threads; one per processor if not given
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
     pub(crate) threads: Option<usize>,
     /// Say nothing about what was made
     #[arg(short, long, conflicts_with = "json")]
@@ -339,7 +339,13 @@ pub(crate) struct Cp {
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
     /// Threads; one per processor if not given
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_threads,
+        default_value_t = 0,
+        hide_default_value = true
+    )]
     pub(crate) threads: usize,
 }
 
@@ -430,4 +436,14 @@ pub(crate) struct Man {
     /// Write one page per command into this directory in place of the main page to standard output
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// More threads than this only cost memory.
+const MOST_THREADS: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|&threads| threads <= MOST_THREADS)
+        .ok_or_else(|| format!("use a number up to {MOST_THREADS}"))
 }

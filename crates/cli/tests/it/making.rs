@@ -222,6 +222,8 @@ fn options_that_make_no_sense_are_refused_before_anything_is_made() {
         &["--headroom", "10%"],
         &["--size", "lots"],
         &["--owner", "0"],
+        &["--threads", "1000000"],
+        &["--mtime", "99999999999"],
     ] {
         let mut args = vec!["mkfs", &image];
         if !wrong.contains(&"--size") {
@@ -374,4 +376,31 @@ fn archives_on_standard_input_are_called_that() {
     });
     let run = run.fails(1);
     assert!(run.stderr.contains("standard input"), "{}", run.stderr);
+}
+
+#[test]
+fn an_image_that_outgrows_its_partition_does_not_touch_the_next() {
+    let place = Place::in_memory();
+    let (from, disk) = (place.join("tree"), place.arg("disk.img"));
+    std::fs::create_dir(&from).unwrap();
+    std::fs::write(from.join("data"), vec![0x5a; 6 << 20]).unwrap();
+    // A boot record with two partitions: 4 MiB from 1 MiB on, and 16 MiB from 5 MiB on.
+    let mut bytes = vec![0xaa; 32 << 20];
+    bytes[..512].fill(0);
+    for (entry, start, sectors) in [(446, 2048_u32, 8192_u32), (462, 10240, 32768)] {
+        bytes[entry + 4] = 0x83;
+        bytes[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
+        bytes[entry + 12..entry + 16].copy_from_slice(&sectors.to_le_bytes());
+    }
+    bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+    std::fs::write(&disk, bytes).unwrap();
+    let from = from.display().to_string();
+    let before = std::fs::read(&disk).unwrap();
+    let args = ["mkfs", &disk, "--from", &from, "--partition"];
+    let run = extant(args.iter().copied().chain(["1"])).fails(1);
+    assert!(run.stderr.contains("too large"), "{}", run.stderr);
+    assert!(std::fs::read(&disk).unwrap() == before);
+    extant(args.iter().copied().chain(["2"])).ok();
+    assert!(std::fs::read(&disk).unwrap()[..5 << 20] == before[..5 << 20]);
+    extant(["ls", &disk, "--partition", "2"]).ok();
 }

@@ -25,6 +25,7 @@ use extant_format::features::{Compat, RoCompat};
 use extant_format::{Group, Ino};
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::ops::Range;
 use std::path::Path;
 
 /// Bytes of the largest file that readers without the feature `large_file` understand.
@@ -96,14 +97,15 @@ pub enum BuildError {
 /// Builds an image of `tree` under the name `path`, which appears when it is complete. Without a
 /// tree the file system is empty.
 ///
-/// With `offset`, the file system is made in place at that byte of something that exists.
+/// With `window`, the file system is made in place at the first of these bytes of something that
+/// exists, and nothing past the last of them is touched.
 ///
 /// # Errors
 /// [`BuildError`]; a new image then does not appear.
 pub fn build(
     tree: Option<&Tree>,
     path: &Path,
-    offset: Option<u64>,
+    window: Option<Range<u64>>,
     options: &BuildOptions,
     progress: &dyn Progress,
 ) -> Result<Report, BuildError> {
@@ -114,9 +116,21 @@ pub fn build(
     pool.install(|| {
         let planned = Planned::new(tree, options)?;
         let size = planned.draft.layout().options().size;
-        let output = match offset {
+        let output = match window {
             None => Output::create(path, size)?,
-            Some(offset) => Output::in_place(path, offset, size)?,
+            Some(window) => {
+                let limit = window.end.saturating_sub(window.start);
+                if size > limit {
+                    let because = "the room that is there";
+                    return Err(PlanError::TooLarge {
+                        size,
+                        limit,
+                        because,
+                    }
+                    .into());
+                }
+                Output::in_place(path, window.start, size)?
+            }
         };
         let report = planned.write(&output, progress)?;
         output.commit()?;

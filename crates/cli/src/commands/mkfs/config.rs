@@ -13,10 +13,14 @@ use extant_mkfs::source::{
 };
 use extant_mkfs::{BuildOptions, Headroom, Size};
 use std::num::NonZero;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970 that inodes can hold: 32 bits with a sign, and two more.
+const TIMES: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64 + (3 << 32);
 
 /// A file system to be made.
 #[derive(Debug)]
@@ -24,8 +28,8 @@ pub(super) struct Config {
     pub(super) image: PathBuf,
     /// Where the source is; without one the file system is empty.
     pub(super) from: Option<PathBuf>,
-    /// First byte of the file system in something that exists.
-    pub(super) offset: Option<u64>,
+    /// The bytes of something that exists which the file system may take.
+    pub(super) window: Option<Range<u64>>,
     pub(super) normalisation: Normalisation,
     pub(super) say: Say,
     excludes: Excludes,
@@ -80,6 +84,15 @@ impl Config {
             .owner
             .as_deref()
             .map(option("--owner", Owner::from_str));
+        if let Some(secs) = args.mtime
+            && !TIMES.contains(&secs)
+        {
+            return Err(Failure::usage(format!(
+                "--mtime {secs}: ext4 keeps times from {} to {} (1901 to 2446)",
+                TIMES.start(),
+                TIMES.end()
+            )));
+        }
         let times = match (args.mtime, epoch) {
             (Some(secs), _) => TimePolicy::Set(Timestamp::from_secs(secs)),
             (None, Some(epoch)) => TimePolicy::Clamp(Timestamp::from_secs(
@@ -90,7 +103,10 @@ impl Config {
         Ok(Self {
             image: args.image.clone(),
             from: args.from.clone(),
-            offset: window.offset,
+            window: window.offset.map(|start| {
+                let end = window.room.and_then(|room| start.checked_add(room));
+                start..end.unwrap_or(u64::MAX)
+            }),
             normalisation: Normalisation {
                 owner: owner.transpose()?,
                 times,

@@ -36,7 +36,7 @@ pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
     let built = build(
         tree.as_ref(),
         &config.image,
-        config.offset,
+        config.window.clone(),
         &options,
         &progress,
     );
@@ -93,7 +93,7 @@ fn tell_programs(config: &Config, report: &Report) -> Outcome {
     output.json_line(&Made {
         image,
         image_hex,
-        offset: config.offset.unwrap_or(0),
+        offset: config.window.as_ref().map_or(0, |window| window.start),
         size: report.size,
         block_size: report.block_size,
         blocks: report.blocks,

@@ -274,7 +274,14 @@ fn a_window_of_a_disk_is_written_and_nothing_around_it() {
         println!("{variant:?}");
         garbage(&disk, 70 * MIB, 0xff);
         let options = with(variant.format(0), Size::Bytes(size));
-        extant_mkfs::build(Some(&tree), &disk, Some(offset), &options, &Silent).unwrap();
+        extant_mkfs::build(
+            Some(&tree),
+            &disk,
+            Some(offset..u64::MAX),
+            &options,
+            &Silent,
+        )
+        .unwrap();
         let bytes = std::fs::read(&disk).unwrap();
         let window = offset as usize..(offset + size) as usize;
         assert!(bytes[..window.start].iter().all(|b| *b == 0xff));
@@ -291,9 +298,21 @@ fn a_window_of_a_disk_is_written_and_nothing_around_it() {
     // A window that is not there is refused before anything is written.
     garbage(&disk, 10 * MIB, 0xff);
     let options = sized(8 * MIB);
-    let beyond = extant_mkfs::build(Some(&one_file(9)), &disk, Some(4 * MIB), &options, &Silent);
+    let beyond = extant_mkfs::build(
+        Some(&one_file(9)),
+        &disk,
+        Some(4 * MIB..u64::MAX),
+        &options,
+        &Silent,
+    );
     assert!(matches!(beyond, Err(BuildError::Output(_))), "{beyond:?}");
-    let too_small = extant_mkfs::build(Some(&one_file(9 << 20)), &disk, Some(0), &options, &Silent);
+    let too_small = extant_mkfs::build(
+        Some(&one_file(9 << 20)),
+        &disk,
+        Some(0..u64::MAX),
+        &options,
+        &Silent,
+    );
     assert!(matches!(too_small, Err(BuildError::Place(_))));
     assert!(std::fs::read(&disk).unwrap().iter().all(|b| *b == 0xff));
 }
