@@ -89,10 +89,11 @@ pub(crate) struct Mkfs {
     pub(crate) image: PathBuf,
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source
     ///
-    /// With a source the default is `auto`; otherwise that of the existing file or device.
+    /// With a source the default is `auto`; otherwise, and within a partition or behind an offset, all
+    /// the room there is.
     #[arg(long, value_name = "SIZE|auto")]
     pub(crate) size: Option<String>,
-    /// Free space on top of what the source needs, with `--size auto`
+    /// Free space on top of what the source needs and of the reserved share, with `--size auto`
     #[arg(long, value_name = "SIZE|N%")]
     pub(crate) headroom: Option<String>,
     /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on

@@ -31,6 +31,17 @@ pub enum Error {
         /// What is wrong with it.
         source: FormatError,
     },
+    /// The device ends before the file system does (EUCLEAN).
+    #[error(
+        "the file system has {needed} bytes and the device only {found}: the image was cut short, \
+         or the device shrank"
+    )]
+    DeviceTooSmall {
+        /// Bytes of the file system, by its superblock.
+        needed: u64,
+        /// Bytes of the device.
+        found: u64,
+    },
     /// A structure on the device points past the end of the file system (EUCLEAN).
     #[error("block {block} lies past the end of the file system, which has {blocks} blocks")]
     BlockOutOfRange {
@@ -190,7 +201,9 @@ impl Error {
             Self::Device(e) => e.errno(),
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
-            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } => EUCLEAN,
+            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } | Self::DeviceTooSmall { .. } => {
+                EUCLEAN
+            }
             Self::Journal(e) => match &**e {
                 JournalError::Device { source, .. } => source.errno(),
                 JournalError::FastCommitPending { .. } => EOPNOTSUPP,
@@ -219,7 +232,10 @@ impl Error {
     /// Whether a structure on the device broke the format.
     #[must_use]
     pub const fn is_corruption(&self) -> bool {
-        matches!(self, Self::Corrupt { .. } | Self::BlockOutOfRange { .. })
+        matches!(
+            self,
+            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } | Self::DeviceTooSmall { .. }
+        )
     }
 }
 

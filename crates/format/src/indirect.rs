@@ -248,4 +248,25 @@ mod tests {
         let error = check_pointer(100, 3, &(1..100)).unwrap_err();
         assert_eq!(error.at, Some(12));
     }
+
+    #[test]
+    fn any_bytes_are_a_map_or_an_error() {
+        bolero::check!()
+            .with_type::<(Vec<u8>, u32, u64, u64)>()
+            .for_each(|(block, lblk, from, to)| {
+                let physical = *from.min(to)..*from.max(to);
+                for (at, pointer) in pointers(block).enumerate() {
+                    let _ = check_pointer(pointer, at, &physical);
+                }
+                let _ = pointer(block, *lblk as usize);
+                for size in [BlockSize::MIN, BlockSize::K4, BlockSize::MAX] {
+                    if let Some(path) = IndirectPath::to(Lblk::new(*lblk), size) {
+                        assert_eq!(path.steps().len(), path.levels());
+                        for step in 0..=path.levels() {
+                            let _ = path.hole_len(step, size);
+                        }
+                    }
+                }
+            });
+    }
 }

@@ -172,6 +172,9 @@ impl Workload for Build {
     }
 }
 
+/// Reads a whole file of an image.
+type Reader = dyn Fn(&str) -> Result<Vec<u8>, String>;
+
 /// `e2fsck -fn`, then a sample of files read back by a reader that did not write them.
 fn check_image(side: Side, image: &Path, tree: &SourceTree) -> Result<(), String> {
     let output = Command::new("e2fsck")
@@ -182,7 +185,7 @@ fn check_image(side: Side, image: &Path, tree: &SourceTree) -> Result<(), String
         let report = String::from_utf8_lossy(&output.stdout);
         return Err(format!("e2fsck finds faults: {report}"));
     }
-    let read: Box<dyn Fn(&str) -> Result<Vec<u8>, String>> = if side == Side::Genext2fs {
+    let read: Box<Reader> = if side == Side::Genext2fs {
         // An ext2 without file types in its directories, which ext4-view does not read.
         let fs = extant::Filesystem::open(image).map_err(|e| e.to_string())?;
         Box::new(move |file| fs.read(file).map_err(|e| e.to_string()))

@@ -397,10 +397,20 @@ fn an_image_that_outgrows_its_partition_does_not_touch_the_next() {
     let from = from.display().to_string();
     let before = std::fs::read(&disk).unwrap();
     let args = ["mkfs", &disk, "--from", &from, "--partition"];
-    let run = extant(args.iter().copied().chain(["1"])).fails(1);
-    assert!(run.stderr.contains("too large"), "{}", run.stderr);
-    assert!(std::fs::read(&disk).unwrap() == before);
-    extant(args.iter().copied().chain(["2"])).ok();
+    for (more, why) in [
+        (&["1"][..], "no space left"),
+        (&["1", "--size", "auto"], "too large"),
+    ] {
+        let run = extant(args.iter().chain(more).copied()).fails(1);
+        assert!(run.stderr.contains(why), "{}", run.stderr);
+        assert!(std::fs::read(&disk).unwrap() == before);
+    }
+    // Without a size, the file system fills the partition.
+    let made = extant(args.iter().copied().chain(["2", "--json"]))
+        .ok()
+        .stdout;
+    let made = String::from_utf8(made).unwrap();
+    assert!(made.contains("16777216"), "{made}");
     assert!(std::fs::read(&disk).unwrap()[..5 << 20] == before[..5 << 20]);
     extant(["ls", &disk, "--partition", "2"]).ok();
 }

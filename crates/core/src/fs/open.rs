@@ -128,19 +128,12 @@ fn raw_features(bytes: &[u8]) -> Option<Features> {
 
 /// Refuses a file system that is larger than its device.
 fn check_device(device: &SharedDevice, geometry: &Geometry) -> Result<()> {
-    let needed = geometry
-        .block_size()
-        .offset_of(Pblk::new(geometry.blocks_count()));
-    match needed {
-        Some(needed) if needed <= device.size() => Ok(()),
-        _ => Err(Error::corrupt(
-            Place::Superblock,
-            FormatError::new(
-                Structure::Superblock,
-                "blocks_count",
-                geometry.blocks_count(),
-                Expected::AtMost(device.size() >> geometry.block_size().log2()),
-            ),
-        )),
+    let end = Pblk::new(geometry.blocks_count());
+    let needed = geometry.block_size().offset_of(end).unwrap_or(u64::MAX);
+    let found = device.size();
+    if needed <= found {
+        Ok(())
+    } else {
+        Err(Error::DeviceTooSmall { needed, found })
     }
 }

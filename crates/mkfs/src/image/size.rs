@@ -72,9 +72,12 @@ pub(super) fn smallest<'t>(
         format.size = size;
         size = match draft_with_inodes(&mut format, needs.inodes_of(size, asked)) {
             Ok(draft) => {
-                let free = draft.free_blocks() >> draft.layout().geometry().cluster_bits();
-                if free < needs.clusters {
-                    let missing = (needs.clusters - free).saturating_mul(needs.cluster_bytes);
+                let bits = draft.layout().geometry().cluster_bits();
+                let free = draft.free_blocks() >> bits;
+                let wanted =
+                    needs.clusters_with(draft.superblock().reserved_blocks_count() >> bits);
+                if free < wanted {
+                    let missing = (wanted - free).saturating_mul(needs.cluster_bytes);
                     round(size.saturating_add(missing))
                 } else {
                     match Planned::place(tree, &format) {
@@ -132,7 +135,10 @@ fn is_too_small(error: &BuildError) -> bool {
 
 /// What a tree needs.
 struct Needs {
+    /// Clusters of the source and of the headroom.
     clusters: u64,
+    /// Free space was asked for, so the share kept for privileged users comes on top of it.
+    has_headroom: bool,
     inodes: u64,
     cluster_bytes: u64,
 }
@@ -146,6 +152,14 @@ impl Needs {
             InodeDensity::Count(count) => count.into(),
         };
         self.inodes.max(more)
+    }
+
+    fn clusters_with(&self, reserved: u64) -> u64 {
+        if self.has_headroom {
+            self.clusters.saturating_add(reserved)
+        } else {
+            self.clusters
+        }
     }
 
     fn bytes(&self) -> u64 {
@@ -181,9 +195,11 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
     let used = placement.space.used();
     let cluster_bytes = block << draft.layout().geometry().cluster_bits();
     let last = u64::from(placement.last_ino(tree));
+    let more = headroom.on(used, cluster_bytes);
     Ok(Needs {
+        has_headroom: more > 0,
         inodes: (last + SPARE_INODES).saturating_add(headroom_inodes(headroom, last)),
-        clusters: used.saturating_add(headroom.on(used, cluster_bytes)),
+        clusters: used.saturating_add(more),
         cluster_bytes,
     })
 }

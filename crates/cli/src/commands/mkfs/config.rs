@@ -379,6 +379,8 @@ fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
     let size = match (args.size.as_deref(), &args.from) {
         (Some("auto"), _) => None,
         (Some(text), _) => Some(option("--size", size::parse)(text)?),
+        // A window has its size already.
+        (None, Some(_)) if window.offset.is_some() => window.room,
         (None, Some(_)) => None,
         (None, None) => Some(window.room.filter(|&room| room > 0).ok_or_else(|| {
             let image = Escaped::path(&args.image);
