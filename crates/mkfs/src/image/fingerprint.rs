@@ -19,8 +19,8 @@ impl Tree {
             hash.update(node.size.to_le_bytes());
             let times = [node.times.atime(), node.times.mtime(), node.times.ctime()];
             for time in times {
-                hash.update(time.sec.to_le_bytes());
-                hash.update(time.nsec.to_le_bytes());
+                hash.update(time.secs.to_le_bytes());
+                hash.update(time.nanos.to_le_bytes());
             }
             if let Some((major, minor)) = node.rdev() {
                 hash.update(major.to_le_bytes());

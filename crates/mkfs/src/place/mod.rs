@@ -22,13 +22,12 @@ mod space;
 pub use error::{PlaceError, PlaceResult};
 
 pub(crate) use crate::maps::{FileMap, MapKind, Maps, Run};
-use crate::source::{FileKind, NodeId, Tree};
+use crate::source::{FileType, NodeId, Tree};
 use attrs::AttrPlans;
 pub(crate) use attrs::{AttrInode, NodeAttrs};
 pub(crate) use dirs::{DirRules, Listing, Name};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::EntryType;
-use extant_format::inode::FileType;
 use extant_format::{BlockSize, Ino};
 pub(crate) use space::Space;
 use std::ops::Range;
@@ -291,8 +290,7 @@ fn listing<'t>(tree: &'t Tree, numbering: &Numbering, id: NodeId) -> Listing<'t>
         .map(|(name, child)| Name {
             name,
             ino: numbering.ino(child),
-            kind: FileType::from_mode_bits(tree.node(child).mode)
-                .map_or(EntryType::Unknown, EntryType::of),
+            kind: EntryType::of(tree.node(child).kind()),
         })
         .collect();
     if id == NodeId::ROOT && numbering.lost_found().is_none() {
@@ -335,7 +333,7 @@ impl Placer<'_> {
         self.check_limits(id)?;
         let ino = self.plan.numbering.ino(id);
         let mut placed = match node.kind() {
-            FileKind::Directory => {
+            FileType::Directory => {
                 let numbering = self.plan.numbering;
                 let listing = listing(self.tree, &numbering, id);
                 let shape = self.plan.shape.dirs.shape(&listing)?;
@@ -348,8 +346,8 @@ impl Placer<'_> {
                 };
                 self.place_directory(ino, blocks, shape.indexed)?
             }
-            FileKind::Regular => self.place_file(id, ino)?,
-            FileKind::Symlink => self.place_symlink(id, ino)?,
+            FileType::Regular => self.place_file(id, ino)?,
+            FileType::Symlink => self.place_symlink(id, ino)?,
             _ => Placed::default(),
         };
         placed.attrs = self.plan.attrs.of(self.tree.xattr_set(id));
@@ -386,7 +384,7 @@ impl Placer<'_> {
     fn check_limits(&self, id: NodeId) -> PlaceResult<()> {
         let node = self.tree.node(id);
         if !node.is_dir() {
-            if node.kind() == FileKind::Regular && node.size > self.plan.shape.file_size_max {
+            if node.kind() == FileType::Regular && node.size > self.plan.shape.file_size_max {
                 return Err(PlaceError::FileTooLarge {
                     path: self.tree.path(id),
                     found: node.size,

@@ -10,7 +10,7 @@ use rayon::slice::ParallelSliceMut;
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::model::{
-    Coverage, DataExtent, Entry, FileKind, FileRow, NO_DATA, Name, Node, NodeId, Origin, Payload,
+    Coverage, DataExtent, Entry, FileRow, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload,
     Times, Tree, Xattr,
 };
 
@@ -62,10 +62,10 @@ pub enum Content<'a> {
     Inline(&'a [u8]),
     /// A regular file whose bytes are elsewhere.
     Stored(Stored<'a>),
-    /// A device; the kind is [`FileKind::CharDevice`] or [`FileKind::BlockDevice`].
+    /// A device; the kind is [`FileType::CharDevice`] or [`FileType::BlockDevice`].
     Device {
         /// Which of the two.
-        kind: FileKind,
+        kind: FileType,
         /// Major number.
         major: u32,
         /// Minor number.
@@ -87,15 +87,15 @@ pub struct Stored<'a> {
 }
 
 impl Content<'_> {
-    fn kind(&self) -> FileKind {
+    fn kind(&self) -> FileType {
         match self {
-            Self::Directory => FileKind::Directory,
-            Self::Symlink(_) => FileKind::Symlink,
-            Self::Hole(_) | Self::Inline(_) | Self::Stored(_) => FileKind::Regular,
-            Self::Device { kind, .. } if *kind == FileKind::BlockDevice => *kind,
-            Self::Device { .. } => FileKind::CharDevice,
-            Self::Fifo => FileKind::Fifo,
-            Self::Socket => FileKind::Socket,
+            Self::Directory => FileType::Directory,
+            Self::Symlink(_) => FileType::Symlink,
+            Self::Hole(_) | Self::Inline(_) | Self::Stored(_) => FileType::Regular,
+            Self::Device { kind, .. } if *kind == FileType::BlockDevice => *kind,
+            Self::Device { .. } => FileType::CharDevice,
+            Self::Fifo => FileType::Fifo,
+            Self::Socket => FileType::Socket,
         }
     }
 }
@@ -273,7 +273,7 @@ impl TreeBuilder {
 
     /// The kind of a node.
     #[must_use]
-    pub fn kind(&self, id: NodeId) -> FileKind {
+    pub fn kind(&self, id: NodeId) -> FileType {
         self.nodes[id.index()].kind()
     }
 
@@ -292,14 +292,14 @@ impl TreeBuilder {
                 problem,
             });
         }
-        if self.kind(parent) != FileKind::Directory {
+        if self.kind(parent) != FileType::Directory {
             return Err(SourceError::Name {
                 directory: PathBuf::new(),
                 name: String::from_utf8_lossy(name).into_owned(),
                 problem: "is in something that is not a directory",
             });
         }
-        if self.kind(node) == FileKind::Directory {
+        if self.kind(node) == FileType::Directory {
             // The count of a directory in a builder: whether it has its one name.
             let names = &mut self.nodes[node.index()].nlink;
             if node == NodeId::ROOT || *names > 0 {

@@ -21,7 +21,7 @@ use super::builder::{Content, Meta, Stored, TreeBuilder};
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
-use super::model::{DataExtent, FileKind, NodeId, Origin, Times, Timestamp, Tree, Xattr};
+use super::model::{DataExtent, FileType, NodeId, Origin, Times, Timestamp, Tree, Xattr};
 use super::root::Root;
 
 /// Directories listed at once; enough to keep every thread busy, few enough that what is found
@@ -108,7 +108,7 @@ enum What {
         extents: Option<Vec<DataExtent>>,
     },
     Device {
-        kind: FileKind,
+        kind: FileType,
         major: u32,
         minor: u32,
     },
@@ -158,8 +158,8 @@ impl Scan {
                 origin: Origin::Path {
                     dev: file.id.0,
                     ino: file.id.1,
-                    mtime_sec: mtime.sec,
-                    mtime_nsec: mtime.nsec,
+                    mtime_sec: mtime.secs,
+                    mtime_nsec: mtime.nanos,
                 },
                 extents: extents.as_deref(),
             }),
@@ -264,24 +264,24 @@ impl<'a> Listing<'a> {
         let want = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let stat = rustix::fs::statx(&self.fd, name, flags, want)
             .map_err(|e| self.error("stat", name, e))?;
-        let kind = FileKind::from_mode(stat.stx_mode).ok_or_else(|| {
+        let kind = FileType::from_mode_bits(stat.stx_mode).ok_or_else(|| {
             let problem = io::Error::other(format!("unknown type, mode {:o}", stat.stx_mode));
             SourceError::io("stat", &self.path_of(name), problem)
         })?;
         let what = match kind {
-            FileKind::Directory => What::Directory,
-            FileKind::Symlink => What::Symlink(self.target(name)?),
-            FileKind::Regular => What::Regular {
+            FileType::Directory => What::Directory,
+            FileType::Symlink => What::Symlink(self.target(name)?),
+            FileType::Regular => What::Regular {
                 size: stat.stx_size,
                 extents: self.extents(name, &stat)?,
             },
-            FileKind::CharDevice | FileKind::BlockDevice => What::Device {
+            FileType::CharDevice | FileType::BlockDevice => What::Device {
                 kind,
                 major: stat.stx_rdev_major,
                 minor: stat.stx_rdev_minor,
             },
-            FileKind::Fifo => What::Fifo,
-            FileKind::Socket => What::Socket,
+            FileType::Fifo => What::Fifo,
+            FileType::Socket => What::Socket,
         };
         Ok(Found {
             name: Box::from(name),
@@ -296,7 +296,7 @@ impl<'a> Listing<'a> {
                 rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
                 stat.stx_ino,
             ),
-            has_other_names: stat.stx_nlink > 1 && kind != FileKind::Directory,
+            has_other_names: stat.stx_nlink > 1 && kind != FileType::Directory,
             what,
         })
     }
@@ -377,8 +377,8 @@ fn grow(
 
 fn times(stat: &Statx) -> Times {
     let time = |t: &rustix::fs::StatxTimestamp| Timestamp {
-        sec: t.tv_sec,
-        nsec: t.tv_nsec,
+        secs: t.tv_sec,
+        nanos: t.tv_nsec,
     };
     let mtime = time(&stat.stx_mtime);
     let crtime = if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {

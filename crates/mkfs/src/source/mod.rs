@@ -35,7 +35,7 @@ pub use directory::{ScanOptions, scan_directory};
 pub use error::{SourceError, SourceResult};
 pub use exclude::Excludes;
 pub use model::{
-    Data, DataExtent, Entry, Extents, FileKind, Identity, Node, NodeId, Times, Timestamp, Tree,
+    Data, DataExtent, Entry, Extents, FileType, Identity, Node, NodeId, Times, Timestamp, Tree,
     Xattr,
 };
 pub use normalise::{Normalisation, Owner, TimePolicy};

@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::data::DataStore;
+pub use extant_format::inode::{FileType, Timestamp};
 
 /// Index of a node in its [`Tree`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,28 +39,11 @@ impl NodeId {
     }
 }
 
-/// A point in time: seconds since the epoch (before it: negative) and nanoseconds of that second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
-    /// Seconds since 1970-01-01 00:00 UTC.
-    pub sec: i64,
-    /// Nanoseconds, 0 to 999,999,999.
-    pub nsec: u32,
-}
-
-impl Timestamp {
-    /// Whole seconds.
-    #[must_use]
-    pub const fn from_secs(sec: i64) -> Self {
-        Self { sec, nsec: 0 }
-    }
-}
-
 /// The four times of an inode, stored without padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Times {
-    sec: [i64; 4],
-    nsec: [u32; 4],
+    secs: [i64; 4],
+    nanos: [u32; 4],
 }
 
 impl Times {
@@ -72,8 +56,8 @@ impl Times {
         crtime: Timestamp,
     ) -> Self {
         Self {
-            sec: [atime.sec, mtime.sec, ctime.sec, crtime.sec],
-            nsec: [atime.nsec, mtime.nsec, ctime.nsec, crtime.nsec],
+            secs: [atime.secs, mtime.secs, ctime.secs, crtime.secs],
+            nanos: [atime.nanos, mtime.nanos, ctime.nanos, crtime.nanos],
         }
     }
 
@@ -85,8 +69,8 @@ impl Times {
 
     const fn get(&self, which: usize) -> Timestamp {
         Timestamp {
-            sec: self.sec[which],
-            nsec: self.nsec[which],
+            secs: self.secs[which],
+            nanos: self.nanos[which],
         }
     }
 
@@ -112,56 +96,6 @@ impl Times {
     #[must_use]
     pub const fn crtime(&self) -> Timestamp {
         self.get(3)
-    }
-}
-
-/// What a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// Regular file.
-    Regular,
-    /// Directory.
-    Directory,
-    /// Symbolic link.
-    Symlink,
-    /// Character device.
-    CharDevice,
-    /// Block device.
-    BlockDevice,
-    /// Named pipe.
-    Fifo,
-    /// Socket.
-    Socket,
-}
-
-impl FileKind {
-    /// The type bits of `st_mode`.
-    #[must_use]
-    pub const fn mode_bits(self) -> u16 {
-        match self {
-            Self::Fifo => 0o010_000,
-            Self::CharDevice => 0o020_000,
-            Self::Directory => 0o040_000,
-            Self::BlockDevice => 0o060_000,
-            Self::Regular => 0o100_000,
-            Self::Symlink => 0o120_000,
-            Self::Socket => 0o140_000,
-        }
-    }
-
-    /// The kind that the type bits of `st_mode` say.
-    #[must_use]
-    pub const fn from_mode(mode: u16) -> Option<Self> {
-        Some(match mode & 0o170_000 {
-            0o010_000 => Self::Fifo,
-            0o020_000 => Self::CharDevice,
-            0o040_000 => Self::Directory,
-            0o060_000 => Self::BlockDevice,
-            0o100_000 => Self::Regular,
-            0o120_000 => Self::Symlink,
-            0o140_000 => Self::Socket,
-            _ => return None,
-        })
     }
 }
 
@@ -274,15 +208,15 @@ pub(crate) const NO_DATA: u32 = u32::MAX;
 impl Node {
     /// What the node is.
     #[must_use]
-    pub fn kind(&self) -> FileKind {
+    pub fn kind(&self) -> FileType {
         // A builder only takes modes that have a kind.
-        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+        FileType::from_mode_bits(self.mode).unwrap_or(FileType::Regular)
     }
 
     /// Whether the node is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
-        self.kind() == FileKind::Directory
+        self.kind() == FileType::Directory
     }
 
     /// The directory that has the first name of this node; the root's is the root.
@@ -510,8 +444,8 @@ impl Tree {
                 dev,
                 ino,
                 mtime: Timestamp {
-                    sec: mtime_sec,
-                    nsec: mtime_nsec,
+                    secs: mtime_sec,
+                    nanos: mtime_nsec,
                 },
             }),
             Origin::Archive { .. } => Data::Archive,

@@ -1,9 +1,9 @@
 //! The inodes of a placed tree, and the tables they lie in.
 
 use crate::place::{AttrInode, FAST_SYMLINK_MAX, LINK_MAX, MapKind, PlaceError, Placed, Placement};
-use crate::source::{FileKind, Node, NodeId, Timestamp as SourceTime, Tree};
+use crate::source::{FileType, Node, NodeId, Timestamp, Tree};
 use crate::write::{WriteError, WriteResult};
-use extant_format::inode::{DeviceNumber, Inode, InodeContext, InodeFlags, Mode, Timestamp};
+use extant_format::inode::{DeviceNumber, Inode, InodeContext, InodeFlags, Mode};
 use extant_format::{Ino, Pblk};
 
 /// Makes the inodes of a placement.
@@ -12,7 +12,7 @@ pub(crate) struct InodeEncoder<'p> {
     pub(crate) placement: &'p Placement,
     pub(crate) huge_file: bool,
     /// The time of what the builder makes itself.
-    pub(crate) now: SourceTime,
+    pub(crate) now: Timestamp,
 }
 
 impl InodeEncoder<'_> {
@@ -64,7 +64,7 @@ impl InodeEncoder<'_> {
 
     /// An inode with nothing but its mode and the times of the build.
     fn blank(&self, mode: u16) -> Inode {
-        let now = time(self.now);
+        let now = self.now;
         Inode {
             mode: Mode::from_bits(mode),
             uid: 0,
@@ -92,19 +92,19 @@ impl InodeEncoder<'_> {
         let mut inode = self.blank(node.mode);
         inode.uid = node.uid;
         inode.gid = node.gid;
-        inode.atime = time(node.times.atime());
-        inode.mtime = time(node.times.mtime());
-        inode.ctime = time(node.times.ctime());
-        inode.crtime = Some(time(node.times.crtime()));
+        inode.atime = node.times.atime();
+        inode.mtime = node.times.mtime();
+        inode.ctime = node.times.ctime();
+        inode.crtime = Some(node.times.crtime());
         inode.file_acl = Pblk::new(placed.attrs.block);
         inode.links = self.links(id, node);
         match node.kind() {
-            FileKind::Directory => self.map_directory(&mut inode, placed)?,
-            FileKind::Regular => {
+            FileType::Directory => self.map_directory(&mut inode, placed)?,
+            FileType::Regular => {
                 inode.size = node.size;
                 self.map_blocks(&mut inode, placed)?;
             }
-            FileKind::Symlink => {
+            FileType::Symlink => {
                 let target = self.tree.symlink_target(id).unwrap_or_default();
                 inode.size = target.len() as u64;
                 if target.len() <= FAST_SYMLINK_MAX {
@@ -113,8 +113,8 @@ impl InodeEncoder<'_> {
                     self.map_blocks(&mut inode, placed)?;
                 }
             }
-            FileKind::CharDevice | FileKind::BlockDevice => self.device(&mut inode, id, node)?,
-            FileKind::Fifo | FileKind::Socket => {}
+            FileType::CharDevice | FileType::BlockDevice => self.device(&mut inode, id, node)?,
+            FileType::Fifo | FileType::Socket => {}
         }
         self.charge(&mut inode, placed.charged)?;
         Ok(inode)
@@ -188,12 +188,5 @@ impl InodeEncoder<'_> {
         inode.map[..4].copy_from_slice(&old.to_le_bytes());
         inode.map[4..8].copy_from_slice(&wide.to_le_bytes());
         Ok(())
-    }
-}
-
-fn time(t: SourceTime) -> Timestamp {
-    Timestamp {
-        secs: t.sec,
-        nanos: t.nsec,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::super::builder::{Content, Meta, Stored, TreeBuilder};
 use super::super::directory::is_storable;
 use super::super::exclude::Excludes;
-use super::super::model::{DataExtent, FileKind, NodeId, Origin, Times, Timestamp};
+use super::super::model::{DataExtent, FileType, NodeId, Origin, Times, Timestamp};
 use super::header::Kind;
 use super::{Checked, Member, Problem};
 
@@ -70,8 +70,8 @@ impl<'a> Assembly<'a> {
             Kind::Symlink => self.add(member, Content::Symlink(&member.link)),
             Kind::Directory | Kind::DumpDirectory => self.add_directory(member),
             Kind::Fifo => self.add(member, Content::Fifo),
-            Kind::CharDevice => self.add_device(member, FileKind::CharDevice),
-            Kind::BlockDevice => self.add_device(member, FileKind::BlockDevice),
+            Kind::CharDevice => self.add_device(member, FileType::CharDevice),
+            Kind::BlockDevice => self.add_device(member, FileType::BlockDevice),
             Kind::Regular | Kind::OldSparse | Kind::Extension(_) | Kind::Label => Ok(()),
         }
     }
@@ -99,7 +99,7 @@ impl<'a> Assembly<'a> {
         Ok(self.builder)
     }
 
-    fn add_device(&mut self, member: &Member, kind: FileKind) -> Checked<()> {
+    fn add_device(&mut self, member: &Member, kind: FileType) -> Checked<()> {
         let number = |field, n: u64| {
             u32::try_from(n).map_err(|_| format!("{field} number {n} of a device does not fit"))
         };
@@ -137,7 +137,7 @@ impl<'a> Assembly<'a> {
         let node = match name {
             None => NodeId::ROOT,
             Some(name) => match self.builder.lookup(parent, name) {
-                Some(node) if self.builder.kind(node) == FileKind::Directory => node,
+                Some(node) if self.builder.kind(node) == FileType::Directory => node,
                 Some(_) => {
                     let node = self.builder.add(meta, Content::Directory)?;
                     self.builder.relink(parent, name, node);
@@ -191,7 +191,7 @@ impl<'a> Assembly<'a> {
                 None => return Ok(None),
             }
         }
-        if self.builder.kind(node) == FileKind::Directory {
+        if self.builder.kind(node) == FileType::Directory {
             let target = String::from_utf8_lossy(&link.target);
             return Err(format!("hard link to the directory {target:?}").into());
         }
@@ -206,7 +206,7 @@ impl<'a> Assembly<'a> {
         match self.builder.lookup(parent, name) {
             None => Ok(self.builder.link(parent, name, node)?),
             Some(old) => {
-                if self.builder.kind(old) == FileKind::Directory && self.builder.has_entries(old) {
+                if self.builder.kind(old) == FileType::Directory && self.builder.has_entries(old) {
                     return Err("would take the place of a directory that is not empty".into());
                 }
                 self.builder.relink(parent, name, node);
@@ -228,7 +228,7 @@ impl<'a> Assembly<'a> {
                 return Ok((dir, Some(part)));
             }
             dir = match self.builder.lookup(dir, part) {
-                Some(node) if self.builder.kind(node) == FileKind::Directory => node,
+                Some(node) if self.builder.kind(node) == FileType::Directory => node,
                 Some(_) => {
                     let part = String::from_utf8_lossy(part);
                     return Err(format!("lies beneath {part:?}, which is not a directory").into());

@@ -223,12 +223,18 @@ fn parse_time(value: &[u8]) -> Option<Timestamp> {
     });
     let sec = i64::try_from(parse_decimal(whole)?).ok()?;
     Some(match (negative, nsec) {
-        (false, nsec) => Timestamp { sec, nsec },
-        (true, 0) => Timestamp { sec: -sec, nsec: 0 },
+        (false, nsec) => Timestamp {
+            secs: sec,
+            nanos: nsec,
+        },
+        (true, 0) => Timestamp {
+            secs: -sec,
+            nanos: 0,
+        },
         // Nanoseconds count forward, also before the epoch.
         (true, nsec) => Timestamp {
-            sec: -sec - 1,
-            nsec: 1_000_000_000 - nsec,
+            secs: -sec - 1,
+            nanos: 1_000_000_000 - nsec,
         },
     })
 }
@@ -293,7 +299,7 @@ mod tests {
 
     #[test]
     fn times_have_signs_and_fractions() {
-        let t = |s: &str| parse_time(s.as_bytes()).map(|t| (t.sec, t.nsec));
+        let t = |s: &str| parse_time(s.as_bytes()).map(|t| (t.secs, t.nanos));
         assert_eq!(t("12"), Some((12, 0)));
         assert_eq!(t("12.5"), Some((12, 500_000_000)));
         assert_eq!(t("12.0000000019"), Some((12, 1)));

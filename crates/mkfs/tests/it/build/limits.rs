@@ -283,7 +283,7 @@ fn device_numbers_beyond_the_format_are_refused() {
     let dir = scratch();
     let image = dir.path().join("image");
     let device = |major, minor| {
-        let kind = FileKind::CharDevice;
+        let kind = FileType::CharDevice;
         with_file(plain(0o600), Content::Device { kind, major, minor })
     };
     build_clean(&device(4095, (1 << 20) - 1), &image, &auto());
@@ -300,7 +300,15 @@ fn times_beyond_the_inode_become_the_nearest_it_can_hold() {
     require!(KernelExt4);
     let dir = scratch();
     let image = dir.path().join("image");
-    let far = |sec| Meta::plain(0o644, Times::all(Timestamp { sec, nsec: 5 }));
+    let far = |sec| {
+        Meta::plain(
+            0o644,
+            Times::all(Timestamp {
+                secs: sec,
+                nanos: 5,
+            }),
+        )
+    };
     for (inode, sec, held) in [
         (128, 1 << 31, (1 << 31) - 1),
         (128, -(1 << 31) - 1, -(1 << 31)),

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use extant_format::BlockSize;
 use extant_mkfs::defaults::{FormatOptions, InodeDensity, JournalSize, Profile};
 use extant_mkfs::source::{
-    Content, FileKind, Meta, NodeId, ScanOptions, Times, Timestamp, Tree, TreeBuilder, Xattr,
+    Content, FileType, Meta, NodeId, ScanOptions, Times, Timestamp, Tree, TreeBuilder, Xattr,
     scan_directory,
 };
 use extant_mkfs::{BuildError, BuildOptions, Headroom, Report, Silent, Size};
@@ -193,12 +193,12 @@ fn in_memory(plan: &TreePlan) -> Tree {
             NodeKind::Fifo => Content::Fifo,
             NodeKind::Socket => Content::Socket,
             NodeKind::CharDevice(major, minor) => Content::Device {
-                kind: FileKind::CharDevice,
+                kind: FileType::CharDevice,
                 major: *major,
                 minor: *minor,
             },
             NodeKind::BlockDevice(major, minor) => Content::Device {
-                kind: FileKind::BlockDevice,
+                kind: FileType::BlockDevice,
                 major: *major,
                 minor: *minor,
             },
@@ -212,8 +212,8 @@ fn in_memory(plan: &TreePlan) -> Tree {
 
 fn meta_of(node: &extant_testkit::plan::Node) -> Meta {
     let time = Timestamp {
-        sec: node.mtime.sec,
-        nsec: node.mtime.nsec,
+        secs: node.mtime.sec,
+        nanos: node.mtime.nsec,
     };
     Meta {
         mode: node.mode,

@@ -337,10 +337,10 @@ fn missing_directories_are_made_and_the_root_is_described() {
     assert_eq!(content(&tree, "abs/b/c").unwrap(), b"c");
     let made = tree.node(tree.lookup("abs").unwrap());
     assert_eq!(
-        (made.mode, made.uid, made.times.mtime().sec),
+        (made.mode, made.uid, made.times.mtime().secs),
         (0o40_755, 0, 1000)
     );
-    assert_eq!(tree.node(NodeId::ROOT).times.mtime().sec, 1000);
+    assert_eq!(tree.node(NodeId::ROOT).times.mtime().secs, 1000);
     let tree = read(&Tar::new().member("./", b'5', "", b"").end()).unwrap();
     let root = tree.node(NodeId::ROOT);
     assert_eq!((root.mode, root.uid, root.gid), (0o40_644, 1, 2));
@@ -387,15 +387,15 @@ fn extended_headers_win_over_the_header() {
     let node = tree.node(id);
     assert_eq!((node.uid, node.gid), (4_000_000_000, 3));
     let times = node.times;
-    assert_eq!((times.mtime().sec, times.mtime().nsec), (-8, 750_000_000));
-    assert_eq!(times.atime().sec, 1);
-    assert_eq!(times.ctime().nsec, 1);
-    assert_eq!(times.crtime().sec, 3);
+    assert_eq!((times.mtime().secs, times.mtime().nanos), (-8, 750_000_000));
+    assert_eq!(times.atime().secs, 1);
+    assert_eq!(times.ctime().nanos, 1);
+    assert_eq!(times.crtime().secs, 3);
     let names: Vec<_> = tree.xattrs(id).iter().map(|x| x.name.to_vec()).collect();
     assert_eq!(names, [b"security.selinux".as_slice(), b"user.x"]);
     assert_eq!(&*tree.xattrs(id)[1].value, b"y");
     let plain = tree.node(tree.lookup("plain").unwrap());
-    assert_eq!((plain.uid, plain.times.mtime().sec), (70_000, 5));
+    assert_eq!((plain.uid, plain.times.mtime().secs), (70_000, 5));
 }
 
 #[test]

@@ -265,5 +265,5 @@ fn normalisation_leaves_data_readable() {
         times: TimePolicy::Set(Timestamp::from_secs(-3)),
         ..Normalisation::default()
     });
-    assert!(tree.ids().all(|id| tree.node(id).times.ctime().sec == -3));
+    assert!(tree.ids().all(|id| tree.node(id).times.ctime().secs == -3));
 }

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use extant_mkfs::source::{FileKind, NodeId, Tree};
+use extant_mkfs::source::{FileType, NodeId, Tree};
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, XattrFlags};
 
 /// What a comparison leaves out, because an archive format cannot say it.
@@ -156,9 +156,9 @@ fn assert_same_node(
         "{at}: owner"
     );
     let mtime = node.times.mtime();
-    assert_eq!(mtime.sec, meta.mtime(), "{at}: mtime");
+    assert_eq!(mtime.secs, meta.mtime(), "{at}: mtime");
     if how.nanoseconds {
-        assert_eq!(i64::from(mtime.nsec), meta.mtime_nsec(), "{at}: mtime ns");
+        assert_eq!(i64::from(mtime.nanos), meta.mtime_nsec(), "{at}: mtime ns");
     }
     if how.xattrs {
         assert_same_xattrs(tree, id, path);
@@ -186,7 +186,7 @@ fn assert_same_node(
         let expected = (rustix::fs::major(dev), rustix::fs::minor(dev));
         assert_eq!(node.rdev(), Some(expected), "{at}: device");
     } else {
-        assert!(matches!(node.kind(), FileKind::Fifo | FileKind::Socket));
+        assert!(matches!(node.kind(), FileType::Fifo | FileType::Socket));
     }
 }
 
