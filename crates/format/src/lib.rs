@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`types`] | newtypes for block, inode, group and transaction numbers |
 //! | [`error`] | [`FormatError`]: which structure, which field, what was found, what was expected |
-//! | [`acl`] | pOSIX access control lists as ext4 stores them |
+//! | [`acl`] | POSIX access control lists as ext4 stores them |
 //! | [`bitmap`] | block and inode bitmaps: bits, runs and checksums |
 //! | [`dir`] | directory blocks: entries, tails, the hashed index and its hashes |
 //! | [`extent`] | extent tree nodes: headers, extents, index entries and tails |
