@@ -5,6 +5,8 @@
 //! | [`Rank`], [`LockClass`] | the one lock order of the engine, and the kinds of lock in it |
 //! | [`Mutex`], [`RwLock`], [`Condvar`] | the usual locks, checked against the order in debug builds |
 //! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
+//! | [`JoinGate`] | joined and left at almost no cost, until somebody closes it and waits for it to drain |
+//! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
@@ -24,10 +26,13 @@
 //!   fast as the `parking_lot` one.
 #![deny(unsafe_code)]
 
+mod backend;
 mod biased;
 mod condvar;
 mod cpu;
 mod epoch;
+mod first_touch;
+mod join_gate;
 mod list;
 mod mutex;
 mod order;
@@ -42,6 +47,8 @@ pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use condvar::Condvar;
 pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
 pub use epoch::{EpochGuard, pin};
+pub use first_touch::FirstTouch;
+pub use join_gate::{JoinGate, Joined};
 pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};

@@ -4,6 +4,7 @@
 
 mod biased;
 mod counter;
+mod join_gate;
 mod list;
 mod order;
 mod rcu_map;
