@@ -44,7 +44,8 @@ pub(super) const ADAPTERS: &[&str] = &[
 pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-format", &[]),
     ("extant-sync", &[]),
-    ("extant-testkit", &[]),
+    // The trait that crash and fault devices implement is no opinion about ext4.
+    ("extant-testkit", &["extant-blockdev"]),
     ("extant-blockdev", &["extant-sync"]),
     ("extant-jbd2", &["extant-format", "extant-blockdev"]),
     (
