@@ -10,6 +10,7 @@
 //! | [`plan`] | a file tree before it exists: planted in a directory, written as tar, or expected as a [`tree::Tree`] |
 //! | [`torture`] | the plans worth testing with: every corner at once, or random by seed |
 //! | [`images`] | small images made by `mke2fs` and filled by the kernel, clean or with a dirty journal |
+//! | [`crash`] | devices that crash and fail: every image a crash may leave of a recorded run |
 //! | [`hostile`] | images with lies in them, and limits around whoever reads them |
 //! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |
 //!
@@ -20,6 +21,7 @@
 //! may panic: a panic here is a failed test with an explanation.
 #![deny(unsafe_code)]
 
+pub mod crash;
 pub mod facility;
 pub mod hostile;
 pub mod images;

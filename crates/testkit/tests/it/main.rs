@@ -1,5 +1,6 @@
 //! The fixtures tested: a test is worth what its measure is worth.
 
+mod crash;
 mod hostile;
 mod images;
 mod kernel;
