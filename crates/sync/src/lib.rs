@@ -7,6 +7,7 @@
 //! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
 //! | [`JoinGate`] | joined and left at almost no cost, until somebody closes it and waits for it to drain |
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
+//! | [`RcuCell`] | one value, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
@@ -21,7 +22,7 @@
 //!
 //! # Invariants
 //!
-//! - `unsafe` lives in `biased.rs` and `rcu_map.rs` only.
+//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only.
 //! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and as
 //!   fast as the `parking_lot` one.
 #![deny(unsafe_code)]
@@ -37,6 +38,7 @@ mod list;
 mod mutex;
 mod order;
 mod rank;
+mod rcu_cell;
 mod rcu_map;
 mod rmw;
 mod rwlock;
@@ -53,6 +55,7 @@ pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
 pub use rank::{LockClass, Rank};
+pub use rcu_cell::RcuCell;
 pub use rcu_map::RcuMap;
 pub use rmw::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU32, CountedAtomicU64, CountedAtomicUsize,

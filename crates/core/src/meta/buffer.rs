@@ -1,5 +1,6 @@
 //! A block's content, and what is known about it.
 
+use crate::journal::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
 use extant_sync::{CountedAtomicBool, RmwClass, ShardedCounter};
 use std::fmt;
@@ -24,6 +25,9 @@ pub(super) struct Buffer {
     ring_at: AtomicU32,
     /// How many buffers of the cache have not been freed.
     live: Arc<ShardedCounter>,
+    /// The transaction that wrote this image; [`Seq::NONE`] for one that was loaded.
+    seq: Seq,
+    seal: Seal,
 }
 
 impl Drop for Buffer {
@@ -69,11 +73,25 @@ pub struct BlockRef(Arc<Buffer>);
 impl BlockRef {
     /// A block that counts in `live` until it is freed.
     pub(super) fn new(block: Pblk, data: Box<[u8]>, live: &Arc<ShardedCounter>) -> Self {
+        Self::written(block, data, live, Seq::NONE, Seal::Plain, 0)
+    }
+
+    /// An image that transaction `seq` wrote, `verified` as the image before it was.
+    pub(super) fn written(
+        block: Pblk,
+        data: Box<[u8]>,
+        live: &Arc<ShardedCounter>,
+        seq: Seq,
+        seal: Seal,
+        verified: u64,
+    ) -> Self {
         live.inc();
         Self(Arc::new(Buffer {
             block,
             data,
-            verified: AtomicU64::new(0),
+            seq,
+            seal,
+            verified: AtomicU64::new(verified),
             // What is asked for once only makes way first.
             used: CountedAtomicBool::new(&USED, false),
             ring_at: AtomicU32::new(NOWHERE),
@@ -108,6 +126,25 @@ impl BlockRef {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.0.data
+    }
+
+    /// The transaction that wrote this image, [`Seq::NONE`] for one that came from the device.
+    #[inline]
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.0.seq
+    }
+
+    /// How commit completes the image. The checksum inside [`BlockRef::bytes`] is old until then.
+    #[inline]
+    #[must_use]
+    pub fn seal(&self) -> Seal {
+        self.0.seal
+    }
+
+    /// What the content was verified as, to hand on to the next image.
+    pub(super) fn verified(&self) -> u64 {
+        self.0.verified.load(Ordering::Relaxed)
     }
 
     /// Whether the content was found to be a sound `what` of inode `owner` (`None` for structures

@@ -1,8 +1,9 @@
 //! The cache itself: lookups, loads, readahead, discards.
 
-use super::clock::Clock;
+use super::clock::{Added, Clock};
 use super::inflight::{Claim, Claimed, InFlight, Outcome};
 use super::{BlockRef, Overlay};
+use crate::journal::{Seal, Seq};
 use crate::{Error, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
 use extant_format::{BlockSize, Pblk};
@@ -327,16 +328,22 @@ impl Cache {
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
         let loaded = BlockRef::new(claim.block(), data, &self.live);
         let guard = pin();
-        self.table.replace(claim.block(), loaded.clone(), &guard);
+        let (winner, rejected) =
+            self.table
+                .get_or_insert(claim.block(), loaded.clone(), &guard);
+        if rejected.is_some() {
+            // A transaction wrote the block meanwhile: what was loaded is older.
+            let winner = winner.clone();
+            drop(guard);
+            claim.end(Outcome::Loaded(winner.clone()));
+            return winner;
+        }
         let added = self.clock.add(&loaded);
         if !added.kept {
             self.counters.unkept.inc();
             self.forget(&loaded, &guard);
         }
-        if let Some(victim) = &added.victim {
-            self.counters.evictions.inc();
-            self.forget(victim, &guard);
-        }
+        self.forget_victims(&added, &guard);
         drop(guard);
         if added.victim.is_some() {
             self.limit_garbage();
@@ -347,6 +354,43 @@ impl Cache {
             self.clock.remove(&loaded);
         }
         loaded
+    }
+
+    fn forget_victims(&self, added: &Added, guard: &EpochGuard) {
+        for victim in added.victim.iter().chain(&added.extra) {
+            self.counters.evictions.inc();
+            self.forget(victim, guard);
+        }
+    }
+
+    /// Makes `data` the content of `block`, in place of the image `old` if the block had one. The
+    /// new image stays in the cache until [`Cache::set_clean`] says that transaction `seq` needs it
+    /// no more. Whoever holds the old image keeps it.
+    ///
+    /// The caller holds the lock that orders changes of this block.
+    pub(crate) fn publish_image(
+        &self,
+        block: Pblk,
+        data: Box<[u8]>,
+        seq: Seq,
+        seal: Seal,
+        old: Option<&BlockRef>,
+    ) -> BlockRef {
+        // A read in flight would bring back what is older than this.
+        self.inflight.discard(block);
+        let verified = old.map_or(0, BlockRef::verified);
+        let new = BlockRef::written(block, data, &self.live, seq, seal, verified);
+        let guard = pin();
+        let before = self.table.replace(block, new.clone(), &guard);
+        let added = self.clock.supersede(before, &new);
+        self.forget_victims(&added, &guard);
+        new
+    }
+
+    /// Images up to that of transaction `seq` can be had elsewhere from now on, and may be
+    /// forgotten like those that were loaded.
+    pub(crate) fn set_clean(&self, seq: Seq) {
+        self.clock.set_clean(seq);
     }
 
     /// Sees to it that evicted blocks whose memory waits for an epoch stay few.

@@ -1,8 +1,10 @@
 //! Which blocks to forget when the budget is used up: CLOCK, one ring per shard.
 
 use super::BlockRef;
+use crate::journal::Seq;
 use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, Rank, ShardedCounter};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 static RING: LockClass = LockClass::new("meta clock", Rank::LruShard);
 
@@ -17,6 +19,8 @@ pub(super) struct Clock {
     limit: usize,
     /// Blocks in all shards, about.
     kept: ShardedCounter,
+    /// Images that later transactions wrote exist nowhere else and must stay.
+    clean: AtomicU64,
 }
 
 /// The blocks of a shard. Each knows its place, so that it can be taken out at once.
@@ -32,6 +36,18 @@ pub(super) struct Added {
     pub(super) kept: bool,
     /// The block whose place in the ring it took.
     pub(super) victim: Option<BlockRef>,
+    /// Another one that had to go.
+    pub(super) extra: Option<BlockRef>,
+}
+
+impl Added {
+    fn kept(victim: Option<BlockRef>) -> Self {
+        Self {
+            kept: true,
+            victim,
+            extra: None,
+        }
+    }
 }
 
 impl Clock {
@@ -48,6 +64,7 @@ impl Clock {
         Self {
             limit: (blocks / shards).max(1),
             kept: ShardedCounter::new(),
+            clean: AtomicU64::new(0),
             shards: (0..shards)
                 .map(|_| Mutex::new(&RING, Ring::default()))
                 .collect(),
@@ -56,21 +73,60 @@ impl Clock {
 
     /// Adds a block that is in the cache's table, in the place of another one if need be.
     pub(super) fn add(&self, block: &BlockRef) -> Added {
+        let clean = self.clean();
         let mut ring = self.shard(block.block()).lock();
         if ring.blocks.len() < self.limit {
-            block.buffer().set_ring_at(Some(ring.blocks.len()));
-            ring.blocks.push(block.clone());
+            ring.push(block);
             self.kept.inc();
-            return Added {
-                kept: true,
-                victim: None,
-            };
+            return Added::kept(None);
         }
-        let victim = ring.find_victim().map(|at| ring.replace(at, block.clone()));
+        // Images of a transaction may have gone past the limit: come back to it step by step.
+        let mut extra = None;
+        if ring.blocks.len() > self.limit {
+            extra = ring.find_victim(clean).map(|at| ring.take(at));
+            if extra.is_some() {
+                self.kept.dec();
+            }
+        }
+        let victim = ring
+            .find_victim(clean)
+            .map(|at| ring.replace(at, block.clone()));
         Added {
             kept: victim.is_some(),
             victim,
+            extra,
         }
+    }
+
+    /// Puts `new` in the place of the older image `old` of the same block, or adds it. It is kept
+    /// whatever the limit says.
+    pub(super) fn supersede(&self, old: Option<&BlockRef>, new: &BlockRef) -> Added {
+        {
+            let mut ring = self.shard(new.block()).lock();
+            if let Some(at) = old.and_then(|old| old.buffer().ring_at()) {
+                ring.swap(at, new);
+                return Added::kept(None);
+            }
+        }
+        let added = self.add(new);
+        if added.kept {
+            return added;
+        }
+        self.shard(new.block()).lock().push(new);
+        self.kept.inc();
+        Added {
+            kept: true,
+            ..added
+        }
+    }
+
+    /// Images up to that of transaction `seq` may be forgotten: they can be had elsewhere.
+    pub(super) fn set_clean(&self, seq: Seq) {
+        self.clean.store(seq.get(), Ordering::Release);
+    }
+
+    fn clean(&self) -> Seq {
+        Seq::new(self.clean.load(Ordering::Acquire))
     }
 
     /// Takes a block out, if it is in.
@@ -108,19 +164,32 @@ impl Clock {
 
 impl Ring {
     /// Moves the hand to the first block that was not used since the hand last came by and that
-    /// nobody holds. `None` after two full turns: all are held.
-    fn find_victim(&mut self) -> Option<usize> {
+    /// nobody holds, nor needs for a commit. `None` after two full turns: all are held.
+    fn find_victim(&mut self, clean: Seq) -> Option<usize> {
         for _ in 0..self.blocks.len() * 2 {
             if self.hand >= self.blocks.len() {
                 self.hand = 0;
             }
             let block = &self.blocks[self.hand];
-            if !block.buffer().take_used() && block.is_idle() {
+            if block.seq() <= clean && !block.buffer().take_used() && block.is_idle() {
                 return Some(self.hand);
             }
             self.hand += 1;
         }
         None
+    }
+
+    /// Adds `block` at the end.
+    fn push(&mut self, block: &BlockRef) {
+        block.buffer().set_ring_at(Some(self.blocks.len()));
+        self.blocks.push(block.clone());
+    }
+
+    /// Puts a newer image in the place of the one at `at`.
+    fn swap(&mut self, at: usize, new: &BlockRef) {
+        new.buffer().set_ring_at(Some(at));
+        let old = std::mem::replace(&mut self.blocks[at], new.clone());
+        old.buffer().set_ring_at(None);
     }
 
     /// Puts `block` in the place `at`, which the hand then comes by last of all.
