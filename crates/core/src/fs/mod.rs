@@ -34,8 +34,11 @@ pub use options::{JournalChoice, MountOptions, SuperblockChoice};
 pub use policy::{READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT};
 pub use statfs::StatFs;
 
+use crate::alloc::Alloc;
 use crate::inode::Table;
+use crate::journal::Journal;
 use crate::meta::Cache;
+use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
 use extant_format::features::{Incompat, RoCompat};
@@ -61,6 +64,15 @@ pub struct Fs {
     space: OnceLock<StatFs>,
     notices: Vec<Notice>,
     replayed: bool,
+    /// What only a file system open for writing has.
+    writer: Option<Writer>,
+}
+
+/// What a file system open for writing has besides.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) journal: Journal,
+    pub(crate) alloc: Alloc,
 }
 
 /// Numbers of the superblock that every operation asks for, worked out once.
@@ -160,6 +172,28 @@ impl Fs {
             large_dir: self.numbers.large_dir,
             huge_file: self.numbers.huge_file,
         }
+    }
+
+    /// The transactions.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn journal(&self) -> Result<&Journal> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.journal)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// The allocator of blocks and inodes.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn alloc(&self) -> Result<&Alloc> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.alloc)
+            .ok_or(Error::ReadOnly)
     }
 
     pub(crate) fn inode_table(&self) -> &Table {

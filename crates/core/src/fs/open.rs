@@ -73,6 +73,7 @@ impl Fs {
             superblock,
             geometry,
             replayed,
+            writer: None,
         })
     }
 }

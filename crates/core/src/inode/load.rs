@@ -1,7 +1,8 @@
 //! The way from a number to a checked [`Inode`].
 
-use super::Inode;
+use super::{Held, Inode};
 use crate::fs::Fs;
+use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags};
 use extant_format::{BlockSize, Expected, FormatError, Ino, Pblk, Structure, extent, indirect};
@@ -24,7 +25,35 @@ impl Fs {
             return Ok(inode);
         }
         let inode = Arc::new(self.load_inode(ino)?);
-        Ok(self.inode_table().insert(inode))
+        Ok(self.inode_table().insert(inode).snapshot())
+    }
+
+    /// Takes hold of the inode of this number.
+    ///
+    /// # Errors
+    /// As for [`Fs::inode`].
+    pub fn hold(&self, ino: Ino) -> Result<Held> {
+        loop {
+            let live = match self.inode_table().get_live(ino) {
+                Some(live) => live,
+                None => self.inode_table().insert(Arc::new(self.load_inode(ino)?)),
+            };
+            if let Some(held) = live.try_hold() {
+                return Ok(held);
+            }
+            // On its way out: it is gone in a moment, or a new one is there.
+            std::thread::yield_now();
+        }
+    }
+
+    /// The block of the inode table that holds the record of `ino`.
+    ///
+    /// # Errors
+    /// When its group's descriptor is wrong, or the device fails.
+    pub(crate) fn inode_table_block(&self, ino: Ino) -> Result<BlockRef> {
+        let (block, _) = self.locate_inode(ino)?;
+        let place = Place::InodeBlock(ino, block);
+        self.metadata(block, place, Structure::Inode, None, |_| Ok(()))
     }
 
     /// Looks at an inode without taking part in its ownership: when it is in memory, no shared
@@ -36,7 +65,7 @@ impl Fs {
         {
             let guard = pin();
             if let Some(inode) = self.inode_table().peek(ino, &guard) {
-                return Ok(look(inode));
+                return Ok(look(inode.image(&guard)));
             }
         }
         Ok(look(&*self.inode(ino)?))

@@ -2,6 +2,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
 //! | `scan` | every inode of a group, straight from the inode table |
@@ -10,14 +11,15 @@
 //! # Invariants
 //!
 //! - An [`Inode`] has a known file type and a size its map can reach.
-//! - What it holds is the *disk* state: what the inode table says. The state that users of a
-//!   writable file system see will live beside it.
+//! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
+mod live;
 mod load;
 mod scan;
 mod symlink;
 mod table;
 
+pub use live::{Held, LiveInode};
 pub use scan::GroupInodes;
 pub use table::Table;
 
@@ -26,7 +28,7 @@ pub use extant_format::inode::{DeviceNumber, FileType, Mode, Timestamp};
 use extant_format::inode::{Inode as DiskInode, InodeFlags};
 use extant_format::{BlockSize, Ino};
 
-/// An inode in memory.
+/// An inode's record at one moment.
 #[derive(Clone, Debug)]
 pub struct Inode {
     ino: Ino,
@@ -55,6 +57,17 @@ impl Inode {
     #[must_use]
     pub fn disk(&self) -> &DiskInode {
         &self.disk
+    }
+
+    /// The record, to change it: see [`LiveInode::update`].
+    pub(crate) fn disk_mut(&mut self) -> &mut DiskInode {
+        &mut self.disk
+    }
+
+    /// Replaces the part of the record that holds extended attributes.
+    #[expect(dead_code, reason = "attributes are written through this")]
+    pub(crate) fn set_xattr_region(&mut self, region: Box<[u8]>) {
+        self.xattrs = region;
     }
 
     /// Size in bytes.

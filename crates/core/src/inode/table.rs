@@ -9,7 +9,7 @@
 //! The hand's queue has one lock for each CPU shard, rank `LruShard`, held for pushes and pops only.
 //! Bucket locks of the map (rank `CacheBucket`) are never held together with it.
 
-use super::Inode;
+use super::{Inode, LiveInode};
 use extant_format::Ino;
 use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ pub struct Table {
 
 #[derive(Debug)]
 struct Kept {
-    inode: Arc<Inode>,
+    live: Arc<LiveInode>,
     /// Asked for since the hand last came by.
     used: AtomicBool,
 }
@@ -71,30 +71,42 @@ impl Table {
     #[inline]
     pub(super) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
         let guard = pin();
+        self.peek(ino, &guard)
+            .map(|live| Arc::clone(live.image(&guard)))
+    }
+
+    /// The live inode, if it is in memory.
+    #[inline]
+    pub(super) fn get_live(&self, ino: Ino) -> Option<Arc<LiveInode>> {
+        let guard = pin();
         self.peek(ino, &guard).map(Arc::clone)
     }
 
     /// The inode, if it is in memory, borrowed: not even a reference count changes.
     #[inline]
-    pub(super) fn peek<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g Arc<Inode>> {
+    pub(super) fn peek<'g>(
+        &'g self,
+        ino: Ino,
+        guard: &'g EpochGuard,
+    ) -> Option<&'g Arc<LiveInode>> {
         let kept = self.map.get(&ino, guard)?;
         // Stored only after the hand came by, so that a hot inode's line stays shared.
         if !kept.used.load(Ordering::Relaxed) {
             kept.used.store(true, Ordering::Relaxed);
         }
-        Some(&kept.inode)
+        Some(&kept.live)
     }
 
     /// Keeps an inode, unless another thread was first; returns the one that is kept.
-    pub(super) fn insert(&self, inode: Arc<Inode>) -> Arc<Inode> {
+    pub(super) fn insert(&self, inode: Arc<Inode>) -> Arc<LiveInode> {
         let ino = inode.ino();
         let kept = Kept {
-            inode,
+            live: Arc::new(LiveInode::new(inode)),
             used: AtomicBool::new(false),
         };
         let guard = pin();
         let (winner, rejected) = self.map.get_or_insert(ino, kept, &guard);
-        let winner = Arc::clone(&winner.inode);
+        let winner = Arc::clone(&winner.live);
         if rejected.is_none() {
             self.make_room(ino);
         }

@@ -328,9 +328,9 @@ impl Cache {
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
         let loaded = BlockRef::new(claim.block(), data, &self.live);
         let guard = pin();
-        let (winner, rejected) =
-            self.table
-                .get_or_insert(claim.block(), loaded.clone(), &guard);
+        let (winner, rejected) = self
+            .table
+            .get_or_insert(claim.block(), loaded.clone(), &guard);
         if rejected.is_some() {
             // A transaction wrote the block meanwhile: what was loaded is older.
             let winner = winner.clone();

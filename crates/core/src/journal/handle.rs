@@ -1,0 +1,196 @@
+//! The right to change metadata, for one operation.
+
+use super::{Journal, Seal, Seq, Touched};
+use crate::fs::Fs;
+use crate::inode::LiveInode;
+use crate::meta::BlockRef;
+use crate::{Error, Result};
+use extant_format::{Group, Pblk};
+use extant_sync::{FirstTouch, Joined, LockClass, Rank, RankToken};
+use std::cell::Cell;
+use std::sync::Arc;
+
+static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle);
+
+/// The right to change metadata: all that is changed under one handle reaches the device together
+/// or not at all.
+///
+/// Held for the length of one operation, and dropped when every change it stands for has been made.
+/// A thread holds one at most.
+#[derive(Debug)]
+pub struct Handle<'f> {
+    fs: &'f Fs,
+    journal: &'f Journal,
+    seq: Seq,
+    /// Blocks this handle may still register.
+    credits: Cell<u32>,
+    // Before the gate is left: the rank belongs to being inside.
+    _rank: RankToken,
+    _joined: Joined<'f>,
+}
+
+impl Fs {
+    /// Starts a handle that may change up to `credits` blocks. May wait for a commit.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] on a file system open for reading or stopped by an error;
+    /// [`Error::InvalidInput`] when no transaction can be as large.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
+        let journal = self.journal()?;
+        loop {
+            if journal.aborted.get().is_some() {
+                return Err(Error::ReadOnly);
+            }
+            let rank = RankToken::enter(&HANDLE);
+            let Some(joined) = journal.gate.join() else {
+                drop(rank);
+                journal.gate.wait_open();
+                continue;
+            };
+            if journal.credits.take(credits) {
+                return Ok(Handle {
+                    fs: self,
+                    journal,
+                    seq: journal.running(),
+                    credits: Cell::new(credits),
+                    _rank: rank,
+                    _joined: joined,
+                });
+            }
+            // TODO(journal): leave, commit (as leader or by waiting for the one there is), retry.
+            return Err(Error::InvalidInput("an operation larger than the journal"));
+        }
+    }
+}
+
+impl<'f> Handle<'f> {
+    /// The file system.
+    #[must_use]
+    pub fn fs(&self) -> &'f Fs {
+        self.fs
+    }
+
+    /// The transaction this handle belongs to.
+    #[inline]
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Blocks this handle may still register.
+    #[must_use]
+    pub fn credits(&self) -> u32 {
+        self.credits.get()
+    }
+
+    /// Asks for more room, without waiting. `false` when the transaction has none: the caller
+    /// then brings what it does to a consistent state, drops the handle and goes on with a new one.
+    pub(crate) fn extend(&self, credits: u32) -> bool {
+        let granted = self.journal.credits.take(credits);
+        if granted {
+            self.credits.set(self.credits.get() + credits);
+        }
+        granted
+    }
+
+    /// Changes a block: `edit` gets a copy of `block`, which must be the newest image, and the copy
+    /// becomes the newest image. The caller holds the lock that orders changes of this block.
+    pub(crate) fn edit(
+        &self,
+        block: &BlockRef,
+        seal: Seal,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> BlockRef {
+        let mut data: Box<[u8]> = block.bytes().into();
+        edit(&mut data);
+        self.publish(block.block(), data, seal, Some(block))
+    }
+
+    /// Makes `data` the content of a block that was just allocated.
+    pub(crate) fn create(&self, block: Pblk, seal: Seal, data: Box<[u8]>) -> BlockRef {
+        self.publish(block, data, seal, None)
+    }
+
+    fn publish(
+        &self,
+        block: Pblk,
+        data: Box<[u8]>,
+        seal: Seal,
+        old: Option<&BlockRef>,
+    ) -> BlockRef {
+        // An image this transaction wrote has been registered; its block is ours by the lock the
+        // caller holds, so nobody registers it at the same time.
+        if old.is_none_or(|old| old.seq() != self.seq) {
+            self.spend();
+            self.touched(|touched| touched.blocks.push(block));
+        }
+        self.fs
+            .cache()
+            .publish_image(block, data, self.seq, seal, old)
+    }
+
+    /// Says that `block` is metadata no longer: its images are void, here and in the log. The caller
+    /// frees the block afterwards.
+    pub(crate) fn revoke(&self, block: Pblk) {
+        self.touched(|touched| touched.revoked.push(block));
+        self.fs.cache().discard(block);
+    }
+
+    /// Registers an inode, whose record is about to change.
+    ///
+    /// # Errors
+    /// When the block of the inode table cannot be read; then nothing is registered.
+    pub(crate) fn touch_inode(&self, live: &Arc<LiveInode>) -> Result<()> {
+        if live.touched().last() == self.seq.get() {
+            return Ok(());
+        }
+        let block = self.fs.inode_table_block(live.ino())?;
+        if live.touched().touch(self.seq.get()) {
+            self.spend();
+            self.touched(|touched| touched.inodes.push((Arc::clone(live), block)));
+        }
+        Ok(())
+    }
+
+    /// Registers a group, whose bitmaps or descriptor are about to change. `seen` is the group's
+    /// own memory of that.
+    pub(crate) fn touch_group(&self, group: Group, seen: &FirstTouch) {
+        if seen.touch(self.seq.get()) {
+            self.spend();
+            self.touched(|touched| touched.groups.push(group));
+        }
+    }
+
+    /// Registers a block of the orphan file, by index. `seen` is that block's own memory of it.
+    pub(crate) fn touch_orphan_block(&self, index: u32, seen: &FirstTouch) {
+        if seen.touch(self.seq.get()) {
+            self.spend();
+            self.touched(|touched| touched.orphan_blocks.push(index));
+        }
+    }
+
+    /// Registers the superblock, whose counts or orphan list are about to change.
+    pub(crate) fn touch_superblock(&self) {
+        self.touched(|touched| touched.superblock = true);
+    }
+
+    fn touched<R>(&self, f: impl FnOnce(&mut Touched) -> R) -> R {
+        f(&mut self.journal.touched.local().lock())
+    }
+
+    /// Uses up one credit. An operation that asked for too few is a defect which debug builds show;
+    /// others take the room the transaction keeps for it.
+    fn spend(&self) {
+        let left = self.credits.get();
+        debug_assert!(left > 0, "an operation changes more blocks than it said");
+        if left > 0 {
+            self.credits.set(left - 1);
+        }
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        self.journal.credits.give_back(self.credits.get());
+    }
+}
