@@ -3,10 +3,10 @@
 use extant_blockdev::DeviceError;
 use extant_format::{BlockSize, FormatError, Pblk, Tid};
 
-/// Result of reading the journal.
+/// Result of reading or writing the journal.
 pub type JournalResult<T> = Result<T, JournalError>;
 
-/// A journal that cannot be used or replayed. Block numbers count from the start of the journal.
+/// A journal that cannot be used, replayed or written. Block numbers count from the start of the journal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -92,4 +92,70 @@ pub enum JournalError {
         /// The journal block with the end of the first fast commit.
         block: u32,
     },
+    /// The device failed at a block outside the journal.
+    #[error("replaying block {block}: {source}")]
+    Home {
+        /// The block of the file system.
+        block: Pblk,
+        /// What the device said.
+        source: DeviceError,
+    },
+    /// The device failed to make replayed blocks durable.
+    #[error("replaying the journal: {source}")]
+    HomeFlush {
+        /// What the device said.
+        source: DeviceError,
+    },
+    /// An image in the log belongs into the log itself: replaying it would destroy what is being
+    /// replayed.
+    #[error("the journal holds an image of block {target}, which is part of the journal")]
+    TargetInLog {
+        /// Where the image belongs.
+        target: Pblk,
+    },
+    /// The journal has features this program may not write.
+    #[error("the journal may only be read: unknown read-only features {bits:#x}")]
+    ReadOnlyFeatures {
+        /// The features, as stored.
+        bits: u32,
+    },
+    /// A transaction needs more blocks than the log has free.
+    #[error("transaction {tid} needs {needed} blocks of the journal, {free} are free")]
+    Full {
+        /// The transaction.
+        tid: Tid,
+        /// Blocks it needs.
+        needed: u32,
+        /// Blocks that are free.
+        free: u32,
+    },
+    /// A transaction was given out of turn.
+    #[error("transaction {found} was given to the journal where {expected} is next")]
+    OutOfTurn {
+        /// The transaction given.
+        found: Tid,
+        /// The one whose turn it is.
+        expected: Tid,
+    },
+    /// An image that is not one block long.
+    #[error("the image of block {block} has {found} bytes, blocks have {expected}")]
+    ImageSize {
+        /// The block.
+        block: Pblk,
+        /// Bytes of the image.
+        found: usize,
+        /// Bytes of a block.
+        expected: usize,
+    },
+    /// A record that cannot be encoded, such as a block number beyond the journal's tags.
+    #[error("transaction {tid} cannot be written to the journal: {source}")]
+    Encode {
+        /// The transaction.
+        tid: Tid,
+        /// What does not fit.
+        source: FormatError,
+    },
+    /// The log was not written any more after the device failed.
+    #[error("the journal was stopped by an earlier error of the device")]
+    Stopped,
 }

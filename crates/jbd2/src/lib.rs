@@ -2,17 +2,21 @@
 //!
 //! A caller finds the journal's blocks (they belong to an inode), opens a [`Log`] over them and,
 //! when it is not clean, asks for its [`Recovery`]: where the newest image of every block lies in
-//! the log. Nothing is written; a read-only open lays the images over the device with
-//! [`ReplayedDevice`].
+//! the log. A read-only open lays the images over the device with [`ReplayedDevice`] and writes nothing; a
+//! read-write open writes them home with [`Recovery::write_home`] and goes on with a
+//! [`LogWriter`], which starts with an empty log.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `log` | where journal blocks lie on the device, and the journal superblock |
+//! | `map` | where journal blocks lie on the device |
+//! | `log` | an opened journal: its superblock, and reading its blocks |
 //! | `scan` | the end of the log: which transactions are whole |
 //! | `revoke` | which images must not be replayed |
 //! | `replay` | the images that must |
 //! | `fast_commit` | whether fast commits follow the last transaction |
 //! | `overlay` | where the images lie, and a device that shows them |
+//! | `home` | writing the images to where they belong |
+//! | `writer` | appending transactions, committing them, moving the tail |
 //!
 //! # Invariants
 //! - Every loop is bounded by the number of blocks in the log, and memory by a few bytes for each of
@@ -25,14 +29,22 @@
 
 mod error;
 mod fast_commit;
+mod home;
 mod log;
+mod map;
 mod overlay;
 mod recovery;
 mod replay;
 mod revoke;
 mod scan;
+mod writer;
 
 pub use error::{JournalError, JournalResult};
-pub use log::{Log, LogRun};
+pub use home::WrittenHome;
+pub use log::Log;
+pub use map::LogRun;
 pub use overlay::{ReplayedBlocks, ReplayedDevice};
 pub use recovery::{LogEnd, Recovery};
+pub use writer::{
+    CommitReceipt, CommitTime, LogImage, LogSpan, LogTransaction, LogWriter, WriterOptions,
+};

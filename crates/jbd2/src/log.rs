@@ -1,27 +1,17 @@
-//! Where the journal's blocks lie on the device, and what its superblock says.
+//! An opened journal: its superblock, and reading its blocks.
 
+use crate::map::LogMap;
 use crate::recovery::{self, Recovery};
-use crate::{JournalError, JournalResult};
+use crate::{JournalError, JournalResult, LogRun};
 use extant_blockdev::BlockDevice;
 use extant_format::jbd2::{JournalSuperblock, LogArea, LogFormat};
 use extant_format::{BlockSize, Pblk};
-
-/// A run of journal blocks that lie side by side on the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRun {
-    /// First journal block: a logical block of the journal inode.
-    pub first: u32,
-    /// Blocks in the run.
-    pub len: u32,
-    /// Where the first of them lies.
-    pub start: Pblk,
-}
 
 /// An opened journal.
 #[derive(Debug)]
 pub struct Log<'d> {
     device: &'d dyn BlockDevice,
-    runs: Vec<LogRun>,
+    map: LogMap,
     superblock: JournalSuperblock,
 }
 
@@ -37,26 +27,11 @@ impl<'d> Log<'d> {
         runs: &[LogRun],
         block_size: BlockSize,
     ) -> JournalResult<Self> {
-        let mapped = check_runs(runs)?;
-        let first = runs.first().ok_or(JournalError::Mapping { block: 0 })?;
-        let mut record = [0; JournalSuperblock::LEN];
-        read_bytes(device, block_size, first.start, 0, &mut record)?;
-        let superblock = JournalSuperblock::parse(&record)?;
-        if superblock.block_size != block_size {
-            return Err(JournalError::BlockSize {
-                journal: superblock.block_size,
-                filesystem: block_size,
-            });
-        }
-        if superblock.max_len > mapped {
-            return Err(JournalError::TooShort {
-                mapped,
-                needed: superblock.max_len,
-            });
-        }
+        let map = LogMap::new(runs.to_vec())?;
+        let superblock = read_superblock(device, &map, block_size)?;
         Ok(Self {
             device,
-            runs: runs.to_vec(),
+            map,
             superblock,
         })
     }
@@ -96,16 +71,15 @@ impl<'d> Log<'d> {
 
     /// Where journal block `block` lies, and how many blocks from it on lie side by side.
     pub(crate) fn locate(&self, block: u32) -> JournalResult<(Pblk, u32)> {
-        let unmapped = JournalError::Mapping { block };
-        let at = self.runs.partition_point(|run| run.first <= block);
-        let Some(run) = at.checked_sub(1).and_then(|i| self.runs.get(i)) else {
-            return Err(unmapped);
-        };
-        let offset = block - run.first;
-        match run.start.checked_add(u64::from(offset)) {
-            Some(start) if offset < run.len => Ok((start, run.len - offset)),
-            _ => Err(unmapped),
-        }
+        self.map.locate(block)
+    }
+
+    pub(crate) fn device(&self) -> &'d dyn BlockDevice {
+        self.device
+    }
+
+    pub(crate) fn map(&self) -> &LogMap {
+        &self.map
     }
 }
 
@@ -165,19 +139,29 @@ impl<'l> LogReader<'l> {
     }
 }
 
-/// The number of blocks in `runs`, if they cover a range from block 0 without gaps.
-fn check_runs(runs: &[LogRun]) -> JournalResult<u32> {
-    let mut next = 0u32;
-    for run in runs {
-        let gap = JournalError::Mapping {
-            block: next.min(run.first),
-        };
-        if run.first != next || run.len == 0 {
-            return Err(gap);
-        }
-        next = next.checked_add(run.len).ok_or(gap)?;
+/// The superblock in journal block 0, if it is sound and fits the file system and the runs.
+pub(crate) fn read_superblock(
+    device: &dyn BlockDevice,
+    map: &LogMap,
+    block_size: BlockSize,
+) -> JournalResult<JournalSuperblock> {
+    let mut record = [0; JournalSuperblock::LEN];
+    let (start, _) = map.locate(0)?;
+    read_bytes(device, block_size, start, 0, &mut record)?;
+    let superblock = JournalSuperblock::parse(&record)?;
+    if superblock.block_size != block_size {
+        return Err(JournalError::BlockSize {
+            journal: superblock.block_size,
+            filesystem: block_size,
+        });
     }
-    Ok(next)
+    if superblock.max_len > map.len() {
+        return Err(JournalError::TooShort {
+            mapped: map.len(),
+            needed: superblock.max_len,
+        });
+    }
+    Ok(superblock)
 }
 
 fn read_bytes(

@@ -60,6 +60,11 @@ impl ReplayedBlocks {
         self.images.is_empty()
     }
 
+    /// All images with their home blocks, ascending.
+    pub(crate) fn images(&self) -> impl Iterator<Item = (Pblk, Image)> {
+        self.images.iter().map(|(block, image)| (*block, *image))
+    }
+
     /// Reads from byte `offset` of the file system on `device`, which also holds the log, as it
     /// will be after replay.
     ///

@@ -35,7 +35,7 @@ fn crashed_image(dir: &TempDir, options: &[&str], mount: &str, how: Shutdown) ->
     image
 }
 
-fn journal_runs(image: &Path) -> Vec<LogRun> {
+pub(crate) fn journal_runs(image: &Path) -> Vec<LogRun> {
     let text = debugfs(image, "blocks <8>");
     let mut runs: Vec<LogRun> = Vec::new();
     let numbers = text.split_whitespace().filter_map(|word| word.parse().ok());
@@ -53,7 +53,7 @@ fn journal_runs(image: &Path) -> Vec<LogRun> {
     runs
 }
 
-fn open(image: &Path) -> (SharedDevice, BlockSize, u64) {
+pub(crate) fn open(image: &Path) -> (SharedDevice, BlockSize, u64) {
     let header = dumpe2fs_header(image);
     let size = BlockSize::from_bytes(header.number("Block size") as u32).unwrap();
     let device = FileDevice::open(image).unwrap();

@@ -1,6 +1,12 @@
-//! The journal as a reader meets it: logs made here, and logs the kernel left behind.
+//! The journal as a reader meets it (logs made here, and logs the kernel left behind), and as a writer
+//! leaves it: to ourselves, to e2fsck, to the kernel, and to a crash at any moment.
 
+mod crash;
 mod damage;
+mod homing;
 mod kernel;
+mod linux;
+mod recording;
 mod replay;
 mod synthetic;
+mod writing;
