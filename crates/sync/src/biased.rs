@@ -21,34 +21,59 @@
 #![allow(unsafe_code)]
 
 use crate::LockClass;
+use crate::backend::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::backend::{self, IS_MODEL, between_seqcst, const_unless_loom, global, thread_local};
 use crate::track::{Acquired, Mode, Track};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Rows of the table. More threads than rows share them.
-const ROWS: usize = 128;
+const ROWS: usize = if IS_MODEL { 3 } else { 128 };
 /// Places in a row: two cache lines.
-const PLACES: usize = 16;
+const PLACES: usize = if IS_MODEL { 1 } else { 16 };
 
 /// Readers that use the lock below before the bias begins (again). Ending it costs a writer a look
 /// at up to [`ROWS`] cache lines, a few microseconds; this many unbiased reads cost about nine
 /// times as much, which bounds what writers lose.
-const READS_UNTIL_BIAS: u32 = 512;
+const READS_UNTIL_BIAS: u32 = if IS_MODEL { 1 } else { 512 };
 
 #[repr(align(128))]
 struct Row([AtomicUsize; PLACES]);
 
-/// Addresses of locks with visible readers; 0 where there is none.
-static TABLE: [Row; ROWS] = [const { Row([const { AtomicUsize::new(0) }; PLACES]) }; ROWS];
+/// Where readers show themselves.
+struct Table {
+    /// Addresses of locks with visible readers; 0 where there is none.
+    rows: [Row; ROWS],
+    /// How many threads have been given a row.
+    threads: AtomicUsize,
+}
 
-/// How many threads have been given a row.
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+impl Table {
+    #[cfg(not(feature = "loom"))]
+    const fn new() -> Self {
+        Self {
+            rows: [const { Row([const { AtomicUsize::new(0) }; PLACES]) }; ROWS],
+            threads: AtomicUsize::new(0),
+        }
+    }
+
+    #[cfg(feature = "loom")]
+    fn new() -> Self {
+        Self {
+            rows: [(); ROWS].map(|()| Row([(); PLACES].map(|()| AtomicUsize::new(0)))),
+            threads: AtomicUsize::new(0),
+        }
+    }
+}
+
+global! {
+    static TABLE: Table = Table::new();
+}
 
 thread_local! {
-    static ROW: usize = THREADS.fetch_add(1, Ordering::SeqCst) % ROWS;
+    static ROW: usize = TABLE.threads.fetch_add(1, Ordering::SeqCst) % ROWS;
 }
 
 /// A reader-writer lock for values that are read often and from many CPUs, and written rarely.
@@ -57,7 +82,7 @@ thread_local! {
 /// a while costs some microseconds more than with an [`RwLock`](crate::RwLock).
 pub struct BiasedRwLock<T: ?Sized> {
     track: Track,
-    below: parking_lot::RwLock<()>,
+    below: backend::RwLock<()>,
     /// Whether readers may use the table.
     biased: AtomicBool,
     /// Readers of the lock below still to come before the bias begins. Updates may be lost.
@@ -72,15 +97,17 @@ unsafe impl<T: ?Sized + Send> Send for BiasedRwLock<T> {}
 unsafe impl<T: ?Sized + Send + Sync> Sync for BiasedRwLock<T> {}
 
 impl<T> BiasedRwLock<T> {
-    /// An unlocked lock of `class`, biased to readers.
-    #[must_use]
-    pub const fn new(class: &'static LockClass, value: T) -> Self {
-        Self {
-            track: Track::new(class),
-            below: parking_lot::RwLock::new(()),
-            biased: AtomicBool::new(true),
-            until_bias: AtomicU32::new(READS_UNTIL_BIAS),
-            value: UnsafeCell::new(value),
+    const_unless_loom! {
+        /// An unlocked lock of `class`, biased to readers.
+        #[must_use]
+        pub const fn new(class: &'static LockClass, value: T) -> Self {
+            Self {
+                track: Track::new(class),
+                below: backend::RwLock::new(()),
+                biased: AtomicBool::new(true),
+                until_bias: AtomicU32::new(READS_UNTIL_BIAS),
+                value: UnsafeCell::new(value),
+            }
         }
     }
 
@@ -226,7 +253,7 @@ impl<T: ?Sized> BiasedRwLock<T> {
     fn place(&self) -> usize {
         // Locks in an array or on the heap differ in bits above the lowest four or so.
         let address = self.address();
-        (address >> 4 ^ address >> 9 ^ address >> 15) % PLACES
+        (address >> 4 ^ address >> 9 ^ address >> 15).rem_euclid(PLACES)
     }
 
     /// Enters the table as a reader, if the lock is biased and the place is free.
@@ -236,10 +263,11 @@ impl<T: ?Sized> BiasedRwLock<T> {
             return None;
         }
         let row = ROW.try_with(|row| *row).ok()?;
-        let place = &TABLE[row].0[self.place()];
+        let place = &TABLE.rows[row].0[self.place()];
         place
             .compare_exchange(0, self.address(), Ordering::SeqCst, Ordering::Relaxed)
             .ok()?;
+        between_seqcst();
         if self.biased.load(Ordering::SeqCst) {
             return Some(place);
         }
@@ -270,10 +298,11 @@ impl<T: ?Sized> BiasedRwLock<T> {
             return true;
         }
         self.biased.store(false, Ordering::SeqCst);
+        between_seqcst();
         let (address, place) = (self.address(), self.place());
         // A thread that is given its row after this load sees that the bias has ended.
-        let rows = THREADS.load(Ordering::SeqCst).min(ROWS);
-        for row in &TABLE[..rows] {
+        let rows = TABLE.threads.load(Ordering::SeqCst).min(ROWS);
+        for row in &TABLE.rows[..rows] {
             while row.0[place].load(Ordering::SeqCst) == address {
                 if !wait() {
                     // Readers may remain in the table, so the bias must too.
@@ -294,6 +323,9 @@ struct Backoff(u32);
 
 impl Backoff {
     fn pause(&mut self) {
+        if IS_MODEL {
+            return backend::thread::yield_now();
+        }
         match self.0 {
             0..64 => std::hint::spin_loop(),
             64..80 => std::thread::yield_now(),
@@ -321,7 +353,7 @@ enum Held<'a> {
     /// By its place in the table.
     Visible(&'static AtomicUsize),
     /// By the lock below; taken out when dropped.
-    Below(Option<parking_lot::RwLockReadGuard<'a, ()>>),
+    Below(Option<backend::RwLockReadGuard<'a, ()>>),
 }
 
 impl Drop for Held<'_> {
@@ -351,7 +383,7 @@ pub struct BiasedReadGuard<'a, T: ?Sized> {
 #[must_use = "the lock is released at once if the guard is dropped"]
 pub struct BiasedWriteGuard<'a, T: ?Sized> {
     lock: &'a BiasedRwLock<T>,
-    _below: parking_lot::RwLockWriteGuard<'a, ()>,
+    _below: backend::RwLockWriteGuard<'a, ()>,
     _acquired: Acquired,
 }
 

@@ -1,21 +1,24 @@
 //! The condition variable that goes with the ranked mutex.
 
 use crate::MutexGuard;
+use crate::backend::{self, const_unless_loom};
 use std::time::Duration;
 
 /// A condition variable for a [`Mutex`](crate::Mutex). All waits may wake without cause.
 #[derive(Debug, Default)]
 pub struct Condvar {
-    inner: parking_lot::Condvar,
+    inner: backend::Condvar,
 }
 
 impl Condvar {
-    /// A condition variable nobody waits on.
-    #[inline]
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            inner: parking_lot::Condvar::new(),
+    const_unless_loom! {
+        /// A condition variable nobody waits on.
+        #[inline]
+        #[must_use]
+        pub const fn new() -> Self {
+            Self {
+                inner: backend::Condvar::new(),
+            }
         }
     }
 

@@ -3,22 +3,14 @@
 //! A thread may move to another CPU at any moment, so the CPU number is a hint that spreads load,
 //! never a licence: each shard is itself atomic or locked.
 
+use crate::backend::atomic::{AtomicI64, Ordering};
+use crate::backend::{self, IS_MODEL};
 use crossbeam_utils::CachePadded;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI64, Ordering};
-
-/// Uses of a cached CPU number before it is read anew.
-const REFRESH_AFTER: u32 = 256;
 
 /// Most shards a per-CPU structure has.
 const MAX_SHARDS: usize = 256;
-
-thread_local! {
-    /// The CPU number and how often it may still be used.
-    static CPU: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
-}
 
 /// The CPU this thread ran on a short while ago.
 ///
@@ -26,30 +18,16 @@ thread_local! {
 #[inline]
 #[must_use]
 pub fn cpu_hint() -> usize {
-    // During the end of a thread the cell may be gone: any shard will do.
-    CPU.try_with(|cell| {
-        let (cpu, left) = cell.get();
-        if left > 0 {
-            cell.set((cpu, left - 1));
-            cpu as usize
-        } else {
-            refresh(cell)
-        }
-    })
-    .unwrap_or(0)
-}
-
-#[cold]
-fn refresh(cell: &Cell<(u32, u32)>) -> usize {
-    let cpu = rustix::thread::sched_getcpu();
-    cell.set((u32::try_from(cpu).unwrap_or(0), REFRESH_AFTER));
-    cpu
+    backend::cpu_hint()
 }
 
 /// How many shards per-CPU structures have: a power of two, at least the number of CPUs this
 /// process may use, at most 256.
 #[must_use]
 pub fn shard_count() -> usize {
+    if IS_MODEL {
+        return 2;
+    }
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);

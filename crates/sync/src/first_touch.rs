@@ -1,6 +1,7 @@
 //! First touch registers, later touches look.
 
 use crate::backend::atomic::{AtomicU64, Ordering};
+use crate::backend::const_unless_loom;
 
 /// Remembers the last transaction in which an object was registered, so that of many threads that
 /// touch it exactly one registers it.
@@ -22,11 +23,13 @@ pub struct FirstTouch {
 }
 
 impl FirstTouch {
-    /// Of an object that was never registered.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            last: AtomicU64::new(0),
+    const_unless_loom! {
+        /// Of an object that was never registered.
+        #[must_use]
+        pub const fn new() -> Self {
+            Self {
+                last: AtomicU64::new(0),
+            }
         }
     }
 

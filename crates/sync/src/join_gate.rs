@@ -22,7 +22,7 @@
 //!   closer looks. Who does not see it had left before the closer looked at all.
 
 use crate::backend::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::backend::{SPINS, between_seqcst, spin};
+use crate::backend::{between_seqcst, spin_until};
 use crate::{Condvar, LockClass, Mutex, PerCpu};
 use std::fmt;
 
@@ -106,9 +106,11 @@ impl JoinGate {
     /// that somebody else has it closed, and is the one to open it.
     #[inline]
     pub fn close(&self) -> bool {
-        let was_closed = self.closed.swap(true, Ordering::SeqCst);
+        let closed_now =
+            self.closed
+                .compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed);
         between_seqcst();
-        !was_closed
+        closed_now.is_ok()
     }
 
     /// Waits until everyone who joined before the gate was closed has left. What they did inside
@@ -121,11 +123,8 @@ impl JoinGate {
     /// still inside.
     #[track_caller]
     pub fn wait_drained(&self) {
-        for _ in 0..SPINS {
-            if self.is_drained() {
-                return;
-            }
-            spin();
+        if spin_until(|| self.is_drained()) {
+            return;
         }
         let mut sleep = self.sleep.lock();
         while !self.is_drained() {

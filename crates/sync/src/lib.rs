@@ -11,7 +11,15 @@
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
+//! | [`atomic`], [`thread`] | plain atomics and threads, from where a model checker can take them over |
 //! | [`stat`] | lock statistics, in the columns of the kernel's `lock_stat` |
+//!
+//! # Checking by a model
+//!
+//! With the feature `loom` or `shuttle` all of this, and [`atomic`] and [`thread`], is run by that
+//! model checker: the same code, with its threads, locks and atomics in place of the real ones.
+//! `model` then has what starts a check. Code above this crate that takes its threads, locks and
+//! shared atomics from here is checked along with it.
 //!
 //! # Locking
 //!
@@ -35,6 +43,8 @@ mod epoch;
 mod first_touch;
 mod join_gate;
 mod list;
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+pub mod model;
 mod mutex;
 mod order;
 mod rank;
@@ -45,6 +55,7 @@ mod rwlock;
 pub mod stat;
 mod track;
 
+pub use backend::{atomic, thread};
 pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use condvar::Condvar;
 pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};

@@ -1,6 +1,7 @@
 //! The ranked mutex.
 
 use crate::LockClass;
+use crate::backend::{self, const_unless_loom};
 use crate::track::{Acquired, Mode, Track};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,17 +9,19 @@ use std::ops::{Deref, DerefMut};
 /// A mutual-exclusion lock with a place in the lock order. Not poisoned by panics.
 pub struct Mutex<T: ?Sized> {
     track: Track,
-    inner: parking_lot::Mutex<T>,
+    inner: backend::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
-    /// An unlocked mutex of `class`.
-    #[inline]
-    #[must_use]
-    pub const fn new(class: &'static LockClass, value: T) -> Self {
-        Self {
-            track: Track::new(class),
-            inner: parking_lot::Mutex::new(value),
+    const_unless_loom! {
+        /// An unlocked mutex of `class`.
+        #[inline]
+        #[must_use]
+        pub const fn new(class: &'static LockClass, value: T) -> Self {
+            Self {
+                track: Track::new(class),
+                inner: backend::Mutex::new(value),
+            }
         }
     }
 
@@ -83,7 +86,7 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
 /// A held [`Mutex`]; unlocks when dropped. Stays on its thread.
 #[must_use = "the lock is released at once if the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    pub(crate) inner: parking_lot::MutexGuard<'a, T>,
+    pub(crate) inner: backend::MutexGuard<'a, T>,
     pub(crate) acquired: Acquired,
 }
 

@@ -14,6 +14,7 @@ pub(crate) struct Held {
 #[cfg(debug_assertions)]
 mod checked {
     use super::{Held, LockClass, PhantomData, Rank};
+    use crate::backend::thread_local;
     use std::cell::{Cell, RefCell};
 
     struct Entry {

@@ -25,6 +25,7 @@
 //!   guards that could have seen the table are gone.
 #![allow(unsafe_code)]
 
+use crate::backend::schedule_point;
 use crate::{EpochGuard, LockClass, Mutex};
 use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
 use crossbeam_utils::CachePadded;
@@ -160,6 +161,7 @@ where
             return None;
         };
         let new = Owned::new(Entry { key, value }).with_tag(tag_of(hash));
+        schedule_point();
         slot_of(slot).store(new, Ordering::Release);
         // SAFETY: the lock makes this thread the only one to unlink `old`, which it just did;
         // readers that found it hold a guard. Entries are `Send + 'static`, so any thread may drop
@@ -251,6 +253,7 @@ where
             .filter_map(|bucket| bucket.slots(&guard.guard))
             .flatten()
             .filter_map(|slot| {
+                schedule_point();
                 let entry = slot_of(slot).load(Ordering::Acquire, &guard.guard);
                 // SAFETY: as in `get`; null is told apart.
                 unsafe { entry.as_ref() }
@@ -321,6 +324,7 @@ where
             }
         }
         let new = new.into_shared(guard);
+        schedule_point();
         let old = bucket.table.swap(new, Ordering::AcqRel, guard);
         // SAFETY: `old` is no longer published and readers of it hold a guard; dropping it frees
         // the slots and leaves the entries alone. `new` was just published and is retired by a
@@ -338,6 +342,7 @@ impl<K, V> Bucket<K, V> {
     /// The current table, unless nothing was ever inserted.
     #[inline]
     fn slots<'g>(&self, guard: &'g Guard) -> Option<&'g Slots<K, V>> {
+        schedule_point();
         let table = self.table.load(Ordering::Acquire, guard);
         // SAFETY: a published table is retired only after it was replaced, and freed only after
         // all guards that may have loaded it are gone. Null is told apart.
@@ -379,6 +384,7 @@ where
 {
     let tag = tag_of(hash);
     for at in probe(hash, slots.len()) {
+        schedule_point();
         let entry = slot_of(&slots[at]).load(Ordering::Acquire, guard);
         if entry.is_null() {
             if entry.tag() == REMOVED {
@@ -410,6 +416,7 @@ fn place<K, V>(
             if found.tag() != REMOVED {
                 *used += 1;
             }
+            schedule_point();
             slot.store(entry, Ordering::Release);
             return;
         }
@@ -426,6 +433,7 @@ fn unlink<K, V>(slots: &Slots<K, V>, at: usize, used: &mut usize, guard: &Guard)
     };
     if !is(at + 1, 0) {
         let mark = Shared::null().with_tag(REMOVED);
+        schedule_point();
         slot_of(&slots[at]).store(mark, Ordering::Release);
         return;
     }
@@ -433,6 +441,7 @@ fn unlink<K, V>(slots: &Slots<K, V>, at: usize, used: &mut usize, guard: &Guard)
     // it; the same then holds for removed slots right before it.
     let mut at = at;
     loop {
+        schedule_point();
         slot_of(&slots[at]).store(Shared::null(), Ordering::Release);
         *used -= 1;
         let before = at.wrapping_sub(1) & mask;

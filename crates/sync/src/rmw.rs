@@ -4,10 +4,11 @@
 //! time; how many of them an operation makes bounds how it scales. With the `lockstat` feature
 //! these types count them per class; without it they are the atomics of the standard library.
 
+use crate::backend::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::backend::const_unless_loom;
 #[cfg(feature = "lockstat")]
 use crate::stat;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// A kind of shared atomic, under whose name its read-modify-writes are counted.
 #[derive(Debug)]
@@ -51,16 +52,18 @@ macro_rules! counted {
         }
 
         impl $name {
-            /// An atomic of `class` that holds `value`.
-            #[inline]
-            #[must_use]
-            pub const fn new(class: &'static RmwClass, value: $value) -> Self {
-                #[cfg(not(feature = "lockstat"))]
-                let _ = class;
-                Self {
-                    inner: $atomic::new(value),
-                    #[cfg(feature = "lockstat")]
-                    class,
+            const_unless_loom! {
+                /// An atomic of `class` that holds `value`.
+                #[inline]
+                #[must_use]
+                pub const fn new(class: &'static RmwClass, value: $value) -> Self {
+                    #[cfg(not(feature = "lockstat"))]
+                    let _ = class;
+                    Self {
+                        inner: $atomic::new(value),
+                        #[cfg(feature = "lockstat")]
+                        class,
+                    }
                 }
             }
 
@@ -131,6 +134,7 @@ macro_rules! counted {
             )*
 
             /// The value, when nobody else can use it.
+            #[cfg(not(feature = "loom"))]
             #[inline]
             pub fn get_mut(&mut self) -> &mut $value {
                 self.inner.get_mut()

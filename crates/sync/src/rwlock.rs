@@ -1,6 +1,7 @@
 //! The ranked reader-writer lock.
 
 use crate::LockClass;
+use crate::backend::{self, const_unless_loom};
 use crate::track::{Acquired, Mode, Track};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -11,17 +12,19 @@ use std::ops::{Deref, DerefMut};
 /// panic on that as on any other violation of the order.
 pub struct RwLock<T: ?Sized> {
     track: Track,
-    inner: parking_lot::RwLock<T>,
+    inner: backend::RwLock<T>,
 }
 
 impl<T> RwLock<T> {
-    /// An unlocked lock of `class`.
-    #[inline]
-    #[must_use]
-    pub const fn new(class: &'static LockClass, value: T) -> Self {
-        Self {
-            track: Track::new(class),
-            inner: parking_lot::RwLock::new(value),
+    const_unless_loom! {
+        /// An unlocked lock of `class`.
+        #[inline]
+        #[must_use]
+        pub const fn new(class: &'static LockClass, value: T) -> Self {
+            Self {
+                track: Track::new(class),
+                inner: backend::RwLock::new(value),
+            }
         }
     }
 
@@ -126,14 +129,14 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
 /// The held read side of a [`RwLock`]; released when dropped. Stays on its thread.
 #[must_use = "the lock is released at once if the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockReadGuard<'a, T>,
+    inner: backend::RwLockReadGuard<'a, T>,
     _acquired: Acquired,
 }
 
 /// The held write side of a [`RwLock`]; released when dropped. Stays on its thread.
 #[must_use = "the lock is released at once if the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
-    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    inner: backend::RwLockWriteGuard<'a, T>,
     acquired: Acquired,
 }
 
@@ -145,7 +148,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
             inner,
             mut acquired,
         } = guard;
-        let inner = parking_lot::RwLockWriteGuard::downgrade(inner);
+        let inner = backend::RwLockWriteGuard::downgrade(inner);
         acquired.downgraded();
         RwLockReadGuard {
             inner,

@@ -1,6 +1,8 @@
 //! Tests of `extant-sync` through its public door.
 //!
 //! Random tests print their seed; `EXTANT_SEED=N` repeats a run.
+// Real threads: nothing here for a build that a model checker runs.
+#![cfg(not(any(feature = "loom", feature = "shuttle")))]
 
 mod biased;
 mod counter;
