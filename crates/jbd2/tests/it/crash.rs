@@ -8,10 +8,11 @@ use crate::recording::{Op, RecordingDevice};
 use crate::synthetic::{FS_BLOCKS, KINDS, LogMaker, SIZE};
 use crate::writing::{append, at, start};
 use extant_blockdev::BlockDevice;
+use extant_format::Tid;
 use extant_format::jbd2::MAGIC;
 use extant_jbd2::{JournalError, Log, LogRun, LogWriter, Recovery, WriterOptions};
 use extant_testkit::rng::{Rng, seed_from_env};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 
@@ -50,8 +51,8 @@ struct Run {
     begun: Vec<usize>,
     acknowledged: Vec<usize>,
     direct: Vec<DirectWrite>,
-    /// Blocks whose newest image may not be home yet.
-    dirty: BTreeSet<u64>,
+    /// Blocks whose newest image may not be home yet, and the transaction it is from.
+    dirty: BTreeMap<u64, usize>,
 }
 
 impl Run {
@@ -70,7 +71,7 @@ impl Run {
             begun: Vec::new(),
             acknowledged: Vec::new(),
             direct: Vec::new(),
-            dirty: BTreeSet::new(),
+            dirty: BTreeMap::new(),
         }
     }
 
@@ -111,7 +112,11 @@ impl Run {
             state.insert(*block, Content::Logged(bytes.clone()));
         }
         let images: Vec<_> = images.into_iter().collect();
-        if self.writer.needed(images.len(), revokes.len()) > self.writer.free() {
+        let needed = self.writer.needed(images.len(), revokes.len());
+        if needed > self.writer.free() {
+            self.shorten_log()?;
+        }
+        if needed > self.writer.free() {
             self.empty_log()?;
         }
         self.begun.push(self.device.op_count());
@@ -122,21 +127,45 @@ impl Run {
         for block in revokes {
             self.dirty.remove(&block);
         }
-        self.dirty.extend(images.iter().map(|(block, _)| *block));
+        let changed = images.iter().map(|(block, _)| (*block, number));
+        self.dirty.extend(changed);
         Ok(())
     }
 
-    /// Writes every committed image home and moves the tail, in one of two ways.
+    /// Writes committed images home and moves the tail, in one of several ways.
     fn checkpoint(&mut self) -> Outcome {
-        if self.rng.one_in(2) {
-            return self.empty_log();
+        match self.rng.below(5) {
+            0 => self.empty_log(),
+            1 => {
+                self.write_home(usize::MAX)?;
+                Ok(self.writer.queue_tail(None)?)
+            }
+            2 => {
+                let (keep, tid) = self.some_live();
+                self.write_home(keep)?;
+                Ok(self.writer.queue_tail(tid)?)
+            }
+            _ => self.shorten_log(),
         }
-        self.write_home()?;
-        Ok(self.writer.queue_tail(None)?)
+    }
+
+    /// A live transaction, as its number and its tid; the ones before it are to leave the log.
+    fn some_live(&mut self) -> (usize, Option<Tid>) {
+        let live: Vec<_> = self.writer.live().collect();
+        let kept = self.rng.below(live.len() as u64 + 1) as usize;
+        let tid = live.get(live.len() - kept).map(|span| span.tid);
+        (self.states.len() - kept, tid)
+    }
+
+    fn shorten_log(&mut self) -> Outcome {
+        let (keep, tid) = self.some_live();
+        self.write_home(keep)?;
+        self.device.flush()?;
+        Ok(self.writer.set_tail(tid)?)
     }
 
     fn empty_log(&mut self) -> Outcome {
-        self.write_home()?;
+        self.write_home(usize::MAX)?;
         self.device.flush()?;
         if self.rng.one_in(8) {
             return Ok(self.writer.close()?);
@@ -144,12 +173,18 @@ impl Run {
         Ok(self.writer.set_tail(None)?)
     }
 
-    fn write_home(&mut self) -> Outcome {
-        for block in std::mem::take(&mut self.dirty) {
-            if let Some(Content::Logged(bytes)) = self.state().get(&block).cloned() {
-                self.write_block(block, &bytes)?;
+    /// Writes the blocks home whose newest image is from a transaction before number `keep`: later
+    /// ones the log still has.
+    fn write_home(&mut self, keep: usize) -> Outcome {
+        let state = self.states.last().unwrap();
+        for (block, from) in &self.dirty {
+            if let Some(Content::Logged(bytes)) = state.get(block)
+                && *from < keep
+            {
+                self.write_block(*block, bytes)?;
             }
         }
+        self.dirty.retain(|_, from| *from >= keep);
         Ok(())
     }
 
@@ -254,7 +289,7 @@ fn any_crash_leaves_the_last_committed_state_or_the_one_in_progress() {
     let mut checked = 0;
     for (case, kind) in (0..).zip(KINDS.into_iter().cycle().take(16)) {
         let mut run = Run::new(kind, seed.wrapping_add(case));
-        for _ in 0..40 {
+        for _ in 0..60 {
             run.step().unwrap();
         }
         checked += run.check(3).unwrap();
@@ -269,7 +304,7 @@ fn any_failed_operation_leaves_a_log_that_recovers() {
         for good in 0..120 {
             let mut run = Run::new(kind, seed.wrapping_add(case));
             run.device.fail_after(good);
-            let failure = (0..40).find_map(|_| run.step().err());
+            let failure = (0..60).find_map(|_| run.step().err());
             if let Some(failure) = failure {
                 let by_writer = failure.downcast_ref::<JournalError>().is_some();
                 assert_eq!(run.writer.is_stopped(), by_writer, "{failure}");
