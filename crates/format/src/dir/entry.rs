@@ -381,14 +381,24 @@ pub fn verify_block_checksum(block: &[u8], inode_seed: Crc32c) -> FormatResult<(
     }
 }
 
-/// Writes the tail with its checksum into the last 12 bytes of a directory block.
-pub fn write_tail(block: &mut [u8], inode_seed: Crc32c) {
+/// Writes the tail without a checksum into the last 12 bytes of a directory block, so that it reads
+/// as free space.
+pub fn write_tail_header(block: &mut [u8]) {
     let Some(at) = block.len().checked_sub(TAIL_LEN) else {
         return;
     };
     put(block, at, &0u32.to_le_bytes());
     put(block, at + 4, &(TAIL_LEN as u16).to_le_bytes());
     put(block, at + 6, &[0, TAIL_FILE_TYPE]);
+    put(block, at + 8, &0u32.to_le_bytes());
+}
+
+/// Writes the tail with its checksum into the last 12 bytes of a directory block.
+pub fn write_tail(block: &mut [u8], inode_seed: Crc32c) {
+    let Some(at) = block.len().checked_sub(TAIL_LEN) else {
+        return;
+    };
+    write_tail_header(block);
     let checksum = block_checksum(block, inode_seed);
     put(block, at + 8, &checksum.to_le_bytes());
 }

@@ -340,6 +340,77 @@ pub fn verify_node_checksum(block: &[u8], inode_seed: Crc32c) -> FormatResult<()
     verify_checksum(block, NODE_ENTRIES_AT, inode_seed)
 }
 
+fn write_checksum(block: &mut [u8], entries_at: usize, inode_seed: Crc32c) {
+    let tail_at = entries_at + usize::from(le16(block, entries_at)) * DX_ENTRY_LEN;
+    if let Some((_, checksum)) = node_checksum(block, entries_at, inode_seed) {
+        put(block, tail_at + 4, &checksum.to_le_bytes());
+    }
+}
+
+/// Stores the checksum of an index root, of a file system with `metadata_csum`. Changes nothing in a
+/// block whose tail would lie outside it.
+pub fn write_root_checksum(block: &mut [u8], inode_seed: Crc32c) {
+    write_checksum(block, ROOT_ENTRIES_AT, inode_seed);
+}
+
+/// Stores the checksum of an inner node, of a file system with `metadata_csum`. Changes nothing in a
+/// block whose tail would lie outside it.
+pub fn write_node_checksum(block: &mut [u8], inode_seed: Crc32c) {
+    write_checksum(block, NODE_ENTRIES_AT, inode_seed);
+}
+
+/// Which of the two forms an index node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DxKind {
+    /// The root, in block 0.
+    Root,
+    /// A node between root and leaves.
+    Inner,
+}
+
+impl DxKind {
+    /// The most pairs a node of this form and layout holds.
+    #[must_use]
+    pub fn limit(self, layout: &DirLayout) -> usize {
+        match self {
+            Self::Root => root_limit(layout),
+            Self::Inner => node_limit(layout),
+        }
+    }
+
+    const fn entries_at(self) -> usize {
+        match self {
+            Self::Root => ROOT_ENTRIES_AT,
+            Self::Inner => NODE_ENTRIES_AT,
+        }
+    }
+}
+
+/// Replaces the pairs of an index node; the rest of it, its checksum among it, stays as it is. The
+/// hash of the first pair is not stored.
+///
+/// Returns `false`, having changed nothing, if `block` is not one block long or the number of pairs
+/// is not 1 to the limit.
+#[must_use]
+pub fn replace_pairs(
+    block: &mut [u8],
+    layout: &DirLayout,
+    kind: DxKind,
+    entries: &[DxEntry],
+) -> bool {
+    let limit = kind.limit(layout);
+    if block.len() != layout.block_size.len() || entries.is_empty() || entries.len() > limit {
+        return false;
+    }
+    put_pairs(block, kind.entries_at(), limit, entries);
+    true
+}
+
+/// Sets how many levels of inner nodes an index root says there are.
+pub fn set_indirect_levels(root: &mut [u8], levels: u8) {
+    put(root, INFO_AT + 6, &[levels]);
+}
+
 /// What an index root says besides its pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct DxRootInfo {
@@ -417,6 +488,13 @@ fn encode_pairs(
     entries: &[DxEntry],
     inode_seed: Crc32c,
 ) {
+    put_pairs(block, entries_at, limit, entries);
+    if layout.checksums {
+        write_checksum(block, entries_at, inode_seed);
+    }
+}
+
+fn put_pairs(block: &mut [u8], entries_at: usize, limit: usize, entries: &[DxEntry]) {
     for (index, entry) in entries.iter().enumerate() {
         let at = entries_at + index * DX_ENTRY_LEN;
         put(block, at, &entry.hash.to_le_bytes());
@@ -428,12 +506,6 @@ fn encode_pairs(
     }
     put(block, entries_at, &(limit as u16).to_le_bytes());
     put(block, entries_at + 2, &(entries.len() as u16).to_le_bytes());
-    if layout.checksums
-        && let Some((_, checksum)) = node_checksum(block, entries_at, inode_seed)
-    {
-        let tail_at = entries_at + limit * DX_ENTRY_LEN;
-        put(block, tail_at + 4, &checksum.to_le_bytes());
-    }
 }
 
 #[cfg(test)]
@@ -526,6 +598,21 @@ mod tests {
             if checksums {
                 verify_node_checksum(&node, seed).unwrap();
                 verify_root_checksum(&root, seed).unwrap();
+            }
+            // Edited in place they are what they would be if written at once.
+            let fewer = &pairs[..pairs.len().div_ceil(2)];
+            for (kind, whole) in [(DxKind::Root, &root), (DxKind::Inner, &node)] {
+                let mut edited = whole.clone();
+                prop_assert!(replace_pairs(&mut edited, &layout, kind, fewer));
+                prop_assert!(replace_pairs(&mut edited, &layout, kind, &pairs));
+                if checksums {
+                    let store = match kind {
+                        DxKind::Root => write_root_checksum,
+                        DxKind::Inner => write_node_checksum,
+                    };
+                    store(&mut edited, seed);
+                }
+                prop_assert_eq!(&edited, whole);
             }
             let parsed_root = DxRoot::parse(&root, &layout, true).unwrap();
             prop_assert_eq!(parsed_root.parent, info.parent);
