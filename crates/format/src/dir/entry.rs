@@ -145,7 +145,7 @@ impl DirLayout {
         min_rec_len(name.len(), hashed)
     }
 
-    fn rec_len_from_disk(&self, raw: u16) -> usize {
+    pub(crate) fn rec_len_from_disk(&self, raw: u16) -> usize {
         let raw = usize::from(raw);
         if self.block_size == BlockSize::MAX {
             // 16 bits cannot hold 65536; 0 and 65535 both stand for the whole block, and the two
@@ -465,6 +465,26 @@ pub fn write_free(region: &mut [u8], offset: usize, layout: &DirLayout, rec_len:
     put(region, offset + 6, &[0, 0]);
 }
 
+/// Sets how many bytes the record at `offset` spans.
+pub(crate) fn set_rec_len(region: &mut [u8], offset: usize, layout: &DirLayout, rec_len: usize) {
+    let raw = layout.rec_len_to_disk(rec_len);
+    put(region, offset + 4, &raw.to_le_bytes());
+}
+
+/// Makes the record at `offset` name another inode.
+pub(crate) fn set_target(
+    region: &mut [u8],
+    offset: usize,
+    layout: &DirLayout,
+    ino: Ino,
+    file_type: EntryType,
+) {
+    put(region, offset, &ino.get().to_le_bytes());
+    if layout.file_type {
+        put(region, offset + 7, &[file_type.raw()]);
+    }
+}
+
 /// An entry to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct NewEntry<'a> {
@@ -572,16 +592,27 @@ impl<'a> DirBlockBuilder<'a> {
     /// Stretches the last record to the end (or makes the whole block free space) and, where the
     /// layout asks for it, writes the tail. `inode_seed` is unused without `metadata_csum`.
     pub fn finish(self, inode_seed: Crc32c) {
+        let region = self.close();
+        if let Some(block) = region {
+            write_tail(block, inode_seed);
+        }
+    }
+
+    /// The same without a checksum, for a block that is sealed later.
+    pub fn finish_unsealed(self) {
+        let region = self.close();
+        if let Some(block) = region {
+            write_tail_header(block);
+        }
+    }
+
+    /// Stretches the last record; returns the block if it needs a tail.
+    fn close(self) -> Option<&'a mut [u8]> {
         match self.last {
-            Some(last) => {
-                let len = self.layout.rec_len_to_disk(self.end - last);
-                put(self.region, last + 4, &len.to_le_bytes());
-            }
+            Some(last) => set_rec_len(self.region, last, &self.layout, self.end - last),
             None => write_free(self.region, 0, &self.layout, self.end),
         }
-        if self.end < self.region.len() {
-            write_tail(self.region, inode_seed);
-        }
+        (self.end < self.region.len()).then_some(self.region)
     }
 }
 

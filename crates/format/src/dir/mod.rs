@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`entry`] | the records of a directory block, their checksum tail, building a block |
+//! | [`edit`] | entries coming and going in a block |
 //! | [`htree`] | the index of a hashed directory: root and inner nodes |
 //! | [`hash`] | the hashes the index is sorted by |
 //! | [`casefold`] | case-insensitive names |
@@ -13,6 +14,7 @@
 //! Source: the kernel's `directory` page.
 
 pub mod casefold;
+pub mod edit;
 pub mod entry;
 pub mod hash;
 pub mod htree;

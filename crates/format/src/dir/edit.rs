@@ -1,0 +1,367 @@
+//! Changing the entries of a directory block in place.
+//!
+//! An entry goes into a free record or into the slack behind another entry; when it leaves, its record
+//! joins the one before it, or becomes free if it is the first. So entries never move, and a
+//! position in a block stays good while others come and go.
+//!
+//! None of this touches the checksum: blocks are edited many times and sealed once.
+//!
+//! # Invariants
+//! - Every record that is walked over is checked as far as its header goes; an edit never reaches
+//!   beyond the records it was found in.
+//! - The bytes of an entry that was removed are wiped.
+
+use crate::bytes::{le16, le32};
+use crate::dir::entry::{
+    DirLayout, ENTRY_HEADER_LEN, EntryType, NAME_MAX, NewEntry, min_rec_len, set_rec_len,
+    set_target, write_entry, write_free,
+};
+use crate::error::{Expected, FormatError, FormatResult, Structure};
+use crate::types::Ino;
+
+/// A place for a new entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The record that has the room.
+    at: usize,
+    rec_len: usize,
+    /// Bytes of it that belong to the entry already there; 0 if it is free.
+    keep: usize,
+}
+
+impl Room {
+    /// Bytes the place has.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.rec_len - self.keep
+    }
+
+    /// Whether there is no room, which never happens.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Where an entry was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    at: usize,
+    rec_len: usize,
+    name_len: usize,
+    /// The record before it.
+    before: Option<(usize, usize)>,
+    /// The inode it names.
+    pub ino: Ino,
+    /// The type it records.
+    pub file_type: EntryType,
+}
+
+/// The header of a record.
+struct Record {
+    at: usize,
+    rec_len: usize,
+    /// 0 for free space.
+    ino: u32,
+    name_len: usize,
+}
+
+/// Walks the headers of a block, without its tail.
+struct Headers<'a> {
+    region: &'a [u8],
+    layout: &'a DirLayout,
+    at: usize,
+}
+
+impl<'a> Headers<'a> {
+    fn of(block: &'a [u8], layout: &'a DirLayout) -> FormatResult<Self> {
+        match block.get(..layout.entries_len()) {
+            Some(region) => Ok(Self {
+                region,
+                layout,
+                at: 0,
+            }),
+            None => Err(FormatError::short(
+                Structure::DirBlock,
+                block.len(),
+                layout.entries_len(),
+            )),
+        }
+    }
+
+    #[cold]
+    fn broken(&self, field: &'static str, found: usize, expected: Expected) -> FormatError {
+        FormatError::new(Structure::DirEntry, field, found as u64, expected).at(self.at)
+    }
+
+    /// The next record; `None` at the end.
+    #[inline]
+    fn next(&mut self) -> FormatResult<Option<Record>> {
+        let at = self.at;
+        let left = self.region.len() - at;
+        if left == 0 {
+            return Ok(None);
+        }
+        let ino = le32(self.region, at);
+        let rec_len = self.layout.rec_len_from_disk(le16(self.region, at + 4));
+        let name_len = match (ino, self.layout.file_type) {
+            (0, _) => 0,
+            (_, true) => usize::from(self.region.get(at + 6).copied().unwrap_or(0)),
+            (_, false) => usize::from(le16(self.region, at + 6)),
+        };
+        if ino != 0 && !(1..=NAME_MAX).contains(&name_len) {
+            return Err(self.broken("name_len", name_len, Expected::Between(1, NAME_MAX as u64)));
+        }
+        let least = match ino {
+            0 => ENTRY_HEADER_LEN,
+            _ => min_rec_len(name_len, false),
+        };
+        if rec_len < least || rec_len > left || !rec_len.is_multiple_of(4) {
+            let expected = Expected::Between(least as u64, left as u64);
+            return Err(self.broken("rec_len", rec_len, expected));
+        }
+        self.at = at + rec_len;
+        Ok(Some(Record {
+            at,
+            rec_len,
+            ino,
+            name_len,
+        }))
+    }
+}
+
+/// The first place of a block where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits.
+///
+/// # Errors
+/// When a record before that place breaks the format.
+pub fn find_room(block: &[u8], layout: &DirLayout, need: usize) -> FormatResult<Option<Room>> {
+    let mut headers = Headers::of(block, layout)?;
+    while let Some(record) = headers.next()? {
+        if record.rec_len < need {
+            continue;
+        }
+        let keep = match record.ino {
+            0 => 0,
+            _ => {
+                let start = record.at + ENTRY_HEADER_LEN;
+                let name = block.get(start..start + record.name_len);
+                layout
+                    .min_rec_len(name.unwrap_or_default())
+                    .min(record.rec_len)
+            }
+        };
+        if record.rec_len - keep >= need {
+            return Ok(Some(Room {
+                at: record.at,
+                rec_len: record.rec_len,
+                keep,
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// Puts an entry where [`find_room`] found room in this very block.
+///
+/// Returns `false`, having changed nothing, if the entry does not fit there.
+#[must_use]
+pub fn insert(block: &mut [u8], layout: &DirLayout, room: &Room, entry: &NewEntry<'_>) -> bool {
+    let written = write_entry(block, room.at + room.keep, layout, room.len(), entry);
+    if written && room.keep > 0 {
+        set_rec_len(block, room.at, layout, room.keep);
+    }
+    written
+}
+
+/// Where the entry of this very name is.
+///
+/// # Errors
+/// When a record before it breaks the format.
+pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Option<Spot>> {
+    let mut headers = Headers::of(block, layout)?;
+    let mut before = None;
+    while let Some(record) = headers.next()? {
+        let start = record.at + ENTRY_HEADER_LEN;
+        if record.ino != 0
+            && record.name_len == name.len()
+            && block.get(start..start + name.len()) == Some(name)
+        {
+            if record.ino > layout.max_inode.get() {
+                let expected = Expected::AtMost(layout.max_inode.get().into());
+                let found = record.ino.into();
+                let error = FormatError::new(Structure::DirEntry, "inode", found, expected);
+                return Err(error.at(record.at));
+            }
+            let kind = block
+                .get(record.at + 7)
+                .copied()
+                .filter(|_| layout.file_type);
+            return Ok(Some(Spot {
+                at: record.at,
+                rec_len: record.rec_len,
+                name_len: record.name_len,
+                before,
+                ino: Ino::new(record.ino),
+                file_type: EntryType::from_raw(kind.unwrap_or(0)),
+            }));
+        }
+        before = Some((record.at, record.rec_len));
+    }
+    Ok(None)
+}
+
+/// Takes out the entry that [`find`] found in this very block.
+pub fn remove(block: &mut [u8], layout: &DirLayout, spot: &Spot) {
+    let wiped = ENTRY_HEADER_LEN + spot.name_len;
+    if let Some(bytes) = block.get_mut(spot.at..spot.at + wiped) {
+        bytes.fill(0);
+    }
+    match spot.before {
+        Some((at, rec_len)) => set_rec_len(block, at, layout, rec_len + spot.rec_len),
+        None => write_free(block, spot.at, layout, spot.rec_len),
+    }
+}
+
+/// Makes the entry that [`find`] found in this very block name another inode.
+pub fn retarget(block: &mut [u8], layout: &DirLayout, spot: &Spot, ino: Ino, file_type: EntryType) {
+    set_target(block, spot.at, layout, ino, file_type);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::Crc32c;
+    use crate::dir::entry::{DirBlockBuilder, entries, verify_block_checksum, write_tail};
+    use crate::types::BlockSize;
+    use alloc::collections::BTreeMap;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    type Model = BTreeMap<Vec<u8>, (Ino, EntryType)>;
+
+    fn read(block: &[u8], layout: &DirLayout) -> Model {
+        entries(block, layout)
+            .map(Result::unwrap)
+            .filter_map(|e| Some((e.name.to_vec(), (e.ino?, e.file_type))))
+            .collect()
+    }
+
+    /// Bytes that entries and what must stay behind each take.
+    fn used(model: &Model, layout: &DirLayout) -> usize {
+        model.keys().map(|name| layout.min_rec_len(name)).sum()
+    }
+
+    fn any_name() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            3 => prop::collection::vec(b'a'..=b'c', 1..=3),
+            2 => prop::collection::vec(b'a'..=b'z', 4..=40),
+            1 => prop::collection::vec(b'a'..=b'z', 200..=255),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn edits_do_what_a_map_does(
+            steps in prop::collection::vec((0u8..6, any_name(), 1u32..1000, 1u8..8), 1..300),
+            log2 in prop_oneof![4 => Just(10u32), 2 => Just(12u32), 1 => Just(16u32)],
+            file_type: bool,
+            checksums: bool,
+        ) {
+            let layout = DirLayout {
+                block_size: BlockSize::from_log2(log2).unwrap(),
+                file_type,
+                checksums,
+                hash_in_entry: false,
+                raw_names: false,
+                max_inode: Ino::new(1000),
+            };
+            let mut block = vec![0x77; layout.block_size.len()];
+            DirBlockBuilder::new(&mut block, &layout).finish(Crc32c::INIT);
+            let mut model = Model::new();
+            for (what, name, ino, kind) in steps {
+                let kind = match file_type {
+                    true => EntryType::from_raw(kind),
+                    false => EntryType::Unknown,
+                };
+                let target = (Ino::new(ino), kind);
+                let spot = find(&block, &layout, &name).unwrap();
+                prop_assert_eq!(spot.map(|s| (s.ino, s.file_type)), model.get(&name).copied());
+                match (what, spot) {
+                    (0 | 1, Some(spot)) => {
+                        remove(&mut block, &layout, &spot);
+                        model.remove(&name);
+                    }
+                    (2, Some(spot)) => {
+                        retarget(&mut block, &layout, &spot, target.0, target.1);
+                        model.insert(name, target);
+                    }
+                    (_, Some(_)) => {}
+                    (_, None) => {
+                        let need = layout.min_rec_len(&name);
+                        let room = find_room(&block, &layout, need).unwrap();
+                        let free = layout.entries_len() - used(&model, &layout);
+                        // All free space together would not do; or what there is was found.
+                        prop_assert!(room.is_none() || free >= need);
+                        prop_assert!(room.is_some() || free < need * (model.len() + 2));
+                        if let Some(room) = room {
+                            let entry = NewEntry::new(target.0, &name, target.1);
+                            prop_assert!(insert(&mut block, &layout, &room, &entry));
+                            model.insert(name, target);
+                        }
+                    }
+                }
+                prop_assert_eq!(&read(&block, &layout), &model);
+            }
+            if checksums {
+                write_tail(&mut block, Crc32c::INIT);
+                verify_block_checksum(&block, Crc32c::INIT).unwrap();
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_safe_to_search_and_edit(
+            mut block in prop::collection::vec(prop_oneof![Just(0u8), Just(12), any::<u8>()], 1024),
+            name in any_name(),
+            file_type: bool,
+            checksums: bool,
+        ) {
+            let layout = DirLayout {
+                block_size: BlockSize::from_log2(10).unwrap(),
+                file_type, checksums, hash_in_entry: false, raw_names: false,
+                max_inode: Ino::new(1000),
+            };
+            if let Ok(Some(room)) = find_room(&block, &layout, layout.min_rec_len(&name)) {
+                let entry = NewEntry::new(Ino::new(5), &name, EntryType::Regular);
+                prop_assert!(insert(&mut block, &layout, &room, &entry));
+            }
+            if let Ok(Some(spot)) = find(&block, &layout, &name) {
+                remove(&mut block, &layout, &spot);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_removed_leaves_no_name_behind() {
+        let layout = DirLayout {
+            block_size: BlockSize::from_log2(10).unwrap(),
+            file_type: true,
+            checksums: true,
+            hash_in_entry: false,
+            raw_names: false,
+            max_inode: Ino::new(1000),
+        };
+        let mut block = vec![0; 1024];
+        let mut builder = DirBlockBuilder::new(&mut block, &layout);
+        for name in [&b"first"[..], b"secret"] {
+            assert!(builder.push(&NewEntry::new(Ino::new(12), name, EntryType::Regular)));
+        }
+        builder.finish(Crc32c::INIT);
+        for name in [&b"secret"[..], b"first"] {
+            let spot = find(&block, &layout, name).unwrap().unwrap();
+            remove(&mut block, &layout, &spot);
+            assert!(!block.windows(name.len()).any(|w| w == name));
+        }
+        assert!(read(&block, &layout).is_empty());
+    }
+}
