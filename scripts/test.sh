@@ -29,6 +29,9 @@ fi
 step "tests"
 cargo test --locked --workspace --no-fail-fast
 
+step "models"
+cargo xtask model
+
 step "tidy"
 cargo xtask tidy
 

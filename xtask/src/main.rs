@@ -1,4 +1,6 @@
-//! Chores of the workspace: `cargo xtask tidy`, `cargo xtask test`, `cargo xtask hostile`.
+//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`.
+
+mod concurrency;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -11,6 +13,8 @@ Usage: cargo xtask <CHORE> [OPTIONS]
 Chores:
   tidy      Check the house rules the compiler does not know
   test      The whole test run (scripts/test.sh)
+  model     The tests that a model checker runs (loom, shuttle)
+  tsan      The tests with many threads under the thread sanitizer
   hostile   Open, walk and read many mutated images
 
 `cargo xtask <CHORE> --help` tells more.";
@@ -24,7 +28,8 @@ Usage: cargo xtask tidy
 Prints one line per finding and exits with 1 when there is any. Also runs as a test.";
 
 const TEST_HELP: &str = "\
-The whole test run: set-up, formatting, clippy, every test, tidy. The same as scripts/test.sh.
+The whole test run: set-up, formatting, clippy, every test, the
+models, tidy. The same as scripts/test.sh.
 
 Usage: cargo xtask test";
 
@@ -49,6 +54,10 @@ fn main() -> ExitCode {
         Some("test") => run(Command::new(root().join("scripts/test.sh"))),
         Some("hostile") if help => say(HOSTILE_HELP),
         Some("hostile") => hostile(&args[1..]),
+        Some("model") if help => say(concurrency::MODEL_HELP),
+        Some("model") => concurrency::model(&root(), &args[1..]),
+        Some("tsan") if help => say(concurrency::TSAN_HELP),
+        Some("tsan") => concurrency::tsan(&root(), &args[1..]),
         None | Some("--help" | "-h" | "help") => say(HELP),
         Some(other) => {
             eprintln!("unknown chore {other:?}\n\n{HELP}");
