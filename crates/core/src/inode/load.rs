@@ -42,7 +42,7 @@ impl Fs {
                 return Ok(held);
             }
             // On its way out: it is gone in a moment, or a new one is there.
-            std::thread::yield_now();
+            extant_sync::thread::yield_now();
         }
     }
 

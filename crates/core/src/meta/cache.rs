@@ -404,7 +404,7 @@ impl Cache {
                 return;
             }
             pin().flush();
-            std::thread::yield_now();
+            extant_sync::thread::yield_now();
         }
     }
 
