@@ -133,6 +133,26 @@ where
         value: V,
         guard: &'g EpochGuard,
     ) -> (&'g V, Option<V>) {
+        match self.get_or_insert_if(key, value, || true, guard) {
+            Ok(found) => found,
+            Err(_) => unreachable!("the condition always holds"),
+        }
+    }
+
+    /// The value of `key`, which becomes `value` if there is none and `condition` holds.
+    ///
+    /// `condition` runs under the bucket's lock, so that nobody changes the bucket meanwhile, and
+    /// only if there is no value. Otherwise as [`get_or_insert`](Self::get_or_insert).
+    ///
+    /// # Errors
+    /// `value`, if there is none in the map and `condition` does not hold.
+    pub fn get_or_insert_if<'g>(
+        &'g self,
+        key: K,
+        value: V,
+        condition: impl FnOnce() -> bool,
+        guard: &'g EpochGuard,
+    ) -> Result<(&'g V, Option<V>), V> {
         let hash = self.hash(&key);
         let bucket = self.bucket(hash);
         let mut used = bucket.writer.lock();
@@ -141,11 +161,14 @@ where
             .and_then(|slots| find(slots, hash, &key, &guard.guard))
         {
             // SAFETY: as in `get`.
-            return (&unsafe { entry.deref() }.value, Some(value));
+            return Ok((&unsafe { entry.deref() }.value, Some(value)));
+        }
+        if !condition() {
+            return Err(value);
         }
         let entry = self.insert_new(bucket, &mut used, hash, key, value, &guard.guard);
         // SAFETY: as in `get`; the entry was published by this thread.
-        (&unsafe { entry.deref() }.value, None)
+        Ok((&unsafe { entry.deref() }.value, None))
     }
 
     /// Makes `value` the value of `key`; returns the one before.

@@ -35,7 +35,7 @@ pub use policy::{READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT};
 pub use statfs::StatFs;
 
 use crate::alloc::Alloc;
-use crate::inode::Table;
+use crate::inode::{Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::{Error, Result};
@@ -73,6 +73,7 @@ pub struct Fs {
 pub(crate) struct Writer {
     pub(crate) journal: Journal,
     pub(crate) alloc: Alloc,
+    pub(crate) orphans: Orphans,
 }
 
 /// Numbers of the superblock that every operation asks for, worked out once.
@@ -193,6 +194,17 @@ impl Fs {
         self.writer
             .as_ref()
             .map(|w| &w.alloc)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// The orphans.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn orphans(&self) -> Result<&Orphans> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.orphans)
             .ok_or(Error::ReadOnly)
     }
 

@@ -1,6 +1,7 @@
 //! An inode in memory that can change.
 
 use super::Inode;
+use super::orphan::{Membership, Reaper};
 use crate::Result;
 use crate::journal::{Handle, Seq};
 use extant_format::Ino;
@@ -9,8 +10,8 @@ use extant_sync::{
     RmwClass, RwLock, pin,
 };
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
 static PAGES: LockClass = LockClass::ascending("inode pages", Rank::PageInval);
@@ -34,6 +35,10 @@ const LEAVING: u64 = 1 << 63;
 /// | `pages` | PageInval | shared while physical addresses of its data are in use; exclusive to take blocks away |
 /// | `map` | InodeMap | its map from logical to physical blocks: the root in the image and the nodes below |
 /// | `meta` | InodeMeta | changes of the image |
+///
+/// Whether the inode is an orphan changes only under `op` held exclusively, or while nobody else can
+/// reach the inode: when it is new, or leaving. The link to the next inode of the orphan list belongs
+/// to that list's lock and is kept apart from the image.
 pub struct LiveInode {
     ino: Ino,
     image: RcuCell<Arc<Inode>>,
@@ -48,14 +53,29 @@ pub struct LiveInode {
     touched: FirstTouch,
     /// The last transaction that changed something `fdatasync` must make durable.
     datasync: AtomicU64,
+    /// See [`Membership`].
+    orphan: AtomicU64,
+    /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
+    reaper: OnceLock<Arc<Reaper>>,
 }
 
 impl LiveInode {
     pub(super) fn new(image: Arc<Inode>) -> Self {
+        Self::with_holds(image, 0)
+    }
+
+    /// An inode that the caller is the only one to hold.
+    pub(super) fn new_held(image: Arc<Inode>) -> Held {
+        Held {
+            live: Arc::new(Self::with_holds(image, 1)),
+        }
+    }
+
+    fn with_holds(image: Arc<Inode>, holds: u64) -> Self {
         Self {
             ino: image.ino(),
             image: RcuCell::new(image),
-            holds: CountedAtomicU64::new(&HOLDS, 0),
+            holds: CountedAtomicU64::new(&HOLDS, holds),
             op: BiasedRwLock::new(&OP, ()),
             pages: BiasedRwLock::new(&PAGES, ()),
             map: RwLock::new(&MAP, ()),
@@ -63,6 +83,8 @@ impl LiveInode {
             meta: Mutex::new(&META, ()),
             touched: FirstTouch::new(),
             datasync: AtomicU64::new(0),
+            orphan: AtomicU64::new(Membership::None.pack()),
+            reaper: OnceLock::new(),
         }
     }
 
@@ -84,6 +106,21 @@ impl LiveInode {
     #[must_use]
     pub fn snapshot(&self) -> Arc<Inode> {
         Arc::clone(self.image.get(&pin()))
+    }
+
+    /// The record as a commit encodes it: the newest image, with the link of the orphan list.
+    ///
+    /// For whoever has drained the handles.
+    pub(crate) fn capture(&self) -> Arc<Inode> {
+        let image = self.snapshot();
+        match self.membership() {
+            Membership::List { next } if image.disk.dtime != next => {
+                let mut linked = Inode::clone(&image);
+                linked.disk.dtime = next;
+                Arc::new(linked)
+            }
+            _ => image,
+        }
     }
 
     /// The lock of operations.
@@ -152,6 +189,23 @@ impl LiveInode {
         Ok(result)
     }
 
+    /// Where the inode is noted as an orphan.
+    #[inline]
+    #[must_use]
+    pub(crate) fn membership(&self) -> Membership {
+        Membership::unpack(self.orphan.load(Ordering::Acquire))
+    }
+
+    /// Notes where the inode is noted as an orphan; see [`LiveInode`] for who may.
+    pub(super) fn set_membership(&self, membership: Membership) {
+        self.orphan.store(membership.pack(), Ordering::Release);
+    }
+
+    /// Has `reaper` delete the inode when the last hold goes and there is no name.
+    pub(super) fn delete_through(&self, reaper: &Arc<Reaper>) {
+        let _ = self.reaper.set(Arc::clone(reaper));
+    }
+
     /// Takes hold, unless the inode is leaving memory.
     pub(super) fn try_hold(self: &Arc<Self>) -> Option<Held> {
         let mut count = self.holds.load(Ordering::Relaxed);
@@ -165,7 +219,6 @@ impl LiveInode {
                 Ok(_) => {
                     return Some(Held {
                         live: Arc::clone(self),
-                        counts: true,
                     });
                 }
                 Err(now) => count = now,
@@ -179,12 +232,17 @@ impl LiveInode {
         self.claim_if(0)
     }
 
-    /// The same for whoever has the only hold, which the claim ends: the [`Held`] must not be
-    /// dropped but given to [`Held::claim_last`].
     fn claim_if(&self, holds: u64) -> bool {
         self.holds
-            .compare_exchange(holds, LEAVING, Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(holds, LEAVING | holds, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
+    }
+
+    /// Ends a claim: the inode stays after all.
+    pub(super) fn unclaim(&self) {
+        // The count was 0, or that of the one hold the claim came from, and could not change.
+        let held = self.holds.load(Ordering::Relaxed) & !LEAVING;
+        self.holds.store(held, Ordering::Release);
     }
 
     /// Whether the inode is leaving memory, or has left it.
@@ -197,6 +255,15 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn holds(&self) -> u64 {
         self.holds.load(Ordering::Acquire) & !LEAVING
+    }
+
+    /// The last hold is gone.
+    #[cold]
+    fn unheld(self: &Arc<Self>) {
+        let unnamed = self.image.get(&pin()).disk.links == 0;
+        if let (true, Some(reaper)) = (unnamed, self.reaper.get()) {
+            reaper.push(Arc::clone(self));
+        }
     }
 }
 
@@ -211,13 +278,11 @@ impl std::fmt::Debug for LiveInode {
 /// A hold on an inode: while there is one the inode stays in memory, and if its last name goes its
 /// content stays until the last hold is gone. What an open file has.
 ///
-/// Dropping the last hold of an inode without names deletes it, so a hold must not be dropped under
-/// a handle or a lock; [`Fs::release`](crate::fs::Fs::release) is what the end of a hold does.
+/// Dropping the last hold of an inode without names only notes that it is to be deleted, so a hold
+/// may be dropped anywhere. [`Fs::reap`](crate::fs::Fs::reap) deletes it.
 #[derive(Debug)]
 pub struct Held {
     live: Arc<LiveInode>,
-    /// Whether dropping this gives a hold back.
-    counts: bool,
 }
 
 impl Held {
@@ -227,27 +292,20 @@ impl Held {
         &self.live
     }
 
-    /// Gives the hold up and claims the inode for its way out of memory, if this is the only hold.
-    ///
-    /// # Errors
-    /// The hold itself, when there are others.
-    pub(crate) fn claim_last(mut self) -> std::result::Result<Arc<LiveInode>, Self> {
-        if self.live.claim_if(1) {
-            self.counts = false;
-            Ok(Arc::clone(&self.live))
-        } else {
-            Err(self)
-        }
+    /// Claims the inode for its way out of memory, if this is the only hold. From then on nobody can
+    /// take another one, this one cannot be cloned, and dropping it does nothing.
+    pub(crate) fn claim_last(&self) -> bool {
+        self.live.claim_if(1)
     }
 }
 
 impl Clone for Held {
     fn clone(&self) -> Self {
         // There is a hold already, so nobody can claim the inode.
-        self.live.holds.fetch_add(1, Ordering::Relaxed);
+        let before = self.live.holds.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before & LEAVING == 0, "a claimed hold is not shared");
         Self {
             live: Arc::clone(&self.live),
-            counts: true,
         }
     }
 }
@@ -262,9 +320,11 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // TODO(inode): the last hold of an inode without names hands it to the deletion.
-        if self.counts {
-            self.live.holds.fetch_sub(1, Ordering::Release);
+        // Whoever ends the last hold sees what the others did before they ended theirs.
+        let before = self.live.holds.fetch_sub(1, Ordering::AcqRel);
+        // Exactly 1: a claimed inode is somebody's already.
+        if before == 1 && self.live.reaper.get().is_some() {
+            self.live.unheld();
         }
     }
 }

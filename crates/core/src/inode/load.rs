@@ -1,6 +1,7 @@
 //! The way from a number to a checked [`Inode`].
 
-use super::{Held, Inode};
+use super::encode::XATTR_MAGIC;
+use super::{Held, Inode, LiveInode};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
@@ -11,8 +12,13 @@ use std::sync::Arc;
 
 /// Bytes of an inode table that are read at once.
 const READAHEAD_BYTES: u32 = 64 << 10;
-/// Magic number in front of extended attributes inside an inode.
-const XATTR_MAGIC: [u8; 4] = 0xea02_0000u32.to_le_bytes();
+
+/// Whether an inode must have a name to be loaded.
+#[derive(Clone, Copy)]
+enum Names {
+    Needed,
+    Lost,
+}
 
 impl Fs {
     /// The inode of this number.
@@ -21,11 +27,12 @@ impl Fs {
     /// [`Error::Stale`] when the inode is not in use, [`Error::Corrupt`] when the number or the
     /// record is wrong, [`Error::Device`] when reading fails.
     pub fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
-        if let Some(inode) = self.inode_table().get(ino) {
-            return Ok(inode);
+        let live = self.live_inode(ino)?;
+        let image = live.snapshot();
+        if image.disk.links == 0 && (live.is_leaving() || live.holds() == 0) {
+            return Err(Error::Stale);
         }
-        let inode = Arc::new(self.load_inode(ino)?);
-        Ok(self.inode_table().insert(inode).snapshot())
+        Ok(image)
     }
 
     /// Takes hold of the inode of this number.
@@ -34,16 +41,42 @@ impl Fs {
     /// As for [`Fs::inode`].
     pub fn hold(&self, ino: Ino) -> Result<Held> {
         loop {
-            let live = match self.inode_table().get_live(ino) {
-                Some(live) => live,
-                None => self.inode_table().insert(Arc::new(self.load_inode(ino)?)),
-            };
-            if let Some(held) = live.try_hold() {
-                return Ok(held);
+            let live = self.live_inode(ino)?;
+            let held = live.try_hold();
+            let unnamed = live.image(&pin()).disk.links == 0;
+            match held {
+                // Without a name only those can have it who hold it already.
+                Some(held) if unnamed && held.holds() == 1 => return Err(Error::Stale),
+                Some(held) => return Ok(held),
+                None if unnamed => return Err(Error::Stale),
+                // Being forgotten: it is gone in a moment, or stays.
+                None => extant_sync::thread::yield_now(),
             }
-            // On its way out: it is gone in a moment, or a new one is there.
-            extant_sync::thread::yield_now();
         }
+    }
+
+    /// The inode of this number, loaded if it is not in memory.
+    fn live_inode(&self, ino: Ino) -> Result<Arc<LiveInode>> {
+        let table = self.inode_table();
+        loop {
+            if let Some(live) = table.get_live(ino) {
+                return Ok(live);
+            }
+            let turn = table.turn(ino);
+            let inode = Arc::new(self.load_inode(ino, Names::Needed)?);
+            if let Some(live) = table.insert(inode, turn) {
+                return Ok(live);
+            }
+        }
+    }
+
+    /// An inode that may have no names any more: one that a crash left as an orphan.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] when the number or the record is wrong, [`Error::Device`] when reading
+    /// fails.
+    pub(super) fn load_orphan(&self, ino: Ino) -> Result<Inode> {
+        self.load_inode(ino, Names::Lost)
     }
 
     /// The block of the inode table that holds the record of `ino`.
@@ -64,8 +97,11 @@ impl Fs {
     pub fn with_inode<R>(&self, ino: Ino, look: impl FnOnce(&Inode) -> R) -> Result<R> {
         {
             let guard = pin();
-            if let Some(inode) = self.inode_table().peek(ino, &guard) {
-                return Ok(look(inode.image(&guard)));
+            if let Some(live) = self.inode_table().peek(ino, &guard) {
+                let inode = live.image(&guard);
+                if inode.disk.links > 0 {
+                    return Ok(look(inode));
+                }
             }
         }
         Ok(look(&*self.inode(ino)?))
@@ -85,13 +121,17 @@ impl Fs {
         Ok((block, at.offset as usize))
     }
 
-    fn load_inode(&self, ino: Ino) -> Result<Inode> {
+    fn load_inode(&self, ino: Ino, names: Names) -> Result<Inode> {
         let (block, offset) = self.locate_inode(ino)?;
         self.read_inodes_around(ino, block)?;
         let place = Place::InodeBlock(ino, block);
         // The block belongs to many inodes; each record is checked when it is parsed.
         let bytes = self.metadata(block, place, Structure::Inode, None, |_| Ok(()))?;
-        self.parse_inode(ino, bytes.get(offset..).unwrap_or(&[]))
+        let slot = bytes.get(offset..).unwrap_or(&[]);
+        match names {
+            Names::Needed => self.parse_inode(ino, slot),
+            Names::Lost => self.check_inode(ino, self.parse_record(ino, slot)?, slot),
+        }
     }
 
     /// Brings the neighbours of an inode's block into memory with it: whoever looks at one inode
@@ -110,13 +150,22 @@ impl Fs {
 
     /// Reads an inode from its slot of the inode table.
     pub(super) fn parse_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
-        let context = self.inode_context(ino);
-        let place = Place::Inode(ino);
-        let disk = DiskInode::parse(slot, &context).in_place(place)?;
+        let disk = self.parse_record(ino, slot)?;
         // A free inode keeps its old type: what tells is that nothing names it.
         if disk.links == 0 {
             return Err(Error::Stale);
         }
+        self.check_inode(ino, disk, slot)
+    }
+
+    fn parse_record(&self, ino: Ino, slot: &[u8]) -> Result<DiskInode> {
+        DiskInode::parse(slot, &self.inode_context(ino)).in_place(Place::Inode(ino))
+    }
+
+    /// Makes an inode of its record, whether or not anything names it.
+    fn check_inode(&self, ino: Ino, disk: DiskInode, slot: &[u8]) -> Result<Inode> {
+        let context = self.inode_context(ino);
+        let place = Place::Inode(ino);
         let file_type = disk.file_type().ok_or_else(|| {
             let expected = Expected::Said("a known file type");
             let mode = u64::from(disk.mode.bits());
@@ -138,6 +187,8 @@ impl Fs {
             seed: context.inode_seed(disk.generation),
             xattrs,
             disk,
+            fresh: false,
+            freed: false,
         })
     }
 }

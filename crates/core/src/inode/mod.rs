@@ -5,6 +5,9 @@
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
+//! | `encode` | records into blocks of the inode table, once per commit |
+//! | `lock` | [`LockSet`]: locking several inodes for one operation |
+//! | `orphan` | inodes that a crash must not leave behind |
 //! | `scan` | every inode of a group, straight from the inode table |
 //! | `symlink` | targets of symbolic links |
 //!
@@ -13,13 +16,21 @@
 //! - An [`Inode`] has a known file type and a size its map can reach.
 //! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
+mod encode;
 mod live;
 mod load;
+mod lock;
+mod orphan;
 mod scan;
 mod symlink;
 mod table;
 
+#[allow(unused_imports, reason = "commit uses them")]
+pub(crate) use encode::{CapturedInode, capture_inodes};
 pub use live::{Held, LiveInode};
+#[allow(unused_imports, reason = "operations use them")]
+pub(crate) use lock::{Access, LockSet};
+pub use orphan::Orphans;
 pub use scan::GroupInodes;
 pub use table::Table;
 
@@ -38,6 +49,10 @@ pub struct Inode {
     seed: Option<Crc32c>,
     /// The part of the record after the extra fields; empty when it holds nothing.
     xattrs: Box<[u8]>,
+    /// Made here, not loaded: nothing in its slot of the inode table is its own.
+    fresh: bool,
+    /// The number is free, and this is what the record says from then on.
+    freed: bool,
 }
 
 impl Inode {
@@ -68,6 +83,16 @@ impl Inode {
     #[expect(dead_code, reason = "attributes are written through this")]
     pub(crate) fn set_xattr_region(&mut self, region: Box<[u8]>) {
         self.xattrs = region;
+    }
+
+    /// Whether it was made here, so that its slot of the inode table holds nothing of it.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Whether the inode is gone: its number is free.
+    pub(crate) fn is_freed(&self) -> bool {
+        self.freed
     }
 
     /// Size in bytes.

@@ -1,28 +1,49 @@
 //! Inodes in memory.
 //!
 //! Lookups take no lock. Inodes are kept until the budget is used up; then those not asked for since
-//! the hand last came by make room. An inode that somebody holds stays valid when it is forgotten
-//! here; for a file system open for reading, loading it again gives an equal one.
+//! the hand last came by make room.
+//!
+//! # Invariants
+//!
+//! - An inode that somebody holds, that is an orphan, or whose newest image no commit has encoded, is
+//!   never forgotten. To be forgotten an inode is claimed first, so that nobody can take hold of it,
+//!   and only then looked at.
+//! - An inode that was freed stays here, dead, until a commit has encoded that, or until its number is
+//!   used again: the record on the device, and the block that holds it, still show it alive.
+//! - A record that was read before an inode of that number changed and was forgotten does not come
+//!   back: a loader notes the *turn* of the number before it reads, and inserts what it read only if
+//!   no changed inode was forgotten in that turn.
 //!
 //! # Locking
 //!
 //! The hand's queue has one lock for each CPU shard, rank `LruShard`, held for pushes and pops only.
 //! Bucket locks of the map (rank `CacheBucket`) are never held together with it.
 
+use super::orphan::Membership;
 use super::{Inode, LiveInode};
+use crate::journal::Seq;
 use extant_format::Ino;
-use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
+use extant_sync::{
+    CountedAtomicU64, EpochGuard, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin,
+    shard_count,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static BUCKET: LockClass = LockClass::new("inode bucket", Rank::CacheBucket);
 static QUEUE: LockClass = LockClass::new("inode queue", Rank::LruShard);
+static TURNS: RmwClass = RmwClass::new("inode turns");
 
 /// What an inode is taken to cost beyond its record, its place in map and queue included.
 const BYTES_PER_INODE: usize = 384;
-/// Inodes the hand passes at most to find one to forget.
+/// Inodes the hand passes at most to find those to forget.
 const HAND_STEPS: usize = 16;
+/// Inodes forgotten at most for each that comes in: more than one, so that a table that had to grow
+/// past its budget shrinks again.
+const VICTIMS: usize = 2;
+/// Turns are counted for this many classes of numbers.
+const TURN_CLASSES: usize = 64;
 
 /// The inodes in memory, by number.
 #[derive(Debug)]
@@ -32,6 +53,10 @@ pub struct Table {
     queues: Box<[Mutex<VecDeque<Ino>>]>,
     /// Most inodes in one queue.
     per_queue: usize,
+    /// The newest transaction whose inodes have been encoded.
+    encoded: AtomicU64,
+    /// How many changed inodes of a class of numbers were forgotten.
+    turns: Box<[CountedAtomicU64]>,
 }
 
 #[derive(Debug)]
@@ -42,6 +67,13 @@ struct Kept {
 }
 
 impl Kept {
+    fn new(live: Arc<LiveInode>) -> Self {
+        Self {
+            live,
+            used: AtomicBool::new(false),
+        }
+    }
+
     /// Whether the inode was asked for since the last call. A use at the same moment may be lost.
     fn take_used(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
@@ -51,6 +83,10 @@ impl Kept {
         used
     }
 }
+
+/// A moment before a record was read; see [`Table::insert`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn(u64);
 
 impl Table {
     /// A table that keeps about as many inodes with records of `inode_size` bytes as fit `budget`
@@ -64,15 +100,11 @@ impl Table {
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
             per_queue: (budget / cost / shards).max(1),
+            encoded: AtomicU64::new(Seq::NONE.get()),
+            turns: (0..TURN_CLASSES)
+                .map(|_| CountedAtomicU64::new(&TURNS, 0))
+                .collect(),
         }
-    }
-
-    /// The inode, if it is in memory.
-    #[inline]
-    pub(super) fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
-        let guard = pin();
-        self.peek(ino, &guard)
-            .map(|live| Arc::clone(live.image(&guard)))
     }
 
     /// The live inode, if it is in memory.
@@ -97,20 +129,46 @@ impl Table {
         Some(&kept.live)
     }
 
-    /// Keeps an inode, unless another thread was first; returns the one that is kept.
-    pub(super) fn insert(&self, inode: Arc<Inode>) -> Arc<LiveInode> {
-        let ino = inode.ino();
-        let kept = Kept {
-            live: Arc::new(LiveInode::new(inode)),
-            used: AtomicBool::new(false),
-        };
+    /// What to note before the record of `ino` is read.
+    pub(super) fn turn(&self, ino: Ino) -> Turn {
+        Turn(self.turn_of(ino).load(Ordering::Acquire))
+    }
+
+    /// Keeps an inode whose record was read after `turn` was noted, unless another thread was first;
+    /// returns the one that is kept. `None` says that the record may be old, and is to be read
+    /// again.
+    pub(super) fn insert(&self, inode: Arc<Inode>, turn: Turn) -> Option<Arc<LiveInode>> {
+        self.insert_live(Arc::new(LiveInode::new(inode)), turn)
+    }
+
+    /// As [`insert`](Self::insert), of an inode that is live already.
+    pub(super) fn insert_live(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
+        let ino = live.ino();
         let guard = pin();
-        let (winner, rejected) = self.map.get_or_insert(ino, kept, &guard);
+        let same_turn = || self.turn(ino).0 == turn.0;
+        let (winner, rejected) = self
+            .map
+            .get_or_insert_if(ino, Kept::new(live), same_turn, &guard)
+            .ok()?;
         let winner = Arc::clone(&winner.live);
+        drop(guard);
         if rejected.is_none() {
             self.make_room(ino);
         }
-        winner
+        Some(winner)
+    }
+
+    /// Makes a new inode known, in place of the dead one that had the number before.
+    pub(super) fn publish(&self, live: Arc<LiveInode>) {
+        let ino = live.ino();
+        self.map.replace(ino, Kept::new(live), &pin());
+        self.make_room(ino);
+    }
+
+    /// Notes that the inodes which transaction `seq` and those before it changed have been encoded:
+    /// their records can be had from the blocks of the inode table.
+    pub(super) fn set_encoded(&self, seq: Seq) {
+        self.encoded.store(seq.get(), Ordering::Release);
     }
 
     /// Number of inodes in memory.
@@ -125,31 +183,104 @@ impl Table {
         self.map.is_empty()
     }
 
-    /// Puts a new inode into the hand's way and forgets another one when there are too many.
+    fn turn_of(&self, ino: Ino) -> &CountedAtomicU64 {
+        &self.turns[ino.get() as usize % TURN_CLASSES]
+    }
+
+    /// Puts a new inode into the hand's way and forgets others when there are too many.
     fn make_room(&self, new: Ino) {
         let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
             return;
         };
-        let mut victim = None;
+        let mut victims = [None; VICTIMS];
         {
             let mut queue = queue.lock();
             queue.push_back(new);
             let guard = pin();
-            let mut steps = 0;
-            while queue.len() > self.per_queue {
-                let Some(ino) = queue.pop_front() else { break };
-                steps += 1;
-                let used = self.map.get(&ino, &guard).is_some_and(Kept::take_used);
-                if used && steps < HAND_STEPS {
-                    queue.push_back(ino);
-                } else {
-                    victim = Some(ino);
+            let mut found = victims.iter_mut();
+            let mut place = found.next();
+            for step in 0..HAND_STEPS {
+                if queue.len() <= self.per_queue {
                     break;
+                }
+                let (Some(to), Some(ino)) = (place.take(), queue.pop_front()) else {
+                    break;
+                };
+                let used = self.map.get(&ino, &guard).is_some_and(Kept::take_used);
+                if used && step + 1 < HAND_STEPS {
+                    queue.push_back(ino);
+                    place = Some(to);
+                } else {
+                    *to = Some(ino);
+                    place = found.next();
                 }
             }
         }
-        if let Some(ino) = victim {
-            self.map.remove(&ino, &pin());
+        for ino in victims.into_iter().flatten() {
+            if !self.forget(ino) {
+                queue.lock().push_back(ino);
+            }
         }
+    }
+
+    /// Forgets an inode unless it must stay; whether it is gone.
+    fn forget(&self, ino: Ino) -> bool {
+        let guard = pin();
+        let Some(live) = self.map.get(&ino, &guard).map(|kept| &kept.live) else {
+            return true;
+        };
+        let dead = live.image(&guard).is_freed();
+        if !dead && !live.claim_if_unheld() {
+            return false;
+        }
+        // Nobody can change it any more: what is seen now stays so.
+        if !self.may_go(live) {
+            if !dead {
+                live.unclaim();
+            }
+            return false;
+        }
+        if live.last_seq() != Seq::NONE {
+            // Before it is gone, so that whoever finds it gone also finds the turn over.
+            self.turn_of(ino).fetch_add(1, Ordering::AcqRel);
+        }
+        self.map
+            .remove_if(&ino, |kept| Arc::ptr_eq(&kept.live, live), &guard);
+        true
+    }
+
+    fn may_go(&self, live: &LiveInode) -> bool {
+        live.last_seq().get() <= self.encoded.load(Ordering::Acquire)
+            && live.membership() == Membership::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the allocator adds to each allocation.
+    const HEADER: usize = 8;
+
+    #[test]
+    fn a_cached_clean_inode_takes_512_bytes_at_most() {
+        let arc = 2 * size_of::<usize>();
+        let image = arc + size_of::<Inode>() + HEADER;
+        let cell = size_of::<Arc<Inode>>() + HEADER;
+        let live = arc + size_of::<LiveInode>() + HEADER;
+        let entry = size_of::<(Ino, Kept)>() + HEADER;
+        // Slots of the map are between half and an eighth in use; the queue's are a number each.
+        let slots = 3 * size_of::<usize>() + 2 * size_of::<Ino>();
+        let total = image + cell + live + entry + slots;
+        // Debug builds keep the class in each lock.
+        let allowed = if cfg!(debug_assertions) {
+            512 + 32
+        } else {
+            512
+        };
+        assert!(
+            total <= allowed,
+            "{image} + {cell} + {live} + {entry} + {slots} = {total}"
+        );
     }
 }

@@ -1,0 +1,110 @@
+//! Records of inodes into blocks of the inode table, once per commit.
+
+use super::{Inode, LiveInode};
+use crate::fs::Fs;
+use crate::journal::{Seal, Seq};
+use crate::meta::BlockRef;
+use crate::{InPlace, Place, Result};
+use extant_format::Pblk;
+use std::sync::Arc;
+
+/// The magic number in front of extended attributes inside an inode.
+pub(super) const XATTR_MAGIC: [u8; 4] = 0xea02_0000_u32.to_le_bytes();
+
+/// A record to encode, and the block of the inode table that holds it.
+pub(crate) type CapturedInode = (Arc<Inode>, BlockRef);
+
+/// The records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has drained the
+/// handles.
+pub(crate) fn capture_inodes(
+    registered: impl IntoIterator<Item = (Arc<LiveInode>, BlockRef)>,
+) -> Vec<CapturedInode> {
+    registered
+        .into_iter()
+        .map(|(live, block)| (live.capture(), block))
+        .collect()
+}
+
+impl Fs {
+    /// Encodes the inodes that transaction `seq` changed into new images of their blocks, which
+    /// become the newest ones; returns those. Called once for each commit, in their order, with
+    /// everything that was registered.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or a record does not fit the format. Nothing may be committed
+    /// then: some blocks have new images.
+    pub(crate) fn encode_inodes(
+        &self,
+        mut captured: Vec<CapturedInode>,
+        seq: Seq,
+    ) -> Result<Vec<BlockRef>> {
+        // A number that was freed and used again comes twice: what lives counts, so it is last.
+        captured.sort_by_key(|(inode, block)| (block.block(), inode.ino(), !inode.is_freed()));
+        let mut images = Vec::new();
+        for group in captured.chunk_by(|(_, a), (_, b)| a.block() == b.block()) {
+            if let Some((_, block)) = group.first() {
+                let inodes = group.iter().map(|(inode, _)| &**inode);
+                images.push(self.encode_block(block.block(), inodes, seq)?);
+            }
+        }
+        self.inode_table().set_encoded(seq);
+        Ok(images)
+    }
+
+    fn encode_block<'a>(
+        &self,
+        block: Pblk,
+        inodes: impl Iterator<Item = &'a Inode>,
+        seq: Seq,
+    ) -> Result<BlockRef> {
+        // Only commits change blocks of the inode table, one after the other.
+        let old = self.cache().read(block)?;
+        let mut data: Box<[u8]> = old.bytes().into();
+        for inode in inodes {
+            self.encode_inode(inode, &mut data)?;
+        }
+        Ok(self
+            .cache()
+            .publish_image(block, data, seq, Seal::Plain, Some(&old)))
+    }
+
+    fn encode_inode(&self, inode: &Inode, block: &mut [u8]) -> Result<()> {
+        let context = self.inode_context(inode.ino());
+        let (_, offset) = self.locate_inode(inode.ino())?;
+        let slot = block
+            .get_mut(offset..)
+            .and_then(|rest| rest.get_mut(..usize::from(context.inode_size)))
+            .unwrap_or_default();
+        if inode.is_fresh() {
+            // Nothing of who had the number before.
+            slot.fill(0);
+        }
+        let range = inode.disk().xattr_range(context.inode_size);
+        put_xattrs(
+            slot.get_mut(range).unwrap_or_default(),
+            inode.xattr_region(),
+        );
+        // Last: the checksum covers the attributes.
+        inode
+            .disk()
+            .encode(slot, &context)
+            .in_place(Place::Inode(inode.ino()))
+    }
+}
+
+/// Puts attributes in their place. Where there are none, other bytes stay as they are.
+fn put_xattrs(region: &mut [u8], xattrs: &[u8]) {
+    if xattrs.is_empty() {
+        if region.starts_with(&XATTR_MAGIC) {
+            region.fill(0);
+        }
+        return;
+    }
+    let len = xattrs.len().min(region.len());
+    if let (Some(to), Some(from)) = (region.get_mut(..len), xattrs.get(..len)) {
+        to.copy_from_slice(from);
+    }
+    if let Some(rest) = region.get_mut(len..) {
+        rest.fill(0);
+    }
+}

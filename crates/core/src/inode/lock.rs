@@ -1,0 +1,77 @@
+//! Locking several inodes for one operation.
+
+use super::LiveInode;
+use extant_format::Ino;
+use extant_sync::{BiasedReadGuard, BiasedWriteGuard};
+
+/// How an operation needs an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Access {
+    /// Together with others: reads, writes inside a file, names coming and going in a directory.
+    Shared,
+    /// Alone: what changes the inode as a whole.
+    Exclusive,
+}
+
+/// The `op` locks of the inodes an operation works on, taken in the one order in which all
+/// operations take them.
+///
+/// Directories come first, ancestors before what is below them; then all others, ascending by number.
+/// Which directory is an ancestor of another the caller knows, who holds `RenameTopology` if he needs
+/// two that are not parent and child. An inode that is asked for twice is locked once, for the
+/// stronger of the two.
+///
+/// # Finding out what to lock
+///
+/// An operation on a name learns which inode to lock by looking the name up, which it does without
+/// locks; so it must look again under them, and start anew if the name means something else by then:
+///
+/// 1. look the name up, take hold of the inode;
+/// 2. lock the parent and the inode through this;
+/// 3. lock the name, look it up again; if it is not that inode, unlock everything and go to 1.
+#[derive(Debug)]
+pub(crate) struct LockSet<'a> {
+    _guards: Vec<Guard<'a>>,
+}
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "guards are there to be dropped")]
+enum Guard<'a> {
+    Shared(BiasedReadGuard<'a, ()>),
+    Exclusive(BiasedWriteGuard<'a, ()>),
+}
+
+impl<'a> LockSet<'a> {
+    /// Locks `directories` in this order, then `others` ascending by number.
+    pub(crate) fn lock(
+        directories: &[(&'a LiveInode, Access)],
+        others: &[(&'a LiveInode, Access)],
+    ) -> Self {
+        let mut others = others.to_vec();
+        others.sort_by_key(|(inode, _)| inode.ino());
+        let mut wanted: Vec<(&LiveInode, Access)> = Vec::with_capacity(4);
+        for &(inode, access) in directories.iter().chain(&others) {
+            match wanted
+                .iter_mut()
+                .find(|(known, _)| known.ino() == inode.ino())
+            {
+                Some((_, known)) => *known = (*known).max(access),
+                None => wanted.push((inode, access)),
+            }
+        }
+        let guards = wanted
+            .into_iter()
+            .zip(0..)
+            .map(|((inode, access), key)| match access {
+                Access::Shared => Guard::Shared(inode.op().read_ascending(key)),
+                Access::Exclusive => Guard::Exclusive(inode.op().write_ascending(key)),
+            })
+            .collect();
+        Self { _guards: guards }
+    }
+
+    /// How to order two directories neither of which is known to be an ancestor of the other.
+    pub(crate) fn in_order(a: Ino, b: Ino, a_is_above: bool, b_is_above: bool) -> bool {
+        a_is_above || (!b_is_above && a <= b)
+    }
+}
