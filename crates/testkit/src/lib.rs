@@ -12,6 +12,7 @@
 //! | [`images`] | small images made by `mke2fs` and filled by the kernel, clean or with a dirty journal |
 //! | [`crash`] | devices that crash and fail: every image a crash may leave of a recorded run |
 //! | [`hostile`] | images with lies in them, and limits around whoever reads them |
+//! | [`model`] | a model file system that knows which states are legal after a crash |
 //! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |
 //!
 //! # Invariants
@@ -31,6 +32,7 @@ pub mod images;
 )]
 mod ioctl;
 pub mod loopdev;
+pub mod model;
 pub mod mount;
 pub mod oracle;
 pub mod plan;

@@ -3,10 +3,14 @@
 mod debugfs;
 mod dumpe2fs;
 mod ext4_view;
+mod recovery;
 
 pub use debugfs::{debugfs, debugfs_write};
 pub use dumpe2fs::{Dump, GroupDump, dumpe2fs, dumpe2fs_header};
 pub use ext4_view::view_tree;
+pub use recovery::{
+    Recovery, check_clean, e2fsck_recover, kernel_reads, kernel_recover, same_recovery,
+};
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -4,6 +4,7 @@ mod crash;
 mod hostile;
 mod images;
 mod kernel;
+mod model;
 mod oracles;
 mod plans;
 mod trees;

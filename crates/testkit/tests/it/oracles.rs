@@ -1,6 +1,11 @@
 //! The oracles see what is there, and complain when something is wrong.
 
-use extant_testkit::oracle;
+use extant_testkit::crash::{Content, CrashDevice};
+use extant_testkit::model::{DataPromise, History, Judge, Lane, Op, Universe, perform_mounted};
+use extant_testkit::mount::{KernelMount, Mode, Shutdown};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::tree::{Entry, Kind};
+use extant_testkit::{oracle, require};
 
 #[test]
 fn dumpe2fs_fields_and_groups_are_read() {
@@ -87,4 +92,63 @@ fn a_missing_program_names_its_package() {
         message.contains("no-such-program is missing: install the package"),
         "{message}"
     );
+}
+
+#[test]
+fn the_kernel_and_e2fsck_recover_the_same_legal_tree() {
+    require!(KernelExt4);
+    let seed = seed_from_env("the_kernel_and_e2fsck_recover_the_same_legal_tree");
+    let mut rng = Rng::new(seed);
+    let dir = tempfile::tempdir().expect("a directory");
+    for (round, universe) in [Universe::small(), Universe::wide(2, 3)].iter().enumerate() {
+        let image = dir.path().join("image");
+        oracle::mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+        let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
+        // The device only keeps the marks.
+        let device = CrashDevice::over(Content::zeros(4096));
+        let mut lane = Lane::new(0, "");
+        for _ in 0..150 {
+            let op = universe.random(&mut rng, lane.state());
+            let perform = |op: &Op, tag| perform_mounted(mount.path(), "", op, tag);
+            lane.run(Some(&device), op, perform).expect("as expected");
+        }
+        mount.shutdown(Shutdown::Now);
+        let copies = ["kernel", "e2fsck"].map(|name| {
+            let copy = dir.path().join(name);
+            std::fs::copy(&image, &copy).expect("a copy");
+            copy
+        });
+        let kernel = oracle::kernel_recover(&copies[0]).expect("the kernel recovers");
+        oracle::e2fsck_recover(&copies[1]).expect("e2fsck recovers");
+        let e2fsck = oracle::kernel_reads(&copies[1]).expect("a clean image");
+        let both = [("the kernel", &kernel.tree), ("e2fsck", &e2fsck.tree)];
+        oracle::same_recovery(&both).expect("the same tree");
+
+        // Linux delays allocation.
+        let history = History::new(seed, vec![lane]).promising(DataPromise::Delayed);
+        let log = device.log();
+        let judge = Judge::new(&history, &log);
+        let verdict = judge.point(log.events().len(), &kernel.found);
+        println!("round {round}: {verdict:?} of {}", history.lanes()[0].len());
+        verdict.expect("what the kernel left is legal");
+
+        let mut other = e2fsck.tree;
+        other.insert("stranger", Entry::new(Kind::Directory));
+        let why = oracle::same_recovery(&[("the kernel", &kernel.tree), ("we", &other)])
+            .expect_err("one more directory");
+        assert!(
+            why.contains("the kernel and we recover different trees"),
+            "{why}"
+        );
+    }
+}
+
+#[test]
+fn recovery_that_repairs_what_no_journal_explains_is_refused() {
+    let image = tempfile::NamedTempFile::new().expect("a file");
+    oracle::mke2fs(image.path(), 16 << 20, &["-t", "ext4"]);
+    oracle::e2fsck_recover(image.path()).expect("a clean image");
+    oracle::debugfs_write(image.path(), &["set_inode_field <2> links_count 9"]);
+    let why = oracle::e2fsck_recover(image.path()).expect_err("a wrong link count");
+    assert!(why.contains("ref count"), "{why}");
 }

@@ -1,0 +1,339 @@
+//! What was done, in lanes of one thread each, and how it ended.
+
+use std::collections::HashMap;
+
+use rustix::io::Errno;
+
+use super::data::DataLog;
+use super::state::{DataChange, Id, State};
+use super::{Op, Tag};
+use crate::crash::CrashDevice;
+
+/// When written data becomes part of the file after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataPromise {
+    /// A write that needs new blocks is mapped before it returns: its size and content stand in the
+    /// order of operations.
+    InOrder,
+    /// Blocks may be mapped any time later (delayed allocation): until fsync, the size may lag behind
+    /// and what was written may be missing.
+    Delayed,
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// It was refused and changed nothing.
+    Refused(Errno),
+    /// It failed in a way that leaves open whether it was done; its lane goes no further.
+    Unknown(Errno),
+}
+
+/// What a sync makes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sync {
+    /// One inode, and with it the operations up to the one that changed it last.
+    One { id: Id, last_change: Option<usize> },
+    /// All.
+    All,
+}
+
+#[derive(Debug)]
+pub(super) struct Step {
+    pub(super) op: Op,
+    pub(super) outcome: Outcome,
+    pub(super) sync: Option<Sync>,
+    /// The file that was written.
+    pub(super) written: Option<Id>,
+}
+
+/// The operations of one thread on paths of its own, one after the other.
+#[derive(Debug)]
+pub struct Lane {
+    number: u16,
+    prefix: String,
+    block_size: u64,
+    /// Entry `n` is the state before operation `n`; the last one is now.
+    states: Vec<State>,
+    steps: Vec<Step>,
+    data: HashMap<Id, DataLog>,
+    /// The operation that changed each inode last: for fsync, and for fdatasync.
+    changed: HashMap<Id, (usize, Option<usize>)>,
+    /// Operations with smaller numbers were durable before the run began.
+    settled: usize,
+    stopped: bool,
+}
+
+impl Lane {
+    /// The lane that owns every path that begins with `prefix`: `""` for the whole tree, `"dir/"` for
+    /// what is in a directory (which is the model's root then and must be there), `"dir/w3-"` for
+    /// some names in it. Numbers are distinct within a history.
+    pub fn new(number: u16, prefix: &str) -> Lane {
+        Lane {
+            number,
+            prefix: prefix.to_owned(),
+            block_size: 4096,
+            states: vec![State::new()],
+            steps: Vec::new(),
+            data: HashMap::new(),
+            changed: HashMap::new(),
+            settled: 0,
+            stopped: false,
+        }
+    }
+
+    /// The same for a file system with blocks of this many bytes (4096 otherwise).
+    #[must_use]
+    pub fn block_size(mut self, bytes: u64) -> Lane {
+        self.block_size = bytes;
+        self
+    }
+
+    /// The state now.
+    pub fn state(&self) -> &State {
+        self.states.last().expect("a state is always there")
+    }
+
+    /// The path of the whole file system for a path of the lane.
+    pub fn path(&self, path: &str) -> String {
+        match path {
+            "" => self.prefix.trim_end_matches('/').to_owned(),
+            _ => format!("{}{path}", self.prefix),
+        }
+    }
+
+    /// Operations so far.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there was none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Whether an outcome was unknown: nothing after it is modelled.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// What the next operation, if it is a write, writes.
+    pub fn next_tag(&self) -> Tag {
+        Tag {
+            lane: self.number,
+            op: self.steps.len() as u32,
+        }
+    }
+
+    /// Says that everything so far is durable, whatever a crash does: for a set-up whose log is
+    /// forgotten ([`CrashDevice::restart`]).
+    pub fn settle(&mut self) {
+        self.settled = self.steps.len();
+    }
+
+    /// Does `op` through `perform` and compares the result with the model's. `perform` gets the
+    /// operation with paths of the lane (see [`Lane::path`]) and the tag of what is to be
+    /// written; it returns the bytes written (any number for other operations). On `device` the
+    /// operation's begin and end are marked.
+    ///
+    /// Out of space is accepted as a refusal. An I/O error or a file system that became read-only
+    /// stops the lane, because nobody knows whether the operation was done.
+    ///
+    /// # Errors
+    ///
+    /// A sentence when the result is not what the model expects; the lane is stopped then.
+    pub fn run(
+        &mut self,
+        device: Option<&CrashDevice>,
+        op: Op,
+        perform: impl FnOnce(&Op, Tag) -> Result<u64, Errno>,
+    ) -> Result<Outcome, String> {
+        let number = self.steps.len();
+        let tag = self.next_tag();
+        let mark = |end| {
+            if let Some(device) = device {
+                device.mark(mark_of(self.number, number, end));
+            }
+        };
+        mark(false);
+        let result = perform(&op, tag);
+        // An end is an acknowledgement: only what was done has one.
+        if result.is_ok() {
+            mark(true);
+        }
+        if self.stopped {
+            return Ok(match result {
+                Ok(_) => Outcome::Done,
+                Err(errno) => Outcome::Unknown(errno),
+            });
+        }
+        self.record(op, result)
+    }
+
+    /// Notes what an operation did that was performed elsewhere; see [`Lane::run`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lane::run`].
+    pub fn record(&mut self, op: Op, result: Result<u64, Errno>) -> Result<Outcome, String> {
+        let op = match (op, &result) {
+            (Op::Write { path, offset, len }, Ok(written)) => Op::Write {
+                path,
+                offset,
+                len: len.min(*written),
+            },
+            (op, _) => op,
+        };
+        let mut next = self.state().clone();
+        let expected = next.perform(&op);
+        let outcome = match (&result, &expected) {
+            (Ok(_), Ok(_)) => Outcome::Done,
+            (Err(got), Err(wanted)) if got == wanted => Outcome::Refused(*got),
+            (Err(Errno::NOSPC), _) => Outcome::Refused(Errno::NOSPC),
+            (Err(errno @ (Errno::IO | Errno::ROFS)), _) => Outcome::Unknown(*errno),
+            _ => {
+                self.stopped = true;
+                let number = self.steps.len();
+                let name = |result: Option<&Errno>| {
+                    result.map_or("success".to_owned(), ToString::to_string)
+                };
+                return Err(format!(
+                    "operation {number} of lane {} ({op}) gave {}, the model expects {}",
+                    self.number,
+                    name(result.as_ref().err()),
+                    name(expected.as_ref().err())
+                ));
+            }
+        };
+        self.stopped |= matches!(outcome, Outcome::Unknown(_));
+        let mut step = Step {
+            op,
+            outcome,
+            sync: None,
+            written: None,
+        };
+        match (outcome, expected) {
+            (Outcome::Done | Outcome::Unknown(_), Ok(effect)) => {
+                let number = self.steps.len();
+                let (mut touched, mut resized) = (effect.touched, effect.resized);
+                if let Some((id, change)) = effect.data {
+                    let log = self.data.entry(id).or_default();
+                    if let DataChange::Write { offset, len } = change {
+                        step.written = Some(id);
+                        if log.would_map(offset, len, self.block_size) {
+                            touched.push(id);
+                            resized.push(id);
+                        }
+                    }
+                    log.push(number, change);
+                }
+                for id in touched {
+                    self.changed.entry(id).or_insert((number, None)).0 = number;
+                }
+                for id in resized {
+                    self.changed.entry(id).or_insert((number, None)).1 = Some(number);
+                }
+                step.sync = self.sync_of(&step.op, effect.synced);
+                self.states.push(next);
+            }
+            _ => self.states.push(self.state().clone()),
+        }
+        self.steps.push(step);
+        Ok(outcome)
+    }
+
+    fn sync_of(&self, op: &Op, synced: Option<Id>) -> Option<Sync> {
+        match (op, synced) {
+            (Op::Syncfs, _) => Some(Sync::All),
+            (_, Some(id)) => {
+                let (any, resized) = self.changed.get(&id).copied().unzip();
+                let last_change = match op {
+                    Op::Fdatasync { .. } => resized.flatten(),
+                    _ => any,
+                };
+                Some(Sync::One { id, last_change })
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// The state before operation `op`.
+    pub(super) fn state_before(&self, op: usize) -> &State {
+        &self.states[op]
+    }
+
+    pub(super) fn data_of(&self, id: Id) -> Option<&DataLog> {
+        self.data.get(&id)
+    }
+
+    pub(super) fn settled(&self) -> usize {
+        self.settled
+    }
+}
+
+/// The mark of an operation's begin or end in the log of the crash device.
+pub(super) fn mark_of(lane: u16, op: usize, is_end: bool) -> u64 {
+    1 << 63 | u64::from(lane) << 40 | (op as u64) << 1 | u64::from(is_end)
+}
+
+/// Everything that was done in a run.
+#[derive(Debug)]
+pub struct History {
+    pub(super) seed: u64,
+    pub(super) lanes: Vec<Lane>,
+    pub(super) promise: DataPromise,
+    pub(super) bystanders: Vec<String>,
+}
+
+impl History {
+    /// The history of these lanes, which do not share paths. The seed is for messages.
+    ///
+    /// # Panics
+    ///
+    /// When two lanes have the same number.
+    pub fn new(seed: u64, lanes: Vec<Lane>) -> History {
+        let mut numbers: Vec<u16> = lanes.iter().map(|lane| lane.number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert!(numbers.len() == lanes.len(), "lanes have distinct numbers");
+        History {
+            seed,
+            lanes,
+            promise: DataPromise::InOrder,
+            bystanders: vec!["lost+found".to_owned()],
+        }
+    }
+
+    /// The same with another promise about data ([`DataPromise::InOrder`] otherwise).
+    #[must_use]
+    pub fn promising(mut self, promise: DataPromise) -> History {
+        self.promise = promise;
+        self
+    }
+
+    /// Leaves `path` and what is below out of judgement, as `lost+found` is.
+    #[must_use]
+    pub fn without(mut self, path: &str) -> History {
+        self.bystanders.push(path.to_owned());
+        self
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+}

@@ -1,0 +1,96 @@
+//! Operations done by the kernel on a mounted file system.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::{Lane, Op, Tag, tagged};
+
+/// Does `op` of `lane` below the mount point `root`; fits [`Lane::run`].
+///
+/// # Errors
+///
+/// What the kernel returned.
+pub fn perform_mounted(root: &Path, lane: &str, op: &Op, tag: Tag) -> Result<u64, Errno> {
+    let at = |path: &str| root.join(format!("{lane}{path}").trim_end_matches('/'));
+    let open = |path: &str, flags: OFlags| {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::open(at(path), flags, Mode::empty()).map(File::from)
+    };
+    let mode = |mode: u16| Mode::from_raw_mode(u32::from(mode));
+    let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+    match op {
+        Op::Create { path, mode: bits } => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::open(at(path), flags, Mode::empty())?;
+            rustix::fs::fchmod(file, mode(*bits))?;
+        }
+        Op::Mkdir { path, mode: bits } => {
+            rustix::fs::mkdir(at(path), Mode::empty())?;
+            rustix::fs::chmod(at(path), mode(*bits))?;
+        }
+        Op::Symlink { path, target } => rustix::fs::symlink(target.as_str(), at(path))?,
+        Op::Link { from, to } => {
+            rustix::fs::linkat(CWD, at(from), CWD, at(to), AtFlags::empty())?;
+        }
+        Op::Unlink { path } => rustix::fs::unlink(at(path))?,
+        Op::Rmdir { path } => rustix::fs::rmdir(at(path))?,
+        Op::Rename { from, to } => {
+            rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::empty())?;
+        }
+        Op::Write { path, offset, len } => {
+            let file = open(path, OFlags::WRONLY)?;
+            let written = file.write_at(&tagged(tag, *offset, *len), *offset);
+            let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
+            return written.map(|n| n as u64).map_err(errno);
+        }
+        Op::Truncate { path, size } => rustix::fs::ftruncate(open(path, OFlags::WRONLY)?, *size)?,
+        Op::Chmod { path, mode: bits } => {
+            // The system call of old always follows; symlinks have no mode to set.
+            let stat = rustix::fs::statat(CWD, at(path), nofollow)?;
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
+                return Err(Errno::OPNOTSUPP);
+            }
+            rustix::fs::chmod(at(path), mode(*bits))?;
+        }
+        Op::Chown { path, uid, gid } => {
+            let owner = Some(rustix::fs::Uid::from_raw(*uid));
+            let group = Some(rustix::fs::Gid::from_raw(*gid));
+            rustix::fs::chownat(CWD, at(path), owner, group, nofollow)?;
+        }
+        Op::Utimens { path, mtime } => {
+            let time = Timespec {
+                tv_sec: mtime.sec,
+                tv_nsec: mtime.nsec.into(),
+            };
+            let times = Timestamps {
+                last_access: time,
+                last_modification: time,
+            };
+            rustix::fs::utimensat(CWD, at(path), &times, nofollow)?;
+        }
+        Op::Fsync { path } => rustix::fs::fsync(open(path, OFlags::RDONLY)?)?,
+        Op::Fdatasync { path } => rustix::fs::fdatasync(open(path, OFlags::RDONLY)?)?,
+        Op::Syncfs => {
+            let root = rustix::fs::open(root, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            rustix::fs::syncfs(root)?;
+        }
+    }
+    Ok(0)
+}
+
+impl Lane {
+    /// Runs `op` on a mounted file system, without crash device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Lane::run`].
+    pub fn run_mounted(&mut self, root: &Path, op: Op) -> Result<super::Outcome, String> {
+        let prefix = self.path("x");
+        let prefix = prefix.strip_suffix('x').unwrap_or("").to_owned();
+        self.run(None, op, |op, tag| perform_mounted(root, &prefix, op, tag))
+    }
+}

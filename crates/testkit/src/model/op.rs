@@ -1,0 +1,75 @@
+//! The operations, as values.
+
+use std::fmt;
+
+use crate::tree::Time;
+
+/// One operation. Paths are relative to the root of the lane, without leading slash. A symlink at
+/// the end of a path is not followed: what needs a file refuses it with `ELOOP`, as opening with
+/// `O_NOFOLLOW` does. Symlinks lead nowhere, so a path through one gives `ENOENT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    missing_docs,
+    reason = "the fields are the arguments of the system calls"
+)]
+pub enum Op {
+    /// Makes a new, empty file owned by 0:0 (`O_CREAT | O_EXCL`).
+    Create { path: String, mode: u16 },
+    /// Makes a directory owned by 0:0.
+    Mkdir { path: String, mode: u16 },
+    /// Makes a symbolic link owned by 0:0.
+    Symlink { path: String, target: String },
+    /// Gives a file another name.
+    Link { from: String, to: String },
+    /// Removes a name of something that is no directory.
+    Unlink { path: String },
+    /// Removes an empty directory.
+    Rmdir { path: String },
+    /// Renames, replacing what has the new name if that is possible.
+    Rename { from: String, to: String },
+    /// Writes bytes that [`tagged`](super::tagged) gives.
+    Write { path: String, offset: u64, len: u64 },
+    /// Sets the size of a file.
+    Truncate { path: String, size: u64 },
+    /// Sets the permission bits.
+    Chmod { path: String, mode: u16 },
+    /// Sets owner and group.
+    Chown { path: String, uid: u32, gid: u32 },
+    /// Sets the modification time (and the access time, which is not judged).
+    Utimens { path: String, mtime: Time },
+    /// `fsync` of a file or directory.
+    Fsync { path: String },
+    /// `fdatasync` of a file or directory.
+    Fdatasync { path: String },
+    /// `syncfs`.
+    Syncfs,
+}
+
+impl Op {
+    /// Whether it only makes earlier operations durable.
+    pub fn is_sync(&self) -> bool {
+        matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Syncfs)
+    }
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Create { path, mode } => write!(f, "create {path} {mode:o}"),
+            Op::Mkdir { path, mode } => write!(f, "mkdir {path} {mode:o}"),
+            Op::Symlink { path, target } => write!(f, "symlink {path} -> {target}"),
+            Op::Link { from, to } => write!(f, "link {from} {to}"),
+            Op::Unlink { path } => write!(f, "unlink {path}"),
+            Op::Rmdir { path } => write!(f, "rmdir {path}"),
+            Op::Rename { from, to } => write!(f, "rename {from} {to}"),
+            Op::Write { path, offset, len } => write!(f, "write {path} {offset}+{len}"),
+            Op::Truncate { path, size } => write!(f, "truncate {path} {size}"),
+            Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:o}"),
+            Op::Chown { path, uid, gid } => write!(f, "chown {path} {uid}:{gid}"),
+            Op::Utimens { path, mtime } => write!(f, "utimens {path} {mtime}"),
+            Op::Fsync { path } => write!(f, "fsync {path}"),
+            Op::Fdatasync { path } => write!(f, "fdatasync {path}"),
+            Op::Syncfs => f.write_str("syncfs"),
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! The tree after some operations, and the error each operation gives when it is refused.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::Op;
+use crate::tree::Time;
+
+/// Number of an inode in the model; never used again.
+pub(super) type Id = u32;
+
+/// The root directory of a lane.
+pub(super) const ROOT: Id = 0;
+
+/// Most names that a file, and with `dir_nlink` off a directory, may have.
+const LINK_MAX: u32 = 65_000;
+const NAME_MAX: usize = 255;
+const TARGET_MAX: usize = 4095;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    Directory(BTreeMap<String, Id>),
+    File { size: u64 },
+    Symlink(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Inode {
+    pub(super) kind: Kind,
+    pub(super) mode: u16,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Names of a file; of a directory 2 and its subdirectories.
+    pub(super) links: u32,
+    /// When the last change set it to something known.
+    pub(super) mtime: Option<Time>,
+}
+
+impl Inode {
+    fn new(kind: Kind, mode: u16) -> Inode {
+        let links = match kind {
+            Kind::Directory(_) => 2,
+            Kind::File { .. } | Kind::Symlink(_) => 1,
+        };
+        Inode {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links,
+            mtime: None,
+        }
+    }
+}
+
+/// A change of a file's content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DataChange {
+    /// Bytes were written.
+    Write { offset: u64, len: u64 },
+    /// The size was set; what lay beyond is gone.
+    Cut { size: u64 },
+}
+
+/// What an operation did beside changing the tree.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Effect {
+    /// Inodes whose next fsync makes this operation durable.
+    pub(super) touched: Vec<Id>,
+    /// Those of them for which fdatasync does so too.
+    pub(super) resized: Vec<Id>,
+    pub(super) data: Option<(Id, DataChange)>,
+    /// For syncs of one inode.
+    pub(super) synced: Option<Id>,
+}
+
+/// A tree of the model. Cheap to copy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct State {
+    inodes: BTreeMap<Id, Arc<Inode>>,
+    next: Id,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State::new()
+    }
+}
+
+/// The end of a path: the directory, the name in it, and who has that name.
+struct Place {
+    dir: Id,
+    name: String,
+    id: Option<Id>,
+}
+
+impl State {
+    /// An empty root directory with mode 755.
+    pub fn new() -> State {
+        let root = Inode::new(Kind::Directory(BTreeMap::new()), 0o755);
+        State {
+            inodes: BTreeMap::from([(ROOT, Arc::new(root))]),
+            next: ROOT + 1,
+        }
+    }
+
+    /// Does `op`, or says with which error it is refused.
+    ///
+    /// # Errors
+    ///
+    /// What Linux returns to the superuser; the state is then unchanged.
+    pub fn apply(&mut self, op: &Op) -> Result<(), Errno> {
+        self.perform(op).map(drop)
+    }
+
+    /// Every path, its directory's before it, without the root.
+    pub fn paths(&self) -> Vec<String> {
+        let named = self.named().into_iter().skip(1);
+        named.map(|(path, _)| path).collect()
+    }
+
+    /// The size of the file at `path`; `None` when there is no file.
+    pub fn size_of(&self, path: &str) -> Option<u64> {
+        match self.inode(self.find(path).ok()?).kind {
+            Kind::File { size } => Some(size),
+            _ => None,
+        }
+    }
+
+    /// Every name with its inode, the root (`""`) first.
+    pub(super) fn named(&self) -> Vec<(String, Id)> {
+        let mut all = vec![(String::new(), ROOT)];
+        let mut next = 0;
+        while next < all.len() {
+            let (path, id) = all[next].clone();
+            next += 1;
+            if let Kind::Directory(entries) = &self.inode(id).kind {
+                let join = |name: &String| match path.as_str() {
+                    "" => name.clone(),
+                    _ => format!("{path}/{name}"),
+                };
+                all.extend(entries.iter().map(|(name, id)| (join(name), *id)));
+            }
+        }
+        all
+    }
+
+    pub(super) fn inode(&self, id: Id) -> &Inode {
+        &self.inodes[&id]
+    }
+
+    pub(super) fn get(&self, id: Id) -> Option<&Inode> {
+        self.inodes.get(&id).map(|inode| &**inode)
+    }
+
+    pub(super) fn perform(&mut self, op: &Op) -> Result<Effect, Errno> {
+        match op {
+            Op::Create { path, mode } => self.make(path, Inode::new(Kind::File { size: 0 }, *mode)),
+            Op::Mkdir { path, mode } => {
+                self.make(path, Inode::new(Kind::Directory(BTreeMap::new()), *mode))
+            }
+            Op::Symlink { path, target } => {
+                if target.is_empty() {
+                    return Err(Errno::NOENT);
+                }
+                if target.len() > TARGET_MAX {
+                    return Err(Errno::NAMETOOLONG);
+                }
+                self.make(path, Inode::new(Kind::Symlink(target.clone()), 0o777))
+            }
+            Op::Link { from, to } => self.link(from, to),
+            Op::Unlink { path } => self.unlink(path),
+            Op::Rmdir { path } => self.rmdir(path),
+            Op::Rename { from, to } => self.rename(from, to),
+            Op::Write { path, offset, len } => self.write(path, *offset, *len),
+            Op::Truncate { path, size } => self.truncate(path, *size),
+            Op::Chmod { path, mode } => self.set(path, |inode| {
+                if matches!(inode.kind, Kind::Symlink(_)) {
+                    return Err(Errno::OPNOTSUPP);
+                }
+                inode.mode = *mode;
+                Ok(())
+            }),
+            Op::Chown { path, uid, gid } => self.set(path, |inode| {
+                (inode.uid, inode.gid) = (*uid, *gid);
+                Ok(())
+            }),
+            Op::Utimens { path, mtime } => self.set(path, |inode| {
+                inode.mtime = Some(*mtime);
+                Ok(())
+            }),
+            Op::Fsync { path } | Op::Fdatasync { path } => {
+                let synced = Some(self.find(path)?);
+                if synced.is_some_and(|id| matches!(self.inode(id).kind, Kind::Symlink(_))) {
+                    return Err(Errno::LOOP);
+                }
+                Ok(Effect {
+                    synced,
+                    ..Effect::default()
+                })
+            }
+            Op::Syncfs => Ok(Effect::default()),
+        }
+    }
+
+    fn inode_mut(&mut self, id: Id) -> &mut Inode {
+        Arc::make_mut(self.inodes.get_mut(&id).expect("an inode in use"))
+    }
+
+    fn entries(&self, id: Id) -> Result<&BTreeMap<String, Id>, Errno> {
+        match &self.inode(id).kind {
+            Kind::Directory(entries) => Ok(entries),
+            _ => Err(Errno::NOTDIR),
+        }
+    }
+
+    fn entries_mut(&mut self, id: Id) -> &mut BTreeMap<String, Id> {
+        let inode = self.inode_mut(id);
+        inode.mtime = None;
+        match &mut inode.kind {
+            Kind::Directory(entries) => entries,
+            _ => unreachable!("a directory"),
+        }
+    }
+
+    fn is_directory(&self, id: Id) -> bool {
+        matches!(self.inode(id).kind, Kind::Directory(_))
+    }
+
+    /// The inode at the end of `path`; the empty path is the root.
+    pub(super) fn find(&self, path: &str) -> Result<Id, Errno> {
+        if path.is_empty() {
+            return Ok(ROOT);
+        }
+        self.place(path)?.id.ok_or(Errno::NOENT)
+    }
+
+    fn place(&self, path: &str) -> Result<Place, Errno> {
+        let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut dir = ROOT;
+        for part in parents.split('/').filter(|part| !part.is_empty()) {
+            dir = *self.entries(dir)?.get(part).ok_or(Errno::NOENT)?;
+            // Symlinks of the model lead nowhere.
+            if matches!(self.inode(dir).kind, Kind::Symlink(_)) {
+                return Err(Errno::NOENT);
+            }
+        }
+        let entries = self.entries(dir)?;
+        if name.len() > NAME_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
+        Ok(Place {
+            dir,
+            name: name.to_owned(),
+            id: entries.get(name).copied(),
+        })
+    }
+
+    fn make(&mut self, path: &str, inode: Inode) -> Result<Effect, Errno> {
+        let place = self.place(path)?;
+        if place.id.is_some() || path.is_empty() {
+            return Err(Errno::EXIST);
+        }
+        if matches!(inode.kind, Kind::Directory(_)) {
+            let parent = self.inode_mut(place.dir);
+            if parent.links >= LINK_MAX {
+                return Err(Errno::MLINK);
+            }
+            parent.links += 1;
+        }
+        let id = self.next;
+        self.next += 1;
+        self.inodes.insert(id, Arc::new(inode));
+        self.entries_mut(place.dir).insert(place.name, id);
+        Ok(Effect {
+            touched: vec![place.dir, id],
+            resized: vec![place.dir, id],
+            ..Effect::default()
+        })
+    }
+
+    fn link(&mut self, from: &str, to: &str) -> Result<Effect, Errno> {
+        let id = self.find(from)?;
+        let place = self.place(to)?;
+        if place.id.is_some() || to.is_empty() {
+            return Err(Errno::EXIST);
+        }
+        if self.is_directory(id) {
+            return Err(Errno::PERM);
+        }
+        let inode = self.inode_mut(id);
+        if inode.links >= LINK_MAX {
+            return Err(Errno::MLINK);
+        }
+        inode.links += 1;
+        self.entries_mut(place.dir).insert(place.name, id);
+        Ok(Effect {
+            touched: vec![place.dir, id],
+            resized: vec![place.dir],
+            ..Effect::default()
+        })
+    }
+
+    fn unlink(&mut self, path: &str) -> Result<Effect, Errno> {
+        let place = self.place(path)?;
+        let id = place.id.ok_or(Errno::NOENT)?;
+        if self.is_directory(id) {
+            return Err(Errno::ISDIR);
+        }
+        self.entries_mut(place.dir).remove(&place.name);
+        self.drop_name(id);
+        Ok(Effect {
+            touched: vec![place.dir, id],
+            resized: vec![place.dir],
+            ..Effect::default()
+        })
+    }
+
+    /// Takes one name from an inode that is no directory; the last takes it away.
+    fn drop_name(&mut self, id: Id) {
+        let inode = self.inode_mut(id);
+        inode.links -= 1;
+        if inode.links == 0 {
+            self.inodes.remove(&id);
+        }
+    }
+
+    fn rmdir(&mut self, path: &str) -> Result<Effect, Errno> {
+        if path.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        let place = self.place(path)?;
+        let id = place.id.ok_or(Errno::NOENT)?;
+        if !self.entries(id)?.is_empty() {
+            return Err(Errno::NOTEMPTY);
+        }
+        self.entries_mut(place.dir).remove(&place.name);
+        self.inode_mut(place.dir).links -= 1;
+        self.inodes.remove(&id);
+        Ok(Effect {
+            touched: vec![place.dir, id],
+            resized: vec![place.dir],
+            ..Effect::default()
+        })
+    }
+
+    /// Whether `below` is `above` or lies inside it.
+    fn is_inside(&self, below: Id, above: Id) -> bool {
+        below == above
+            || self.entries(above).is_ok_and(|entries| {
+                let mut children = entries.values();
+                children.any(|child| self.is_inside(below, *child))
+            })
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<Effect, Errno> {
+        if from.is_empty() || to.is_empty() {
+            return Err(Errno::BUSY);
+        }
+        let (old, new) = (self.place(from)?, self.place(to)?);
+        let id = old.id.ok_or(Errno::NOENT)?;
+        if self.is_inside(new.dir, id) {
+            return Err(Errno::INVAL);
+        }
+        let moves_directory = self.is_directory(id);
+        let mut touched = vec![old.dir, new.dir, id];
+        if let Some(target) = new.id {
+            // A directory that holds what is renamed.
+            if self.is_inside(old.dir, target) {
+                return Err(Errno::NOTEMPTY);
+            }
+            if target == id {
+                return Ok(Effect::default());
+            }
+            match &self.inode(target).kind {
+                Kind::Directory(entries) => {
+                    if !moves_directory {
+                        return Err(Errno::ISDIR);
+                    }
+                    if !entries.is_empty() {
+                        return Err(Errno::NOTEMPTY);
+                    }
+                    self.inode_mut(new.dir).links -= 1;
+                    self.inodes.remove(&target);
+                }
+                _ if moves_directory => return Err(Errno::NOTDIR),
+                _ => self.drop_name(target),
+            }
+            touched.push(target);
+        }
+        if moves_directory && old.dir != new.dir {
+            if new.id.is_none() && self.inode(new.dir).links >= LINK_MAX {
+                return Err(Errno::MLINK);
+            }
+            self.inode_mut(new.dir).links += 1;
+            self.inode_mut(old.dir).links -= 1;
+        }
+        self.entries_mut(old.dir).remove(&old.name);
+        self.entries_mut(new.dir).insert(new.name, id);
+        Ok(Effect {
+            resized: vec![old.dir, new.dir],
+            touched,
+            ..Effect::default()
+        })
+    }
+
+    fn file_mut(&mut self, path: &str) -> Result<(Id, &mut Inode), Errno> {
+        let id = self.find(path)?;
+        match self.inode(id).kind {
+            Kind::Directory(_) => Err(Errno::ISDIR),
+            Kind::Symlink(_) => Err(Errno::LOOP),
+            Kind::File { .. } => Ok((id, self.inode_mut(id))),
+        }
+    }
+
+    fn write(&mut self, path: &str, offset: u64, len: u64) -> Result<Effect, Errno> {
+        let (id, inode) = self.file_mut(path)?;
+        if len == 0 {
+            return Ok(Effect::default());
+        }
+        inode.mtime = None;
+        let mut touched = Vec::new();
+        if let Kind::File { size } = &mut inode.kind
+            && offset + len > *size
+        {
+            *size = offset + len;
+            touched.push(id);
+        }
+        Ok(Effect {
+            resized: touched.clone(),
+            touched,
+            data: Some((id, DataChange::Write { offset, len })),
+            ..Effect::default()
+        })
+    }
+
+    fn truncate(&mut self, path: &str, size: u64) -> Result<Effect, Errno> {
+        let (id, inode) = self.file_mut(path)?;
+        inode.mtime = None;
+        let mut touched = Vec::new();
+        if inode.kind != (Kind::File { size }) {
+            inode.kind = Kind::File { size };
+            touched.push(id);
+        }
+        Ok(Effect {
+            resized: touched.clone(),
+            touched,
+            data: Some((id, DataChange::Cut { size })),
+            ..Effect::default()
+        })
+    }
+
+    fn set(
+        &mut self,
+        path: &str,
+        change: impl FnOnce(&mut Inode) -> Result<(), Errno>,
+    ) -> Result<Effect, Errno> {
+        let id = self.find(path)?;
+        change(self.inode_mut(id))?;
+        Ok(Effect {
+            touched: vec![id],
+            ..Effect::default()
+        })
+    }
+}

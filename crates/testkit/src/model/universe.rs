@@ -1,0 +1,233 @@
+//! Which operations to do: all of a small universe of names, or random ones by seed.
+
+use super::{Op, State};
+use crate::rng::Rng;
+use crate::tree::Time;
+
+/// A few names, and everything that can be done with them.
+#[derive(Debug, Clone)]
+pub struct Universe {
+    /// Paths where files, links and symlinks may be.
+    pub files: Vec<String>,
+    /// Paths where directories may be.
+    pub dirs: Vec<String>,
+    /// Places in files at which to write: offset and length.
+    pub writes: Vec<(u64, u64)>,
+    /// Sizes to truncate to.
+    pub sizes: Vec<u64>,
+    /// How often, in a hundred, a random operation is a sync.
+    pub syncs: u64,
+}
+
+impl Universe {
+    /// Two files in the root and one in each of two directories: small enough to do everything,
+    /// large enough for most mistakes that a crash can bring to light (they need at most three operations).
+    pub fn small() -> Universe {
+        let own = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Universe {
+            files: own(&["f", "g", "a/f", "b/g"]),
+            dirs: own(&["a", "b"]),
+            writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
+            sizes: vec![0, 5000, 200_000],
+            syncs: 10,
+        }
+    }
+
+    /// `files` names in each of `dirs` directories, two levels deep.
+    pub fn wide(dirs: usize, files: usize) -> Universe {
+        let small = Universe::small();
+        let mut names: Vec<String> = (0..dirs).map(|n| format!("dir{n}")).collect();
+        names.extend((0..dirs).map(|n| format!("dir{n}/sub")));
+        let file = |dir: &String| {
+            let dir = dir.clone();
+            (0..files).map(move |n| format!("{dir}/file-{n}"))
+        };
+        Universe {
+            files: names.iter().flat_map(file).collect(),
+            dirs: names,
+            writes: vec![
+                (0, 100),
+                (0, 4096),
+                (0, 65_536),
+                (4096, 9000),
+                (12_288, 4096),
+                (1 << 20, 10_000),
+            ],
+            sizes: vec![0, 1, 4096, 5000, 100_000, 2 << 20],
+            ..small
+        }
+    }
+
+    /// Every operation there is, most of which are refused in any one state.
+    pub fn all(&self) -> Vec<Op> {
+        let mut all = vec![Op::Syncfs];
+        for path in self.dirs.iter().cloned() {
+            all.extend([
+                Op::Mkdir {
+                    path: path.clone(),
+                    mode: 0o750,
+                },
+                Op::Rmdir { path: path.clone() },
+                Op::Fsync { path: path.clone() },
+                Op::Chmod { path, mode: 0o711 },
+            ]);
+        }
+        for path in &self.files {
+            all.extend(self.on_file(path));
+        }
+        let both = || self.files.iter().chain(&self.dirs);
+        for from in both() {
+            for to in both().filter(|to| *to != from) {
+                let (from, to) = (from.clone(), to.clone());
+                all.push(Op::Rename { from, to });
+            }
+        }
+        for from in &self.files {
+            for to in self.files.iter().filter(|to| *to != from) {
+                let (from, to) = (from.clone(), to.clone());
+                all.push(Op::Link { from, to });
+            }
+        }
+        all
+    }
+
+    /// Everything that can be done with one file.
+    fn on_file(&self, path: &str) -> Vec<Op> {
+        let path = || path.to_owned();
+        let mut all = vec![
+            Op::Create {
+                path: path(),
+                mode: 0o640,
+            },
+            Op::Symlink {
+                path: path(),
+                target: "somewhere/else".to_owned(),
+            },
+            // Too long for the inode: it needs a block.
+            Op::Symlink {
+                path: path(),
+                target: "far/".repeat(40),
+            },
+            Op::Unlink { path: path() },
+            Op::Chmod {
+                path: path(),
+                mode: 0o604,
+            },
+            Op::Chown {
+                path: path(),
+                uid: 1000,
+                gid: 70_000,
+            },
+            Op::Utimens {
+                path: path(),
+                mtime: Time::new(1_000_000_000, 123_456_789),
+            },
+            Op::Fsync { path: path() },
+            Op::Fdatasync { path: path() },
+        ];
+        let writes = self.writes.iter();
+        all.extend(writes.map(|&(offset, len)| Op::Write {
+            path: path(),
+            offset,
+            len,
+        }));
+        let sizes = self.sizes.iter();
+        all.extend(sizes.map(|&size| Op::Truncate { path: path(), size }));
+        all
+    }
+
+    /// Every operation that is not refused in `state`.
+    pub fn possible(&self, state: &State) -> Vec<Op> {
+        let works = |op: &Op| state.clone().apply(op).is_ok();
+        self.all().into_iter().filter(works).collect()
+    }
+
+    /// A random operation; one in twenty may be refused in `state`.
+    pub fn random(&self, rng: &mut Rng, state: &State) -> Op {
+        let may_fail = rng.one_in(20);
+        // Some name is always free or taken, so this ends.
+        for _ in 0..64 {
+            let op = self.any(rng, state);
+            if may_fail || state.clone().apply(&op).is_ok() {
+                return op;
+            }
+        }
+        Op::Syncfs
+    }
+
+    fn any(&self, rng: &mut Rng, state: &State) -> Op {
+        // What is there is more telling than what may be.
+        let there = |rng: &mut Rng| match state.paths() {
+            paths if paths.is_empty() || rng.one_in(8) => rng.pick(&self.files).clone(),
+            paths => rng.pick(&paths).clone(),
+        };
+        let name = |rng: &mut Rng| match rng.one_in(4) {
+            true => rng.pick(&self.dirs).clone(),
+            false => rng.pick(&self.files).clone(),
+        };
+        if rng.below(100) < self.syncs {
+            let path = there(rng);
+            return match rng.below(4) {
+                0 => Op::Syncfs,
+                1 => Op::Fdatasync { path },
+                _ => Op::Fsync { path },
+            };
+        }
+        match rng.below(100) {
+            0..12 => Op::Mkdir {
+                path: rng.pick(&self.dirs).clone(),
+                mode: 0o700 + rng.below(64) as u16,
+            },
+            12..28 => Op::Create {
+                path: rng.pick(&self.files).clone(),
+                mode: 0o600 + rng.below(64) as u16,
+            },
+            28..32 => Op::Symlink {
+                path: rng.pick(&self.files).clone(),
+                target: "over/there/".repeat(rng.between(1, 20) as usize),
+            },
+            32..40 => Op::Link {
+                from: there(rng),
+                to: rng.pick(&self.files).clone(),
+            },
+            40..50 => Op::Unlink { path: there(rng) },
+            50..53 => Op::Rmdir { path: there(rng) },
+            53..65 => Op::Rename {
+                from: there(rng),
+                to: name(rng),
+            },
+            65..85 => {
+                let path = there(rng);
+                let &(offset, len) = rng.pick(&self.writes);
+                match state.size_of(&path) {
+                    Some(size) if rng.one_in(3) => Op::Write {
+                        path,
+                        offset: size,
+                        len,
+                    },
+                    _ => Op::Write { path, offset, len },
+                }
+            }
+            85..91 => Op::Truncate {
+                path: there(rng),
+                size: *rng.pick(&self.sizes),
+            },
+            91..94 => Op::Chmod {
+                path: there(rng),
+                mode: rng.below(512) as u16,
+            },
+            94..97 => Op::Chown {
+                path: there(rng),
+                uid: rng.below(100_000) as u32,
+                gid: rng.below(100) as u32,
+            },
+            _ => Op::Utimens {
+                path: there(rng),
+                mtime: Time::new(
+                    rng.below(1 << 33).cast_signed(),
+                    rng.below(1_000_000_000) as u32,
+                ),
+            },
+        }
+    }
+}

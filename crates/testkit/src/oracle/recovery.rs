@@ -1,0 +1,169 @@
+//! Recovery after a crash by others than us: `e2fsck` and the kernel.
+
+use std::path::Path;
+
+use super::e2fsck;
+use crate::model::Recovered;
+use crate::mount::{KernelMount, Mode};
+use crate::tool::Output;
+use crate::tree::{Compare, Kind, Time, Tree};
+
+/// A tree after recovery, twice: for comparison with others, and with content for the model.
+#[derive(Debug, Clone)]
+pub struct Recovery {
+    /// For [`same_recovery`].
+    pub tree: Tree,
+    /// For [`Judge`](crate::model::Judge).
+    pub found: Recovered,
+}
+
+/// What `e2fsck` may say about an image whose journal is replayed and whose orphans are dealt with.
+/// The superblock's totals are not journaled; the counts of groups are.
+const EXPECTED: &[&str] = &[
+    "Pass ",
+    "Free blocks count wrong (",
+    "Free inodes count wrong (",
+    "Fix? yes",
+];
+
+/// Parts of lines that `e2fsck` prints while it recovers, and in its summary.
+const EXPECTED_PARTS: &[&str] = &[
+    ": recovering journal",
+    "Clearing orphaned inode ",
+    "Truncating orphaned inode ",
+    "FILE SYSTEM WAS MODIFIED",
+    " files (",
+    "Setting free blocks count to",
+    "Setting free inodes count to",
+    "Setting filetype",
+];
+
+/// Recovers `image` as `e2fsck -fy` does, and checks it again with `e2fsck -fn`.
+///
+/// # Errors
+///
+/// When e2fsck repaired anything that neither the journal nor the orphan list accounts for, or
+/// leaves anything to complain about: its report.
+pub fn e2fsck_recover(image: &Path) -> Result<(), String> {
+    let output = e2fsck(image, &["-fy"]);
+    // 0: nothing to do, 1: recovered.
+    if output.code > 1 {
+        return Err(format!("e2fsck cannot recover the image:\n{output}"));
+    }
+    let surprises = surprises(&output);
+    if !surprises.is_empty() {
+        return Err(format!(
+            "after replay e2fsck still found {}:\n{output}",
+            surprises.join("; ")
+        ));
+    }
+    check_clean(image)
+}
+
+fn surprises(output: &Output) -> Vec<String> {
+    let text = output.text();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_expected = |line: &str| {
+        EXPECTED.iter().any(|start| line.starts_with(start))
+            || EXPECTED_PARTS.iter().any(|part| line.contains(part))
+    };
+    lines
+        .filter(|line| !is_expected(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Checks `image` with `e2fsck -fn`.
+///
+/// # Errors
+///
+/// Its report when the exit code is not 0.
+pub fn check_clean(image: &Path) -> Result<(), String> {
+    let output = e2fsck(image, &["-fn"]);
+    match output.code {
+        0 => Ok(()),
+        _ => Err(format!("e2fsck finds fault with the image:\n{output}")),
+    }
+}
+
+/// Recovers `image` as the kernel does when it mounts it, reads the tree, unmounts, and checks with
+/// `e2fsck -fn`. Needs [`Facility::KernelExt4`](crate::facility::Facility).
+///
+/// # Errors
+///
+/// When the kernel does not mount it, or leaves anything for e2fsck to complain about.
+///
+/// # Panics
+///
+/// When the mounted tree cannot be read.
+pub fn kernel_recover(image: &Path) -> Result<Recovery, String> {
+    let recovery = read_mounted(image, Mode::ReadWrite)?;
+    check_clean(image)?;
+    Ok(recovery)
+}
+
+/// The tree of a clean `image`, which is not changed. Needs
+/// [`Facility::KernelExt4`](crate::facility::Facility).
+///
+/// # Errors
+///
+/// When the kernel does not mount it.
+///
+/// # Panics
+///
+/// When the mounted tree cannot be read.
+pub fn kernel_reads(image: &Path) -> Result<Recovery, String> {
+    read_mounted(image, Mode::Untouched)
+}
+
+fn read_mounted(image: &Path, mode: Mode) -> Result<Recovery, String> {
+    let mount = KernelMount::try_mount(image, mode, "")
+        .map_err(|e| format!("the kernel does not mount the image: {e}"))?;
+    let found = Recovered::of_directory(mount.path())
+        .map_err(|e| format!("the kernel does not read the tree: {e}"))?;
+    let tree = Tree::snapshot(mount.path());
+    mount.unmount();
+    Ok(Recovery { tree, found })
+}
+
+/// Compares what several recoveries of one image gave; the first is the measure.
+///
+/// Times of files are not compared: recovery finishes truncations and may say when. Access
+/// times change by reading.
+///
+/// # Errors
+///
+/// The differences, with the names of the two that differ.
+pub fn same_recovery(recoveries: &[(&str, &Tree)]) -> Result<(), String> {
+    let Some(((name, first), others)) = recoveries.split_first() else {
+        return Ok(());
+    };
+    let compare = Compare {
+        atime: false,
+        root: false,
+        ..Compare::same_image()
+    };
+    let first = without_file_times(first);
+    for (other, tree) in others {
+        let differences = first.diff(&without_file_times(tree), &compare);
+        if !differences.is_empty() {
+            let shown = differences.iter().take(8).map(|d| format!("\n  {d}"));
+            return Err(format!(
+                "{name} and {other} recover different trees:{}",
+                shown.collect::<String>()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn without_file_times(tree: &Tree) -> Tree {
+    let mut tree = tree.clone();
+    for entry in tree.entries.values_mut() {
+        if matches!(entry.kind, Kind::File { .. }) {
+            entry.mtime = Time::default();
+            entry.ctime = None;
+        }
+    }
+    tree
+}
