@@ -3,6 +3,17 @@
 //! | file | owns |
 //! |---|---|
 //! | `request` | what is asked for, and what was taken |
+//! | `blocks` | taking blocks, committing them, giving them back, freeing them |
+//! | `space` | who may take how many blocks |
+//! | `inodes` | taking inodes and freeing them |
+//! | `orlov` | which group a new inode should have |
+//! | `itable` | parts of the inode table that were never written |
+//! | `group` | one group in memory |
+//! | `load` | the way from the device to a group in memory |
+//! | `fixed` | the blocks of the file system itself |
+//! | `bits` | bitmaps whose images can be kept, and runs in them |
+//! | `freed` | blocks freed by transactions that have not committed |
+//! | `image` | what commit takes of a group |
 //!
 //! # Two bitmaps
 //!
@@ -11,15 +22,238 @@
 //! disk bitmap, and besides what is taken for data still on its way, and what was freed by a
 //! transaction that has not committed. It is never encoded.
 //!
-//! So blocks go through three steps: [`Alloc::take`] marks them in the allocator bitmap, without a
-//! handle; [`Alloc::commit`] marks them in the disk bitmap, under the handle that also maps them; or
-//! they are given back when the [`Taken`] is dropped. Freed blocks leave the disk bitmap at once and
-//! the allocator bitmap after the commit.
+//! So blocks go through three steps: [`Fs::take_blocks`] marks them in the allocator bitmap, without a
+//! handle; [`Fs::commit_blocks`] marks them in the disk bitmap, under the handle that also maps them;
+//! or they are given back when the [`Taken`] is dropped. Freed blocks leave the disk bitmap at once
+//! and the allocator bitmap after the commit.
+//!
+//! # Locking
+//!
+//! Each group has a lock of rank `Group`, held for a change of its bits and never across I/O: a group
+//! is loaded before it is locked. No function here holds two. Whether a group is worth a look is read
+//! from counters without its lock. `freed` has lists of rank `Freed`, one for each CPU.
+//!
+//! # Invariants
+//!
+//! - Every bit of the disk bitmap is set in the allocator bitmap too.
+//! - A block is in at most one [`Taken`], and then not in the disk bitmap.
+//! - Fixed metadata is never taken and never freed.
+//! - A damaged group is left alone: nothing is taken from it.
 
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "operations that write call all of this"
+)]
+
+mod bits;
+mod blocks;
+mod fixed;
+mod freed;
+mod group;
+mod image;
+mod inodes;
+mod itable;
+mod load;
+mod orlov;
 mod request;
+mod space;
+#[cfg(test)]
+mod tests;
 
-pub use request::{Request, Taken};
+pub(crate) use image::GroupImage;
+pub use request::{FreedKind, Request, Taken};
+
+use crate::fs::Fs;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::{Expected, FormatError, Group, Structure};
+use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
+use fixed::{Fixed, FixedBuilder};
+use freed::Freed;
+use group::Slot;
+use space::Space;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+static DESCS: LockClass = LockClass::new("descriptor block", Rank::BufferContent);
+
+/// A block of descriptors as commit last encoded it, once one of its groups is in memory.
+type DescBlock = Mutex<Option<Arc<[u8]>>>;
 
 /// The allocator of a file system open for writing.
 #[derive(Debug)]
-pub struct Alloc {}
+pub struct Alloc {
+    slots: Box<[Slot]>,
+    desc_blocks: Box<[DescBlock]>,
+    fixed: Fixed,
+    space: Space,
+    freed: Freed,
+    /// Free blocks, inodes and directories by the disk bitmaps.
+    free: ShardedCounter,
+    free_inodes: ShardedCounter,
+    dirs: ShardedCounter,
+    /// For generations of new inodes.
+    seed: u64,
+    generations: PerCpu<AtomicU64>,
+}
+
+/// Counts that the superblock repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SuperCounts {
+    /// Free blocks.
+    pub(crate) free_blocks: u64,
+    /// Free inodes.
+    pub(crate) free_inodes: u32,
+}
+
+impl Alloc {
+    /// The allocator of `fs`, whose journal has been replayed. Reads all descriptors; bitmaps come in
+    /// when they are needed.
+    ///
+    /// # Errors
+    /// When the device fails, a descriptor is damaged, or two groups claim one block.
+    /// [`Error::Unsupported`] when space is allocated in clusters.
+    pub(crate) fn new(fs: &Fs) -> Result<Self> {
+        let geometry = fs.geometry();
+        if fs.has_clusters() {
+            return Err(Error::Unsupported {
+                features: "bigalloc (for writing)".to_owned(),
+            });
+        }
+        let mut slots = Vec::new();
+        let mut fixed = FixedBuilder::default();
+        let (mut free, mut inodes, mut dirs) = (0_u64, 0_u64, 0_u64);
+        let mut wrong = None;
+        fs.for_each_group(|group, desc| {
+            if let Err(source) = desc.validate_counts(group, geometry) {
+                wrong.get_or_insert((group, source));
+            }
+            slots.push(Slot::new(desc));
+            fixed.add(group, desc, geometry.inode_table_blocks());
+            free += u64::from(desc.free_clusters);
+            inodes += u64::from(desc.free_inodes);
+            dirs += u64::from(desc.used_dirs);
+        })?;
+        if let Some((group, source)) = wrong {
+            return Err(Error::corrupt(Place::Group(group), source));
+        }
+        let superblock = fs.superblock();
+        let uuid = superblock.uuid();
+        let seed = uuid.iter().fold(superblock.write_time(), |hash, byte| {
+            mix(hash ^ u64::from(*byte))
+        });
+        Ok(Self {
+            slots: slots.into_boxed_slice(),
+            desc_blocks: (0..geometry.desc_blocks())
+                .map(|_| Mutex::new(&DESCS, None))
+                .collect(),
+            fixed: fixed.finish(geometry)?,
+            space: Space::new(free, superblock.reserved_blocks_count()),
+            freed: Freed::new(),
+            free: counter(free),
+            free_inodes: counter(inodes),
+            dirs: counter(dirs),
+            seed: mix(seed ^ superblock.mount_time()),
+            generations: PerCpu::default(),
+        })
+    }
+
+    /// Directories.
+    pub(crate) fn directories(&self) -> u64 {
+        self.dirs.count()
+    }
+
+    fn slot(&self, group: Group) -> Result<&Slot> {
+        self.slots.get(group.get() as usize).ok_or_else(|| {
+            let last = (self.slots.len() as u64).saturating_sub(1);
+            let found = group.get().into();
+            let what = Structure::GroupDescriptor;
+            let source = FormatError::new(what, "group", found, Expected::AtMost(last));
+            Error::corrupt(Place::Group(group), source)
+        })
+    }
+
+    fn desc_block(&self, index: u32) -> Result<&DescBlock> {
+        self.desc_blocks.get(index as usize).ok_or_else(|| {
+            let last = (self.desc_blocks.len() as u64).saturating_sub(1);
+            let what = Structure::GroupDescriptor;
+            let source = FormatError::new(what, "block", index.into(), Expected::AtMost(last));
+            Error::corrupt(Place::Superblock, source)
+        })
+    }
+
+    /// The descriptor of a group that is not in memory. Its block is from then on.
+    fn descriptor(&self, fs: &Fs, group: Group) -> Result<GroupDesc> {
+        let desc = fs.stored_group(group)?;
+        let index = group.get() / fs.geometry().descs_per_block().max(1);
+        let block = self.desc_block(index)?;
+        if block.lock().is_none() {
+            // Not under the lock: this may wait for the device. None of the block's groups has
+            // been in memory, so none can have changed.
+            let place = fs.geometry().desc_block(index);
+            let place = place.in_place(Place::Superblock)?;
+            let bytes = fs.cache().read(place)?;
+            block.lock().get_or_insert_with(|| bytes.bytes().into());
+        }
+        Ok(desc)
+    }
+
+    /// Leaves a damaged group alone from now on.
+    fn give_up(&self, group: Group, slot: &Slot, error: &Error) {
+        let free = slot.free();
+        if slot.set_bad() {
+            tracing::error!(group = group.get(), %error, "nothing is allocated in a damaged group");
+            self.space.lose(free);
+        }
+    }
+}
+
+impl Fs {
+    /// Free blocks and inodes by the disk bitmaps: exact when no handle is inside.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn super_counts(&self) -> Result<SuperCounts> {
+        let alloc = self.alloc()?;
+        let inodes = alloc.free_inodes.count();
+        Ok(SuperCounts {
+            free_blocks: alloc.free.count(),
+            free_inodes: u32::try_from(inodes).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The descriptor of a group, if it is in memory and so may be newer than the device's.
+    pub(crate) fn live_group(&self, group: Group) -> Option<GroupDesc> {
+        let slot = self.alloc().ok()?.slot(group).ok()?;
+        Some(slot.lock(slot.loaded()?).desc)
+    }
+
+    /// The inode bitmap of a group and the number of inodes at the end of its table that were
+    /// never used, if the group is in memory and so may be newer than on the device.
+    pub(crate) fn live_inode_bitmap(&self, group: Group) -> Option<(Arc<[u8]>, u32)> {
+        let slot = self.alloc().ok()?.slot(group).ok()?;
+        let state = slot.lock(slot.loaded()?);
+        let unused = if !state.has_uninit {
+            0
+        } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            self.geometry().inodes_per_group()
+        } else {
+            state.desc.itable_unused
+        };
+        Some((state.inodes.image(), unused))
+    }
+}
+
+fn counter(value: u64) -> ShardedCounter {
+    let counter = ShardedCounter::new();
+    counter.add(i64::try_from(value).unwrap_or(i64::MAX));
+    counter
+}
+
+/// Spreads the bits of a number over all of another.
+fn mix(value: u64) -> u64 {
+    let value = (value ^ value >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let value = (value ^ value >> 29).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    value ^ value >> 32
+}

@@ -18,6 +18,15 @@ pub struct Request {
     pub privileged: bool,
 }
 
+/// What freed blocks held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreedKind {
+    /// Data of a file.
+    Data,
+    /// Metadata: images of the blocks may wait in the log and its queue.
+    Metadata,
+}
+
 /// Blocks taken from the allocator and not yet owned on the device. Given back when dropped.
 #[derive(Debug)]
 #[must_use]
@@ -28,6 +37,10 @@ pub struct Taken<'f> {
 }
 
 impl<'f> Taken<'f> {
+    pub(super) fn new(fs: &'f Fs, start: Pblk, len: u32) -> Self {
+        Self { fs, start, len }
+    }
+
     /// First block.
     pub fn start(&self) -> Pblk {
         self.start
@@ -46,5 +59,27 @@ impl<'f> Taken<'f> {
     /// The file system.
     pub fn fs(&self) -> &'f Fs {
         self.fs
+    }
+
+    /// Cuts off the first `len` blocks, or all if there are no more.
+    pub fn split_front(&mut self, len: u32) -> Self {
+        let len = len.min(self.len);
+        let front = Self::new(self.fs, self.start, len);
+        self.len -= len;
+        self.start = Pblk::new(self.start.get() + u64::from(len));
+        front
+    }
+
+    /// The blocks are owned on the device now.
+    pub(super) fn keep(mut self) {
+        self.len = 0;
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            self.fs.give_back(self.start, self.len);
+        }
     }
 }

@@ -62,11 +62,24 @@ impl Groups {
 }
 
 impl Fs {
-    /// The descriptor of `group`.
+    /// The descriptor of `group`: on a file system open for writing the newest, with checksums of
+    /// bitmaps that may be older.
     ///
     /// # Errors
     /// When there is no such group, the device fails, or the descriptor breaks the format.
     pub fn group(&self, group: Group) -> Result<GroupDesc> {
+        match self.live_group(group) {
+            Some(desc) => Ok(desc),
+            None => self.stored_group(group),
+        }
+    }
+
+    /// The descriptor of `group` as it was when the file system was opened, if nothing has loaded
+    /// the group since.
+    ///
+    /// # Errors
+    /// As those of [`group`](Self::group).
+    pub(crate) fn stored_group(&self, group: Group) -> Result<GroupDesc> {
         let geometry = &self.geometry;
         let place = Place::Group(group);
         if group.get() >= geometry.groups_count() {

@@ -34,19 +34,33 @@ pub struct StatFs {
 
 impl Fs {
     /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
-    /// may be older; the first call reads all of them, and later ones give the same answer, as
-    /// nothing changes while the file system is open for reading.
+    /// may be older; the first call reads all of them. Later ones ask the allocator's counters on a
+    /// file system open for writing, and give the same answer on others.
     ///
     /// # Errors
     /// When the device fails or a descriptor breaks the format.
     pub fn statfs(&self) -> Result<StatFs> {
-        if let Some(counted) = self.space.get() {
-            return Ok(counted.clone());
+        let mut counted = match self.space.get() {
+            Some(counted) => counted.clone(),
+            None => {
+                let counted = self.count()?;
+                // Lost to another thread that counted the same: nothing to do.
+                let _ = self.space.set(counted.clone());
+                counted
+            }
+        };
+        if let Ok(now) = self.super_counts() {
+            counted.free = now.free_blocks;
+            counted.available = self.available(now.free_blocks);
+            counted.free_inodes = now.free_inodes.into();
+            counted.directories = self.alloc()?.directories();
         }
-        let counted = self.count()?;
-        // Lost to another thread that counted the same: nothing to do.
-        let _ = self.space.set(counted.clone());
         Ok(counted)
+    }
+
+    /// Of `free` blocks, those that unprivileged users may take.
+    fn available(&self, free: u64) -> u64 {
+        free.saturating_sub(self.superblock.reserved_blocks_count())
     }
 
     fn count(&self) -> Result<StatFs> {
@@ -67,7 +81,7 @@ impl Fs {
             block_size: self.block_size(),
             blocks,
             free,
-            available: free.saturating_sub(self.superblock.reserved_blocks_count()),
+            available: self.available(free),
             inodes: self.geometry.inodes_count().into(),
             free_inodes,
             directories,
@@ -108,5 +122,14 @@ impl Fs {
     #[must_use]
     pub fn has_clusters(&self) -> bool {
         self.superblock.has_ro_compat(RoCompat::BIGALLOC)
+    }
+}
+
+#[cfg(test)]
+impl Fs {
+    /// The same file system, open for writing as far as the allocator goes.
+    pub(crate) fn with_writer(mut self, writer: super::Writer) -> Self {
+        self.writer = Some(writer);
+        self
     }
 }

@@ -1,0 +1,303 @@
+//! Taking blocks, committing them, giving them back, freeing them.
+
+use super::freed::FreedExtent;
+use super::group::{Found, Slot};
+use super::{Alloc, FreedKind, Request, Taken};
+use crate::fs::Fs;
+use crate::journal::Handle;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::{Expected, FormatError, Group, Pblk, Structure};
+use std::ops::Range;
+
+/// How hard a pass over the groups tries.
+#[derive(Clone, Copy, Debug)]
+struct Pass {
+    /// How many blocks side by side are wanted.
+    want: u32,
+    /// How few will do.
+    min: u32,
+    /// Whether to wait for a group that somebody else uses.
+    wait: bool,
+}
+
+impl Fs {
+    /// Takes blocks: near the goal if there are enough side by side, elsewhere otherwise. They are
+    /// the caller's alone, and nobody's on the device, until
+    /// [`commit_blocks`](Self::commit_blocks). May wait for the device.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when fewer blocks than needed are free to the caller, or nowhere as many side
+    /// by side. If [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
+    pub(crate) fn take_blocks(&self, request: &Request) -> Result<Taken<'_>> {
+        let alloc = self.alloc()?;
+        let most = self.geometry().clusters_per_group();
+        let min = request.min.max(1);
+        let want = request.len.max(min).min(most);
+        if min > want {
+            return Err(Error::NoSpace);
+        }
+        let budget = alloc
+            .space
+            .take(min, want, request.privileged)
+            .ok_or(Error::NoSpace)?;
+        let found = Search {
+            fs: self,
+            alloc,
+            request,
+        }
+        .run(budget, min);
+        match found {
+            Ok((group, run)) => {
+                alloc.space.give(budget - (run.end - run.start));
+                let (start, len) = self.blocks_of(group, &run);
+                Ok(Taken::new(self, start, len))
+            }
+            Err(error) => {
+                alloc.space.give(budget);
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes taken blocks owned on the device, in the transaction of `handle`, which also maps them.
+    /// Changes one group and the superblock.
+    ///
+    /// # Errors
+    /// Only if the allocator contradicts itself; then the blocks are given back.
+    pub(crate) fn commit_blocks(&self, handle: &Handle<'_>, taken: Taken<'_>) -> Result<()> {
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let (group, run) = self.run_of(taken.start(), taken.len())?;
+        let (slot, loaded) = self.load_group(group)?;
+        handle.touch_group(group, &loaded.touched);
+        handle.touch_superblock();
+        slot.lock(loaded).commit(run);
+        self.alloc()?.free.add(-i64::from(taken.len()));
+        taken.keep();
+        Ok(())
+    }
+
+    /// Frees blocks that an inode owned, in the transaction of `handle`, which also unmaps them. They
+    /// can be taken again after it has committed. Changes each group they lie in and the superblock.
+    ///
+    /// # Errors
+    /// When some of the blocks lie outside the file system, hold its fixed metadata, or are not in
+    /// use; then nothing is freed.
+    pub(crate) fn free_blocks(
+        &self,
+        handle: &Handle<'_>,
+        start: Pblk,
+        len: u32,
+        kind: FreedKind,
+    ) -> Result<()> {
+        let alloc = self.alloc()?;
+        self.check_owned(alloc, start, len)?;
+        handle.touch_superblock();
+        for piece in self.pieces(start, len) {
+            let (group, run) = piece?;
+            let (slot, loaded) = self.load_group(group)?;
+            handle.touch_group(group, &loaded.touched);
+            slot.lock(loaded).release(run.clone());
+            alloc.free.add((run.end - run.start).into());
+            alloc.freed.push(FreedExtent {
+                seq: handle.seq(),
+                group,
+                run,
+                kind,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives taken blocks back, when a [`Taken`] is dropped.
+    pub(super) fn give_back(&self, start: Pblk, len: u32) {
+        let Ok(alloc) = self.alloc() else { return };
+        let taken = self.run_of(start, len);
+        // Neither can fail: the blocks were taken, so the group is loaded.
+        let Ok((group, run)) = taken else { return };
+        let Ok((slot, loaded)) = self.load_group(group) else {
+            return;
+        };
+        slot.lock(loaded).untake(run);
+        alloc.space.give(len);
+    }
+
+    /// Checks that blocks may be freed.
+    fn check_owned(&self, alloc: &Alloc, start: Pblk, len: u32) -> Result<()> {
+        let blocks = start.get()..start.get().saturating_add(len.into());
+        if !self.geometry().contains(start, len.into()) {
+            return Err(Error::BlockOutOfRange {
+                block: Pblk::new(blocks.end.saturating_sub(1).max(start.get())),
+                blocks: self.geometry().blocks_count(),
+            });
+        }
+        let wrong = |block: u64, said| {
+            let expected = Expected::Said(said);
+            let source = FormatError::new(Structure::BlockBitmap, "freed block", block, expected);
+            Error::corrupt(Place::Block(Pblk::new(block)), source)
+        };
+        if let Some(fixed) = alloc.fixed.within(blocks).next() {
+            let said = "a block that files may own, not the file system's own metadata";
+            return Err(wrong(fixed.start, said));
+        }
+        for piece in self.pieces(start, len) {
+            let (group, run) = piece?;
+            let (slot, loaded) = self.load_group(group)?;
+            let state = slot.lock(loaded);
+            let bits = state.blocks.bits();
+            if let Some(clear) = extant_format::bitmap::next_clear(bits, run.start, run.end) {
+                drop(state);
+                let (block, _) = self.blocks_of(group, &(clear..clear + 1));
+                return Err(wrong(block.get(), "a block in use"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Blocks cut where groups end.
+    fn pieces(&self, start: Pblk, len: u32) -> impl Iterator<Item = Result<(Group, Range<u32>)>> {
+        let (mut next, mut left) = (start, len);
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let split = self.geometry().split_block(next);
+            let piece = split.in_place(Place::Block(next)).map(|(group, at)| {
+                let here = left.min(self.geometry().blocks_per_group() - at);
+                left -= here;
+                next = Pblk::new(next.get() + u64::from(here));
+                (group, at..at + here)
+            });
+            if piece.is_err() {
+                left = 0;
+            }
+            Some(piece)
+        })
+    }
+
+    /// The group and the clusters of blocks that lie in one group.
+    fn run_of(&self, start: Pblk, len: u32) -> Result<(Group, Range<u32>)> {
+        let split = self.geometry().bitmap_position(start);
+        let (group, at) = split.in_place(Place::Block(start))?;
+        Ok((group, at..at + len))
+    }
+
+    /// The blocks of clusters of a group.
+    pub(super) fn blocks_of(&self, group: Group, run: &Range<u32>) -> (Pblk, u32) {
+        let geometry = self.geometry();
+        let first = u64::from(group.get()) * u64::from(geometry.blocks_per_group());
+        let at = u64::from(run.start) << geometry.cluster_bits();
+        let start = geometry.first_data_block().get() + first + at;
+        let len = (run.end - run.start) << geometry.cluster_bits();
+        (Pblk::new(start), len)
+    }
+}
+
+/// A search for blocks.
+struct Search<'a> {
+    fs: &'a Fs,
+    alloc: &'a Alloc,
+    request: &'a Request,
+}
+
+impl Search<'_> {
+    /// Finds and takes `want` blocks side by side, or at least `min`.
+    fn run(&self, want: u32, min: u32) -> Result<(Group, Range<u32>)> {
+        let goal = self.fs.geometry().bitmap_position(self.request.goal);
+        let (home, goal_bit) = goal.unwrap_or((Group::new(0), 0));
+        // Enough side by side where nobody is in the way; then less and less; then whatever there
+        // is, waiting for whoever holds it.
+        let mut size = want;
+        while size > min {
+            let pass = Pass {
+                want: size,
+                min: size,
+                wait: false,
+            };
+            if let Some(found) = self.pass(home, goal_bit, pass)? {
+                return Ok(found);
+            }
+            size = (size / 2).max(min);
+        }
+        for wait in [false, true] {
+            let pass = Pass { want, min, wait };
+            if let Some(found) = self.pass(home, goal_bit, pass)? {
+                return Ok(found);
+            }
+        }
+        Err(Error::NoSpace)
+    }
+
+    /// Looks through all groups, from `home` on.
+    fn pass(&self, home: Group, goal: u32, pass: Pass) -> Result<Option<(Group, Range<u32>)>> {
+        let mut failed = None;
+        let groups = self.alloc.slots.len() as u32;
+        for group in (home.get()..groups).chain(0..home.get()).map(Group::new) {
+            let slot = self.alloc.slot(group)?;
+            if slot.longest() < pass.min {
+                continue;
+            }
+            let goal = if group == home { goal } else { 0 };
+            match self.look(group, slot, goal, pass) {
+                Ok(Some(run)) => return Ok(Some((group, run))),
+                Ok(None) => {}
+                // A damaged group is left out, and known as such from now on.
+                Err(error) if error.is_corruption() => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if pass.wait => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    fn look(&self, group: Group, slot: &Slot, goal: u32, pass: Pass) -> Result<Option<Range<u32>>> {
+        let end = self.end(group)?;
+        if end == 0 {
+            return Ok(None);
+        }
+        let (slot, loaded) = match slot.loaded() {
+            Some(loaded) => (slot, loaded),
+            None => self.fs.load_group(group)?,
+        };
+        let locked = if pass.wait {
+            Some(slot.lock(loaded))
+        } else {
+            slot.try_lock(loaded)
+        };
+        let Some(mut state) = locked else {
+            return Ok(None);
+        };
+        match state.find(goal, end, pass.want, pass.min) {
+            Found::Run(run) => {
+                state.take(run.clone());
+                Ok(Some(run))
+            }
+            Found::Longest(longest) => {
+                if end == u32::MAX {
+                    state.set_longest(longest);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// The first cluster of the group that must not be given.
+    fn end(&self, group: Group) -> Result<u32> {
+        if !self.request.below_32_bits {
+            return Ok(u32::MAX);
+        }
+        let geometry = self.fs.geometry();
+        let place = Place::Group(group);
+        let first = geometry.group_first_block(group).in_place(place)?.get();
+        let last = geometry.group_last_block(group).in_place(place)?.get();
+        if last <= u64::from(u32::MAX) {
+            return Ok(u32::MAX);
+        }
+        let below = (1_u64 << 32).saturating_sub(first);
+        // Less than a group.
+        Ok((below >> geometry.cluster_bits()) as u32)
+    }
+}

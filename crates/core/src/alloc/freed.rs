@@ -1,0 +1,119 @@
+//! Blocks freed by transactions that have not committed.
+//!
+//! They are free on the device to come, but must not be handed out: after a crash their old owner
+//! may have them again. Each CPU has a list of its own; commit merges them and returns them to
+//! their groups.
+
+use super::{Alloc, FreedKind};
+use crate::Result;
+use crate::fs::Fs;
+use crate::journal::Seq;
+use extant_format::{Group, Pblk};
+use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
+use std::ops::Range;
+
+static FREED: LockClass = LockClass::new("freed blocks", Rank::Freed);
+
+/// A freed extent: clusters of one group.
+#[derive(Clone, Debug)]
+pub(super) struct FreedExtent {
+    pub(super) seq: Seq,
+    pub(super) group: Group,
+    pub(super) run: Range<u32>,
+    pub(super) kind: FreedKind,
+}
+
+/// All freed extents that wait for a commit.
+#[derive(Debug)]
+pub(super) struct Freed {
+    lists: PerCpu<Mutex<Vec<FreedExtent>>>,
+    /// Blocks in the lists.
+    pending: ShardedCounter,
+}
+
+impl Freed {
+    pub(super) fn new() -> Self {
+        Self {
+            lists: PerCpu::new(|_| Mutex::new(&FREED, Vec::new())),
+            pending: ShardedCounter::new(),
+        }
+    }
+
+    pub(super) fn push(&self, extent: FreedExtent) {
+        self.pending.add((extent.run.end - extent.run.start).into());
+        self.lists.local().lock().push(extent);
+    }
+
+    /// Takes out what transactions up to `upto` freed, in order of place, with neighbours merged.
+    fn take(&self, upto: Seq) -> Vec<(Group, Range<u32>)> {
+        let mut taken = Vec::new();
+        for list in self.lists.iter() {
+            taken.extend(
+                list.lock()
+                    .extract_if(.., |extent| extent.seq <= upto)
+                    .map(|extent| (extent.group, extent.run)),
+            );
+        }
+        taken.sort_unstable_by_key(|(group, run)| (*group, run.start));
+        taken.dedup_by(|next, last| {
+            let joins = last.0 == next.0 && last.1.end == next.1.start;
+            if joins {
+                last.1.end = next.1.end;
+            }
+            joins
+        });
+        taken
+    }
+}
+
+impl Fs {
+    /// Blocks that are free on the device to come, but only after the next commit may be used.
+    #[must_use]
+    pub(crate) fn pending_free_blocks(&self) -> u64 {
+        self.alloc().map_or(0, |alloc| alloc.freed.pending.count())
+    }
+
+    /// Calls `visit` with each extent that transactions up to `upto` freed and that has not been
+    /// released.
+    pub(crate) fn for_each_freed(&self, upto: Seq, mut visit: impl FnMut(Pblk, u32, FreedKind)) {
+        let Ok(alloc) = self.alloc() else { return };
+        for list in alloc.freed.lists.iter() {
+            let extents: Vec<_> = list.lock().clone();
+            for extent in extents.iter().filter(|extent| extent.seq <= upto) {
+                let (start, len) = self.blocks_of(extent.group, &extent.run);
+                visit(start, len, extent.kind);
+            }
+        }
+    }
+
+    /// Returns what transactions up to `upto` freed to its groups: they have committed, and no old
+    /// image of a metadata block among them will be written any more.
+    pub(crate) fn release_freed(&self, upto: Seq) {
+        let Ok(alloc) = self.alloc() else { return };
+        let extents = alloc.freed.take(upto);
+        for of_group in extents.chunk_by(|a, b| a.0 == b.0) {
+            // Cannot fail: to be freed they were in a loaded group.
+            if let Err(error) = self.return_to_group(alloc, of_group) {
+                tracing::error!(%error, "freed blocks cannot be returned to their group");
+            }
+        }
+    }
+
+    fn return_to_group(&self, alloc: &Alloc, extents: &[(Group, Range<u32>)]) -> Result<()> {
+        let Some((group, _)) = extents.first() else {
+            return Ok(());
+        };
+        let (slot, loaded) = self.load_group(*group)?;
+        let mut blocks = 0;
+        let mut state = slot.lock(loaded);
+        for (_, run) in extents {
+            state.untake(run.clone());
+            blocks += run.end - run.start;
+        }
+        drop(state);
+        // After the bits are clear: whoever may take blocks finds some.
+        alloc.freed.pending.add(-i64::from(blocks));
+        alloc.space.give(blocks);
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! One block group in memory: what commit will encode of it, and what may be handed out.
+//!
+//! A group that is loaded stays loaded, so its state is always the newest; a group that is not is
+//! as the device has it.
+
+use super::bits::{Bitmap, find_run, is_clear};
+use extant_format::bitmap;
+use extant_format::geometry::Geometry;
+use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_sync::{FirstTouch, LockClass, Mutex, MutexGuard, Rank};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+static GROUP: LockClass = LockClass::new("group", Rank::Group);
+// Held across writes of zeros to the inode table: before groups in the order.
+static ZEROING: LockClass = LockClass::new("inode table zeroing", Rank::Locality);
+
+/// What is known of a group without its lock: enough to decide whether to look into it.
+///
+/// The numbers are stored under the lock of the group, and before that when the descriptors are
+/// read. Whoever reads them may be late, never wrong about a group nobody changes.
+#[derive(Debug)]
+pub(super) struct Slot {
+    /// Clusters that may be taken.
+    free: AtomicU32,
+    /// No run of free clusters is longer.
+    longest: AtomicU32,
+    free_inodes: AtomicU32,
+    dirs: AtomicU32,
+    /// Damaged: nothing is allocated here.
+    bad: AtomicBool,
+    loaded: OnceLock<Box<Loaded>>,
+}
+
+impl Slot {
+    pub(super) fn new(desc: &GroupDesc) -> Self {
+        Self {
+            free: AtomicU32::new(desc.free_clusters),
+            longest: AtomicU32::new(u32::MAX),
+            free_inodes: AtomicU32::new(desc.free_inodes),
+            dirs: AtomicU32::new(desc.used_dirs),
+            bad: AtomicBool::new(false),
+            loaded: OnceLock::new(),
+        }
+    }
+
+    /// Clusters that may be taken, about; 0 in a damaged group.
+    pub(super) fn free(&self) -> u32 {
+        self.unless_bad(&self.free)
+    }
+
+    /// Clusters that may be taken side by side, at most.
+    pub(super) fn longest(&self) -> u32 {
+        self.free().min(self.longest.load(Ordering::Relaxed))
+    }
+
+    /// Free inodes, about; 0 in a damaged group.
+    pub(super) fn free_inodes(&self) -> u32 {
+        self.unless_bad(&self.free_inodes)
+    }
+
+    /// Directories, about.
+    pub(super) fn dirs(&self) -> u32 {
+        self.dirs.load(Ordering::Relaxed)
+    }
+
+    fn unless_bad(&self, count: &AtomicU32) -> u32 {
+        if self.bad.load(Ordering::Relaxed) {
+            0
+        } else {
+            count.load(Ordering::Relaxed)
+        }
+    }
+
+    /// The group, if it is in memory.
+    pub(super) fn loaded(&self) -> Option<&Loaded> {
+        self.loaded.get().map(|loaded| &**loaded)
+    }
+
+    /// Puts the group in memory, unless somebody else has done so meanwhile.
+    pub(super) fn publish(&self, loaded: Box<Loaded>) -> &Loaded {
+        self.loaded.get_or_init(|| loaded)
+    }
+
+    /// Nothing is to be allocated here any more. Whether that is new.
+    pub(super) fn set_bad(&self) -> bool {
+        // Two threads may both find it new only if both loaded the group at the same time; the
+        // caller orders them.
+        let new = !self.bad.load(Ordering::Relaxed);
+        self.bad.store(true, Ordering::Relaxed);
+        new
+    }
+
+    /// Locks the state of a loaded group, to change it.
+    pub(super) fn lock<'a>(&'a self, loaded: &'a Loaded) -> Locked<'a> {
+        Locked {
+            slot: self,
+            state: loaded.state.lock(),
+        }
+    }
+
+    /// The same, unless somebody holds the lock.
+    pub(super) fn try_lock<'a>(&'a self, loaded: &'a Loaded) -> Option<Locked<'a>> {
+        let state = loaded.state.try_lock()?;
+        Some(Locked { slot: self, state })
+    }
+}
+
+/// A group in memory.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    /// The last transaction that changed it.
+    pub(super) touched: FirstTouch,
+    state: Mutex<State>,
+    /// Whoever zeroes a part of the inode table is alone in that.
+    pub(super) zeroing: Mutex<()>,
+}
+
+impl Loaded {
+    pub(super) fn new(state: State) -> Self {
+        Self {
+            touched: FirstTouch::new(),
+            state: Mutex::new(&GROUP, state),
+            zeroing: Mutex::new(&ZEROING, ()),
+        }
+    }
+}
+
+/// The lock of a group. When it is dropped, others see the new counts.
+#[derive(Debug)]
+pub(super) struct Locked<'a> {
+    slot: &'a Slot,
+    state: MutexGuard<'a, State>,
+}
+
+impl Locked<'_> {
+    /// No run of free clusters is longer than `longest`: the caller has looked at all.
+    pub(super) fn set_longest(&self, longest: u32) {
+        self.slot.longest.store(longest, Ordering::Relaxed);
+    }
+}
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl std::ops::DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let (slot, state) = (self.slot, &*self.state);
+        if slot.free.load(Ordering::Relaxed) < state.free {
+            // Freed ones may have joined others.
+            slot.longest.store(u32::MAX, Ordering::Relaxed);
+        }
+        slot.free.store(state.free, Ordering::Relaxed);
+        slot.free_inodes
+            .store(state.desc.free_inodes, Ordering::Relaxed);
+        slot.dirs.store(state.desc.used_dirs, Ordering::Relaxed);
+    }
+}
+
+/// The state of a group, behind its lock.
+#[derive(Debug)]
+pub(super) struct State {
+    /// The descriptor as commit will encode it, but for checksums.
+    pub(super) desc: GroupDesc,
+    /// Which clusters inodes on the device own.
+    pub(super) blocks: Bitmap,
+    /// Which clusters must not be handed out: besides those of `blocks` the ones taken and not yet
+    /// committed, and the ones freed by transactions that have not committed.
+    pub(super) busy: Box<[u8]>,
+    /// Which inodes are in use.
+    pub(super) inodes: Bitmap,
+    /// Whether commit has not yet seen the newest `blocks`.
+    pub(super) blocks_changed: bool,
+    /// The same for `inodes`.
+    pub(super) inodes_changed: bool,
+    /// Clear bits of `busy`.
+    pub(super) free: u32,
+    /// Clusters of the group.
+    pub(super) clusters: u32,
+    /// Inodes below this index are in use.
+    pub(super) inodes_used_below: u32,
+    /// Inodes from the start of the table whose blocks hold records or zeros, not what lay there
+    /// before the file system was made.
+    pub(super) table_sound: u32,
+    /// Whether flags and the count of unused inodes mean anything.
+    pub(super) has_uninit: bool,
+}
+
+impl State {
+    /// Clusters `want` side by side: at `goal` if they are free there, else the first behind it,
+    /// else the first of the group. If there are not as many, the most that are, if at least
+    /// `min`; the caller learns of shorter ones by `longest`.
+    pub(super) fn find(&self, goal: u32, end: u32, want: u32, min: u32) -> Found {
+        let end = end.min(self.clusters);
+        let goal = if goal < end { goal } else { 0 };
+        let len = |run: &Option<Range<u32>>| run.as_ref().map_or(0, |run| run.end - run.start);
+        let behind = find_run(&self.busy, goal..end, want);
+        if len(&behind) == want {
+            return Found::Run(behind.unwrap_or_default());
+        }
+        // A run may reach over the goal.
+        let all = find_run(&self.busy, 0..end, want);
+        match all {
+            Some(run) if run.end - run.start >= min => Found::Run(run),
+            run => Found::Longest(len(&run)),
+        }
+    }
+
+    /// Marks free clusters as taken, in the allocator bitmap only.
+    pub(super) fn take(&mut self, run: Range<u32>) {
+        debug_assert!(is_clear(&self.busy, run.clone()), "taken twice: {run:?}");
+        self.free -= run.end - run.start;
+        bitmap::set_range(&mut self.busy, run);
+    }
+
+    /// Marks clusters as free again that are not in use on the device.
+    pub(super) fn untake(&mut self, run: Range<u32>) {
+        debug_assert!(
+            is_clear(self.blocks.bits(), run.clone()),
+            "given back in use"
+        );
+        debug_assert!(
+            super::bits::is_set(&self.busy, run.clone()),
+            "given back twice: {run:?}"
+        );
+        self.free += run.end - run.start;
+        bitmap::clear_range(&mut self.busy, run);
+    }
+
+    /// Marks taken clusters as owned on the device.
+    pub(super) fn commit(&mut self, run: Range<u32>) {
+        debug_assert!(is_clear(self.blocks.bits(), run.clone()), "owned twice");
+        let len = run.end - run.start;
+        bitmap::set_range(self.edit_blocks(), run);
+        self.desc.free_clusters = self.desc.free_clusters.saturating_sub(len);
+    }
+
+    /// Marks clusters as owned no longer. They stay taken.
+    pub(super) fn release(&mut self, run: Range<u32>) {
+        let len = run.end - run.start;
+        bitmap::clear_range(self.edit_blocks(), run);
+        self.desc.free_clusters += len;
+    }
+
+    fn edit_blocks(&mut self) -> &mut [u8] {
+        self.blocks_changed = true;
+        self.desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+        self.blocks.edit()
+    }
+
+    /// The first free inode from index `lowest` on.
+    pub(super) fn find_inode(&self, lowest: u32, inodes: u32) -> Option<u32> {
+        let from = lowest.max(self.inodes_used_below);
+        bitmap::next_clear(self.inodes.bits(), from, inodes)
+    }
+
+    /// Marks a free inode as used.
+    pub(super) fn take_inode(
+        &mut self,
+        index: u32,
+        lowest: u32,
+        is_dir: bool,
+        geometry: &Geometry,
+    ) {
+        self.inodes_changed = true;
+        bitmap::set(self.inodes.edit(), index);
+        if index == lowest.max(self.inodes_used_below) {
+            self.inodes_used_below = index + 1;
+        }
+        let desc = &mut self.desc;
+        desc.free_inodes = desc.free_inodes.saturating_sub(1);
+        desc.used_dirs += u32::from(is_dir);
+        if !self.has_uninit {
+            return;
+        }
+        // As Linux does: a group with inodes has both bitmaps.
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+            self.blocks_changed = true;
+        }
+        let inodes = geometry.inodes_per_group();
+        if desc.flags.contains(GroupFlags::INODE_UNINIT) {
+            desc.flags.remove(GroupFlags::INODE_UNINIT);
+            desc.itable_unused = inodes;
+        }
+        desc.itable_unused = desc.itable_unused.min(inodes.saturating_sub(index + 1));
+    }
+
+    /// Marks an inode as free.
+    pub(super) fn free_inode(&mut self, index: u32, is_dir: bool) {
+        self.inodes_changed = true;
+        bitmap::clear(self.inodes.edit(), index);
+        self.inodes_used_below = self.inodes_used_below.min(index);
+        self.desc.free_inodes += 1;
+        self.desc.used_dirs = self.desc.used_dirs.saturating_sub(is_dir.into());
+    }
+}
+
+/// What a search in one group found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Clusters to take.
+    Run(Range<u32>),
+    /// Not enough side by side: only this many.
+    Longest(u32),
+}

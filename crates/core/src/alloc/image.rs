@@ -1,0 +1,112 @@
+//! What commit takes of a group, and what it makes of that.
+
+use super::bits::Bitmap;
+use crate::fs::Fs;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::{Expected, FormatError, Group, Pblk, Structure};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A group as it was when the transaction was drained. Taking it costs a few counts.
+#[derive(Clone, Debug)]
+pub(crate) struct GroupImage {
+    group: Group,
+    desc: GroupDesc,
+    blocks: Bitmap,
+    inodes: Bitmap,
+    blocks_changed: bool,
+    inodes_changed: bool,
+}
+
+impl Fs {
+    /// The image of a group that the transaction has changed. Called once for each when no handle
+    /// is inside.
+    ///
+    /// # Errors
+    /// When the group was never loaded, so that nothing can have changed it: a defect.
+    pub(crate) fn group_image(&self, group: Group) -> Result<GroupImage> {
+        let slot = self.alloc()?.slot(group)?;
+        let loaded = slot.loaded().ok_or(Error::InvalidInput(
+            "the image of a group that nobody changed",
+        ))?;
+        let mut state = slot.lock(loaded);
+        let image = GroupImage {
+            group,
+            desc: state.desc,
+            blocks: state.blocks.clone(),
+            inodes: state.inodes.clone(),
+            blocks_changed: std::mem::take(&mut state.blocks_changed),
+            inodes_changed: std::mem::take(&mut state.inodes_changed),
+        };
+        Ok(image)
+    }
+
+    /// Turns images of groups into images of blocks: their bitmaps, and the blocks of descriptors,
+    /// each once. Checksums are computed here. Reads nothing from the device.
+    ///
+    /// Calls for different transactions come in the order of the transactions.
+    ///
+    /// # Errors
+    /// When a group has no place among the descriptors, which no group that was loaded has.
+    pub(crate) fn encode_groups(&self, images: &[GroupImage]) -> Result<Vec<(Pblk, Arc<[u8]>)>> {
+        let alloc = self.alloc()?;
+        let mut encoded = Vec::with_capacity(images.len() * 2);
+        let mut by_block: BTreeMap<u32, Vec<(Group, GroupDesc)>> = BTreeMap::new();
+        for image in images {
+            let desc = image.sealed(self);
+            if image.blocks_changed {
+                encoded.push((desc.block_bitmap, image.blocks.image()));
+            }
+            if image.inodes_changed {
+                encoded.push((desc.inode_bitmap, image.inodes.image()));
+            }
+            let index = image.group.get() / self.geometry().descs_per_block().max(1);
+            by_block.entry(index).or_default().push((image.group, desc));
+        }
+        for (index, descs) in by_block {
+            let block = alloc.desc_block(index)?;
+            let mut bytes = block.lock();
+            let Some(bytes) = bytes.as_mut() else {
+                let what = Structure::GroupDescriptor;
+                let expected = Expected::Said("in memory with its group");
+                let source = FormatError::new(what, "block", index.into(), expected);
+                return Err(Error::corrupt(Place::Superblock, source));
+            };
+            for (group, desc) in descs {
+                self.encode_descriptor(Arc::make_mut(bytes), group, &desc)?;
+            }
+            let place = self.geometry().desc_block(index);
+            encoded.push((place.in_place(Place::Superblock)?, Arc::clone(bytes)));
+        }
+        Ok(encoded)
+    }
+
+    fn encode_descriptor(&self, block: &mut [u8], group: Group, desc: &GroupDesc) -> Result<()> {
+        let place = Place::Group(group);
+        let (_, at) = self.geometry().desc_position(group).in_place(place)?;
+        let end = at.saturating_add(self.geometry().desc_size());
+        let bytes = block.get_mut(at as usize..end as usize).unwrap_or_default();
+        desc.encode(bytes, group, &self.superblock().desc_checksum())
+            .in_place(place)
+    }
+}
+
+impl GroupImage {
+    /// The descriptor, with the checksums of the bitmaps.
+    fn sealed(&self, fs: &Fs) -> GroupDesc {
+        let mut desc = self.desc;
+        if fs.superblock().has_metadata_csum() {
+            let geometry = fs.geometry();
+            let seed = fs.superblock().checksum_seed();
+            // An uninitialised bitmap has none that anybody looks at: what the descriptor had stays.
+            if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+                desc.block_bitmap_csum = self.blocks.checksum(seed, geometry.clusters_per_group());
+            }
+            if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+                desc.inode_bitmap_csum = self.inodes.checksum(seed, geometry.inodes_per_group());
+            }
+        }
+        desc
+    }
+}

@@ -1,0 +1,133 @@
+//! Taking inodes and freeing them.
+
+use super::mix;
+use crate::fs::Fs;
+use crate::inode::{FileType, Inode};
+use crate::journal::Handle;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::bitmap;
+use extant_format::{Expected, FormatError, Group, Ino, Structure};
+use std::sync::atomic::Ordering;
+
+impl Fs {
+    /// Takes an inode for a new file of that type in `parent`, in the transaction of `handle`: a
+    /// directory where Orlov's rule says, anything else near its parent. Changes one group and the
+    /// superblock. May wait for the device.
+    ///
+    /// If what it is for fails, [`free_inode`](Self::free_inode) under the same handle undoes it.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when there is no free inode.
+    pub(crate) fn take_inode(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Inode,
+        file_type: FileType,
+    ) -> Result<Ino> {
+        let alloc = self.alloc()?;
+        let is_dir = file_type == FileType::Directory;
+        let mut failed = None;
+        for group in alloc.inode_groups(self, parent, is_dir) {
+            match self.take_inode_in(handle, group, is_dir) {
+                Ok(Some(ino)) => return Ok(ino),
+                Ok(None) => {}
+                // A damaged group is left out, and known as such from now on.
+                Err(error) if error.is_corruption() => {}
+                Err(error) => failed = Some(error),
+            }
+        }
+        Err(failed.unwrap_or(Error::NoSpace))
+    }
+
+    fn take_inode_in(
+        &self,
+        handle: &Handle<'_>,
+        group: Group,
+        is_dir: bool,
+    ) -> Result<Option<Ino>> {
+        let alloc = self.alloc()?;
+        if alloc.slot(group)?.free_inodes() == 0 {
+            return Ok(None);
+        }
+        let (slot, loaded) = self.load_group(group)?;
+        let geometry = self.geometry();
+        let inodes = geometry.inodes_per_group();
+        let lowest = self.lowest_inode(group);
+        loop {
+            let mut state = slot.lock(loaded);
+            let Some(index) = state.find_inode(lowest, inodes) else {
+                return Ok(None);
+            };
+            if index >= state.table_sound {
+                drop(state);
+                alloc.zero_table(self, slot, loaded, index)?;
+                continue;
+            }
+            // Only now: a group that has no inode to give does not belong in the transaction.
+            handle.touch_group(group, &loaded.touched);
+            handle.touch_superblock();
+            state.take_inode(index, lowest, is_dir, geometry);
+            drop(state);
+            alloc.free_inodes.dec();
+            alloc.dirs.add(is_dir.into());
+            return geometry
+                .inode_at(group, index)
+                .map(Some)
+                .in_place(Place::Group(group));
+        }
+    }
+
+    /// Frees an inode that nobody holds or names, in the transaction of `handle`. Changes its group
+    /// and the superblock.
+    ///
+    /// # Errors
+    /// When it is no inode, one of the reserved ones, or not in use; then nothing is changed.
+    pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, is_dir: bool) -> Result<()> {
+        let place = Place::Inode(ino);
+        let at = self.geometry().locate_inode(ino).in_place(place)?;
+        let wrong = |said| {
+            let expected = Expected::Said(said);
+            let found = ino.get().into();
+            let source = FormatError::new(Structure::InodeBitmap, "freed inode", found, expected);
+            Error::corrupt(place, source)
+        };
+        if at.index < self.lowest_inode(at.group) {
+            return Err(wrong("an inode that files may have, not a reserved one"));
+        }
+        let alloc = self.alloc()?;
+        let (slot, loaded) = self.load_group(at.group)?;
+        let mut state = slot.lock(loaded);
+        if !bitmap::test(state.inodes.bits(), at.index) {
+            drop(state);
+            return Err(wrong("an inode in use"));
+        }
+        handle.touch_group(at.group, &loaded.touched);
+        handle.touch_superblock();
+        state.free_inode(at.index, is_dir);
+        drop(state);
+        alloc.free_inodes.inc();
+        alloc.dirs.add(-i64::from(is_dir));
+        Ok(())
+    }
+
+    /// A generation for a new inode: another one than an earlier inode of that number had, most
+    /// likely.
+    pub(crate) fn new_generation(&self, ino: Ino) -> u32 {
+        let Ok(alloc) = self.alloc() else { return 0 };
+        let shard = alloc.generations.local_index() as u64;
+        let nth = alloc.generations.local();
+        // Lost increments do no harm: the inode's number is in it too.
+        let n = nth.load(Ordering::Relaxed).wrapping_add(1);
+        nth.store(n, Ordering::Relaxed);
+        let hash = mix(alloc.seed ^ mix(n << 8 | shard) ^ u64::from(ino.get()) << 32);
+        // Both halves take part.
+        (hash ^ hash >> 32) as u32
+    }
+
+    /// The first index in the group's table that a file may have.
+    fn lowest_inode(&self, group: Group) -> u32 {
+        let first = u64::from(self.superblock().first_ino().get()).saturating_sub(1);
+        let before = u64::from(group.get()) * u64::from(self.geometry().inodes_per_group());
+        u32::try_from(first.saturating_sub(before)).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,214 @@
+//! The way from the device to a group in memory: checked, or made from the geometry where the device
+//! has nothing yet.
+
+use super::Alloc;
+use super::bits::{Bitmap, is_set};
+use super::group::{Loaded, Slot, State};
+use crate::fs::Fs;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::bitmap;
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
+use extant_format::{Expected, FormatError, FormatResult, Group, Pblk, Structure};
+use std::ops::Range;
+
+impl Fs {
+    /// A group with its state, which is loaded if it is not in memory. May wait for the device.
+    ///
+    /// # Errors
+    /// When there is no such group, the device fails, or the group is damaged; then nothing is
+    /// allocated in it.
+    pub(super) fn load_group(&self, group: Group) -> Result<(&Slot, &Loaded)> {
+        let alloc = self.alloc()?;
+        let slot = alloc.slot(group)?;
+        if let Some(loaded) = slot.loaded() {
+            return Ok((slot, loaded));
+        }
+        let loading = Loading {
+            fs: self,
+            alloc,
+            group,
+        };
+        match loading.state() {
+            Ok(state) => Ok((slot, slot.publish(Box::new(Loaded::new(state))))),
+            Err(error) => {
+                if error.is_corruption() {
+                    alloc.give_up(group, slot, &error);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+struct Loading<'a> {
+    fs: &'a Fs,
+    alloc: &'a Alloc,
+    group: Group,
+}
+
+impl Loading<'_> {
+    fn state(&self) -> Result<State> {
+        let geometry = self.fs.geometry();
+        let place = Place::Group(self.group);
+        let desc = self.alloc.descriptor(self.fs, self.group)?;
+        let clusters = geometry.clusters_in_group(self.group).in_place(place)?;
+        let blocks = self.blocks(&desc, clusters)?;
+        let inodes = self.inodes(&desc)?;
+        let per_group = geometry.inodes_per_group();
+        let has_uninit = self.has_uninit();
+        let used = match has_uninit {
+            true if desc.flags.contains(GroupFlags::INODE_UNINIT) => 0,
+            true => per_group.saturating_sub(desc.itable_unused),
+            false => per_group,
+        };
+        let per_block = geometry.inodes_per_block().max(1);
+        let zeroed = !has_uninit || desc.flags.contains(GroupFlags::INODE_ZEROED);
+        Ok(State {
+            free: desc.free_clusters,
+            busy: blocks.bits().into(),
+            blocks,
+            inodes,
+            blocks_changed: false,
+            inodes_changed: false,
+            clusters,
+            inodes_used_below: 0,
+            // A block with records in use holds nothing but records and zeros.
+            table_sound: if zeroed {
+                per_group
+            } else {
+                used.next_multiple_of(per_block).min(per_group)
+            },
+            has_uninit,
+            desc,
+        })
+    }
+
+    /// Whether parts of the group may be uninitialised: only checksums make that safe.
+    fn has_uninit(&self) -> bool {
+        self.fs.superblock().desc_checksum() != DescChecksum::None
+    }
+
+    fn blocks(&self, desc: &GroupDesc, clusters: u32) -> Result<Bitmap> {
+        let place = Place::Group(self.group);
+        let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+        let blocks = if uninit {
+            let mut bits = vec![0; self.fs.block_size().len()];
+            for run in self.fixed()? {
+                bitmap::set_range(&mut bits, run);
+            }
+            bitmap::set_padding(&mut bits, clusters);
+            Bitmap::new(&bits)
+        } else {
+            let what = Structure::BlockBitmap;
+            let bitmap = self.read(desc.block_bitmap, what)?;
+            let per_group = self.fs.geometry().clusters_per_group();
+            self.check_sum(&bitmap, what, per_group, desc)?;
+            for run in self.fixed()? {
+                self.check_fixed(&bitmap, run).in_place(place)?;
+            }
+            bitmap
+        };
+        let found = desc.free_clusters;
+        self.check_bits(&blocks, Structure::BlockBitmap, clusters, found)
+            .in_place(place)?;
+        Ok(blocks)
+    }
+
+    fn inodes(&self, desc: &GroupDesc) -> Result<Bitmap> {
+        let per_group = self.fs.geometry().inodes_per_group();
+        let what = Structure::InodeBitmap;
+        let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::INODE_UNINIT);
+        let inodes = if uninit {
+            let mut bits = vec![0; self.fs.block_size().len()];
+            bitmap::set_padding(&mut bits, per_group);
+            Bitmap::new(&bits)
+        } else {
+            let bitmap = self.read(desc.inode_bitmap, what)?;
+            self.check_sum(&bitmap, what, per_group, desc)?;
+            bitmap
+        };
+        self.check_bits(&inodes, what, per_group, desc.free_inodes)
+            .in_place(Place::Group(self.group))?;
+        Ok(inodes)
+    }
+
+    /// Reads a bitmap. It lives in the group from then on, not in the cache.
+    fn read(&self, block: Pblk, what: Structure) -> Result<Bitmap> {
+        let place = Place::Group(self.group);
+        let bytes = self.fs.metadata(block, place, what, None, |_| Ok(()))?;
+        let bitmap = Bitmap::new(&bytes);
+        drop(bytes);
+        self.fs.cache().discard(block);
+        Ok(bitmap)
+    }
+
+    fn check_sum(&self, map: &Bitmap, what: Structure, bits: u32, desc: &GroupDesc) -> Result<()> {
+        if !self.fs.superblock().has_metadata_csum() {
+            return Ok(());
+        }
+        let computed = map.checksum(self.fs.superblock().checksum_seed(), bits);
+        let size = self.fs.geometry().desc_size();
+        let (stored, matches) = if what == Structure::BlockBitmap {
+            let matches = desc.block_bitmap_csum_matches(computed, size);
+            (desc.block_bitmap_csum, matches)
+        } else {
+            let matches = desc.inode_bitmap_csum_matches(computed, size);
+            (desc.inode_bitmap_csum, matches)
+        };
+        if matches {
+            return Ok(());
+        }
+        let source = FormatError::checksum(what, stored, computed);
+        Err(Error::corrupt(Place::Group(self.group), source))
+    }
+
+    /// Checks that the bits past `valid` are set, and that `free` of the others are clear.
+    fn check_bits(&self, map: &Bitmap, what: Structure, valid: u32, free: u32) -> FormatResult<()> {
+        if !bitmap::padding_is_set(map.bits(), valid) {
+            let expected = Expected::Said("ones to the end of the block");
+            return Err(FormatError::new(what, "padding", 0, expected));
+        }
+        let clear = bitmap::count_clear(map.bits(), 0..valid);
+        if clear != free {
+            let expected = Expected::Exactly(free.into());
+            return Err(FormatError::new(what, "free count", clear.into(), expected));
+        }
+        Ok(())
+    }
+
+    /// Checks that clusters of fixed metadata are in use.
+    fn check_fixed(&self, map: &Bitmap, run: Range<u32>) -> FormatResult<()> {
+        if is_set(map.bits(), run.clone()) {
+            return Ok(());
+        }
+        let what = Structure::BlockBitmap;
+        let clear = bitmap::next_clear(map.bits(), run.start, run.end).unwrap_or(run.start);
+        let expected = Expected::Said("in use, as the file system's own metadata lies there");
+        Err(FormatError::new(
+            what,
+            "free cluster",
+            clear.into(),
+            expected,
+        ))
+    }
+
+    /// The clusters of the group that hold fixed metadata: its own, and that of other groups.
+    fn fixed(&self) -> Result<Vec<Range<u32>>> {
+        let geometry = self.fs.geometry();
+        let place = Place::Group(self.group);
+        let first = geometry
+            .group_first_block(self.group)
+            .in_place(place)?
+            .get();
+        let blocks = geometry.blocks_in_group(self.group).in_place(place)?;
+        let bits = geometry.cluster_bits();
+        // Below the blocks of a group, which fit 32 bits.
+        let cluster = |block: u64| ((block - first) >> bits) as u32;
+        Ok(self
+            .alloc
+            .fixed
+            .within(first..first + u64::from(blocks))
+            .map(|range| cluster(range.start)..cluster(range.end - 1) + 1)
+            .collect())
+    }
+}

@@ -1,0 +1,232 @@
+//! Who may take how many blocks: exact, and without a lock while there is plenty.
+//!
+//! The blocks that may be taken lie in three kinds of places: near each CPU a few, in a common pool
+//! most, and aside those only privileged users may have. Taking is subtracting from one of them, so
+//! more is never given out than there is. While the pool is low nothing stays near a CPU, and whoever
+//! finds too little collects what does: so a refusal is exact.
+//!
+//! This decides how many; which ones is found afterwards in the groups' bitmaps.
+
+use extant_sync::{CountedAtomicI64, LockClass, Mutex, PerCpu, Rank, RmwClass};
+use std::sync::atomic::Ordering;
+
+static NEAR: RmwClass = RmwClass::new("free blocks near a CPU");
+static POOL: RmwClass = RmwClass::new("free blocks pool");
+static COLLECT: LockClass = LockClass::new("free blocks collect", Rank::Leaf);
+
+/// Most blocks that move between the pool and a CPU at once.
+const MAX_CHUNK: i64 = 1024;
+/// Chunks near a CPU before some go back.
+const MOST_CHUNKS: i64 = 8;
+
+/// The blocks that may be taken.
+#[derive(Debug)]
+pub(super) struct Space {
+    near: PerCpu<CountedAtomicI64>,
+    /// Negative after blocks turned out to be lost that somebody has taken.
+    pool: CountedAtomicI64,
+    /// What only privileged users may have: at most `reserve_full`.
+    reserve: CountedAtomicI64,
+    reserve_full: i64,
+    chunk: i64,
+    /// Blocks in the pool from which on some stay near CPUs.
+    plenty: i64,
+    /// Whoever collects, or fills the reserve, is alone in that.
+    collecting: Mutex<()>,
+}
+
+impl Space {
+    /// `free` blocks, of which `reserved` are for privileged users.
+    pub(super) fn new(free: u64, reserved: u64) -> Self {
+        let free = i64::try_from(free).unwrap_or(i64::MAX);
+        let reserve_full = i64::try_from(reserved).unwrap_or(i64::MAX);
+        let near = PerCpu::new(|_| CountedAtomicI64::new(&NEAR, 0));
+        let shards = near.len() as i64;
+        let chunk = (free / (shards * 64)).clamp(1, MAX_CHUNK);
+        let reserve = free.min(reserve_full);
+        Self {
+            near,
+            pool: CountedAtomicI64::new(&POOL, free - reserve),
+            reserve: CountedAtomicI64::new(&POOL, reserve),
+            reserve_full,
+            chunk,
+            plenty: chunk * shards * MOST_CHUNKS,
+            collecting: Mutex::new(&COLLECT, ()),
+        }
+    }
+
+    /// Takes `want` blocks, or fewer if there are not as many, but at least `min`. `None` if there
+    /// are fewer than that.
+    pub(super) fn take(&self, min: u32, want: u32, privileged: bool) -> Option<u32> {
+        let near = self.near.local();
+        if take_all(near, want.into(), 0) {
+            return Some(want);
+        }
+        let more = i64::from(want) + self.chunk;
+        if take_all(&self.pool, more, self.plenty) {
+            near.fetch_add(self.chunk, Ordering::Relaxed);
+            return Some(want);
+        }
+        self.take_exactly(min.into(), want.into(), privileged)
+            .and_then(|taken| u32::try_from(taken).ok())
+    }
+
+    #[cold]
+    fn take_exactly(&self, min: i64, want: i64, privileged: bool) -> Option<i64> {
+        let _alone = self.collecting.lock();
+        self.collect();
+        let taken = take_some(&self.pool, want);
+        let mut more = 0;
+        if taken < want && privileged {
+            more = take_some(&self.reserve, want - taken);
+        }
+        if taken + more >= min {
+            return Some(taken + more);
+        }
+        self.pool.fetch_add(taken, Ordering::Relaxed);
+        self.reserve.fetch_add(more, Ordering::Relaxed);
+        None
+    }
+
+    fn collect(&self) {
+        for near in self.near.iter() {
+            if near.load(Ordering::Relaxed) != 0 {
+                let found = near.swap(0, Ordering::Relaxed);
+                self.pool.fetch_add(found, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Gives blocks back. The reserve is filled first.
+    pub(super) fn give(&self, blocks: u32) {
+        let mut left = i64::from(blocks);
+        if left == 0 {
+            return;
+        }
+        if self.reserve.load(Ordering::Relaxed) < self.reserve_full {
+            let _alone = self.collecting.lock();
+            let missing = self.reserve_full - self.reserve.load(Ordering::Relaxed);
+            let part = left.min(missing.max(0));
+            self.reserve.fetch_add(part, Ordering::Relaxed);
+            left -= part;
+        }
+        if self.pool.load(Ordering::Relaxed) < self.plenty {
+            self.pool.fetch_add(left, Ordering::Relaxed);
+            return;
+        }
+        let near = self.near.local();
+        let now = near.fetch_add(left, Ordering::Relaxed) + left;
+        let most = self.chunk * MOST_CHUNKS;
+        if now > most && take_all(near, now - most / 2, 0) {
+            self.pool.fetch_add(now - most / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes out blocks that can never be found: those of a group that turned out to be damaged.
+    pub(super) fn lose(&self, blocks: u32) {
+        self.pool.fetch_sub(blocks.into(), Ordering::Relaxed);
+    }
+
+    /// All blocks that may be taken by someone. Exact while nobody takes or gives.
+    #[cfg(test)]
+    pub(super) fn total(&self) -> i64 {
+        let near: i64 = self.near.iter().map(|n| n.load(Ordering::Relaxed)).sum();
+        near + self.pool.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
+    }
+}
+
+/// Subtracts `blocks`, if at least `rest` stay.
+fn take_all(from: &CountedAtomicI64, blocks: i64, rest: i64) -> bool {
+    let mut now = from.load(Ordering::Relaxed);
+    while now >= blocks.saturating_add(rest) {
+        match from.compare_exchange_weak(now, now - blocks, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(changed) => now = changed,
+        }
+    }
+    false
+}
+
+/// Subtracts up to `most` blocks, and says how many there were.
+fn take_some(from: &CountedAtomicI64, most: i64) -> i64 {
+    let mut now = from.load(Ordering::Relaxed);
+    loop {
+        let taken = now.clamp(0, most);
+        match from.compare_exchange_weak(now, now - taken, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return taken,
+            Err(changed) => now = changed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::rng::{Rng, seed_from_env};
+    use std::sync::Arc;
+
+    #[test]
+    fn refusals_are_exact_and_the_reserve_is_for_the_privileged() {
+        for free in [0_u64, 1, 100, 5000, 1 << 20] {
+            let reserved = free / 20;
+            let space = Space::new(free, reserved);
+            let open = free - reserved;
+            let mut got = 0;
+            while let Some(n) = space.take(1, 700, false) {
+                got += u64::from(n);
+            }
+            assert_eq!(got, open);
+            assert_eq!(space.take(1, 1, false), None);
+            let mut more = 0;
+            while let Some(n) = space.take(1, 700, true) {
+                more += u64::from(n);
+            }
+            assert_eq!(more, reserved);
+            // What comes back fills the reserve first.
+            space.give(1);
+            assert_eq!(space.take(1, 1, false).is_some(), reserved == 0);
+        }
+    }
+
+    #[test]
+    fn a_request_gets_what_there_is_but_never_less_than_it_needs() {
+        let space = Space::new(10, 0);
+        assert_eq!(space.take(11, 20, false), None);
+        assert_eq!(space.take(4, 20, false), Some(10));
+        space.give(10);
+        assert_eq!(space.total(), 10);
+    }
+
+    #[test]
+    fn threads_take_every_block_once() {
+        let seed = seed_from_env("alloc_space");
+        for free in [3000_u64, 300_000] {
+            let space = Arc::new(Space::new(free, 100));
+            let left: i64 = std::thread::scope(|scope| {
+                let workers: Vec<_> = (0..4)
+                    .map(|i| {
+                        let space = Arc::clone(&space);
+                        scope.spawn(move || {
+                            let mut rng = Rng::new(seed ^ i);
+                            let mut mine = 0_i64;
+                            for _ in 0..20_000 {
+                                let n = rng.between(1, 200) as u32;
+                                if rng.one_in(2) {
+                                    mine += i64::from(space.take(1, n, rng.one_in(4)).unwrap_or(0));
+                                } else {
+                                    let n = i64::from(n).min(mine);
+                                    space.give(n as u32);
+                                    mine -= n;
+                                }
+                                assert!(mine >= 0 && mine <= free as i64);
+                            }
+                            mine
+                        })
+                    })
+                    .collect();
+                workers.into_iter().map(|w| w.join().unwrap()).sum()
+            });
+            assert_eq!(space.total() + left, free as i64, "seed {seed}");
+        }
+    }
+}
