@@ -14,6 +14,7 @@
 //! | `alloc` | blocks and inodes: the two bitmaps, take, commit, give back |
 //! | `journal` | handles, transactions, commit and checkpoint |
 //! | `dir` | directories: lookup and listing |
+//! | `names` | the name cache, and the locks of names |
 //! | `xattr` | extended attributes and access control lists |
 //! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod inode;
 pub mod journal;
 pub mod map;
 pub mod meta;
+mod names;
 pub mod ops;
 pub mod xattr;
 

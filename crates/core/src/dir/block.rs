@@ -2,7 +2,7 @@
 
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::map::{Mapping, Runs, Target};
+use crate::map::{self, Mapping, Runs, Target};
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::checksum::Crc32c;
@@ -11,6 +11,7 @@ use extant_format::features::Incompat;
 use extant_format::inline_data::InlineDir;
 use extant_format::inode::InodeFlags;
 use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Pblk, Structure};
+use extant_sync::pin;
 use std::ops::{ControlFlow, Range};
 
 /// Most blocks that a listing reads ahead.
@@ -21,6 +22,8 @@ pub(super) struct Directory<'a> {
     pub(super) fs: &'a Fs,
     pub(super) inode: &'a Inode,
     pub(super) layout: DirLayout,
+    /// Whether indexes may have another level, and directories more bytes.
+    pub(super) large_dir: bool,
 }
 
 impl<'a> Directory<'a> {
@@ -39,7 +42,13 @@ impl<'a> Directory<'a> {
             raw_names: encrypted,
             max_inode: Ino::new(superblock.inodes_count()),
         };
-        Ok(Self { fs, inode, layout })
+        let large_dir = superblock.has_incompat(Incompat::LARGEDIR);
+        Ok(Self {
+            fs,
+            inode,
+            layout,
+            large_dir,
+        })
     }
 
     /// Whether names are compared without regard to case. Names that are encrypted as well cannot
@@ -68,6 +77,34 @@ impl<'a> Directory<'a> {
     pub(super) fn block(&self, lblk: Lblk) -> Result<Option<BlockRef>> {
         self.fs
             .file_block(self.inode, lblk, Structure::DirBlock, self.check())
+    }
+
+    /// Calls `read` with a block of the directory, verified; `None` for a hole. A block in memory is
+    /// borrowed only: `read` must not wait.
+    pub(super) fn with_block<R>(
+        &self,
+        lblk: Lblk,
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>> {
+        let Target::Written(pblk) = map::lookup(self.fs, self.inode, lblk)?.target else {
+            return Ok(None);
+        };
+        let guard = pin();
+        if let Some(block) = self.fs.cache().peek(pblk, &guard)
+            && block.is_verified(Structure::DirBlock, Some(self.inode.ino()))
+        {
+            return Ok(Some(read(block)));
+        }
+        drop(guard);
+        let block = self.block_at(lblk, pblk)?;
+        Ok(Some(read(&block)))
+    }
+
+    /// The directory has no block where it must have one.
+    pub(super) fn hole(&self, lblk: Lblk) -> Error {
+        let expected = Expected::Said("a block of the directory, not a hole");
+        let source = FormatError::new(Structure::DirBlock, "address", 0, expected);
+        Error::corrupt(Place::FileBlock(self.inode.ino(), lblk), source)
     }
 
     /// A block whose address is known already.

@@ -2,13 +2,14 @@
 
 use super::Found;
 use super::block::{Directory, found};
-use super::htree::{self, Answer};
+use super::htree::{self, Answer, Fault};
 use super::matching::Wanted;
+use super::state::DirState;
 use crate::fs::Fs;
-use crate::inode::{FileType, Inode};
+use crate::inode::{FileType, Held, Inode};
 use crate::{Error, InPlace, Place, Result};
-use extant_format::dir::{DirLayout, entries, entry::NAME_MAX};
-use extant_format::{FormatResult, Lblk};
+use extant_format::dir::{DirLayout, edit, entries, entry::NAME_MAX};
+use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Structure};
 use std::ops::ControlFlow;
 
 /// What `dir` says about `name`, or `None` if it does not have it. `.` and `..` are names like any
@@ -104,16 +105,58 @@ fn search_inline(dir: &Directory<'_>, wanted: &Wanted<'_>) -> Result<Option<Foun
     Ok(None)
 }
 
-/// The leaf block that has to be searched, if the directory has it.
+/// Searches a leaf that the index leads to.
 pub(super) fn search_leaf(
     dir: &Directory<'_>,
     lblk: Lblk,
     wanted: &Wanted<'_>,
-) -> Result<Option<Option<Found>>> {
-    let Some(block) = dir.block(lblk)? else {
-        return Ok(None);
-    };
-    search_block(&block, &dir.layout, wanted)
-        .in_place(Place::FileBlock(dir.inode.ino(), lblk))
-        .map(Some)
+) -> Result<Option<Found>, Fault> {
+    let place = Place::FileBlock(dir.inode.ino(), lblk);
+    let searched = dir.with_block(lblk, |block| match wanted.exact() {
+        Some(name) => edit::find(block, &dir.layout, name)
+            .map(|spot| spot.map(|spot| found(spot.ino, spot.file_type))),
+        None => search_block(block, &dir.layout, wanted),
+    })?;
+    match searched {
+        Some(searched) => Ok(searched.in_place(place)?),
+        None => Err(Fault::Index(dir.hole(lblk))),
+    }
+}
+
+/// What a directory that may change meanwhile says about `name`.
+///
+/// Takes no lock unless names move between blocks at the same time.
+///
+/// # Errors
+/// As for [`lookup`].
+pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
+    // Without a state nobody has written to the directory yet.
+    let before = dir.dir_state_if_any().map_or(Some(0), DirState::version);
+    if let Some(before) = before {
+        let answer = lookup(fs, &dir.snapshot(), name);
+        let still = dir
+            .dir_state_if_any()
+            .is_none_or(|state| state.is_still(before));
+        if still || matches!(answer, Ok(Some(_))) {
+            return answer;
+        }
+    }
+    let _names_stay = dir.dir_state().shared();
+    lookup(fs, &dir.snapshot(), name)
+}
+
+/// The parent of a directory, as its `..` says.
+///
+/// # Errors
+/// As for [`lookup`]; [`Error::Corrupt`] when there is no `..`.
+pub fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
+    match lookup(fs, dir, b"..")? {
+        Some(found) => Ok(found.ino),
+        None => {
+            let expected = Expected::Said("an entry `..` in the first block");
+            let source = FormatError::new(Structure::DirBlock, "dotdot", 0, expected);
+            let place = Place::FileBlock(dir.ino(), Lblk::new(0));
+            Err(Error::corrupt(place, source))
+        }
+    }
 }

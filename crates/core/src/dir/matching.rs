@@ -21,6 +21,11 @@ impl<'a> Wanted<'a> {
         self.name
     }
 
+    /// The name, if no other name matches it.
+    pub(super) fn exact(&self) -> Option<&'a [u8]> {
+        self.folded.is_none().then_some(self.name)
+    }
+
     /// Whether a stored name is the one.
     #[inline]
     pub(super) fn is(&self, stored: &[u8]) -> bool {

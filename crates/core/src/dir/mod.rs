@@ -21,9 +21,12 @@ mod htree;
 mod lookup;
 mod matching;
 mod readdir;
+mod state;
 
-pub use lookup::lookup;
+pub(crate) use lookup::find;
+pub use lookup::{lookup, parent};
 pub use readdir::{Cookie, readdir};
+pub(crate) use state::DirState;
 
 use crate::inode::FileType;
 use extant_format::Ino;

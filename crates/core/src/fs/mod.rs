@@ -38,6 +38,7 @@ use crate::alloc::Alloc;
 use crate::inode::{Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
+use crate::names::Names;
 use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
@@ -59,6 +60,7 @@ pub struct Fs {
     numbers: Numbers,
     groups: Groups,
     inodes: Table,
+    pub(crate) names: Names,
     cache: Cache,
     /// Space and inodes, once somebody asked.
     space: OnceLock<StatFs>,

@@ -4,6 +4,7 @@ use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy}
 use crate::fs::JournalChoice;
 use crate::inode::Table;
 use crate::meta::Cache;
+use crate::names::Names;
 use crate::{Error, InPlace, Place, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
@@ -14,8 +15,10 @@ use extant_format::superblock::{
 use extant_format::{Expected, FormatError, Pblk, Structure};
 use std::sync::{Arc, OnceLock};
 
-/// One part in this many of the memory budget goes to inodes, the rest to metadata blocks.
+/// One part in this many of the memory budget goes to inodes.
 const INODE_SHARE: usize = 4;
+/// One part in this many goes to names; metadata blocks have the rest.
+const NAME_SHARE: usize = 16;
 
 impl Fs {
     /// Opens the file system on `device`.
@@ -61,11 +64,12 @@ impl Fs {
             numbers: Numbers::new(&superblock, &geometry),
             groups: Groups::new(&superblock, backup),
             inodes: Table::new(options.memory / INODE_SHARE, geometry.inode_size()),
+            names: Names::new(options.memory / NAME_SHARE),
             cache: Cache::new(
                 Arc::clone(&device),
                 geometry.block_size(),
                 geometry.blocks_count(),
-                options.memory - options.memory / INODE_SHARE,
+                options.memory - options.memory / INODE_SHARE - options.memory / NAME_SHARE,
             ),
             space: OnceLock::new(),
             notices: Notice::of_superblock(&superblock, options),

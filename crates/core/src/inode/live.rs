@@ -3,6 +3,7 @@
 use super::Inode;
 use super::orphan::{Membership, Reaper};
 use crate::Result;
+use crate::dir::DirState;
 use crate::journal::{Handle, Seq};
 use extant_format::Ino;
 use extant_sync::{
@@ -57,6 +58,8 @@ pub struct LiveInode {
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
     reaper: OnceLock<Arc<Reaper>>,
+    /// Locks of a directory, once it is written to.
+    dir: OnceLock<Box<DirState>>,
 }
 
 impl LiveInode {
@@ -85,6 +88,7 @@ impl LiveInode {
             datasync: AtomicU64::new(0),
             orphan: AtomicU64::new(Membership::None.pack()),
             reaper: OnceLock::new(),
+            dir: OnceLock::new(),
         }
     }
 
@@ -146,6 +150,18 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn map_version(&self) -> &AtomicU64 {
         &self.map_version
+    }
+
+    /// The locks of the directory.
+    #[must_use]
+    pub(crate) fn dir_state(&self) -> &DirState {
+        self.dir.get_or_init(|| Box::new(DirState::new()))
+    }
+
+    /// The locks of the directory, if anybody needed them so far.
+    #[must_use]
+    pub(crate) fn dir_state_if_any(&self) -> Option<&DirState> {
+        self.dir.get().map(Box::as_ref)
     }
 
     pub(crate) fn touched(&self) -> &FirstTouch {

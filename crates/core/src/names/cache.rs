@@ -1,0 +1,234 @@
+//! What is known about names.
+
+use super::LockedName;
+use extant_format::Ino;
+use extant_format::dir::entry::NAME_MAX;
+use extant_sync::{LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static BUCKET: LockClass = LockClass::new("name bucket", Rank::CacheBucket);
+static QUEUE: LockClass = LockClass::new("name queue", Rank::LruShard);
+static NAME: LockClass = LockClass::ascending("name", Rank::Name);
+
+/// Locks that all names share.
+const STRIPES: usize = 512;
+/// What a name is taken to cost, its place in table and queue included.
+const BYTES_PER_NAME: usize = 192;
+/// Names the hand passes at most to find one to forget.
+const HAND_STEPS: usize = 8;
+/// Bytes of a key before the name.
+const INO_LEN: usize = 4;
+
+/// Names that were looked up, and the locks of names.
+#[derive(Debug)]
+pub(crate) struct Names {
+    table: RcuMap<Arc<[u8]>, Known>,
+    /// Keys in the order the hand passes them.
+    queues: Box<[Mutex<VecDeque<Arc<[u8]>>>]>,
+    /// Most keys in one queue.
+    per_queue: usize,
+    pub(super) stripes: Box<[Mutex<()>]>,
+}
+
+/// What is known about one name.
+#[derive(Debug)]
+struct Known {
+    /// 0 when the directory does not have the name.
+    ino: u32,
+    /// Asked for since the hand last came by.
+    used: AtomicBool,
+}
+
+/// The key of a name, on the stack.
+struct Key {
+    bytes: [u8; INO_LEN + NAME_MAX],
+    len: usize,
+}
+
+impl Key {
+    fn new(dir: Ino, name: &[u8]) -> Option<Self> {
+        let mut bytes = [0; INO_LEN + NAME_MAX];
+        bytes
+            .first_chunk_mut::<INO_LEN>()?
+            .copy_from_slice(&dir.get().to_le_bytes());
+        let len = INO_LEN + name.len();
+        bytes.get_mut(INO_LEN..len)?.copy_from_slice(name);
+        Some(Self { bytes, len })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Whether what a name stands for may be kept.
+pub(super) fn is_kept(name: &[u8]) -> bool {
+    !name.is_empty() && name.len() <= NAME_MAX && name != b"." && name != b".."
+}
+
+impl Names {
+    /// A cache that keeps about as many names as fit `budget` bytes.
+    pub(crate) fn new(budget: usize) -> Self {
+        let shards = shard_count().max(1);
+        Self {
+            table: RcuMap::new(&BUCKET, (shards * 64).max(256)),
+            queues: (0..shards)
+                .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
+                .collect(),
+            per_queue: (budget / BYTES_PER_NAME / shards).max(1),
+            stripes: (0..STRIPES).map(|_| Mutex::new(&NAME, ())).collect(),
+        }
+    }
+
+    /// What is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
+    #[inline]
+    pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        let key = Key::new(dir, name)?;
+        let guard = pin();
+        let known = self.table.get(key.bytes(), &guard)?;
+        // Stored only after the hand came by, so that a hot name's line stays shared.
+        if !known.used.load(Ordering::Relaxed) {
+            known.used.store(true, Ordering::Relaxed);
+        }
+        Some((known.ino != 0).then(|| Ino::new(known.ino)))
+    }
+
+    /// Notes that the name stands for `ino` from now on.
+    pub(crate) fn insert(&self, name: &LockedName<'_>, ino: Ino) {
+        self.set(name, ino.get());
+    }
+
+    /// Notes that the directory does not have the name.
+    pub(super) fn insert_absent(&self, name: &LockedName<'_>) {
+        self.set(name, 0);
+    }
+
+    /// Forgets what was known about the name, which the directory does not have any more.
+    pub(crate) fn remove(&self, name: &LockedName<'_>) {
+        if let Some(key) = Key::new(name.dir(), name.name()) {
+            self.table.remove(key.bytes(), &pin());
+        }
+    }
+
+    fn set(&self, name: &LockedName<'_>, ino: u32) {
+        let Some(key) = Key::new(name.dir(), name.name()).filter(|_| is_kept(name.name())) else {
+            return;
+        };
+        let key: Arc<[u8]> = key.bytes().into();
+        let known = Known {
+            ino,
+            used: AtomicBool::new(false),
+        };
+        let guard = pin();
+        let before = self.table.replace(Arc::clone(&key), known, &guard);
+        if before.is_none() {
+            self.make_room(key);
+        }
+    }
+
+    /// Puts a new name into the hand's way and forgets another one when there are too many.
+    fn make_room(&self, new: Arc<[u8]>) {
+        let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
+            return;
+        };
+        let mut victim = None;
+        {
+            let mut queue = queue.lock();
+            queue.push_back(new);
+            let guard = pin();
+            for step in 0..HAND_STEPS {
+                if queue.len() <= self.per_queue {
+                    break;
+                }
+                let Some(key) = queue.pop_front() else { break };
+                match self.table.get(&*key, &guard) {
+                    // Changed or removed meanwhile: this place in the queue is nobody's.
+                    None => {}
+                    Some(known) if known.used.load(Ordering::Relaxed) && step + 1 < HAND_STEPS => {
+                        known.used.store(false, Ordering::Relaxed);
+                        queue.push_back(key);
+                    }
+                    Some(_) => {
+                        victim = Some(key);
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(key) = victim {
+            self.table.remove(&*key, &pin());
+        }
+    }
+
+    /// How many names are known.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_until_it_is_removed() {
+        let names = Names::new(1 << 20);
+        let dir = Ino::new(12);
+        assert_eq!(names.get(dir, b"a"), None);
+        let locked = names.lock(dir, b"a");
+        names.insert_absent(&locked);
+        assert_eq!(names.get(dir, b"a"), Some(None));
+        names.insert(&locked, Ino::new(77));
+        assert_eq!(names.get(dir, b"a"), Some(Some(Ino::new(77))));
+        assert_eq!(names.get(Ino::new(13), b"a"), None);
+        names.remove(&locked);
+        assert_eq!(names.get(dir, b"a"), None);
+    }
+
+    #[test]
+    fn dots_and_what_cannot_be_a_name_are_not_kept() {
+        let names = Names::new(1 << 20);
+        let dir = Ino::new(12);
+        for name in [&b"."[..], b"..", b"", &[b'x'; 256]] {
+            let locked = names.lock(dir, name);
+            names.insert(&locked, Ino::new(2));
+            assert_eq!(names.get(dir, name), None);
+        }
+    }
+
+    #[test]
+    fn the_budget_holds_and_names_in_use_stay() {
+        let names = Names::new(BYTES_PER_NAME * 64 * shard_count());
+        let dir = Ino::new(12);
+        names.insert(&names.lock(dir, b"hot"), Ino::new(5));
+        for i in 0..10_000_u32 {
+            assert_eq!(names.get(dir, b"hot"), Some(Some(Ino::new(5))), "{i}");
+            names.insert(&names.lock(dir, &i.to_le_bytes()), Ino::new(i + 1));
+        }
+        assert!(names.len() <= 64 * shard_count());
+    }
+
+    #[test]
+    fn two_names_are_locked_whatever_their_order() {
+        let names = Names::new(1 << 20);
+        std::thread::scope(|scope| {
+            for flip in [false, true] {
+                let names = &names;
+                scope.spawn(move || {
+                    for i in 0..2000_u32 {
+                        let (a, b) = (i.to_le_bytes(), (i + 1).to_le_bytes());
+                        let (a, b) = if flip { (&b, &a) } else { (&a, &b) };
+                        let locked = names.lock_two((Ino::new(3), a), (Ino::new(3), b));
+                        assert_eq!(locked.first().name(), a);
+                        assert_eq!(locked.second().name(), b);
+                    }
+                });
+            }
+        });
+        let same = (Ino::new(3), &b"x"[..]);
+        assert_eq!(names.lock_two(same, same).second().name(), b"x");
+    }
+}

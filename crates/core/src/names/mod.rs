@@ -1,0 +1,30 @@
+//! The name cache, and the locks of names.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `cache` | [`Names`]: what is known about names, within a budget |
+//! | `lock` | [`NameLock`], [`NameLocks`]: one name, or two, held still |
+//! | `lookup` | from a name to an inode number, through the cache |
+//!
+//! # Locking
+//!
+//! A lookup that hits takes no lock and stores nothing shared. A miss takes the lock of the name
+//! (rank `Name`, one of a few hundred that names share), searches the directory, and notes the answer
+//! before it lets go. Whoever changes what a name stands for holds the same lock, and tells the cache
+//! before it lets go. So the cache never keeps an answer that a change has made wrong.
+//!
+//! # Invariants
+//!
+//! - An entry says what the directory says, or what it said until a change that still holds the
+//!   name's lock.
+//! - `.` and `..` are never kept.
+//! - A directory is deleted only when it is empty, so by then every name that stood for something
+//!   has left the cache; what is left says "absent", which is right for the next directory of the
+//!   same number too.
+
+mod cache;
+mod lock;
+mod lookup;
+
+pub(crate) use cache::Names;
+pub(crate) use lock::{LockedName, NameLock, NameLocks};
