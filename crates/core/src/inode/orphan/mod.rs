@@ -37,7 +37,8 @@ use crate::fs::Fs;
 use crate::journal::{Handle, Seq};
 use crate::meta::BlockRef;
 use crate::{Error, Result};
-use extant_format::Ino;
+use extant_format::{Ino, Pblk};
+use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use file::OrphanFile;
 use list::OrphanList;
 use std::sync::Arc;
@@ -48,7 +49,13 @@ pub struct Orphans {
     list: OrphanList,
     file: Option<OrphanFile>,
     reaper: Arc<Reaper>,
+    /// Order changes of the count of inodes that share a block of attributes, by block.
+    shared: Box<[Mutex<()>]>,
 }
+
+static SHARED: LockClass = LockClass::new("shared attribute block", Rank::Xattr);
+/// Blocks of attributes that can change at the same time, at most.
+const SHARED_LOCKS: usize = 16;
 
 impl Orphans {
     /// The orphans of `fs`, which must be recovered before the first one is added.
@@ -60,6 +67,7 @@ impl Orphans {
             list: OrphanList::new(fs.superblock().orphan_list_head()),
             file: OrphanFile::load(fs)?,
             reaper: Arc::new(Reaper::new()),
+            shared: (0..SHARED_LOCKS).map(|_| Mutex::new(&SHARED, ())).collect(),
         })
     }
 
@@ -87,6 +95,11 @@ impl Orphans {
     pub(crate) fn capture(&self, blocks: impl IntoIterator<Item = u32>) -> Vec<CapturedSlots> {
         let capture = |index| self.file.as_ref()?.capture(index);
         blocks.into_iter().filter_map(capture).collect()
+    }
+
+    /// Locks the count of inodes that share a block of attributes.
+    pub(super) fn shared_block(&self, block: Pblk) -> MutexGuard<'_, ()> {
+        self.shared[block.get() as usize % SHARED_LOCKS].lock()
     }
 
     pub(super) fn reaper(&self) -> &Arc<Reaper> {

@@ -1,0 +1,268 @@
+//! New inodes.
+
+use super::{Held, Inode, LiveInode, acl};
+use crate::fs::Fs;
+use crate::journal::Handle;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::extent::{Entries, build_node};
+use extant_format::features::{Incompat, RoCompat};
+use extant_format::inode::{
+    DeviceNumber, FIXED_BYTES, FileType, Inode as DiskInode, InodeFlags, KNOWN_BYTES, MAP_BYTES,
+    Mode, Timestamp,
+};
+use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
+use std::sync::Arc;
+
+/// Set-group-id of a mode.
+const SET_GID: u16 = 0o2000;
+
+/// What a directory hands down to what is made in it.
+const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION
+    .union(InodeFlags::UNDELETABLE)
+    .union(InodeFlags::COMPRESSED)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::NO_DUMP)
+    .union(InodeFlags::NO_ATIME)
+    .union(InodeFlags::NO_COMPRESS)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NO_TAIL)
+    .union(InodeFlags::DIR_SYNC)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::DAX);
+/// Of these, what means something for a directory only.
+const FOR_DIRECTORIES: InodeFlags = InodeFlags::DIR_SYNC
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// Of these, what means something for what is neither a directory nor a regular file.
+const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ATIME);
+
+/// What the maker of an inode decides.
+#[derive(Clone, Debug)]
+pub struct NewInode {
+    /// The file type.
+    pub file_type: FileType,
+    /// Set-id, sticky and permission bits, before the umask.
+    pub permissions: u16,
+    /// Permissions to take away, unless the parent's default access control list decides.
+    pub umask: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group, unless the parent hands down its own.
+    pub gid: u32,
+    /// The number of a device node.
+    pub device: DeviceNumber,
+    /// The time of now, for all its times.
+    pub time: Timestamp,
+}
+
+impl NewInode {
+    /// An inode of this type and these permissions, made now by the privileged user.
+    #[must_use]
+    pub fn new(file_type: FileType, permissions: u16, time: Timestamp) -> Self {
+        Self {
+            file_type,
+            permissions,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device: DeviceNumber::default(),
+            time,
+        }
+    }
+}
+
+impl Fs {
+    /// Blocks that [`Fs::new_inode`] changes at most: the record, the group's bitmap, descriptor and
+    /// counts, and the superblock.
+    #[must_use]
+    pub(crate) fn new_inode_credits(&self) -> u32 {
+        5
+    }
+
+    /// Makes an inode that belongs into the directory `parent`, with no content. It has the names it
+    /// is going to have: 2 for a directory, otherwise 1. Whoever fails to give it its name calls
+    /// [`Fs::abandon_inode`] under the same handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when no inode is free; [`Error::Unsupported`] when the access control list
+    /// that it inherits does not fit its record; those of reading the parent's attributes, the bitmap
+    /// and the inode table. Nothing has changed then.
+    pub(crate) fn new_inode(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Inode,
+        new: &NewInode,
+    ) -> Result<Held> {
+        let extra_isize = self.new_extra_isize();
+        let region = usize::from(self.inode_context(parent.ino()).inode_size)
+            .saturating_sub(FIXED_BYTES + usize::from(extra_isize));
+        let inherited = acl::inherit(self, parent, new, region)?;
+        let mut disk = blank(new, inherited.permissions, extra_isize);
+        self.inherit(&mut disk, parent, new.file_type);
+        self.empty_map(&mut disk, new)?;
+
+        let ino = self.take_inode(handle, parent, new.file_type)?;
+        disk.generation = self.new_generation(ino);
+        let made = self.check_unused(ino).and_then(|()| {
+            let held = LiveInode::new_held(Arc::new(Inode {
+                ino,
+                file_type: new.file_type,
+                seed: self.inode_context(ino).inode_seed(disk.generation),
+                disk,
+                xattrs: inherited.xattrs,
+                fresh: true,
+                freed: false,
+            }));
+            handle.touch_inode(held.live())?;
+            Ok(held)
+        });
+        match made {
+            Ok(held) => {
+                self.inode_table().publish(held.live().clone());
+                Ok(held)
+            }
+            Err(e) => {
+                self.free_inode(handle, ino, new.file_type == FileType::Directory)?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows at
+    /// least, if there is room.
+    fn new_extra_isize(&self) -> u16 {
+        let room = self
+            .geometry()
+            .inode_size()
+            .saturating_sub(FIXED_BYTES as u32);
+        let mut wanted = (KNOWN_BYTES - FIXED_BYTES) as u32;
+        if self.superblock().has_ro_compat(RoCompat::EXTRA_ISIZE) {
+            let raw = self.superblock().raw();
+            wanted = wanted
+                .max(raw.want_extra_isize.get().into())
+                .max(raw.min_extra_isize.get().into());
+        }
+        u16::try_from(wanted.min(room) & !3).unwrap_or(0)
+    }
+
+    /// Flags, group and project that come from the parent.
+    fn inherit(&self, disk: &mut DiskInode, parent: &Inode, file_type: FileType) {
+        let parent = parent.disk();
+        let flags = parent.flags & INHERITED;
+        disk.flags = match file_type {
+            FileType::Directory => flags,
+            FileType::Regular => flags & !FOR_DIRECTORIES,
+            _ => flags & FOR_OTHERS,
+        };
+        if parent.mode.permissions() & SET_GID != 0 {
+            disk.gid = parent.gid;
+            if file_type == FileType::Directory {
+                disk.mode = Mode::new(file_type, disk.mode.permissions() | SET_GID);
+            }
+        }
+        if let (true, Some(project), Some(of_parent)) = (
+            parent.flags.contains(InodeFlags::PROJECT_INHERIT),
+            &mut disk.project,
+            parent.project,
+        ) {
+            *project = of_parent;
+        }
+    }
+
+    /// A map of nothing, or the number of a device.
+    fn empty_map(&self, disk: &mut DiskInode, new: &NewInode) -> Result<()> {
+        match new.file_type {
+            FileType::CharDevice | FileType::BlockDevice => {
+                let too_large = Error::InvalidInput("the device number does not fit the format");
+                let (old, wide) = new.device.encode().ok_or(too_large)?;
+                let words = [old, wide].map(u32::to_le_bytes);
+                for (to, from) in disk.map.iter_mut().zip(words.as_flattened()) {
+                    *to = *from;
+                }
+            }
+            FileType::Regular | FileType::Directory | FileType::Symlink
+                if self.superblock().has_incompat(Incompat::EXTENTS) =>
+            {
+                disk.flags |= InodeFlags::EXTENTS;
+                build_node(&mut disk.map, Entries::Extents(&[])).in_place(Place::Superblock)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Refuses a number whose inode is in use, though the bitmap says that it is free.
+    fn check_unused(&self, ino: Ino) -> Result<()> {
+        let known = self.inode_table().get_live(ino);
+        if known.is_none_or(|live| live.snapshot().is_freed()) {
+            return Ok(());
+        }
+        let expected = Expected::Said("set, as the inode is in use");
+        let source = FormatError::new(Structure::InodeBitmap, "bit", 0, expected);
+        Err(Error::corrupt(Place::Inode(ino), source))
+    }
+
+    /// Undoes [`Fs::new_inode`] under the same handle, for whoever could not give the inode a name;
+    /// nobody else has seen it. What it has been given meanwhile goes too.
+    pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
+        let claimed = held.claim_last();
+        debug_assert!(claimed, "nobody else holds an inode that has no name yet");
+        let freed = held
+            .live()
+            .update(handle, Inode::bury)
+            .and_then(|()| self.free_inode(handle, held.ino(), held.snapshot().is_dir()));
+        if let Err(error) = freed {
+            tracing::error!(%error, "an inode stays in use without a name");
+        }
+    }
+}
+
+/// An inode of nothing, with the times of now.
+fn blank(new: &NewInode, permissions: u16, extra_isize: u16) -> DiskInode {
+    let reaches = |end: usize| FIXED_BYTES + usize::from(extra_isize) >= end;
+    DiskInode {
+        mode: Mode::new(new.file_type, permissions),
+        uid: new.uid,
+        gid: new.gid,
+        size: 0,
+        links: if new.file_type == FileType::Directory {
+            2
+        } else {
+            1
+        },
+        blocks: 0,
+        flags: InodeFlags::empty(),
+        atime: new.time,
+        ctime: new.time,
+        mtime: new.time,
+        // Creation time and project are the last two of the known fields.
+        crtime: reaches(KNOWN_BYTES - 8).then_some(new.time),
+        dtime: 0,
+        generation: 0,
+        file_acl: Pblk::new(0),
+        version: 1,
+        project: reaches(KNOWN_BYTES).then_some(0),
+        extra_isize,
+        map: [0; MAP_BYTES],
+    }
+}
+
+impl Inode {
+    /// Makes a symbolic link's target part of its record, in place of a map; `false` when it is too
+    /// long for that.
+    #[must_use]
+    pub(crate) fn set_short_target(&mut self, target: &[u8]) -> bool {
+        // One byte stays zero.
+        if target.len() >= MAP_BYTES {
+            return false;
+        }
+        self.disk.flags.remove(InodeFlags::EXTENTS);
+        self.disk.map = [0; MAP_BYTES];
+        for (to, from) in self.disk.map.iter_mut().zip(target) {
+            *to = *from;
+        }
+        self.disk.size = target.len() as u64;
+        true
+    }
+}
