@@ -100,7 +100,12 @@ impl Step {
 }
 
 /// Reads a node in a block and checks it against what its parent said.
-fn read_node(fs: &Fs, inode: &Inode, block: Pblk, context: &NodeContext) -> Result<BlockRef> {
+pub(super) fn read_node(
+    fs: &Fs,
+    inode: &Inode,
+    block: Pblk,
+    context: &NodeContext,
+) -> Result<BlockRef> {
     let place = Place::InodeBlock(inode.ino(), block);
     let owner = Some(inode.ino());
     let bytes = fs.metadata(block, place, Structure::ExtentNode, owner, |bytes| {

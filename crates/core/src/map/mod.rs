@@ -5,6 +5,9 @@
 //! | `extents` | searching extent trees |
 //! | `indirect` | searching indirect maps |
 //! | `runs` | walking a range of a file, run by run |
+//! | `guard` | [`MapGuard`], the right to change a map, and reading maps that may change |
+//! | `tree` | changing extent trees |
+//! | `credits` | how many blocks a change may touch |
 //!
 //! # Invariants
 //!
@@ -12,11 +15,24 @@
 //! - Every walk ends: a tree's depth shrinks at each step, and an answer always covers at least one
 //!   block and at most what the parent node said its child maps.
 
+mod credits;
 mod extents;
+mod guard;
 mod indirect;
 mod runs;
+mod tree;
 
+#[allow(unused_imports, reason = "until all operations write")]
+pub(crate) use credits::{insert_credits, remove_credits};
+pub use guard::MapGuard;
+#[allow(unused_imports, reason = "until all operations write")]
+pub(crate) use guard::{lookup_live, runs_live, runs_of, stable};
 pub use runs::{Runs, Walk};
+pub use tree::Removed;
+#[allow(unused_imports, reason = "until all operations write")]
+pub(crate) use tree::{
+    Tree, change, convert, indirect_unsupported, insert, remove, remove_keeping,
+};
 
 use crate::Result;
 use crate::fs::Fs;

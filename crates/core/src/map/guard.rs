@@ -1,0 +1,107 @@
+//! Changing and reading the map of a live inode.
+
+use super::{Mapping, Walk, lookup};
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::{Inode, LiveInode};
+use extant_format::Lblk;
+use extant_sync::RwLockWriteGuard;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// The right to change the map of one inode. While it lives the inode's map version is odd.
+///
+/// Locked under a handle: its rank comes after.
+#[derive(Debug)]
+#[must_use = "the map is unlocked at once if the guard is dropped"]
+pub struct MapGuard<'a> {
+    live: &'a LiveInode,
+    _exclusive: RwLockWriteGuard<'a, ()>,
+}
+
+impl<'a> MapGuard<'a> {
+    /// Waits until nobody else reads the map under its lock or changes it.
+    pub fn lock(live: &'a LiveInode) -> Self {
+        let exclusive = live.map().write();
+        let version = live.map_version();
+        // Only holders of the lock store.
+        version.store(version.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+        fence(Ordering::Release);
+        Self {
+            live,
+            _exclusive: exclusive,
+        }
+    }
+
+    /// Whether this is the right to change `live`.
+    pub(super) fn is_of(&self, live: &LiveInode) -> bool {
+        std::ptr::eq(self.live, live)
+    }
+}
+
+impl Drop for MapGuard<'_> {
+    fn drop(&mut self) {
+        let version = self.live.map_version();
+        let next = version.load(Ordering::Relaxed).wrapping_add(1);
+        version.store(next, Ordering::Release);
+    }
+}
+
+/// What `read` says about a map that did not change while it looked.
+///
+/// Looks without the lock first and takes it, shared, when the map changed meanwhile or what was read
+/// made no sense: nodes may have been freed and used for something else. `read` may run twice.
+///
+/// # Errors
+/// What `read` says about a map that holds still.
+pub(crate) fn stable<R>(live: &LiveInode, read: impl Fn(&Arc<Inode>) -> Result<R>) -> Result<R> {
+    let version = live.map_version();
+    let before = version.load(Ordering::Acquire);
+    if before & 1 == 0 {
+        let result = read(&live.snapshot());
+        fence(Ordering::Acquire);
+        if result.is_ok() && version.load(Ordering::Relaxed) == before {
+            return result;
+        }
+    }
+    let _shared = live.map().read();
+    read(&live.snapshot())
+}
+
+/// The run of a live inode that begins at `lblk`; see [`lookup`].
+///
+/// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `pages`
+/// or `op` lock.
+///
+/// # Errors
+/// As for [`lookup`].
+pub(crate) fn lookup_live(fs: &Fs, live: &LiveInode, lblk: Lblk) -> Result<Mapping> {
+    stable(live, |inode| lookup(fs, inode, lblk))
+}
+
+/// The runs of `range` of a live inode, which are fewer than its blocks, and the image they belong to;
+/// see [`lookup_live`].
+///
+/// # Errors
+/// As for [`lookup`].
+pub(crate) fn runs_live(
+    fs: &Fs,
+    live: &LiveInode,
+    range: impl Fn(&Inode) -> Range<u64>,
+) -> Result<(Arc<Inode>, Vec<Mapping>)> {
+    stable(live, |inode| {
+        let runs = runs_of(fs, inode, range(inode))?;
+        Ok((Arc::clone(inode), runs))
+    })
+}
+
+/// The runs of `range` of an image whose map the caller keeps from changing.
+pub(crate) fn runs_of(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<Vec<Mapping>> {
+    let mut walk = Walk::over(range);
+    let mut runs = Vec::new();
+    while let Some(run) = walk.next(fs, inode)? {
+        runs.push(run);
+    }
+    Ok(runs)
+}

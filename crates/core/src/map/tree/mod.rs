@@ -1,0 +1,315 @@
+//! Changing extent trees.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `node` | a node, taken apart |
+//! | `draft` | a tree being changed: insert, convert, remove |
+//! | `settle` | splitting, dropping and moving nodes until each can be stored |
+//! | `store` | putting a changed tree in place under a handle |
+//!
+//! # How a change is made
+//!
+//! A change first happens in memory only: the nodes it concerns are read and taken apart, changed
+//! without regard to their capacity, and then settled. Now all is known that can fail: the blocks for
+//! new nodes are taken, and only then does anything become visible. So a change that runs out of space
+//! or finds a broken node leaves no trace, and however many runs fall into one leaf, the leaf gets one
+//! new image.
+//!
+//! # Invariants
+//!
+//! - The key of an entry in an inner node is the first block its child maps.
+//! - No node in a block is empty, and none that is the root's only child would fit the root.
+//! - New nodes are published before what points at them.
+
+mod draft;
+mod node;
+mod settle;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use super::MapGuard;
+use super::credits::{GROUP, remove_reserve};
+use super::extents::read_node;
+use crate::alloc::Taken;
+use crate::fs::Fs;
+use crate::inode::{Inode, LiveInode};
+use crate::journal::Handle;
+use crate::meta::BlockRef;
+use crate::{Error, InPlace, Place, Result};
+use draft::{Allowance, Draft, Source};
+use extant_format::extent::{
+    Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, NodeContext, block_capacity,
+};
+use extant_format::inode::InodeFlags;
+use extant_format::{Group, Lblk, Pblk};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Runs that one removal frees at most, which bounds its memory.
+const MOST_FREED: usize = 1 << 14;
+/// Credits that a removal asks for when it runs out.
+const MORE_CREDITS: u32 = 8 * GROUP;
+
+/// What became of a removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Removed {
+    /// Where it stopped for lack of credits: everything from here on is unmapped, and the range up
+    /// to here remains to be. `None` when the whole range is unmapped.
+    pub next: Option<Lblk>,
+}
+
+/// The nodes of an inode's tree, through the cache.
+struct Nodes<'f> {
+    fs: &'f Fs,
+    inode: Arc<Inode>,
+}
+
+impl Source for Nodes<'_> {
+    type Block = BlockRef;
+
+    fn node(&self, block: Pblk, context: &NodeContext) -> Result<BlockRef> {
+        read_node(self.fs, &self.inode, block, context)
+    }
+}
+
+/// The map of an inode while a change is made up; see [`change`].
+pub(crate) struct Tree<'f>(Draft<Nodes<'f>>);
+
+impl<'f> Tree<'f> {
+    fn open(fs: &'f Fs, live: &LiveInode, guard: &MapGuard<'_>) -> Result<Self> {
+        debug_assert!(guard.is_of(live), "the guard is another inode's");
+        let inode = live.snapshot();
+        let ino = inode.ino();
+        if !inode.flags().contains(InodeFlags::EXTENTS) {
+            return Err(indirect_unsupported());
+        }
+        let map = inode.disk().map;
+        ExtentNode::parse(&map)
+            .and_then(|node| node.validate(&NodeContext::root(fs.physical())))
+            .in_place(Place::Inode(ino))?;
+        let capacity = usize::from(block_capacity(fs.block_size()));
+        let nodes = Nodes { fs, inode };
+        Draft::new(nodes, ino, &map, fs.physical(), capacity).map(Self)
+    }
+
+    /// Maps `len` blocks from `lblk` to those from `pblk`. Nothing may map them yet.
+    ///
+    /// # Errors
+    /// [`Error::FileTooLarge`] past 2^32 blocks; when something maps one of the blocks, or a node is
+    /// broken or cannot be read.
+    pub(crate) fn insert(
+        &mut self,
+        lblk: Lblk,
+        pblk: Pblk,
+        len: u32,
+        unwritten: bool,
+    ) -> Result<()> {
+        let most = if unwritten {
+            MAX_UNWRITTEN_LEN
+        } else {
+            MAX_WRITTEN_LEN
+        };
+        let mut done = 0;
+        while done < len {
+            let part = (len - done).min(most);
+            let end = u64::from(lblk.get()) + u64::from(done) + u64::from(part);
+            // The last block of all is never mapped: its end would not fit 32 bits.
+            if end > u64::from(u32::MAX) {
+                return Err(Error::FileTooLarge);
+            }
+            self.0.insert(Extent {
+                lblk: Lblk::new(lblk.get() + done),
+                len: part,
+                pblk: Pblk::new(pblk.get().saturating_add(done.into())),
+                unwritten,
+            })?;
+            done += part;
+        }
+        Ok(())
+    }
+
+    /// Makes written what is unwritten in `range`, in logical blocks.
+    ///
+    /// # Errors
+    /// When a node is broken or cannot be read.
+    pub(crate) fn convert(&mut self, range: &Range<u64>) -> Result<()> {
+        self.0.convert(range)
+    }
+}
+
+/// The error for files whose map cannot be changed.
+pub(crate) fn indirect_unsupported() -> Error {
+    Error::Unsupported {
+        features: "writing files mapped by indirect blocks".to_owned(),
+    }
+}
+
+/// Changes the map of an inode: `edit` makes up the change, `taken` become the inode's blocks, and
+/// `also` changes the rest of the record, all in one image.
+///
+/// The number of blocks charged to the inode follows what was mapped, and the nodes. Credits:
+/// [`insert_credits`](super::insert_credits).
+///
+/// # Errors
+/// What `edit` says; [`Error::NoSpace`] when there is no room for the nodes of the tree;
+/// [`Error::FileTooLarge`] when the inode cannot have as many blocks; when a node is broken or cannot
+/// be read. Nothing has changed then, and `taken` is given back.
+pub(crate) fn change<'f>(
+    handle: &Handle<'f>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    taken: Vec<Taken<'f>>,
+    edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
+    also: impl FnOnce(&mut Inode),
+) -> Result<()> {
+    let mut tree = Tree::open(handle.fs(), live, guard)?;
+    edit(&mut tree)?;
+    store::store(handle, live, tree.0, taken, also)
+}
+
+/// Maps `len` blocks from `lblk` to those from `pblk`, which the caller took and commits itself.
+/// Nothing may map them yet.
+///
+/// # Errors
+/// As for [`change`].
+pub(crate) fn insert(
+    handle: &Handle<'_>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    lblk: Lblk,
+    pblk: Pblk,
+    len: u32,
+    unwritten: bool,
+) -> Result<()> {
+    let edit = |tree: &mut Tree<'_>| tree.insert(lblk, pblk, len, unwritten);
+    change(handle, live, guard, Vec::new(), edit, |_| ())
+}
+
+/// Makes written what is unwritten in `range`, in logical blocks.
+///
+/// # Errors
+/// As for [`change`].
+pub(crate) fn convert(
+    handle: &Handle<'_>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    range: Range<u64>,
+) -> Result<()> {
+    let edit = |tree: &mut Tree<'_>| tree.convert(&range);
+    change(handle, live, guard, Vec::new(), edit, |_| ())
+}
+
+/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as the
+/// handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets ahead.
+///
+/// Nobody may use the addresses of the range any more: the caller holds the inode's `pages` lock
+/// exclusively, or nobody else can reach the inode.
+///
+/// # Errors
+/// When a node is broken or cannot be read, or there is no room for the node that cutting an extent
+/// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
+/// unmapped then.
+pub(crate) fn remove(
+    handle: &Handle<'_>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    range: Range<u64>,
+) -> Result<Removed> {
+    remove_keeping(handle, live, guard, range, 0)
+}
+
+/// The same, which leaves `keep` credits to the caller.
+///
+/// # Errors
+/// As for [`remove`].
+pub(crate) fn remove_keeping(
+    handle: &Handle<'_>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    range: Range<u64>,
+    keep: u32,
+) -> Result<Removed> {
+    let mut tree = Tree::open(handle.fs(), live, guard)?;
+    let mut budget = Budget::new(handle, &tree.0.source.inode, keep);
+    let stopped = tree.0.remove(&range, &mut budget)?;
+    store::store(handle, live, tree.0, Vec::new(), |_| ())?;
+    Ok(Removed {
+        next: stopped.and_then(|at| u32::try_from(at).ok()).map(Lblk::new),
+    })
+}
+
+/// What a handle's credits allow to free.
+pub(super) struct Budget<'h, 'f> {
+    handle: &'h Handle<'f>,
+    left: u32,
+    /// Groups that are paid for, sorted.
+    groups: Vec<Group>,
+    pieces: usize,
+}
+
+impl<'h, 'f> Budget<'h, 'f> {
+    pub(super) fn new(handle: &'h Handle<'f>, inode: &Inode, keep: u32) -> Self {
+        let reserve = remove_reserve(inode).saturating_add(keep);
+        Self {
+            handle,
+            left: handle.credits().saturating_sub(reserve),
+            groups: Vec::new(),
+            pieces: 0,
+        }
+    }
+
+    fn pay(&mut self, credits: u32) -> bool {
+        if self.left < credits {
+            if !self.handle.extend(MORE_CREDITS) {
+                return false;
+            }
+            self.left += MORE_CREDITS;
+        }
+        self.left -= credits;
+        true
+    }
+
+    fn group(&mut self, block: Pblk) -> bool {
+        // Out of range cannot be: the block was validated.
+        let geometry = self.handle.fs().geometry();
+        let group = geometry.group_of_block(block).unwrap_or_default();
+        let Err(at) = self.groups.binary_search(&group) else {
+            return true;
+        };
+        let paid = self.pay(GROUP);
+        if paid {
+            self.groups.insert(at, group);
+        }
+        paid
+    }
+}
+
+impl Allowance for Budget<'_, '_> {
+    fn data(&mut self, start: Pblk, len: u32) -> u32 {
+        if self.pieces >= MOST_FREED {
+            return 0;
+        }
+        self.pieces += 1;
+        let geometry = self.handle.fs().geometry();
+        let mut granted = 0;
+        while granted < len {
+            let last = Pblk::new(start.get() + u64::from(len - granted) - 1);
+            let first = geometry
+                .group_of_block(last)
+                .and_then(|group| geometry.group_first_block(group))
+                .unwrap_or(start)
+                .max(start);
+            if !self.group(last) {
+                break;
+            }
+            granted += (last.get() - first.get() + 1) as u32;
+        }
+        granted.min(len)
+    }
+
+    fn node(&mut self, block: Pblk) -> bool {
+        self.group(block) && self.pay(1)
+    }
+}

@@ -1,0 +1,231 @@
+//! Putting a changed tree in place under a handle.
+
+use super::Nodes;
+use super::draft::Draft;
+use super::node::{Entries, Home, Node, Slot};
+use super::settle::loaded;
+use crate::alloc::FreedKind;
+use crate::alloc::{Request, Taken};
+use crate::fs::Fs;
+use crate::inode::{FileType, Inode, LiveInode};
+use crate::journal::{Handle, Seal};
+use crate::meta::BlockRef;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::inode::{InodeFlags, MAP_BYTES};
+use extant_format::{Pblk, Structure};
+use std::sync::Arc;
+
+/// Blocks that an inode gains and loses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::map) struct Charge {
+    pub(in crate::map) gained: u64,
+    pub(in crate::map) lost: u64,
+}
+
+/// The image of a node that changed.
+struct Image<'d> {
+    /// The image it replaces; `None` for a new node.
+    old: Option<&'d BlockRef>,
+    block: Pblk,
+    data: Box<[u8]>,
+}
+
+/// Settles `draft` and makes it the map of `live`: `taken` become the inode's blocks, `also` changes
+/// the rest of the record, and what the draft freed is freed.
+pub(super) fn store<'f>(
+    handle: &Handle<'f>,
+    live: &Arc<LiveInode>,
+    mut draft: Draft<Nodes<'f>>,
+    taken: Vec<Taken<'f>>,
+    also: impl FnOnce(&mut Inode),
+) -> Result<()> {
+    let fs = handle.fs();
+    draft.settle()?;
+    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes())?;
+    let mut blocks = nodes
+        .iter()
+        .flat_map(|taken| (0..taken.len()).map(|i| Pblk::new(taken.start().get() + u64::from(i))));
+    draft.place_new_nodes(&mut blocks);
+    let charge = Charge {
+        gained: draft.inserted + nodes.iter().map(|t| u64::from(t.len())).sum::<u64>(),
+        lost: draft
+            .freed
+            .iter()
+            .map(|&(_, len)| u64::from(len))
+            .sum::<u64>()
+            + draft.freed_nodes.len() as u64,
+    };
+    charge.check(fs, &draft.source.inode)?;
+    let place = Place::Inode(live.ino());
+    let mut map = [0; MAP_BYTES];
+    draft.root.encode(&mut map).in_place(place)?;
+    let mut images = Vec::new();
+    encode_below(fs, &draft.root, &mut images)?;
+    handle.touch_inode(live)?;
+    for taken in taken.into_iter().chain(nodes) {
+        fs.commit_blocks(handle, taken)?;
+    }
+
+    // From here on nothing fails that could be undone.
+    let seal = seal(&draft.source.inode);
+    for image in &images {
+        image.publish(handle, live, seal);
+    }
+    let changed = draft.root.changed;
+    live.update(handle, |inode| {
+        if changed {
+            inode.disk_mut().map = map;
+        }
+        charge.apply(fs, inode);
+        also(inode);
+    })?;
+    drop(images);
+    free(
+        handle,
+        &draft.source.inode,
+        &draft.freed,
+        &draft.freed_nodes,
+    )
+}
+
+/// Which checksum the nodes of an inode's map carry.
+fn seal(inode: &Inode) -> Seal {
+    inode.seed().map_or(Seal::Plain, Seal::ExtentNode)
+}
+
+/// Takes blocks for `count` new nodes, together as far as possible.
+fn take_nodes(fs: &Fs, goal: Pblk, count: usize) -> Result<Vec<Taken<'_>>> {
+    let mut taken: Vec<Taken<'_>> = Vec::new();
+    let mut left = u32::try_from(count).map_err(|_| Error::NoSpace)?;
+    while left > 0 {
+        let request = Request {
+            goal: taken.last().map_or(goal, |t| {
+                Pblk::new(t.start().get().saturating_add(t.len().into()))
+            }),
+            len: left,
+            min: 1,
+            below_32_bits: false,
+            privileged: true,
+        };
+        let got = fs.take_blocks(&request)?;
+        left = left.saturating_sub(got.len());
+        taken.push(got);
+    }
+    Ok(taken)
+}
+
+/// Where new nodes should lie: behind what the changed leaf maps.
+fn near<B>(node: &Node<B>) -> Pblk {
+    match &node.entries {
+        Entries::Extents(extents) => extents.last().map_or_else(Pblk::default, |e| {
+            Pblk::new(e.pblk.get().saturating_add(e.len.into()))
+        }),
+        Entries::Children(children) => {
+            let below = loaded(node).last().map(near);
+            below
+                .or_else(|| children.last().and_then(|child| child.block()))
+                .unwrap_or_default()
+        }
+    }
+}
+
+/// Images of all changed nodes below `node`, children before their parents.
+fn encode_below<'d>(fs: &Fs, node: &'d Node<BlockRef>, images: &mut Vec<Image<'d>>) -> Result<()> {
+    let Entries::Children(children) = &node.entries else {
+        return Ok(());
+    };
+    for child in children {
+        let Slot::Loaded(below) = &child.node else {
+            continue;
+        };
+        encode_below(fs, below, images)?;
+        if !below.changed {
+            continue;
+        }
+        let block = below.block().ok_or(Error::NoSpace)?;
+        let mut data = vec![0; fs.block_size().len()].into_boxed_slice();
+        below.encode(&mut data).in_place(Place::Block(block))?;
+        let old = match &below.home {
+            Home::Block(_, old) => Some(old),
+            Home::Root | Home::New(_) => None,
+        };
+        images.push(Image { old, block, data });
+    }
+    Ok(())
+}
+
+impl Image<'_> {
+    fn publish(&self, handle: &Handle<'_>, live: &LiveInode, seal: Seal) {
+        match self.old {
+            Some(old) => {
+                handle.edit(old, seal, |bytes| bytes.copy_from_slice(&self.data));
+            }
+            None => {
+                let new = handle.create(self.block, seal, self.data.clone());
+                // Its checksum is computed at commit: until then nobody may look at it.
+                new.set_verified(Structure::ExtentNode, Some(live.ino()));
+            }
+        }
+    }
+}
+
+impl Charge {
+    fn sectors(self, fs: &Fs, inode: &Inode) -> u64 {
+        let per_block = u64::from(fs.block_size().bytes() / 512);
+        let now = inode.disk().sectors(fs.block_size());
+        now.saturating_add(self.gained.saturating_mul(per_block))
+            .saturating_sub(self.lost.saturating_mul(per_block))
+    }
+
+    /// Refuses more blocks than an inode can have.
+    pub(in crate::map) fn check(self, fs: &Fs, inode: &Inode) -> Result<()> {
+        let huge = fs.inode_context(inode.ino()).huge_file;
+        inode
+            .disk()
+            .clone()
+            .set_sectors(self.sectors(fs, inode), fs.block_size(), huge)
+            .map_err(|_| Error::FileTooLarge)
+    }
+
+    /// Charges the inode.
+    pub(in crate::map) fn apply(self, fs: &Fs, inode: &mut Inode) {
+        let sectors = self.sectors(fs, inode);
+        let huge = fs.inode_context(inode.ino()).huge_file;
+        // Checked before: attributes, which others may have added since, are a block at most.
+        let _ = inode.disk_mut().set_sectors(sectors, fs.block_size(), huge);
+    }
+}
+
+/// Frees data and nodes. All are tried; the first error is returned.
+pub(in crate::map) fn free(
+    handle: &Handle<'_>,
+    inode: &Inode,
+    data: &[(Pblk, u32)],
+    nodes: &[Pblk],
+) -> Result<()> {
+    let fs = handle.fs();
+    let is_metadata =
+        inode.file_type() != FileType::Regular || inode.flags().contains(InodeFlags::EA_INODE);
+    let mut result = Ok(());
+    let mut free = |start: Pblk, len: u32, kind| {
+        let freed = fs.free_blocks(handle, start, len, kind);
+        if result.is_ok() {
+            result = freed;
+        }
+    };
+    for &(start, len) in data {
+        if is_metadata {
+            for i in 0..len {
+                handle.revoke(Pblk::new(start.get() + u64::from(i)));
+            }
+            free(start, len, FreedKind::Metadata);
+        } else {
+            free(start, len, FreedKind::Data);
+        }
+    }
+    for &node in nodes {
+        handle.revoke(node);
+        free(node, 1, FreedKind::Metadata);
+    }
+    result
+}
