@@ -8,7 +8,8 @@ use std::path::PathBuf;
 #[command(
     name = "extant-bench",
     version,
-    after_help = "Example:\n  extant-bench build --against kernel,mke2fs --runs 3 --json"
+    after_help = "Example:\n  extant-bench build --against kernel,mke2fs --runs 3 --json\n  \
+                  extant-bench metadata --variant create-own,unlink --workers 1,2"
 )]
 pub(crate) struct Config {
     /// What to measure
@@ -19,12 +20,16 @@ pub(crate) struct Config {
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Option<Vec<Side>>,
 
+    /// Run the peers alone
+    #[arg(long)]
+    pub(crate) peers_only: bool,
+
     /// Repetitions of each side
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) runs: u32,
 
-    /// Threads the engine may use, several values for several measurements
-    /// [default: one per processor]
+    /// Threads that work at once, several values for several measurements
+    /// [default: what fits the workload]
     #[arg(long, value_delimiter = ',')]
     pub(crate) workers: Option<Vec<usize>>,
 
@@ -40,11 +45,32 @@ pub(crate) struct Config {
     #[arg(long, default_value = "/dev/shm")]
     pub(crate) dir: PathBuf,
 
-    /// Entries of the source tree
+    /// Forms of the kernel's side, each measured on its own
+    #[arg(long, value_delimiter = ',', default_value = "plain")]
+    pub(crate) kernel: Vec<KernelForm>,
+
+    /// Print lock statistics per operation of the engine (needs `--features lockstat`; counting
+    /// costs time, so that the rates of such a run are not for quoting)
+    #[arg(long)]
+    pub(crate) locks: bool,
+
+    /// Files of `metadata`, all workers together
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) files: u64,
+
+    /// Appends of `fsync`, all workers together
+    #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) operations: u64,
+
+    /// Size of the image that `metadata` and `fsync` work in, in MiB
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    pub(crate) image_mib: u64,
+
+    /// Entries of the source tree of `build` and `extract`
     #[arg(long, default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(10..=10_000_000))]
     pub(crate) entries: u64,
 
-    /// Bytes of file content in the source tree
+    /// Bytes of file content in that tree
     #[arg(long, default_value_t = 1_342_177_280)]
     pub(crate) bytes: u64,
 }
@@ -56,6 +82,32 @@ pub(crate) enum WorkloadName {
     Build,
     /// Write the files of an image into a directory
     Extract,
+    /// Create, stat and unlink many empty files
+    Metadata,
+    /// Append 4 KiB to a file and make it durable, again and again
+    Fsync,
+}
+
+/// How the kernel's side is set up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KernelForm {
+    /// `mke2fs -t ext4`, loop device through the page cache
+    Plain,
+    /// The same with `-O orphan_file`
+    OrphanFile,
+    /// The same as plain, the loop device with direct I/O
+    DirectIo,
+}
+
+impl KernelForm {
+    /// How the form is named in options.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "mke2fs -t ext4",
+            Self::OrphanFile => "mke2fs -t ext4 -O orphan_file",
+            Self::DirectIo => "mke2fs -t ext4, losetup --direct-io=on",
+        }
+    }
 }
 
 /// Who does the work.

@@ -3,9 +3,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `args` | the command line, turned into a checked configuration in one place |
+//! | `check` | oracles that judge a result before its time counts |
+//! | `crew` | workers that start together, and the time they take |
+//! | `locks` | lock statistics per operation |
 //! | `source_tree` | the generated tree that images are built from |
 //! | `store` | backing files on tmpfs, fresh for every repetition |
-//! | `peer` | running other programs and kernel mounts, with their peak memory |
+//! | `side` | file systems under measurement behind one trait: the engine, a kernel mount |
+//! | `peer` | running other programs, with their peak memory |
 //! | `report` | medians, ratios, the table and the JSON lines |
 //! | `runner` | alternates the sides, so that a drift of the machine hits all of them |
 //! | `workload` | one file per workload |
@@ -13,9 +17,13 @@
 //! Invariant: a time counts only after the result was checked (`e2fsck -fn`, sampled content).
 
 mod args;
+mod check;
+mod crew;
+mod locks;
 mod peer;
 mod report;
 mod runner;
+mod side;
 mod source_tree;
 mod store;
 mod workload;

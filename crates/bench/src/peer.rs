@@ -1,5 +1,7 @@
 //! Running other programs, with their peak memory.
 
+use crate::locks::LockTable;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::process::{Child, Command, Stdio};
@@ -7,14 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a run took and how much memory it needed at its peak.
-#[derive(Clone, Copy, Debug)]
+/// What a run took.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
-    /// Wall time in seconds.
-    pub(crate) seconds: f64,
+    /// The result, in the unit of the workload.
+    pub(crate) value: f64,
     /// Peak resident memory in bytes, where it could be read.
     pub(crate) peak_rss: Option<u64>,
+    /// What explains the result, by name.
+    pub(crate) figures: Figures,
+    /// Lock statistics, where they were asked for.
+    pub(crate) locks: Option<LockTable>,
 }
+
+/// Numbers beside the result, by name.
+pub(crate) type Figures = BTreeMap<&'static str, f64>;
 
 /// Runs commands one after the other and measures them together.
 ///
@@ -37,8 +46,9 @@ pub(crate) fn measure(commands: &mut [Command]) -> io::Result<Measured> {
         peak = peak.max(finish(child, command)?);
     }
     Ok(Measured {
-        seconds: start.elapsed().as_secs_f64(),
+        value: start.elapsed().as_secs_f64(),
         peak_rss: peak,
+        ..Measured::default()
     })
 }
 
@@ -82,6 +92,17 @@ fn peak_rss_of(pid: &str) -> Option<u64> {
         .map(|kib| kib * 1024)
 }
 
+/// Starts counting this process's peak memory anew.
+pub(crate) fn reset_peak_rss() {
+    // 5 resets the peak; where that is not allowed, the figure is the peak since the start.
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
+/// This process's peak memory since [`reset_peak_rss`], in bytes.
+pub(crate) fn own_peak_rss() -> Option<u64> {
+    peak_rss_of("self")
+}
+
 /// Measures work done in this process; its peak memory is counted from the start of the work.
 ///
 /// # Errors
@@ -89,15 +110,15 @@ fn peak_rss_of(pid: &str) -> Option<u64> {
 pub(crate) fn measure_here<T>(
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<(Measured, T), String> {
-    // 5 resets the peak; where that is not allowed, the figure is the peak since the start.
-    let _ = fs::write("/proc/self/clear_refs", "5");
+    reset_peak_rss();
     let start = Instant::now();
     let value = work()?;
     let seconds = start.elapsed().as_secs_f64();
     Ok((
         Measured {
-            seconds,
-            peak_rss: peak_rss_of("self"),
+            value: seconds,
+            peak_rss: own_peak_rss(),
+            ..Measured::default()
         },
         value,
     ))

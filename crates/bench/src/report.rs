@@ -1,5 +1,6 @@
 //! Medians, ratios, the table and the JSON lines.
 
+use crate::peer::Figures;
 use serde::Serialize;
 
 /// All repetitions of one side, worker count and variant.
@@ -7,7 +8,7 @@ use serde::Serialize;
 pub(crate) struct Row {
     pub(crate) workload: &'static str,
     pub(crate) side: &'static str,
-    pub(crate) variant: String,
+    pub(crate) variant: &'static str,
     pub(crate) workers: usize,
     pub(crate) unit: &'static str,
     pub(crate) better: &'static str,
@@ -17,6 +18,9 @@ pub(crate) struct Row {
     pub(crate) runs: Vec<f64>,
     /// Peak resident memory of the worst repetition, in bytes, where it could be read.
     pub(crate) peak_rss: Option<u64>,
+    /// What explains the last repetition, by name.
+    #[serde(skip_serializing_if = "Figures::is_empty")]
+    pub(crate) figures: Figures,
     pub(crate) options: String,
 }
 
@@ -37,7 +41,7 @@ impl Row {
 }
 
 /// One JSON object per line.
-pub(crate) fn print_json(rows: &[Row]) {
+pub(crate) fn print_json(rows: &[&Row]) {
     for row in rows {
         println!(
             "{}",
@@ -46,35 +50,72 @@ pub(crate) fn print_json(rows: &[Row]) {
     }
 }
 
-/// A table with the ratio of each peer to the engine.
-pub(crate) fn print_table(rows: &[Row]) {
+/// A table with how many times better the engine is than each row.
+pub(crate) fn print_table(rows: &[&Row]) {
     println!(
-        "{:<10} {:<10} {:<10} {:>7} {:>12} {:>12} {:>12} {:>9} {:>9}",
-        "workload", "side", "variant", "workers", "median", "min", "max", "RSS MiB", "x engine"
+        "{:<10} {:<13} {:<12} {:>7} {:>12} {:>12} {:>12} {:<5} {:>7} {:>9}",
+        "workload",
+        "variant",
+        "side",
+        "workers",
+        "median",
+        "min",
+        "max",
+        "unit",
+        "RSS MiB",
+        "engine x"
     );
+    let mut notes: Vec<&str> = Vec::new();
     for row in rows {
-        let engine = rows
-            .iter()
-            .find(|r| r.side == "engine" && r.variant == row.variant)
-            .map_or(f64::NAN, |r| r.median);
+        let known = notes.iter().position(|n| *n == row.options);
+        let note = known.unwrap_or_else(|| {
+            notes.push(&row.options);
+            notes.len() - 1
+        });
         let rss = row
             .peak_rss
             .map_or("-".to_owned(), |b| format!("{:.0}", b as f64 / 1048576.0));
+        let digits = if row.unit == "s" { 3 } else { 0 };
         println!(
-            "{:<10} {:<10} {:<10} {:>7} {:>10.3} {} {:>10.3} {} {:>10.3} {} {:>9} {:>9.2}",
+            "{:<10} {:<13} {:<12} {:>7} {:>12.digits$} {:>12.digits$} {:>12.digits$} {:<5} {:>7} {:>9.2}",
             row.workload,
-            row.side,
             row.variant,
+            format!("{} [{}]", row.side, note + 1),
             row.workers,
             row.median,
-            row.unit,
             row.min,
-            row.unit,
             row.max,
             row.unit,
             rss,
-            row.median / engine
+            advantage(rows, row),
         );
+        let figures: Vec<String> = row
+            .figures
+            .iter()
+            .map(|(name, value)| format!("{name} {value:.2}"))
+            .collect();
+        if !figures.is_empty() {
+            println!("{:<10} {}", "", figures.join(", "));
+        }
+    }
+    for (i, note) in notes.iter().enumerate() {
+        println!("[{}] {note}", i + 1);
+    }
+}
+
+/// How many times better the engine is than `row`: with as many workers, or else with any.
+fn advantage(rows: &[&Row], row: &Row) -> f64 {
+    let engine = |same_workers: bool| {
+        rows.iter().find(|r| {
+            r.side == "engine"
+                && r.variant == row.variant
+                && (!same_workers || r.workers == row.workers)
+        })
+    };
+    match engine(true).or_else(|| engine(false)) {
+        Some(engine) if row.better == "higher" => engine.median / row.median,
+        Some(engine) => row.median / engine.median,
+        None => f64::NAN,
     }
 }
 
@@ -86,7 +127,7 @@ mod tests {
         let mut row = Row {
             workload: "build",
             side: "engine",
-            variant: "default".into(),
+            variant: "default",
             workers: 1,
             unit: "s",
             better: "lower",
@@ -95,6 +136,7 @@ mod tests {
             max: 0.0,
             runs: runs.to_vec(),
             peak_rss: None,
+            figures: Figures::new(),
             options: String::new(),
         };
         row.summarise();
@@ -106,5 +148,18 @@ mod tests {
         assert_eq!(row(&[3.0, 1.0, 2.0]).median, 2.0);
         assert_eq!(row(&[4.0, 1.0, 2.0, 3.0]).median, 2.5);
         assert_eq!(row(&[4.0, 1.0, 2.0, 3.0]).max, 4.0);
+    }
+
+    #[test]
+    fn the_ratio_says_how_much_better_the_engine_is_whichever_way_the_unit_points() {
+        let mut peer = row(&[6.0]);
+        peer.side = "kernel";
+        let engine = row(&[2.0]);
+        assert_eq!(advantage(&[&engine, &peer], &peer), 3.0);
+        let (mut engine, mut peer) = (row(&[8.0]), peer);
+        engine.better = "higher";
+        peer.better = "higher";
+        peer.summarise();
+        assert_eq!(advantage(&[&engine, &peer], &peer), 8.0 / 6.0);
     }
 }

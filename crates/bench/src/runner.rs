@@ -1,16 +1,16 @@
 //! Alternates the sides, so that a drift of the machine hits all of them.
 
-use crate::args::{Config, Side, WorkloadName};
-use crate::peer::Measured;
+use crate::args::{Config, KernelForm, Side, WorkloadName};
+use crate::locks::LockTable;
 use crate::report::{self, Row};
-use crate::workload::{self, Workload};
+use crate::workload::{self, Case, Shape, Workload};
 use std::thread;
 
-/// One column of a run: a side with a worker count.
+/// One column of a run: a case with its results.
 struct Lane {
-    side: Side,
-    workers: usize,
+    case: Case,
     row: Row,
+    locks: Option<LockTable>,
 }
 
 /// Runs the configured workload and prints its report.
@@ -18,94 +18,150 @@ struct Lane {
 /// # Errors
 /// A side that fails or whose result does not pass its check, as a sentence.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
+    if config.locks && !extant_sync::stat::enabled() {
+        return Err("--locks needs a build with `--features lockstat`".to_owned());
+    }
     let mut workload: Box<dyn Workload> = match config.workload {
         WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
         WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
+        WorkloadName::Metadata => Box::new(workload::metadata::Metadata::prepare(config)?),
+        WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
     };
-    if let Some(variants) = &config.variant
-        && let Some(other) = variants.iter().find(|v| *v != "default")
-    {
-        return Err(format!(
-            "{} has no variant {other}; it has: default",
-            workload.name()
-        ));
+    let shape = workload.shape();
+    let mut lanes: Vec<Lane> = cases(config, workload.name(), &shape)?
+        .into_iter()
+        .map(|case| Lane {
+            case,
+            row: empty_row(&*workload, &shape, &case),
+            locks: None,
+        })
+        .collect();
+    for run in 0..config.runs {
+        for lane in &mut lanes {
+            eprintln!(
+                "{} {} {} ({} workers), run {} of {}",
+                workload.name(),
+                lane.case.variant,
+                lane.case.side.name(),
+                lane.case.workers,
+                run + 1,
+                config.runs
+            );
+            let measured = workload.run(&lane.case)?;
+            lane.row.runs.push(measured.value);
+            lane.row.peak_rss = lane.row.peak_rss.max(measured.peak_rss);
+            lane.row.figures = measured.figures;
+            lane.locks = measured.locks;
+        }
     }
+    for lane in &mut lanes {
+        lane.row.summarise();
+    }
+    let rows: Vec<&Row> = lanes.iter().map(|lane| &lane.row).collect();
+    if config.json {
+        report::print_json(&rows);
+    } else {
+        report::print_table(&rows);
+    }
+    for lane in &lanes {
+        if let Some(locks) = &lane.locks {
+            let (variant, workers) = (lane.case.variant, lane.case.workers);
+            let title = format!("{} {variant}, {workers} workers", workload.name());
+            // Standard output is for machines then.
+            if config.json {
+                eprintln!("\n{title}\n{locks}");
+            } else {
+                println!("\n{title}\n{locks}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Everything to measure, in the order of one round: what is compared stands side by side.
+fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String> {
+    let variants: Vec<&'static str> = match &config.variant {
+        None => shape.variants.to_vec(),
+        Some(asked) => asked
+            .iter()
+            .map(|v| {
+                let known = shape.variants.iter().find(|k| *k == v);
+                known.copied().ok_or_else(|| {
+                    let all = shape.variants.join(", ");
+                    format!("{name} has no variant {v}; it has: {all}")
+                })
+            })
+            .collect::<Result<_, _>>()?,
+    };
     let peers = match &config.against {
-        None => workload.peers().to_vec(),
+        None => shape.peers.to_vec(),
         Some(asked) => {
-            if let Some(other) = asked.iter().find(|s| !workload.peers().contains(s)) {
+            if let Some(other) = asked.iter().find(|s| !shape.peers.contains(s)) {
+                let all: Vec<_> = shape.peers.iter().map(|s| s.name()).collect();
                 return Err(format!(
-                    "{} cannot run against {}; peers: {}",
-                    workload.name(),
+                    "{name} cannot run against {}; peers: {}",
                     other.name(),
-                    workload
-                        .peers()
-                        .iter()
-                        .map(|s| s.name())
-                        .collect::<Vec<_>>()
-                        .join(", ")
+                    all.join(", ")
                 ));
             }
             asked.clone()
         }
     };
-    let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let workers = config.workers.clone().unwrap_or_else(|| vec![cpus]);
-    let mut lanes: Vec<Lane> = workers
-        .iter()
-        .map(|n| (Side::Engine, *n))
-        .chain(peers.into_iter().map(|side| (side, 1)))
-        .map(|(side, workers)| Lane {
-            side,
-            workers,
-            row: empty_row(&*workload, side, workers),
-        })
-        .collect();
-
-    for run in 0..config.runs {
-        for lane in &mut lanes {
-            eprintln!(
-                "{} {} ({} workers), run {} of {}",
-                workload.name(),
-                lane.side.name(),
-                lane.workers,
-                run + 1,
-                config.runs
-            );
-            let Measured { seconds, peak_rss } = workload.run(lane.side, lane.workers)?;
-            lane.row.runs.push(seconds);
-            lane.row.peak_rss = lane.row.peak_rss.max(peak_rss);
+    let workers = match &config.workers {
+        Some(asked) if asked.contains(&0) => return Err("0 workers do nothing".to_owned()),
+        Some(asked) => asked.clone(),
+        None if shape.workers.is_empty() => {
+            vec![thread::available_parallelism().map_or(1, usize::from)]
+        }
+        None => shape.workers.to_vec(),
+    };
+    let forms = |side| match side {
+        Side::Kernel if shape.peers_have_workers => config.kernel.as_slice(),
+        _ => &[KernelForm::Plain],
+    };
+    let case = |side, variant, workers, form| Case {
+        side,
+        variant,
+        workers,
+        form,
+    };
+    let mut cases = Vec::new();
+    for variant in variants {
+        let plain = KernelForm::Plain;
+        let push_peers = |cases: &mut Vec<Case>, workers| {
+            for &side in &peers {
+                cases.extend(forms(side).iter().map(|&f| case(side, variant, workers, f)));
+            }
+        };
+        for &n in &workers {
+            if !config.peers_only {
+                cases.push(case(Side::Engine, variant, n, plain));
+            }
+            if shape.peers_have_workers {
+                push_peers(&mut cases, n);
+            }
+        }
+        if !shape.peers_have_workers {
+            push_peers(&mut cases, 1);
         }
     }
-    let rows: Vec<Row> = lanes
-        .into_iter()
-        .map(|lane| {
-            let mut row = lane.row;
-            row.summarise();
-            row
-        })
-        .collect();
-    if config.json {
-        report::print_json(&rows)
-    } else {
-        report::print_table(&rows)
-    }
-    Ok(())
+    Ok(cases)
 }
 
-fn empty_row(workload: &dyn Workload, side: Side, workers: usize) -> Row {
+fn empty_row(workload: &dyn Workload, shape: &Shape, case: &Case) -> Row {
     Row {
         workload: workload.name(),
-        side: side.name(),
-        variant: "default".to_owned(),
-        workers,
-        unit: "s",
-        better: "lower",
+        side: case.side.name(),
+        variant: case.variant,
+        workers: case.workers,
+        unit: shape.unit,
+        better: shape.better,
         median: 0.0,
         min: 0.0,
         max: 0.0,
         runs: Vec::new(),
         peak_rss: None,
-        options: workload.options(side),
+        figures: Default::default(),
+        options: workload.options(case),
     }
 }

@@ -1,7 +1,10 @@
 //! Backing files and folders, fresh for every repetition and removed afterwards.
 
-use std::io;
+use crate::args::KernelForm;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// A scratch folder on the measured file system; removed on drop.
 pub(crate) struct Store {
@@ -20,5 +23,95 @@ impl Store {
     /// The path of `name` in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// A fresh image for a run: made by `mke2fs` for the form asked for, every byte of the file
+    /// backed by memory, so that nobody's time has the host's allocation in it.
+    ///
+    /// # Errors
+    /// When `mke2fs` fails or there is no room.
+    pub(crate) fn fresh_image(
+        &self,
+        form: KernelForm,
+        shape: ImageShape,
+    ) -> Result<PathBuf, String> {
+        let template = self.path(match form {
+            KernelForm::OrphanFile => "template-orphan-file",
+            KernelForm::Plain | KernelForm::DirectIo => "template",
+        });
+        if !template.exists() {
+            shape.format(form, &template)?;
+        }
+        let image = self.path("image");
+        let _ = std::fs::remove_file(&image);
+        copy_filled(&template, &image).map_err(|e| format!("{}: {e}", image.display()))?;
+        Ok(image)
+    }
+}
+
+/// What `mke2fs` is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageShape {
+    /// Size in MiB.
+    pub(crate) mib: u64,
+    /// Inodes.
+    pub(crate) inodes: u64,
+}
+
+impl ImageShape {
+    fn format(self, form: KernelForm, image: &Path) -> Result<(), String> {
+        let mut mke2fs = Command::new("mke2fs");
+        mke2fs.args(["-q", "-F", "-t", "ext4"]);
+        // Otherwise the kernel's side would initialise them while it is measured.
+        mke2fs.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+        if form == KernelForm::OrphanFile {
+            mke2fs.args(["-O", "orphan_file"]);
+        }
+        mke2fs.args(["-N", &self.inodes.to_string()]);
+        mke2fs.arg(image).arg(format!("{}M", self.mib));
+        let output = mke2fs.output().map_err(|e| format!("mke2fs: {e}"))?;
+        if output.status.success() {
+            Ok(())
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("mke2fs: {}", said.trim()))
+        }
+    }
+}
+
+/// Copies a file, writing its holes too.
+fn copy_filled(from: &Path, to: &Path) -> io::Result<()> {
+    let (mut from, mut to) = (File::open(from)?, File::create_new(to)?);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match from.read(&mut buffer)? {
+            0 => return Ok(()),
+            n => to.write_all(&buffer[..n])?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_fresh_image_has_no_holes() {
+        let store = Store::new(&std::env::temp_dir()).unwrap();
+        let shape = ImageShape {
+            mib: 16,
+            inodes: 1000,
+        };
+        for form in [KernelForm::Plain, KernelForm::OrphanFile, KernelForm::Plain] {
+            let image = store.fresh_image(form, shape).unwrap();
+            let found = std::fs::metadata(&image).unwrap();
+            assert_eq!(found.len(), 16 << 20);
+            assert!(
+                found.blocks() * 512 >= 16 << 20,
+                "{} sectors",
+                found.blocks()
+            );
+        }
     }
 }

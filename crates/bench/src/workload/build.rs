@@ -1,10 +1,11 @@
 //! `build`: an image from a directory tree, everything included, flushed at the end.
 
 use crate::args::{Config, Side};
+use crate::check;
 use crate::peer::{self, Measured};
 use crate::source_tree::{self, SourceTree};
 use crate::store::Store;
-use crate::workload::Workload;
+use crate::workload::{Case, Shape, Workload};
 use extant_mkfs::defaults::{FormatOptions, InodeDensity};
 use extant_mkfs::source::{ScanOptions, scan_directory};
 use extant_mkfs::{BuildOptions, Silent, Size};
@@ -144,29 +145,29 @@ impl Workload for Build {
         "build"
     }
 
-    fn peers(&self) -> &'static [Side] {
-        &[Side::Kernel, Side::Mke2fs, Side::Genext2fs]
+    fn shape(&self) -> Shape {
+        Shape::seconds(&[Side::Kernel, Side::Mke2fs, Side::Genext2fs])
     }
 
-    fn options(&self, side: Side) -> String {
+    fn options(&self, case: &Case) -> String {
         let what = format!(
             "{} entries, {} MB, image {} MiB",
             self.tree.entries,
             self.tree.bytes / 1_000_000,
             self.mib
         );
-        match side {
+        match case.side {
             Side::Kernel => format!("{what}; mke2fs + loop mount + cp -a + umount"),
             Side::Genext2fs => format!("{what}; ext2, 4 KiB blocks"),
             _ => what,
         }
     }
 
-    fn run(&mut self, side: Side, workers: usize) -> Result<Measured, String> {
+    fn run(&mut self, case: &Case) -> Result<Measured, String> {
         let image = self.store.path("image");
         let _ = fs::remove_file(&image);
-        let measured = self.run_side(side, workers, &image)?;
-        check_image(side, &image, &self.tree)?;
+        let measured = self.run_side(case.side, case.workers, &image)?;
+        check_image(case.side, &image, &self.tree)?;
         let _ = fs::remove_file(&image);
         Ok(measured)
     }
@@ -177,14 +178,7 @@ type Reader = dyn Fn(&str) -> Result<Vec<u8>, String>;
 
 /// `e2fsck -fn`, then a sample of files read back by a reader that did not write them.
 fn check_image(side: Side, image: &Path, tree: &SourceTree) -> Result<(), String> {
-    let output = Command::new("e2fsck")
-        .args(["-fn", path(image)])
-        .output()
-        .map_err(|e| format!("e2fsck: {e}"))?;
-    if !output.status.success() {
-        let report = String::from_utf8_lossy(&output.stdout);
-        return Err(format!("e2fsck finds faults: {report}"));
-    }
+    check::e2fsck(image)?;
     let read: Box<Reader> = if side == Side::Genext2fs {
         // An ext2 without file types in its directories, which ext4-view does not read.
         let fs = extant::Filesystem::open(image).map_err(|e| e.to_string())?;

@@ -4,8 +4,8 @@ use crate::args::{Config, Side};
 use crate::peer::{self, Measured};
 use crate::source_tree::{self, SourceTree};
 use crate::store::Store;
-use crate::workload::Workload;
 use crate::workload::build::{Unmount, command, path};
+use crate::workload::{Case, Shape, Workload};
 use extant::Filesystem;
 use extant::export::{ExportOptions, Preserve, to_directory};
 use std::fs;
@@ -79,28 +79,28 @@ impl Workload for Extract {
         "extract"
     }
 
-    fn peers(&self) -> &'static [Side] {
-        &[Side::Kernel, Side::Debugfs]
+    fn shape(&self) -> Shape {
+        Shape::seconds(&[Side::Kernel, Side::Debugfs])
     }
 
-    fn options(&self, side: Side) -> String {
+    fn options(&self, case: &Case) -> String {
         let what = format!(
             "{} entries, {} MB",
             self.tree.entries,
             self.tree.bytes / 1_000_000
         );
-        match side {
+        match case.side {
             Side::Kernel => format!("{what}; loop mount + cp -a + umount"),
             Side::Debugfs => format!("{what}; rdump, which keeps neither xattrs nor hard links"),
             _ => what,
         }
     }
 
-    fn run(&mut self, side: Side, workers: usize) -> Result<Measured, String> {
+    fn run(&mut self, case: &Case) -> Result<Measured, String> {
         let target = self.store.path("out");
         let _ = fs::remove_dir_all(&target);
         fs::create_dir(&target).map_err(|e| e.to_string())?;
-        let measured = self.run_side(side, workers, &target)?;
+        let measured = self.run_side(case.side, case.workers, &target)?;
         check_copy(&target, &self.tree)?;
         let _ = fs::remove_dir_all(&target);
         Ok(measured)

@@ -2,8 +2,10 @@
 
 pub(crate) mod build;
 pub(crate) mod extract;
+pub(crate) mod fsync;
+pub(crate) mod metadata;
 
-use crate::args::Side;
+use crate::args::{KernelForm, Side};
 use crate::peer::Measured;
 
 /// Work that several sides can do.
@@ -11,12 +13,55 @@ pub(crate) trait Workload {
     /// The bench name.
     fn name(&self) -> &'static str;
 
-    /// The peers that can do this work.
-    fn peers(&self) -> &'static [Side];
+    /// What can be asked of it.
+    fn shape(&self) -> Shape;
 
-    /// The options a side is run with, for the report.
-    fn options(&self, side: Side) -> String;
+    /// The options a case is run with, for the report.
+    fn options(&self, case: &Case) -> String;
 
     /// Does the work once and checks the result before its time counts.
-    fn run(&mut self, side: Side, workers: usize) -> Result<Measured, String>;
+    fn run(&mut self, case: &Case) -> Result<Measured, String>;
+}
+
+/// One thing to measure: who does what with how many threads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    /// Who.
+    pub(crate) side: Side,
+    /// What.
+    pub(crate) variant: &'static str,
+    /// With how many threads.
+    pub(crate) workers: usize,
+    /// How the kernel's side is set up.
+    pub(crate) form: KernelForm,
+}
+
+/// What can be asked of a workload, and how its results read.
+pub(crate) struct Shape {
+    /// The peers that can do this work.
+    pub(crate) peers: &'static [Side],
+    /// Its variants.
+    pub(crate) variants: &'static [&'static str],
+    /// Unit of the result.
+    pub(crate) unit: &'static str,
+    /// Which results are better: `higher` or `lower`.
+    pub(crate) better: &'static str,
+    /// Worker counts unless others are asked for; none means one per processor.
+    pub(crate) workers: &'static [usize],
+    /// Whether peers are run with each worker count too, not once.
+    pub(crate) peers_have_workers: bool,
+}
+
+impl Shape {
+    /// Work without variants, of which the engine alone has workers and the wall time is reported.
+    pub(crate) fn seconds(peers: &'static [Side]) -> Self {
+        Self {
+            peers,
+            variants: &["default"],
+            unit: "s",
+            better: "lower",
+            workers: &[],
+            peers_have_workers: false,
+        }
+    }
 }

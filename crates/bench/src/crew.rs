@@ -1,0 +1,66 @@
+//! Workers that start together, and the time they take.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+/// Runs `work` in as many threads as there are workers, each told its number, and then `finish` in
+/// this one. The seconds from the first start to the end of `finish`.
+///
+/// # Errors
+/// The first of the workers', or that of `finish`.
+pub(crate) fn timed(
+    workers: usize,
+    work: impl Fn(usize) -> Result<(), String> + Sync,
+    finish: impl FnOnce() -> Result<(), String>,
+) -> Result<f64, String> {
+    let barrier = Barrier::new(workers);
+    let one = |worker| {
+        barrier.wait();
+        // Taken here, not by the thread that waits for all: that one may be woken late.
+        let start = Instant::now();
+        work(worker).map(|()| start)
+    };
+    let starts: Vec<Result<Instant, String>> = thread::scope(|scope| {
+        let crew: Vec<_> = (0..workers)
+            .map(|worker| scope.spawn(move || one(worker)))
+            .collect();
+        crew.into_iter()
+            .map(|w| w.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+            .collect()
+    });
+    let starts = starts.into_iter().collect::<Result<Vec<_>, _>>()?;
+    finish()?;
+    let first = starts.into_iter().min();
+    Ok(first.map_or(0.0, |start| start.elapsed().as_secs_f64()))
+}
+
+/// The share of `worker` when `all` things are dealt out: at most one more than any other's.
+pub(crate) fn share(all: u64, workers: usize, worker: usize) -> u64 {
+    let (workers, worker) = (workers as u64, worker as u64);
+    all / workers + u64::from(worker < all % workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_to_the_whole() {
+        for (all, workers) in [(100_000, 3), (5, 16), (16, 16)] {
+            let shares: Vec<u64> = (0..workers).map(|w| share(all, workers, w)).collect();
+            assert_eq!(shares.iter().sum::<u64>(), all);
+            assert!(shares[0] - shares[workers - 1] <= 1);
+        }
+    }
+
+    #[test]
+    fn a_failing_worker_fails_the_run() {
+        let run = timed(
+            3,
+            |w| if w == 1 { Err("no".into()) } else { Ok(()) },
+            || Ok(()),
+        );
+        assert_eq!(run, Err("no".to_owned()));
+    }
+}

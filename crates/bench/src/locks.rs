@@ -1,0 +1,152 @@
+//! Lock statistics per operation, and the bound they put on throughput.
+//!
+//! A lock that only ever one thread takes costs its neighbours nothing; what counts is a lock that
+//! moved between threads (it *bounced*). While one worker holds such a lock no other can, so that
+//! the exclusive holds of one operation, added up, are a part of it that no number of cores makes
+//! faster: the longest such sum over all classes bounds the rate at 1 / sum. A class may have many
+//! locks (one for each directory, group or bucket); the figure then is too pessimistic, because it
+//! takes them for one.
+
+use extant_sync::stat::{self, Side, Snapshot};
+use std::fmt;
+
+/// What locks cost the operations of one repetition. Displays as a table.
+#[derive(Clone, Debug)]
+pub(crate) struct LockTable {
+    operations: u64,
+    snapshot: Snapshot,
+}
+
+/// Starts counting anew.
+pub(crate) fn start() {
+    stat::reset();
+}
+
+impl LockTable {
+    /// What was counted since [`start`], during so many operations.
+    pub(crate) fn take(operations: u64) -> Self {
+        Self {
+            operations: operations.max(1),
+            snapshot: stat::snapshot(),
+        }
+    }
+
+    fn per_operation(&self, value: u64) -> f64 {
+        value as f64 / self.operations as f64
+    }
+
+    /// The class with the most exclusive hold time per operation among those that bounced in more
+    /// than one of a thousand acquisitions, and that time in nanoseconds.
+    fn longest_shared_hold(&self) -> Option<(&'static str, f64)> {
+        let locks = self.snapshot.locks.iter();
+        locks
+            .filter(|l| l.side == Side::Exclusive)
+            .filter(|l| l.acquisition_bounces * 1000 > l.acquisitions)
+            .map(|l| (l.name, self.per_operation(l.hold.total_ns)))
+            .max_by(|a, b| a.1.total_cmp(&b.1))
+    }
+}
+
+impl fmt::Display for LockTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:>26} {:>9} {:>10} {:>12} {:>12} {:>11} {:>11}",
+            "lock class",
+            "acq/op",
+            "bounces/op",
+            "contended/op",
+            "hold ns/op",
+            "hold avg ns",
+            "hold max ns"
+        )?;
+        for lock in &self.snapshot.locks {
+            let suffix = if lock.side == Side::Shared { "-R" } else { "" };
+            writeln!(
+                f,
+                "{:>26} {:>9.3} {:>10.4} {:>12.5} {:>12.1} {:>11} {:>11}",
+                format!("{}{suffix}", lock.name),
+                self.per_operation(lock.acquisitions),
+                self.per_operation(lock.acquisition_bounces),
+                self.per_operation(lock.wait.count),
+                self.per_operation(lock.hold.total_ns),
+                lock.hold.avg_ns(),
+                lock.hold.max_ns,
+            )?;
+        }
+        writeln!(f, "{:>26} {:>9}", "shared atomic", "rmw/op")?;
+        for atomic in &self.snapshot.atomics {
+            writeln!(
+                f,
+                "{:>26} {:>9.3}",
+                atomic.name,
+                self.per_operation(atomic.count)
+            )?;
+        }
+        let acquisitions: u64 = self.snapshot.locks.iter().map(|l| l.acquisitions).sum();
+        let rmws: u64 = self.snapshot.atomics.iter().map(|a| a.count).sum();
+        writeln!(
+            f,
+            "all: {:.2} acquisitions and {:.2} shared read-modify-writes per operation",
+            self.per_operation(acquisitions),
+            self.per_operation(rmws)
+        )?;
+        match self.longest_shared_hold() {
+            Some((name, ns)) if ns > 0.0 => writeln!(
+                f,
+                "bound: {:.0} operations/s, from {ns:.0} ns per operation under {name:?}, taken for one lock",
+                1e9 / ns
+            ),
+            _ => writeln!(f, "bound: none, no lock moved between workers"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_sync::stat::{LockSnapshot, RmwSnapshot, Times};
+
+    fn lock(name: &'static str, side: Side, bounces: u64, total_ns: u64) -> LockSnapshot {
+        LockSnapshot {
+            name,
+            side,
+            contention_bounces: 0,
+            acquisition_bounces: bounces,
+            acquisitions: 1000,
+            wait: Times::default(),
+            hold: Times {
+                count: 1000,
+                min_ns: 1,
+                max_ns: total_ns,
+                total_ns,
+            },
+        }
+    }
+
+    #[test]
+    fn the_bound_comes_from_the_longest_exclusive_hold_that_moved_between_threads() {
+        let table = LockTable {
+            operations: 100,
+            snapshot: Snapshot {
+                locks: vec![
+                    lock("private", Side::Exclusive, 0, 900_000),
+                    lock("read", Side::Shared, 500, 800_000),
+                    lock("short", Side::Exclusive, 500, 10_000),
+                    lock("long", Side::Exclusive, 500, 50_000),
+                ],
+                atomics: vec![RmwSnapshot {
+                    name: "counter",
+                    count: 200,
+                }],
+            },
+        };
+        assert_eq!(table.longest_shared_hold(), Some(("long", 500.0)));
+        let text = table.to_string();
+        assert!(text.contains("bound: 2000000 operations/s"), "{text}");
+        assert!(
+            text.contains("40.00 acquisitions and 2.00 shared"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! File systems under measurement, behind one trait that costs nothing at run time.
+
+pub(crate) mod engine;
+pub(crate) mod kernel;
+
+use crate::peer::Figures;
+use std::ffi::CStr;
+
+/// A file system that is mounted, in whatever way its side has.
+///
+/// Directories are handles and names are relative to them: nobody pays for walking a path.
+pub(crate) trait Mounted: Sync {
+    /// An open directory.
+    type Dir: Send + Sync;
+    /// A file open for writing; dropping it closes it.
+    type File: Send;
+
+    /// Makes a directory in the root and opens it.
+    fn make_dir(&self, name: &CStr) -> Result<Self::Dir, String>;
+
+    /// `open(O_CREAT | O_EXCL | O_WRONLY)`.
+    fn create(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
+
+    /// `fstatat`; the size of the file.
+    fn stat(&self, dir: &Self::Dir, name: &CStr) -> Result<u64, String>;
+
+    /// `unlink`.
+    fn unlink(&self, dir: &Self::Dir, name: &CStr) -> Result<(), String>;
+
+    /// `pwrite` of all of `data`.
+    fn write_at(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), String>;
+
+    /// `fsync`.
+    fn fsync(&self, file: &Self::File) -> Result<(), String>;
+
+    /// `syncfs`.
+    fn sync(&self) -> Result<(), String>;
+
+    /// What was counted since mounting.
+    fn counters(&self) -> Counters;
+
+    /// Unmounts; the image is complete afterwards.
+    fn unmount(self) -> Result<(), String>;
+}
+
+/// What a journal did since mounting, where it can be known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    /// Transactions committed.
+    pub(crate) commits: Option<u64>,
+    /// Operations that joined a transaction.
+    pub(crate) handles: Option<u64>,
+    /// Flushes the device got.
+    pub(crate) flushes: Option<u64>,
+}
+
+impl Counters {
+    /// What happened since `before`, in all and per operation.
+    pub(crate) fn since(self, before: Self, operations: u64) -> Figures {
+        let less = |now: Option<u64>, then: Option<u64>| {
+            Some(now?.saturating_sub(then.unwrap_or(0)) as f64)
+        };
+        let mut figures = Figures::new();
+        let commits = less(self.commits, before.commits);
+        if let Some(commits) = commits {
+            figures.insert("commits", commits);
+            figures.insert(
+                "operations per commit",
+                operations as f64 / commits.max(1.0),
+            );
+        }
+        if let (Some(handles), Some(commits)) = (less(self.handles, before.handles), commits) {
+            figures.insert("handles per commit", handles / commits.max(1.0));
+        }
+        if let Some(flushes) = less(self.flushes, before.flushes) {
+            figures.insert("flushes per operation", flushes / operations.max(1) as f64);
+        }
+        figures
+    }
+}

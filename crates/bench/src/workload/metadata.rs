@@ -1,0 +1,194 @@
+//! `metadata`: create, stat and unlink many empty files.
+//!
+//! Every variant begins with a fresh image. What it needs beforehand (files to look at or remove)
+//! is made and made durable before the clock starts.
+
+use crate::args::{Config, Side};
+use crate::check;
+use crate::crew::{self, share};
+use crate::locks::{self, LockTable};
+use crate::peer::{self, Measured};
+use crate::side::Mounted;
+use crate::side::engine::Engine;
+use crate::side::kernel::Kernel;
+use crate::store::{ImageShape, Store};
+use crate::workload::{Case, Shape, Workload};
+use std::ffi::{CStr, CString};
+
+/// See the module.
+pub(crate) struct Metadata {
+    store: Store,
+    files: u64,
+    shape: ImageShape,
+    locks: bool,
+}
+
+/// The directories and names of one run.
+struct Plan {
+    /// Name of each directory.
+    dirs: Vec<CString>,
+    /// For each worker: the place of its directory in `dirs`, and the names it uses there.
+    workers: Vec<(usize, Vec<CString>)>,
+}
+
+impl Plan {
+    fn new(files: u64, case: &Case) -> Self {
+        let shared = case.variant == "create-shared";
+        let dirs = if shared { 1 } else { case.workers };
+        Self {
+            dirs: (0..dirs).map(|d| name(format!("d{d:02}"))).collect(),
+            workers: (0..case.workers)
+                .map(|w| {
+                    let names = 0..share(files, case.workers, w);
+                    let names = names.map(|i| name(format!("w{w:02}-{i:07}"))).collect();
+                    (if shared { 0 } else { w }, names)
+                })
+                .collect(),
+        }
+    }
+}
+
+fn name(text: String) -> CString {
+    CString::new(text).expect("names of ours have no zero byte")
+}
+
+impl Metadata {
+    /// Makes the scratch folder.
+    pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
+        Ok(Self {
+            store: Store::new(&config.dir).map_err(|e| format!("scratch folder: {e}"))?,
+            files: config.files,
+            shape: ImageShape {
+                mib: config.image_mib,
+                inodes: config.files + config.files / 8 + 1024,
+            },
+            locks: config.locks,
+        })
+    }
+
+    /// Runs a case on a mounted image, which is unmounted in the end.
+    fn measure<M: Mounted>(&self, mounted: M, case: &Case) -> Result<Measured, String> {
+        let plan = Plan::new(self.files, case);
+        let dirs = plan
+            .dirs
+            .iter()
+            .map(|d| mounted.make_dir(d))
+            .collect::<Result<Vec<_>, _>>()?;
+        let each = |worker: usize, op: &(dyn Fn(&M::Dir, &CStr) -> Result<(), String> + Sync)| {
+            let (dir, names) = &plan.workers[worker];
+            names.iter().try_for_each(|name| op(&dirs[*dir], name))
+        };
+        let create = |worker| each(worker, &|dir, name| mounted.create(dir, name).map(drop));
+        let stat = |worker| {
+            each(worker, &|dir, name| match mounted.stat(dir, name)? {
+                0 => Ok(()),
+                size => Err(format!("an empty file has {size} bytes")),
+            })
+        };
+        let unlink = |worker| each(worker, &|dir, name| mounted.unlink(dir, name));
+        let nothing = || Ok(());
+        let workers = case.workers;
+        match case.variant {
+            "stat" => {
+                crew::timed(workers, create, nothing)?;
+                crew::timed(workers, stat, nothing)?;
+            }
+            "unlink" => {
+                crew::timed(workers, create, nothing)?;
+            }
+            _ => {}
+        }
+        mounted.sync()?;
+
+        peer::reset_peak_rss();
+        locks::start();
+        let sync = || mounted.sync();
+        let seconds = match case.variant {
+            "stat" => crew::timed(workers, stat, nothing)?,
+            "unlink" => crew::timed(workers, unlink, sync)?,
+            _ => crew::timed(workers, create, sync)?,
+        };
+        let here = case.side == Side::Engine;
+        let measured = Measured {
+            value: self.files as f64 / seconds,
+            peak_rss: peer::own_peak_rss().filter(|_| here),
+            locks: (here && self.locks).then(|| LockTable::take(self.files)),
+            ..Measured::default()
+        };
+        drop(dirs);
+        mounted.unmount()?;
+        Ok(measured)
+    }
+
+    /// The right number of names in each directory, to a reader that did not write them.
+    fn check(&self, image: &std::path::Path, case: &Case) -> Result<(), String> {
+        check::e2fsck(image)?;
+        let reader = check::independent_reader(image)?;
+        let plan = Plan::new(self.files, case);
+        for (at, dir) in plan.dirs.iter().enumerate() {
+            let made = plan.workers.iter().filter(|(d, _)| *d == at);
+            let expected = match case.variant {
+                "unlink" => 0,
+                _ => made.map(|(_, names)| names.len()).sum(),
+            };
+            let path = format!("/{}", dir.to_string_lossy());
+            let entries = reader.read_dir(&path).map_err(|e| format!("{path}: {e}"))?;
+            let mut found = 0;
+            for entry in entries {
+                let entry = entry.map_err(|e| format!("{path}: {e}"))?;
+                let entry = entry.file_name();
+                found += usize::from(entry != "." && entry != "..");
+            }
+            if found != expected {
+                return Err(format!("{path} has {found} names instead of {expected}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Workload for Metadata {
+    fn name(&self) -> &'static str {
+        "metadata"
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            peers: &[Side::Kernel],
+            variants: &["create-own", "create-shared", "stat", "unlink"],
+            unit: "ops/s",
+            better: "higher",
+            workers: &[1, 2],
+            peers_have_workers: true,
+        }
+    }
+
+    fn options(&self, case: &Case) -> String {
+        let timed = match case.variant {
+            "stat" => "every file looked at once before the clock starts",
+            _ => "a final syncfs is in the time",
+        };
+        let side = match case.side {
+            Side::Kernel => "loop mount, system calls relative to a directory descriptor",
+            _ => "in process, file device, operations relative to a held directory",
+        };
+        let locks = if self.locks { "; counting locks" } else { "" };
+        format!(
+            "{} files, {} MiB image, {}; {side}; {timed}{locks}",
+            self.files,
+            self.shape.mib,
+            case.form.name()
+        )
+    }
+
+    fn run(&mut self, case: &Case) -> Result<Measured, String> {
+        let image = self.store.fresh_image(case.form, self.shape)?;
+        let measured = match case.side {
+            Side::Engine => self.measure(Engine::mount(&image)?, case)?,
+            Side::Kernel => self.measure(Kernel::mount(&image, case.form)?, case)?,
+            other => return Err(format!("{} has no such operations", other.name())),
+        };
+        self.check(&image, case)?;
+        Ok(measured)
+    }
+}
