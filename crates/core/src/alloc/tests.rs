@@ -1,4 +1,3 @@
-#![allow(unused_imports, dead_code, reason = "more tests")]
 //! The allocator on images of `mke2fs`, against naive models and the judgement of `e2fsck`.
 
 use super::{Alloc, FreedKind, Request, Taken};
@@ -214,4 +213,599 @@ fn what_commit_encodes_of_untouched_groups_is_what_mke2fs_wrote() {
         assert!(before == after, "{name}");
         assert_clean(&bench.image);
     }
+}
+
+/// Everything of a run, committed or not.
+fn blocks_of(taken: &Taken<'_>) -> std::ops::Range<u64> {
+    taken.start().get()..taken.start().get() + u64::from(taken.len())
+}
+
+/// What a file system should have, bit by bit.
+struct Model {
+    /// Blocks that may be taken.
+    free: Vec<bool>,
+    /// Blocks that are in use on the device.
+    owned: Vec<bool>,
+    reserved: u64,
+}
+
+impl Model {
+    fn of(bench: &Bench) -> Self {
+        let blocks = bench.fs.geometry().blocks_count() as usize;
+        let mut model = Self {
+            free: vec![false; blocks],
+            owned: vec![true; blocks],
+            reserved: bench.fs.superblock().reserved_blocks_count(),
+        };
+        for group in &dumpe2fs(&bench.image).groups {
+            for block in group.free_block_ranges.iter().cloned().flatten() {
+                model.free[block as usize] = true;
+                model.owned[block as usize] = false;
+            }
+        }
+        model
+    }
+
+    fn count(bits: &[bool]) -> u64 {
+        bits.iter().filter(|b| **b).count() as u64
+    }
+
+    /// The most blocks a request for up to `len` can get in one group.
+    fn longest(&self, bench: &Bench) -> u32 {
+        let per_group = bench.fs.geometry().blocks_per_group() as usize;
+        let first = bench.fs.geometry().first_data_block().get() as usize;
+        let mut longest = 0;
+        for group in self.free[first..].chunks(per_group) {
+            for run in group.chunk_by(|a, b| a == b).filter(|run| run[0]) {
+                longest = longest.max(run.len());
+            }
+        }
+        longest as u32
+    }
+
+    fn mark(bits: &mut [bool], blocks: std::ops::Range<u64>, to: bool) {
+        for bit in &mut bits[blocks.start as usize..blocks.end as usize] {
+            assert_ne!(*bit, to);
+            *bit = to;
+        }
+    }
+
+    fn check(&self, bench: &Bench) {
+        let geometry = bench.fs.geometry();
+        for group in bench.groups() {
+            let Ok((slot, loaded)) = bench.fs.load_group(group) else {
+                continue;
+            };
+            let state = slot.lock(loaded);
+            let first = geometry.group_first_block(group).unwrap().get() as usize;
+            let mut free = 0;
+            let mut unowned = 0;
+            for bit in 0..state.clusters {
+                let at = first + bit as usize;
+                assert_eq!(!bitmap::test(&state.busy, bit), self.free[at], "block {at}");
+                let owned = bitmap::test(state.blocks.bits(), bit);
+                assert_eq!(owned, self.owned[at], "owner of block {at}");
+                free += u32::from(self.free[at]);
+                unowned += u32::from(!owned);
+            }
+            assert_eq!(state.free, free);
+            assert_eq!(state.desc.free_clusters, unowned);
+        }
+        let unowned = Self::count(&self.owned.iter().map(|o| !o).collect::<Vec<_>>());
+        let first = geometry.first_data_block().get();
+        let counts = bench.fs.super_counts().unwrap();
+        assert_eq!(counts.free_blocks, unowned, "from block {first}");
+        assert_eq!(bench.alloc().space.total(), Self::count(&self.free) as i64);
+        assert_eq!(bench.fs.statfs().unwrap().free, unowned);
+    }
+}
+
+#[test]
+fn random_work_agrees_with_a_model_of_single_bits() {
+    let seed = seed_from_env("alloc_model");
+    for (n, (size, options)) in [
+        (10 * MIB, &["-t", "ext4", "-b", "1024", "-g", "512"][..]),
+        (
+            24 * MIB,
+            &["-t", "ext4", "-b", "1024", "-g", "2048", "-G", "4"],
+        ),
+        (40 * MIB, &["-t", "ext4", "-m", "0"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let bench = Bench::new(size, options);
+        let mut rng = Rng::new(seed ^ n as u64);
+        let mut model = Model::of(&bench);
+        let mut taken = Vec::new();
+        let mut owned: Vec<std::ops::Range<u64>> = Vec::new();
+        let mut freed: Vec<std::ops::Range<u64>> = Vec::new();
+        let blocks = bench.fs.geometry().blocks_count();
+        for step in 0..3000 {
+            // Full at times, empty at times.
+            let filling = step / 500 % 2 == 0;
+            match rng.below(10) {
+                0..4 => {
+                    let len = if rng.one_in(20) {
+                        rng.between(1, 3000)
+                    } else {
+                        rng.between(1, 60)
+                    };
+                    let min = rng.between(1, len);
+                    let request = Request {
+                        goal: Pblk::new(rng.below(blocks + 10)),
+                        len: len as u32,
+                        min: min as u32,
+                        below_32_bits: rng.one_in(2),
+                        privileged: rng.one_in(3),
+                    };
+                    take_one(&bench, &mut model, request, &mut taken);
+                }
+                4..7 if !taken.is_empty() => {
+                    let one: Taken<'_> = taken.swap_remove(rng.below(taken.len() as u64) as usize);
+                    if !filling && rng.one_in(2) {
+                        Model::mark(&mut model.free, blocks_of(&one), true);
+                    } else {
+                        commit_one(&bench, &mut model, one, &mut rng, &mut owned, &mut taken);
+                    }
+                }
+                7..10 if !owned.is_empty() && (!filling || rng.one_in(6)) => {
+                    let at = rng.below(owned.len() as u64) as usize;
+                    let run = owned.swap_remove(at);
+                    let len = (run.end - run.start) as u32;
+                    let kind = *rng.pick(&[FreedKind::Data, FreedKind::Metadata]);
+                    bench
+                        .fs
+                        .free_blocks(&bench.handle(), Pblk::new(run.start), len, kind)
+                        .unwrap();
+                    Model::mark(&mut model.owned, run.clone(), false);
+                    freed.push(run);
+                }
+                _ if rng.one_in(30) => {
+                    let pending: u64 = freed.iter().map(|run| run.end - run.start).sum();
+                    assert_eq!(bench.fs.pending_free_blocks(), pending);
+                    bench.fs.release_freed(Seq::new(0));
+                    assert_eq!(bench.fs.pending_free_blocks(), pending);
+                    bench.fs.release_freed(Seq::new(1));
+                    assert_eq!(bench.fs.pending_free_blocks(), 0);
+                    for run in freed.drain(..) {
+                        Model::mark(&mut model.free, run, true);
+                    }
+                }
+                _ => {}
+            }
+            if step % 250 == 0 {
+                model.check(&bench);
+            }
+        }
+        for one in taken.drain(..) {
+            Model::mark(&mut model.free, blocks_of(&one), true);
+        }
+        model.check(&bench);
+        give_all_back(&bench, &owned);
+    }
+}
+
+fn take_one<'f>(bench: &'f Bench, model: &mut Model, request: Request, taken: &mut Vec<Taken<'f>>) {
+    let free = Model::count(&model.free);
+    let open = if request.privileged {
+        free
+    } else {
+        free.saturating_sub(model.reserved)
+    };
+    let longest = model.longest(bench);
+    match bench.fs.take_blocks(&request) {
+        Ok(one) => {
+            assert!(one.len() >= request.min && one.len() <= request.len);
+            assert!(u64::from(one.len()) <= open);
+            Model::mark(&mut model.free, blocks_of(&one), false);
+            taken.push(one);
+        }
+        Err(Error::NoSpace) => {
+            let min = u64::from(request.min);
+            assert!(
+                min > open || request.min > longest,
+                "{request:?} of {open}, {longest}"
+            );
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn commit_one<'f>(
+    bench: &'f Bench,
+    model: &mut Model,
+    mut one: Taken<'f>,
+    rng: &mut Rng,
+    owned: &mut Vec<std::ops::Range<u64>>,
+    taken: &mut Vec<Taken<'f>>,
+) {
+    let front = one.split_front(rng.between(1, one.len().into()) as u32);
+    let run = blocks_of(&front);
+    bench.fs.commit_blocks(&bench.handle(), front).unwrap();
+    Model::mark(&mut model.owned, run.clone(), true);
+    owned.push(run);
+    if !one.is_empty() {
+        taken.push(one);
+    }
+}
+
+/// Frees all that is owned: the image is then as clean as it was.
+fn give_all_back(bench: &Bench, owned: &[std::ops::Range<u64>]) {
+    for run in owned {
+        let len = (run.end - run.start) as u32;
+        bench
+            .fs
+            .free_blocks(&bench.handle(), Pblk::new(run.start), len, FreedKind::Data)
+            .unwrap();
+    }
+    bench.fs.release_freed(Seq::new(1));
+    bench.write_home();
+    assert_clean(&bench.image);
+}
+
+#[test]
+fn threads_never_get_a_block_twice_and_lose_none() {
+    let seed = seed_from_env("alloc_threads");
+    let bench = Bench::new(24 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
+    let before = bench.fs.super_counts().unwrap();
+    let total = bench.alloc().space.total();
+    let owned: Vec<std::ops::Range<u64>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..8_u64)
+            .map(|i| {
+                let bench = &bench;
+                scope.spawn(move || worker(bench, Rng::new(seed ^ i)))
+            })
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect()
+    });
+    bench.fs.release_freed(Seq::new(1));
+    let mut sorted = owned.clone();
+    sorted.sort_unstable_by_key(|run| run.start);
+    for pair in sorted.windows(2) {
+        assert!(
+            pair[0].end <= pair[1].start,
+            "{pair:?} overlap, seed {seed}"
+        );
+    }
+    let used: u64 = owned.iter().map(|run| run.end - run.start).sum();
+    let counts = bench.fs.super_counts().unwrap();
+    assert_eq!(counts.free_blocks, before.free_blocks - used);
+    assert_eq!(bench.alloc().space.total(), total - used as i64);
+    for group in bench.groups() {
+        let (slot, loaded) = bench.fs.load_group(group).unwrap();
+        let state = slot.lock(loaded);
+        assert_eq!(state.busy[..], *state.blocks.bits());
+    }
+    give_all_back(&bench, &owned);
+    assert_eq!(bench.fs.super_counts().unwrap(), before);
+}
+
+/// Takes, commits, gives back and frees, until the image is full and beyond.
+fn worker(bench: &Bench, mut rng: Rng) -> Vec<std::ops::Range<u64>> {
+    let blocks = bench.fs.geometry().blocks_count();
+    let mut owned: Vec<std::ops::Range<u64>> = Vec::new();
+    for _ in 0..1500 {
+        if rng.one_in(3) && !owned.is_empty() {
+            let run = owned.swap_remove(rng.below(owned.len() as u64) as usize);
+            let len = (run.end - run.start) as u32;
+            let start = Pblk::new(run.start);
+            let handle = bench.handle();
+            bench
+                .fs
+                .free_blocks(&handle, start, len, FreedKind::Data)
+                .unwrap();
+        } else if rng.one_in(50) {
+            bench.fs.release_freed(Seq::new(1));
+        } else {
+            let goal = rng.below(blocks);
+            match bench.take(goal, rng.between(1, 40) as u32, 1) {
+                Ok(one) if rng.one_in(4) => drop(one),
+                Ok(one) => {
+                    owned.push(blocks_of(&one));
+                    bench.fs.commit_blocks(&bench.handle(), one).unwrap();
+                }
+                Err(Error::NoSpace) => {}
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+    owned
+}
+
+#[test]
+fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
+    let bench = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024", "-m", "5"]);
+    let free = bench.fs.super_counts().unwrap().free_blocks;
+    let reserved = bench.fs.superblock().reserved_blocks_count();
+    let mut taken = Vec::new();
+    while let Ok(one) = bench.take(0, 500, 1) {
+        taken.push(one);
+    }
+    let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
+    assert_eq!(got, free - reserved);
+    let mut request = Request {
+        goal: Pblk::new(0),
+        len: 500,
+        min: 1,
+        below_32_bits: false,
+        privileged: true,
+    };
+    while let Ok(one) = bench.fs.take_blocks(&request) {
+        taken.push(one);
+    }
+    let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
+    assert_eq!(got, free);
+    // One goes, and one that is committed and freed.
+    let mut runs = Vec::new();
+    for one in taken {
+        runs.push(blocks_of(&one));
+        bench.fs.commit_blocks(&bench.handle(), one).unwrap();
+    }
+    assert_eq!(bench.fs.super_counts().unwrap().free_blocks, 0);
+    let run = runs.pop().unwrap();
+    let len = (run.end - run.start) as u32;
+    let start = Pblk::new(run.start);
+    let handle = bench.handle();
+    bench
+        .fs
+        .free_blocks(&handle, start, len, FreedKind::Data)
+        .unwrap();
+    drop(handle);
+    request.len = 1;
+    assert!(matches!(
+        bench.fs.take_blocks(&request),
+        Err(Error::NoSpace)
+    ));
+    assert_eq!(bench.fs.pending_free_blocks(), len.into());
+    assert_eq!(bench.fs.super_counts().unwrap().free_blocks, len.into());
+    let mut seen = Vec::new();
+    bench.fs.for_each_freed(Seq::new(1), |start, len, kind| {
+        seen.push((start, len, kind))
+    });
+    assert_eq!(seen, [(start, len, FreedKind::Data)]);
+    bench.fs.release_freed(Seq::new(1));
+    let again = bench.fs.take_blocks(&request).unwrap();
+    assert!(run.contains(&again.start().get()));
+    drop(again);
+    give_all_back(&bench, &runs);
+}
+
+#[test]
+fn blocks_come_at_the_goal_or_behind_it() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let per_group = u64::from(bench.fs.geometry().blocks_per_group());
+    let goal = 3 * per_group + 4000;
+    let first = bench.take(goal, 100, 1).unwrap();
+    assert_eq!(blocks_of(&first), goal..goal + 100);
+    let second = bench.take(goal, 100, 1).unwrap();
+    assert_eq!(blocks_of(&second), goal + 100..goal + 200);
+    drop(first);
+    let third = bench.take(goal, 50, 1).unwrap();
+    assert_eq!(blocks_of(&third), goal..goal + 50);
+}
+
+#[test]
+fn what_may_not_be_freed_is_refused_and_nothing_changes() {
+    let bench = Bench::new(24 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let before = bench.fs.super_counts().unwrap();
+    let blocks = bench.fs.geometry().blocks_count();
+    let table = bench.fs.group(Group::new(0)).unwrap().inode_table;
+    let mut hole = bench.take(20_000, 30, 30).unwrap();
+    let front = hole.split_front(10);
+    let owned = front.start();
+    let free = hole.start();
+    bench.fs.commit_blocks(&bench.handle(), front).unwrap();
+    drop(hole);
+    let handle = bench.handle();
+    for (what, start, len) in [
+        ("past the end", Pblk::new(blocks), 1),
+        ("over the end", Pblk::new(blocks - 1), 2),
+        ("far away", Pblk::new(u64::MAX), u32::MAX),
+        ("the superblock", Pblk::new(1), 1),
+        ("an inode table", table, 1),
+        ("free ones", free, 1),
+        ("partly free", owned, 11),
+    ] {
+        let result = bench.fs.free_blocks(&handle, start, len, FreedKind::Data);
+        let error = result.expect_err(what);
+        assert!(error.is_corruption(), "{what}: {error}");
+    }
+    let after = bench.fs.super_counts().unwrap();
+    assert_eq!(after.free_blocks, before.free_blocks - 10);
+    assert_eq!(bench.fs.pending_free_blocks(), 0);
+    for ino in [0, 1, 2, 10, u32::MAX] {
+        let error = bench.fs.free_inode(&handle, Ino::new(ino), false);
+        assert!(error.unwrap_err().is_corruption(), "inode {ino}");
+    }
+    let error = bench.fs.free_inode(&handle, Ino::new(500), false);
+    assert!(error.unwrap_err().to_string().contains("in use"));
+    assert_eq!(bench.fs.super_counts().unwrap(), after);
+}
+
+#[test]
+fn a_damaged_group_is_left_alone() {
+    // Found by its checksum; and without checksums by its count.
+    let sums = &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"];
+    damage(Group::new(0), sums);
+    let none = &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "^metadata_csum,^uninit_bg",
+    ];
+    damage(Group::new(2), none);
+}
+
+fn damage(bad: Group, options: &[&str]) {
+    let bench = Bench::new(40 * MIB, options);
+    let desc = bench.fs.group(bad).unwrap();
+    let uninit = GroupFlags::BLOCK_UNINIT | GroupFlags::INODE_UNINIT;
+    assert!(!desc.flags.intersects(uninit));
+    let Bench { fs, image, _dir } = bench;
+    drop(fs);
+    let sound = std::fs::read(&image).unwrap();
+    for (what, block) in [("blocks", desc.block_bitmap), ("inodes", desc.inode_bitmap)] {
+        let mut bytes = sound.clone();
+        bytes[block.get() as usize * 1024 + 50] ^= 0x10;
+        std::fs::write(&image, &bytes).unwrap();
+        let fs = open(&image);
+        let free = fs.alloc().unwrap().space.total();
+        let request = Request {
+            goal: Pblk::new(fs.geometry().group_first_block(bad).unwrap().get() + 2000),
+            len: 1,
+            min: 1,
+            below_32_bits: false,
+            privileged: true,
+        };
+        let one = fs.take_blocks(&request).unwrap();
+        let at = fs.geometry().group_of_block(one.start()).unwrap();
+        assert_ne!(at, bad, "{what}");
+        let error = fs.load_group(bad).unwrap_err();
+        assert!(error.is_corruption());
+        assert!(error.to_string().contains("block group"), "{error}");
+        drop(one);
+        // Nobody waits for space that cannot be had.
+        let lost = i64::from(desc.free_clusters);
+        assert_eq!(fs.alloc().unwrap().space.total(), free - lost, "{what}");
+    }
+}
+
+#[test]
+fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
+    for (name, bench) in kinds() {
+        let before = bench.fs.super_counts().unwrap();
+        let root = bench.fs.inode(Ino::ROOT).unwrap();
+        let mut rng = Rng::new(7);
+        let mut inodes = Vec::new();
+        let mut seen = HashSet::new();
+        loop {
+            let kind = if rng.one_in(3) {
+                FileType::Directory
+            } else {
+                FileType::Regular
+            };
+            match bench.fs.take_inode(&bench.handle(), &root, kind) {
+                Ok(ino) => {
+                    assert!(ino >= bench.fs.superblock().first_ino(), "{name}: {ino}");
+                    assert!(seen.insert(ino), "{name}: {ino} twice");
+                    assert_sound(&bench, ino, name);
+                    inodes.push((ino, kind == FileType::Directory));
+                }
+                Err(Error::NoSpace) => break,
+                Err(e) => panic!("{name}: {e}"),
+            }
+            // All of them is too long for large tables.
+            if inodes.len() == 6000 {
+                break;
+            }
+        }
+        let wanted = u64::from(before.free_inodes).min(6000);
+        assert_eq!(inodes.len() as u64, wanted, "{name}");
+        let dirs = inodes.iter().filter(|(_, dir)| *dir).count() as u64;
+        assert_eq!(bench.alloc().directories(), 2 + dirs, "{name}");
+        for (ino, dir) in inodes {
+            bench.fs.free_inode(&bench.handle(), ino, dir).unwrap();
+        }
+        assert_eq!(bench.fs.super_counts().unwrap(), before, "{name}");
+        bench.write_home();
+        assert_clean(&bench.image);
+    }
+}
+
+/// The record of a new inode is zeros, or an inode that was deleted: never other bytes.
+fn assert_sound(bench: &Bench, ino: Ino, name: &str) {
+    let table = bench
+        .fs
+        .group(bench.fs.geometry().locate_inode(ino).unwrap().group)
+        .unwrap()
+        .inode_table;
+    let at = bench.fs.geometry().inode_position(ino, table).unwrap();
+    let mut record = vec![0; bench.fs.geometry().inode_size() as usize];
+    bench.fs.device().read_at(at, &mut record).unwrap();
+    assert!(
+        record.iter().all(|b| *b == 0),
+        "{name}: {ino} shows stale bytes"
+    );
+}
+
+#[test]
+fn threads_never_get_an_inode_twice() {
+    let bench = Bench::new(48 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
+    let before = bench.fs.super_counts().unwrap();
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let all: Vec<Ino> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4_u64)
+            .map(|i| {
+                let (bench, root) = (&bench, &root);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(i);
+                    let mut mine = Vec::new();
+                    for _ in 0..1500 {
+                        if rng.one_in(4) && !mine.is_empty() {
+                            let at = rng.below(mine.len() as u64) as usize;
+                            let ino = mine.swap_remove(at);
+                            bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+                        } else {
+                            let kind = FileType::Regular;
+                            let ino = bench.fs.take_inode(&bench.handle(), root, kind);
+                            mine.push(ino.unwrap());
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect()
+    });
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+    let counts = bench.fs.super_counts().unwrap();
+    assert_eq!(
+        counts.free_inodes as usize,
+        before.free_inodes as usize - all.len()
+    );
+    for ino in all {
+        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+    }
+    bench.write_home();
+    assert_clean(&bench.image);
+}
+
+#[test]
+fn files_stay_with_their_directory_and_top_directories_spread() {
+    let bench = Bench::new(
+        64 * MIB,
+        &["-t", "ext4", "-b", "1024", "-g", "1024", "-G", "4"],
+    );
+    let geometry = bench.fs.geometry();
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let group = |ino| geometry.locate_inode(ino).unwrap().group.get();
+    let mut units: HashMap<u32, u32> = HashMap::new();
+    for _ in 0..8 {
+        let dir = bench
+            .fs
+            .take_inode(&bench.handle(), &root, FileType::Directory)
+            .unwrap();
+        *units.entry(group(dir) / 4).or_default() += 1;
+    }
+    assert_eq!(units.len(), 8, "{units:?}");
+    for _ in 0..50 {
+        let file = bench
+            .fs
+            .take_inode(&bench.handle(), &root, FileType::Regular)
+            .unwrap();
+        assert_eq!(group(file), 0);
+    }
+    let generations: HashSet<u32> = (0..1000)
+        .map(|_| bench.fs.new_generation(Ino::new(12)))
+        .collect();
+    assert!(generations.len() > 990);
 }
