@@ -53,6 +53,15 @@ pub enum Error {
     /// The journal cannot be used or replayed (EUCLEAN; EIO when the device failed).
     #[error("the journal cannot be replayed: {0}")]
     Journal(#[source] Arc<JournalError>),
+    /// The journal could not be written (the device error's errno, EIO if there is none).
+    #[error("the journal cannot be written: {0}")]
+    Log(#[source] Arc<JournalError>),
+    /// An earlier error stopped all changes (EROFS).
+    #[error("the file system takes no more changes since an error: {0}")]
+    Stopped(#[source] Arc<Error>),
+    /// The engine itself is at fault, or the system refused it something (EIO).
+    #[error("{0}")]
+    Internal(&'static str),
     /// The name or the inode does not exist (ENOENT).
     #[error("no such file or directory")]
     NotFound,
@@ -169,6 +178,7 @@ impl<T> InPlace<T> for FormatResult<T> {
 // Error numbers of Linux, the same on every architecture Extant runs on.
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
+const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
@@ -194,6 +204,11 @@ impl Error {
         Self::Corrupt { place, source }
     }
 
+    /// The journal could not be written.
+    pub(crate) fn log(e: JournalError) -> Self {
+        Self::Log(Arc::new(e))
+    }
+
     /// The Linux error number that system calls report for this error.
     #[must_use]
     pub fn errno(&self) -> i32 {
@@ -209,6 +224,12 @@ impl Error {
                 JournalError::FastCommitPending { .. } => EOPNOTSUPP,
                 _ => EUCLEAN,
             },
+            Self::Log(e) => match &**e {
+                JournalError::Device { source, .. } => source.errno(),
+                _ => EIO,
+            },
+            Self::Stopped(_) => EROFS,
+            Self::Internal(_) => EIO,
             Self::NotFound => ENOENT,
             Self::NotADirectory => ENOTDIR,
             Self::IsADirectory => EISDIR,

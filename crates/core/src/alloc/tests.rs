@@ -87,16 +87,8 @@ impl Bench {
 
 fn open(image: &Path) -> Fs {
     let device = OpenSpec::read_write(image).open().unwrap();
-    let fs = Fs::open(device, MountOptions::read_only()).unwrap();
-    let fs = Arc::into_inner(fs).unwrap();
-    let alloc = Alloc::new(&fs).unwrap();
-    let journal = Journal::new(Seq::new(1), 1 << 30);
-    let orphans = Orphans::load(&fs).unwrap();
-    fs.with_writer(Writer {
-        journal,
-        alloc,
-        orphans,
-    })
+    let options = MountOptions::read_write().background(false);
+    Arc::into_inner(Fs::open(device, options).unwrap()).unwrap()
 }
 
 /// Kinds of images that differ in where groups have what.

@@ -34,8 +34,8 @@ impl Fs {
             let source = FormatError::new(Structure::Superblock, "journal_inum", 0, expected);
             Error::corrupt(Place::Superblock, source)
         })?;
-        let runs = self.journal_runs(ino, &*self.inode(ino)?)?;
-        let log = Log::open(&*self.device, &runs, self.block_size()).map_err(Error::from)?;
+        let runs = self.journal_runs(ino)?;
+        let log = Log::open(&*self.device, &runs, self.block_size())?;
         let recovery = log.recover(self.geometry.blocks_count())?;
         tracing::info!(
             transactions = recovery.transaction_count,
@@ -51,10 +51,11 @@ impl Fs {
     }
 
     /// Where the journal's blocks lie: as many as its superblock says it has.
-    fn journal_runs(&self, ino: Ino, inode: &Inode) -> Result<Vec<LogRun>> {
-        let blocks = self.journal_len(ino, inode)?;
+    pub(super) fn journal_runs(&self, ino: Ino) -> Result<Vec<LogRun>> {
+        let inode = self.inode(ino)?;
+        let blocks = self.journal_len(ino, &inode)?;
         let mut runs = Vec::new();
-        for run in Runs::over(self, inode, 0..blocks) {
+        for run in Runs::over(self, &inode, 0..blocks) {
             let run = run?;
             let Target::Written(start) = run.target else {
                 let expected = Expected::Said("a block, as journals have no holes");

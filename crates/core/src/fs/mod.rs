@@ -6,7 +6,9 @@
 //! | `open` | the way from a device to a usable [`Fs`] |
 //! | `policy` | which features this engine reads, and how it refuses the others |
 //! | `groups` | group descriptors |
-//! | `journal` | replay into memory |
+//! | `writable` | the way to an [`Fs`] that may be changed |
+//! | `super_state` | the superblock while it changes: counts, orphan list, errors |
+//! | `journal` | where the journal lies, and its replay into memory |
 //! | `metadata` | checked metadata blocks, through the cache |
 //! | `notice` | what a user should know although the file system opened |
 //! | `statfs` | space and inode counts |
@@ -17,7 +19,10 @@
 //!   it waits for the device.
 //! - Opening reads the superblock and, when the journal is dirty, the journal: nothing whose size
 //!   grows with the image. Group descriptors come in when a group is first touched.
-//! - The image is never written: a dirty journal is replayed into memory, in front of the device.
+//! - Open for reading, the image is never written: a dirty journal is replayed into memory, in front
+//!   of the device.
+//! - Open for writing, metadata is written by the journal only, and by what bypasses it: the mark that
+//!   the file system is in use, and records of errors.
 
 mod groups;
 mod journal;
@@ -27,12 +32,17 @@ mod open;
 mod options;
 mod policy;
 mod statfs;
+mod super_state;
+mod writable;
 
 use groups::Groups;
 pub use notice::Notice;
 pub use options::{JournalChoice, MountOptions, SuperblockChoice};
-pub use policy::{READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT};
+pub use policy::{
+    READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,
+};
 pub use statfs::StatFs;
+pub(crate) use super_state::SuperState;
 
 use crate::alloc::Alloc;
 use crate::inode::{Orphans, Table};
@@ -76,6 +86,7 @@ pub(crate) struct Writer {
     pub(crate) journal: Journal,
     pub(crate) alloc: Alloc,
     pub(crate) orphans: Orphans,
+    pub(crate) super_state: SuperState,
 }
 
 /// Numbers of the superblock that every operation asks for, worked out once.
@@ -185,6 +196,17 @@ impl Fs {
         self.writer
             .as_ref()
             .map(|w| &w.journal)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// The superblock as it changes.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn super_state(&self) -> Result<&SuperState> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.super_state)
             .ok_or(Error::ReadOnly)
     }
 

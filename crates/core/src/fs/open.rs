@@ -3,7 +3,7 @@
 use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
 use crate::fs::JournalChoice;
 use crate::inode::Table;
-use crate::meta::Cache;
+use crate::meta::{Cache, Overlay};
 use crate::names::Names;
 use crate::{Error, InPlace, Place, Result};
 use extant_blockdev::SharedDevice;
@@ -23,7 +23,9 @@ const NAME_SHARE: usize = 16;
 impl Fs {
     /// Opens the file system on `device`.
     ///
-    /// A journal that was not closed cleanly is replayed into memory; the device is never written.
+    /// Open for reading, a journal that was not closed cleanly is replayed into memory, and the device is
+    /// never written. Open for writing, it is replayed to the device, and the file system is marked as
+    /// in use until [`Fs::close`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] names the features that are in the way. [`Error::Corrupt`] says
@@ -31,10 +33,10 @@ impl Fs {
     /// for what this engine cannot do yet.
     pub fn open(device: SharedDevice, options: MountOptions) -> Result<Arc<Self>> {
         if !options.read_only {
-            return Err(Error::InvalidInput("only reading is possible so far"));
+            return Self::open_writable(device, &options);
         }
         let superblock = read_superblock(&device, options.superblock)?;
-        let fs = Self::assemble(device, superblock, &options, false)?;
+        let fs = Self::assemble(device, superblock, &options, false, None)?;
         // Like Linux, which looks at the journal only where there is one.
         let dirty = fs.superblock.needs_recovery() && fs.superblock.has_compat(Compat::HAS_JOURNAL);
         if !dirty || options.journal == JournalChoice::Ignore {
@@ -43,16 +45,17 @@ impl Fs {
         let (replayed, notices) = fs.replay()?;
         // The log may have changed the superblock and every descriptor.
         let superblock = read_superblock(&replayed, options.superblock)?;
-        let mut fs = Self::assemble(replayed, superblock, &options, true)?;
+        let mut fs = Self::assemble(replayed, superblock, &options, true, None)?;
         fs.add_notices(notices);
         Ok(Arc::new(fs))
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
         replayed: bool,
+        overlay: Option<Arc<dyn Overlay>>,
     ) -> Result<Self> {
         let geometry = Geometry::new(&superblock);
         check_device(&device, &geometry)?;
@@ -60,17 +63,21 @@ impl Fs {
             SuperblockChoice::Primary => None,
             SuperblockChoice::Backup { block, .. } => block.checked_add(1),
         };
+        let cache = Cache::new(
+            Arc::clone(&device),
+            geometry.block_size(),
+            geometry.blocks_count(),
+            options.memory - options.memory / INODE_SHARE - options.memory / NAME_SHARE,
+        );
         Ok(Self {
             numbers: Numbers::new(&superblock, &geometry),
             groups: Groups::new(&superblock, backup),
             inodes: Table::new(options.memory / INODE_SHARE, geometry.inode_size()),
             names: Names::new(options.memory / NAME_SHARE),
-            cache: Cache::new(
-                Arc::clone(&device),
-                geometry.block_size(),
-                geometry.blocks_count(),
-                options.memory - options.memory / INODE_SHARE - options.memory / NAME_SHARE,
-            ),
+            cache: match overlay {
+                Some(overlay) => cache.with_overlay(overlay),
+                None => cache,
+            },
             space: OnceLock::new(),
             notices: Notice::of_superblock(&superblock, options),
             device,
@@ -82,7 +89,10 @@ impl Fs {
     }
 }
 
-fn read_superblock(device: &SharedDevice, choice: SuperblockChoice) -> Result<Superblock> {
+pub(super) fn read_superblock(
+    device: &SharedDevice,
+    choice: SuperblockChoice,
+) -> Result<Superblock> {
     let (offset, place) = match choice {
         SuperblockChoice::Primary => (SUPERBLOCK_OFFSET, Place::Superblock),
         SuperblockChoice::Backup { block, block_size } => (

@@ -1,8 +1,10 @@
 //! What a caller chooses at mount.
 
 use extant_format::{BlockSize, Pblk};
+use std::time::Duration;
 
-/// How to open a file system. Made with [`MountOptions::read_only`], changed field by field.
+/// How to open a file system. Made with [`MountOptions::read_only`] or
+/// [`MountOptions::read_write`], changed field by field.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MountOptions {
@@ -14,6 +16,12 @@ pub struct MountOptions {
     pub journal: JournalChoice,
     /// Which superblock to believe.
     pub superblock: SuperblockChoice,
+    /// Whether a thread commits and checkpoints in the background of a file system open for
+    /// writing. Without one that happens in the threads of callers: when they ask for it, and when
+    /// the log is full.
+    pub background: bool,
+    /// Age at which the background thread commits changes that nobody asked to have committed.
+    pub commit_interval: Duration,
 }
 
 /// What to do about a journal that was not closed cleanly.
@@ -43,6 +51,8 @@ pub enum SuperblockChoice {
 
 /// Memory that caches use unless the caller says otherwise.
 const DEFAULT_MEMORY: usize = 64 << 20;
+/// When changes are committed unless the caller says otherwise: as Linux does.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 impl MountOptions {
     /// Options to open for reading, with everything else at its default.
@@ -53,7 +63,32 @@ impl MountOptions {
             memory: DEFAULT_MEMORY,
             journal: JournalChoice::default(),
             superblock: SuperblockChoice::default(),
+            background: true,
+            commit_interval: COMMIT_INTERVAL,
         }
+    }
+
+    /// Options to open for reading and writing, with everything else at its default.
+    #[must_use]
+    pub fn read_write() -> Self {
+        Self {
+            read_only: false,
+            ..Self::read_only()
+        }
+    }
+
+    /// The same options with or without a background thread.
+    #[must_use]
+    pub fn background(mut self, on: bool) -> Self {
+        self.background = on;
+        self
+    }
+
+    /// The same options with another age at which changes are committed.
+    #[must_use]
+    pub fn commit_interval(mut self, age: Duration) -> Self {
+        self.commit_interval = age;
+        self
     }
 
     /// The same options with another cache budget, in bytes.

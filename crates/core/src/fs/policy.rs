@@ -1,4 +1,4 @@
-//! Which features this engine reads, and how it refuses the others: by name.
+//! Which features this engine reads and writes, and how it refuses the others: by name.
 
 use crate::{Error, Result};
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
@@ -47,6 +47,48 @@ pub const READABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
+/// Incompat features the write engine handles.
+pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR);
+
+/// Read-only compatible features the write engine handles. A file system with any other can be
+/// opened for reading.
+pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+/// Refuses to write a file system with features whose upkeep the engine does not know, naming
+/// each.
+pub(super) fn check_writable(features: Features) -> Result<()> {
+    let mut names = features.incompat.beyond(WRITABLE_INCOMPAT).names_of_bits();
+    names.extend(
+        features
+            .ro_compat
+            .beyond(WRITABLE_RO_COMPAT)
+            .names_of_bits(),
+    );
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Unsupported {
+        features: format!(
+            "{} (for writing; it can be opened for reading only)",
+            names.join(", ")
+        ),
+    })
+}
+
 /// Refuses a file system that cannot be read, naming every feature that is in the way.
 pub(super) fn check_readable(features: Features) -> Result<()> {
     let beyond = features.incompat.beyond(READABLE_INCOMPAT);
@@ -62,6 +104,25 @@ pub(super) fn check_readable(features: Features) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_written_can_still_be_read() {
+        let mut features = Features {
+            incompat: Incompat::EXTENTS | Incompat::INLINE_DATA,
+            ro_compat: RoCompat::METADATA_CSUM | RoCompat::QUOTA,
+            ..Features::default()
+        };
+        check_readable(features).unwrap();
+        let error = check_writable(features).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the file system uses features that are not supported: inline_data, quota (for \
+             writing; it can be opened for reading only)"
+        );
+        features.incompat = Incompat::EXTENTS;
+        features.ro_compat = RoCompat::METADATA_CSUM;
+        check_writable(features).unwrap();
+    }
 
     #[test]
     fn features_in_the_way_are_all_named() {

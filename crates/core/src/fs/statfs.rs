@@ -124,12 +124,3 @@ impl Fs {
         self.superblock.has_ro_compat(RoCompat::BIGALLOC)
     }
 }
-
-#[cfg(test)]
-impl Fs {
-    /// The same file system, open for writing as far as the allocator goes.
-    pub(crate) fn with_writer(mut self, writer: super::Writer) -> Self {
-        self.writer = Some(writer);
-        self
-    }
-}

@@ -29,11 +29,11 @@ mod symlink;
 mod table;
 
 pub use create::NewInode;
-#[allow(unused_imports, reason = "commit uses them")]
 pub(crate) use encode::{CapturedInode, capture_inodes};
 pub use live::{Held, LiveInode};
 #[allow(unused_imports, reason = "operations use them")]
 pub(crate) use lock::{Access, LockSet};
+pub(crate) use orphan::CapturedSlots;
 pub use orphan::Orphans;
 pub use scan::GroupInodes;
 pub use table::Table;

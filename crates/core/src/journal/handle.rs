@@ -9,6 +9,7 @@ use extant_format::{Group, Pblk};
 use extant_sync::{FirstTouch, Joined, LockClass, Rank, RankToken};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle);
 
@@ -33,21 +34,27 @@ impl Fs {
     /// Starts a handle that may change up to `credits` blocks. May wait for a commit.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] on a file system open for reading or stopped by an error;
-    /// [`Error::InvalidInput`] when no transaction can be as large.
+    /// [`Error::ReadOnly`] on a file system open for reading or closed; [`Error::Stopped`] when an
+    /// error has stopped it; [`Error::InvalidInput`] when no transaction can be as large.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
         let journal = self.journal()?;
+        if credits > journal.credits.limit() {
+            return Err(Error::InvalidInput("an operation larger than the journal"));
+        }
+        if journal.unwritten.load(Ordering::Relaxed) {
+            self.write_reports();
+        }
         loop {
-            if journal.aborted.get().is_some() {
-                return Err(Error::ReadOnly);
-            }
             let rank = RankToken::enter(&HANDLE);
             let Some(joined) = journal.gate.join() else {
                 drop(rank);
                 journal.gate.wait_open();
                 continue;
             };
+            // Inside the gate, so that closing the file system sees the end of all who got in.
+            journal.check_open()?;
             if journal.credits.take(credits) {
+                journal.counters.handles.inc();
                 return Ok(Handle {
                     fs: self,
                     journal,
@@ -57,8 +64,11 @@ impl Fs {
                     _joined: joined,
                 });
             }
-            // TODO(journal): leave, commit (as leader or by waiting for the one there is), retry.
-            return Err(Error::InvalidInput("an operation larger than the journal"));
+            let full = journal.running();
+            drop(joined);
+            drop(rank);
+            journal.counters.waits.inc();
+            self.commit(full)?;
         }
     }
 }
@@ -111,6 +121,17 @@ impl<'f> Handle<'f> {
         self.publish(block, data, seal, None)
     }
 
+    /// Ends this handle and starts another one, which may belong to a later transaction. What was
+    /// changed must be consistent, and what was looked at may have changed.
+    ///
+    /// # Errors
+    /// As for [`Fs::start`].
+    pub(crate) fn restart(self, credits: u32) -> Result<Self> {
+        let fs = self.fs;
+        drop(self);
+        fs.start(credits)
+    }
+
     fn publish(
         &self,
         block: Pblk,
@@ -156,7 +177,10 @@ impl<'f> Handle<'f> {
     /// own memory of that.
     pub(crate) fn touch_group(&self, group: Group, seen: &FirstTouch) {
         if seen.touch(self.seq.get()) {
-            self.spend();
+            // Two bitmaps, and the block with the descriptor.
+            for _ in 0..3 {
+                self.spend();
+            }
             self.touched(|touched| touched.groups.push(group));
         }
     }

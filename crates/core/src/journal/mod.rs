@@ -7,6 +7,17 @@
 //! | `touched` | what the running transaction has changed, in per-CPU lists |
 //! | `credits` | room in the running transaction, handed out in chunks |
 //! | `handle` | [`Handle`]: the right to change metadata, for one operation |
+//! | `commit` | who commits, who waits, and what follows from a commit |
+//! | `capture` | what commit takes while handles are drained |
+//! | `encode` | a captured transaction as images of blocks |
+//! | `queue` | committed images that are not home yet |
+//! | `checkpoint` | writing them home, and moving the log's tail |
+//! | `home` | sorted, large writes |
+//! | `flush` | flushes of the device, shared |
+//! | `sync` | making everything durable |
+//! | `abort` | what an error stops, and where it is recorded |
+//! | `background` | the thread that commits and checkpoints |
+//! | `stats` | what the journal did |
 //!
 //! # How a change becomes durable
 //!
@@ -21,27 +32,72 @@
 //!
 //! A handle is a place of rank `JournalHandle` in the order: starting one may sleep for a commit, so
 //! nothing from that rank on may be held. Lists of touched objects have locks of rank
-//! `JournalRunning`.
+//! `JournalRunning`. A thread that commits or checkpoints holds no lock while it captures and encodes; for
+//! the log and the home writes it holds one of two locks of the same rank, held across I/O, in
+//! this order: `CHECKPOINT`, `LOG`. Those who wait for a commit wait on a condition variable.
+//!
+//! # Without a journal
+//!
+//! The same calls write images home at commit, in no particular order: after a crash the file
+//! system needs a check.
 
+mod abort;
+mod background;
+mod capture;
+mod checkpoint;
+mod commit;
 mod credits;
+mod encode;
+mod flush;
 mod handle;
+mod home;
+mod queue;
 mod seal;
 mod seq;
+mod stats;
+mod sync;
+#[cfg(test)]
+mod tests;
 mod touched;
 
+pub use flush::FlushTicket;
 pub use handle::Handle;
 pub use seal::Seal;
 pub use seq::Seq;
+pub use stats::JournalStats;
 
-use crate::Error;
+use crate::fs::Fs;
+use crate::meta::Overlay;
+use crate::{Error, Result};
+use background::Background;
+use commit::Progress;
 use credits::Credits;
+use extant_jbd2::LogWriter;
 use extant_sync::{JoinGate, LockClass, Mutex, PerCpu, Rank};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use flush::Flushes;
+use queue::Queue;
+use stats::Counters;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use touched::Touched;
 
 static GATE: LockClass = LockClass::new("journal gate", Rank::Leaf);
 static TOUCHED: LockClass = LockClass::new("journal touched", Rank::JournalRunning);
+static DEVICE: LockClass = LockClass::ascending("journal log and checkpoint", Rank::JournalHandle);
+
+/// Place of the lock of checkpoints in its class.
+const CHECKPOINT: u64 = 1;
+/// Place of the lock of the log in its class.
+const LOG: u64 = 2;
+
+/// Most blocks in a transaction. Taking that many references takes well below the 2 ms for which no
+/// operation may be kept waiting.
+const MOST_BLOCKS: u32 = 8192;
+/// A transaction takes at most one part in this many of the log.
+const LOG_SHARE: u32 = 4;
+/// Blocks of a transaction that nobody asks room for: superblock, descriptors, revokes, commit.
+const OVERHEAD: u32 = 16;
 
 /// The transactions of a file system open for writing.
 #[derive(Debug)]
@@ -52,19 +108,50 @@ pub struct Journal {
     running: AtomicU64,
     touched: PerCpu<Mutex<Touched>>,
     credits: Credits,
+    progress: Progress,
+    /// The log on the device; `None` on a file system without a journal.
+    log: Option<Mutex<LogWriter>>,
+    queue: Arc<Queue>,
+    /// Images in the queue that make a checkpoint due.
+    most_queued: usize,
+    /// Held by the one that checkpoints.
+    checkpointing: Mutex<()>,
+    flushes: Flushes,
+    background: Background,
     /// Why nothing can be committed any more.
     aborted: OnceLock<Error>,
+    /// Errors were reported and are not written down yet.
+    unwritten: AtomicBool,
+    /// No handle starts any more: the file system is being closed.
+    closing: OnceLock<()>,
+    counters: Counters,
 }
 
 impl Journal {
-    /// A journal whose next transaction is `first`, with room for `blocks` in each.
-    pub(crate) fn new(first: Seq, blocks: u32) -> Self {
+    /// A journal whose next transaction is `first`, over `log`. Its committed images wait in memory
+    /// for their checkpoint, about `most_queued` of them.
+    pub(crate) fn new(first: Seq, log: Option<LogWriter>, queue: CheckpointQueue) -> Self {
+        let room = log
+            .as_ref()
+            .map_or(MOST_BLOCKS, |log| log.capacity() / LOG_SHARE);
+        // Of every 16 blocks of log one may be a descriptor.
+        let blocks = (room - room / 16).saturating_sub(OVERHEAD);
         Self {
             gate: JoinGate::new(&GATE),
             running: AtomicU64::new(first.get()),
             touched: PerCpu::new(|_| Mutex::new(&TOUCHED, Touched::default())),
-            credits: Credits::new(blocks),
+            credits: Credits::new(blocks.clamp(1, MOST_BLOCKS)),
+            progress: Progress::new(Seq::new(first.get().saturating_sub(1))),
+            log: log.map(|log| Mutex::new(&DEVICE, log)),
+            queue: queue.images,
+            most_queued: queue.most,
+            checkpointing: Mutex::new(&DEVICE, ()),
+            flushes: Flushes::new(),
+            background: Background::new(),
             aborted: OnceLock::new(),
+            unwritten: AtomicBool::new(false),
+            closing: OnceLock::new(),
+            counters: Counters::new(),
         }
     }
 
@@ -72,5 +159,65 @@ impl Journal {
     #[must_use]
     pub fn running(&self) -> Seq {
         Seq::new(self.running.load(Ordering::Acquire))
+    }
+
+    /// What the journal did since the file system was opened.
+    #[must_use]
+    pub fn stats(&self) -> JournalStats {
+        self.counters.read()
+    }
+
+    /// Blocks that one handle may ask for at most.
+    #[must_use]
+    pub fn max_credits(&self) -> u32 {
+        self.credits.limit()
+    }
+
+    /// Starts the thread that commits and checkpoints.
+    pub(crate) fn start_background(&self, fs: Weak<Fs>, interval: Duration) -> Result<()> {
+        self.background.start(fs, interval)
+    }
+
+    /// Begins transaction `seq`, with handles drained.
+    fn begin(&self, seq: Seq) {
+        self.credits.reset();
+        self.running.store(seq.get(), Ordering::Release);
+    }
+
+    /// Whether changes are taken.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`] after an error, [`Error::ReadOnly`] when the file system is closed.
+    fn check_open(&self) -> Result<()> {
+        if let Some(cause) = self.aborted.get() {
+            return Err(Error::Stopped(Arc::new(cause.clone())));
+        }
+        if self.closing.get().is_some() {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+/// Where committed images wait for their checkpoint. Made before the journal, as the metadata cache
+/// looks there.
+#[derive(Debug)]
+pub(crate) struct CheckpointQueue {
+    images: Arc<Queue>,
+    most: usize,
+}
+
+impl CheckpointQueue {
+    /// A queue in which about `most` images make a checkpoint due.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            images: Arc::new(Queue::new()),
+            most,
+        }
+    }
+
+    /// The queue, as the cache sees it.
+    pub(crate) fn overlay(&self) -> Arc<dyn Overlay> {
+        Arc::clone(&self.images) as Arc<dyn Overlay>
     }
 }

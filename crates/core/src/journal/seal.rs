@@ -1,6 +1,8 @@
 //! How commit completes the image of a block.
 
 use extant_format::checksum::Crc32c;
+use extant_format::dir::{entry, htree};
+use extant_format::{FormatResult, Pblk, extent, xattr};
 
 /// Which checksum a block of metadata carries. Computed once per commit on a private copy, never when
 /// the block changes.
@@ -19,4 +21,44 @@ pub enum Seal {
     DxNode(Crc32c),
     /// That of a block of extended attributes; the seed is the file system's.
     XattrBlock(Crc32c),
+}
+
+/// Where a block of extended attributes holds its checksum.
+const XATTR_CHECKSUM_AT: usize = 16;
+
+impl Seal {
+    /// Whether the image is complete as it is.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
+    /// Stores the checksum in `bytes`, the content of `block`.
+    ///
+    /// # Errors
+    /// When the content is not what it should be, and so has no place for the checksum.
+    pub(super) fn complete(&self, block: Pblk, bytes: &mut [u8]) -> FormatResult<()> {
+        match *self {
+            Self::Plain => Ok(()),
+            Self::ExtentNode(seed) => extent::store_checksum(bytes, seed),
+            Self::DirLeaf(seed) => {
+                entry::write_tail(bytes, seed);
+                Ok(())
+            }
+            Self::DxRoot(seed) => {
+                htree::write_root_checksum(bytes, seed);
+                Ok(())
+            }
+            Self::DxNode(seed) => {
+                htree::write_node_checksum(bytes, seed);
+                Ok(())
+            }
+            Self::XattrBlock(seed) => {
+                let sum = xattr::read::block_checksum(bytes, seed, block);
+                if let Some(field) = bytes.get_mut(XATTR_CHECKSUM_AT..XATTR_CHECKSUM_AT + 4) {
+                    field.copy_from_slice(&sum.to_le_bytes());
+                }
+                Ok(())
+            }
+        }
+    }
 }

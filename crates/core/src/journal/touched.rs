@@ -22,3 +22,25 @@ pub(crate) struct Touched {
     /// Blocks that no longer are metadata: their images, in this transaction and in the log, are void.
     pub(crate) revoked: Vec<Pblk>,
 }
+
+impl Touched {
+    /// Whether nothing is registered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+            && self.inodes.is_empty()
+            && self.groups.is_empty()
+            && self.orphan_blocks.is_empty()
+            && !self.superblock
+            && self.revoked.is_empty()
+    }
+
+    /// Takes all that `other` holds.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        self.blocks.append(&mut other.blocks);
+        self.inodes.append(&mut other.inodes);
+        self.groups.append(&mut other.groups);
+        self.orphan_blocks.append(&mut other.orphan_blocks);
+        self.superblock |= std::mem::take(&mut other.superblock);
+        self.revoked.append(&mut other.revoked);
+    }
+}

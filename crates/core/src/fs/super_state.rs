@@ -1,0 +1,317 @@
+//! The superblock of a file system open for writing: counts, the head of the orphan list, errors.
+//!
+//! The counts belong to the allocator and the head of the list to the orphans: both change only under
+//! a handle, and are exact when commit asks for them with handles drained. Errors lie here, under a
+//! lock that is a leaf of the order.
+//!
+//! Two things write the superblock: the journal, like any other block of metadata; and, past the
+//! log, opening, closing and the recording of errors. The latter write what was committed last, never
+//! counts of a transaction that may not happen.
+
+use super::Fs;
+use crate::{Error, Place, Result};
+use extant_blockdev::SharedDevice;
+use extant_format::features::{Compat, RoCompat};
+use extant_format::superblock::{
+    RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock,
+};
+use extant_format::{BlockSize, Pblk};
+use extant_sync::{LockClass, Mutex, Rank};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+static FIELDS: LockClass = LockClass::new("superblock fields", Rank::Leaf);
+
+/// What the superblock says now, and what it said at the last commit.
+#[derive(Debug)]
+pub(crate) struct SuperState {
+    fields: Mutex<Fields>,
+    /// The block that holds the superblock.
+    block: Pblk,
+    /// Where it lies there.
+    offset: usize,
+    /// The block around it: a boot loader may be there.
+    around: Box<[u8]>,
+}
+
+#[derive(Debug)]
+struct Fields {
+    /// As the last commit, or opening, left it.
+    committed: Superblock,
+    errors: Errors,
+}
+
+/// Errors seen since opening, and what was on record then.
+#[derive(Clone, Debug)]
+struct Errors {
+    count_before: u32,
+    had_first: bool,
+    count: u32,
+    first: Option<Seen>,
+    last: Option<Seen>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+struct Seen {
+    time: u64,
+    ino: u32,
+    block: u64,
+    what: [u8; 32],
+    code: u8,
+}
+
+impl SuperState {
+    /// The state of a file system whose superblock is `superblock`.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn new(device: &SharedDevice, superblock: Superblock) -> Result<Self> {
+        let size = superblock.block_size();
+        let (block, offset) = place(size);
+        let mut around = vec![0; size.len()].into_boxed_slice();
+        let at = size.offset_of(block).unwrap_or(0);
+        device.read_at(at, &mut around)?;
+        let fields = Fields {
+            errors: Errors {
+                count_before: superblock.error_count(),
+                had_first: superblock.first_error().is_some(),
+                count: 0,
+                first: None,
+                last: None,
+            },
+            committed: superblock,
+        };
+        Ok(Self {
+            fields: Mutex::new(&FIELDS, fields),
+            block,
+            offset,
+            around,
+        })
+    }
+
+    /// The block that holds the superblock.
+    pub(crate) fn block(&self) -> Pblk {
+        self.block
+    }
+
+    /// The superblock of this moment, which must be one without handles.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn capture(&self, fs: &Fs) -> Result<Superblock> {
+        let counts = fs.super_counts()?;
+        let orphans = fs.orphans()?.head();
+        let fields = self.fields.lock();
+        let mut superblock = fields.committed.clone();
+        superblock.set_orphan_list_head(orphans);
+        superblock.set_free_blocks_count(counts.free_blocks);
+        superblock.set_free_inodes_count(counts.free_inodes);
+        superblock.set_write_time(now());
+        Ok(fields.errors.store(&superblock))
+    }
+
+    /// The block with `superblock` in it, as it is stored.
+    pub(crate) fn encode(&self, superblock: &Superblock) -> Box<[u8]> {
+        let mut block = self.around.clone();
+        if let Some(place) = block.get_mut(self.offset..self.offset + SUPERBLOCK_LEN) {
+            place.copy_from_slice(&superblock.encode());
+        }
+        block
+    }
+
+    /// `superblock` has been committed.
+    pub(crate) fn committed(&self, superblock: Superblock) {
+        self.fields.lock().committed = superblock;
+    }
+
+    /// Remembers an error, to be recorded with the next commit or by
+    /// [`SuperState::write_errors`].
+    pub(crate) fn note_error(&self, error: &Error) {
+        let seen = Seen::of(error);
+        let mut fields = self.fields.lock();
+        let errors = &mut fields.errors;
+        errors.count = errors.count.saturating_add(1);
+        errors.first.get_or_insert_with(|| seen.clone());
+        errors.last = Some(seen);
+    }
+
+    /// Writes the superblock with the errors seen, past the log. Does not flush.
+    pub(crate) fn write_errors(&self, device: &SharedDevice) -> Result<()> {
+        let (superblock, errors) = {
+            let fields = self.fields.lock();
+            (fields.committed.clone(), fields.errors.clone())
+        };
+        write(device, &errors.store(&superblock))
+    }
+
+    /// Marks the file system as clean, when everything committed is home. Does not flush.
+    pub(crate) fn write_clean(&self, fs: &Fs) -> Result<()> {
+        let mut superblock = self.capture(fs)?;
+        superblock.set_needs_recovery(false);
+        let state = superblock.state() | State::CLEAN;
+        superblock.set_state(state);
+        if fs.orphans()?.is_file_empty() {
+            superblock.set_orphan_present(false);
+        }
+        write(fs.device(), &superblock)
+    }
+}
+
+impl Errors {
+    /// `superblock` with these errors added to those it remembers.
+    fn store(&self, superblock: &Superblock) -> Superblock {
+        let (Some(first), Some(last)) = (&self.first, &self.last) else {
+            return superblock.clone();
+        };
+        let changed = superblock.with(|raw| {
+            if !self.had_first {
+                raw.first_error_time.set(first.time as u32);
+                raw.first_error_time_hi = (first.time >> 32) as u8;
+                raw.first_error_ino.set(first.ino);
+                raw.first_error_block.set(first.block);
+                raw.first_error_func = first.what;
+                raw.first_error_line.set(0);
+                raw.first_error_errcode = first.code;
+            }
+            raw.last_error_time.set(last.time as u32);
+            raw.last_error_time_hi = (last.time >> 32) as u8;
+            raw.last_error_ino.set(last.ino);
+            raw.last_error_block.set(last.block);
+            raw.last_error_func = last.what;
+            raw.last_error_line.set(0);
+            raw.last_error_errcode = last.code;
+            raw.error_count
+                .set(self.count_before.saturating_add(self.count));
+            raw.state.set(raw.state.get() | State::ERRORS.bits());
+        });
+        // None of these fields is checked against others.
+        changed.unwrap_or_else(|_| superblock.clone())
+    }
+}
+
+/// Error codes of the superblock's records.
+mod code {
+    pub(super) const UNKNOWN: u8 = 1;
+    pub(super) const IO: u8 = 2;
+    pub(super) const BAD_CHECKSUM: u8 = 4;
+    pub(super) const CORRUPTED: u8 = 5;
+    pub(super) const NO_SPACE: u8 = 6;
+}
+
+impl Seen {
+    fn of(error: &Error) -> Self {
+        let (mut ino, mut block) = (0, 0);
+        let (what, code) = match error {
+            Error::Corrupt { place, source } => {
+                match *place {
+                    Place::Inode(i) | Place::FileBlock(i, _) => ino = i.get(),
+                    Place::InodeBlock(i, b) => (ino, block) = (i.get(), b.get()),
+                    Place::Block(b) => block = b.get(),
+                    _ => {}
+                }
+                let bad_sum = source.is_checksum();
+                let code = if bad_sum {
+                    code::BAD_CHECKSUM
+                } else {
+                    code::CORRUPTED
+                };
+                ("extant: corrupt metadata", code)
+            }
+            Error::BlockOutOfRange { block: b, .. } => {
+                block = b.get();
+                ("extant: block out of range", code::CORRUPTED)
+            }
+            Error::Log(_) => ("extant: journal write", code::IO),
+            Error::Device(_) => ("extant: metadata write", code::IO),
+            Error::NoSpace => ("extant", code::NO_SPACE),
+            _ => ("extant", code::UNKNOWN),
+        };
+        let mut name = [0; 32];
+        for (to, from) in name.iter_mut().zip(what.bytes()) {
+            *to = from;
+        }
+        Self {
+            time: now(),
+            ino,
+            block,
+            what: name,
+            code,
+        }
+    }
+}
+
+/// Carries the errors that `before` remembers over to `after`, in which replay may have put an
+/// older record: errors are recorded past the log.
+pub(super) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock {
+    if before.error_count() <= after.error_count() {
+        return after.clone();
+    }
+    let from: &RawSuperblock = before.raw();
+    let changed = after.with(|raw| {
+        raw.first_error_time = from.first_error_time;
+        raw.first_error_time_hi = from.first_error_time_hi;
+        raw.first_error_ino = from.first_error_ino;
+        raw.first_error_block = from.first_error_block;
+        raw.first_error_func = from.first_error_func;
+        raw.first_error_line = from.first_error_line;
+        raw.first_error_errcode = from.first_error_errcode;
+        raw.last_error_time = from.last_error_time;
+        raw.last_error_time_hi = from.last_error_time_hi;
+        raw.last_error_ino = from.last_error_ino;
+        raw.last_error_block = from.last_error_block;
+        raw.last_error_func = from.last_error_func;
+        raw.last_error_line = from.last_error_line;
+        raw.last_error_errcode = from.last_error_errcode;
+        raw.error_count = from.error_count;
+        raw.state.set(raw.state.get() | State::ERRORS.bits());
+    });
+    changed.unwrap_or_else(|_| after.clone())
+}
+
+/// Says on the device that the file system is in use: after a crash its journal waits for replay,
+/// or, without a journal, it needs a check. Flushes.
+pub(super) fn mark_open(device: &SharedDevice, superblock: &Superblock) -> Result<Superblock> {
+    let mut marked = superblock.clone();
+    let has_journal = marked.has_compat(Compat::HAS_JOURNAL);
+    if has_journal {
+        marked.set_needs_recovery(true);
+    } else {
+        let state = marked.state() - State::CLEAN;
+        marked.set_state(state);
+    }
+    if marked.has_compat(Compat::ORPHAN_FILE) {
+        marked.set_orphan_present(true);
+    }
+    marked.set_mount_time(now());
+    marked.set_write_time(now());
+    let marked = marked
+        .with(|raw| {
+            let count = raw.mnt_count.get().saturating_add(1);
+            raw.mnt_count.set(count);
+        })
+        .unwrap_or(marked);
+    debug_assert!(
+        marked.has_ro_compat(RoCompat::ORPHAN_PRESENT) || !marked.has_compat(Compat::ORPHAN_FILE)
+    );
+    write(device, &marked)?;
+    device.flush()?;
+    Ok(marked)
+}
+
+fn write(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
+    Ok(device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?)
+}
+
+/// The block with the superblock, and the superblock's offset in it.
+fn place(size: BlockSize) -> (Pblk, usize) {
+    let bytes = u64::from(size.bytes());
+    let block = Pblk::new(SUPERBLOCK_OFFSET / bytes);
+    (block, (SUPERBLOCK_OFFSET % bytes) as usize)
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,217 @@
+//! The way from a device to an [`Fs`] that may be changed.
+//!
+//! In this order, each step durable before the next where the next relies on it:
+//!
+//! 1. refuse what cannot be written: features, a device open for reading, sectors larger than blocks;
+//! 2. replay the log home, and begin an empty one whose transactions have numbers above all that was
+//!    there;
+//! 3. mark the file system as in use, in the superblock;
+//! 4. add up the counts of the group descriptors, as those in the superblock may be older;
+//! 5. delete what was an orphan at the crash.
+//!
+//! A crash between any two leaves a log that replays to the same state, or an empty one.
+
+use super::open::read_superblock;
+use super::super_state::{SuperState, keep_errors, mark_open};
+use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, policy};
+use crate::alloc::Alloc;
+use crate::fs::JournalChoice;
+use crate::inode::Orphans;
+use crate::journal::{CheckpointQueue, Journal, Seq};
+use crate::{Error, Place, Result};
+use extant_blockdev::{DeviceError, SharedDevice};
+use extant_format::features::{Compat, Incompat};
+use extant_format::superblock::{State, Superblock};
+use extant_format::{Expected, FormatError, Structure, Tid};
+use extant_jbd2::{Log, LogRun, LogWriter, WriterOptions};
+use std::sync::Arc;
+
+/// One part in this many of the memory budget may be images that wait for their checkpoint.
+const QUEUE_SHARE: usize = 4;
+/// Transactions are numbered above this, so that the number 0, which stands for none, is no
+/// transaction's, whatever the log says.
+const FIRST_SEQ: u64 = 1 << 32;
+
+/// A journal as it was found, replayed.
+struct Found {
+    runs: Vec<LogRun>,
+    first: Tid,
+    last_commit_seconds: u64,
+    /// An error stopped the journal in an earlier life.
+    aborted: bool,
+    notices: Vec<Notice>,
+    replayed: bool,
+}
+
+impl Fs {
+    pub(super) fn open_writable(device: SharedDevice, options: &MountOptions) -> Result<Arc<Self>> {
+        if options.superblock != SuperblockChoice::Primary {
+            return Err(Error::InvalidInput("writing needs the primary superblock"));
+        }
+        if options.journal != JournalChoice::Replay {
+            return Err(Error::InvalidInput("writing needs the journal replayed"));
+        }
+        if device.is_read_only() {
+            let device = device.name();
+            return Err(DeviceError::ReadOnly { device }.into());
+        }
+        let before = read_superblock(&device, options.superblock)?;
+        policy::check_writable(before.features())?;
+        check_sectors(&device, &before)?;
+        let found = Self::find_journal(&device, &before, options)?;
+        let (mut log, first) = match &found {
+            Some(found) => {
+                let log = start_log(&device, &before, found)?;
+                (Some(log), FIRST_SEQ + u64::from(found.first.get()))
+            }
+            None => (None, FIRST_SEQ),
+        };
+        // Replay may have put another superblock there.
+        let mut superblock = read_superblock(&device, options.superblock)?;
+        superblock = keep_errors(&before, &superblock);
+        if found.as_ref().is_some_and(|found| found.aborted) {
+            let state = superblock.state() | State::ERRORS;
+            superblock.set_state(state);
+        }
+        let superblock = mark_open(&device, &superblock)?;
+        if let (Some(log), Some(Found { aborted: true, .. })) = (&mut log, &found) {
+            // The superblock of the file system remembers it from now on.
+            log.record_error(0).map_err(Error::log)?;
+        }
+        let fs = Self::writable(device, superblock, options, log, Seq::new(first), found)?;
+        fs.recover_orphans()?;
+        if options.background {
+            let journal = fs.journal()?;
+            journal.start_background(Arc::downgrade(&fs), options.commit_interval)?;
+        }
+        Ok(fs)
+    }
+
+    /// The journal, replayed home if it waited for that; `None` on a file system without one.
+    fn find_journal(
+        device: &SharedDevice,
+        superblock: &Superblock,
+        options: &MountOptions,
+    ) -> Result<Option<Found>> {
+        if !superblock.has_compat(Compat::HAS_JOURNAL) {
+            if superblock.needs_recovery() {
+                let expected = Expected::Said("a journal, as one waits for replay");
+                let found = superblock.raw().feature_incompat.get().into();
+                let what = Structure::Superblock;
+                let source = FormatError::new(what, "feature_incompat", found, expected);
+                return Err(Error::corrupt(Place::Superblock, source));
+            }
+            return Ok(None);
+        }
+        if superblock.has_external_journal() {
+            return Err(Error::Unsupported {
+                features: "an external journal (for writing; it can be opened for reading only)"
+                    .to_owned(),
+            });
+        }
+        let ino = superblock.journal_ino().ok_or_else(|| {
+            let expected = Expected::Said("an inode, as there is a journal");
+            let source = FormatError::new(Structure::Superblock, "journal_inum", 0, expected);
+            Error::corrupt(Place::Superblock, source)
+        })?;
+        let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
+        fs.replay_home(fs.journal_runs(ino)?).map(Some)
+    }
+
+    fn replay_home(&self, runs: Vec<LogRun>) -> Result<Found> {
+        let log = Log::open(&**self.device(), &runs, self.block_size())?;
+        let recovery = log.recover(self.geometry().blocks_count());
+        if !self.superblock().needs_recovery() {
+            // As Linux does: what is in the log counts for nothing. Only its numbers matter, and
+            // if they cannot be read, no log holds more transactions than blocks.
+            let superblock = log.superblock();
+            let last = superblock.sequence.get().wrapping_add(superblock.max_len);
+            let first = recovery.map_or(Tid::new(last).next(), |recovery| recovery.next_tid);
+            return Ok(Found {
+                first,
+                last_commit_seconds: 0,
+                aborted: superblock.errno != 0,
+                notices: Vec::new(),
+                replayed: false,
+                runs,
+            });
+        }
+        let recovery = recovery?;
+        let home = recovery.write_home(&log)?;
+        tracing::info!(
+            transactions = recovery.transaction_count,
+            blocks = home.blocks,
+            "replayed the journal"
+        );
+        Ok(Found {
+            first: recovery.next_tid,
+            last_commit_seconds: recovery.last_commit_seconds,
+            aborted: recovery.recorded_error != 0,
+            notices: Notice::of_recovery(&recovery),
+            replayed: true,
+            runs,
+        })
+    }
+
+    /// The file system with all that changes need.
+    fn writable(
+        device: SharedDevice,
+        superblock: Superblock,
+        options: &MountOptions,
+        log: Option<LogWriter>,
+        first: Seq,
+        found: Option<Found>,
+    ) -> Result<Arc<Self>> {
+        let (notices, replayed) = found.map_or((Vec::new(), false), |f| (f.notices, f.replayed));
+        let images = options.memory / QUEUE_SHARE / superblock.block_size().len();
+        let queue = CheckpointQueue::new(images.max(1));
+        let mut fs = Self::assemble(device, superblock, options, replayed, Some(queue.overlay()))?;
+        fs.add_notices(notices);
+        let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
+        let alloc = Alloc::new(&fs)?;
+        let orphans = Orphans::load(&fs)?;
+        fs.writer = Some(Writer {
+            journal: Journal::new(first, log, queue),
+            alloc,
+            orphans,
+            super_state,
+        });
+        Ok(Arc::new(fs))
+    }
+
+    /// Deletes what was an orphan when the file system was last in use.
+    fn recover_orphans(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An empty log after the one that was found.
+fn start_log(device: &SharedDevice, superblock: &Superblock, found: &Found) -> Result<LogWriter> {
+    let options = WriterOptions {
+        metadata_csum: superblock.has_metadata_csum(),
+        sixty_four_bit: superblock.has_incompat(Incompat::BIT64),
+    };
+    LogWriter::start(
+        Arc::clone(device),
+        found.runs.clone(),
+        superblock.block_size(),
+        found.first,
+        found.last_commit_seconds,
+        options,
+    )
+    .map_err(Error::log)
+}
+
+/// Refuses blocks that the device cannot write as a unit.
+fn check_sectors(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
+    if superblock.block_size().bytes() < device.logical_sector() {
+        return Err(Error::Unsupported {
+            features: format!(
+                "blocks of {} bytes on a device with sectors of {}",
+                superblock.block_size(),
+                device.logical_sector()
+            ),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Errors: what stops the journal, and what is written down about it.
+//!
+//! Two kinds of error come here. A commit or checkpoint that fails on the device stops the
+//! journal: nobody knows what is durable beyond the last commit, so nothing more is written. A
+//! structure found corrupt while writing is reported, and the file system's `errors=` behaviour says what
+//! follows:
+//!
+//! | behaviour | what follows |
+//! |---|---|
+//! | continue | the error is recorded, and writing goes on |
+//! | remount-ro | the journal stops, and with it all changes |
+//! | panic | the same: a library does not end its caller's process, nor the machine |
+//!
+//! What was seen is recorded in the superblock, and why the journal stopped in the journal
+//! superblock. Both bypass the log. Whoever reports an error may hold any lock, so what is
+//! reported is written down later: by the next caller who starts a handle, commits or closes.
+
+use super::{Journal, LOG};
+use crate::fs::Fs;
+use crate::{Error, Result};
+use extant_format::superblock::ErrorsBehaviour;
+use std::sync::atomic::Ordering;
+
+impl Journal {
+    /// Ends all changes: handles are refused from now on, and `cause` is what waiters get.
+    pub(crate) fn abort(&self, cause: Error) {
+        if self.aborted.set(cause).is_ok() {
+            self.unwritten.store(true, Ordering::Release);
+        }
+        self.background.wake();
+    }
+
+    /// Why nothing can be committed any more.
+    #[must_use]
+    pub fn stopped(&self) -> Option<&Error> {
+        self.aborted.get()
+    }
+}
+
+impl Fs {
+    /// Reports that a structure was found corrupt, or that the device failed, in the course of a
+    /// change. Never waits; any lock may be held.
+    pub(crate) fn report(&self, error: &Error) {
+        let Ok(journal) = self.journal() else { return };
+        let Ok(state) = self.super_state() else {
+            return;
+        };
+        tracing::error!(%error, "the file system has an error");
+        state.note_error(error);
+        journal.unwritten.store(true, Ordering::Release);
+        match self.superblock().errors_behaviour() {
+            ErrorsBehaviour::Continue | ErrorsBehaviour::Unknown(_) => {}
+            ErrorsBehaviour::RemountReadOnly | ErrorsBehaviour::Panic => {
+                journal.abort(error.clone());
+            }
+        }
+    }
+
+    /// The device failed a commit or a checkpoint: the journal stops.
+    pub(super) fn stop(&self, cause: &Error) {
+        let Ok(journal) = self.journal() else { return };
+        if journal.aborted.get().is_none() {
+            tracing::error!(error = %cause, "the journal stops");
+            if let Ok(state) = self.super_state() {
+                state.note_error(cause);
+            }
+        }
+        journal.abort(cause.clone());
+        self.write_reports();
+    }
+
+    /// The same when a panic goes through a commit: nothing is written.
+    pub(super) fn journal_stopped_in_panic(&self) {
+        if let Ok(journal) = self.journal() {
+            journal.unwritten.store(false, Ordering::Release);
+        }
+    }
+
+    /// Writes down what was reported, if anything was. As good as it goes: the device may be what
+    /// failed.
+    pub(super) fn write_reports(&self) {
+        let Ok(journal) = self.journal() else { return };
+        if !journal.unwritten.load(Ordering::Acquire) {
+            return;
+        }
+        journal.unwritten.store(false, Ordering::Release);
+        if let Err(error) = self.write_records(journal) {
+            tracing::warn!(%error, "the error could not be recorded");
+        }
+    }
+
+    fn write_records(&self, journal: &Journal) -> Result<()> {
+        if let (Some(cause), Some(log)) = (journal.aborted.get(), &journal.log) {
+            let mut writer = log.lock_ascending(LOG);
+            writer.record_error(cause.errno()).map_err(Error::log)?;
+        }
+        self.super_state()?.write_errors(self.device())?;
+        self.device().flush()?;
+        Ok(())
+    }
+}

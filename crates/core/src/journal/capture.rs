@@ -1,0 +1,107 @@
+//! What commit takes while handles are drained: references to images, nothing copied, nothing read.
+
+use super::touched::Touched;
+use super::{Journal, Seq};
+use crate::Result;
+use crate::alloc::GroupImage;
+use crate::fs::Fs;
+use crate::inode::{CapturedInode, CapturedSlots, capture_inodes};
+use crate::meta::BlockRef;
+use extant_format::Pblk;
+use extant_format::superblock::Superblock;
+use extant_sync::pin;
+use std::time::Instant;
+
+/// A transaction that no handle can change any more.
+pub(super) struct Captured {
+    pub(super) seq: Seq,
+    /// Its images of blocks, ascending.
+    pub(super) blocks: Vec<BlockRef>,
+    /// The records of its inodes.
+    pub(super) inodes: Vec<CapturedInode>,
+    /// Its groups.
+    pub(super) groups: Vec<GroupImage>,
+    /// Its blocks of the orphan file.
+    pub(super) orphans: Vec<CapturedSlots>,
+    /// Blocks that are metadata no longer, ascending.
+    pub(super) revoked: Vec<Pblk>,
+    /// The superblock with the counts of this moment.
+    pub(super) superblock: Option<Superblock>,
+}
+
+/// Ends the running transaction and begins the next; `None` if nothing was registered.
+///
+/// # Errors
+/// When something registered has no image, which is a defect of who registered it. The transaction is
+/// lost then.
+pub(super) fn capture(fs: &Fs, journal: &Journal) -> Result<Option<Captured>> {
+    let closing = Instant::now();
+    journal.gate.close();
+    journal.gate.wait_drained();
+    let drained = Instant::now();
+    let seq = journal.running();
+    let mut touched = Touched::default();
+    for shard in journal.touched.iter() {
+        touched.append(&mut shard.lock());
+    }
+    let captured = if touched.is_empty() {
+        Ok(None)
+    } else {
+        let captured = take(fs, seq, touched);
+        journal.begin(seq.next());
+        captured.map(Some)
+    };
+    if let Err(cause) = &captured {
+        // Before anybody gets in again.
+        journal.abort(cause.clone());
+    }
+    journal.gate.open();
+    if let Ok(Some(_)) = captured {
+        let now = Instant::now();
+        journal.counters.window(now - drained, now - closing);
+    }
+    Ok(captured?.map(Captured::sorted))
+}
+
+fn take(fs: &Fs, seq: Seq, touched: Touched) -> Result<Captured> {
+    let guard = pin();
+    // A block without an image of this transaction was revoked after it was registered.
+    let blocks = touched
+        .blocks
+        .iter()
+        .filter_map(|block| fs.cache().peek(*block, &guard))
+        .filter(|image| image.seq() == seq)
+        .cloned()
+        .collect();
+    drop(guard);
+    let groups = touched.groups.iter().map(|group| fs.group_image(*group));
+    let superblock = match touched.superblock {
+        true => Some(fs.super_state()?.capture(fs)?),
+        false => None,
+    };
+    Ok(Captured {
+        seq,
+        blocks,
+        inodes: capture_inodes(touched.inodes),
+        groups: groups.collect::<Result<_>>()?,
+        orphans: fs.orphans()?.capture(touched.orphan_blocks),
+        revoked: touched.revoked,
+        superblock,
+    })
+}
+
+impl Captured {
+    /// The same in order, each block once, with the gate open again.
+    fn sorted(mut self) -> Self {
+        self.blocks.sort_unstable_by_key(BlockRef::block);
+        self.blocks.dedup_by_key(|image| image.block());
+        self.revoked.sort_unstable();
+        self.revoked.dedup();
+        // A block that was revoked and became metadata again is in the log anew: that image must
+        // be replayed, and covers the earlier ones.
+        let blocks = &self.blocks;
+        self.revoked
+            .retain(|block| blocks.binary_search_by_key(block, BlockRef::block).is_err());
+        self
+    }
+}

@@ -1,0 +1,254 @@
+//! Commit: one caller leads, the others wait for what it does.
+//!
+//! A leader takes everything registered by the time it closes the gate, so the changes of all who
+//! wait for it, and of many who do not, are durable with the same two flushes. While it writes,
+//! the next transaction runs; who needs that one committed waits for the next leader, or becomes
+//! it.
+
+use super::capture::{Captured, capture};
+use super::encode::encode;
+use super::queue::Image;
+use super::{FlushTicket, Journal, LOG, Seq, home};
+use crate::fs::Fs;
+use crate::{Error, Result};
+use extant_format::{Pblk, Tid};
+use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
+use extant_sync::{Condvar, LockClass, Mutex, MutexGuard, Rank, debug_assert_no_locks_at_or_above};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
+
+/// Who commits, and what is committed.
+#[derive(Debug)]
+pub(super) struct Progress {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// A leader is at work.
+    led: bool,
+    /// The last transaction that is durable.
+    durable: Seq,
+}
+
+impl Progress {
+    pub(super) fn new(durable: Seq) -> Self {
+        Self {
+            state: Mutex::new(
+                &PROGRESS,
+                State {
+                    led: false,
+                    durable,
+                },
+            ),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The last transaction that is durable.
+    pub(super) fn durable(&self) -> Seq {
+        self.state.lock().durable
+    }
+}
+
+/// The one that commits. Makes way when it is dropped, and stops the journal if that is by a panic.
+struct Leader<'j> {
+    fs: &'j Fs,
+    journal: &'j Journal,
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "a commit ended before its time";
+            self.journal.abort(Error::Internal(what));
+            self.fs.journal_stopped_in_panic();
+        }
+        self.journal.progress.state.lock().led = false;
+        self.journal.progress.changed.notify_all();
+    }
+}
+
+impl Fs {
+    /// Makes transaction `upto`, and all before it, durable. Commits in the calling thread unless
+    /// another one is at it, and returns when the changes are on the device.
+    ///
+    /// The caller holds neither a handle nor any lock that is acquired under one.
+    ///
+    /// # Errors
+    /// Why the journal stopped, when it has; nothing is known to be durable then. On a file system
+    /// open for reading only [`Error::ReadOnly`].
+    pub fn commit(&self, upto: Seq) -> Result<()> {
+        let journal = self.journal()?;
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        self.write_reports();
+        let mut state = journal.progress.state.lock();
+        let mut waited = false;
+        loop {
+            if state.durable >= upto {
+                if waited {
+                    journal.counters.shared_commits.inc();
+                }
+                return Ok(());
+            }
+            if let Some(cause) = journal.aborted.get() {
+                return Err(cause.clone());
+            }
+            if !state.led {
+                break;
+            }
+            waited = true;
+            journal.progress.changed.wait(&mut state);
+        }
+        self.lead(journal, state)
+    }
+
+    /// The last transaction that is durable.
+    #[must_use]
+    pub(crate) fn durable(&self) -> Seq {
+        self.journal()
+            .map_or(Seq::NONE, |journal| journal.progress.durable())
+    }
+
+    fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>) -> Result<()> {
+        state.led = true;
+        drop(state);
+        let leader = Leader { fs: self, journal };
+        let outcome = self.commit_running(journal);
+        if let Err(cause) = &outcome {
+            self.stop(cause);
+        }
+        drop(leader);
+        outcome
+    }
+
+    /// Commits the running transaction, if there is anything in it.
+    fn commit_running(&self, journal: &Journal) -> Result<()> {
+        let idle = journal.touched.iter().all(|shard| shard.lock().is_empty());
+        // Closing has to see the end of handles that have not registered anything yet.
+        if idle && journal.closing.get().is_none() {
+            return Ok(());
+        }
+        let Some(mut captured) = capture(self, journal)? else {
+            return Ok(());
+        };
+        let images = encode(self, &mut captured)?;
+        let flushed = journal.flushes.begin();
+        match &journal.log {
+            Some(log) => self.write_log(journal, log, &captured, &images)?,
+            None => {
+                home::write(self.device(), self.block_size(), &images)?;
+                self.device().flush()?;
+                journal.counters.flushes.inc();
+            }
+        }
+        self.committed(journal, captured, images, flushed);
+        Ok(())
+    }
+
+    fn write_log(
+        &self,
+        journal: &Journal,
+        log: &Mutex<LogWriter>,
+        captured: &Captured,
+        images: &[Image],
+    ) -> Result<()> {
+        let images: Vec<LogImage<'_>> = images
+            .iter()
+            .map(|image| LogImage {
+                block: image.block,
+                bytes: &image.bytes,
+            })
+            .collect();
+        let transaction = LogTransaction {
+            tid: tid(captured.seq),
+            images: &images,
+            revokes: &captured.revoked,
+        };
+        let fits = |writer: &LogWriter| {
+            writer.needed(images.len(), captured.revoked.len()) <= writer.free()
+        };
+        let mut writer = log.lock_ascending(LOG);
+        if !fits(&writer) {
+            drop(writer);
+            self.checkpoint()?;
+            writer = log.lock_ascending(LOG);
+        }
+        writer.append(&transaction).map_err(Error::log)?;
+        let receipt = writer.commit(transaction.tid, now()).map_err(Error::log)?;
+        journal.counters.flushes.add(receipt.flushes.into());
+        let half = writer.free() < writer.capacity() / 2;
+        drop(writer);
+        if half || journal.queue.len() > journal.most_queued {
+            journal.background.checkpoint();
+        }
+        Ok(())
+    }
+
+    /// What follows from a transaction's being durable.
+    fn committed(
+        &self,
+        journal: &Journal,
+        captured: Captured,
+        images: Vec<Image>,
+        flushed: FlushTicket,
+    ) {
+        let seq = captured.seq;
+        let counters = &journal.counters;
+        counters.commits.inc();
+        counters.blocks.add(images.len() as i64);
+        counters.revokes.add(captured.revoked.len() as i64);
+        if let (Some(superblock), Ok(state)) = (captured.superblock, self.super_state()) {
+            state.committed(superblock);
+        }
+        let blocks: Vec<Pblk> = images.iter().map(|image| image.block).collect();
+        if journal.log.is_some() {
+            journal.queue.insert(seq, images);
+        }
+        // Images that do not come from the cache are newer than what it may have loaded.
+        self.forget_loaded(seq, &blocks);
+        self.cache().set_clean(seq);
+        journal.queue.drop_images(&captured.revoked);
+        {
+            let mut state = journal.progress.state.lock();
+            state.durable = state.durable.max(seq);
+        }
+        journal.flushes.done(flushed);
+        self.release_freed(seq);
+    }
+
+    /// Takes blocks out of the cache that were loaded before transaction `seq` wrote them.
+    fn forget_loaded(&self, seq: Seq, blocks: &[Pblk]) {
+        for block in blocks {
+            let stale = self
+                .cache()
+                .peek(*block, &extant_sync::pin())
+                .is_some_and(|image| image.seq() < seq);
+            if stale {
+                self.cache().discard(*block);
+            }
+        }
+    }
+}
+
+/// The number of a transaction in the log.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the log has the low 32 bits"
+)]
+pub(super) const fn tid(seq: Seq) -> Tid {
+    Tid::new(seq.get() as u32)
+}
+
+/// The time of day; recovery needs it not to go backwards, which the log sees to.
+fn now() -> CommitTime {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    CommitTime {
+        seconds: since.as_secs(),
+        nanoseconds: since.subsec_nanos(),
+    }
+}

@@ -1,0 +1,30 @@
+//! Writing images to where they belong.
+
+use super::queue::Image;
+use crate::Result;
+use extant_blockdev::SharedDevice;
+use extant_format::BlockSize;
+use std::io::IoSlice;
+
+/// Most blocks that one write carries.
+const MOST_BLOCKS: usize = 256;
+
+/// Writes images, ascending by block, with one call for those that lie side by side. Does not
+/// flush.
+pub(super) fn write(device: &SharedDevice, size: BlockSize, images: &[Image]) -> Result<()> {
+    let mut rest = images;
+    while let Some((first, _)) = rest.split_first() {
+        let together = rest
+            .iter()
+            .zip(0u64..)
+            .take_while(|(image, step)| first.block.checked_add(*step) == Some(image.block))
+            .take(MOST_BLOCKS)
+            .count();
+        let (now, later) = rest.split_at(together.max(1));
+        let slices: Vec<_> = now.iter().map(|image| IoSlice::new(&image.bytes)).collect();
+        let offset = size.offset_of(first.block).unwrap_or(u64::MAX);
+        device.write_vectored_at(offset, &slices)?;
+        rest = later;
+    }
+    Ok(())
+}

@@ -1,0 +1,83 @@
+//! Making everything durable, and closing.
+
+use super::{FlushTicket, JournalStats, LOG};
+use crate::fs::Fs;
+use crate::{Error, Result};
+
+impl Fs {
+    /// What the journal did since the file system was opened for writing; nothing if it was not.
+    #[must_use]
+    pub fn journal_stats(&self) -> JournalStats {
+        self.journal()
+            .map_or_else(|_| JournalStats::default(), |journal| journal.stats())
+    }
+
+    /// A ticket for writes of data that are complete: [`Fs::flush_data`] makes them durable. 0 on a
+    /// file system open for reading.
+    #[must_use]
+    pub(crate) fn data_ticket(&self) -> FlushTicket {
+        self.journal().map_or_else(
+            |_| FlushTicket::default(),
+            |journal| journal.flushes.ticket(),
+        )
+    }
+
+    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit or
+    /// a flush has begun since and is over; one flush serves all who wait at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the flush fails.
+    pub(crate) fn flush_data(&self, since: FlushTicket) -> Result<()> {
+        let journal = self.journal()?;
+        match journal.flushes.flush(&**self.device(), since)? {
+            true => journal.counters.flushes.inc(),
+            false => journal.counters.shared_flushes.inc(),
+        }
+        Ok(())
+    }
+
+    /// Makes all changes durable that were complete when this was called.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] on a file system open for reading, [`Error::Device`] and what else stopped
+    /// the journal.
+    pub fn sync(&self) -> Result<()> {
+        let journal = self.journal()?;
+        let data = self.data_ticket();
+        self.commit(journal.running())?;
+        self.flush_data(data)
+    }
+
+    /// Closes the file system: commits, writes everything home, empties the log and marks the file
+    /// system as clean. Changes are refused from now on. Files that are open may be read on.
+    ///
+    /// Without this call the image recovers to what was committed last. A second call does nothing.
+    ///
+    /// # Errors
+    /// What the device said, or what stopped the journal before. The log is left as it is then, to
+    /// be replayed.
+    pub fn close(&self) -> Result<()> {
+        let journal = self.journal()?;
+        if journal.closing.set(()).is_err() {
+            return Ok(());
+        }
+        journal.background.stop();
+        let result = self.leave(journal);
+        if let Err(error) = &result {
+            tracing::error!(%error, "the file system could not be closed cleanly");
+        }
+        result
+    }
+
+    fn leave(&self, journal: &super::Journal) -> Result<()> {
+        // Those who got in before have left when this is over, and nobody else gets in.
+        self.commit(journal.running())?;
+        self.checkpoint()?;
+        if let Some(log) = &journal.log {
+            log.lock_ascending(LOG).close().map_err(Error::log)?;
+        }
+        self.super_state()?.write_clean(self)?;
+        self.device().flush()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,416 @@
+//! Commit, crash, replay; through the doors that only the engine has.
+
+use super::{Handle, Seal};
+use crate::fs::{Fs, MountOptions};
+use crate::{Error, Result};
+use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
+use extant_format::inode::Timestamp;
+use extant_format::{Ino, Pblk};
+use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, debugfs, e2fsck, mke2fs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// Kinds of image that commits must get right: every kind of checksum, block and descriptor size.
+const KINDS: &[&[&str]] = &[
+    &["-t", "ext4", "-b", "4096"],
+    &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+    &["-t", "ext4", "-b", "2048", "-O", "^64bit"],
+    &["-t", "ext3", "-b", "1024"],
+];
+
+fn content(options: &[&str]) -> Content {
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, 16 << 20, options);
+    Content::of_file(&image)
+}
+
+fn quiet() -> MountOptions {
+    MountOptions::read_write().background(false)
+}
+
+fn open(device: &SharedDevice) -> Result<Arc<Fs>> {
+    Fs::open(Arc::clone(device), quiet())
+}
+
+/// An image file of what a device holds, which goes away with the directory.
+fn file_of(device: &dyn BlockDevice) -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("image");
+    let content = Content::of_device(device).unwrap();
+    content.write_to(&path).unwrap();
+    (dir, path)
+}
+
+/// Sets the modification time of an inode: the smallest change there is.
+fn stamp(fs: &Fs, ino: Ino, seconds: i64) -> Result<super::Seq> {
+    let held = fs.hold(ino)?;
+    let handle = fs.start(4)?;
+    held.live().update(&handle, |inode| {
+        inode.disk_mut().mtime = Timestamp::from_secs(seconds);
+    })?;
+    handle.touch_superblock();
+    Ok(handle.seq())
+}
+
+fn stamp_of(fs: &Fs, ino: Ino) -> i64 {
+    fs.inode(ino).unwrap().disk().mtime.secs
+}
+
+#[test]
+fn what_was_committed_survives_a_crash_and_what_was_not_does_not() {
+    for kind in KINDS {
+        let device: SharedDevice = content(kind).open();
+        let fs = open(&device).unwrap();
+        let seq = stamp(&fs, Ino::ROOT, 1111).unwrap();
+        fs.commit(seq).unwrap();
+        assert_eq!(fs.durable(), seq);
+        stamp(&fs, Ino::ROOT, 2222).unwrap();
+        drop(fs);
+
+        // By us, into memory.
+        let fs = Fs::open(Arc::clone(&device), MountOptions::read_only()).unwrap();
+        assert!(fs.was_replayed());
+        assert_eq!(stamp_of(&fs, Ino::ROOT), 1111, "{kind:?}");
+        drop(fs);
+        // By e2fsck.
+        let (_dir, path) = file_of(&*device);
+        let output = e2fsck(&path, &["-fy"]);
+        assert!(output.code <= 1, "{kind:?}: {output}");
+        assert_clean(&path);
+        let text = debugfs(&path, "stat <2>");
+        assert!(text.contains("00000457"), "{kind:?}: {text}");
+        // By us, to the device.
+        let fs = open(&device).unwrap();
+        assert_eq!(stamp_of(&fs, Ino::ROOT), 1111);
+        fs.close().unwrap();
+        let (_dir, path) = file_of(&*device);
+        assert_clean(&path);
+    }
+}
+
+#[test]
+fn the_kernel_recovers_what_we_left() {
+    extant_testkit::require!(Root, LoopDevices, KernelExt4);
+    for kind in KINDS {
+        let device: SharedDevice = content(kind).open();
+        let fs = open(&device).unwrap();
+        for seconds in 1..40 {
+            let seq = stamp(&fs, Ino::ROOT, seconds).unwrap();
+            fs.commit(seq).unwrap();
+        }
+        drop(fs);
+        let (_dir, path) = file_of(&*device);
+        let mount = KernelMount::mount(&path, Mode::ReadWrite, "");
+        let root = std::fs::metadata(mount.path()).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mtime(&root), 39, "{kind:?}");
+        mount.unmount();
+        assert_clean(&path);
+    }
+}
+
+#[test]
+fn a_closed_file_system_is_clean_and_takes_no_more_changes() {
+    for kind in KINDS {
+        let device: SharedDevice = content(kind).open();
+        let fs = open(&device).unwrap();
+        stamp(&fs, Ino::ROOT, 3333).unwrap();
+        fs.close().unwrap();
+        fs.close().unwrap();
+        assert!(matches!(fs.start(1), Err(Error::ReadOnly)));
+        assert_eq!(stamp_of(&fs, Ino::ROOT), 3333);
+        drop(fs);
+        let (_dir, path) = file_of(&*device);
+        assert_clean(&path);
+        let fs = Fs::open(device, MountOptions::read_only()).unwrap();
+        assert!(!fs.was_replayed());
+        assert!(fs.notices().is_empty(), "{:?}", fs.notices());
+        assert_eq!(stamp_of(&fs, Ino::ROOT), 3333, "{kind:?}");
+    }
+}
+
+#[test]
+fn without_a_journal_commits_go_home() {
+    let device: SharedDevice = content(&["-t", "ext4", "-O", "^has_journal"]).open();
+    let fs = open(&device).unwrap();
+    let seq = stamp(&fs, Ino::ROOT, 4444).unwrap();
+    fs.commit(seq).unwrap();
+    drop(fs);
+    let fs = Fs::open(Arc::clone(&device), MountOptions::read_only()).unwrap();
+    assert!(!fs.notices().is_empty(), "it was not closed");
+    assert_eq!(stamp_of(&fs, Ino::ROOT), 4444);
+    drop(fs);
+    let fs = open(&device).unwrap();
+    fs.close().unwrap();
+    let (_dir, path) = file_of(&*device);
+    assert_clean(&path);
+}
+
+#[test]
+fn the_log_wraps_and_checkpoints_make_room() {
+    let device: SharedDevice = content(&["-t", "ext4", "-b", "1024", "-J", "size=1"]).open();
+    let fs = open(&device).unwrap();
+    let rounds = 2000;
+    for round in 0..rounds {
+        let seq = stamp(&fs, Ino::ROOT, round).unwrap();
+        fs.commit(seq).unwrap();
+    }
+    let stats = fs.journal_stats();
+    assert_eq!(stats.commits, rounds as u64);
+    assert!(stats.checkpoints > 1, "{stats:?}");
+    assert!(stats.drained_max > std::time::Duration::ZERO);
+    drop(fs);
+    let fs = open(&device).unwrap();
+    assert_eq!(stamp_of(&fs, Ino::ROOT), rounds - 1);
+    fs.close().unwrap();
+    let (_dir, path) = file_of(&*device);
+    assert_clean(&path);
+}
+
+#[test]
+fn handles_wait_for_a_commit_when_the_transaction_is_full() {
+    let device: SharedDevice = content(&["-t", "ext4", "-b", "1024", "-J", "size=1"]).open();
+    let fs = open(&device).unwrap();
+    let most = fs.journal().unwrap().max_credits();
+    assert!(matches!(fs.start(most + 1), Err(Error::InvalidInput(_))));
+    let mut first = None;
+    for block in 0..u64::from(most) * 2 {
+        let handle = fs.start(2).unwrap();
+        first.get_or_insert(handle.seq());
+        let data = vec![7; 1024].into_boxed_slice();
+        handle.create(Pblk::new(9000 + block), Seal::Plain, data);
+    }
+    let stats = fs.journal_stats();
+    assert!(stats.waits > 0 && stats.commits > 0, "{stats:?}");
+    assert!(fs.durable() >= first.unwrap());
+    // Room that one handle has, another cannot have; it comes back when the handle ends.
+    fs.sync().unwrap();
+    let all = fs.start(most).unwrap();
+    assert!(!all.extend(1));
+    drop(all);
+    let some = fs.start(most - 1).unwrap();
+    assert!(some.extend(1));
+    let again = some.restart(1).unwrap();
+    drop(again);
+}
+
+#[test]
+fn threads_share_commits_and_nobody_is_told_too_early() {
+    let device = CrashDevice::over(content(&["-t", "ext4", "-b", "4096"]));
+    let fs = open(&(Arc::new(device.clone()) as SharedDevice)).unwrap();
+    const THREADS: u32 = 8;
+    const ROUNDS: i64 = 30;
+    let base = 3;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let fs = &fs;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    // The root, or lost+found: inodes that exist.
+                    let ino = if thread % 2 == 0 {
+                        Ino::ROOT
+                    } else {
+                        Ino::new(11)
+                    };
+                    let seq = stamp(fs, ino, base + round).unwrap();
+                    fs.commit(seq).unwrap();
+                    assert!(fs.durable() >= seq);
+                }
+            });
+        }
+    });
+    let stats = fs.journal_stats();
+    assert_eq!(stats.handles, u64::from(THREADS) * ROUNDS as u64);
+    assert!(stats.commits <= stats.handles);
+    assert!(stats.flushes <= 2 * stats.commits + 4, "{stats:?}");
+    fs.close().unwrap();
+    let (_dir, path) = file_of(&device);
+    assert_clean(&path);
+}
+
+#[test]
+fn every_crash_image_of_commits_and_checkpoints_recovers_to_an_acknowledged_state() {
+    let device = CrashDevice::over(content(&["-t", "ext4", "-b", "1024", "-J", "size=1"]));
+    let shared: SharedDevice = Arc::new(device.clone());
+    let fs = open(&shared).unwrap();
+    device.restart();
+    for round in 1..6u64 {
+        let seq = stamp(&fs, Ino::ROOT, round as i64).unwrap();
+        fs.commit(seq).unwrap();
+        device.mark(round);
+        if round == 3 {
+            fs.checkpoint().unwrap();
+        }
+    }
+    fs.close().unwrap();
+    let mut seen = 0;
+    let mut budget = Budget::limited(600, 1);
+    budget.cuts = 0;
+    for image in device.log().images(budget) {
+        let acknowledged = image.marks().last().unwrap_or(0) as i64;
+        let fs = match open(&image.open()) {
+            Ok(fs) => fs,
+            Err(e) => panic!("{image:?}: {e}"),
+        };
+        let found = stamp_of(&fs, Ino::ROOT);
+        let fresh = acknowledged == 0 && found > 6;
+        assert!(
+            fresh || (acknowledged..=acknowledged + 1).contains(&found),
+            "{image:?}: {found} where {acknowledged} was acknowledged"
+        );
+        fs.close().unwrap();
+        seen += 1;
+    }
+    assert!(seen > 20, "{seen} images");
+}
+
+#[test]
+fn a_revoked_block_keeps_its_new_content_through_replay() {
+    let content = content(&["-t", "ext4", "-b", "4096"]);
+    let device: SharedDevice = content.open();
+    let fs = open(&device).unwrap();
+    // Blocks that nobody owns.
+    let (freed, kept, again) = (Pblk::new(3900), Pblk::new(3901), Pblk::new(3902));
+    let fill = |handle: &Handle<'_>, block, byte| {
+        let data = vec![byte; 4096].into_boxed_slice();
+        handle.create(block, Seal::Plain, data)
+    };
+    let handle = fs.start(8).unwrap();
+    for block in [freed, kept, again] {
+        fill(&handle, block, 1);
+    }
+    let seq = handle.seq();
+    drop(handle);
+    fs.commit(seq).unwrap();
+
+    let handle = fs.start(8).unwrap();
+    handle.revoke(freed);
+    handle.revoke(again);
+    fill(&handle, again, 2);
+    // Registered and revoked in one transaction: never logged.
+    fill(&handle, Pblk::new(3903), 3);
+    handle.revoke(Pblk::new(3903));
+    let seq = handle.seq();
+    drop(handle);
+    let before = fs.journal_stats().blocks;
+    fs.commit(seq).unwrap();
+    assert_eq!(fs.journal_stats().blocks - before, 1);
+    assert_eq!(fs.journal_stats().revokes, 2);
+    // Now the freed block may hold data.
+    device.write_at(3900 * 4096, &[9; 4096]).unwrap();
+    // A checkpoint does not bring the old image back either.
+    let crashed: SharedDevice = Content::of_device(&*device).unwrap().open();
+    fs.checkpoint().unwrap();
+    fs.close().unwrap();
+
+    let recovered = open(&crashed).unwrap();
+    recovered.close().unwrap();
+    for device in [&device, &crashed] {
+        let mut bytes = [0; 4096];
+        for (block, byte) in [(freed, 9), (kept, 1), (again, 2)] {
+            device.read_at(block.get() * 4096, &mut bytes).unwrap();
+            assert_eq!(bytes, [byte; 4096], "block {block}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
+    let inner: SharedDevice = content(&["-t", "ext4", "-b", "1024"]).open();
+    for nth in 0..4 {
+        let faulty = Arc::new(FaultDevice::new(Arc::clone(&inner)));
+        let device: SharedDevice = faulty.clone();
+        let fs = open(&device).unwrap();
+        let good = stamp(&fs, Ino::ROOT, 10 + nth).unwrap();
+        fs.commit(good).unwrap();
+        let bad = stamp(&fs, Ino::ROOT, 99).unwrap();
+        let kind = if nth % 2 == 0 {
+            IoKind::Write
+        } else {
+            IoKind::Flush
+        };
+        faulty.inject(FaultRule::fail_nth(kind, (nth / 2) as u64));
+        let error = fs.commit(bad).unwrap_err();
+        assert_eq!(error.errno(), 5, "{error}");
+        // Everybody hears of it, now and later.
+        assert!(fs.commit(bad).is_err());
+        let refused = fs.start(1).unwrap_err();
+        assert!(matches!(refused, Error::Stopped(_)), "{refused}");
+        assert_eq!(refused.errno(), 30);
+        assert!(fs.close().is_err());
+        drop(fs);
+        let fs = open(&inner).unwrap();
+        let found = stamp_of(&fs, Ino::ROOT);
+        // The failed one may have reached the device as a whole; an older one is never seen.
+        assert!(
+            found == 10 + nth || (nth > 0 && found == 99),
+            "{nth}: {found}"
+        );
+        assert!(!fs.notices().is_empty());
+        assert!(fs.superblock().error_count() > 0);
+        fs.close().unwrap();
+    }
+}
+
+#[test]
+fn corruption_that_is_reported_follows_the_errors_behaviour() {
+    for (behaviour, stops) in [("continue", false), ("remount-ro", true), ("panic", true)] {
+        let device: SharedDevice = content(&["-t", "ext4", "-e", behaviour]).open();
+        let fs = open(&device).unwrap();
+        let seq = stamp(&fs, Ino::ROOT, 5).unwrap();
+        fs.commit(seq).unwrap();
+        let place = crate::Place::Inode(Ino::new(12));
+        let what = extant_format::Structure::Inode;
+        let expected = extant_format::Expected::AtMost(1);
+        let source = extant_format::FormatError::new(what, "links", 7, expected);
+        fs.report(&Error::corrupt(place, source));
+        let started = fs.start(1).map(drop);
+        assert_eq!(started.is_err(), stops, "{behaviour}: {started:?}");
+        assert_eq!(fs.close().is_err(), stops);
+        drop(fs);
+        let fs = Fs::open(Arc::clone(&device), MountOptions::read_only()).unwrap();
+        assert!(!fs.notices().is_empty());
+        drop(fs);
+        // What the log brings back does not hide the record.
+        let fs = open(&device).unwrap();
+        let last = fs.superblock().last_error().expect("an error on record");
+        assert_eq!(last.ino, Ino::new(12));
+        assert_eq!(fs.superblock().error_count(), 1);
+        fs.close().unwrap();
+    }
+}
+
+#[test]
+fn the_background_thread_commits_and_ends_with_the_file_system() {
+    let device: SharedDevice = content(&["-t", "ext4"]).open();
+    let interval = std::time::Duration::from_millis(20);
+    let options = MountOptions::read_write().commit_interval(interval);
+    let fs = Fs::open(Arc::clone(&device), options).unwrap();
+    let seq = stamp(&fs, Ino::ROOT, 77).unwrap();
+    for _ in 0..500 {
+        if fs.durable() >= seq {
+            break;
+        }
+        std::thread::sleep(interval);
+    }
+    assert!(fs.durable() >= seq);
+    fs.close().unwrap();
+    drop(fs);
+    let fs = Fs::open(device, MountOptions::read_only()).unwrap();
+    assert_eq!(stamp_of(&fs, Ino::ROOT), 77);
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_by_name() {
+    let device: SharedDevice = content(&["-t", "ext4", "-O", "inline_data,quota"]).open();
+    let error = open(&device).unwrap_err().to_string();
+    assert!(
+        error.contains("inline_data") && error.contains("quota"),
+        "{error}"
+    );
+    let tiny: SharedDevice = Arc::new(MemoryDevice::new(4096));
+    assert!(open(&tiny).is_err());
+}
