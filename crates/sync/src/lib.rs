@@ -9,6 +9,7 @@
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
 //! | [`RcuCell`] | one value, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
+//! | [`SlotArray`] | slots that threads fill and empty without a lock |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
 //! | [`atomic`], [`thread`] | plain atomics and threads, from where a model checker can take them over |
@@ -52,6 +53,7 @@ mod rcu_cell;
 mod rcu_map;
 mod rmw;
 mod rwlock;
+mod slots;
 pub mod stat;
 mod track;
 
@@ -73,3 +75,4 @@ pub use rmw::{
     RmwClass,
 };
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub use slots::{ReservedSlot, SlotArray};

@@ -8,3 +8,4 @@
 mod biased;
 mod first_touch;
 mod join_gate;
+mod slots;

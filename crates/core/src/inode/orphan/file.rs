@@ -1,17 +1,10 @@
 //! The orphan file: slots that hold the number of an orphan, or 0.
 //!
-//! # Protocol
-//!
-//! | adding | removing |
-//! |---|---|
-//! | take one from the block's count of free slots | register the block |
-//! | register the block | empty the slot |
-//! | find a slot that is 0 and put the number there, by compare-and-swap | give one to the count |
+//! Adding takes one from the block's count of free slots, registers the block, and puts the number into
+//! an empty slot; removing registers the block and empties the slot. See [`SlotArray`].
 //!
 //! # Invariants
 //!
-//! - The count of free slots never exceeds the empty slots, so whoever took one from it finds a slot
-//!   in the end.
 //! - A slot changes only under a handle in which its block was registered before.
 //! - Threads on different CPUs begin at different blocks: while there are as many blocks as CPUs
 //!   they share no cache line.
@@ -26,9 +19,8 @@ use crate::{Error, InPlace, Place, Result};
 use extant_format::features::Compat;
 use extant_format::orphan_file::{OrphanBlock, block_seed, encode, slots_per_block};
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
-use extant_sync::{CountedAtomicU32, FirstTouch, RmwClass, cpu_hint};
+use extant_sync::{FirstTouch, RmwClass, SlotArray, cpu_hint};
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 static SLOT: RmwClass = RmwClass::new("orphan file slot");
 static FREE: RmwClass = RmwClass::new("orphan file free slots");
@@ -48,16 +40,8 @@ pub(super) struct OrphanFile {
 #[derive(Debug)]
 struct SlotBlock {
     block: Pblk,
-    slots: Slots,
+    slots: SlotArray,
     seen: FirstTouch,
-}
-
-/// The slots of one block.
-#[derive(Debug)]
-pub(super) struct Slots {
-    slots: Box<[CountedAtomicU32]>,
-    /// How many are empty and not promised to anybody.
-    free: CountedAtomicU32,
 }
 
 /// What a block held at a commit.
@@ -141,7 +125,8 @@ impl OrphanFile {
         let (index, at) = split(slot);
         if let Some(block) = self.blocks.get(index as usize) {
             handle.touch_orphan_block(index, &block.seen);
-            block.slots.clear(at, ino.get());
+            let held = block.slots.empty(at, ino.get());
+            debug_assert!(held, "a slot holds what was put there");
         }
     }
 
@@ -226,82 +211,9 @@ impl SlotBlock {
         }
         Ok(Self {
             block,
-            slots: Slots::new(&values),
+            slots: SlotArray::new(&SLOT, &FREE, &values),
             seen: FirstTouch::new(),
         })
-    }
-}
-
-impl Slots {
-    pub(super) fn new(values: &[u32]) -> Self {
-        let free = values.iter().filter(|&&value| value == 0).count();
-        Self {
-            slots: values
-                .iter()
-                .map(|&value| CountedAtomicU32::new(&SLOT, value))
-                .collect(),
-            free: CountedAtomicU32::new(&FREE, u32::try_from(free).unwrap_or(0)),
-        }
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = u32> + '_ {
-        self.slots.iter().map(|slot| slot.load(Ordering::Acquire))
-    }
-
-    /// Takes one from the count of free slots.
-    pub(super) fn reserve(&self) -> Option<Reserved<'_>> {
-        let mut free = self.free.load(Ordering::Relaxed);
-        while free > 0 {
-            let taken = self.free.compare_exchange_weak(
-                free,
-                free - 1,
-                // Who sees a count that was given back also sees the empty slot.
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
-            match taken {
-                Ok(_) => return Some(Reserved { slots: self }),
-                Err(now) => free = now,
-            }
-        }
-        None
-    }
-
-    /// Empties the slot at `at`, which holds `value`.
-    pub(super) fn clear(&self, at: u32, value: u32) {
-        let Some(slot) = self.slots.get(at as usize) else {
-            return;
-        };
-        let cleared = slot.compare_exchange(value, 0, Ordering::AcqRel, Ordering::Relaxed);
-        debug_assert!(cleared.is_ok(), "a slot holds what was put there");
-        if cleared.is_ok() {
-            self.free.fetch_add(1, Ordering::Release);
-        }
-    }
-}
-
-/// A slot that will be found empty.
-pub(super) struct Reserved<'a> {
-    slots: &'a Slots,
-}
-
-impl Reserved<'_> {
-    /// Puts `value` into an empty slot, looking from place `near` on; returns its place.
-    pub(super) fn put(self, value: u32, near: usize) -> u32 {
-        let slots = &self.slots.slots;
-        let mut at = near;
-        loop {
-            at %= slots.len().max(1);
-            if let Some(slot) = slots.get(at)
-                && slot.load(Ordering::Relaxed) == 0
-                && slot
-                    .compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
-            {
-                return at as u32;
-            }
-            at += 1;
-        }
     }
 }
 
