@@ -137,7 +137,7 @@ pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
         let still = dir
             .dir_state_if_any()
             .is_none_or(|state| state.is_still(before));
-        if still || matches!(answer, Ok(Some(_))) {
+        if still {
             return answer;
         }
     }
@@ -152,11 +152,13 @@ pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
 pub fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
     match lookup(fs, dir, b"..")? {
         Some(found) => Ok(found.ino),
-        None => {
-            let expected = Expected::Said("an entry `..` in the first block");
-            let source = FormatError::new(Structure::DirBlock, "dotdot", 0, expected);
-            let place = Place::FileBlock(dir.ino(), Lblk::new(0));
-            Err(Error::corrupt(place, source))
-        }
+        None => Err(no_parent(dir.ino())),
     }
+}
+
+/// The directory does not begin with `.` and `..`.
+pub(super) fn no_parent(dir: Ino) -> Error {
+    let expected = Expected::Said("entries `.` and `..` at the beginning of the first block");
+    let source = FormatError::new(Structure::DirBlock, "dotdot", 0, expected);
+    Error::corrupt(Place::FileBlock(dir, Lblk::new(0)), source)
 }

@@ -1,4 +1,4 @@
-//! Directories: lookup and listing.
+//! Directories: lookup, listing, names coming and going.
 //!
 //! | file | owns |
 //! |---|---|
@@ -7,6 +7,20 @@
 //! | `lookup` | from a name to an inode number |
 //! | `htree` | descending the index of a hashed directory |
 //! | `readdir` | listing, resumable by cookie |
+//! | `state` | the locks of a directory that is written to |
+//! | `form` | which kinds of directory are written to, how their blocks are sealed |
+//! | `insert` | a new name, in a block that has room |
+//! | `grow` | a new name that needs new blocks: made up first, then allocated, mapped, published |
+//! | `convert` | from one block to an index |
+//! | `index` | splitting a leaf and the nodes above |
+//! | `split` | laying out entries anew: packed, or halved by hash |
+//! | `remove` | names that go or come to stand for something else |
+//!
+//! # Locking
+//!
+//! See `DirState`: a block changes under the index shared and the lock of the leaf, names move
+//! between blocks under the index exclusive and the inode's map lock. Lookups take neither, unless
+//! names move meanwhile. Blocks never leave a directory while it lives.
 //!
 //! # Invariants
 //!
@@ -14,18 +28,31 @@
 //!   them is 0 or `/`. Names of encrypted directories are the stored bytes.
 //! - Work is bounded by the size of the file system: no directory can have more blocks than it.
 //! - An index only ever shortens a search. If it is of an unknown kind or contradicts itself, all
-//!   blocks are searched; what is wrong with a block that holds names is an error.
+//!   blocks are searched; what is wrong with a block that holds names is an error. Writing is
+//!   different: a directory whose index is broken is not written to.
+//! - A change that fails has changed nothing.
+//! - Where listings go by position entries do not move.
 
 mod block;
+mod convert;
+mod form;
+mod grow;
 mod htree;
+mod index;
+mod insert;
 mod lookup;
 mod matching;
 mod readdir;
+mod remove;
+mod split;
 mod state;
 
+pub(crate) use grow::{init, init_credits};
+pub(crate) use insert::{insert, insert_credits};
 pub(crate) use lookup::find;
 pub use lookup::{lookup, parent};
 pub use readdir::{Cookie, readdir};
+pub(crate) use remove::{is_empty, remove, remove_credits, replace, set_parent};
 pub(crate) use state::DirState;
 
 use crate::inode::FileType;

@@ -411,6 +411,11 @@ pub fn set_indirect_levels(root: &mut [u8], levels: u8) {
     put(root, INFO_AT + 6, &[levels]);
 }
 
+/// Sets the parent that an index root names in `..`.
+pub fn set_parent(root: &mut [u8], parent: Ino) {
+    put(root, 12, &parent.get().to_le_bytes());
+}
+
 /// What an index root says besides its pairs.
 #[derive(Clone, Copy, Debug)]
 pub struct DxRootInfo {

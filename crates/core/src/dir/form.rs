@@ -1,0 +1,91 @@
+//! What kind of directory is written to, and how its blocks are sealed.
+
+use super::block::Directory;
+use super::htree::default_hasher;
+use crate::fs::Fs;
+use crate::inode::Inode;
+use crate::journal::Seal;
+use crate::meta::BlockRef;
+use crate::{Error, Result};
+use extant_format::Lblk;
+use extant_format::checksum::Crc32c;
+use extant_format::dir::NameHasher;
+use extant_format::dir::htree::DxKind;
+use extant_format::features::Compat;
+use extant_format::inode::InodeFlags;
+
+/// How the entries of a directory find their blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Form {
+    /// By an index.
+    Indexed,
+    /// There is one block only; when it is full the directory gets an index with this hash.
+    One(NameHasher),
+    /// The first block that has room.
+    Linear,
+}
+
+impl<'a> Directory<'a> {
+    /// The directory of this inode, to be written to.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read.
+    pub(super) fn writable(fs: &'a Fs, inode: &'a Inode) -> Result<(Self, Form)> {
+        let dir = Self::new(fs, inode)?;
+        let refused = [
+            (InodeFlags::ENCRYPT, "encrypted directories"),
+            (InodeFlags::CASEFOLD, "casefolded directories"),
+            (InodeFlags::INLINE_DATA, "directories inside their inode"),
+        ];
+        for (flag, what) in refused {
+            if inode.flags().contains(flag) {
+                return Err(unsupported(what));
+            }
+        }
+        let form = dir.form()?;
+        Ok((dir, form))
+    }
+
+    /// How the entries find their blocks.
+    pub(super) fn form(&self) -> Result<Form> {
+        let indexes = self.fs.superblock().has_compat(Compat::DIR_INDEX);
+        match (self.is_indexed(), indexes) {
+            (true, true) => Ok(Form::Indexed),
+            // Others would take the index for valid when the feature comes back.
+            (true, false) => Err(unsupported("an index without the feature dir_index")),
+            (false, true) if self.blocks() == 1 => {
+                Ok(default_hasher(self).map_or(Form::Linear, Form::One))
+            }
+            (false, _) => Ok(Form::Linear),
+        }
+    }
+
+    /// How commit seals a block of names.
+    pub(super) fn leaf_seal(&self) -> Seal {
+        self.seed().map_or(Seal::Plain, Seal::DirLeaf)
+    }
+
+    /// How commit seals a node of the index.
+    pub(super) fn node_seal(&self, kind: DxKind) -> Seal {
+        match (self.seed(), kind) {
+            (None, _) => Seal::Plain,
+            (Some(seed), DxKind::Root) => Seal::DxRoot(seed),
+            (Some(seed), DxKind::Inner) => Seal::DxNode(seed),
+        }
+    }
+
+    fn seed(&self) -> Option<Crc32c> {
+        self.inode.seed().filter(|_| self.layout.checksums)
+    }
+
+    /// A block that must be there.
+    pub(super) fn existing_block(&self, lblk: Lblk) -> Result<BlockRef> {
+        self.block(lblk)?.ok_or_else(|| self.hole(lblk))
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported {
+        features: format!("writing {what}"),
+    }
+}

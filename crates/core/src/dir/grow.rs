@@ -1,0 +1,198 @@
+//! New blocks for a directory.
+
+use super::block::Directory;
+use super::form::Form;
+use super::insert::{block_number, try_insert};
+use super::state::Exclusive;
+use super::{convert, index};
+use crate::alloc::{Request, Taken};
+use crate::fs::Fs;
+use crate::inode::{Held, LiveInode};
+use crate::journal::{Handle, Seal};
+use crate::map::{self, MapGuard, Target};
+use crate::meta::BlockRef;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::dir::{DirBlockBuilder, EntryType, NewEntry};
+use extant_format::inode::InodeFlags;
+use extant_format::{Ino, Lblk, Pblk, Structure};
+use std::sync::Arc;
+
+/// A directory without `large_dir` has a size of 32 bits.
+const MAX_SIZE: u64 = u32::MAX as u64;
+
+/// A change of a directory that needs new blocks, made up before anything is changed.
+#[derive(Default)]
+pub(super) struct Growth {
+    /// Blocks there are, and what they become.
+    pub(super) edited: Vec<(BlockRef, Seal, Box<[u8]>)>,
+    /// New blocks, which follow the last one in this order.
+    pub(super) created: Vec<(Seal, Box<[u8]>)>,
+    /// Whether the directory has an index from now on.
+    pub(super) becomes_indexed: bool,
+}
+
+/// Gives the directory the room that an entry needs, and puts the entry there.
+pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
+    let live = dir.live();
+    let map = MapGuard::lock(live);
+    let state = dir.dir_state();
+    let names = state.exclusive();
+    let image = dir.snapshot();
+    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    // Others may have made room while this one waited.
+    if try_insert(handle, state, &directory, form, entry)? {
+        return Ok(());
+    }
+    let growth = match form {
+        Form::Indexed => index::split(&directory, entry)?,
+        Form::One(hasher) => convert::convert(&directory, &hasher, entry)?,
+        Form::Linear => append(&directory, entry)?,
+    };
+    growth.apply(handle, live, &map, &names, &directory)
+}
+
+/// Makes `dir`, which has no content yet, a directory without names in `parent`.
+///
+/// Nobody else can reach `dir`; links are the caller's.
+///
+/// # Errors
+/// [`Error::NoSpace`]; [`Error::Device`]. Nothing has changed then.
+pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
+    let live = dir.live();
+    let map = MapGuard::lock(live);
+    let names = dir.dir_state().exclusive();
+    let image = dir.snapshot();
+    let (directory, _) = Directory::writable(handle.fs(), &image)?;
+    let dots = [
+        NewEntry::new(dir.ino(), b".", EntryType::Directory),
+        NewEntry::new(parent, b"..", EntryType::Directory),
+    ];
+    let mut growth = Growth::default();
+    growth
+        .created
+        .push((directory.leaf_seal(), block_of(&directory, &dots)?));
+    growth.apply(handle, live, &map, &names, &directory)
+}
+
+/// Blocks that [`init`] may change: the first block, the group it comes from and two more, the record,
+/// the superblock.
+pub(crate) fn init_credits(_fs: &Fs) -> u32 {
+    1 + 3 * 3 + 2 + 3
+}
+
+/// A new block at the end of a directory without an index.
+fn append(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth> {
+    let mut growth = Growth::default();
+    growth
+        .created
+        .push((dir.leaf_seal(), block_of(dir, &[*entry])?));
+    Ok(growth)
+}
+
+/// A block of these entries, which are few enough.
+fn block_of(dir: &Directory<'_>, entries: &[NewEntry<'_>]) -> Result<Box<[u8]>> {
+    let mut block = dir.empty_block();
+    let mut builder = DirBlockBuilder::new(&mut block, &dir.layout);
+    for entry in entries {
+        if !builder.push(entry) {
+            return Err(Error::NameTooLong);
+        }
+    }
+    builder.finish_unsealed();
+    Ok(block)
+}
+
+impl Directory<'_> {
+    /// Where the next new block would lie.
+    pub(super) fn next_lblk(&self) -> Result<Lblk> {
+        block_number(self.blocks())
+    }
+
+    pub(super) fn empty_block(&self) -> Box<[u8]> {
+        vec![0; self.layout.block_size.len()].into_boxed_slice()
+    }
+
+    /// Takes `count` blocks, behind the last one of the directory if that can be.
+    fn take(&self, count: u32) -> Result<Vec<Taken<'_>>> {
+        let mut goal = self.goal()?;
+        let mut all = Vec::new();
+        let mut left = count;
+        while left > 0 {
+            let taken = self.fs.take_blocks(&Request {
+                goal,
+                len: left,
+                min: 1,
+                below_32_bits: !self.inode.flags().contains(InodeFlags::EXTENTS),
+                privileged: false,
+            })?;
+            left = left.saturating_sub(taken.len());
+            goal = Pblk::new(taken.start().get().saturating_add(taken.len().into()));
+            all.push(taken);
+        }
+        Ok(all)
+    }
+
+    fn goal(&self) -> Result<Pblk> {
+        if let Some(last) = self.blocks().checked_sub(1) {
+            let last = map::lookup(self.fs, self.inode, block_number(last)?)?;
+            if let Target::Written(pblk) = last.target {
+                return Ok(Pblk::new(pblk.get().saturating_add(1)));
+            }
+        }
+        let ino = self.inode.ino();
+        let geometry = self.fs.geometry();
+        let location = geometry.locate_inode(ino).in_place(Place::Inode(ino))?;
+        geometry
+            .group_first_block(location.group)
+            .in_place(Place::Group(location.group))
+    }
+}
+
+impl Growth {
+    /// Makes the change: after what can fail comes what cannot.
+    fn apply(
+        self,
+        handle: &Handle<'_>,
+        live: &Arc<LiveInode>,
+        map: &MapGuard<'_>,
+        names: &Exclusive<'_>,
+        dir: &Directory<'_>,
+    ) -> Result<()> {
+        let first = dir.next_lblk()?;
+        let count = u32::try_from(self.created.len()).map_err(|_| Error::NoSpace)?;
+        let added = self.created.len() as u64 * dir.layout.block_size.len() as u64;
+        let size = dir.inode.size().saturating_add(added);
+        if size > MAX_SIZE && !dir.large_dir {
+            return Err(Error::NoSpace);
+        }
+        let taken = dir.take(count)?;
+        let runs: Vec<_> = taken.iter().map(|t| (t.start(), t.len())).collect();
+        let _moving = names.moving();
+        let edit = |tree: &mut map::Tree<'_>| {
+            let mut lblk = first.get();
+            for &(start, len) in &runs {
+                tree.insert(Lblk::new(lblk), start, len, false)?;
+                lblk = lblk.saturating_add(len);
+            }
+            Ok(())
+        };
+        map::change(handle, live, map, taken, edit, |inode| {
+            let disk = inode.disk_mut();
+            disk.size = size;
+            if self.becomes_indexed {
+                disk.flags |= InodeFlags::INDEX;
+            }
+        })?;
+        let blocks = runs
+            .iter()
+            .flat_map(|&(start, len)| (0..u64::from(len)).map(move |i| start.get() + i));
+        for ((seal, data), block) in self.created.into_iter().zip(blocks) {
+            let block = handle.create(Pblk::new(block), seal, data);
+            block.set_verified(Structure::DirBlock, Some(live.ino()));
+        }
+        for (block, seal, data) in self.edited {
+            handle.edit(&block, seal, |bytes| bytes.copy_from_slice(&data));
+        }
+        Ok(())
+    }
+}

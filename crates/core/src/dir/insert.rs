@@ -1,0 +1,143 @@
+//! New names.
+
+use super::block::Directory;
+use super::form::Form;
+use super::grow;
+use super::htree::{leaf_of, major};
+use super::split::pack;
+use super::state::DirState;
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
+use crate::journal::Handle;
+use crate::{Error, InPlace, Place, Result, map};
+use extant_format::dir::entry::NAME_MAX;
+use extant_format::dir::htree::max_indirect_levels;
+use extant_format::dir::{EntryType, NewEntry, edit};
+use extant_format::features::Incompat;
+use extant_format::{Ino, Lblk};
+
+/// Blocks that [`insert`] may change in the directory of this image.
+pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
+    let large_dir = fs.superblock().has_incompat(Incompat::LARGEDIR);
+    let levels = u32::from(max_indirect_levels(large_dir));
+    // A new leaf and a new node on each level; the old ones, and the root.
+    let new = levels + 1;
+    let old = levels + 2;
+    new + old + map::insert_credits(dir, new)
+}
+
+/// Gives an inode a name in `dir`.
+///
+/// The caller holds the lock of the name and has seen that the directory does not have it; times and
+/// links are the caller's too. Several threads insert at the same time; they wait for each other only
+/// in the same block, and while one needs a new block.
+///
+/// # Errors
+/// [`Error::InvalidInput`] and [`Error::NameTooLong`] for what cannot be a name; [`Error::NoSpace`]
+/// when the directory has to grow and cannot, or its index is full; [`Error::Unsupported`] for kinds of
+/// directory that are only read; [`Error::Corrupt`] and [`Error::Device`]. Nothing has changed then.
+pub(crate) fn insert(
+    handle: &Handle<'_>,
+    dir: &Held,
+    name: &[u8],
+    ino: Ino,
+    file_type: FileType,
+) -> Result<()> {
+    check_name(name)?;
+    let entry = NewEntry::new(ino, name, EntryType::of(file_type));
+    let state = dir.dir_state();
+    {
+        let _names_stay = state.shared();
+        let image = dir.snapshot();
+        let (directory, form) = Directory::writable(handle.fs(), &image)?;
+        if try_insert(handle, state, &directory, form, &entry)? {
+            return Ok(());
+        }
+    }
+    grow::insert(handle, dir, &entry)
+}
+
+/// Refuses what no entry but `.` and `..` may be called.
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    let dots = name.is_empty() || name == b"." || name == b"..";
+    if dots || name.iter().any(|&byte| byte == 0 || byte == b'/') {
+        return Err(Error::InvalidInput("a name that no file can have"));
+    }
+    Ok(())
+}
+
+/// Puts the entry into a block that has room for it; `false` if it has to be made. The caller holds
+/// the lock of the index, shared or not.
+pub(super) fn try_insert(
+    handle: &Handle<'_>,
+    state: &DirState,
+    dir: &Directory<'_>,
+    form: Form,
+    entry: &NewEntry<'_>,
+) -> Result<bool> {
+    match form {
+        Form::Indexed => {
+            let leaf = leaf_of(dir, |hasher| major(hasher, entry.name));
+            let leaf = leaf.map_err(super::htree::Fault::into_error)?;
+            insert_into(handle, state, dir, leaf.lblk, entry, true)
+        }
+        Form::One(_) => insert_into(handle, state, dir, Lblk::new(0), entry, true),
+        Form::Linear => {
+            let need = dir.layout.min_rec_len(entry.name);
+            for at in 0..dir.blocks() {
+                let lblk = block_number(at)?;
+                let room = dir
+                    .with_block(lblk, |block| edit::find_room(block, &dir.layout, need))?
+                    .ok_or_else(|| dir.hole(lblk))?
+                    .in_place(Place::FileBlock(dir.inode.ino(), lblk))?;
+                if room.is_some() && insert_into(handle, state, dir, lblk, entry, false)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+    }
+}
+
+/// The number of a block of a directory, which has no more than 2^32.
+pub(super) fn block_number(at: u64) -> Result<Lblk> {
+    u32::try_from(at)
+        .map(Lblk::new)
+        .map_err(|_| Error::FileTooLarge)
+}
+
+/// Puts the entry into this block, if there is room. Other entries move only if they may: where
+/// listings go by hash.
+fn insert_into(
+    handle: &Handle<'_>,
+    state: &DirState,
+    dir: &Directory<'_>,
+    lblk: Lblk,
+    entry: &NewEntry<'_>,
+    may_move: bool,
+) -> Result<bool> {
+    let _changing = state.leaf(lblk);
+    let place = Place::FileBlock(dir.inode.ino(), lblk);
+    let block = dir.existing_block(lblk)?;
+    let need = dir.layout.min_rec_len(entry.name);
+    if let Some(room) = edit::find_room(&block, &dir.layout, need).in_place(place)? {
+        handle.edit(&block, dir.leaf_seal(), |bytes| {
+            let fits = edit::insert(bytes, &dir.layout, &room, entry);
+            debug_assert!(fits, "there was room");
+        });
+        return Ok(true);
+    }
+    let packed = match may_move {
+        true => pack(&block, &dir.layout, entry).in_place(place)?,
+        false => None,
+    };
+    if let Some(packed) = &packed {
+        handle.edit(&block, dir.leaf_seal(), |bytes| {
+            bytes.copy_from_slice(packed)
+        });
+    }
+    Ok(packed.is_some())
+}

@@ -1,0 +1,194 @@
+//! Names that go, or come to stand for something else.
+
+use super::Found;
+use super::block::{Directory, found};
+use super::form::Form;
+use super::htree::{Fault, Leaf, Way, leaf_of, major};
+use super::insert::block_number;
+use super::state::DirState;
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
+use crate::journal::Handle;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::dir::edit::{self, Spot};
+use extant_format::dir::htree::{self, DxKind};
+use extant_format::dir::{DirLayout, EntryType};
+use extant_format::{Ino, Lblk};
+use std::ops::ControlFlow;
+
+/// Blocks that [`remove`], [`replace`] or [`set_parent`] change in any directory.
+pub(crate) fn remove_credits(_fs: &Fs, _dir: &Inode) -> u32 {
+    1
+}
+
+/// Takes a name out of `dir`; returns what it stood for.
+///
+/// The caller holds the lock of the name; times and links are the caller's too.
+///
+/// # Errors
+/// [`Error::NotFound`]; otherwise as for [`insert`](super::insert()). Nothing has changed then.
+pub(crate) fn remove(handle: &Handle<'_>, dir: &Held, name: &[u8]) -> Result<Found> {
+    change(handle, dir, name, edit::remove)
+}
+
+/// Makes a name of `dir` stand for another inode; returns what it stood for.
+///
+/// The caller holds the lock of the name; times and links are the caller's too.
+///
+/// # Errors
+/// As for [`remove`].
+pub(crate) fn replace(
+    handle: &Handle<'_>,
+    dir: &Held,
+    name: &[u8],
+    ino: Ino,
+    file_type: FileType,
+) -> Result<Found> {
+    let file_type = EntryType::of(file_type);
+    change(handle, dir, name, |block, layout, spot| {
+        edit::retarget(block, layout, spot, ino, file_type);
+    })
+}
+
+/// Makes `..` of `dir` stand for another directory.
+///
+/// The caller holds the `op` lock of `dir` exclusively; links are the caller's too.
+///
+/// # Errors
+/// [`Error::Corrupt`] when there is no `..`; otherwise as for [`insert`](super::insert()). Nothing has
+/// changed then.
+pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
+    let _index = dir.dir_state().exclusive();
+    let image = dir.snapshot();
+    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    let lblk = Lblk::new(0);
+    let block = directory.existing_block(lblk)?;
+    let place = Place::FileBlock(dir.ino(), lblk);
+    match form {
+        Form::Indexed => {
+            // Checks that `..` is where a root has it.
+            htree::DxRoot::parse(&block, &directory.layout, directory.large_dir).in_place(place)?;
+            let seal = directory.node_seal(DxKind::Root);
+            handle.edit(&block, seal, |bytes| htree::set_parent(bytes, parent));
+        }
+        Form::One(_) | Form::Linear => {
+            let spot = edit::find(&block, &directory.layout, b"..").in_place(place)?;
+            let spot = spot.ok_or_else(|| super::lookup::no_parent(dir.ino()))?;
+            handle.edit(&block, directory.leaf_seal(), |bytes| {
+                edit::retarget(
+                    bytes,
+                    &directory.layout,
+                    &spot,
+                    parent,
+                    EntryType::Directory,
+                );
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the directory has no names but `.` and `..`.
+///
+/// The caller holds its `op` lock exclusively, so that this stays so.
+///
+/// # Errors
+/// As for [`lookup`](super::lookup).
+pub(crate) fn is_empty(fs: &Fs, dir: &Held) -> Result<bool> {
+    let _names_stay = dir.dir_state().shared();
+    let image = dir.snapshot();
+    let is_name = |name: &[u8]| name != b"." && name != b"..";
+    let first = super::readdir(fs, &image, super::Cookie::START, |entry| {
+        match is_name(entry.name) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    })?;
+    Ok(first.is_none())
+}
+
+/// Changes the block that holds a name.
+fn change(
+    handle: &Handle<'_>,
+    dir: &Held,
+    name: &[u8],
+    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot),
+) -> Result<Found> {
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(Error::InvalidInput("a name that every directory keeps"));
+    }
+    let state = dir.dir_state();
+    let _names_stay = state.shared();
+    let image = dir.snapshot();
+    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    let change = Change {
+        handle,
+        state,
+        dir: &directory,
+        name,
+    };
+    match form {
+        Form::Indexed => change.indexed(edit).map_err(Fault::into_error),
+        Form::One(_) | Form::Linear => change.linear(edit),
+    }
+}
+
+/// A change of the entry of one name.
+struct Change<'c, 'f> {
+    handle: &'c Handle<'f>,
+    state: &'c DirState,
+    dir: &'c Directory<'c>,
+    name: &'c [u8],
+}
+
+impl Change<'_, '_> {
+    fn indexed(self, edit: impl FnOnce(&mut [u8], &DirLayout, &Spot)) -> Result<Found, Fault> {
+        let mut edit = Some(edit);
+        let leaf: Leaf = leaf_of(self.dir, |hasher| major(hasher, self.name))?;
+        if let Some(found) = self.block(leaf.lblk, &mut edit)? {
+            return Ok(found);
+        }
+        if leaf.continues() {
+            let mut left = self.dir.blocks();
+            let mut way = Way::to(self.dir, |_| leaf.hash)?;
+            while way.advance(self.dir)? && left > 0 {
+                left -= 1;
+                if let Some(found) = self.block(way.leaf, &mut edit)? {
+                    return Ok(found);
+                }
+            }
+        }
+        Err(Error::NotFound.into())
+    }
+
+    fn linear(self, edit: impl FnOnce(&mut [u8], &DirLayout, &Spot)) -> Result<Found> {
+        let mut edit = Some(edit);
+        for at in 0..self.dir.blocks() {
+            if let Some(found) = self.block(block_number(at)?, &mut edit)? {
+                return Ok(found);
+            }
+        }
+        Err(Error::NotFound)
+    }
+
+    /// Changes the name in this block, if it is here.
+    fn block(
+        &self,
+        lblk: Lblk,
+        edit: &mut Option<impl FnOnce(&mut [u8], &DirLayout, &Spot)>,
+    ) -> Result<Option<Found>> {
+        let layout = &self.dir.layout;
+        let place = Place::FileBlock(self.dir.inode.ino(), lblk);
+        let _changing = self.state.leaf(lblk);
+        let block = self.dir.existing_block(lblk)?;
+        let Some(spot) = edit::find(&block, layout, self.name).in_place(place)? else {
+            return Ok(None);
+        };
+        if let Some(edit) = edit.take() {
+            let seal = self.dir.leaf_seal();
+            self.handle
+                .edit(&block, seal, |bytes| edit(bytes, layout, &spot));
+        }
+        Ok(Some(found(spot.ino, spot.file_type)))
+    }
+}
