@@ -71,6 +71,6 @@ pub(super) fn read_device(fs: &Fs, pblk: Pblk, skip: u64, buf: &mut [u8]) -> Res
     Ok(())
 }
 
-fn read_inline(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+pub(super) fn read_inline(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     Ok(fs.inline_data(inode)?.read(offset, buf))
 }

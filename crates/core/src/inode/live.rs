@@ -4,7 +4,7 @@ use super::Inode;
 use super::orphan::{Membership, Reaper};
 use crate::Result;
 use crate::dir::DirState;
-use crate::journal::{Handle, Seq};
+use crate::journal::{FlushTicket, Handle, Seq};
 use extant_format::Ino;
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, LockClass, Mutex, Rank, RcuCell,
@@ -18,6 +18,7 @@ static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
 static PAGES: LockClass = LockClass::ascending("inode pages", Rank::PageInval);
 static MAP: LockClass = LockClass::new("inode map", Rank::InodeMap);
 static META: LockClass = LockClass::ascending("inode meta", Rank::InodeMeta);
+static DATA: RmwClass = RmwClass::new("inode data ticket");
 static HOLDS: RmwClass = RmwClass::new("inode holds");
 
 /// Set in the count of holds when the inode is leaving memory: nobody can take hold of it any more.
@@ -54,6 +55,8 @@ pub struct LiveInode {
     touched: FirstTouch,
     /// The last transaction that changed something `fdatasync` must make durable.
     datasync: AtomicU64,
+    /// The flush that the last data written needs, as a number; 0 if none was written.
+    data: CountedAtomicU64,
     /// See [`Membership`].
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
@@ -86,6 +89,7 @@ impl LiveInode {
             meta: Mutex::new(&META, ()),
             touched: FirstTouch::new(),
             datasync: AtomicU64::new(0),
+            data: CountedAtomicU64::new(&DATA, 0),
             orphan: AtomicU64::new(Membership::None.pack()),
             reaper: OnceLock::new(),
             dir: OnceLock::new(),
@@ -179,6 +183,21 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn datasync_seq(&self) -> Seq {
         Seq::new(self.datasync.load(Ordering::Acquire))
+    }
+
+    /// Notes that data was written to the device, which the flush of `ticket` makes durable.
+    pub(crate) fn note_data(&self, ticket: FlushTicket) {
+        // Once between two flushes, however many writes.
+        if self.data.load(Ordering::Relaxed) < ticket.get() {
+            self.data.fetch_max(ticket.get(), Ordering::AcqRel);
+        }
+    }
+
+    /// The flush that data written since the inode was loaded needs; `None` if none was written.
+    #[must_use]
+    pub(crate) fn data_ticket(&self) -> Option<FlushTicket> {
+        let ticket = self.data.load(Ordering::Acquire);
+        (ticket != 0).then(|| FlushTicket::new(ticket))
     }
 
     /// Changes the record: `edit` gets a copy of the image, which becomes the newest image in the

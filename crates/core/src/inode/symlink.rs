@@ -56,7 +56,7 @@ impl Fs {
     /// attributes is charged to it. Where attribute values may lie in inodes of their own, those
     /// are charged as well, and the length tells: such file systems are too young to have short
     /// targets in blocks.
-    fn is_fast_symlink(&self, inode: &Inode) -> bool {
+    pub(crate) fn is_fast_symlink(&self, inode: &Inode) -> bool {
         if inode
             .flags()
             .intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE)

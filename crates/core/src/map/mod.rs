@@ -7,6 +7,9 @@
 //! | `runs` | walking a range of a file, run by run |
 //! | `guard` | [`MapGuard`], the right to change a map, and reading maps that may change |
 //! | `tree` | changing extent trees |
+//! | `remove` | taking blocks away, whatever the map is made of |
+//! | `indirect_remove` | taking blocks away from indirect maps |
+//! | `budget` | how much one removal may free |
 //! | `credits` | how many blocks a change may touch |
 //!
 //! # Invariants
@@ -15,10 +18,13 @@
 //! - Every walk ends: a tree's depth shrinks at each step, and an answer always covers at least one
 //!   block and at most what the parent node said its child maps.
 
+mod budget;
 mod credits;
 mod extents;
 mod guard;
 mod indirect;
+mod indirect_remove;
+mod remove;
 mod runs;
 mod tree;
 
@@ -27,12 +33,12 @@ pub(crate) use credits::{insert_credits, remove_credits};
 pub use guard::MapGuard;
 #[allow(unused_imports, reason = "until all operations write")]
 pub(crate) use guard::{lookup_live, runs_live, runs_of, stable};
-pub use runs::{Runs, Walk};
-pub use tree::Removed;
+pub use remove::Removed;
 #[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use tree::{
-    Tree, change, convert, indirect_unsupported, insert, remove, remove_keeping,
-};
+pub(crate) use remove::{remove, remove_keeping};
+pub use runs::{Runs, Walk};
+#[allow(unused_imports, reason = "until all operations write")]
+pub(crate) use tree::{Tree, change, convert, indirect_unsupported, insert};
 
 use crate::Result;
 use crate::fs::Fs;

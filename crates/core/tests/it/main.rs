@@ -11,4 +11,5 @@ mod support;
 mod threads;
 mod trees;
 mod walk;
+mod writing;
 mod xattrs;

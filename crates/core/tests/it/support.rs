@@ -42,6 +42,13 @@ impl Image {
         self.try_open(MountOptions::read_only()).unwrap()
     }
 
+    /// Opens for writing, with nothing going on in the background.
+    pub(crate) fn open_writable(&self) -> Arc<Fs> {
+        let device = FileDevice::open(self.path()).unwrap();
+        let options = MountOptions::read_write().background(false);
+        Fs::open(Arc::new(device), options).unwrap()
+    }
+
     /// The number of the inode at `path`, as debugfs finds it.
     pub(crate) fn ino(&self, path: &str) -> Ino {
         let text = debugfs(&self.path(), &format!("stat \"{path}\""));

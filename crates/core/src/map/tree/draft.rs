@@ -1,6 +1,7 @@
 //! An extent tree while it is being changed: only the nodes that matter are in memory, and nothing is
 //! stored before all is known.
 
+use super::super::budget::Allowance;
 use super::node::{Child, Entries, Home, Node, Slot, clip, joined, push_joined};
 use crate::{Error, Place, Result};
 use extant_format::extent::{Extent, LBLK_END, NodeContext};
@@ -14,15 +15,6 @@ pub(super) trait Source {
 
     /// Reads a node and checks it against what its parent says.
     fn node(&self, block: Pblk, context: &NodeContext) -> Result<Self::Block>;
-}
-
-/// Says how much a removal may free.
-pub(super) trait Allowance {
-    /// How many blocks at the end of these may be freed.
-    fn data(&mut self, start: Pblk, len: u32) -> u32;
-
-    /// Whether the node in `block` may be freed or changed.
-    fn node(&mut self, block: Pblk) -> bool;
 }
 
 /// A tree being changed.

@@ -24,41 +24,27 @@
 mod draft;
 mod node;
 mod settle;
-mod store;
+pub(super) mod store;
 #[cfg(test)]
 mod tests;
 
-use super::MapGuard;
-use super::credits::{GROUP, remove_reserve};
+use super::budget::Budget;
 use super::extents::read_node;
+use super::{MapGuard, Removed};
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
-use draft::{Allowance, Draft, Source};
+use draft::{Draft, Source};
 use extant_format::extent::{
     Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN, NodeContext, block_capacity,
 };
 use extant_format::inode::InodeFlags;
-use extant_format::{Group, Lblk, Pblk};
+use extant_format::{Lblk, Pblk};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Runs that one removal frees at most, which bounds its memory.
-const MOST_FREED: usize = 1 << 14;
-/// Credits that a removal asks for when it runs out.
-const MORE_CREDITS: u32 = 8 * GROUP;
-
-/// What became of a removal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Removed {
-    /// Where it stopped for lack of credits: everything from here on is unmapped, and the range up
-    /// to here remains to be. `None` when the whole range is unmapped.
-    pub next: Option<Lblk>,
-}
 
 /// The nodes of an inode's tree, through the cache.
 struct Nodes<'f> {
@@ -201,115 +187,16 @@ pub(crate) fn convert(
     change(handle, live, guard, Vec::new(), edit, |_| ())
 }
 
-/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as the
-/// handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets ahead.
-///
-/// Nobody may use the addresses of the range any more: the caller holds the inode's `pages` lock
-/// exclusively, or nobody else can reach the inode.
-///
-/// # Errors
-/// When a node is broken or cannot be read, or there is no room for the node that cutting an extent
-/// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
-/// unmapped then.
-pub(crate) fn remove(
+/// Unmaps from an extent tree; see [`remove`](super::remove).
+pub(super) fn remove(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,
     guard: &MapGuard<'_>,
-    range: Range<u64>,
-) -> Result<Removed> {
-    remove_keeping(handle, live, guard, range, 0)
-}
-
-/// The same, which leaves `keep` credits to the caller.
-///
-/// # Errors
-/// As for [`remove`].
-pub(crate) fn remove_keeping(
-    handle: &Handle<'_>,
-    live: &Arc<LiveInode>,
-    guard: &MapGuard<'_>,
-    range: Range<u64>,
-    keep: u32,
+    range: &Range<u64>,
+    budget: &mut Budget<'_, '_>,
 ) -> Result<Removed> {
     let mut tree = Tree::open(handle.fs(), live, guard)?;
-    let mut budget = Budget::new(handle, &tree.0.source.inode, keep);
-    let stopped = tree.0.remove(&range, &mut budget)?;
+    let stopped = tree.0.remove(range, budget)?;
     store::store(handle, live, tree.0, Vec::new(), |_| ())?;
-    Ok(Removed {
-        next: stopped.and_then(|at| u32::try_from(at).ok()).map(Lblk::new),
-    })
-}
-
-/// What a handle's credits allow to free.
-pub(super) struct Budget<'h, 'f> {
-    handle: &'h Handle<'f>,
-    left: u32,
-    /// Groups that are paid for, sorted.
-    groups: Vec<Group>,
-    pieces: usize,
-}
-
-impl<'h, 'f> Budget<'h, 'f> {
-    pub(super) fn new(handle: &'h Handle<'f>, inode: &Inode, keep: u32) -> Self {
-        let reserve = remove_reserve(inode).saturating_add(keep);
-        Self {
-            handle,
-            left: handle.credits().saturating_sub(reserve),
-            groups: Vec::new(),
-            pieces: 0,
-        }
-    }
-
-    fn pay(&mut self, credits: u32) -> bool {
-        if self.left < credits {
-            if !self.handle.extend(MORE_CREDITS) {
-                return false;
-            }
-            self.left += MORE_CREDITS;
-        }
-        self.left -= credits;
-        true
-    }
-
-    fn group(&mut self, block: Pblk) -> bool {
-        // Out of range cannot be: the block was validated.
-        let geometry = self.handle.fs().geometry();
-        let group = geometry.group_of_block(block).unwrap_or_default();
-        let Err(at) = self.groups.binary_search(&group) else {
-            return true;
-        };
-        let paid = self.pay(GROUP);
-        if paid {
-            self.groups.insert(at, group);
-        }
-        paid
-    }
-}
-
-impl Allowance for Budget<'_, '_> {
-    fn data(&mut self, start: Pblk, len: u32) -> u32 {
-        if self.pieces >= MOST_FREED {
-            return 0;
-        }
-        self.pieces += 1;
-        let geometry = self.handle.fs().geometry();
-        let mut granted = 0;
-        while granted < len {
-            let last = Pblk::new(start.get() + u64::from(len - granted) - 1);
-            let first = geometry
-                .group_of_block(last)
-                .and_then(|group| geometry.group_first_block(group))
-                .unwrap_or(start)
-                .max(start);
-            if !self.group(last) {
-                break;
-            }
-            granted += (last.get() - first.get() + 1) as u32;
-        }
-        granted.min(len)
-    }
-
-    fn node(&mut self, block: Pblk) -> bool {
-        self.group(block) && self.pay(1)
-    }
+    Ok(Removed::up_to(stopped))
 }

@@ -1,6 +1,7 @@
 //! Changes of trees against a model that knows every block.
 
-use super::draft::{Allowance, Draft, Source};
+use super::super::budget::Allowance;
+use super::draft::{Draft, Source};
 use super::node::{Entries, Home, Node, Slot};
 use crate::{Error, Result};
 use extant_format::extent::{

@@ -1,0 +1,149 @@
+//! Setting the size of a file, both ways, and taking blocks away.
+
+use super::WriteOptions;
+use super::times::{now, stamp};
+use super::transfer::{has_data, zero_mapped};
+use super::write::{check_writable, size_limit};
+use crate::fs::Fs;
+use crate::inode::{Held, Inode, LiveInode};
+use crate::journal::Handle;
+use crate::map::{self, MapGuard};
+use crate::{Error, Result};
+use std::sync::Arc;
+
+/// One past the last block any file has.
+const END: u64 = 1 << 32;
+
+/// Sets the size of a regular file. What is cut off is gone; what is added reads as zeros and takes no
+/// space.
+///
+/// # Errors
+/// [`Error::IsADirectory`], [`Error::NotARegularFile`], [`Error::FileTooLarge`], [`Error::ReadOnly`],
+/// [`Error::Unsupported`]; [`Error::Corrupt`] when the map breaks the format, [`Error::Device`] when
+/// the device fails. After an error the size may have been set already, and blocks past it may still
+/// be the file's; they are freed when it is opened for writing again.
+pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
+    truncate_with(fs, held, size, WriteOptions::default())
+}
+
+/// The same, done in a certain way.
+///
+/// # Errors
+/// As for [`truncate`].
+pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
+    fs.journal()?;
+    let _alone = held.op().write();
+    let image = held.snapshot();
+    check_writable(&image)?;
+    if size > size_limit(fs, &image) {
+        return Err(Error::FileTooLarge);
+    }
+    if size < image.size() {
+        return shrink(fs, held, &image, size, options);
+    }
+    if size > image.size() {
+        let _stay = held.pages().read();
+        zero_mapped(fs, &image, image.size()..size)?;
+        held.note_data(fs.data_ticket());
+    }
+    let handle = fs.start(1)?;
+    set_size(&handle, held.live(), size, options)
+}
+
+fn set_size(
+    handle: &Handle<'_>,
+    live: &Arc<LiveInode>,
+    size: u64,
+    options: WriteOptions,
+) -> Result<()> {
+    let time = now();
+    live.update(handle, |inode| {
+        let disk = inode.disk_mut();
+        disk.size = size;
+        stamp(disk, time, options);
+    })
+}
+
+/// Makes a file shorter. `op` is held exclusively.
+fn shrink(fs: &Fs, held: &Held, image: &Inode, size: u64, options: WriteOptions) -> Result<()> {
+    // Nobody reads or writes the blocks that go, nor the bytes that become zeros.
+    let _gone = held.pages().write();
+    let live = held.live();
+    let first = fs.block_size().blocks_for(size);
+    let tail = size..(first << fs.block_size().log2()).min(image.size());
+    if has_data(fs, image, tail)? {
+        // Only when the new size is durable may what lies past it go: a crash must not leave the old
+        // size and zeros where data was. As an orphan the file is seen to after a crash.
+        let handle = fs.start(1 + fs.orphan_credits())?;
+        fs.orphan_add(&handle, live)?;
+        set_size(&handle, live, size, options)?;
+        let seq = handle.seq();
+        drop(handle);
+        fs.commit(seq)?;
+        return finish_truncate(fs, live);
+    }
+    let keep = fs.orphan_credits();
+    let handle = fs.start(1 + map::remove_credits(image) + keep)?;
+    set_size(&handle, live, size, options)?;
+    let guard = MapGuard::lock(live);
+    let removed = map::remove_keeping(&handle, live, &guard, first..END, keep);
+    drop(guard);
+    match removed {
+        Ok(removed) if removed.next.is_none() => Ok(()),
+        // The rest takes more handles, or failed: with this one at least the note is stored.
+        unfinished => {
+            fs.orphan_add(&handle, live)?;
+            drop(handle);
+            let _ = unfinished?;
+            finish_truncate(fs, live)
+        }
+    }
+}
+
+/// Brings an orphan that has names to the end of its truncation: bytes past its size become zeros on
+/// the device, blocks past it are freed, and it is no orphan any more.
+///
+/// For who holds the inode's `op` and `pages` locks exclusively, and for recovery, which is alone.
+///
+/// # Errors
+/// When the map breaks the format or the device fails. It still is an orphan then.
+pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
+    let image = live.snapshot();
+    let size = image.size();
+    let first = fs.block_size().blocks_for(size);
+    let tail = size..first << fs.block_size().log2();
+    if has_data(fs, &image, tail.clone())? {
+        zero_mapped(fs, &image, tail)?;
+        live.note_data(fs.data_ticket());
+    }
+    let last = |handle: &Handle<'_>| fs.orphan_remove(handle, live);
+    unmap_from(fs, live, first, fs.orphan_credits(), last)
+}
+
+/// Frees all blocks of a file from logical block `first` on, with as many handles as that takes. The
+/// last one calls `last`, which may use `credits` of its own.
+///
+/// If it takes several, the inode must be an orphan already, so that a crash in between is seen to. The
+/// caller sees to it that nobody uses the blocks.
+///
+/// # Errors
+/// As for [`map::remove`], and what `last` says.
+pub(crate) fn unmap_from<'f, R>(
+    fs: &'f Fs,
+    live: &Arc<LiveInode>,
+    first: u64,
+    credits: u32,
+    last: impl FnOnce(&Handle<'f>) -> Result<R>,
+) -> Result<R> {
+    let mut end = END;
+    loop {
+        let handle = fs.start(map::remove_credits(&live.snapshot()) + credits)?;
+        let guard = MapGuard::lock(live);
+        let removed = map::remove_keeping(&handle, live, &guard, first..end, credits)?;
+        drop(guard);
+        match removed.next {
+            None => return last(&handle),
+            Some(next) => end = next.get().into(),
+        }
+    }
+}

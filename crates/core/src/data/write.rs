@@ -1,0 +1,430 @@
+//! Writing a range of a file.
+//!
+//! # How a write reaches the device
+//!
+//! Bytes inside the file whose blocks hold data already are overwritten where they are, by any number
+//! of threads at once. Everything else changes the map or the size, alone: blocks are taken in the
+//! allocator, the data is written to them, and only then one handle makes them the file's and moves
+//! the size. So no crash shows what the blocks held before, and a write that fails gives them back.
+//!
+//! # Invariants
+//!
+//! - The size never passes bytes that were not written or made zeros on the device: what a block holds
+//!   past the old end of the file may be anything.
+//! - A block that becomes the file's has all its bytes written: those that the caller did not give are
+//!   zeros.
+
+use super::times::{self, now};
+use super::transfer::{ZEROS, zero_mapped};
+use crate::alloc::{Request, Taken};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
+use crate::map::{self, MapGuard, Mapping, Target};
+use crate::{Error, Result};
+use extant_format::inode::InodeFlags;
+use extant_format::{Lblk, Pblk, indirect};
+use std::io::IoSlice;
+use std::ops::Range;
+
+/// Bytes that one handle maps at most.
+const CHUNK: u64 = 8 << 20;
+/// Runs that one handle maps at most.
+const MOST_RUNS: usize = 12;
+
+/// How a write or a truncation is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Takes set-user-ID away, and set-group-ID where the group may execute: what happens when an
+    /// unprivileged user changes the content.
+    pub clear_set_ids: bool,
+}
+
+/// Writes `buf` at byte `offset` of a regular file, which grows if it ends before. Returns how much was
+/// written: less than all only when something failed after a part was written, such as space that ran
+/// out.
+///
+/// # Errors
+/// When nothing was written: [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but a
+/// regular file, [`Error::FileTooLarge`] past what the map can reach, [`Error::NoSpace`],
+/// [`Error::ReadOnly`], [`Error::Unsupported`] for files whose map this engine does not change,
+/// [`Error::Corrupt`] when the map breaks the format, [`Error::Device`] when the device fails.
+pub fn write_at(fs: &Fs, held: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
+    write_with(fs, held, offset, buf, WriteOptions::default())
+}
+
+/// The same, done in a certain way.
+///
+/// # Errors
+/// As for [`write_at`].
+pub fn write_with(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &[u8],
+    options: WriteOptions,
+) -> Result<usize> {
+    fs.journal()?;
+    let image = held.snapshot();
+    check_writable(&image)?;
+    let buf = within_limit(fs, &image, offset, buf)?;
+    if buf.is_empty() {
+        return Ok(0);
+    }
+    if let Some(written) = overwrite(fs, held, offset, buf, options)? {
+        return Ok(written);
+    }
+    let _alone = held.op().write();
+    write_alone(fs, held, offset, buf, options)
+}
+
+/// Writes `buf` at the end of a regular file, wherever that is when no other write is under way.
+/// Returns where that was, and how much was written.
+///
+/// # Errors
+/// As for [`write_at`].
+pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result<(u64, usize)> {
+    fs.journal()?;
+    let _alone = held.op().write();
+    let image = held.snapshot();
+    check_writable(&image)?;
+    let offset = image.size();
+    let buf = within_limit(fs, &image, offset, buf)?;
+    if buf.is_empty() {
+        return Ok((offset, 0));
+    }
+    Ok((offset, write_alone(fs, held, offset, buf, options)?))
+}
+
+/// Refuses what has no content that can be written.
+pub(super) fn check_writable(image: &Inode) -> Result<()> {
+    match image.file_type() {
+        FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
+        FileType::Regular if image.is_inline() => Err(unsupported("writing inline data")),
+        FileType::Regular if image.flags().contains(InodeFlags::VERITY) => Err(Error::NotPermitted),
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(Error::IsADirectory),
+        _ => Err(Error::NotARegularFile),
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported {
+        features: what.to_owned(),
+    }
+}
+
+/// One past the last byte that a file can have.
+pub(super) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
+    let block_size = fs.block_size();
+    let blocks = if image.flags().contains(InodeFlags::EXTENTS) {
+        u32::MAX.into()
+    } else {
+        indirect::blocks_reached(block_size)
+    };
+    (blocks << block_size.log2()).min(i64::MAX as u64)
+}
+
+/// The part of `buf` that a file can have at `offset`.
+fn within_limit<'b>(fs: &Fs, image: &Inode, offset: u64, buf: &'b [u8]) -> Result<&'b [u8]> {
+    let room = size_limit(fs, image).saturating_sub(offset);
+    if room == 0 && !buf.is_empty() {
+        return Err(Error::FileTooLarge);
+    }
+    let len = usize::try_from(room).unwrap_or(usize::MAX).min(buf.len());
+    Ok(buf.get(..len).unwrap_or(buf))
+}
+
+/// The blocks that `range`, in bytes, touches.
+pub(super) fn blocks_of(fs: &Fs, range: &Range<u64>) -> Range<u64> {
+    range.start >> fs.block_size().log2()..fs.block_size().blocks_for(range.end)
+}
+
+/// Overwrites, if every block of the range lies inside the file and holds data. `None` otherwise;
+/// nothing was done then.
+fn overwrite(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &[u8],
+    options: WriteOptions,
+) -> Result<Option<usize>> {
+    let _shared = held.op().read();
+    let _stay = held.pages().read();
+    let bytes = offset..offset.saturating_add(buf.len() as u64);
+    let (image, runs) = map::runs_live(fs, held, |image| {
+        if bytes.end <= image.size() {
+            blocks_of(fs, &bytes)
+        } else {
+            0..0
+        }
+    })?;
+    let is_data = |run: &Mapping| matches!(run.target, Target::Written(_));
+    if bytes.end > image.size() || !runs.iter().all(is_data) {
+        return Ok(None);
+    }
+    // First: who may not write without losing them must not have written with them in place.
+    times::note_write(fs, held, options)?;
+    let mut done = 0;
+    for run in &runs {
+        let left = &buf[done..];
+        let at = bytes.start + done as u64;
+        let start = u64::from(run.lblk.get()) << fs.block_size().log2();
+        let run_end = run.end() << fs.block_size().log2();
+        let len = usize::try_from(run_end.saturating_sub(at)).unwrap_or(usize::MAX);
+        let now = &left[..len.min(left.len())];
+        let written = device_offset(fs, run.target, at.saturating_sub(start))
+            .and_then(|to| Ok(fs.device().write_at(to, now)?));
+        match written {
+            Ok(()) => done += now.len(),
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    held.note_data(fs.data_ticket());
+    Ok(Some(done))
+}
+
+/// The byte of the device `skip` bytes past the start of `target`.
+fn device_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
+    target
+        .pblk()
+        .and_then(|pblk| fs.block_size().offset_of(pblk)?.checked_add(skip))
+        .ok_or(Error::InvalidInput("a write past the end of any device"))
+}
+
+/// Writes with the inode's `op` lock held exclusively.
+fn write_alone(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &[u8],
+    options: WriteOptions,
+) -> Result<usize> {
+    let mut done = 0;
+    let mut may_retry = true;
+    while let Some(left) = buf.get(done..).filter(|left| !left.is_empty()) {
+        let at = offset + done as u64;
+        let len = usize::try_from(CHUNK - at % CHUNK).unwrap_or(usize::MAX);
+        let chunk = &left[..len.min(left.len())];
+        match write_chunk(fs, held, at, chunk, options) {
+            Ok(written) => done += written,
+            Err(Error::NoSpace) if may_retry && fs.pending_free_blocks() > 0 => {
+                // What was freed comes back with the commit.
+                may_retry = false;
+                fs.commit(fs.journal()?.running())?;
+            }
+            Err(e) if done == 0 => return Err(e),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+/// A run of blocks that a write goes to.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    lblk: Lblk,
+    len: u32,
+    pblk: Pblk,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Holds data.
+    Written,
+    /// The file's, and never written.
+    Unwritten,
+    /// Just taken.
+    New,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        u64::from(self.lblk.get()) + u64::from(self.len)
+    }
+}
+
+/// Writes a first part of `data`, at least one byte, and maps it with one handle.
+fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
+    let log2 = fs.block_size().log2();
+    let _stay = held.pages().read();
+    // Only holders of `op` change map and size.
+    let image = held.snapshot();
+    let bytes = at..at + data.len() as u64;
+    let (pieces, taken) = prepare(fs, &image, blocks_of(fs, &bytes))?;
+    let covered = pieces.last().map_or(at, |piece| piece.end() << log2);
+    let bytes = at..bytes.end.min(covered);
+    let data = data
+        .get(..(bytes.end.saturating_sub(at)) as usize)
+        .unwrap_or(data);
+    if at > image.size() {
+        zero_mapped(fs, &image, image.size()..at)?;
+    }
+    write_pieces(fs, &pieces, &bytes, data)?;
+    held.note_data(fs.data_ticket());
+    finish(fs, held, &image, &pieces, taken, bytes.end, options)?;
+    Ok(data.len())
+}
+
+/// Finds out where the blocks of `range` lie and takes those that lie nowhere, up to [`MOST_RUNS`]
+/// changes of the map. Covers at least the first block.
+fn prepare<'f>(
+    fs: &'f Fs,
+    image: &Inode,
+    range: Range<u64>,
+) -> Result<(Vec<Piece>, Vec<Taken<'f>>)> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut taken = Vec::new();
+    let mut changes = 0;
+    for run in map::runs_of(fs, image, range.clone())? {
+        let kind = match run.target {
+            Target::Written(pblk) => {
+                pieces.push(piece(&run, pblk, Kind::Written));
+                continue;
+            }
+            Target::Unwritten(pblk) => {
+                pieces.push(piece(&run, pblk, Kind::Unwritten));
+                changes += 1;
+                Kind::Unwritten
+            }
+            Target::Hole => Kind::New,
+        };
+        if kind == Kind::New && !image.flags().contains(InodeFlags::EXTENTS) {
+            return Err(map::indirect_unsupported());
+        }
+        let mut next = u64::from(run.lblk.get());
+        while kind == Kind::New && next < run.end() && changes < MOST_RUNS {
+            let goal = match pieces.last() {
+                Some(before) => Pblk::new(before.pblk.get().saturating_add(before.len.into())),
+                None => goal(fs, image, next)?,
+            };
+            let request = Request {
+                goal,
+                len: u32::try_from(run.end() - next).unwrap_or(u32::MAX),
+                min: 1,
+                below_32_bits: false,
+                privileged: false,
+            };
+            let got = match fs.take_blocks(&request) {
+                Ok(got) => got,
+                Err(Error::NoSpace) if !pieces.is_empty() => return Ok((pieces, taken)),
+                Err(e) => return Err(e),
+            };
+            pieces.push(Piece {
+                lblk: Lblk::new(next as u32),
+                len: got.len(),
+                pblk: got.start(),
+                kind,
+            });
+            next += u64::from(got.len());
+            taken.push(got);
+            changes += 1;
+        }
+        if changes >= MOST_RUNS {
+            break;
+        }
+    }
+    Ok((pieces, taken))
+}
+
+fn piece(run: &Mapping, pblk: Pblk, kind: Kind) -> Piece {
+    Piece {
+        lblk: run.lblk,
+        // A chunk is far shorter.
+        len: u32::try_from(run.len).unwrap_or(u32::MAX),
+        pblk,
+        kind,
+    }
+}
+
+/// Where a new block of the file should lie: behind the block before it, or near the inode.
+fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
+    if let Some(before) = lblk.checked_sub(1).and_then(|b| u32::try_from(b).ok())
+        && let Some(pblk) = map::lookup(fs, image, Lblk::new(before))?.target.pblk()
+    {
+        return Ok(Pblk::new(pblk.get().saturating_add(1)));
+    }
+    let geometry = fs.geometry();
+    Ok(geometry
+        .locate_inode(image.ino())
+        .and_then(|at| geometry.group_first_block(at.group))
+        .unwrap_or_default())
+}
+
+/// Writes `data`, which are the bytes `bytes` of the file, to `pieces`, and zeros to the rest of those
+/// that hold no data yet. Pieces side by side on the device are written at once.
+fn write_pieces(fs: &Fs, pieces: &[Piece], bytes: &Range<u64>, data: &[u8]) -> Result<()> {
+    let log2 = fs.block_size().log2();
+    let mut rest = data;
+    let mut slices: Vec<IoSlice<'_>> = Vec::new();
+    // Where on the device the slices go, and where they end.
+    let mut to = 0..0;
+    for piece in pieces {
+        let start = u64::from(piece.lblk.get()) << log2;
+        let end = piece.end() << log2;
+        let own = bytes.start.max(start)..bytes.end.min(end);
+        let (now, after) = rest.split_at((own.end.saturating_sub(own.start)) as usize);
+        rest = after;
+        let (front, back) = match piece.kind {
+            Kind::Written => (0, 0),
+            // Less than a block each: a piece begins and ends with a block of the range.
+            Kind::Unwritten | Kind::New => (own.start - start, end - own.end),
+        };
+        let skip = own.start - start - front;
+        let offset = device_offset(fs, Target::Written(piece.pblk), skip)?;
+        if offset != to.end && !slices.is_empty() {
+            fs.device().write_vectored_at(to.start, &slices)?;
+            slices.clear();
+        }
+        if slices.is_empty() {
+            to = offset..offset;
+        }
+        for part in [&ZEROS[..front as usize], now, &ZEROS[..back as usize]] {
+            if !part.is_empty() {
+                slices.push(IoSlice::new(part));
+                to.end += part.len() as u64;
+            }
+        }
+    }
+    if !slices.is_empty() {
+        fs.device().write_vectored_at(to.start, &slices)?;
+    }
+    Ok(())
+}
+
+/// Makes what was written the file's, up to byte `end`.
+fn finish<'f>(
+    fs: &'f Fs,
+    held: &Held,
+    image: &Inode,
+    pieces: &[Piece],
+    taken: Vec<Taken<'f>>,
+    end: u64,
+    options: WriteOptions,
+) -> Result<()> {
+    let changed = pieces.iter().filter(|piece| piece.kind != Kind::Written);
+    let runs = changed.clone().count() as u32;
+    let time = now();
+    let also = |inode: &mut Inode| {
+        let disk = inode.disk_mut();
+        disk.size = disk.size.max(end);
+        times::stamp(disk, time, options);
+    };
+    if runs == 0 {
+        let handle = fs.start(1)?;
+        return held.live().update(&handle, also);
+    }
+    let handle = fs.start(map::insert_credits(image, runs))?;
+    let guard = MapGuard::lock(held.live());
+    let edit = |tree: &mut map::Tree<'_>| {
+        for piece in changed {
+            match piece.kind {
+                Kind::New => tree.insert(piece.lblk, piece.pblk, piece.len, false)?,
+                _ => tree.convert(&(piece.lblk.get().into()..piece.end()))?,
+            }
+        }
+        Ok(())
+    };
+    map::change(&handle, held.live(), &guard, taken, edit, also)
+}

@@ -1,0 +1,315 @@
+//! Writing and truncating files, against a vector of bytes.
+
+use crate::support::{Image, content, pattern};
+use extant_core::data::{self, WriteOptions};
+use extant_core::fs::Fs;
+use extant_core::inode::Held;
+use extant_testkit::oracle::assert_clean;
+use extant_testkit::rng::Rng;
+use std::fs::File;
+
+/// An image with empty files `f0` to `f3`, and full ones `g0` to `g3`.
+fn image(mib: u64, options: &[&str]) -> Image {
+    let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
+    Image::make(mib, &all, |tree| {
+        for i in 0..4 {
+            File::create(tree.join(format!("f{i}"))).unwrap();
+            std::fs::write(tree.join(format!("g{i}")), pattern(i, 100_000)).unwrap();
+        }
+    })
+}
+
+fn hold(image: &Image, fs: &Fs, path: &str) -> Held {
+    fs.hold(image.ino(path)).unwrap()
+}
+
+/// What the file holds, read in pieces.
+fn read_all(fs: &Fs, held: &Held) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut buf = vec![0xaa; 77_777];
+    loop {
+        let len = data::read_live(fs, held, bytes.len() as u64, &mut buf).unwrap();
+        if len == 0 {
+            return bytes;
+        }
+        bytes.extend_from_slice(&buf[..len]);
+    }
+}
+
+fn write(fs: &Fs, held: &Held, model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    assert_eq!(
+        data::write_at(fs, held, at as u64, bytes).unwrap(),
+        bytes.len()
+    );
+    if model.len() < at + bytes.len() {
+        model.resize(at + bytes.len(), 0);
+    }
+    model[at..at + bytes.len()].copy_from_slice(bytes);
+}
+
+fn truncate(fs: &Fs, held: &Held, model: &mut Vec<u8>, size: usize) {
+    data::truncate(fs, held, size as u64).unwrap();
+    model.resize(size, 0);
+}
+
+fn random_writes(options: &[&str], seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        println!("seed {seed}, mke2fs {options:?}");
+        let mut rng = Rng::new(seed);
+        let image = image(48, options);
+        let fs = image.open_writable();
+        let names = ["/f0", "/f1", "/g0"];
+        let held: Vec<_> = names.iter().map(|name| hold(&image, &fs, name)).collect();
+        let mut models: Vec<_> = held.iter().map(|held| read_all(&fs, held)).collect();
+        for step in 0..150 {
+            let which = rng.below(3) as usize;
+            let (held, model) = (&held[which], &mut models[which]);
+            let reach = 1 + rng.below(400_000) as usize;
+            let at = rng.below(reach as u64) as usize;
+            let most = 1 + rng.below(60_000);
+            let len = 1 + rng.below(most) as usize;
+            match rng.below(10) {
+                0 => truncate(&fs, held, model, at),
+                1 => {
+                    let end = model.len();
+                    let bytes = pattern(step, len);
+                    let wrote = data::append(&fs, held, &bytes, WriteOptions::default()).unwrap();
+                    assert_eq!(wrote, (end as u64, len));
+                    model.extend_from_slice(&bytes);
+                }
+                2 => truncate(&fs, held, model, at / 1024 * 1024),
+                _ => write(&fs, held, model, at, &pattern(step, len)),
+            }
+            if step % 10 == 0 {
+                assert_eq!(read_all(&fs, held), *model, "step {step}");
+            }
+        }
+        for (held, model) in held.iter().zip(&models) {
+            assert!(read_all(&fs, held) == *model);
+        }
+        drop(held);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+        let fs = image.open();
+        for (name, model) in names.iter().zip(&models) {
+            assert!(content(&fs, &image.inode(&fs, name)) == *model, "{name}");
+        }
+    }
+}
+
+#[test]
+fn random_writes_and_truncations_leave_what_a_vector_holds() {
+    random_writes(&["-b", "4096"], 0..3);
+}
+
+#[test]
+fn random_writes_with_small_blocks_and_no_checksums_do_so_too() {
+    random_writes(&["-b", "1024", "-O", "^metadata_csum"], 10..13);
+}
+
+#[test]
+fn random_writes_without_a_journal_do_so_too() {
+    random_writes(&["-b", "2048", "-O", "^has_journal"], 20..22);
+}
+
+#[test]
+fn a_file_in_many_pieces_gets_a_tree_and_loses_it() {
+    let image = image(64, &["-b", "1024"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/f0");
+    let mut model = Vec::new();
+    // Every other block: nothing joins. More than one level of nodes with 84 entries hold.
+    for i in 0..1500 {
+        let at = 2048 * (i * 7 % 1500);
+        write(&fs, &held, &mut model, at, &[(i % 250) as u8 + 1; 1024]);
+    }
+    assert!(read_all(&fs, &held) == model);
+    let pieces = data::extents_live(&fs, &held).unwrap();
+    assert_eq!(pieces.len(), 1500);
+    assert_eq!(data::seek_hole_live(&fs, &held, 2048).unwrap(), Some(3072));
+    assert_eq!(data::seek_data_live(&fs, &held, 1024).unwrap(), Some(2048));
+    // Holes in the middle are filled: extents join across.
+    let filled = pattern(1, 300_000);
+    write(&fs, &held, &mut model, 100_123, &filled);
+    assert!(read_all(&fs, &held) == model);
+    for size in [2_000_000, 700_123, 100_123, 3000] {
+        truncate(&fs, &held, &mut model, size);
+        assert!(read_all(&fs, &held) == model);
+    }
+    truncate(&fs, &held, &mut model, 9000);
+    assert!(read_all(&fs, &held) == model);
+    truncate(&fs, &held, &mut model, 0);
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+    let fs = image.open();
+    let inode = image.inode(&fs, "/f0");
+    assert_eq!(inode.disk().sectors(fs.block_size()), 0);
+}
+
+#[test]
+fn files_mapped_by_indirect_blocks_can_be_cut_and_overwritten() {
+    for options in [["-t", "ext3", "-b", "1024"], ["-t", "ext2", "-b", "1024"]] {
+        let bytes = pattern(9, 9_000_000);
+        let image = Image::make(32, &options, |tree| {
+            std::fs::write(tree.join("big"), &bytes).unwrap();
+            // A hole, and blocks behind three levels of pointers.
+            let sparse = File::create(tree.join("sparse")).unwrap();
+            std::os::unix::fs::FileExt::write_at(&sparse, b"first", 5000).unwrap();
+            std::os::unix::fs::FileExt::write_at(&sparse, b"last", 80_000_000).unwrap();
+        });
+        let fs = image.open_writable();
+        let held = hold(&image, &fs, "/big");
+        let mut model = bytes.clone();
+        for size in [
+            8_999_000,
+            8_000_500,
+            1024 * (12 + 256),
+            300_000,
+            12 * 1024,
+            5000,
+        ] {
+            truncate(&fs, &held, &mut model, size);
+            write(&fs, &held, &mut model, 1000, b"overwritten");
+            assert!(read_all(&fs, &held) == model, "{size}");
+        }
+        let e = data::write_at(&fs, &held, 1 << 20, b"new").unwrap_err();
+        assert_eq!(e.errno(), 95, "{e}");
+        let sparse = hold(&image, &fs, "/sparse");
+        data::truncate(&fs, &sparse, 40_000_000).unwrap();
+        data::truncate(&fs, &sparse, 0).unwrap();
+        drop((held, sparse));
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+        let fs = image.open();
+        assert!(content(&fs, &image.inode(&fs, "/big")) == model);
+    }
+}
+
+#[test]
+fn what_lay_past_the_end_never_comes_back() {
+    let image = image(16, &["-b", "4096"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/g1");
+    let mut model = read_all(&fs, &held);
+    truncate(&fs, &held, &mut model, 50_001);
+    truncate(&fs, &held, &mut model, 60_000);
+    assert!(read_all(&fs, &held) == model);
+    write(&fs, &held, &mut model, 70_000, b"far");
+    truncate(&fs, &held, &mut model, 3);
+    write(&fs, &held, &mut model, 100, b"near");
+    assert_eq!(read_all(&fs, &held), model);
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn a_full_image_takes_what_fits_and_says_so() {
+    let image = image(8, &["-b", "1024", "-m", "0"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/f0");
+    let bytes = pattern(3, 16 << 20);
+    let written = data::write_at(&fs, &held, 0, &bytes).unwrap();
+    assert!(written > 1 << 20 && written < 8 << 20, "{written}");
+    let e = data::write_at(&fs, &held, written as u64, b"more").unwrap_err();
+    assert_eq!(e.errno(), 28, "{e}");
+    assert!(read_all(&fs, &held) == bytes[..written]);
+    // What is freed can be used at once, if it takes a commit.
+    data::truncate(&fs, &held, 0).unwrap();
+    assert_eq!(
+        data::write_at(&fs, &held, 0, &bytes[..written]).unwrap(),
+        written
+    );
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn sizes_past_the_limit_are_refused() {
+    let image = image(8, &["-b", "1024"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/f0");
+    let limit = u64::from(u32::MAX) << 10;
+    assert_eq!(
+        data::truncate(&fs, &held, limit + 1).unwrap_err().errno(),
+        27
+    );
+    assert_eq!(
+        data::write_at(&fs, &held, limit, b"x").unwrap_err().errno(),
+        27
+    );
+    assert_eq!(data::write_at(&fs, &held, limit - 2, b"abcd").unwrap(), 2);
+    let mut end = [0; 4];
+    assert_eq!(data::read_live(&fs, &held, limit - 3, &mut end).unwrap(), 3);
+    assert_eq!(&end, b"\0ab\0");
+    data::truncate(&fs, &held, limit).unwrap();
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn set_ids_go_when_asked_for() {
+    let image = Image::make(8, &["-t", "ext4"], |tree| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = tree.join("p");
+        std::fs::write(&path, b"program").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o6755)).unwrap();
+    });
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/p");
+    let mode = || held.snapshot().disk().mode.permissions();
+    data::write_at(&fs, &held, 0, b"P").unwrap();
+    assert_eq!(mode(), 0o6755);
+    let clear = WriteOptions {
+        clear_set_ids: true,
+    };
+    data::write_with(&fs, &held, 1, b"R", clear).unwrap();
+    assert_eq!(mode(), 0o755);
+}
+
+#[test]
+fn many_threads_write_their_parts_of_one_file() {
+    let image = image(64, &["-b", "1024"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "/f0");
+    let part = 40 << 10;
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (fs, held) = (&fs, &held);
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                let bytes = pattern(thread, part);
+                for _ in 0..3 {
+                    let mut left: Vec<usize> = (0..40).collect();
+                    while !left.is_empty() {
+                        let i = left.swap_remove(rng.below(left.len() as u64) as usize);
+                        let at = thread as usize * part + (i << 10);
+                        let piece = &bytes[i << 10..(i + 1) << 10];
+                        assert_eq!(data::write_at(fs, held, at as u64, piece).unwrap(), 1024);
+                        let mut back = [0; 1024];
+                        data::read_live(fs, held, at as u64, &mut back).unwrap();
+                        assert!(back == *piece);
+                    }
+                }
+            });
+        }
+    });
+    let all = read_all(&fs, &held);
+    for thread in 0..8 {
+        let at = thread as usize * part;
+        assert!(all[at..at + part] == pattern(thread, part));
+    }
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
