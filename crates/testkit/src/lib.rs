@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`facility`] | what this machine can do (root, loop devices, kernel ext4), and the named skip |
+//! | [`sweep`] | an engine run, crashed everywhere and failed everywhere, and judged |
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
 //! | [`oracle`] | independent judges: `e2fsck`, `debugfs`, `dumpe2fs`, `mke2fs`, the `ext4-view` crate |
@@ -37,6 +38,7 @@ pub mod mount;
 pub mod oracle;
 pub mod plan;
 pub mod rng;
+pub mod sweep;
 pub mod tool;
 pub mod torture;
 pub mod tree;

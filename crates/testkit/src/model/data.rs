@@ -167,12 +167,9 @@ impl DataLog {
                 DataChange::Write { .. } => None,
             })
         };
-        let last_cut = cuts().filter(|op| *op < when.prefix).next_back();
+        let last_cut = cuts().rfind(|op| *op < when.prefix);
         let after_cut = |op: &usize| last_cut.is_none_or(|cut| *op > cut);
-        let durable = writes()
-            .filter(|op| *op < when.durable)
-            .filter(after_cut)
-            .next_back();
+        let durable = writes().filter(|op| *op < when.durable).rfind(after_cut);
         let tags = writes()
             .filter(after_cut)
             .filter(|op| durable.is_none_or(|durable| *op >= durable));

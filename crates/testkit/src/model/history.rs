@@ -40,7 +40,7 @@ pub(super) enum Sync {
     All,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Step {
     pub(super) op: Op,
     pub(super) outcome: Outcome,
@@ -50,7 +50,7 @@ pub(super) struct Step {
 }
 
 /// The operations of one thread on paths of its own, one after the other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Lane {
     number: u16,
     prefix: String,
@@ -102,6 +102,11 @@ impl Lane {
             "" => self.prefix.trim_end_matches('/').to_owned(),
             _ => format!("{}{path}", self.prefix),
         }
+    }
+
+    /// The operations so far and how they ended.
+    pub fn done(&self) -> impl Iterator<Item = (&Op, Outcome)> {
+        self.steps.iter().map(|step| (&step.op, step.outcome))
     }
 
     /// Operations so far.

@@ -9,13 +9,14 @@ use rustix::io::Errno;
 
 use super::{Lane, Op, Tag, tagged};
 
-/// Does `op` of `lane` below the mount point `root`; fits [`Lane::run`].
+/// Does `op` below the mount point `root`, as its lane's [`Lane::run`] wants it; `prefix` is put in
+/// front of every path.
 ///
 /// # Errors
 ///
 /// What the kernel returned.
-pub fn perform_mounted(root: &Path, lane: &str, op: &Op, tag: Tag) -> Result<u64, Errno> {
-    let at = |path: &str| root.join(format!("{lane}{path}").trim_end_matches('/'));
+pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u64, Errno> {
+    let at = |path: &str| root.join(format!("{prefix}{path}").trim_end_matches('/'));
     let open = |path: &str, flags: OFlags| {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::open(at(path), flags, Mode::empty()).map(File::from)

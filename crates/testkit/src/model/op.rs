@@ -46,6 +46,32 @@ pub enum Op {
 }
 
 impl Op {
+    /// The same with every path changed, for example to put a lane's operation in its place.
+    #[must_use]
+    pub fn map_paths(&self, change: impl Fn(&str) -> String) -> Op {
+        let mut op = self.clone();
+        match &mut op {
+            Op::Link { from, to } | Op::Rename { from, to } => {
+                *from = change(from);
+                *to = change(to);
+            }
+            Op::Create { path, .. }
+            | Op::Mkdir { path, .. }
+            | Op::Symlink { path, .. }
+            | Op::Unlink { path }
+            | Op::Rmdir { path }
+            | Op::Write { path, .. }
+            | Op::Truncate { path, .. }
+            | Op::Chmod { path, .. }
+            | Op::Chown { path, .. }
+            | Op::Utimens { path, .. }
+            | Op::Fsync { path }
+            | Op::Fdatasync { path } => *path = change(path),
+            Op::Syncfs => {}
+        }
+        op
+    }
+
     /// Whether it only makes earlier operations durable.
     pub fn is_sync(&self) -> bool {
         matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Syncfs)

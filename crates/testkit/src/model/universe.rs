@@ -17,6 +17,8 @@ pub struct Universe {
     pub sizes: Vec<u64>,
     /// How often, in a hundred, a random operation is a sync.
     pub syncs: u64,
+    /// Which operations are done at all.
+    pub allows: fn(&Op) -> bool,
 }
 
 impl Universe {
@@ -30,6 +32,7 @@ impl Universe {
             writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
             sizes: vec![0, 5000, 200_000],
             syncs: 10,
+            allows: |_| true,
         }
     }
 
@@ -88,6 +91,7 @@ impl Universe {
                 all.push(Op::Link { from, to });
             }
         }
+        all.retain(self.allows);
         all
     }
 
@@ -148,7 +152,7 @@ impl Universe {
         // Some name is always free or taken, so this ends.
         for _ in 0..64 {
             let op = self.any(rng, state);
-            if may_fail || state.clone().apply(&op).is_ok() {
+            if (self.allows)(&op) && (may_fail || state.clone().apply(&op).is_ok()) {
                 return op;
             }
         }

@@ -7,4 +7,5 @@ mod kernel;
 mod model;
 mod oracles;
 mod plans;
+mod sweep;
 mod trees;

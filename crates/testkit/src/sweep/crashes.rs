@@ -1,0 +1,324 @@
+//! Running a script, and recovering every image a crash may have left.
+
+use std::fmt;
+use std::ops::AddAssign;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::script::{Prepared, Script, run_one};
+use super::{Engine, Failure};
+use crate::crash::{Budget, CrashDevice, CrashImage, CrashImages, CrashLog};
+use crate::facility::Facility;
+use crate::model::{DataPromise, History, Judge, Lane};
+use crate::oracle;
+
+/// How to look at the crashes of a run.
+#[derive(Debug, Clone)]
+pub struct Sweep {
+    /// Which images.
+    pub budget: Budget,
+    /// Which promise about data is kept.
+    pub promise: DataPromise,
+    /// Of how many images one is also recovered by e2fsck and by the kernel, and the three trees
+    /// compared; 0 for none.
+    pub others_every: u64,
+    /// Of how many images one is crashed again inside its recovery; 0 for none.
+    pub again_every: u64,
+    /// Images of each crash inside a recovery.
+    pub again: usize,
+    /// Threads that recover images.
+    pub threads: usize,
+}
+
+impl Sweep {
+    /// At most `images` images of a run, one in 8 crashed again inside recovery; none for the others.
+    pub fn of(images: usize, seed: u64) -> Sweep {
+        Sweep {
+            budget: Budget::limited(images, seed),
+            promise: DataPromise::InOrder,
+            others_every: 0,
+            again_every: 8,
+            again: 6,
+            threads: 1,
+        }
+    }
+}
+
+/// What was looked at; sums up over runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    /// Runs.
+    pub runs: u64,
+    /// Operations done.
+    pub operations: u64,
+    /// Writes and flushes recorded.
+    pub writes: u64,
+    /// Flushes recorded.
+    pub flushes: u64,
+    /// Distinct images by hash.
+    pub distinct: u64,
+    /// Recoveries judged, crashes inside recovery included.
+    pub judged: u64,
+    /// Images left by a crash inside recovery.
+    pub again: u64,
+    /// Images that e2fsck and the kernel recovered too.
+    pub by_others: u64,
+}
+
+impl AddAssign for SweepReport {
+    fn add_assign(&mut self, other: SweepReport) {
+        self.runs += other.runs;
+        self.operations += other.operations;
+        self.writes += other.writes;
+        self.flushes += other.flushes;
+        self.distinct += other.distinct;
+        self.judged += other.judged;
+        self.again += other.again;
+        self.by_others += other.by_others;
+    }
+}
+
+impl fmt::Display for SweepReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} runs of {} operations, {} writes and {} flushes: {} distinct images, {} recoveries \
+             judged, {} of them after a crash inside recovery, {} images also recovered by e2fsck \
+             and the kernel",
+            self.runs,
+            self.operations,
+            self.writes,
+            self.flushes,
+            self.distinct,
+            self.judged,
+            self.again,
+            self.by_others
+        )
+    }
+}
+
+/// One finished run.
+pub(super) struct Run {
+    pub(super) history: History,
+    pub(super) log: CrashLog,
+}
+
+/// Runs `script`, and compares the live tree with the model at the end.
+pub(super) fn run<E: Engine>(
+    engine: &E,
+    prepared: &Prepared,
+    script: &Script,
+    seed: u64,
+    promise: DataPromise,
+) -> Result<Run, String> {
+    let device = CrashDevice::over(prepared.content.clone());
+    let fs = engine.open(Arc::new(device.clone()))?;
+    let mut lanes = prepared.lanes.clone();
+    run_lanes(engine, &fs, &mut lanes, &device, script)?;
+    let log = device.log();
+    let history = history(seed, prepared, lanes).promising(promise);
+    let live = engine.tree(&fs)?;
+    history
+        .check_final(&live)
+        .map_err(|e| format!("the live tree is not what the operations made: {e}"))?;
+    Ok(Run { history, log })
+}
+
+pub(super) fn history(seed: u64, prepared: &Prepared, lanes: Vec<Lane>) -> History {
+    let bystanders = prepared.bystanders.iter();
+    bystanders.fold(History::new(seed, lanes), |history, path| {
+        history.without(path)
+    })
+}
+
+/// Does the operations of each lane, in threads when there are several. A lane ends where the outcome of
+/// an operation is unknown.
+pub(super) fn run_lanes<E: Engine>(
+    engine: &E,
+    fs: &E::Open,
+    lanes: &mut [Lane],
+    device: &CrashDevice,
+    script: &Script,
+) -> Result<(), String> {
+    let run_lane = |lane: &mut Lane, ops: &[crate::model::Op]| -> Result<(), String> {
+        for op in ops {
+            if lane.is_stopped() {
+                break;
+            }
+            run_one(engine, fs, lane, Some(device), op)?;
+        }
+        Ok(())
+    };
+    let mut work = lanes.iter_mut().zip(&script.lanes);
+    if script.lanes.len() == 1 {
+        return work.try_for_each(|(lane, ops)| run_lane(lane, ops));
+    }
+    std::thread::scope(|scope| {
+        let run_lane = &run_lane;
+        let threads: Vec<_> = work
+            .map(|(lane, ops)| scope.spawn(move || run_lane(lane, ops)))
+            .collect();
+        let panicked = |_| Err("a thread panicked".to_owned());
+        let mut joined = threads.into_iter().map(|thread| thread.join());
+        joined.try_for_each(|result| result.unwrap_or_else(panicked))
+    })
+}
+
+impl Sweep {
+    /// Runs `script` on `prepared`, then recovers and judges the images that crashes may have left.
+    ///
+    /// # Errors
+    ///
+    /// The first illegal state.
+    pub fn run<E: Engine>(
+        &self,
+        engine: &E,
+        prepared: &Prepared,
+        script: &Script,
+    ) -> Result<SweepReport, Failure> {
+        let failed = |what| Failure {
+            what,
+            script: script.to_string(),
+        };
+        let seed = self.budget.seed;
+        let run = run(engine, prepared, script, seed, self.promise).map_err(failed)?;
+        let judge = Judge::new(&run.history, &run.log);
+        let mut report = SweepReport {
+            runs: 1,
+            operations: script.len() as u64,
+            writes: run.log.writes() as u64,
+            flushes: run.log.flushes() as u64,
+            ..SweepReport::default()
+        };
+        let queue = Mutex::new(Queue {
+            images: run.log.images(self.budget),
+            number: 0,
+            stopped: false,
+        });
+        let work = || -> Result<SweepReport, String> {
+            let mut done = SweepReport::default();
+            while let Some((number, image)) = next(&queue) {
+                let checked = self.check(engine, &judge, number, &image, &mut done);
+                if let Err(what) = checked {
+                    queue.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
+                    return Err(what);
+                }
+            }
+            Ok(done)
+        };
+        let results: Vec<_> = match self.threads {
+            0 | 1 => vec![work()],
+            threads => std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+                let joined = threads.into_iter().map(|thread| thread.join());
+                joined
+                    .map(|result| result.unwrap_or_else(|_| Err("a thread panicked".to_owned())))
+                    .collect()
+            }),
+        };
+        for result in results {
+            report += result.map_err(failed)?;
+        }
+        let queue = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.distinct += queue.images.distinct() as u64;
+        Ok(report)
+    }
+
+    /// Recovers and judges one image.
+    fn check<E: Engine>(
+        &self,
+        engine: &E,
+        judge: &Judge<'_>,
+        number: u64,
+        image: &CrashImage,
+        report: &mut SweepReport,
+    ) -> Result<(), String> {
+        let is_turn = |every: u64| every > 0 && number.is_multiple_of(every);
+        let device = image.record();
+        let fs = engine
+            .open(Arc::new(device.clone()))
+            .map_err(|e| format!("the image is not recovered: {e}; {image}"))?;
+        let recovery = device.log();
+        let found = engine
+            .tree(&fs)
+            .map_err(|e| format!("what was recovered cannot be read: {e}; {image}"))?;
+        judge.image(image, &found).map_err(|e| e.to_string())?;
+        report.judged += 1;
+        if is_turn(self.again_every) {
+            self.crash_again(engine, judge, image, &recovery, report)?;
+        }
+        if is_turn(self.others_every) && Facility::KernelExt4.check().is_ok() {
+            engine
+                .close(fs)
+                .map_err(|e| format!("what was recovered cannot be closed: {e}; {image}"))?;
+            let ours = device.content();
+            compare_with_others(image, &ours).map_err(|e| format!("{e}; {image}"))?;
+            report.by_others += 1;
+        }
+        Ok(())
+    }
+
+    /// Crashes inside the recovery of an image, and recovers again.
+    fn crash_again<E: Engine>(
+        &self,
+        engine: &E,
+        judge: &Judge<'_>,
+        image: &CrashImage,
+        recovery: &CrashLog,
+        report: &mut SweepReport,
+    ) -> Result<(), String> {
+        let budget = Budget::limited(self.again, self.budget.seed ^ image.hash() as u64);
+        for inner in recovery.images(budget) {
+            let at = |what: String| format!("{what}; inside the recovery of {image}: {inner}");
+            let fs = engine
+                .open(inner.open())
+                .map_err(|e| at(format!("the image is not recovered: {e}")))?;
+            let found = engine
+                .tree(&fs)
+                .map_err(|e| at(format!("what was recovered cannot be read: {e}")))?;
+            judge
+                .point(image.point(), &found)
+                .map_err(|e| at(e.to_string()))?;
+            report.judged += 1;
+            report.again += 1;
+        }
+        Ok(())
+    }
+}
+
+struct Queue {
+    images: CrashImages,
+    number: u64,
+    stopped: bool,
+}
+
+fn next(queue: &Mutex<Queue>) -> Option<(u64, CrashImage)> {
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    if queue.stopped {
+        return None;
+    }
+    queue.number += 1;
+    let number = queue.number - 1;
+    queue.images.next().map(|image| (number, image))
+}
+
+/// Lets e2fsck and the kernel recover `image` and compares their trees with ours.
+fn compare_with_others(image: &CrashImage, ours: &crate::crash::Content) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let place = |name: &str| dir.path().join(name);
+    let (we, e2fsck, kernel) = (place("ours"), place("e2fsck"), place("kernel"));
+    ours.write_to(&we).map_err(|e| e.to_string())?;
+    image.write_to(&e2fsck);
+    image.write_to(&kernel);
+    let named = |name: &'static str| move |e: String| format!("{name}: {e}");
+    let clean = |path: &Path| oracle::check_clean(path).and_then(|()| oracle::kernel_reads(path));
+    let ours = clean(&we).map_err(named("after our recovery"))?;
+    oracle::e2fsck_recover(&e2fsck)?;
+    let by_e2fsck = oracle::kernel_reads(&e2fsck).map_err(named("after e2fsck"))?;
+    let by_kernel = oracle::kernel_recover(&kernel).map_err(named("recovery by the kernel"))?;
+    oracle::same_recovery(&[
+        ("the kernel", &by_kernel.tree),
+        ("e2fsck", &by_e2fsck.tree),
+        ("we", &ours.tree),
+    ])
+}
