@@ -158,6 +158,12 @@ impl Engine for Toy {
 
     fn perform(&self, fs: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
         let mut list = fs.list.lock().unwrap();
+        let mut ops = self.ops.lock().unwrap();
+        let mut state = State::new();
+        for number in list.iter() {
+            let _ = state.apply(&ops[*number as usize].0);
+        }
+        state.apply(op)?;
         if op.is_sync() {
             let flush = self.mistake != Mistake::NoFlush;
             return match flush.then(|| fs.device.flush()) {
@@ -165,12 +171,6 @@ impl Engine for Toy {
                 _ => Ok(0),
             };
         }
-        let mut ops = self.ops.lock().unwrap();
-        let mut state = State::new();
-        for number in list.iter() {
-            let _ = state.apply(&ops[*number as usize].0);
-        }
-        state.apply(op)?;
         ops.push((op.clone(), tag));
         let mut sector = [0; SECTOR];
         sector[..8].copy_from_slice(&(ops.len() as u64).to_le_bytes());
