@@ -143,10 +143,19 @@ impl KernelMount {
     ///
     /// When the kernel refuses the shutdown or the unmount.
     pub fn shutdown(self, how: Shutdown) {
+        self.stop(how);
+        self.unmount();
+    }
+
+    /// Stops the file system at once and leaves it mounted, so that files that are open can be closed
+    /// without effect.
+    ///
+    /// # Panics
+    ///
+    /// When the kernel refuses.
+    pub fn stop(&self, how: Shutdown) {
         let root = File::open(self.path()).expect("open the mount point");
         ioctl::shutdown_ext4(root.as_fd(), how as u32).expect("EXT4_IOC_SHUTDOWN");
-        drop(root);
-        self.unmount();
     }
 
     /// Unmounts, so that the image is complete on return.

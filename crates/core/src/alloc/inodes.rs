@@ -110,6 +110,20 @@ impl Fs {
         Ok(())
     }
 
+    /// Whether the bitmap says that an inode is in use. May wait for the device.
+    ///
+    /// # Errors
+    /// When there is no such inode, or its group is damaged or cannot be read.
+    pub(crate) fn is_inode_in_use(&self, ino: Ino) -> Result<bool> {
+        let at = self
+            .geometry()
+            .locate_inode(ino)
+            .in_place(Place::Inode(ino))?;
+        let (slot, loaded) = self.load_group(at.group)?;
+        let state = slot.lock(loaded);
+        Ok(bitmap::test(state.inodes.bits(), at.index))
+    }
+
     /// A generation for a new inode: another one than an earlier inode of that number had, most
     /// likely.
     pub(crate) fn new_generation(&self, ino: Ino) -> u32 {

@@ -1,5 +1,6 @@
 //! New inodes.
 
+use super::delete::Progress;
 use super::{Held, Inode, LiveInode, acl};
 use crate::fs::Fs;
 use crate::journal::Handle;
@@ -208,12 +209,16 @@ impl Fs {
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
         let claimed = held.claim_last();
         debug_assert!(claimed, "nobody else holds an inode that has no name yet");
-        let freed = held
-            .live()
-            .update(handle, Inode::bury)
-            .and_then(|()| self.free_inode(handle, held.ino(), held.snapshot().is_dir()));
-        if let Err(error) = freed {
-            tracing::error!(%error, "an inode stays in use without a name");
+        let deleted = self.delete_in(handle, held.live());
+        if !matches!(deleted, Ok(Progress::Done)) {
+            // It must not stay in use without a name: who opens the file system next deletes it.
+            let noted = held
+                .live()
+                .update(handle, |inode| inode.disk.links = 0)
+                .and_then(|()| self.orphan_add(handle, held.live()));
+            if let Some(error) = deleted.err().or(noted.err()) {
+                self.report(&error);
+            }
         }
     }
 }

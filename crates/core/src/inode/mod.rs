@@ -6,6 +6,7 @@
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
 //! | `create`, `acl` | new inodes, and the access control lists they get from their directory |
+//! | `delete` | the end of inodes that have no names |
 //! | `encode` | records into blocks of the inode table, once per commit |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
 //! | `orphan` | inodes that a crash must not leave behind |
@@ -19,6 +20,7 @@
 
 mod acl;
 mod create;
+mod delete;
 mod encode;
 mod live;
 mod load;
@@ -27,6 +29,8 @@ mod orphan;
 mod scan;
 mod symlink;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use create::NewInode;
 pub(crate) use encode::{CapturedInode, capture_inodes};
@@ -42,7 +46,6 @@ use extant_format::checksum::Crc32c;
 pub use extant_format::inode::{DeviceNumber, FileType, Mode, Timestamp};
 use extant_format::inode::{Inode as DiskInode, InodeFlags};
 use extant_format::{BlockSize, Ino};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An inode's record at one moment.
 #[derive(Clone, Debug)]
@@ -98,14 +101,6 @@ impl Inode {
     /// Whether the inode is gone: its number is free.
     pub(crate) fn is_freed(&self) -> bool {
         self.freed
-    }
-
-    /// Makes this the record of a free inode, as Linux leaves it: the type stays.
-    fn bury(&mut self) {
-        self.freed = true;
-        self.disk.links = 0;
-        self.disk.size = 0;
-        self.disk.dtime = seconds_now();
     }
 
     /// Size in bytes.
@@ -226,11 +221,4 @@ impl Inode {
             version: disk.version,
         }
     }
-}
-
-/// The time of now as the deletion time says it: seconds, never 0.
-fn seconds_now() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs());
-    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }

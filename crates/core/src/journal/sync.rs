@@ -58,11 +58,13 @@ impl Fs {
     /// be replayed.
     pub fn close(&self) -> Result<()> {
         let journal = self.journal()?;
+        // What cannot be deleted is reported, and stays an orphan.
+        let reaped = self.reap();
         if journal.closing.set(()).is_err() {
             return Ok(());
         }
         journal.background.stop();
-        let result = self.leave(journal);
+        let result = reaped.and(self.leave(journal));
         if let Err(error) = &result {
             tracing::error!(%error, "the file system could not be closed cleanly");
         }

@@ -8,7 +8,7 @@
 use super::hash::HashedValue;
 use super::name::AttributeName;
 use super::{BLOCK_HEADER_LEN, ENTRY_HEADER_LEN, INODE_HEADER_LEN, MAGIC, VALUE_MAX, hash, padded};
-use crate::bytes::{le16, le32};
+use crate::bytes::{le16, le32, put};
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::types::{Ino, Pblk};
@@ -323,6 +323,12 @@ impl XattrBlockHeader {
             hash: le32(block, 12),
             checksum: le32(block, 16),
         })
+    }
+
+    /// Writes how many inodes share the block into `block`, which has such a header already. The
+    /// checksum is stored apart.
+    pub fn store_ref_count(&self, block: &mut [u8]) {
+        put(block, 4, &self.ref_count.to_le_bytes());
     }
 }
 

@@ -10,6 +10,7 @@
 //! | `list` | the list on the device: a head in the superblock, links in the inodes |
 //! | `file` | the orphan file: slots, no lock |
 //! | `reaper` | inodes that wait to be deleted |
+//! | `recover` | orphans that a crash left |
 //!
 //! # Which of the two
 //!
@@ -27,6 +28,7 @@ mod file;
 mod list;
 mod membership;
 mod reaper;
+mod recover;
 
 pub(crate) use file::CapturedSlots;
 pub(crate) use membership::Membership;

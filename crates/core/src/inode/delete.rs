@@ -1,0 +1,292 @@
+//! The end of inodes that have no names.
+//!
+//! An inode without names goes when nobody holds it. A small one goes in the transaction that took its
+//! last name. Any other is an orphan until it is gone, so that its blocks can be freed over several
+//! transactions: a crash in between leaves it on the device as such, and whoever opens the file system
+//! next goes on.
+//!
+//! # Invariants
+//!
+//! - Whoever deletes an inode has claimed it, so nobody can take hold of it.
+//! - The number may be used again as soon as its bit is cleared. Before that the inode in memory is
+//!   marked as freed, so that it is found dead, and not loaded anew from a record that has not been
+//!   encoded yet.
+
+use super::orphan::Membership;
+use super::{FileType, Held, Inode, LiveInode};
+use crate::alloc::FreedKind;
+use crate::fs::Fs;
+use crate::journal::{Handle, Seal};
+use crate::map::{self, MapGuard};
+use crate::{Error, InPlace, Place, Result};
+use extant_format::extent::{ExtentNode, LBLK_END};
+use extant_format::inode::InodeFlags;
+use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
+use extant_format::{Pblk, Structure};
+use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A group whose blocks or inodes are freed: bitmap, descriptor, and one to be safe.
+const GROUP: u32 = 3;
+/// Extents of an inode that may be deleted in the transaction of an operation.
+const FEW_EXTENTS: usize = 4;
+
+/// How far a deletion got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// The inode is gone.
+    Done,
+    /// The handle has no room for more; another one goes on.
+    Partly,
+}
+
+impl Fs {
+    /// What becomes of an inode whose last name was taken under `handle`: it goes at once if it is
+    /// small and `held` is the only hold, otherwise it becomes an orphan, which the end of the last
+    /// hold deletes. Asks for the credits it needs beyond those of [`Fs::orphan_add`].
+    ///
+    /// The caller has the inode's `op` lock exclusively.
+    ///
+    /// # Errors
+    /// When the inode cannot be noted as an orphan, or freeing what it has finds that broken.
+    pub(crate) fn unnamed(&self, handle: &Handle<'_>, held: &Held) -> Result<()> {
+        let image = held.snapshot();
+        if is_small(&image) && handle.extend(delete_credits(&image)) && held.claim_last() {
+            match self.delete_in(handle, held.live()) {
+                Ok(Progress::Done) => return Ok(()),
+                Ok(Progress::Partly) => {
+                    self.orphan_add(handle, held.live())?;
+                    held.live().unclaim();
+                    return Ok(());
+                }
+                Err(e) => {
+                    // The next one to open the file system may have more luck.
+                    self.orphan_add(handle, held.live())?;
+                    return Err(e);
+                }
+            }
+        }
+        self.orphan_add(handle, held.live())
+    }
+
+    /// Deletes the inodes without names whose last hold has ended. The caller holds nothing.
+    ///
+    /// # Errors
+    /// The first of what went wrong; such inodes stay orphans on the device, out of reach.
+    pub(crate) fn reap(&self) -> Result<()> {
+        let Ok(orphans) = self.orphans() else {
+            return Ok(());
+        };
+        let mut result = Ok(());
+        for live in orphans.reaper().take() {
+            let unnamed = live.snapshot().disk.links == 0;
+            if unnamed && live.claim_if_unheld() {
+                let deleted = self.delete(&live);
+                if let Err(error) = &deleted
+                    && error.is_corruption()
+                {
+                    self.report(error);
+                }
+                result = result.and(deleted);
+            }
+        }
+        result
+    }
+
+    /// Deletes an inode that the caller has claimed and that is noted as an orphan, over as many
+    /// transactions as it takes.
+    ///
+    /// # Errors
+    /// When something it has is broken, cannot be read or cannot be committed.
+    pub(super) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        loop {
+            let handle = self.start(delete_credits(&live.snapshot()))?;
+            if self.delete_in(&handle, live)? == Progress::Done {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Deletes an inode that the caller has claimed, in the transaction of `handle`, as far as its
+    /// credits go. What is left then is consistent; the inode must be an orphan if that is to stay
+    /// so after a crash.
+    ///
+    /// # Errors
+    /// When something it has is broken or cannot be read. The inode is still there.
+    pub(crate) fn delete_in(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<Progress> {
+        handle.touch_inode(live)?;
+        let image = live.snapshot();
+        if has_map(&image) && self.free_range(handle, live, 0..LBLK_END)? == Progress::Partly {
+            return Ok(Progress::Partly);
+        }
+        self.free_xattr_block(handle, live)?;
+        let was = live.membership();
+        self.orphan_remove(handle, live)?;
+        // Registered above, so this cannot fail.
+        live.update(handle, Inode::bury)?;
+        let freed = self.free_inode(handle, live.ino(), image.is_dir());
+        if let Err(e) = freed {
+            live.update(handle, Inode::unbury)?;
+            if was != Membership::None {
+                self.orphan_add(handle, live)?;
+            }
+            return Err(e);
+        }
+        Ok(Progress::Done)
+    }
+
+    /// Takes the blocks past the size of an inode away, over as many transactions as it takes, and its
+    /// note as an orphan when that is done. Nobody may use those blocks, nor change the inode.
+    ///
+    /// # Errors
+    /// When the map is broken, cannot be read or cannot be committed.
+    pub(super) fn finish_truncation(&self, live: &Arc<LiveInode>) -> Result<()> {
+        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        loop {
+            let image = live.snapshot();
+            let credits = map::remove_credits(&image) + self.orphan_credits();
+            let handle = self.start(credits)?;
+            let end = image.size_in_blocks(self.block_size());
+            if end < LBLK_END && self.free_range(&handle, live, end..LBLK_END)? == Progress::Partly
+            {
+                continue;
+            }
+            return self.orphan_remove(&handle, live);
+        }
+    }
+
+    fn free_range(
+        &self,
+        handle: &Handle<'_>,
+        live: &Arc<LiveInode>,
+        range: Range<u64>,
+    ) -> Result<Progress> {
+        let guard = MapGuard::lock(live);
+        let removed = map::remove(handle, live, &guard, range)?;
+        Ok(match removed.next {
+            None => Progress::Done,
+            Some(_) => Progress::Partly,
+        })
+    }
+
+    /// Gives up an inode's part in its block of extended attributes, and the block if nobody else has
+    /// one.
+    fn free_xattr_block(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
+        let image = live.snapshot();
+        let block = image.disk.file_acl;
+        if block.get() == 0 {
+            return Ok(());
+        }
+        let seed = self.checksum_seed();
+        let place = Place::InodeBlock(live.ino(), block);
+        let orphans = self.orphans()?;
+        let shared = orphans.shared_block(block);
+        let bytes = self.metadata(block, place, Structure::XattrBlock, None, |bytes| {
+            XattrBlockHeader::parse(bytes)?;
+            seed.map_or(Ok(()), |seed| verify_block_checksum(bytes, seed, block))
+        })?;
+        let mut header = XattrBlockHeader::parse(&bytes).in_place(place)?;
+        if header.ref_count > 1 {
+            header.ref_count -= 1;
+            let seal = seed.map_or(Seal::Plain, Seal::XattrBlock);
+            handle.edit(&bytes, seal, |bytes| header.store_ref_count(bytes));
+        } else {
+            drop(bytes);
+            self.free_blocks(handle, block, 1, FreedKind::Metadata)?;
+            handle.revoke(block);
+        }
+        drop(shared);
+        let block_size = self.block_size();
+        let huge = self.inode_context(live.ino()).huge_file;
+        live.update(handle, |inode| {
+            let disk = &mut inode.disk;
+            disk.file_acl = Pblk::new(0);
+            let left = disk
+                .sectors(block_size)
+                .saturating_sub(u64::from(block_size.bytes()) >> 9);
+            // Smaller than before, so it fits.
+            let _ = disk.set_sectors(left, block_size, huge);
+        })
+    }
+}
+
+impl Inode {
+    /// Makes this the record of a free inode, as Linux leaves it: the type stays.
+    fn bury(&mut self) {
+        self.freed = true;
+        self.disk.links = 0;
+        self.disk.size = 0;
+        self.disk.dtime = seconds_now();
+    }
+
+    fn unbury(&mut self) {
+        self.freed = false;
+        self.disk.dtime = 0;
+    }
+}
+
+/// Credits with which deleting an inode gets along, a small one in one go.
+fn delete_credits(image: &Inode) -> u32 {
+    // The record, its group and a neighbour among the orphans; the block of attributes and its group;
+    // the superblock.
+    let always = 1 + GROUP + 2 + (1 + GROUP) + 1;
+    if has_map(image) {
+        always + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
+    } else {
+        always
+    }
+}
+
+/// Whether deleting it changes only few blocks.
+fn is_small(image: &Inode) -> bool {
+    if !has_map(image) {
+        return true;
+    }
+    image.flags().contains(InodeFlags::EXTENTS)
+        && ExtentNode::parse(&image.disk.map)
+            .is_ok_and(|root| root.header().depth == 0 && root.extents().len() <= FEW_EXTENTS)
+}
+
+/// Whether the inode's blocks are found through a map in its record.
+fn has_map(image: &Inode) -> bool {
+    match image.file_type() {
+        FileType::Regular | FileType::Directory => !image.is_inline(),
+        // A short target lies where the map would.
+        FileType::Symlink => image.flags().contains(InodeFlags::EXTENTS),
+        _ => false,
+    }
+}
+
+/// The time of now as the deletion time says it: seconds, never 0.
+fn seconds_now() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = since.map_or(0, |since| since.as_secs());
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
+/// The error for an inode whose blocks cannot be freed yet: see [`Fs::check_deletable`].
+fn indirect() -> Error {
+    Error::Unsupported {
+        features: "deleting files mapped by indirect blocks".to_owned(),
+    }
+}
+
+impl Fs {
+    /// Refuses an inode whose blocks this engine cannot free, before its last name goes.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub(crate) fn check_deletable(&self, image: &Inode) -> Result<()> {
+        let mapped =
+            has_map(image) || (image.file_type() == FileType::Symlink && image.size() >= 60);
+        let by_extents = image.flags().contains(InodeFlags::EXTENTS);
+        if mapped && !by_extents && image.disk.blocks > 0 {
+            return Err(indirect());
+        }
+        Ok(())
+    }
+}
