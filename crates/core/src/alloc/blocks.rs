@@ -293,11 +293,31 @@ impl Search<'_> {
         let place = Place::Group(group);
         let first = geometry.group_first_block(group).in_place(place)?.get();
         let last = geometry.group_last_block(group).in_place(place)?.get();
-        if last <= u64::from(u32::MAX) {
-            return Ok(u32::MAX);
-        }
-        let below = (1_u64 << 32).saturating_sub(first);
-        // Less than a group.
-        Ok((below >> geometry.cluster_bits()) as u32)
+        Ok(end_of_32_bits(first, last, geometry.cluster_bits()))
+    }
+}
+
+/// The first cluster past the blocks whose numbers fit 32 bits, in a group of blocks `first` to
+/// `last`; [`u32::MAX`] if all do.
+fn end_of_32_bits(first: u64, last: u64, cluster_bits: u32) -> u32 {
+    if last <= u64::from(u32::MAX) {
+        return u32::MAX;
+    }
+    let below = (1_u64 << 32).saturating_sub(first);
+    // Fewer than the group has.
+    (below >> cluster_bits) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_for_indirect_maps_end_where_32_bits_do() {
+        let limit = 1_u64 << 32;
+        assert_eq!(end_of_32_bits(limit - 32768, limit - 1, 0), u32::MAX);
+        assert_eq!(end_of_32_bits(limit - 100, limit + 8000, 0), 100);
+        assert_eq!(end_of_32_bits(limit, limit + 32767, 0), 0);
+        assert_eq!(end_of_32_bits(limit - 128, limit + 8000, 4), 8);
     }
 }

@@ -46,7 +46,9 @@ impl Fs {
             self.superblock().desc_checksum(),
             extant_format::group_desc::DescChecksum::None
         );
-        let (bitmap, end) = if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_checksum {
+        let (bitmap, end) = if let Some((bits, unused)) = self.live_inode_bitmap(group) {
+            (bits.to_vec(), per_group.saturating_sub(unused))
+        } else if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_checksum {
             (Vec::new(), 0)
         } else {
             let unused = if has_checksum { desc.itable_unused } else { 0 };
@@ -129,6 +131,14 @@ impl Iterator for GroupInodes<'_> {
                 }
             };
             let fs = self.fs;
+            if fs.alloc().is_ok() {
+                // The newest record may be in memory only.
+                match fs.inode(ino).map(|inode| Inode::clone(&inode)) {
+                    // Deleted meanwhile, or reserved and never written.
+                    Err(Error::Stale) => continue,
+                    inode => return Some((ino, inode)),
+                }
+            }
             let inode = match self.slot(index) {
                 Ok(slot) => fs.parse_inode(ino, slot),
                 Err(e) => {
