@@ -40,12 +40,6 @@
 //! - Fixed metadata is never taken and never freed.
 //! - A damaged group is left alone: nothing is taken from it.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "operations that write call all of this"
-)]
-
 mod bits;
 mod blocks;
 mod fixed;

@@ -1,11 +1,11 @@
 //! The allocator on images of `mke2fs`, against naive models and the judgement of `e2fsck`.
 
 use super::{Alloc, FreedKind, Request, Taken};
-use crate::fs::{Fs, MountOptions, Writer};
-use crate::inode::{FileType, Orphans};
-use crate::journal::{Handle, Journal, Seq};
+use crate::fs::{Fs, MountOptions};
+use crate::inode::FileType;
+use crate::journal::{Handle, Seq};
 use crate::{Error, Result};
-use extant_blockdev::{BlockDevice, OpenSpec};
+use extant_blockdev::OpenSpec;
 use extant_format::group_desc::GroupFlags;
 use extant_format::{Group, Ino, Pblk, bitmap};
 use extant_testkit::oracle::{assert_clean, dumpe2fs};
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     fn handle(&self) -> Handle<'_> {
-        self.fs.start(1000).unwrap()
+        self.fs.start(12).unwrap()
     }
 
     fn groups(&self) -> impl Iterator<Item = Group> + use<> {
@@ -82,6 +82,14 @@ impl Bench {
         superblock.set_free_inodes_count(counts.free_inodes);
         let device = self.fs.device();
         device.write_at(1024, &superblock.encode()).unwrap();
+    }
+}
+
+impl Bench {
+    /// Commits all, and lets `e2fsck` judge.
+    fn close(&self) {
+        self.fs.close().unwrap();
+        assert_clean(&self.image);
     }
 }
 
@@ -311,7 +319,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
         let mut model = Model::of(&bench);
         let mut taken = Vec::new();
         let mut owned: Vec<std::ops::Range<u64>> = Vec::new();
-        let mut freed: Vec<std::ops::Range<u64>> = Vec::new();
+        let mut freed: Vec<(Seq, std::ops::Range<u64>)> = Vec::new();
         let blocks = bench.fs.geometry().blocks_count();
         for step in 0..3000 {
             // Full at times, empty at times.
@@ -346,26 +354,24 @@ fn random_work_agrees_with_a_model_of_single_bits() {
                     let run = owned.swap_remove(at);
                     let len = (run.end - run.start) as u32;
                     let kind = *rng.pick(&[FreedKind::Data, FreedKind::Metadata]);
+                    let handle = bench.handle();
                     bench
                         .fs
-                        .free_blocks(&bench.handle(), Pblk::new(run.start), len, kind)
+                        .free_blocks(&handle, Pblk::new(run.start), len, kind)
                         .unwrap();
                     Model::mark(&mut model.owned, run.clone(), false);
-                    freed.push(run);
+                    freed.push((handle.seq(), run));
                 }
-                _ if rng.one_in(30) => {
-                    let pending: u64 = freed.iter().map(|run| run.end - run.start).sum();
-                    assert_eq!(bench.fs.pending_free_blocks(), pending);
-                    bench.fs.release_freed(Seq::new(0));
-                    assert_eq!(bench.fs.pending_free_blocks(), pending);
-                    bench.fs.release_freed(Seq::new(1));
-                    assert_eq!(bench.fs.pending_free_blocks(), 0);
-                    for run in freed.drain(..) {
-                        Model::mark(&mut model.free, run, true);
-                    }
-                }
+                _ if rng.one_in(30) => bench.fs.sync().unwrap(),
                 _ => {}
             }
+            // Any handle may have had to commit first.
+            let durable = bench.fs.durable();
+            for (_, run) in freed.extract_if(.., |(seq, _)| *seq <= durable) {
+                Model::mark(&mut model.free, run, true);
+            }
+            let pending: u64 = freed.iter().map(|(_, run)| run.end - run.start).sum();
+            assert_eq!(bench.fs.pending_free_blocks(), pending);
             if step % 250 == 0 {
                 model.check(&bench);
             }
@@ -431,9 +437,7 @@ fn give_all_back(bench: &Bench, owned: &[std::ops::Range<u64>]) {
             .free_blocks(&bench.handle(), Pblk::new(run.start), len, FreedKind::Data)
             .unwrap();
     }
-    bench.fs.release_freed(Seq::new(1));
-    bench.write_home();
-    assert_clean(&bench.image);
+    bench.close();
 }
 
 #[test]
@@ -454,7 +458,7 @@ fn threads_never_get_a_block_twice_and_lose_none() {
             .flat_map(|w| w.join().unwrap())
             .collect()
     });
-    bench.fs.release_freed(Seq::new(1));
+    bench.fs.sync().unwrap();
     let mut sorted = owned.clone();
     sorted.sort_unstable_by_key(|run| run.start);
     for pair in sorted.windows(2) {
@@ -491,7 +495,7 @@ fn worker(bench: &Bench, mut rng: Rng) -> Vec<std::ops::Range<u64>> {
                 .free_blocks(&handle, start, len, FreedKind::Data)
                 .unwrap();
         } else if rng.one_in(50) {
-            bench.fs.release_freed(Seq::new(1));
+            bench.fs.sync().unwrap();
         } else {
             let goal = rng.below(blocks);
             match bench.take(goal, rng.between(1, 40) as u32, 1) {
@@ -546,6 +550,7 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
         .fs
         .free_blocks(&handle, start, len, FreedKind::Data)
         .unwrap();
+    let seq = handle.seq();
     drop(handle);
     request.len = 1;
     assert!(matches!(
@@ -555,11 +560,11 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     assert_eq!(bench.fs.pending_free_blocks(), len.into());
     assert_eq!(bench.fs.super_counts().unwrap().free_blocks, len.into());
     let mut seen = Vec::new();
-    bench.fs.for_each_freed(Seq::new(1), |start, len, kind| {
-        seen.push((start, len, kind))
-    });
+    bench
+        .fs
+        .for_each_freed(seq, |start, len, kind| seen.push((start, len, kind)));
     assert_eq!(seen, [(start, len, FreedKind::Data)]);
-    bench.fs.release_freed(Seq::new(1));
+    bench.fs.sync().unwrap();
     let again = bench.fs.take_blocks(&request).unwrap();
     assert!(run.contains(&again.start().get()));
     drop(again);
@@ -705,8 +710,7 @@ fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
             bench.fs.free_inode(&bench.handle(), ino, dir).unwrap();
         }
         assert_eq!(bench.fs.super_counts().unwrap(), before, "{name}");
-        bench.write_home();
-        assert_clean(&bench.image);
+        bench.close();
     }
 }
 
@@ -767,8 +771,7 @@ fn threads_never_get_an_inode_twice() {
     for ino in all {
         bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
     }
-    bench.write_home();
-    assert_clean(&bench.image);
+    bench.close();
 }
 
 #[test]
