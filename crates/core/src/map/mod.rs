@@ -40,9 +40,10 @@ pub use runs::{Runs, Walk};
 #[allow(unused_imports, reason = "until all operations write")]
 pub(crate) use tree::{Tree, change, convert, indirect_unsupported, insert};
 
-use crate::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::journal::Handle;
+use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
 
@@ -106,6 +107,13 @@ impl Mapping {
                 (Target::Hole, Target::Hole) => true,
                 _ => false,
             }
+    }
+}
+
+/// Reports an error that a change of a map met, if it says that the file system is corrupt.
+fn report(handle: &Handle<'_>, error: &Error) {
+    if error.is_corruption() {
+        handle.fs().report(error);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Taking blocks away from a file, whatever its map is made of.
 
 use super::budget::Budget;
-use super::{MapGuard, indirect_remove, tree};
+use super::{MapGuard, indirect_remove, report, tree};
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode, LiveInode};
@@ -74,9 +74,10 @@ pub(crate) fn remove_keeping(
         return Ok(Removed { next: None });
     }
     let mut budget = Budget::new(handle, &inode, keep);
-    if inode.flags().contains(InodeFlags::EXTENTS) {
+    let removed = if inode.flags().contains(InodeFlags::EXTENTS) {
         tree::remove(handle, live, guard, &range, &mut budget)
     } else {
         indirect_remove::remove(handle, live, guard, &range, &mut budget)
-    }
+    };
+    removed.inspect_err(|e| report(handle, e))
 }

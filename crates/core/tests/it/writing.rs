@@ -313,3 +313,78 @@ fn many_threads_write_their_parts_of_one_file() {
     drop(fs);
     assert_clean(&image.path());
 }
+
+/// Words that tell which file and which place in it they belong to.
+fn tagged(file: u64, at: usize, len: usize) -> Vec<u8> {
+    let words = at / 8..(at + len).div_ceil(8) + 1;
+    let all: Vec<u8> = words
+        .flat_map(|word| ((file << 56) | word as u64 | 1 << 48).to_le_bytes())
+        .collect();
+    all[at % 8..at % 8 + len].to_vec()
+}
+
+#[test]
+fn readers_never_see_what_belongs_elsewhere_while_files_grow_and_shrink() {
+    let seed = 77;
+    println!("seed {seed}");
+    // So small that blocks go from file to file all the time.
+    let image = image(8, &["-b", "1024", "-g", "512"]);
+    let fs = image.open_writable();
+    let names = ["/f0", "/f1", "/f2"];
+    let held: Vec<_> = names.iter().map(|name| hold(&image, &fs, name)).collect();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (fs, done) = (&fs, &done);
+        let mut changing = Vec::new();
+        for (file, held) in held.iter().enumerate() {
+            for thread in 0..2 {
+                changing.push(scope.spawn(move || {
+                    let mut rng = Rng::new(seed + 10 * file as u64 + thread);
+                    for _ in 0..400 {
+                        let at = rng.below(900_000) as usize;
+                        let len = 1 + rng.below(40_000) as usize;
+                        let outcome = match rng.below(6) {
+                            0 => data::truncate(fs, held, at as u64),
+                            _ => data::write_at(fs, held, at as u64, &tagged(file as u64, at, len))
+                                .map(|_| ()),
+                        };
+                        if let Err(e) = outcome {
+                            assert_eq!(e.errno(), 28, "{e}");
+                        }
+                    }
+                }));
+            }
+        }
+        for (file, held) in held.iter().enumerate() {
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed + 1000 + file as u64);
+                let mut buf = vec![0; 50_000];
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let at = rng.below(900_000) as usize / 8 * 8;
+                    let len = data::read_live(fs, held, at as u64, &mut buf).unwrap();
+                    let own = tagged(file as u64, at, len);
+                    for (i, (found, own)) in buf[..len].iter().zip(own).enumerate() {
+                        assert!(
+                            *found == 0 || *found == own,
+                            "byte {} of file {file}",
+                            at + i
+                        );
+                    }
+                    data::extents_live(fs, held).unwrap();
+                }
+            });
+        }
+        for thread in changing {
+            let outcome = thread.join();
+            if outcome.is_err() {
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+                outcome.unwrap();
+            }
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}

@@ -22,6 +22,8 @@
 //! - New nodes are published before what points at them.
 
 mod draft;
+#[cfg(test)]
+mod image_tests;
 mod node;
 mod settle;
 pub(super) mod store;
@@ -30,7 +32,7 @@ mod tests;
 
 use super::budget::Budget;
 use super::extents::read_node;
-use super::{MapGuard, Removed};
+use super::{MapGuard, Removed, report};
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -76,6 +78,8 @@ impl<'f> Tree<'f> {
             .and_then(|node| node.validate(&NodeContext::root(fs.physical())))
             .in_place(Place::Inode(ino))?;
         let capacity = usize::from(block_capacity(fs.block_size()));
+        #[cfg(test)]
+        let capacity = tests::capped(capacity);
         let nodes = Nodes { fs, inode };
         Draft::new(nodes, ino, &map, fs.physical(), capacity).map(Self)
     }
@@ -150,9 +154,12 @@ pub(crate) fn change<'f>(
     edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
     also: impl FnOnce(&mut Inode),
 ) -> Result<()> {
-    let mut tree = Tree::open(handle.fs(), live, guard)?;
-    edit(&mut tree)?;
-    store::store(handle, live, tree.0, taken, also)
+    let change = || {
+        let mut tree = Tree::open(handle.fs(), live, guard)?;
+        edit(&mut tree)?;
+        store::store(handle, live, tree.0, taken, also)
+    };
+    change().inspect_err(|e| report(handle, e))
 }
 
 /// Maps `len` blocks from `lblk` to those from `pblk`, which the caller took and commits itself.

@@ -20,6 +20,20 @@ const PHYSICAL: Range<u64> = 1..1 << 40;
 /// Nodes are numbered from here on, data below.
 const NODES: u64 = 1 << 39;
 
+thread_local! {
+    static CAP: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+/// From now on, nodes that this thread changes on an image get so many entries at most.
+pub(super) fn cap(entries: usize) {
+    CAP.set(entries);
+}
+
+/// See [`cap`].
+pub(super) fn capped(capacity: usize) -> usize {
+    CAP.get().min(capacity)
+}
+
 /// Nodes by block.
 #[derive(Clone, Default)]
 struct Shelf(Rc<RefCell<HashMap<u64, Rc<[u8]>>>>);
