@@ -59,6 +59,12 @@ pub enum Error {
     /// An earlier error stopped all changes (EROFS).
     #[error("the file system takes no more changes since an error: {0}")]
     Stopped(#[source] Arc<Error>),
+    /// Another host or program has the file system open for writing (EBUSY).
+    #[error("the file system is in use: {by}")]
+    InUse {
+        /// What is known about it.
+        by: String,
+    },
     /// The engine itself is at fault, or the system refused it something (EIO).
     #[error("{0}")]
     Internal(&'static str),
@@ -180,6 +186,7 @@ const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
+const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -229,6 +236,7 @@ impl Error {
                 _ => EIO,
             },
             Self::Stopped(_) => EROFS,
+            Self::InUse { .. } => EBUSY,
             Self::Internal(_) => EIO,
             Self::NotFound => ENOENT,
             Self::NotADirectory => ENOTDIR,

@@ -10,6 +10,7 @@
 //! | `super_state` | the superblock while it changes: counts, orphan list, errors |
 //! | `journal` | where the journal lies, and its replay into memory |
 //! | `metadata` | checked metadata blocks, through the cache |
+//! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
 //! | `statfs` | space and inode counts |
 //!
@@ -27,6 +28,7 @@
 mod groups;
 mod journal;
 mod metadata;
+mod mmp;
 mod notice;
 mod open;
 mod options;
@@ -87,6 +89,8 @@ pub(crate) struct Writer {
     pub(crate) alloc: Alloc,
     pub(crate) orphans: Orphans,
     pub(crate) super_state: SuperState,
+    /// The claim that keeps other hosts out, where the file system has a place for it.
+    pub(crate) mmp: OnceLock<mmp::Keeper>,
 }
 
 /// Numbers of the superblock that every operation asks for, worked out once.
@@ -208,6 +212,11 @@ impl Fs {
             .as_ref()
             .map(|w| &w.super_state)
             .ok_or(Error::ReadOnly)
+    }
+
+    /// The claim that keeps other hosts out, if there is one.
+    pub(crate) fn mmp(&self) -> Option<&mmp::Keeper> {
+        self.writer.as_ref()?.mmp.get()
     }
 
     /// The allocator of blocks and inodes.

@@ -45,13 +45,23 @@ pub enum Notice {
         /// Blocks whose newest content came from the log.
         blocks: usize,
     },
+    /// The journal was replayed to the device, which now is as the last commit left it.
+    JournalWrittenHome {
+        /// Transactions.
+        transactions: u32,
+        /// Blocks written.
+        blocks: usize,
+    },
 }
 
 impl Notice {
     /// Whether the file system may be damaged; the others are information.
     #[must_use]
     pub const fn is_warning(&self) -> bool {
-        !matches!(self, Self::JournalReplayed { .. })
+        !matches!(
+            self,
+            Self::JournalReplayed { .. } | Self::JournalWrittenHome { .. }
+        )
     }
 
     /// What the superblock has to tell.
@@ -75,8 +85,28 @@ impl Notice {
         notices
     }
 
-    /// What a replay has to tell.
+    /// What a replay into memory has to tell.
     pub(super) fn of_recovery(recovery: &Recovery) -> Vec<Self> {
+        let mut notices = Self::of_log(recovery);
+        notices.push(Self::JournalReplayed {
+            transactions: recovery.transaction_count,
+            blocks: recovery.blocks.len(),
+        });
+        notices
+    }
+
+    /// What a replay to the device has to tell.
+    pub(super) fn of_replay(recovery: &Recovery) -> Vec<Self> {
+        let mut notices = Self::of_log(recovery);
+        notices.push(Self::JournalWrittenHome {
+            transactions: recovery.transaction_count,
+            blocks: recovery.blocks.len(),
+        });
+        notices
+    }
+
+    /// What the log itself has to tell.
+    fn of_log(recovery: &Recovery) -> Vec<Self> {
         let mut notices = Vec::new();
         if recovery.recorded_error != 0 {
             let errno = recovery.recorded_error.unsigned_abs();
@@ -85,10 +115,6 @@ impl Notice {
         if let LogEnd::TornCommit { tid, .. } = recovery.end {
             notices.push(Self::TransactionTorn { tid });
         }
-        notices.push(Self::JournalReplayed {
-            transactions: recovery.transaction_count,
-            blocks: recovery.blocks.len(),
-        });
         notices
     }
 }
@@ -133,6 +159,13 @@ impl fmt::Display for Notice {
                 f,
                 "the journal was replayed into memory ({transactions} transactions, \
                  {blocks} blocks); the image is as it was"
+            ),
+            Self::JournalWrittenHome {
+                transactions,
+                blocks,
+            } => write!(
+                f,
+                "the journal was replayed ({transactions} transactions, {blocks} blocks)"
             ),
         }
     }

@@ -53,6 +53,7 @@ pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::META_BG)
     .union(Incompat::EXTENTS)
     .union(Incompat::BIT64)
+    .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGEDIR);

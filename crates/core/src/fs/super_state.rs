@@ -215,14 +215,14 @@ impl Seen {
                 } else {
                     code::CORRUPTED
                 };
-                ("extant: corrupt metadata", code)
+                ("extant_corrupt_metadata", code)
             }
             Error::BlockOutOfRange { block: b, .. } => {
                 block = b.get();
-                ("extant: block out of range", code::CORRUPTED)
+                ("extant_block_out_of_range", code::CORRUPTED)
             }
-            Error::Log(_) => ("extant: journal write", code::IO),
-            Error::Device(_) => ("extant: metadata write", code::IO),
+            Error::Log(_) => ("extant_journal_write", code::IO),
+            Error::Device(_) => ("extant_metadata_write", code::IO),
             Error::NoSpace => ("extant", code::NO_SPACE),
             _ => ("extant", code::UNKNOWN),
         };

@@ -3,14 +3,16 @@
 //! In this order, each step durable before the next where the next relies on it:
 //!
 //! 1. refuse what cannot be written: features, a device open for reading, sectors larger than blocks;
-//! 2. replay the log home, and begin an empty one whose transactions have numbers above all that was
+//! 2. claim it, where it has a block that says who uses it;
+//! 3. replay the log home, and begin an empty one whose transactions have numbers above all that was
 //!    there;
-//! 3. mark the file system as in use, in the superblock;
-//! 4. add up the counts of the group descriptors, as those in the superblock may be older;
-//! 5. delete what was an orphan at the crash.
+//! 4. mark the file system as in use, in the superblock;
+//! 5. add up the counts of the group descriptors, as those in the superblock may be older;
+//! 6. delete what was an orphan at the crash.
 //!
 //! A crash between any two leaves a log that replays to the same state, or an empty one.
 
+use super::mmp::Claim;
 use super::open::read_superblock;
 use super::super_state::{SuperState, keep_errors, mark_open};
 use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, policy};
@@ -24,7 +26,7 @@ use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{State, Superblock};
 use extant_format::{Expected, FormatError, Structure, Tid};
 use extant_jbd2::{Log, LogRun, LogWriter, WriterOptions};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One part in this many of the memory budget may be images that wait for their checkpoint.
 const QUEUE_SHARE: usize = 4;
@@ -58,6 +60,7 @@ impl Fs {
         let before = read_superblock(&device, options.superblock)?;
         policy::check_writable(before.features())?;
         check_sectors(&device, &before)?;
+        let claim = Claim::take(&device, &before, std::thread::sleep)?;
         let found = Self::find_journal(&device, &before, options)?;
         let (mut log, first) = match &found {
             Some(found) => {
@@ -78,7 +81,17 @@ impl Fs {
             // The superblock of the file system remembers it from now on.
             log.record_error(0).map_err(Error::log)?;
         }
-        let fs = Self::writable(device, superblock, options, log, Seq::new(first), found)?;
+        let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
+        // As it was found: by now it says that the file system is in use.
+        fs.notices = Notice::of_superblock(&before, options);
+        if let Some(found) = found {
+            fs.replayed = found.replayed;
+            fs.add_notices(found.notices);
+        }
+        let fs = Arc::new(fs);
+        if let (Some(claim), Some(writer)) = (claim, &fs.writer) {
+            let _ = writer.mmp.set(claim.keep(Arc::downgrade(&fs))?);
+        }
         fs.recover_orphans()?;
         if options.background {
             let journal = fs.journal()?;
@@ -147,7 +160,7 @@ impl Fs {
             first: recovery.next_tid,
             last_commit_seconds: recovery.last_commit_seconds,
             aborted: recovery.recorded_error != 0,
-            notices: Notice::of_recovery(&recovery),
+            notices: Notice::of_replay(&recovery),
             replayed: true,
             runs,
         })
@@ -160,13 +173,10 @@ impl Fs {
         options: &MountOptions,
         log: Option<LogWriter>,
         first: Seq,
-        found: Option<Found>,
-    ) -> Result<Arc<Self>> {
-        let (notices, replayed) = found.map_or((Vec::new(), false), |f| (f.notices, f.replayed));
+    ) -> Result<Self> {
         let images = options.memory / QUEUE_SHARE / superblock.block_size().len();
         let queue = CheckpointQueue::new(images.max(1));
-        let mut fs = Self::assemble(device, superblock, options, replayed, Some(queue.overlay()))?;
-        fs.add_notices(notices);
+        let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
         let alloc = Alloc::new(&fs)?;
         let orphans = Orphans::load(&fs)?;
@@ -175,8 +185,9 @@ impl Fs {
             alloc,
             orphans,
             super_state,
+            mmp: OnceLock::new(),
         });
-        Ok(Arc::new(fs))
+        Ok(fs)
     }
 }
 

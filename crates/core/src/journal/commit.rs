@@ -211,12 +211,11 @@ impl Fs {
         self.forget_loaded(seq, &blocks);
         self.cache().set_clean(seq);
         journal.queue.drop_images(&captured.revoked);
-        {
-            let mut state = journal.progress.state.lock();
-            state.durable = state.durable.max(seq);
-        }
         journal.flushes.done(flushed);
+        // Before anybody is told: who waited for space finds it.
         self.release_freed(seq);
+        let mut state = journal.progress.state.lock();
+        state.durable = state.durable.max(seq);
     }
 
     /// Takes blocks out of the cache that were loaded before transaction `seq` wrote them.

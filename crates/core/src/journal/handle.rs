@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 
 static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle);
 
+/// Revokes that take as much of the log as one image, at the most.
+const REVOKES_PER_CREDIT: usize = 64;
+
 /// The right to change metadata: all that is changed under one handle reaches the device together
 /// or not at all.
 ///
@@ -153,7 +156,14 @@ impl<'f> Handle<'f> {
     /// Says that `block` is metadata no longer: its images are void, here and in the log. The caller
     /// frees the block afterwards.
     pub(crate) fn revoke(&self, block: Pblk) {
-        self.touched(|touched| touched.revoked.push(block));
+        let revoked = self.touched(|touched| {
+            touched.revoked.push(block);
+            touched.revoked.len()
+        });
+        if revoked.is_multiple_of(REVOKES_PER_CREDIT) {
+            // Takes what room there is: one that does not get any is one of very many.
+            self.journal.credits.take(1);
+        }
         self.fs.cache().discard(block);
     }
 

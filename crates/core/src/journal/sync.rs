@@ -64,7 +64,11 @@ impl Fs {
             return Ok(());
         }
         journal.background.stop();
-        let result = reaped.and(self.leave(journal));
+        let mut result = reaped.and(self.leave(journal));
+        // Nothing is written any more, however that went.
+        if let Some(claim) = self.mmp() {
+            result = result.and(claim.release());
+        }
         if let Err(error) = &result {
             tracing::error!(%error, "the file system could not be closed cleanly");
         }

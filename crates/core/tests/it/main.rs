@@ -7,6 +7,7 @@ mod hostile;
 mod meta_cache;
 mod opening;
 mod reading;
+mod recovering;
 mod support;
 mod threads;
 mod trees;

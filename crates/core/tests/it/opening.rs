@@ -163,14 +163,11 @@ fn an_image_cut_short_is_refused() {
 }
 
 #[test]
-fn writing_is_refused_so_far() {
+fn a_device_open_for_reading_cannot_be_written() {
     let image = Image::make(8, &["-t", "ext4"], |_| ());
-    let mut options = MountOptions::read_only();
-    options.read_only = false;
-    assert!(matches!(
-        image.try_open(options),
-        Err(Error::InvalidInput(_))
-    ));
+    let error = image.try_open(MountOptions::read_write()).unwrap_err();
+    assert!(matches!(error, Error::Device(_)), "{error}");
+    assert_eq!(error.errno(), 30);
 }
 
 #[test]
