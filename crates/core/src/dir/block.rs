@@ -185,6 +185,13 @@ impl<'a> Directory<'a> {
         }
     }
 
+    /// Asks for a range of blocks before they are needed one by one.
+    pub(super) fn read_ahead_range(&self, range: Range<u64>) -> Result<()> {
+        let runs: Vec<_> = Runs::over(self.fs, self.inode, range).collect::<Result<_>>()?;
+        self.read_ahead(&runs);
+        Ok(())
+    }
+
     fn too_large(&self) -> Error {
         let most = self.fs.geometry().blocks_count();
         let expected = Expected::AtMost(most);

@@ -316,6 +316,15 @@ fn hasher(dir: &Directory<'_>, stored: HashVersion) -> FormatResult<NameHasher> 
     Ok(hasher.casefolded(dir.is_casefolded()))
 }
 
+/// The hash function of the index, if there is one that can be used.
+pub(super) fn index_hasher(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
+    let read = dir.with_block(Lblk::new(0), |block| {
+        let root = DxRoot::parse(block, &dir.layout, dir.large_dir)?;
+        hasher(dir, root.hash_version)
+    })?;
+    Ok(read.and_then(FormatResult::ok))
+}
+
 /// The hash function that new indexes of the file system use, if it is a known one.
 pub(super) fn default_hasher(dir: &Directory<'_>) -> Option<NameHasher> {
     let stored = dir.fs.superblock().hash_version().ok()?.stored();

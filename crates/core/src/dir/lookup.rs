@@ -130,10 +130,16 @@ pub(super) fn search_leaf(
 /// # Errors
 /// As for [`lookup`].
 pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
+    while_still(dir, |inode| lookup(fs, inode, name))
+}
+
+/// What `read` says about the directory while no names move between its blocks. May run it twice: at
+/// first without a lock.
+pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> Result<R> {
     // Without a state nobody has written to the directory yet.
     let before = dir.dir_state_if_any().map_or(Some(0), DirState::version);
     if let Some(before) = before {
-        let answer = lookup(fs, &dir.snapshot(), name);
+        let answer = read(&dir.snapshot());
         let still = dir
             .dir_state_if_any()
             .is_none_or(|state| state.is_still(before));
@@ -142,7 +148,7 @@ pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
         }
     }
     let _names_stay = dir.dir_state().shared();
-    lookup(fs, &dir.snapshot(), name)
+    read(&dir.snapshot())
 }
 
 /// The parent of a directory, as its `..` says.

@@ -6,7 +6,8 @@
 //! | `matching` | comparing names, case-insensitively where the directory asks for it |
 //! | `lookup` | from a name to an inode number |
 //! | `htree` | descending the index of a hashed directory |
-//! | `readdir` | listing, resumable by cookie |
+//! | `readdir` | listing what does not change, in the order it is stored |
+//! | `listing` | listing what may change meanwhile, by hash |
 //! | `state` | the locks of a directory that is written to |
 //! | `form` | which kinds of directory are written to, how their blocks are sealed |
 //! | `insert` | a new name, in a block that has room |
@@ -40,6 +41,7 @@ mod grow;
 mod htree;
 mod index;
 mod insert;
+mod listing;
 mod lookup;
 mod matching;
 mod readdir;
@@ -49,6 +51,7 @@ mod state;
 
 pub(crate) use grow::{init, init_credits};
 pub(crate) use insert::{insert, insert_credits};
+pub use listing::readdir_live;
 pub(crate) use lookup::find;
 pub use lookup::{lookup, parent};
 pub use readdir::{Cookie, readdir};
@@ -80,3 +83,6 @@ pub struct Entry<'a> {
     /// Where to go on after this entry.
     pub next: Cookie,
 }
+
+#[cfg(test)]
+mod tests;
