@@ -7,11 +7,12 @@ use super::bits::{Bitmap, find_run, is_clear};
 use extant_format::bitmap;
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_sync::{FirstTouch, LockClass, Mutex, MutexGuard, Rank};
+use extant_sync::{CountedAtomicBool, FirstTouch, LockClass, Mutex, MutexGuard, Rank, RmwClass};
 use std::ops::Range;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
+static BAD: RmwClass = RmwClass::new("damaged group");
 static GROUP: LockClass = LockClass::new("group", Rank::Group);
 // Held across writes of zeros to the inode table: before groups in the order.
 static ZEROING: LockClass = LockClass::new("inode table zeroing", Rank::Locality);
@@ -29,7 +30,7 @@ pub(super) struct Slot {
     free_inodes: AtomicU32,
     dirs: AtomicU32,
     /// Damaged: nothing is allocated here.
-    bad: AtomicBool,
+    bad: CountedAtomicBool,
     loaded: OnceLock<Box<Loaded>>,
 }
 
@@ -40,7 +41,7 @@ impl Slot {
             longest: AtomicU32::new(u32::MAX),
             free_inodes: AtomicU32::new(desc.free_inodes),
             dirs: AtomicU32::new(desc.used_dirs),
-            bad: AtomicBool::new(false),
+            bad: CountedAtomicBool::new(&BAD, false),
             loaded: OnceLock::new(),
         }
     }
@@ -85,11 +86,7 @@ impl Slot {
 
     /// Nothing is to be allocated here any more. Whether that is new.
     pub(super) fn set_bad(&self) -> bool {
-        // Two threads may both find it new only if both loaded the group at the same time; the
-        // caller orders them.
-        let new = !self.bad.load(Ordering::Relaxed);
-        self.bad.store(true, Ordering::Relaxed);
-        new
+        !self.bad.swap(true, Ordering::Relaxed)
     }
 
     /// Locks the state of a loaded group, to change it.

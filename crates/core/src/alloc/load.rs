@@ -32,7 +32,7 @@ impl Fs {
             Ok(state) => Ok((slot, slot.publish(Box::new(Loaded::new(state))))),
             Err(error) => {
                 if error.is_corruption() {
-                    alloc.give_up(group, slot, &error);
+                    alloc.give_up(self, slot, &error);
                 }
                 Err(error)
             }

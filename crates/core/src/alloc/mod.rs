@@ -194,10 +194,10 @@ impl Alloc {
     }
 
     /// Leaves a damaged group alone from now on.
-    fn give_up(&self, group: Group, slot: &Slot, error: &Error) {
+    fn give_up(&self, fs: &Fs, slot: &Slot, error: &Error) {
         let free = slot.free();
         if slot.set_bad() {
-            tracing::error!(group = group.get(), %error, "nothing is allocated in a damaged group");
+            fs.report(error);
             self.space.lose(free);
         }
     }
