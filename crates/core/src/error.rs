@@ -114,6 +114,12 @@ pub enum Error {
     /// A directory that should be empty is not (ENOTEMPTY).
     #[error("the directory is not empty")]
     NotEmpty,
+    /// A file or directory has as many names as the format can count (EMLINK).
+    #[error("too many links")]
+    TooManyLinks,
+    /// The file was not opened for what is asked of it (EBADF). The text completes "not open for ".
+    #[error("the file is not open for {0}")]
+    BadHandle(&'static str),
     /// No block or inode is free (ENOSPC).
     #[error("no space is left on the file system")]
     NoSpace,
@@ -185,6 +191,7 @@ impl<T> InPlace<T> for FormatResult<T> {
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const EBADF: i32 = 9;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
@@ -194,6 +201,7 @@ const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
+const EMLINK: i32 = 31;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
 const ELOOP: i32 = 40;
@@ -250,6 +258,8 @@ impl Error {
             Self::Encrypted => ENOKEY,
             Self::Exists => EEXIST,
             Self::NotEmpty => ENOTEMPTY,
+            Self::TooManyLinks => EMLINK,
+            Self::BadHandle(_) => EBADF,
             Self::NoSpace => ENOSPC,
             Self::FileTooLarge => EFBIG,
             Self::PermissionDenied => EACCES,

@@ -1,42 +1,90 @@
 //! Open files.
 
-use crate::{Error, Extent, Metadata, Result};
+use crate::mount::Mount;
+use crate::{Error, Extent, Metadata, OpenOptions, Result};
 use extant_core::fs::Fs;
-use extant_core::inode::Inode;
+use extant_core::inode::{Held, Inode};
 use extant_core::ops;
 use std::fmt;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An open file. Reading through [`Read`] and [`Seek`] uses a position of its own;
-/// [`File::read_at`] does not, and works from many threads at once.
+/// An open file. [`Read`], [`Write`] and [`Seek`] use a position of its own; [`File::read_at`] and
+/// [`File::write_at`] do not, and work from many threads at once.
+///
+/// The file stays while it is open, also when its last name is removed.
 #[derive(Clone)]
 pub struct File {
-    fs: Arc<Fs>,
-    inode: Arc<Inode>,
+    // Before the mount: giving up the last hold may have work to do there.
+    held: Arc<Open>,
     path: PathBuf,
     position: u64,
+    access: Access,
+}
+
+/// What an open file keeps.
+struct Open {
+    held: Option<Held>,
+    mount: Arc<Mount>,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let Some(held) = self.held.take() else {
+            return;
+        };
+        if let Err(e) = ops::release(self.mount.fs(), held) {
+            tracing::warn!("a file without names was not deleted: {e}");
+        }
+    }
+}
+
+/// What the file was opened for.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    read: bool,
+    write: bool,
+    append: bool,
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File")
             .field("path", &self.path)
-            .field("ino", &self.inode.ino())
+            .field("ino", &self.inode().ino())
             .field("position", &self.position)
             .finish_non_exhaustive()
     }
 }
 
 impl File {
-    pub(crate) fn new(fs: Arc<Fs>, inode: Arc<Inode>, path: PathBuf) -> Self {
+    pub(crate) fn new(mount: Arc<Mount>, held: Held, path: PathBuf, options: &OpenOptions) -> Self {
         Self {
-            fs,
-            inode,
+            held: Arc::new(Open {
+                held: Some(held),
+                mount,
+            }),
             path,
             position: 0,
+            access: Access {
+                read: options.read,
+                write: options.writes(),
+                append: options.append,
+            },
         }
+    }
+
+    fn fs(&self) -> &Arc<Fs> {
+        self.held.mount.fs()
+    }
+
+    fn held(&self) -> &Held {
+        self.held.held.as_ref().expect("taken out by drop only")
+    }
+
+    fn inode(&self) -> Arc<Inode> {
+        self.held().snapshot()
     }
 
     /// The path it was opened by.
@@ -49,23 +97,100 @@ impl File {
     /// the file, 0 past it. Holes read as zeros.
     ///
     /// # Errors
-    /// When the content is encrypted, its map is corrupt, or the device fails.
+    /// When the file was not opened for reading, the content is encrypted, its map is corrupt, or the
+    /// device fails.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
-        ops::read(&self.fs, &self.inode, offset, buf).map_err(|e| self.error(e))
+        if !self.access.read {
+            return Err(self.error(extant_core::Error::BadHandle("reading")));
+        }
+        ops::pread(self.fs(), self.held(), offset, buf).map_err(|e| self.error(e))
+    }
+
+    /// Writes at byte `offset`, or at the end of the file if it was opened for appending. Returns how
+    /// much was written: less than all of `buf` only when space ran out on the way. A gap before
+    /// `offset` reads as zeros and takes no space.
+    ///
+    /// # Errors
+    /// When the file was not opened for writing, no space is left, the file would be too large, its map
+    /// is corrupt, or the device fails.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        if self.access.append {
+            return self.append(buf).map(|(_, written)| written);
+        }
+        self.check_writable()?;
+        ops::pwrite(self.fs(), self.held(), offset, buf).map_err(|e| self.error(e))
+    }
+
+    /// Writes all of `buf` at byte `offset`.
+    ///
+    /// # Errors
+    /// As for [`File::write_at`], also when space runs out on the way.
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
+            done += self.write_at(rest, offset.saturating_add(done as u64))?;
+        }
+        Ok(())
+    }
+
+    /// Writes at the end of the file, wherever that is by now: of many threads that append each gets a
+    /// place of its own. Returns the offset and how much was written.
+    ///
+    /// # Errors
+    /// As for [`File::write_at`].
+    pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
+        self.check_writable()?;
+        ops::append(self.fs(), self.held(), buf).map_err(|e| self.error(e))
+    }
+
+    /// Makes the file `size` bytes long: what was there beyond is gone, what comes in addition reads as
+    /// zeros and takes no space.
+    ///
+    /// # Errors
+    /// As for [`File::write_at`].
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::truncate(self.fs(), self.held(), size).map_err(|e| self.error(e))
+    }
+
+    /// Makes durable what was written to the file, and what is known about it. Returns when it would
+    /// survive a crash.
+    ///
+    /// # Errors
+    /// When the device fails: what was written since the last success may be lost.
+    pub fn sync_all(&self) -> Result<()> {
+        ops::fsync(self.fs(), self.held()).map_err(|e| self.error(e))
+    }
+
+    /// Makes durable what was written to the file and what is needed to read it back, but perhaps not
+    /// its times.
+    ///
+    /// # Errors
+    /// As for [`File::sync_all`].
+    pub fn sync_data(&self) -> Result<()> {
+        ops::fdatasync(self.fs(), self.held()).map_err(|e| self.error(e))
     }
 
     /// What is known about the file besides its content.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(&self.fs, &self.inode)
+        Metadata::of(self.fs(), &self.inode())
     }
 
     /// Where the file's content lies: its pieces that have blocks, ascending. What lies between
     /// them is a hole.
     ///
-    /// Items are errors when the file's map is corrupt or the device fails.
-    pub fn extents(&self) -> impl Iterator<Item = Result<Extent>> + '_ {
-        ops::extents(&self.fs, &self.inode).map(|piece| piece.map_err(|e| self.error(e)))
+    /// # Errors
+    /// When the file's map is corrupt or the device fails.
+    pub fn extents(&self) -> Result<Vec<Extent>> {
+        ops::extents_live(self.fs(), self.held()).map_err(|e| self.error(e))
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.access.write {
+            true => Ok(()),
+            false => Err(self.error(extant_core::Error::BadHandle("writing"))),
+        }
     }
 
     fn error(&self, e: extant_core::Error) -> Error {
@@ -81,11 +206,29 @@ impl Read for File {
     }
 }
 
+impl Write for File {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        if self.access.append {
+            let (at, written) = self.append(buf)?;
+            self.position = at + written as u64;
+            return Ok(written);
+        }
+        let written = self.write_at(buf, self.position)?;
+        self.position += written as u64;
+        Ok(written)
+    }
+
+    /// Does nothing: nothing is kept back here. [`File::sync_all`] makes what was written durable.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Seek for File {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let position = match to {
             SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::End(offset) => self.inode.size().checked_add_signed(offset),
+            SeekFrom::End(offset) => self.inode().size().checked_add_signed(offset),
             SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
         };
         self.position = position.ok_or_else(|| {

@@ -1,11 +1,12 @@
 //! Opening file systems, and everything that starts with a path.
 
+use crate::mount::Mount;
 use crate::path::{LastLink, resolve};
-use crate::{Error, File, FileType, Metadata, MountOptions, OpenSpec, ReadDir, Result, Walk};
+use crate::{Error, File, Metadata, MountOptions, OpenOptions, OpenSpec, ReadDir, Result, Walk};
 use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, StatFs};
-use extant_core::inode::Inode;
+use extant_core::inode::{Held, Inode};
 use extant_core::ops;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// Clones share it. Any number of threads may use it at once.
 #[derive(Clone, Debug)]
 pub struct Filesystem {
-    fs: Arc<Fs>,
+    mount: Arc<Mount>,
 }
 
 impl Filesystem {
@@ -32,17 +33,30 @@ impl Filesystem {
         Self::open_spec(&OpenSpec::read_only(path), MountOptions::read_only())
     }
 
-    /// Opens the file system at an offset or in a partition of a file.
+    /// Opens the image or block device at `path` for reading and writing.
+    ///
+    /// A journal that was not closed cleanly is replayed first, and files that a crash left without
+    /// names or half truncated are dealt with. Nobody else can open the image for writing meanwhile.
     ///
     /// # Errors
-    /// As for [`Filesystem::open`].
+    /// As for [`Filesystem::open`]; when the image is in use, cannot be written, or has features that
+    /// this crate reads but does not write (named by the error).
+    pub fn open_writable(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_spec(&OpenSpec::read_write(path), MountOptions::read_write())
+    }
+
+    /// Opens the file system at an offset or in a partition of a file: for reading, or for writing if
+    /// both `spec` and `options` say so.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::open`] and [`Filesystem::open_writable`].
     pub fn open_spec(spec: &OpenSpec, options: MountOptions) -> Result<Self> {
         let opened = spec
             .open()
             .map_err(EngineError::from)
             .and_then(|device| Fs::open(device, options));
         match opened {
-            Ok(fs) => Ok(Self { fs }),
+            Ok(fs) => Ok(Self::mounted(fs)),
             // Errors of devices name the device themselves.
             Err(e @ EngineError::Device(_)) => Err(Error::engine(PathBuf::new(), e)),
             Err(e) => Err(Error::engine(spec.path(), e)),
@@ -55,7 +69,7 @@ impl Filesystem {
     /// As for [`Filesystem::open`].
     pub fn open_device(device: SharedDevice, options: MountOptions) -> Result<Self> {
         match Fs::open(device, options) {
-            Ok(fs) => Ok(Self { fs }),
+            Ok(fs) => Ok(Self::mounted(fs)),
             Err(e) => Err(Error::engine(PathBuf::new(), e)),
         }
     }
@@ -64,22 +78,22 @@ impl Filesystem {
     /// first: errors it remembers, a journal that was replayed or ignored.
     #[must_use]
     pub fn notices(&self) -> &[Notice] {
-        self.fs.notices()
+        self.fs().notices()
     }
 
     /// The engine underneath, which works by inode.
     #[must_use]
     pub fn engine(&self) -> &Arc<Fs> {
-        &self.fs
+        self.fs()
     }
 
-    /// Opens a regular file. Symbolic links are followed.
+    /// Opens a regular file for reading. Symbolic links are followed. [`OpenOptions`] opens files for
+    /// writing.
     ///
     /// # Errors
     /// When there is no such file, or it is a directory, device, pipe or socket.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        let path = path.as_ref();
-        open_inode(&self.fs, &self.follow(path)?, path)
+        OpenOptions::new().read(true).open(self, path)
     }
 
     /// The whole content of a regular file, which must fit into memory.
@@ -117,7 +131,7 @@ impl Filesystem {
     /// When there is no such directory. Items are errors when it is corrupt.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        ReadDir::new(Arc::clone(&self.fs), self.follow(path)?, path)
+        ReadDir::new(Arc::clone(self.fs()), self.follow(path)?, path)
     }
 
     /// Everything at and below `path`, which is not followed if it is a symbolic link.
@@ -127,7 +141,7 @@ impl Filesystem {
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
-        Ok(Walk::new(Arc::clone(&self.fs), path.to_owned(), inode))
+        Ok(Walk::new(self.clone(), path.to_owned(), inode))
     }
 
     /// What is known about a file. Symbolic links are followed.
@@ -135,7 +149,7 @@ impl Filesystem {
     /// # Errors
     /// When there is no such file.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(Metadata::of(&self.fs, &*self.follow(path.as_ref())?))
+        Ok(Metadata::of(self.fs(), &*self.follow(path.as_ref())?))
     }
 
     /// What is known about a file. A symbolic link at the end of the path is not followed.
@@ -144,7 +158,7 @@ impl Filesystem {
     /// When there is no such file.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let inode = self.inode(path.as_ref(), LastLink::Keep)?;
-        Ok(Metadata::of(&self.fs, &inode))
+        Ok(Metadata::of(self.fs(), &inode))
     }
 
     /// Whether there is a file at `path`. Symbolic links are followed.
@@ -152,7 +166,7 @@ impl Filesystem {
     /// # Errors
     /// When that cannot be said, because something on the way is corrupt or unreadable.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        match resolve(&self.fs, bytes(path.as_ref()), LastLink::Follow) {
+        match resolve(self.fs(), bytes(path.as_ref()), LastLink::Follow) {
             Ok(_) => Ok(true),
             Err(EngineError::NotFound | EngineError::NotADirectory | EngineError::NameTooLong) => {
                 Ok(false)
@@ -169,7 +183,7 @@ impl Filesystem {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
         let target = self
-            .fs
+            .fs()
             .read_link(&inode)
             .map_err(|e| Error::engine(path, e))?;
         Ok(PathBuf::from(OsString::from_vec(target)))
@@ -184,7 +198,7 @@ impl Filesystem {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
         let mut all = Vec::new();
-        ops::for_each_xattr(&self.fs, &inode, |name, value| {
+        ops::for_each_xattr(self.fs(), &inode, |name, value| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
             std::ops::ControlFlow::<()>::Continue(())
         })
@@ -199,7 +213,7 @@ impl Filesystem {
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
-        let names = ops::listxattr(&self.fs, &inode).map_err(|e| Error::engine(path, e))?;
+        let names = ops::listxattr(self.fs(), &inode).map_err(|e| Error::engine(path, e))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -211,7 +225,7 @@ impl Filesystem {
     pub fn get_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
         let inode = self.inode(path, LastLink::Keep)?;
-        match ops::getxattr(&self.fs, &inode, name.as_bytes()) {
+        match ops::getxattr(self.fs(), &inode, name.as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(EngineError::NoAttribute) => Ok(None),
             Err(e) => Err(Error::engine(path, e)),
@@ -223,13 +237,29 @@ impl Filesystem {
     /// # Errors
     /// When group descriptors are corrupt.
     pub fn statfs(&self) -> Result<StatFs> {
-        self.fs
+        self.fs()
             .statfs()
             .map_err(|e| Error::engine(PathBuf::new(), e))
     }
 
     pub(crate) fn inode(&self, path: &Path, last: LastLink) -> Result<Arc<Inode>> {
-        resolve(&self.fs, bytes(path), last).map_err(|e| Error::engine(path, e))
+        resolve(self.fs(), bytes(path), last)
+            .and_then(|ino| self.fs().inode(ino))
+            .map_err(|e| Error::engine(path, e))
+    }
+
+    fn mounted(fs: Arc<Fs>) -> Self {
+        Self {
+            mount: Arc::new(Mount::new(fs)),
+        }
+    }
+
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
+        self.mount.fs()
+    }
+
+    pub(crate) fn file(&self, held: Held, path: &Path, options: &OpenOptions) -> File {
+        File::new(Arc::clone(&self.mount), held, path.to_owned(), options)
     }
 
     fn follow(&self, path: &Path) -> Result<Arc<Inode>> {
@@ -237,22 +267,6 @@ impl Filesystem {
     }
 }
 
-fn bytes(path: &Path) -> &[u8] {
+pub(crate) fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
-}
-
-pub(crate) fn open_inode(fs: &Arc<Fs>, inode: &Arc<Inode>, path: &Path) -> Result<File> {
-    let refused = match inode.file_type() {
-        FileType::Regular => None,
-        FileType::Directory => Some(EngineError::IsADirectory),
-        _ => Some(EngineError::NotARegularFile),
-    };
-    match refused {
-        None => Ok(File::new(
-            Arc::clone(fs),
-            Arc::clone(inode),
-            path.to_owned(),
-        )),
-        Some(e) => Err(Error::engine(path, e)),
-    }
 }

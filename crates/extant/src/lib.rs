@@ -40,11 +40,14 @@
 //! Everything is `Send` and `Sync` and works through `&self`: share a [`Filesystem`] or clone it.
 #![forbid(unsafe_code)]
 
+mod change;
 mod error;
 pub mod export;
 mod file;
 mod filesystem;
 mod metadata;
+mod mount;
+mod open_options;
 mod path;
 mod read_dir;
 mod walk;
@@ -57,6 +60,7 @@ pub use extant_core::ops::Piece as Extent;
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::Metadata;
+pub use open_options::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
 

@@ -1,8 +1,7 @@
 //! Walking everything below a directory.
 
 use crate::read_dir::{Listing, join};
-use crate::{Cause, Error, File, FileType, Metadata, Result};
-use extant_core::fs::Fs;
+use crate::{Cause, Error, File, FileType, Filesystem, Metadata, Result};
 use extant_core::inode::Inode;
 use extant_format::Ino;
 use std::collections::HashSet;
@@ -22,7 +21,7 @@ pub(crate) const MAX_DEPTH: usize = 4096;
 /// entered once: one that has a second place, which only a corrupt file system has, is an error
 /// there, so the walk ends.
 pub struct Walk {
-    fs: Arc<Fs>,
+    fs: Filesystem,
     start: Option<(PathBuf, Arc<Inode>)>,
     /// Directories being listed, outermost first.
     open: Vec<Level>,
@@ -49,7 +48,7 @@ impl fmt::Debug for Walk {
 /// One file of a [`Walk`]. Can be sent to another thread and read there.
 #[derive(Clone)]
 pub struct WalkEntry {
-    fs: Arc<Fs>,
+    fs: Filesystem,
     inode: Arc<Inode>,
     path: PathBuf,
     /// Bytes of the last name, which in an encrypted directory may hold a `/`.
@@ -65,7 +64,7 @@ impl fmt::Debug for WalkEntry {
 }
 
 impl Walk {
-    pub(crate) fn new(fs: Arc<Fs>, path: PathBuf, inode: Arc<Inode>) -> Self {
+    pub(crate) fn new(fs: Filesystem, path: PathBuf, inode: Arc<Inode>) -> Self {
         Self {
             fs,
             start: Some((path, inode)),
@@ -87,7 +86,7 @@ impl Walk {
         if self.open.len() >= MAX_DEPTH {
             return Some(Error::new(path, Cause::TooDeep));
         }
-        let (listing, outcome) = Listing::read(&self.fs, &inode);
+        let (listing, outcome) = Listing::read(self.fs.fs(), &inode);
         self.failed = outcome.err().map(|e| Error::engine(&path, e));
         self.open.push(Level {
             path,
@@ -111,7 +110,7 @@ impl Walk {
             self.pending = Some((path.clone(), Arc::clone(&inode)));
         }
         Ok(WalkEntry {
-            fs: Arc::clone(&self.fs),
+            fs: self.fs.clone(),
             inode,
             path,
             name_len,
@@ -149,7 +148,7 @@ impl Iterator for Walk {
                 return Some(Err(Error::new(path, Cause::BadName)));
             }
             let name_len = name.len();
-            return Some(match self.fs.inode(ino) {
+            return Some(match self.fs.fs().inode(ino) {
                 Ok(inode) => self.give(path, name_len, inode, is_last),
                 Err(e) => Err(Error::engine(path, e)),
             });
@@ -199,7 +198,7 @@ impl WalkEntry {
     /// What is known about the file.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        Metadata::of(&self.fs, &self.inode)
+        Metadata::of(self.fs.fs(), &self.inode)
     }
 
     /// The target, if this is a symbolic link.
@@ -208,6 +207,7 @@ impl WalkEntry {
     /// When this is something else, or cannot be read.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         self.fs
+            .fs()
             .read_link(&self.inode)
             .map_err(|e| Error::engine(&self.path, e))
     }
@@ -217,7 +217,7 @@ impl WalkEntry {
     /// # Errors
     /// When this is something else.
     pub fn open(&self) -> Result<File> {
-        crate::filesystem::open_inode(&self.fs, &self.inode, &self.path)
+        self.fs.open_ino(self.inode.ino(), &self.path)
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {

@@ -66,14 +66,7 @@ fn look(fs: &Filesystem, from: &Place) -> extant::Result<Found> {
         false => None,
     };
     let extents = match metadata.is_file() {
-        true => {
-            let mut count = 0;
-            for extent in fs.open_file(&from.path)?.extents() {
-                extent?;
-                count += 1;
-            }
-            Some(count)
-        }
+        true => Some(fs.open_file(&from.path)?.extents()?.len() as u64),
         false => None,
     };
     let xattrs = fs.xattrs(&from.path)?.into_iter();

@@ -61,7 +61,7 @@ pub use request::{FreedKind, Request, Taken};
 use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_format::{Expected, FormatError, Group, Structure};
+use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use fixed::{Fixed, FixedBuilder};
 use freed::Freed;
@@ -204,6 +204,15 @@ impl Alloc {
 }
 
 impl Fs {
+    /// Where the first block of an inode should lie: in the inode's own group.
+    pub(crate) fn near_inode(&self, ino: Ino) -> Pblk {
+        let geometry = self.geometry();
+        geometry
+            .locate_inode(ino)
+            .and_then(|at| geometry.group_first_block(at.group))
+            .unwrap_or_default()
+    }
+
     /// Free blocks and inodes by the disk bitmaps: exact when no handle is inside.
     ///
     /// # Errors

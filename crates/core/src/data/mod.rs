@@ -42,7 +42,7 @@ pub use read::{read_at, read_content};
 pub use seek::{Piece, extents, seek_data, seek_hole};
 pub use stream::{Sink, stream};
 #[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use times::now;
+pub use times::now;
 #[allow(unused_imports, reason = "until all operations write")]
 pub(crate) use truncate::{finish_truncate, unmap_from};
 pub use truncate::{truncate, truncate_with};

@@ -16,7 +16,7 @@ const GROUP_EXECUTE: u16 = 0o010;
 const TICK: Duration = Duration::from_millis(4);
 
 /// The time of now, as inodes store it.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     // A clock before 1970 is as wrong as any: the beginning of time will do.
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

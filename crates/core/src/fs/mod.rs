@@ -59,6 +59,7 @@ use extant_format::geometry::Geometry;
 use extant_format::inode::InodeContext;
 use extant_format::superblock::Superblock;
 use extant_format::{BlockSize, Ino};
+use extant_sync::Mutex;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -91,6 +92,8 @@ pub(crate) struct Writer {
     pub(crate) super_state: SuperState,
     /// The claim that keeps other hosts out, where the file system has a place for it.
     pub(crate) mmp: OnceLock<mmp::Keeper>,
+    /// Held by whatever moves between directories, so that the shape of the tree stands still.
+    pub(crate) rename_topology: Mutex<()>,
 }
 
 /// Numbers of the superblock that every operation asks for, worked out once.
@@ -217,6 +220,25 @@ impl Fs {
     /// The claim that keeps other hosts out, if there is one.
     pub(crate) fn mmp(&self) -> Option<&mmp::Keeper> {
         self.writer.as_ref()?.mmp.get()
+    }
+
+    /// Refuses a file system open for reading only.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn check_writable(&self) -> Result<()> {
+        self.journal().map(drop)
+    }
+
+    /// The lock of whatever moves between directories.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn rename_topology(&self) -> Result<&Mutex<()>> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.rename_topology)
+            .ok_or(Error::ReadOnly)
     }
 
     /// The allocator of blocks and inodes.

@@ -26,7 +26,10 @@ use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{State, Superblock};
 use extant_format::{Expected, FormatError, Structure, Tid};
 use extant_jbd2::{Log, LogRun, LogWriter, WriterOptions};
+use extant_sync::{LockClass, Mutex, Rank};
 use std::sync::{Arc, OnceLock};
+
+static RENAME: LockClass = LockClass::new("rename topology", Rank::RenameTopology);
 
 /// One part in this many of the memory budget may be images that wait for their checkpoint.
 const QUEUE_SHARE: usize = 4;
@@ -186,6 +189,7 @@ impl Fs {
             orphans,
             super_state,
             mmp: OnceLock::new(),
+            rename_topology: Mutex::new(&RENAME, ()),
         });
         Ok(fs)
     }

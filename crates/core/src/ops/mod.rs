@@ -15,26 +15,55 @@
 //! | [`seek_data`], [`seek_hole`], [`extents`] | `lseek`, `FIEMAP` |
 //! | [`readdir`] | `getdents`, by cookie |
 //! | [`readlink`] | `readlink` |
+//! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
+//! | [`unlink`], [`rmdir`], [`rename`] | the calls of these names |
+//! | [`pread`], [`pwrite`], [`append`], [`truncate`] | file content that may change meanwhile |
+//! | [`chmod`], [`chown`], [`utimens`] | the record |
+//! | [`release`] | `close` |
+//! | [`fsync`], [`fdatasync`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
 //!
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode
 
+mod create;
+mod fsync;
 mod getxattr;
+mod link;
 mod listxattr;
 mod lookup;
+mod mkdir;
+mod naming;
+mod pread;
+mod pwrite;
 mod read;
 mod readdir;
 mod readlink;
+mod release;
+mod rename;
+mod setattr;
 mod stat;
+mod symlink;
+mod unlink;
 
-pub use crate::data::{Piece, Sink, extents, seek_data, seek_hole, stream};
+pub use crate::data::{Piece, Sink, extents, extents_live, now, seek_data, seek_hole, stream};
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
+pub use create::create;
+pub use fsync::{fdatasync, fsync, syncfs};
 pub use getxattr::getxattr;
+pub use link::link;
 pub use listxattr::listxattr;
-pub use lookup::lookup;
+pub use lookup::{lookup, lookup_ino};
+pub use mkdir::mkdir;
+pub use pread::pread;
+pub use pwrite::{append, pwrite, truncate};
 pub use read::read;
 pub use readdir::readdir;
 pub use readlink::readlink;
+pub use release::release;
+pub use rename::rename;
+pub use setattr::{chmod, chown, utimens};
 pub use stat::{stat, stat_of};
+pub use symlink::symlink;
+pub use unlink::{rmdir, unlink};

@@ -64,3 +64,31 @@ pub(crate) fn plan() -> TreePlan {
     plan.symlink("chain40", "chain39");
     plan
 }
+
+/// A new image with nothing in it, for writing.
+pub(crate) struct Blank(Image);
+
+impl Blank {
+    /// An image of this size, made by `mke2fs`.
+    pub(crate) fn new(mebibytes: u64) -> Self {
+        let dir = tempfile::tempdir_in("/dev/shm")
+            .or_else(|_| tempfile::tempdir())
+            .expect("a temporary directory");
+        let path = dir.path().join("fs.img");
+        mke2fs(&path, mebibytes << 20, &["-t", "ext4"]);
+        Self(Image { dir, path })
+    }
+
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0.path
+    }
+
+    pub(crate) fn open_writable(&self) -> Filesystem {
+        Filesystem::open_writable(&self.0.path).expect("the image opens for writing")
+    }
+
+    /// Requires that e2fsck finds nothing.
+    pub(crate) fn check(&self) {
+        extant_testkit::oracle::assert_clean(&self.0.path);
+    }
+}

@@ -33,10 +33,7 @@ struct Piece {
 pub(super) fn run(fs: &Filesystem, from: &Place, as_json: bool) -> Outcome {
     let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
     let metadata = file.metadata();
-    let mut extents = Vec::new();
-    for extent in file.extents() {
-        extents.push(extent.map_err(|e| from.failure(&e))?);
-    }
+    let extents = file.extents().map_err(|e| from.failure(&e))?;
     let pieces = with_holes(&extents, metadata.len());
     let mut output = Output::new();
     if as_json {

@@ -1,0 +1,35 @@
+//! `fsync`, `fdatasync` and `syncfs`.
+
+use crate::fs::Fs;
+use crate::inode::{Held, LiveInode};
+use crate::{Result, data};
+
+/// Makes the file durable: what was written to it, and its record.
+///
+/// The transaction that changed the inode last is committed, and no later one is waited for. Its names
+/// are durable when the transaction that made them is: at the latest after an `fsync` of the file, as
+/// transactions commit in order.
+///
+/// # Errors
+/// [`Error::Device`](crate::Error::Device) when the device fails: what was written since the last
+/// success may be lost.
+pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
+    data::fsync(fs, inode, LiveInode::last_seq)
+}
+
+/// Makes the content of the file durable, and of its record what reading the content back needs.
+///
+/// # Errors
+/// As for [`fsync`].
+pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
+    data::fsync(fs, inode, LiveInode::datasync_seq)
+}
+
+/// Makes everything durable that was done before.
+///
+/// # Errors
+/// As for [`fsync`].
+pub fn syncfs(fs: &Fs) -> Result<()> {
+    fs.reap()?;
+    fs.sync()
+}

@@ -1,0 +1,94 @@
+//! `mkdir`.
+
+use super::naming::{check_name, live_parent, now, undo_new, with_space};
+use crate::dir;
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, NewInode};
+use crate::journal::Handle;
+use crate::{Error, Result};
+use extant_format::features::RoCompat;
+
+/// Most names of a directory without the `dir_nlink` feature, as under Linux.
+const MAX_LINKS: u16 = 65_000;
+
+/// Makes an empty directory called `name` in `dir`.
+///
+/// # Errors
+/// [`Error::Exists`], [`Error::TooManyLinks`] when the parent can have no more subdirectories,
+/// [`Error::NotFound`] when it has been removed, [`Error::NoSpace`], [`Error::ReadOnly`]; those of
+/// reading the directory.
+pub fn mkdir(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+    let new = NewInode {
+        file_type: FileType::Directory,
+        ..new.clone()
+    };
+    with_space(fs, || mkdir_once(fs, dir, name, &new))
+}
+
+fn mkdir_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+    check_name(dir, name)?;
+    let _parent = dir.op().read();
+    let image = live_parent(dir)?;
+    let locked = fs.lock_name(dir.ino(), name);
+    if fs.lookup_locked(dir, &locked)?.is_some() {
+        return Err(Error::Exists);
+    }
+    let credits = fs.new_inode_credits()
+        + dir::init_credits(fs)
+        + dir::insert_credits(fs, &image)
+        + fs.orphan_credits()
+        + 1;
+    let handle = fs.start(credits)?;
+    // The count goes first: of two that make the last possible directory one fails.
+    add_subdirectory(fs, &handle, dir)?;
+    let undo = |e| {
+        // The parent was registered above, so this cannot fail.
+        let _ = remove_subdirectory(&handle, dir);
+        Err(e)
+    };
+    let held = match fs.new_inode(&handle, &image, new) {
+        Ok(held) => held,
+        Err(e) => return undo(e),
+    };
+    let made = dir::init(&handle, &held, dir.ino())
+        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Directory));
+    if let Err(e) = made {
+        undo_new(fs, &handle, held);
+        return undo(e);
+    }
+    fs.names().insert(&locked, held.ino());
+    Ok(held)
+}
+
+/// Counts one more subdirectory in `dir`. With the `dir_nlink` feature a count that no longer fits
+/// becomes 1, for good.
+pub(super) fn add_subdirectory(fs: &Fs, handle: &Handle<'_>, dir: &Held) -> Result<()> {
+    let unlimited = fs.superblock().has_ro_compat(RoCompat::DIR_NLINK);
+    let time = now();
+    dir.live().update(handle, |inode| {
+        let disk = inode.disk_mut();
+        match disk.links {
+            1 => {}
+            MAX_LINKS.. if unlimited => disk.links = 1,
+            MAX_LINKS.. => return Err(Error::TooManyLinks),
+            links => disk.links = links + 1,
+        }
+        disk.mtime = time;
+        disk.ctime = time;
+        Ok(())
+    })?
+}
+
+/// Counts one subdirectory less in `dir`.
+pub(super) fn remove_subdirectory(handle: &Handle<'_>, dir: &Held) -> Result<()> {
+    let time = now();
+    dir.live().update(handle, |inode| {
+        let disk = inode.disk_mut();
+        // 1 stands for a count that did not fit; 2 is an empty directory.
+        if disk.links > 2 {
+            disk.links -= 1;
+        }
+        disk.mtime = time;
+        disk.ctime = time;
+    })
+}

@@ -1,0 +1,77 @@
+//! What operations on names have in common.
+
+pub(super) use crate::data::now;
+use crate::fs::Fs;
+use crate::inode::{Held, Inode};
+use crate::journal::Handle;
+use crate::{Error, Result};
+
+use std::sync::Arc;
+
+/// Longest name of a directory entry, in bytes.
+const NAME_MAX: usize = 255;
+
+/// Refuses what cannot be the name of a new entry in `dir`.
+pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
+    if !dir.snapshot().is_dir() {
+        return Err(Error::NotADirectory);
+    }
+    match name {
+        b"" => Err(Error::NotFound),
+        b"." | b".." => Err(Error::Exists),
+        _ if name.len() > NAME_MAX => Err(Error::NameTooLong),
+        _ if name.iter().any(|&b| b == b'/' || b == 0) => Err(Error::InvalidInput(
+            "a name contains a slash or a zero byte",
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The image of a directory that takes new names: one that has not been removed. The caller holds
+/// its `op` lock.
+pub(super) fn live_parent(dir: &Held) -> Result<Arc<Inode>> {
+    let image = dir.snapshot();
+    if image.disk().links == 0 {
+        return Err(Error::NotFound);
+    }
+    Ok(image)
+}
+
+/// Runs `operation`, and once more after a commit if space ran out that a commit gives back. Nothing
+/// may be held by the caller.
+pub(super) fn with_space<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+    match operation() {
+        Err(Error::NoSpace) if fs.pending_free_blocks() > 0 => {
+            fs.commit(fs.journal()?.running())?;
+            operation()
+        }
+        done => done,
+    }
+}
+
+/// Takes back a new inode that did not get its name.
+pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
+    if new.snapshot().disk().blocks == 0 {
+        fs.abandon_inode(handle, new);
+        return;
+    }
+    // What it has by now takes a handle of its own to give back. The record is registered and the
+    // room was asked for, so neither step fails; if one does, the blocks are lost to the next check.
+    let undone = new
+        .live()
+        .update(handle, |inode| inode.disk_mut().links = 0)
+        .and_then(|()| fs.orphan_add(handle, new.live()));
+    if let Err(e) = undone {
+        tracing::error!("inode {} was not given back: {e}", new.ino());
+    }
+}
+
+/// Notes in `dir` that its names changed now.
+pub(super) fn touch_parent(handle: &Handle<'_>, dir: &Held) -> Result<()> {
+    let time = now();
+    dir.live().update(handle, |inode| {
+        let disk = inode.disk_mut();
+        disk.mtime = time;
+        disk.ctime = time;
+    })
+}

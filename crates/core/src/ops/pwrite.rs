@@ -1,0 +1,36 @@
+//! `pwrite`, `write` with `O_APPEND`, and `ftruncate`.
+
+use super::naming::with_space;
+use crate::data::{self, WriteOptions};
+use crate::fs::Fs;
+use crate::inode::Held;
+use crate::{Error, Result};
+
+/// Writes at byte `offset` of a regular file. Returns how much was written: less than all only when
+/// space ran out on the way.
+///
+/// # Errors
+/// As for [`data::write_at`].
+pub fn pwrite(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
+    with_space(fs, || data::write_at(fs, file, offset, buf))
+}
+
+/// Writes at the end of a regular file, wherever that is. Returns where that was, and how much was
+/// written.
+///
+/// # Errors
+/// As for [`data::write_at`].
+pub fn append(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+    with_space(fs, || data::append(fs, file, buf, WriteOptions::default()))
+}
+
+/// Makes a regular file `size` bytes long.
+///
+/// # Errors
+/// [`Error::IsADirectory`] and [`Error::InvalidInput`] for anything else; as for [`data::truncate`].
+pub fn truncate(fs: &Fs, file: &Held, size: u64) -> Result<()> {
+    if file.snapshot().is_dir() {
+        return Err(Error::IsADirectory);
+    }
+    with_space(fs, || data::truncate(fs, file, size))
+}

@@ -1,0 +1,58 @@
+//! `symlink`.
+
+use super::naming::{check_name, live_parent, touch_parent, undo_new, with_space};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, NewInode};
+use crate::{Error, Result, dir};
+
+/// Makes a symbolic link called `name` in `dir` that points to `target`, which may be any bytes but
+/// zero ones.
+///
+/// # Errors
+/// [`Error::NameTooLong`] when the target does not fit one block, [`Error::NotFound`] when it is empty,
+/// [`Error::Exists`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
+pub fn symlink(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode) -> Result<Held> {
+    if target.is_empty() {
+        return Err(Error::NotFound);
+    }
+    if target.contains(&0) {
+        return Err(Error::InvalidInput("a target contains a zero byte"));
+    }
+    // The last byte of the block stays zero.
+    if target.len() >= fs.block_size().len() {
+        return Err(Error::NameTooLong);
+    }
+    let new = NewInode {
+        file_type: FileType::Symlink,
+        permissions: 0o777,
+        ..new.clone()
+    };
+    with_space(fs, || symlink_once(fs, dir, name, target, &new))
+}
+
+fn symlink_once(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode) -> Result<Held> {
+    check_name(dir, name)?;
+    let _parent = dir.op().read();
+    let image = live_parent(dir)?;
+    let locked = fs.lock_name(dir.ino(), name);
+    if fs.lookup_locked(dir, &locked)?.is_some() {
+        return Err(Error::Exists);
+    }
+    let credits = fs.new_inode_credits()
+        + fs.symlink_credits()
+        + dir::insert_credits(fs, &image)
+        + fs.orphan_credits()
+        + 1;
+    let handle = fs.start(credits)?;
+    let held = fs.new_inode(&handle, &image, new)?;
+    let made = fs
+        .set_symlink_target(&handle, &held, target)
+        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Symlink))
+        .and_then(|()| touch_parent(&handle, dir));
+    if let Err(e) = made {
+        undo_new(fs, &handle, held);
+        return Err(e);
+    }
+    fs.names().insert(&locked, held.ino());
+    Ok(held)
+}

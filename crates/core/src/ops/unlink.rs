@@ -1,0 +1,111 @@
+//! `unlink` and `rmdir`.
+
+use super::mkdir::remove_subdirectory;
+use super::naming::{live_parent, now, touch_parent, with_space};
+use crate::fs::Fs;
+use crate::inode::{Access, Held, LockSet};
+use crate::journal::Handle;
+use crate::{Error, Result, dir};
+
+/// Removes the name `name` of a file from `dir`. The file itself goes with its last name, or, if it is
+/// still held then, with the last hold.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; those of reading the directory.
+pub fn unlink(fs: &Fs, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(fs, dir, name, Kind::File)
+}
+
+/// Removes the empty directory `name` from `dir`.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], [`Error::ReadOnly`];
+/// [`Error::InvalidInput`] for `.`; those of reading the directories.
+pub fn rmdir(fs: &Fs, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(fs, dir, name, Kind::Directory)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+}
+
+fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
+    if !dir.snapshot().is_dir() {
+        return Err(Error::NotADirectory);
+    }
+    match (name, kind) {
+        (b"", _) => return Err(Error::NotFound),
+        (b".", Kind::Directory) => return Err(Error::InvalidInput("`.` cannot be removed")),
+        (b"..", Kind::Directory) => return Err(Error::NotEmpty),
+        (b"." | b"..", Kind::File) => return Err(Error::IsADirectory),
+        _ => {}
+    }
+    loop {
+        let ino = fs.lookup_name(dir, name)?.ok_or(Error::NotFound)?;
+        let victim = match fs.hold(ino) {
+            Ok(victim) => victim,
+            // Removed since the look; the next one says what is there now.
+            Err(Error::Stale) if fs.lookup_name(dir, name)? != Some(ino) => continue,
+            Err(e) => return Err(e),
+        };
+        match (victim.snapshot().is_dir(), kind) {
+            (true, Kind::File) => return Err(Error::IsADirectory),
+            (false, Kind::Directory) => return Err(Error::NotADirectory),
+            _ => {}
+        }
+        let done = with_space(fs, || remove_held(fs, dir, name, &victim, kind))?;
+        // Its last hold may be this one.
+        drop(victim);
+        if done {
+            fs.reap()?;
+            return Ok(());
+        }
+    }
+}
+
+/// Removes the name if it still is that of `victim`; whether it was.
+fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> Result<bool> {
+    let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
+    let image = live_parent(dir)?;
+    let locked = fs.lock_name(dir.ino(), name);
+    if fs.lookup_locked(dir, &locked)? != Some(victim.ino()) {
+        return Ok(false);
+    }
+    if kind == Kind::Directory && !dir::is_empty(fs, victim)? {
+        return Err(Error::NotEmpty);
+    }
+    let handle = fs.start(dir::remove_credits(fs, &image) + fs.orphan_credits() + 2)?;
+    handle.touch_inode(victim.live())?;
+    handle.touch_inode(dir.live())?;
+    dir::remove(&handle, dir, name)?;
+    fs.names().remove(&locked);
+    match kind {
+        Kind::File => touch_parent(&handle, dir)?,
+        Kind::Directory => remove_subdirectory(&handle, dir)?,
+    }
+    drop_name(fs, &handle, victim)?;
+    Ok(true)
+}
+
+/// Takes one name from a file, all names from a directory. Without names it is deleted if
+/// this hold is the only one and it is small, otherwise when the last hold is given up.
+pub(super) fn drop_name(fs: &Fs, handle: &Handle<'_>, victim: &Held) -> Result<()> {
+    let time = now();
+    let left = victim.live().update(handle, |inode| {
+        let is_dir = inode.is_dir();
+        let disk = inode.disk_mut();
+        disk.links = if is_dir {
+            0
+        } else {
+            disk.links.saturating_sub(1)
+        };
+        disk.ctime = time;
+        disk.links
+    })?;
+    if left == 0 {
+        fs.unnamed(handle, victim)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,370 @@
+//! Everything that starts with a path and changes the file system.
+
+use crate::filesystem::bytes;
+use crate::path::{Last, LastLink, resolve, resolve_parent};
+use crate::{Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
+use extant_core::Error as EngineError;
+use extant_core::Result as EngineResult;
+use extant_core::inode::{Held, NewInode};
+use extant_core::ops;
+use extant_format::Ino;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Permissions of what is made, unless said otherwise.
+const FILE_MODE: u16 = 0o644;
+const DIR_MODE: u16 = 0o755;
+
+impl Filesystem {
+    /// Opens a file as `options` say.
+    pub(crate) fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
+        let held = self
+            .open_held(options, path)
+            .map_err(|e| Error::engine(path, e))?;
+        Ok(self.file(held, path, options))
+    }
+
+    fn open_held(&self, options: &OpenOptions, path: &Path) -> EngineResult<Held> {
+        if let Some(reason) = options.contradiction() {
+            return Err(EngineError::InvalidInput(reason));
+        }
+        if options.writes() {
+            self.fs().check_writable()?;
+        }
+        let held = match options.create || options.create_new {
+            true => self.open_or_create(options, path)?,
+            false => self
+                .fs()
+                .hold(resolve(self.fs(), bytes(path), LastLink::Follow)?)?,
+        };
+        check_regular(&held)?;
+        if options.truncate && !options.create_new && held.snapshot().size() > 0 {
+            ops::truncate(self.fs(), &held, 0)?;
+        }
+        Ok(held)
+    }
+
+    /// Opens a regular file for reading by its number.
+    pub(crate) fn open_ino(&self, ino: Ino, path: &Path) -> Result<File> {
+        let held = self.fs().hold(ino).and_then(|held| {
+            check_regular(&held)?;
+            Ok(held)
+        });
+        let held = held.map_err(|e| Error::engine(path, e))?;
+        Ok(self.file(held, path, OpenOptions::new().read(true)))
+    }
+
+    fn open_or_create(&self, options: &OpenOptions, path: &Path) -> EngineResult<Held> {
+        loop {
+            let last = resolve_parent(self.fs(), bytes(path), !options.create_new)?;
+            if last.must_be_dir {
+                return Err(EngineError::IsADirectory);
+            }
+            if !options.create_new {
+                match self.hold_name(&last) {
+                    Err(EngineError::NotFound) => {}
+                    found => return found,
+                }
+            }
+            let dir = self.fs().hold(last.dir)?;
+            let new = NewInode::new(
+                FileType::Regular,
+                options.mode.unwrap_or(FILE_MODE),
+                ops::now(),
+            );
+            match ops::create(self.fs(), &dir, &last.name, &new) {
+                // Somebody else made it in between.
+                Err(EngineError::Exists) if !options.create_new => {}
+                made => return made,
+            }
+        }
+    }
+
+    fn hold_name(&self, last: &Last) -> EngineResult<Held> {
+        let ino = ops::lookup_ino(self.fs(), last.dir, &last.name)?;
+        self.fs().hold(ino)
+    }
+
+    /// Makes an empty file, or empties the one that is there, and opens it for writing.
+    ///
+    /// # Errors
+    /// As for [`OpenOptions::open`].
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<File> {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(self, path)
+    }
+
+    /// Makes `content` the content of the file at `path`, which is made if need be.
+    ///
+    /// # Errors
+    /// As for [`OpenOptions::open`] and [`File::write_at`].
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
+        self.create(path)?.write_all_at(content.as_ref(), 0)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// When something is there already, its parent does not exist, or no space is left.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.create_dir_with(path, DIR_MODE)
+    }
+
+    /// Makes a directory with these permissions.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::create_dir`].
+    pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
+        self.at_name(path.as_ref(), |dir, last| {
+            let new = NewInode::new(FileType::Directory, permissions, ops::now());
+            ops::mkdir(self.fs(), dir, &last.name, &new).map(drop)
+        })
+    }
+
+    /// Makes a directory, and those above it that do not exist. It is no error if all do.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::create_dir`]; when something that is no directory is in the way.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut missing: Vec<PathBuf> = Vec::new();
+        for ancestor in path.ancestors() {
+            if ancestor.as_os_str().is_empty() || ancestor == Path::new("/") {
+                break;
+            }
+            match self.metadata(ancestor) {
+                Ok(found) if found.is_dir() => break,
+                Ok(_) => return Err(Error::engine(ancestor, EngineError::NotADirectory)),
+                Err(e) if e.errno() == EngineError::NotFound.errno() => {
+                    missing.push(ancestor.to_owned());
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        for dir in missing.iter().rev() {
+            match self.create_dir(dir) {
+                // Made by somebody else in between.
+                Err(e) if e.errno() == EngineError::Exists.errno() => {
+                    if !self.metadata(dir)?.is_dir() {
+                        return Err(e);
+                    }
+                }
+                made => made?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link at `link` that points to `target`, whatever that is.
+    ///
+    /// # Errors
+    /// When something is at `link` already, its parent does not exist, the target is empty or longer
+    /// than a block, or no space is left.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let target = target.as_ref().as_os_str().as_bytes();
+        self.at_name(link.as_ref(), |dir, last| {
+            let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
+            ops::symlink(self.fs(), dir, &last.name, target, &new).map(drop)
+        })
+    }
+
+    /// Gives the file at `original` another name. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When there is no such file, it is a directory, or something is at `link` already.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let file = self.hold(original.as_ref(), LastLink::Keep)?;
+        self.at_name(link.as_ref(), |dir, last| {
+            ops::link(self.fs(), &file, dir, &last.name)
+        })
+    }
+
+    /// Moves `from` to `to`. What was at `to` before is replaced in the same moment: after a crash one of
+    /// the two is there, never neither.
+    ///
+    /// # Errors
+    /// When there is nothing at `from`; when what is at `to` cannot be replaced by it (a directory by
+    /// something else or the other way round, or a directory that is not empty); when a directory would
+    /// come to lie inside itself.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        self.at_name(from, |from_dir, source| {
+            let target = resolve_parent(self.fs(), bytes(to), false)?;
+            if target.must_be_dir || source.must_be_dir {
+                let ino = ops::lookup_ino(self.fs(), source.dir, &source.name)?;
+                if !self.fs().with_inode(ino, |inode| inode.is_dir())? {
+                    return Err(EngineError::NotADirectory);
+                }
+            }
+            let to_dir = self.fs().hold(target.dir)?;
+            ops::rename(self.fs(), from_dir, &source.name, &to_dir, &target.name)
+        })
+    }
+
+    /// Removes the name of a file that is no directory. Symbolic links are not followed.
+    ///
+    /// # Errors
+    /// When there is no such file, or it is a directory.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.at_name(path.as_ref(), |dir, last| {
+            if last.must_be_dir {
+                return Err(EngineError::NotADirectory);
+            }
+            ops::unlink(self.fs(), dir, &last.name)
+        })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// When there is no such directory, or it is not empty.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.at_name(path.as_ref(), |dir, last| {
+            ops::rmdir(self.fs(), dir, &last.name)
+        })
+    }
+
+    /// Removes a directory and everything in it. Symbolic links are removed, not followed.
+    ///
+    /// # Errors
+    /// When there is no such directory, or something in it cannot be removed; what had been removed by
+    /// then is gone.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if !self.symlink_metadata(path)?.is_dir() {
+            return Err(Error::engine(path, EngineError::NotADirectory));
+        }
+        // Directories whose content is not gone yet, the deepest last. Depth on the heap, as a hostile
+        // image may have a great deal of it.
+        let mut dirs = vec![path.to_owned()];
+        while let Some(dir) = dirs.last().cloned() {
+            let mut deeper = false;
+            for entry in self.read_dir(&dir)? {
+                let entry = entry?;
+                if self.symlink_metadata(entry.path())?.is_dir() {
+                    dirs.push(entry.path().to_owned());
+                    deeper = true;
+                    break;
+                }
+                self.remove_file(entry.path())?;
+            }
+            if !deeper {
+                self.remove_dir(&dir)?;
+                dirs.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Follow, |file| {
+            ops::chmod(self.fs(), file, permissions)
+        })
+    }
+
+    /// Sets owner and group; `None` leaves what is. A symbolic link at the end of the path is not
+    /// followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn set_owner(
+        &self,
+        path: impl AsRef<Path>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+    ) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Keep, |file| {
+            ops::chown(self.fs(), file, uid, gid)
+        })
+    }
+
+    /// Sets the times of last access and last change of the content; `None` leaves what is. A symbolic
+    /// link at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn set_times(
+        &self,
+        path: impl AsRef<Path>,
+        accessed: Option<Timestamp>,
+        modified: Option<Timestamp>,
+    ) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Keep, |file| {
+            ops::utimens(self.fs(), file, accessed, modified)
+        })
+    }
+
+    /// Makes the file at `path` `size` bytes long. Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When there is no such file, it is not a regular one, or it would be too large.
+    pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Follow, |file| {
+            ops::truncate(self.fs(), file, size)
+        })
+    }
+
+    /// Makes everything durable that was done before.
+    ///
+    /// # Errors
+    /// When the device fails: what was done since the last success may be lost.
+    pub fn sync(&self) -> Result<()> {
+        ops::syncfs(self.fs()).map_err(|e| Error::engine(PathBuf::new(), e))
+    }
+
+    /// Closes the file system: everything is made durable, the journal is emptied and the image marked
+    /// clean. What other clones and open files do afterwards is refused. Without this, the same happens
+    /// when the last of them is dropped, but errors go unnoticed.
+    ///
+    /// # Errors
+    /// When the device fails. The image can be opened again, and recovers what was made durable.
+    pub fn close(self) -> Result<()> {
+        self.fs()
+            .close()
+            .map_err(|e| Error::engine(PathBuf::new(), e))
+    }
+
+    fn hold(&self, path: &Path, last: LastLink) -> Result<Held> {
+        resolve(self.fs(), bytes(path), last)
+            .and_then(|ino| self.fs().hold(ino))
+            .map_err(|e| Error::engine(path, e))
+    }
+
+    fn on(
+        &self,
+        path: &Path,
+        last: LastLink,
+        change: impl FnOnce(&Held) -> EngineResult<()>,
+    ) -> Result<()> {
+        change(&self.hold(path, last)?).map_err(|e| Error::engine(path, e))
+    }
+
+    /// Does something with the last name of a path, in the directory it is in.
+    fn at_name(
+        &self,
+        path: &Path,
+        change: impl FnOnce(&Held, &Last) -> EngineResult<()>,
+    ) -> Result<()> {
+        resolve_parent(self.fs(), bytes(path), false)
+            .and_then(|last| {
+                let dir = self.fs().hold(last.dir)?;
+                change(&dir, &last)
+            })
+            .map_err(|e| Error::engine(path, e))
+    }
+}
+
+fn check_regular(held: &Held) -> EngineResult<()> {
+    match held.snapshot().file_type() {
+        FileType::Regular => Ok(()),
+        FileType::Directory => Err(EngineError::IsADirectory),
+        _ => Err(EngineError::NotARegularFile),
+    }
+}
