@@ -40,7 +40,7 @@ pub use durable::{invalidate, writeback};
 pub use live::{extents_live, read_live, seek_data_live, seek_hole_live};
 pub use read::{read_at, read_content};
 pub use seek::{Piece, extents, seek_data, seek_hole};
-pub use stream::{Sink, stream};
+pub use stream::{Sink, stream, stream_live};
 #[allow(unused_imports, reason = "until all operations write")]
 pub use times::now;
 #[allow(unused_imports, reason = "until all operations write")]

@@ -1,9 +1,10 @@
 //! Reading a whole file in order, holes kept apart: what copying out needs.
 
+use super::live::{read_live, seek_data_live, seek_hole_live};
 use super::read::{read_at, read_content, read_device};
 use crate::Result;
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Held, Inode};
 use crate::map::{Runs, Target};
 use std::sync::mpsc;
 
@@ -103,6 +104,45 @@ pub fn stream<S: Sink>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// Hands the content of a regular file to `sink` that others may change meanwhile, in order and without
+/// gaps. Each piece is as the file was at one moment; they are not all of the same.
+///
+/// Blocks are not kept where they are while the sink works.
+///
+/// # Errors
+/// As for [`stream`].
+pub fn stream_live<S: Sink>(
+    fs: &Fs,
+    held: &Held,
+    sink: &mut S,
+) -> Result<std::result::Result<(), S::Error>> {
+    // Refuses what cannot be read.
+    read_live(fs, held, 0, &mut [])?;
+    let mut buf = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        let size = held.snapshot().size();
+        let data = seek_data_live(fs, held, at)?.unwrap_or(size.max(at));
+        if data > at {
+            if let Err(e) = sink.hole(at, data - at) {
+                return Ok(Err(e));
+            }
+            at = data;
+        }
+        let end = seek_hole_live(fs, held, at)?.unwrap_or(at);
+        let len = usize::try_from(end - at).unwrap_or(CHUNK).min(CHUNK);
+        // Less if the file was cut meanwhile.
+        let len = read_live(fs, held, at, &mut buf[..len])?;
+        if len == 0 {
+            return Ok(Ok(()));
+        }
+        if let Err(e) = sink.data(at, &buf[..len]) {
+            return Ok(Err(e));
+        }
+        at += len as u64;
+    }
 }
 
 /// Reads the file and hands it on; ends early when `emit` fails.

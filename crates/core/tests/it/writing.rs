@@ -36,6 +36,29 @@ fn read_all(fs: &Fs, held: &Held) -> Vec<u8> {
     }
 }
 
+/// What streaming hands out.
+fn streamed(fs: &Fs, held: &Held) -> Vec<u8> {
+    struct Whole(Vec<u8>);
+    impl data::Sink for Whole {
+        type Error = std::convert::Infallible;
+
+        fn data(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Self::Error> {
+            assert_eq!(offset, self.0.len() as u64);
+            self.0.extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn hole(&mut self, offset: u64, len: u64) -> Result<(), Self::Error> {
+            assert_eq!(offset, self.0.len() as u64);
+            self.0.resize((offset + len) as usize, 0);
+            Ok(())
+        }
+    }
+    let mut whole = Whole(Vec::new());
+    let Ok(()) = data::stream_live(fs, held, &mut whole).unwrap();
+    whole.0
+}
+
 fn write(fs: &Fs, held: &Held, model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     assert_eq!(
         data::write_at(fs, held, at as u64, bytes).unwrap(),
@@ -129,6 +152,7 @@ fn a_file_in_many_pieces_gets_a_tree_and_loses_it() {
     assert_eq!(pieces.len(), 1500);
     assert_eq!(data::seek_hole_live(&fs, &held, 2048).unwrap(), Some(3072));
     assert_eq!(data::seek_data_live(&fs, &held, 1024).unwrap(), Some(2048));
+    assert!(streamed(&fs, &held) == model);
     // Holes in the middle are filled: extents join across.
     let filled = pattern(1, 300_000);
     write(&fs, &held, &mut model, 100_123, &filled);

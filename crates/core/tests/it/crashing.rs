@@ -1,0 +1,123 @@
+//! Crashes during changes of a file's data: recovery finds one of the states that were, and none older
+//! than what was made durable.
+
+use crate::support::{Image, pattern};
+use extant_core::data::{self, WriteOptions};
+use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::Held;
+use extant_core::{Error, Place};
+use extant_format::Ino;
+use extant_testkit::crash::{Budget, Content, CrashDevice};
+use extant_testkit::oracle::assert_clean;
+use extant_testkit::rng::Rng;
+use std::sync::Arc;
+
+fn open(device: extant_blockdev::SharedDevice) -> Arc<Fs> {
+    Fs::open(device, MountOptions::read_write().background(false)).unwrap()
+}
+
+fn read_all(fs: &Fs, held: &Held) -> Vec<u8> {
+    let mut bytes = vec![0; held.snapshot().size() as usize];
+    let len = data::read_live(fs, held, 0, &mut bytes).unwrap();
+    assert_eq!(len, bytes.len());
+    bytes
+}
+
+/// One change of the file, which reaches the device whole or not at all: no overwriting.
+fn change(fs: &Fs, held: &Held, rng: &mut Rng, model: &mut Vec<u8>, step: u64) {
+    match rng.below(5) {
+        0 => {
+            let bytes = pattern(step, 1 + rng.below(9000) as usize);
+            data::append(fs, held, &bytes, WriteOptions::default()).unwrap();
+            model.extend_from_slice(&bytes);
+        }
+        1 => {
+            let at = model.len() + rng.below(20_000) as usize;
+            let bytes = pattern(step, 1 + rng.below(9000) as usize);
+            data::write_at(fs, held, at as u64, &bytes).unwrap();
+            model.resize(at, 0);
+            model.extend_from_slice(&bytes);
+        }
+        2 => {
+            let size = model.len() + rng.below(9000) as usize;
+            data::truncate(fs, held, size as u64).unwrap();
+            model.resize(size, 0);
+        }
+        3 => {
+            let size = rng.below(model.len() as u64 + 1) as usize;
+            data::truncate(fs, held, size as u64).unwrap();
+            model.resize(size, 0);
+        }
+        _ => {
+            data::truncate(fs, held, 0).unwrap();
+            let bytes = pattern(step, 1 + rng.below(9000) as usize);
+            model.clear();
+            data::write_at(fs, held, 0, &bytes).unwrap();
+            model.extend_from_slice(&bytes);
+        }
+    }
+}
+
+#[test]
+fn a_crash_leaves_a_state_that_was_and_nothing_older_than_what_was_synced() {
+    let (mut images, mut torn) = (0, 0);
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-g", "1024"];
+        let image = Image::make(6, &options, |tree| {
+            std::fs::write(tree.join("f"), pattern(seed, 10_000)).unwrap();
+        });
+        let ino: Ino = image.ino("/f");
+        let base = Content::of_file(&image.path());
+        let device = Arc::new(CrashDevice::over(base));
+        let fs = open(device.clone());
+        let held = fs.hold(ino).unwrap();
+        let mut model = read_all(&fs, &held);
+        // Mark n: the state n is durable.
+        let mut states = vec![model.clone()];
+        device.mark(0);
+        for step in 0..14 {
+            change(&fs, &held, &mut rng, &mut model, step);
+            // What happens between has an empty file in it.
+            states.push(Vec::new());
+            states.push(model.clone());
+            if rng.one_in(3) {
+                fs.sync().unwrap();
+                device.mark(states.len() as u64 - 1);
+            }
+        }
+        drop(held);
+        for crash in device.log().images(Budget::limited(150, seed)) {
+            let durable = crash.marks().last().unwrap_or(0) as usize;
+            let options = MountOptions::read_write().background(false);
+            let fs = match Fs::open(crash.open(), options) {
+                // One of a superblock's two sectors: only a backup helps.
+                Err(Error::Corrupt {
+                    place: Place::Superblock,
+                    ..
+                }) => {
+                    torn += 1;
+                    continue;
+                }
+                opened => opened.unwrap(),
+            };
+            let held = fs.hold(ino).unwrap();
+            let found = read_all(&fs, &held);
+            let legal = states[durable..].contains(&found);
+            let at = states.iter().rposition(|state| *state == found);
+            assert!(legal, "{crash}: state {at:?} when {durable} was durable");
+            drop(held);
+            fs.close().unwrap();
+            images += 1;
+            if images % 10 == 0 {
+                let path = image.path().with_extension("crashed");
+                crash.write_to(&path);
+                let after = extant_blockdev::FileDevice::open(&path).unwrap();
+                open(Arc::new(after)).close().unwrap();
+                assert_clean(&path);
+            }
+        }
+    }
+    println!("{images} images, {torn} with half a superblock");
+}
