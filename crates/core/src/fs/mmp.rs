@@ -161,7 +161,7 @@ impl Claim {
             if let Err(error) = self.renew_once() {
                 tracing::error!(%error, "the claim on the file system is lost");
                 if let Ok(journal) = fs.journal() {
-                    journal.abort(error);
+                    journal.cut_off(error);
                 }
                 return None;
             }

@@ -30,6 +30,14 @@ impl Journal {
         self.background.wake();
     }
 
+    /// The same when nothing may be written any more, not even a record of that: the device is
+    /// somebody else's by now, or a panic goes through a commit.
+    pub(crate) fn cut_off(&self, cause: Error) {
+        // Lost to an earlier error: that one stands.
+        let _ = self.aborted.set(cause);
+        self.unwritten.store(false, Ordering::Release);
+    }
+
     /// Why nothing can be committed any more.
     #[must_use]
     pub fn stopped(&self) -> Option<&Error> {
@@ -67,13 +75,6 @@ impl Fs {
         }
         journal.abort(cause.clone());
         self.write_reports();
-    }
-
-    /// The same when a panic goes through a commit: nothing is written.
-    pub(super) fn journal_stopped_in_panic(&self) {
-        if let Ok(journal) = self.journal() {
-            journal.unwritten.store(false, Ordering::Release);
-        }
     }
 
     /// Writes down what was reported, if anything was. As good as it goes: the device may be what

@@ -55,7 +55,6 @@ impl Progress {
 
 /// The one that commits. Makes way when it is dropped, and stops the journal if that is by a panic.
 struct Leader<'j> {
-    fs: &'j Fs,
     journal: &'j Journal,
 }
 
@@ -63,8 +62,7 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "a commit ended before its time";
-            self.journal.abort(Error::Internal(what));
-            self.fs.journal_stopped_in_panic();
+            self.journal.cut_off(Error::Internal(what));
         }
         self.journal.progress.state.lock().led = false;
         self.journal.progress.changed.notify_all();
@@ -115,7 +113,7 @@ impl Fs {
     fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>) -> Result<()> {
         state.led = true;
         drop(state);
-        let leader = Leader { fs: self, journal };
+        let leader = Leader { journal };
         let outcome = self.commit_running(journal);
         if let Err(cause) = &outcome {
             self.stop(cause);
@@ -171,7 +169,8 @@ impl Fs {
             writer.needed(images.len(), captured.revoked.len()) <= writer.free()
         };
         let mut writer = log.lock_ascending(LOG);
-        if !fits(&writer) {
+        // The second reason is memory: nobody has checkpointed for long.
+        if !fits(&writer) || journal.queue.len() > journal.most_queued * 2 {
             drop(writer);
             self.checkpoint()?;
             writer = log.lock_ascending(LOG);
