@@ -205,20 +205,23 @@ impl Fs {
     }
 
     /// Undoes [`Fs::new_inode`] under the same handle, for whoever could not give the inode a name;
-    /// nobody else has seen it. What it has been given meanwhile goes too.
+    /// nobody else has seen it. What it has been given meanwhile goes too, if need be in a transaction
+    /// of its own when the caller calls [`Fs::reap`].
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
         let claimed = held.claim_last();
         debug_assert!(claimed, "nobody else holds an inode that has no name yet");
-        let deleted = self.delete_in(handle, held.live());
-        if !matches!(deleted, Ok(Progress::Done)) {
-            // It must not stay in use without a name: who opens the file system next deletes it.
-            let noted = held
-                .live()
-                .update(handle, |inode| inode.disk.links = 0)
-                .and_then(|()| self.orphan_add(handle, held.live()));
-            if let Some(error) = deleted.err().or(noted.err()) {
-                self.report(&error);
-            }
+        let deleted = self.delete_with_more(handle, held.live());
+        if matches!(deleted, Ok(Progress::Done)) {
+            return;
+        }
+        // It must not stay in use without a name: the end of this hold queues it.
+        held.live().unclaim();
+        let noted = held
+            .live()
+            .update(handle, |inode| inode.disk.links = 0)
+            .and_then(|()| self.orphan_add(handle, held.live()));
+        if let Some(error) = deleted.err().or(noted.err()) {
+            self.report(&error);
         }
     }
 }

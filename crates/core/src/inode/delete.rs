@@ -24,12 +24,14 @@ use extant_format::inode::InodeFlags;
 use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
 use extant_format::{Pblk, Structure};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A group whose blocks or inodes are freed: bitmap, descriptor, and one to be safe.
 const GROUP: u32 = 3;
+/// What deleting an inode changes besides its map: the record, its group and a neighbour among the
+/// orphans; the block of attributes and its group; the superblock.
+const AFTER_MAP: u32 = 1 + GROUP + 2 + (1 + GROUP) + 1;
 /// Extents of an inode that may be deleted in the transaction of an operation.
 const FEW_EXTENTS: usize = 4;
 
@@ -54,8 +56,8 @@ impl Fs {
     /// When the inode cannot be noted as an orphan, or freeing what it has finds that broken.
     pub(crate) fn unnamed(&self, handle: &Handle<'_>, held: &Held) -> Result<()> {
         let image = held.snapshot();
-        if is_small(&image) && handle.extend(delete_credits(&image)) && held.claim_last() {
-            match self.delete_in(handle, held.live()) {
+        if is_small(&image) && held.claim_last() {
+            match self.delete_with_more(handle, held.live()) {
                 Ok(Progress::Done) => return Ok(()),
                 Ok(Progress::Partly) => {
                     self.orphan_add(handle, held.live())?;
@@ -111,6 +113,19 @@ impl Fs {
         }
     }
 
+    /// As [`Fs::delete_in`], asking for the credits first.
+    pub(super) fn delete_with_more(
+        &self,
+        handle: &Handle<'_>,
+        live: &Arc<LiveInode>,
+    ) -> Result<Progress> {
+        if handle.extend(delete_credits(&live.snapshot())) {
+            self.delete_in(handle, live)
+        } else {
+            Ok(Progress::Partly)
+        }
+    }
+
     /// Deletes an inode that the caller has claimed, in the transaction of `handle`, as far as its
     /// credits go. What is left then is consistent; the inode must be an orphan if that is to stay
     /// so after a crash.
@@ -120,12 +135,17 @@ impl Fs {
     pub(crate) fn delete_in(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<Progress> {
         handle.touch_inode(live)?;
         let image = live.snapshot();
-        if has_map(&image) && self.free_range(handle, live, 0..LBLK_END)? == Progress::Partly {
-            return Ok(Progress::Partly);
+        if has_map(&image) {
+            let guard = MapGuard::lock(live);
+            // What follows needs room too.
+            let removed = map::remove_keeping(handle, live, &guard, 0..LBLK_END, AFTER_MAP)?;
+            if removed.next.is_some() {
+                return Ok(Progress::Partly);
+            }
         }
         self.free_xattr_block(handle, live)?;
         let was = live.membership();
-        self.orphan_remove(handle, live)?;
+        self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
         live.update(handle, Inode::bury)?;
         let freed = self.free_inode(handle, live.ino(), image.is_dir());
@@ -137,40 +157,6 @@ impl Fs {
             return Err(e);
         }
         Ok(Progress::Done)
-    }
-
-    /// Takes the blocks past the size of an inode away, over as many transactions as it takes, and its
-    /// note as an orphan when that is done. Nobody may use those blocks, nor change the inode.
-    ///
-    /// # Errors
-    /// When the map is broken, cannot be read or cannot be committed.
-    pub(super) fn finish_truncation(&self, live: &Arc<LiveInode>) -> Result<()> {
-        debug_assert_no_locks_at_or_above(Rank::JournalHandle);
-        loop {
-            let image = live.snapshot();
-            let credits = map::remove_credits(&image) + self.orphan_credits();
-            let handle = self.start(credits)?;
-            let end = image.size_in_blocks(self.block_size());
-            if end < LBLK_END && self.free_range(&handle, live, end..LBLK_END)? == Progress::Partly
-            {
-                continue;
-            }
-            return self.orphan_remove(&handle, live);
-        }
-    }
-
-    fn free_range(
-        &self,
-        handle: &Handle<'_>,
-        live: &Arc<LiveInode>,
-        range: Range<u64>,
-    ) -> Result<Progress> {
-        let guard = MapGuard::lock(live);
-        let removed = map::remove(handle, live, &guard, range)?;
-        Ok(match removed.next {
-            None => Progress::Done,
-            Some(_) => Progress::Partly,
-        })
     }
 
     /// Gives up an inode's part in its block of extended attributes, and the block if nobody else has
@@ -231,13 +217,10 @@ impl Inode {
 
 /// Credits with which deleting an inode gets along, a small one in one go.
 fn delete_credits(image: &Inode) -> u32 {
-    // The record, its group and a neighbour among the orphans; the block of attributes and its group;
-    // the superblock.
-    let always = 1 + GROUP + 2 + (1 + GROUP) + 1;
     if has_map(image) {
-        always + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
+        AFTER_MAP + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
     } else {
-        always
+        AFTER_MAP
     }
 }
 

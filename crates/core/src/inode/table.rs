@@ -169,6 +169,29 @@ impl Table {
     /// their records can be had from the blocks of the inode table.
     pub(super) fn set_encoded(&self, seq: Seq) {
         self.encoded.store(seq.get(), Ordering::Release);
+        for queue in &self.queues {
+            self.trim(queue);
+        }
+    }
+
+    /// Forgets inodes that had to stay past the budget until now. Each is passed twice at most: those
+    /// asked for lately are spared the first time.
+    fn trim(&self, queue: &Mutex<VecDeque<Ino>>) {
+        let mut steps = 2 * queue.lock().len();
+        while steps > 0 {
+            steps -= 1;
+            let next = {
+                let mut queue = queue.lock();
+                (queue.len() > self.per_queue)
+                    .then(|| queue.pop_front())
+                    .flatten()
+            };
+            let Some(ino) = next else { return };
+            let used = self.map.get(&ino, &pin()).is_some_and(Kept::take_used);
+            if used || !self.forget(ino) {
+                queue.lock().push_back(ino);
+            }
+        }
     }
 
     /// Number of inodes in memory.
@@ -197,22 +220,16 @@ impl Table {
             let mut queue = queue.lock();
             queue.push_back(new);
             let guard = pin();
-            let mut found = victims.iter_mut();
-            let mut place = found.next();
-            for step in 0..HAND_STEPS {
-                if queue.len() <= self.per_queue {
-                    break;
-                }
-                let (Some(to), Some(ino)) = (place.take(), queue.pop_front()) else {
-                    break;
-                };
+            let mut places = victims.iter_mut();
+            let mut steps = HAND_STEPS;
+            while queue.len() > self.per_queue && places.len() > 0 {
+                let Some(ino) = queue.pop_front() else { break };
+                steps = steps.saturating_sub(1);
                 let used = self.map.get(&ino, &guard).is_some_and(Kept::take_used);
-                if used && step + 1 < HAND_STEPS {
+                if used && steps > 0 {
                     queue.push_back(ino);
-                    place = Some(to);
-                } else {
-                    *to = Some(ino);
-                    place = found.next();
+                } else if let Some(place) = places.next() {
+                    *place = Some(ino);
                 }
             }
         }

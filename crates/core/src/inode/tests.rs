@@ -1,11 +1,13 @@
 //! Inodes that come and go, on images that Linux looks at before and after.
 
 use super::{FileType, Held, LiveInode, NewInode};
-use crate::Error;
 use crate::fs::{Fs, MountOptions};
+use crate::{Error, data, dir, map};
 use extant_blockdev::{FileDevice, SharedDevice};
-use extant_format::Ino;
+use extant_format::acl::{Acl, AclEntry, AclWho};
 use extant_format::inode::Timestamp;
+use extant_format::{Ino, Lblk};
+use extant_testkit::crash::{Budget, Content, CrashDevice};
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::rng::Rng;
@@ -145,8 +147,8 @@ fn orphans_that_a_crash_left_are_deleted_by_us_and_by_linux() {
         for at in [10, 19, 0] {
             let handle = fs.start(fs.orphan_credits() + 30).unwrap();
             let live: &Arc<LiveInode> = held[at].live();
-            fs.orphan_remove(&handle, live).unwrap();
-            fs.orphan_remove(&handle, live).unwrap();
+            fs.orphan_erase(&handle, live).unwrap();
+            fs.orphan_erase(&handle, live).unwrap();
             fs.orphan_add(&handle, live).unwrap();
             fs.orphan_add(&handle, live).unwrap();
         }
@@ -258,7 +260,7 @@ fn links_on_the_device_follow_the_list_in_any_order() {
             let handle = fs.start(fs.orphan_credits() + 2).unwrap();
             match order.iter().position(|&listed| listed == at) {
                 Some(place) => {
-                    fs.orphan_remove(&handle, held[at].live()).unwrap();
+                    fs.orphan_erase(&handle, held[at].live()).unwrap();
                     order.remove(place);
                 }
                 None => {
@@ -284,4 +286,342 @@ fn links_on_the_device_follow_the_list_in_any_order() {
     fs.close().unwrap();
     drop(fs);
     assert_clean(&image.path);
+}
+
+/// Writes every other block of a file, so that it has many extents.
+fn sparse_file(path: &Path, blocks: u64, block: usize) {
+    use std::os::unix::fs::FileExt;
+    let file = File::create(path).unwrap();
+    for at in 0..blocks {
+        let offset = at * 2 * block as u64;
+        file.write_all_at(&vec![at as u8 | 1; block], offset)
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_large_deletion_is_finished_after_a_crash_anywhere_in_it() {
+    let image = Image::new(&["-t", "ext4", "-b", "1024", "-J", "size=1"]);
+    let mount = KernelMount::mount(&image.path, Mode::ReadWrite, "");
+    sparse_file(&mount.join("large"), 22_000, 1024);
+    sparse_file(&mount.join("other"), 10, 1024);
+    mount.unmount();
+    let recorder = Arc::new(CrashDevice::over(Content::of_file(&image.path)));
+    let device: SharedDevice = recorder.clone();
+    let options = MountOptions::read_write().background(false);
+    let fs = Fs::open(device, options.clone()).unwrap();
+    recorder.restart();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let ino = dir::find(&fs, &root, b"large").unwrap().unwrap().ino;
+    let held = fs.hold(ino).unwrap();
+    let handle = fs.start(40).unwrap();
+    dir::remove(&handle, &root, b"large").unwrap();
+    held.live()
+        .update(&handle, |inode| inode.disk_mut().links = 0)
+        .unwrap();
+    fs.unnamed(&handle, &held).unwrap();
+    drop(handle);
+    let live = Arc::clone(held.live());
+    drop(held);
+    commit(&fs);
+    recorder.mark(1);
+    assert!(live.claim_if_unheld());
+    let mut handles = 0;
+    let mut progress = super::delete::Progress::Partly;
+    while progress == super::delete::Progress::Partly {
+        let handle = fs.start(60).unwrap();
+        progress = fs.delete_in(&handle, &live).unwrap();
+        drop(handle);
+        // Each step by itself is what a crash may leave.
+        commit(&fs);
+        handles += 1;
+    }
+    assert!(handles > 1);
+    recorder.mark(2);
+
+    let seed = extant_testkit::rng::seed_from_env("a_large_deletion_is_finished");
+    let mut partly = 0;
+    let log = recorder.log();
+    for crashed in log.images(Budget::limited(16, seed)) {
+        let device = crashed.open();
+        let fs = Fs::open(Arc::clone(&device), options.clone()).unwrap();
+        let gone = crashed.holds(1);
+        let named = dir::lookup(&fs, &fs.inode(Ino::ROOT).unwrap(), b"large").unwrap();
+        assert!(!gone || named.is_none());
+        let used = fs.is_inode_in_use(ino).unwrap();
+        assert_eq!(used, named.is_some());
+        partly += u32::from(gone && !crashed.holds(2));
+        fs.close().unwrap();
+        drop(fs);
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("image");
+        Content::of_device(&*device)
+            .unwrap()
+            .write_to(&path)
+            .unwrap();
+        assert_clean(&path);
+    }
+    assert!(partly > 2, "{partly}");
+}
+
+#[test]
+fn orphans_that_do_not_fit_the_file_go_on_the_list() {
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "orphan_file",
+        "-E",
+        "orphan_file_size=4",
+    ];
+    let image = Image::new(&options);
+    let fs = image.open();
+    let before = free_inodes(&fs);
+    let held: Vec<Held> = (0..1100).map(|_| orphan(&fs)).collect();
+    assert!(fs.orphans().unwrap().head().is_some());
+    assert!(!fs.orphans().unwrap().is_file_empty());
+    commit(&fs);
+    std::mem::forget(held);
+    drop(fs);
+    let by_linux = image.copy();
+    KernelMount::mount(&by_linux.path, Mode::ReadWrite, "").unmount();
+    assert_clean(&by_linux.path);
+    let fs = image.open();
+    assert_eq!(free_inodes(&fs), before);
+    let held: Vec<Held> = (0..1100).map(|_| orphan(&fs)).collect();
+    drop(held);
+    fs.reap().unwrap();
+    assert_eq!(fs.orphans().unwrap().head(), None);
+    assert!(fs.orphans().unwrap().is_file_empty());
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path);
+}
+
+#[test]
+fn a_truncation_that_a_crash_interrupted_is_finished_as_linux_does() {
+    let image = Image::new(KINDS[0]);
+    let mount = KernelMount::mount(&image.path, Mode::ReadWrite, "");
+    fs::write(mount.join("file"), vec![7; 100_000]).unwrap();
+    mount.unmount();
+    let fs = image.open();
+    let root = fs.inode(Ino::ROOT).unwrap();
+    let ino = dir::lookup(&fs, &root, b"file").unwrap().unwrap().ino;
+    fs.close().unwrap();
+    drop(fs);
+    debugfs_write(
+        &image.path,
+        &[
+            &format!("set_inode_field <{ino}> size 5000"),
+            &format!("set_super_value last_orphan {ino}"),
+        ],
+    );
+    let by_linux = image.copy();
+    KernelMount::mount(&by_linux.path, Mode::ReadWrite, "").unmount();
+    let fs = image.open();
+    let inode = fs.inode(ino).unwrap();
+    assert_eq!((inode.size(), inode.disk().blocks), (5000, 16));
+    fs.close().unwrap();
+    drop(fs);
+    for image in [&image, &by_linux] {
+        assert_clean(&image.path);
+        let fs = image.open();
+        let held = fs.hold(ino).unwrap();
+        data::truncate(&fs, &held, 9000).unwrap();
+        let mut bytes = vec![1; 9000];
+        data::read_at(&fs, &held.snapshot(), 0, &mut bytes).unwrap();
+        assert!(bytes[..5000].iter().all(|&byte| byte == 7));
+        assert!(bytes[5000..].iter().all(|&byte| byte == 0));
+        let mapped = map::lookup(&fs, &held.snapshot(), Lblk::new(2)).unwrap();
+        assert_eq!(mapped.target, map::Target::Hole);
+        fs.close().unwrap();
+    }
+}
+
+#[test]
+fn a_truncated_file_without_names_stays_an_orphan() {
+    let image = Image::new(KINDS[1]);
+    let fs = image.open();
+    let held = orphan(&fs);
+    data::write_at(&fs, &held, 0, &[3; 200_000]).unwrap();
+    data::truncate(&fs, &held, 10).unwrap();
+    assert_ne!(held.membership(), super::orphan::Membership::None);
+    commit(&fs);
+    std::mem::forget(held);
+    drop(fs);
+    let fs = image.open();
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path);
+}
+
+#[test]
+fn changed_inodes_stay_until_they_are_encoded_and_come_back_as_they_were() {
+    let image = Image::new(KINDS[0]);
+    let mount = KernelMount::mount(&image.path, Mode::ReadWrite, "");
+    for i in 0..3000 {
+        File::create(mount.join(format!("{i}"))).unwrap();
+    }
+    mount.unmount();
+    let fs = image.open_with(
+        MountOptions::read_write()
+            .background(false)
+            .memory(256 << 10),
+    );
+    let root = fs.inode(Ino::ROOT).unwrap();
+    let first = dir::lookup(&fs, &root, b"0").unwrap().unwrap().ino.get();
+    let all = || (first..first + 3000).map(Ino::new);
+    let stamp = |ino: Ino, secs: i64| {
+        let held = fs.hold(ino).unwrap();
+        let handle = fs.start(2).unwrap();
+        held.live()
+            .update(&handle, |inode| {
+                inode.disk_mut().mtime = Timestamp::from_secs(secs);
+            })
+            .unwrap();
+    };
+    for round in 1..4 {
+        for ino in all().step_by(7) {
+            stamp(ino, round * 10_000 + i64::from(ino.get()));
+        }
+        for _ in 0..2 {
+            for ino in all() {
+                let secs = fs.inode(ino).unwrap().disk().mtime.secs;
+                let changed = (ino.get() - first) % 7 == 0;
+                let expected = round * 10_000 + i64::from(ino.get());
+                assert_eq!(secs == expected, changed);
+            }
+            commit(&fs);
+        }
+        // Clean ones make way.
+        for ino in all() {
+            fs.inode(ino).unwrap();
+        }
+        assert!(fs.inode_table().len() < 1500, "{}", fs.inode_table().len());
+    }
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path);
+}
+
+#[test]
+fn inodes_come_and_go_from_many_threads_while_others_commit() {
+    for kind in &KINDS[..2] {
+        let image = Image::new(kind);
+        let options = MountOptions::read_write()
+            .background(false)
+            .memory(256 << 10);
+        let fs = image.open_with(options);
+        let before = free_inodes(&fs);
+        std::thread::scope(|scope| {
+            for thread in 0..6u64 {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let mut rng = Rng::new(0xabc0 + thread);
+                    let mut mine: Vec<Held> = Vec::new();
+                    for _ in 0..400 {
+                        if mine.len() < 20 && rng.below(2) == 0 {
+                            mine.push(orphan(fs));
+                        } else if !mine.is_empty() {
+                            let at = rng.below(mine.len() as u64) as usize;
+                            let held = mine.swap_remove(at);
+                            let ino = held.ino();
+                            // Whoever asks by number meanwhile finds it held, dead, or somebody else's.
+                            drop(held);
+                            let _ = fs.inode(ino);
+                            let _ = fs.hold(ino);
+                            fs.reap().unwrap();
+                        }
+                        if rng.below(40) == 0 {
+                            commit(fs);
+                        }
+                    }
+                });
+            }
+        });
+        fs.reap().unwrap();
+        commit(&fs);
+        assert_eq!(free_inodes(&fs), before);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path);
+    }
+}
+
+#[test]
+fn inherited_access_lists_are_those_that_linux_makes() {
+    let entry = |who, permissions| AclEntry { who, permissions };
+    let default = Acl::new(vec![
+        entry(AclWho::Owner, 7),
+        entry(AclWho::User(1000), 6),
+        entry(AclWho::Group, 5),
+        entry(AclWho::Mask, 7),
+        entry(AclWho::Other, 4),
+    ])
+    .unwrap();
+    let image = Image::new(KINDS[0]);
+    let mount = KernelMount::mount(&image.path, Mode::ReadWrite, "");
+    let dir = mount.join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o2755)).unwrap();
+    std::os::unix::fs::chown(&dir, None, Some(77)).unwrap();
+    rustix::fs::setxattr(
+        &dir,
+        "system.posix_acl_default",
+        &default.encode_syscall(),
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o640);
+    options.open(dir.join("theirs")).unwrap();
+    rustix::fs::mkdir(dir.join("their-dir"), 0o750.into()).unwrap();
+    mount.unmount();
+
+    let fs = image.open();
+    let root = fs.inode(Ino::ROOT).unwrap();
+    let parent = dir::lookup(&fs, &root, b"dir").unwrap().unwrap().ino;
+    let parent = fs.hold(parent).unwrap();
+    for (name, file_type, mode) in [
+        (&b"ours"[..], FileType::Regular, 0o640),
+        (b"our-dir", FileType::Directory, 0o750),
+    ] {
+        let image = parent.snapshot();
+        let credits = fs.new_inode_credits() + dir::insert_credits(&fs, &image) + 10;
+        let handle = fs.start(credits).unwrap();
+        let new = NewInode::new(file_type, mode, now());
+        let held = fs.new_inode(&handle, &image, &new).unwrap();
+        if file_type == FileType::Directory {
+            dir::init(&handle, &held, parent.ino()).unwrap();
+            parent
+                .live()
+                .update(&handle, |inode| inode.disk_mut().links += 1)
+                .unwrap();
+        }
+        dir::insert(&handle, &parent, name, held.ino(), file_type).unwrap();
+    }
+    drop(parent);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path);
+
+    let mount = KernelMount::mount(&image.path, Mode::ReadOnly, "");
+    for (ours, theirs) in [("ours", "theirs"), ("our-dir", "their-dir")] {
+        let seen = [ours, theirs].map(|name| {
+            let path = mount.join("dir").join(name);
+            let lists = ["access", "default"].map(|which| {
+                let mut value = vec![0; 1000];
+                let name = format!("system.posix_acl_{which}");
+                let len = rustix::fs::getxattr(&path, name.as_str(), &mut value[..]);
+                len.map(|len| value[..len].to_vec())
+            });
+            use std::os::unix::fs::MetadataExt;
+            let stat = fs::metadata(&path).unwrap();
+            (lists, stat.mode(), stat.gid(), stat.nlink())
+        });
+        assert_eq!(seen[0], seen[1], "{ours}");
+    }
 }

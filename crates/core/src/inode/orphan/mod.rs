@@ -138,11 +138,23 @@ impl Fs {
         Ok(())
     }
 
-    /// Takes the note back, if there is one.
+    /// Takes the note back, if there is one and the inode has a name. Without a name it stays an
+    /// orphan until it is deleted, whatever else was to be finished.
     ///
     /// # Errors
     /// When a neighbour's record cannot be registered; the inode still is an orphan then.
     pub(crate) fn orphan_remove(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
+        if live.snapshot().disk.links == 0 {
+            return Ok(());
+        }
+        self.orphan_erase(handle, live)
+    }
+
+    /// Takes the note back, if there is one: the inode is being deleted.
+    ///
+    /// # Errors
+    /// As for [`Fs::orphan_remove`].
+    pub(super) fn orphan_erase(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
         let orphans = self.orphans()?;
         match (live.membership(), &orphans.file) {
             (Membership::None, _) => Ok(()),

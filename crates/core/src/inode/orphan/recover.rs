@@ -11,11 +11,11 @@
 //! - Memory is some words for each orphan, all of which have records of their own on the device.
 
 use super::{Membership, Orphans};
+use crate::data::finish_truncate;
 use crate::fs::Fs;
-use crate::inode::{FileType, Inode, LiveInode};
-use crate::map::{self, Target};
+use crate::inode::{FileType, LiveInode};
 use crate::{Error, Place, Result};
-use extant_format::{Expected, FormatError, Ino, Lblk, Structure};
+use extant_format::{Expected, FormatError, Ino, Structure};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -100,38 +100,10 @@ impl Fs {
             };
         }
         if image.file_type() == FileType::Regular && !image.is_inline() {
-            self.clear_tail(&image)?;
-            return self.finish_truncation(live);
+            return finish_truncate(self, live);
         }
         let handle = self.start(self.orphan_credits())?;
         self.orphan_remove(&handle, live)
-    }
-
-    /// Zeroes what lies past the end of a file in its last block: the interrupted truncation may not
-    /// have come to it, and a file that grows later must not show it.
-    fn clear_tail(&self, image: &Inode) -> Result<()> {
-        let block_size = self.block_size();
-        let used = (image.size() % u64::from(block_size.bytes())) as usize;
-        let last = u32::try_from(image.size() >> block_size.log2());
-        let (true, Ok(last)) = (used > 0, last) else {
-            return Ok(());
-        };
-        let Target::Written(block) = map::lookup(self, image, Lblk::new(last))?.target else {
-            return Ok(());
-        };
-        let Some(offset) = block_size.offset_of(block) else {
-            return Ok(());
-        };
-        let mut bytes = vec![0; block_size.len()];
-        self.device().read_at(offset, &mut bytes)?;
-        let Some(tail) = bytes.get_mut(used..) else {
-            return Ok(());
-        };
-        if tail.iter().any(|&byte| byte != 0) {
-            tail.fill(0);
-            self.device().write_at(offset, &bytes)?;
-        }
-        Ok(())
     }
 }
 
