@@ -45,16 +45,27 @@ pub(crate) fn insert(
 ) -> Result<()> {
     check_name(name)?;
     let entry = NewEntry::new(ino, name, EntryType::of(file_type));
+    insert_entry(handle, dir, &entry).inspect_err(|e| report(handle, e))
+}
+
+fn insert_entry(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
     let state = dir.dir_state();
     {
         let _names_stay = state.shared();
         let image = dir.snapshot();
         let (directory, form) = Directory::writable(handle.fs(), &image)?;
-        if try_insert(handle, state, &directory, form, &entry)? {
+        if try_insert(handle, state, &directory, form, entry)? {
             return Ok(());
         }
     }
-    grow::insert(handle, dir, &entry)
+    grow::insert(handle, dir, entry)
+}
+
+/// Reports an error that a change of a directory met, if it says that the file system is corrupt.
+pub(super) fn report(handle: &Handle<'_>, error: &Error) {
+    if error.is_corruption() {
+        handle.fs().report(error);
+    }
 }
 
 /// Refuses what no entry but `.` and `..` may be called.

@@ -4,7 +4,7 @@ use super::Found;
 use super::block::{Directory, found};
 use super::form::Form;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
-use super::insert::block_number;
+use super::insert::{block_number, report};
 use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
@@ -58,6 +58,10 @@ pub(crate) fn replace(
 /// [`Error::Corrupt`] when there is no `..`; otherwise as for [`insert`](super::insert()). Nothing has
 /// changed then.
 pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
+    change_parent(handle, dir, parent).inspect_err(|e| report(handle, e))
+}
+
+fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     let _index = dir.dir_state().exclusive();
     let image = dir.snapshot();
     let (directory, form) = Directory::writable(handle.fs(), &image)?;
@@ -117,6 +121,15 @@ fn change(
     if name.is_empty() || name == b"." || name == b".." {
         return Err(Error::InvalidInput("a name that every directory keeps"));
     }
+    change_entry(handle, dir, name, edit).inspect_err(|e| report(handle, e))
+}
+
+fn change_entry(
+    handle: &Handle<'_>,
+    dir: &Held,
+    name: &[u8],
+    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot),
+) -> Result<Found> {
     let state = dir.dir_state();
     let _names_stay = state.shared();
     let image = dir.snapshot();

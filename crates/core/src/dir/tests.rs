@@ -40,13 +40,30 @@ impl Rig {
     }
 
     fn prepared(mib: u64, options: &[&str], prepare: impl FnOnce(&PathBuf)) -> Self {
+        Self::with(mib, options, prepare, MountOptions::read_write())
+    }
+
+    fn with_memory(mib: u64, options: &[&str], bytes: usize) -> Self {
+        Self::with(
+            mib,
+            options,
+            |_| (),
+            MountOptions::read_write().memory(bytes),
+        )
+    }
+
+    fn with(
+        mib: u64,
+        options: &[&str],
+        prepare: impl FnOnce(&PathBuf),
+        mount: MountOptions,
+    ) -> Self {
         let temp = TempDir::new().unwrap();
         let image = temp.path().join("image");
         mke2fs(&image, mib * MIB, options);
         prepare(&image);
         let device: SharedDevice = Content::of_file(&image).open();
-        let options = MountOptions::read_write().background(false);
-        let fs = Fs::open(Arc::clone(&device), options).unwrap();
+        let fs = Fs::open(Arc::clone(&device), mount.background(false)).unwrap();
         let root = fs.hold(Ino::ROOT).unwrap();
         let dir = make_dir(&fs, &root, b"dir");
         let files = (0..FILES)
@@ -181,7 +198,8 @@ fn any_name(rng: &mut Rng, longest: u64) -> Vec<u8> {
 /// Does random things to the directory and the map, and compares.
 fn mix(rig: &Rig, rng: &mut Rng, model: &mut Model, steps: usize, longest: u64) {
     for _ in 0..steps {
-        let name = match rng.one_in(2) {
+        // More come than go.
+        let name = match rng.below(3) > 0 {
             true => any_name(rng, longest),
             false => {
                 let from = any_name(rng, longest);
@@ -574,6 +592,21 @@ fn no_space_for_a_new_block_leaves_the_directory_as_it_was() {
     }
     assert!(refused > 200, "{} names", model.len());
     assert_eq!(rig.list(), model);
+    rig.judge(&model);
+}
+
+#[test]
+fn blocks_that_left_memory_are_read_back_as_they_were() {
+    let seed = seed_from_env("blocks_that_left_memory");
+    let rng = &mut Rng::new(seed);
+    let rig = Rig::with_memory(48, &["-t", "ext4", "-b", "1024", "-J", "size=2"], 256 << 10);
+    let mut model = Model::new();
+    for _ in 0..4 {
+        mix(&rig, rng, &mut model, 3000, 100);
+        rig.fs.sync().unwrap();
+    }
+    let stats = rig.fs.cache().stats();
+    assert!(stats.evictions > 0, "{stats:?}");
     rig.judge(&model);
 }
 

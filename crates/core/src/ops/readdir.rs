@@ -9,6 +9,9 @@ use std::ops::ControlFlow;
 /// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` among them, until it
 /// breaks. Returns the value it broke with.
 ///
+/// On a file system open for writing the directory may change meanwhile: what stays is listed once, as
+/// [`dir::readdir_live`] says, and a directory that was removed has no entries.
+///
 /// # Errors
 /// As for [`dir::readdir`].
 pub fn readdir<B>(
@@ -20,5 +23,12 @@ pub fn readdir<B>(
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
-    dir::readdir(fs, dir, from, visit)
+    if fs.journal().is_err() {
+        return dir::readdir(fs, dir, from, visit);
+    }
+    match fs.hold(dir.ino()) {
+        Ok(held) => dir::readdir_live(fs, &held, from, visit),
+        Err(Error::Stale) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
