@@ -1,4 +1,4 @@
-//! Crashes during changes of a file's data: recovery finds one of the states that were, and none older
+//! Crashes and failing devices during changes of a file's data: recovery finds one of the states that were, and none older
 //! than what was made durable.
 
 use crate::support::{Image, pattern};
@@ -7,7 +7,9 @@ use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::Held;
 use extant_core::{Error, Place};
 use extant_format::Ino;
-use extant_testkit::crash::{Budget, Content, CrashDevice};
+use extant_testkit::crash::{
+    Budget, Content, ContentDevice, CrashDevice, FaultDevice, FaultRule, IoKind,
+};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
@@ -120,4 +122,79 @@ fn a_crash_leaves_a_state_that_was_and_nothing_older_than_what_was_synced() {
         }
     }
     println!("{images} images, {torn} with half a superblock");
+}
+
+/// Changes the file in every way; returns what it holds if all went well.
+fn change_all(fs: &Fs, held: &Held) -> extant_core::Result<Vec<u8>> {
+    let mut model = vec![0; held.snapshot().size() as usize];
+    data::read_live(fs, held, 0, &mut model)?;
+    let bytes = pattern(1, 30_000);
+    let (_, len) = data::append(fs, held, &bytes, WriteOptions::default())?;
+    model.extend_from_slice(&bytes[..len]);
+    data::truncate(fs, held, 20_001)?;
+    model.truncate(20_001);
+    for at in [60_000, 100_000, 140_000, 180_000, 220_000, 90_000] {
+        let len = data::write_at(fs, held, at, &bytes[..9000])?;
+        model.resize(model.len().max(at as usize + len), 0);
+        model[at as usize..at as usize + len].copy_from_slice(&bytes[..len]);
+    }
+    data::write_at(fs, held, 5, b"in place")?;
+    model[5..13].copy_from_slice(b"in place");
+    fs.sync()?;
+    data::truncate(fs, held, 30_000)?;
+    model.truncate(30_000);
+    fs.sync()?;
+    Ok(model)
+}
+
+#[test]
+fn whatever_transfer_fails_the_caller_is_told_and_the_image_recovers() {
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1"];
+    let image = Image::make(6, &options, |tree| {
+        std::fs::write(tree.join("f"), pattern(7, 10_000)).unwrap();
+    });
+    let ino = image.ino("/f");
+    let base = Content::of_file(&image.path());
+    let path = image.path().with_extension("after");
+    for kind in [IoKind::Write, IoKind::Read, IoKind::Flush] {
+        let mut failed = 0;
+        for n in 0.. {
+            let content = Arc::new(ContentDevice::new(base.clone()));
+            let device = Arc::new(FaultDevice::new(content.clone()));
+            let fs = open(device.clone());
+            let held = fs.hold(ino).unwrap();
+            device.reset_counts();
+            device.inject(FaultRule::fail_nth(kind, n));
+            let outcome = change_all(&fs, &held);
+            let hit = device.counts().faults > 0;
+            device.heal();
+            if let Ok(model) = &outcome {
+                assert!(read_all(&fs, &held) == *model, "{kind:?} {n}");
+            }
+            drop(held);
+            let closed = fs.close();
+            drop(fs);
+            failed += u32::from(outcome.is_err());
+            if outcome.is_ok() && hit {
+                // A short count is what the caller was told, or nothing needed the transfer.
+                closed.unwrap();
+            }
+            content.content().write_to(&path).unwrap();
+            let after = Arc::new(extant_blockdev::FileDevice::open(&path).unwrap());
+            let fs = open(after);
+            let held = fs.hold(ino).unwrap();
+            let found = read_all(&fs, &held);
+            if let Ok(model) = &outcome {
+                assert!(found == *model, "{kind:?} {n}");
+            }
+            drop(held);
+            fs.close().unwrap();
+            drop(fs);
+            assert_clean(&path);
+            if !hit {
+                println!("{kind:?}: {n} transfers, {failed} failures reported");
+                break;
+            }
+        }
+    }
 }

@@ -399,10 +399,9 @@ fn readers_never_see_what_belongs_elsewhere_while_files_grow_and_shrink() {
             });
         }
         for thread in changing {
-            let outcome = thread.join();
-            if outcome.is_err() {
+            if let Err(panic) = thread.join() {
                 done.store(true, std::sync::atomic::Ordering::Relaxed);
-                outcome.unwrap();
+                std::panic::resume_unwind(panic);
             }
         }
         done.store(true, std::sync::atomic::Ordering::Relaxed);

@@ -48,7 +48,7 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
             privileged: false,
         };
         let got = fs.take_blocks(&request).unwrap();
-        runs.push((at, got.start(), got.len(), at % 3 == 0));
+        runs.push((at, got.start(), got.len(), at.is_multiple_of(3)));
         taken.push(got);
         at += u64::from(len);
     }
