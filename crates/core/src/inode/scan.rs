@@ -2,14 +2,15 @@
 //!
 //! Looking at all inodes of a large file system through the cache would throw out everything else
 //! in it. This reads a group's bitmap and the used part of its table in a few large reads and
-//! hands out the inodes in use one by one.
+//! hands out the inodes in use one by one. On a file system open for writing, what is newer in memory
+//! goes over what was read: blocks that wait for their checkpoint, and inodes that changed.
 
 use super::Inode;
 use crate::fs::Fs;
 use crate::{Error, Place, Result};
 use extant_format::bitmap;
 use extant_format::group_desc::GroupFlags;
-use extant_format::{FormatError, Group, Ino, Structure};
+use extant_format::{FormatError, Group, Ino, Pblk, Structure};
 
 /// Most bytes of an inode table in memory at once.
 const WINDOW_BYTES: u32 = 1 << 20;
@@ -105,12 +106,46 @@ impl GroupInodes<'_> {
             let offset = self
                 .table
                 .saturating_add(u64::from(index) * u64::from(size));
+            // First what is in memory: an image that goes home meanwhile is found on the device.
+            let newer = newer_blocks(self.fs, offset, self.window.len());
             self.fs.device().read_at(offset, &mut self.window)?;
+            for (at, image) in newer {
+                overlay(&mut self.window, offset, at, &image);
+            }
             self.window_first = index;
             self.window_end = index + count;
         }
         let at = ((index - self.window_first) * size) as usize;
         Ok(self.window.get(at..at + size as usize).unwrap_or(&[]))
+    }
+}
+
+/// Blocks of `len` bytes from `offset` on that are newer in memory than on the device, each with the
+/// offset on the device. Nothing for a file system open for reading.
+fn newer_blocks(fs: &Fs, offset: u64, len: usize) -> Vec<(u64, Box<[u8]>)> {
+    let mut newer = Vec::new();
+    if fs.journal().is_err() {
+        return newer;
+    }
+    let block_size = fs.block_size();
+    let end = offset.saturating_add(len as u64);
+    let mut image = vec![0; block_size.len()].into_boxed_slice();
+    for block in offset >> block_size.log2()..block_size.blocks_for(end) {
+        if fs.cache().newer_than_device(Pblk::new(block), &mut image) {
+            newer.push((block << block_size.log2(), image));
+            image = vec![0; block_size.len()].into_boxed_slice();
+        }
+    }
+    newer
+}
+
+/// Puts `image`, which lies at `at`, over the part of it that `window` holds, which lies at `offset`.
+fn overlay(window: &mut [u8], offset: u64, at: u64, image: &[u8]) {
+    let into = at.saturating_sub(offset) as usize;
+    let from = offset.saturating_sub(at) as usize;
+    let to = window.get_mut(into..).unwrap_or_default();
+    for (to, from) in to.iter_mut().zip(image.get(from..).unwrap_or_default()) {
+        *to = *from;
     }
 }
 
@@ -131,22 +166,33 @@ impl Iterator for GroupInodes<'_> {
                 }
             };
             let fs = self.fs;
-            if fs.alloc().is_ok() {
-                // The newest record may be in memory only.
-                match fs.inode(ino).map(|inode| Inode::clone(&inode)) {
-                    // Deleted meanwhile, or reserved and never written.
-                    Err(Error::Stale) => continue,
-                    inode => return Some((ino, inode)),
+            let writable = fs.journal().is_ok();
+            if writable && let Some(live) = fs.inode_table().get_live(ino) {
+                let inode = live.snapshot();
+                // Without a name it is about to go, or has gone.
+                if inode.disk.links == 0 {
+                    continue;
                 }
+                return Some((ino, Ok(Inode::clone(&inode))));
             }
             let inode = match self.slot(index) {
-                Ok(slot) => fs.parse_inode(ino, slot),
+                Ok(slot) => match fs.parse_inode(ino, slot) {
+                    // Perhaps read while it was written: what the cache finds counts.
+                    Err(e) if writable && e.is_corruption() => {
+                        fs.inode(ino).map(|inode| Inode::clone(&inode))
+                    }
+                    parsed => parsed,
+                },
                 Err(e) => {
                     // The rest of the table would fail the same way.
                     self.next = self.end;
                     Err(e)
                 }
             };
+            if writable && matches!(inode, Err(Error::Stale)) {
+                // Deleted since the bitmap was read.
+                continue;
+            }
             let reserved = ino < fs.superblock().first_ino();
             if !(reserved && matches!(inode, Err(Error::Stale))) {
                 return Some((ino, inode));

@@ -489,7 +489,7 @@ fn changed_inodes_stay_until_they_are_encoded_and_come_back_as_they_were() {
         for _ in 0..2 {
             for ino in all() {
                 let secs = fs.inode(ino).unwrap().disk().mtime.secs;
-                let changed = (ino.get() - first) % 7 == 0;
+                let changed = (ino.get() - first).is_multiple_of(7);
                 let expected = round * 10_000 + i64::from(ino.get());
                 assert_eq!(secs == expected, changed);
             }
@@ -623,5 +623,49 @@ fn inherited_access_lists_are_those_that_linux_makes() {
             (lists, stat.mode(), stat.gid(), stat.nlink())
         });
         assert_eq!(seen[0], seen[1], "{ours}");
+    }
+}
+
+#[test]
+fn a_walk_over_the_tables_sees_what_is_newer_in_memory() {
+    for kind in KINDS {
+        let image = Image::new(kind);
+        let options = MountOptions::read_write().background(false);
+        let fs = image.open_with(options.memory(256 << 10));
+        let named = |fs: &Fs| -> Vec<(u32, i64)> {
+            fs.inodes()
+                .map(|(ino, inode)| (ino.get(), inode.unwrap().disk().mtime.secs))
+                .collect()
+        };
+        let root = fs.hold(Ino::ROOT).unwrap();
+        let mut expected = named(&fs);
+        for i in 0..200 {
+            let image = root.snapshot();
+            let credits = fs.new_inode_credits() + dir::insert_credits(&fs, &image) + 1;
+            let handle = fs.start(credits).unwrap();
+            let new = NewInode::new(FileType::Regular, 0o600, Timestamp::from_secs(i));
+            let held = fs.new_inode(&handle, &image, &new).unwrap();
+            let name = format!("{i}");
+            dir::insert(&handle, &root, name.as_bytes(), held.ino(), new.file_type).unwrap();
+            expected.push((held.ino().get(), i));
+            drop(handle);
+            if i % 50 == 20 {
+                commit(&fs);
+            }
+        }
+        // Without names they are not listed.
+        let lost = orphan(&fs);
+        drop(orphan(&fs));
+        expected.sort_unstable();
+        assert_eq!(named(&fs), expected, "{kind:?}");
+        drop(lost);
+        fs.reap().unwrap();
+        assert_eq!(named(&fs), expected);
+        fs.checkpoint().unwrap();
+        assert_eq!(named(&fs), expected);
+        drop(root);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path);
     }
 }
