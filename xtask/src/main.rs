@@ -1,6 +1,8 @@
-//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`.
+//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`,
+//! `instructions`.
 
 mod concurrency;
+mod instructions;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,6 +18,8 @@ Chores:
   model     The tests that a model checker runs (loom, shuttle)
   tsan      The tests with many threads under the thread sanitizer
   hostile   Open, walk and read many mutated images
+  instructions
+            Count the instructions of single operations and compare with the recorded counts
 
 `cargo xtask <CHORE> --help` tells more.";
 
@@ -58,6 +62,8 @@ fn main() -> ExitCode {
         Some("model") => concurrency::model(&root(), &args[1..]),
         Some("tsan") if help => say(concurrency::TSAN_HELP),
         Some("tsan") => concurrency::tsan(&root(), &args[1..]),
+        Some("instructions") if help => say(instructions::HELP),
+        Some("instructions") => instructions::instructions(&root(), &args[1..]),
         None | Some("--help" | "-h" | "help") => say(HELP),
         Some(other) => {
             eprintln!("unknown chore {other:?}\n\n{HELP}");

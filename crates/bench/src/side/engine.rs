@@ -1,11 +1,22 @@
 //! The engine, in this process, through the inode operations that every adapter uses.
 
 use super::{Counters, Mounted};
+use extant_blockdev::OpenSpec;
+use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::{Error, ops};
+use extant_format::Ino;
 use std::ffi::CStr;
 use std::path::Path;
+use std::sync::Arc;
+
+/// Bytes the engine's caches may use: enough for everything here, as the kernel has.
+pub(crate) const MEMORY: usize = 1 << 30;
 
 /// An image open for writing.
-pub(crate) struct Engine {}
+pub(crate) struct Engine {
+    fs: Arc<Fs>,
+}
 
 impl Engine {
     /// Opens an image with the file device.
@@ -13,50 +24,83 @@ impl Engine {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn mount(image: &Path) -> Result<Self, String> {
-        Err(format!(
-            "{}: the engine does not write yet",
-            image.display()
-        ))
+        let fs = OpenSpec::read_write(image)
+            .open()
+            .map_err(Error::from)
+            .and_then(|device| Fs::open(device, MountOptions::read_write().memory(MEMORY)))
+            .map_err(|e| format!("{}: {}", image.display(), chain(&e)))?;
+        Ok(Self { fs })
     }
 }
 
+fn at(name: &CStr) -> impl Fn(Error) -> String {
+    move |e| format!("{}: {}", name.to_string_lossy(), chain(&e))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 impl Mounted for Engine {
-    type Dir = ();
-    type File = ();
+    type Dir = Held;
+    type File = Held;
 
-    fn make_dir(&self, _: &CStr) -> Result<(), String> {
-        Err("read only".into())
+    fn make_dir(&self, name: &CStr) -> Result<Held, String> {
+        let root = self.fs.hold(Ino::ROOT).map_err(at(name))?;
+        let new = NewInode::new(FileType::Directory, 0o755, ops::now());
+        ops::mkdir(&self.fs, &root, name.to_bytes(), &new).map_err(at(name))
     }
 
-    fn create(&self, (): &(), _: &CStr) -> Result<(), String> {
-        Err("read only".into())
+    fn create(&self, dir: &Held, name: &CStr) -> Result<Held, String> {
+        let new = NewInode::new(FileType::Regular, 0o644, ops::now());
+        ops::create(&self.fs, dir, name.to_bytes(), &new).map_err(at(name))
     }
 
-    fn stat(&self, (): &(), _: &CStr) -> Result<u64, String> {
-        Err("read only".into())
+    fn stat(&self, dir: &Held, name: &CStr) -> Result<u64, String> {
+        ops::lookup_ino(&self.fs, dir.ino(), name.to_bytes())
+            .and_then(|ino| ops::stat_of(&self.fs, ino))
+            .map(|found| found.size)
+            .map_err(at(name))
     }
 
-    fn unlink(&self, (): &(), _: &CStr) -> Result<(), String> {
-        Err("read only".into())
+    fn unlink(&self, dir: &Held, name: &CStr) -> Result<(), String> {
+        ops::unlink(&self.fs, dir, name.to_bytes()).map_err(at(name))
     }
 
-    fn write_at(&self, (): &(), _: u64, _: &[u8]) -> Result<(), String> {
-        Err("read only".into())
+    fn write_at(&self, file: &Held, offset: u64, data: &[u8]) -> Result<(), String> {
+        match ops::pwrite(&self.fs, file, offset, data) {
+            Ok(n) if n == data.len() => Ok(()),
+            Ok(n) => Err(format!("only {n} of {} bytes written", data.len())),
+            Err(e) => Err(format!("pwrite: {}", chain(&e))),
+        }
     }
 
-    fn fsync(&self, (): &()) -> Result<(), String> {
-        Err("read only".into())
+    fn fsync(&self, file: &Held) -> Result<(), String> {
+        ops::fsync(&self.fs, file).map_err(|e| format!("fsync: {}", chain(&e)))
     }
 
     fn sync(&self) -> Result<(), String> {
-        Err("read only".into())
+        ops::syncfs(&self.fs).map_err(|e| format!("syncfs: {}", chain(&e)))
     }
 
     fn counters(&self) -> Counters {
-        Counters::default()
+        let stats = self.fs.journal_stats();
+        Counters {
+            commits: Some(stats.commits),
+            handles: Some(stats.handles),
+            flushes: Some(stats.flushes),
+        }
     }
 
     fn unmount(self) -> Result<(), String> {
-        Ok(())
+        self.fs.close().map_err(|e| format!("close: {}", chain(&e)))
     }
 }

@@ -170,7 +170,9 @@ impl Workload for Metadata {
         };
         let side = match case.side {
             Side::Kernel => "loop mount, system calls relative to a directory descriptor",
-            _ => "in process, file device, operations relative to a held directory",
+            _ => {
+                "in process, file device, caches of at most 1 GiB, operations relative to a held directory"
+            }
         };
         let locks = if self.locks { "; counting locks" } else { "" };
         format!(

@@ -1,0 +1,117 @@
+//! The bench as a program: small runs of what works in an image, with their reports.
+
+use extant_testkit::require;
+use serde_json::Value;
+use std::process::Command;
+
+/// Runs the bench and gives its standard output.
+fn bench(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_extant-bench"))
+        .args(args)
+        .output()
+        .expect("the bench starts");
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A small run of a workload on a 64 MiB image, one repetition, as JSON rows.
+fn rows(args: &[&str]) -> Vec<Value> {
+    let common = ["--runs", "1", "--image-mib", "64", "--json"];
+    bench(&[args, &common].concat())
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a JSON object on each line"))
+        .collect()
+}
+
+fn check_row(row: &Value) {
+    for text in ["workload", "side", "variant", "unit", "better", "options"] {
+        assert!(row[text].is_string(), "{text} in {row}");
+    }
+    for number in ["workers", "median", "min", "max"] {
+        assert!(row[number].is_number(), "{number} in {row}");
+    }
+    assert_eq!(row["runs"].as_array().map(Vec::len), Some(1), "{row}");
+    assert!(row["median"].as_f64() > Some(0.0), "{row}");
+}
+
+/// Side, variant and workers of each row.
+fn cases(rows: &[Value]) -> Vec<(&str, &str, u64)> {
+    rows.iter()
+        .map(|r| {
+            let text = |key: &str| r[key].as_str().expect("text");
+            let workers = r["workers"].as_u64().expect("a number");
+            (text("side"), text("variant"), workers)
+        })
+        .collect()
+}
+
+#[test]
+fn metadata_measures_both_sides_with_each_worker_count() {
+    require!(KernelExt4);
+    let rows = rows(&["metadata", "--files", "600", "--workers", "1,2"]);
+    rows.iter().for_each(check_row);
+    let mut expected = Vec::new();
+    for variant in ["create-own", "create-shared", "stat", "unlink"] {
+        for workers in [1, 2] {
+            expected.push(("engine", variant, workers));
+            expected.push(("kernel", variant, workers));
+        }
+    }
+    assert_eq!(cases(&rows), expected);
+}
+
+#[test]
+fn fsync_reports_commits_beside_rates() {
+    require!(KernelExt4);
+    let rows = rows(&["fsync", "--operations", "60", "--workers", "3"]);
+    rows.iter().for_each(check_row);
+    assert_eq!(
+        cases(&rows),
+        [("engine", "default", 3), ("kernel", "default", 3)]
+    );
+    let engine = &rows[0]["figures"];
+    assert!(engine["commits"].as_f64() >= Some(1.0), "{engine}");
+    assert!(
+        engine["flushes per operation"].as_f64() > Some(0.0),
+        "{engine}"
+    );
+}
+
+#[test]
+fn forms_of_the_kernel_are_told_apart_by_their_options() {
+    require!(KernelExt4);
+    let rows = rows(&[
+        "metadata",
+        "--files",
+        "50",
+        "--workers",
+        "1",
+        "--variant",
+        "unlink",
+        "--peers-only",
+        "--kernel",
+        "plain,orphan-file",
+    ]);
+    assert_eq!(rows.len(), 2);
+    assert_ne!(rows[0]["options"], rows[1]["options"]);
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_with_what_can() {
+    for (args, expected) in [
+        (["metadata", "--variant", "rename"], "create-shared"),
+        (["fsync", "--against", "mke2fs"], "peers: kernel"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_extant-bench"))
+            .args(args)
+            .output()
+            .expect("the bench starts");
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(expected), "{said}");
+    }
+}

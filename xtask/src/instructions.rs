@@ -1,0 +1,238 @@
+//! Counts the instructions of single operations and compares them with the recorded counts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+/// What `--help` says about `cargo xtask instructions`.
+pub(crate) const HELP: &str = "\
+Count the instructions of single operations under valgrind (crates/bench/benches/instructions.rs) and compare
+them with crates/bench/benches/instructions.tsv: an operation may grow by 5% at most.
+
+Usage: cargo xtask instructions [--record]
+
+Options:
+  --record   Write the counts down as the ones to compare with from now on
+
+Counts depend on the compiler but not on how busy the machine is. Needs valgrind; installs gungraun-runner
+into target/tools the first time.";
+
+/// The one whose version gungraun asks for.
+const RUNNER_VERSION: &str = "0.20.0";
+const RECORDED: &str = "crates/bench/benches/instructions.tsv";
+
+/// Growth that fails, in percent.
+const MAY_GROW: f64 = 5.0;
+
+/// `cargo xtask instructions`.
+pub(crate) fn instructions(root: &Path, args: &[String]) -> ExitCode {
+    let record = match args {
+        [] => false,
+        [only] if only == "--record" => true,
+        _ => {
+            eprintln!("{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(root, record) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("instructions: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(root: &Path, record: bool) -> Result<bool, String> {
+    if !says(Command::new("valgrind").arg("--version"), "valgrind-") {
+        return Err("valgrind is missing: install it (Debian name: valgrind)".to_owned());
+    }
+    let runner = runner(root)?;
+    let output = cargo(root)
+        .args([
+            "bench",
+            "--locked",
+            "-p",
+            "extant-bench",
+            "--bench",
+            "instructions",
+        ])
+        .env("GUNGRAUN_RUNNER", runner)
+        .env("CARGO_TERM_COLOR", "never")
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("cannot start cargo: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        return Err(format!("the benchmarks failed\n{text}"));
+    }
+    let counted = counts(&text);
+    if counted.is_empty() {
+        return Err(format!("no counts in what the benchmarks printed\n{text}"));
+    }
+    let path = root.join(RECORDED);
+    let recorded = match std::fs::read_to_string(&path) {
+        Ok(text) => read(&text),
+        Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+        Err(e) => return Err(format!("{}: {e}", path.display())),
+    };
+    let good = compare(&counted, &recorded);
+    if record {
+        std::fs::write(&path, written(&counted)).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("recorded in {RECORDED}");
+        return Ok(true);
+    }
+    Ok(good)
+}
+
+/// Prints a line for each operation; whether none grew too much, and each was recorded and counted.
+fn compare(counted: &Counts, recorded: &Counts) -> bool {
+    let mut good = true;
+    println!(
+        "{:<14} {:>12} {:>12} {:>8}",
+        "operation", "recorded", "counted", "growth"
+    );
+    for (name, &now) in counted {
+        let (before, growth, verdict) = match recorded.get(name) {
+            Some(&before) => {
+                let growth = (now as f64 / before.max(1) as f64 - 1.0) * 100.0;
+                let verdict = if growth > MAY_GROW { "  TOO MUCH" } else { "" };
+                (before.to_string(), format!("{growth:+.1}%"), verdict)
+            }
+            None => ("-".to_owned(), "-".to_owned(), "  NOT RECORDED"),
+        };
+        good &= verdict.is_empty();
+        println!("{name:<14} {before:>12} {now:>12} {growth:>8}{verdict}");
+    }
+    for name in recorded.keys().filter(|n| !counted.contains_key(*n)) {
+        println!("{name:<14} is recorded but was not counted");
+        good = false;
+    }
+    good
+}
+
+/// Instructions by operation.
+type Counts = BTreeMap<String, u64>;
+
+/// Reads what gungraun prints: a line that names a benchmark, its path in front, then indented
+/// lines of which one begins with `Instructions:` and has this run's count before a bar.
+fn counts(printed: &str) -> Counts {
+    let mut counts = Counts::new();
+    let mut name = None;
+    for line in printed.lines() {
+        if let Some(figures) = line.trim_start().strip_prefix("Instructions:") {
+            let digits: String = figures
+                .trim_start()
+                .chars()
+                .take_while(char::is_ascii_digit)
+                .collect();
+            if let (Some(name), Ok(count)) = (name.take(), digits.parse()) {
+                counts.insert(name, count);
+            }
+        } else if !line.starts_with(char::is_whitespace) {
+            let path = line.split_whitespace().next().unwrap_or("");
+            name = path.rsplit_once("::").map(|(_, last)| last.to_owned());
+        }
+    }
+    counts
+}
+
+fn read(recorded: &str) -> Counts {
+    recorded
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| {
+            let (name, count) = line.split_once('\t')?;
+            Some((name.to_owned(), count.trim().parse().ok()?))
+        })
+        .collect()
+}
+
+fn written(counts: &Counts) -> String {
+    let mut text = String::from(
+        "# Instructions of each benchmark in instructions.rs, all its operations together; written by\n\
+         # cargo xtask instructions --record\n",
+    );
+    for (name, count) in counts {
+        text.push_str(&format!("{name}\t{count}\n"));
+    }
+    text
+}
+
+/// The program that gungraun's benchmarks start, of the version they ask for.
+fn runner(root: &Path) -> Result<PathBuf, String> {
+    let tools = root.join("target/tools");
+    let runner = tools.join("bin/gungraun-runner");
+    if !says(Command::new(&runner).arg("--version"), RUNNER_VERSION) {
+        println!("installing gungraun-runner {RUNNER_VERSION} into target/tools");
+        let status = cargo(root)
+            .args([
+                "install",
+                "--quiet",
+                "--locked",
+                "gungraun-runner",
+                "--version",
+            ])
+            .arg(RUNNER_VERSION)
+            .arg("--root")
+            .arg(&tools)
+            .status()
+            .map_err(|e| format!("cannot start cargo: {e}"))?;
+        if !status.success() {
+            return Err("gungraun-runner cannot be installed".to_owned());
+        }
+    }
+    Ok(runner)
+}
+
+/// Whether a program runs and what it prints has `word` in it.
+fn says(command: &mut Command, word: &str) -> bool {
+    command
+        .output()
+        .is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).contains(word))
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root);
+    cargo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "\
+instructions::operations::create scene:scene(1)
+  Instructions:                      220000|N/A                  (*********)
+  L1 Hits:                             2359|N/A                  (*********)
+instructions::operations::stat scene:scene(1)
+  Instructions:                        1734|1700                 (+2.00000%) [+1.02000x]
+
+Gungraun result: Ok. 2 without regressions; 0 regressed; 0 filtered; 2 benchmarks finished in 0.49333s
+";
+
+    fn counted(create: u64, stat: u64) -> Counts {
+        [("create".to_owned(), create), ("stat".to_owned(), stat)].into()
+    }
+
+    #[test]
+    fn counts_are_read_from_what_the_benchmarks_print() {
+        assert_eq!(counts(PRINTED), counted(220_000, 1734));
+    }
+
+    #[test]
+    fn what_is_recorded_reads_back() {
+        assert_eq!(read(&written(&counted(5, 7))), counted(5, 7));
+    }
+
+    #[test]
+    fn growth_beyond_the_limit_and_operations_that_come_or_go_are_found() {
+        let recorded = counted(1000, 1000);
+        assert!(compare(&counted(1050, 10), &recorded));
+        assert!(!compare(&counted(1051, 1000), &recorded));
+        assert!(!compare(&counted(1000, 1000), &Counts::new()));
+        assert!(!compare(&Counts::new(), &recorded));
+    }
+}
