@@ -106,7 +106,8 @@ impl Fs {
         let ino = self.take_inode(handle, parent, new.file_type)?;
         disk.generation = self.new_generation(ino);
         let made = self.check_unused(ino).and_then(|()| {
-            let held = LiveInode::new_held(Arc::new(Inode {
+            let (home, _) = self.locate_inode(ino)?;
+            let image = Arc::new(Inode {
                 ino,
                 file_type: new.file_type,
                 seed: self.inode_context(ino).inode_seed(disk.generation),
@@ -114,7 +115,8 @@ impl Fs {
                 xattrs: inherited.xattrs,
                 fresh: true,
                 freed: false,
-            }));
+            });
+            let held = LiveInode::new_held(image, home);
             handle.touch_inode(held.live())?;
             Ok(held)
         });

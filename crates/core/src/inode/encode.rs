@@ -70,9 +70,10 @@ impl Fs {
 
     fn encode_inode(&self, inode: &Inode, block: &mut [u8]) -> Result<()> {
         let context = self.inode_context(inode.ino());
-        let (_, offset) = self.locate_inode(inode.ino())?;
+        let place = Place::Inode(inode.ino());
+        let at = self.geometry().locate_inode(inode.ino()).in_place(place)?;
         let slot = block
-            .get_mut(offset..)
+            .get_mut(at.offset as usize..)
             .and_then(|rest| rest.get_mut(..usize::from(context.inode_size)))
             .unwrap_or_default();
         if inode.is_fresh() {
@@ -85,10 +86,7 @@ impl Fs {
             inode.xattr_region(),
         );
         // Last: the checksum covers the attributes.
-        inode
-            .disk()
-            .encode(slot, &context)
-            .in_place(Place::Inode(inode.ino()))
+        inode.disk().encode(slot, &context).in_place(place)
     }
 }
 

@@ -5,7 +5,7 @@ use super::orphan::{Membership, Reaper};
 use crate::Result;
 use crate::dir::DirState;
 use crate::journal::{FlushTicket, Handle, Seq};
-use extant_format::Ino;
+use extant_format::{Ino, Pblk};
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, LockClass, Mutex, Rank, RcuCell,
     RmwClass, RwLock, pin,
@@ -43,6 +43,8 @@ const LEAVING: u64 = 1 << 63;
 /// to that list's lock and is kept apart from the image.
 pub struct LiveInode {
     ino: Ino,
+    /// The block of the inode table that holds its record.
+    home: Pblk,
     image: RcuCell<Arc<Inode>>,
     /// How many [`Held`] there are, and [`LEAVING`].
     holds: CountedAtomicU64,
@@ -66,20 +68,22 @@ pub struct LiveInode {
 }
 
 impl LiveInode {
-    pub(super) fn new(image: Arc<Inode>) -> Self {
-        Self::with_holds(image, 0)
+    /// An inode that nobody holds, whose record is in block `home`.
+    pub(super) fn new(image: Arc<Inode>, home: Pblk) -> Self {
+        Self::with_holds(image, home, 0)
     }
 
     /// An inode that the caller is the only one to hold.
-    pub(super) fn new_held(image: Arc<Inode>) -> Held {
+    pub(super) fn new_held(image: Arc<Inode>, home: Pblk) -> Held {
         Held {
-            live: Arc::new(Self::with_holds(image, 1)),
+            live: Arc::new(Self::with_holds(image, home, 1)),
         }
     }
 
-    fn with_holds(image: Arc<Inode>, holds: u64) -> Self {
+    fn with_holds(image: Arc<Inode>, home: Pblk, holds: u64) -> Self {
         Self {
             ino: image.ino(),
+            home,
             image: RcuCell::new(image),
             holds: CountedAtomicU64::new(&HOLDS, holds),
             op: BiasedRwLock::new(&OP, ()),
@@ -100,6 +104,12 @@ impl LiveInode {
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// The block of the inode table that holds its record.
+    #[must_use]
+    pub(crate) fn home(&self) -> Pblk {
+        self.home
     }
 
     /// The newest image, borrowed.

@@ -1,6 +1,7 @@
 //! The way from a number to a checked [`Inode`].
 
 use super::encode::XATTR_MAGIC;
+use super::orphan::Membership;
 use super::{Held, Inode, LiveInode};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
@@ -63,30 +64,30 @@ impl Fs {
                 return Ok(live);
             }
             let turn = table.turn(ino);
-            let inode = Arc::new(self.load_inode(ino, Names::Needed)?);
-            if let Some(live) = table.insert(inode, turn) {
+            let loaded = Arc::new(self.load_inode(ino, Names::Needed)?);
+            if let Some(live) = table.insert(loaded, turn) {
                 return Ok(live);
             }
         }
     }
 
-    /// An inode that may have no names any more: one that a crash left as an orphan.
+    /// An inode that may have no names any more: one that a crash left as an orphan. It comes as one
+    /// of the list, whose link its record holds.
     ///
     /// # Errors
     /// [`Error::Corrupt`] when the number or the record is wrong, [`Error::Device`] when reading
     /// fails.
-    pub(super) fn load_orphan(&self, ino: Ino) -> Result<Inode> {
+    pub(super) fn load_orphan(&self, ino: Ino) -> Result<LiveInode> {
         self.load_inode(ino, Names::Lost)
     }
 
-    /// The block of the inode table that holds the record of `ino`.
+    /// The block of the inode table that holds the record of an inode.
     ///
     /// # Errors
-    /// When its group's descriptor is wrong, or the device fails.
-    pub(crate) fn inode_table_block(&self, ino: Ino) -> Result<BlockRef> {
-        let (block, _) = self.locate_inode(ino)?;
-        let place = Place::InodeBlock(ino, block);
-        self.metadata(block, place, Structure::Inode, None, |_| Ok(()))
+    /// When the device fails.
+    pub(crate) fn inode_table_block(&self, live: &LiveInode) -> Result<BlockRef> {
+        let place = Place::InodeBlock(live.ino(), live.home());
+        self.metadata(live.home(), place, Structure::Inode, None, |_| Ok(()))
     }
 
     /// Looks at an inode without taking part in its ownership: when it is in memory, no shared
@@ -121,7 +122,7 @@ impl Fs {
         Ok((block, at.offset as usize))
     }
 
-    fn load_inode(&self, ino: Ino, names: Names) -> Result<Inode> {
+    fn load_inode(&self, ino: Ino, names: Names) -> Result<LiveInode> {
         let (block, offset) = self.locate_inode(ino)?;
         self.read_inodes_around(ino, block)?;
         let place = Place::InodeBlock(ino, block);
@@ -129,8 +130,19 @@ impl Fs {
         let bytes = self.metadata(block, place, Structure::Inode, None, |_| Ok(()))?;
         let slot = bytes.get(offset..).unwrap_or(&[]);
         match names {
-            Names::Needed => self.parse_inode(ino, slot),
-            Names::Lost => self.check_inode(ino, self.parse_record(ino, slot)?, slot),
+            Names::Needed => {
+                let inode = self.parse_inode(ino, slot)?;
+                Ok(LiveInode::new(Arc::new(inode), block))
+            }
+            Names::Lost => {
+                let mut record = self.parse_record(ino, slot)?;
+                // The link of the list is kept apart from the record.
+                let next = std::mem::take(&mut record.dtime);
+                let inode = self.check_inode(ino, record, slot)?;
+                let live = LiveInode::new(Arc::new(inode), block);
+                live.set_membership(Membership::List { next });
+                Ok(live)
+            }
         }
     }
 

@@ -19,8 +19,8 @@
 //! The hand's queue has one lock for each CPU shard, rank `LruShard`, held for pushes and pops only.
 //! Bucket locks of the map (rank `CacheBucket`) are never held together with it.
 
+use super::LiveInode;
 use super::orphan::Membership;
-use super::{Inode, LiveInode};
 use crate::journal::Seq;
 use extant_format::Ino;
 use extant_sync::{
@@ -137,12 +137,7 @@ impl Table {
     /// Keeps an inode whose record was read after `turn` was noted, unless another thread was first;
     /// returns the one that is kept. `None` says that the record may be old, and is to be read
     /// again.
-    pub(super) fn insert(&self, inode: Arc<Inode>, turn: Turn) -> Option<Arc<LiveInode>> {
-        self.insert_live(Arc::new(LiveInode::new(inode)), turn)
-    }
-
-    /// As [`insert`](Self::insert), of an inode that is live already.
-    pub(super) fn insert_live(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
+    pub(super) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
         let ino = live.ino();
         let guard = pin();
         let same_turn = || self.turn(ino).0 == turn.0;
@@ -259,7 +254,8 @@ impl Table {
         }
         if live.last_seq() != Seq::NONE {
             // Before it is gone, so that whoever finds it gone also finds the turn over.
-            self.turn_of(ino).fetch_add(1, Ordering::AcqRel);
+            let turn: &CountedAtomicU64 = self.turn_of(ino);
+            turn.fetch_add(1, Ordering::AcqRel);
         }
         self.map
             .remove_if(&ino, |kept| Arc::ptr_eq(&kept.live, live), &guard);
@@ -275,6 +271,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inode::Inode;
 
     /// What the allocator adds to each allocation.
     const HEADER: usize = 8;

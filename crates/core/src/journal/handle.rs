@@ -175,7 +175,7 @@ impl<'f> Handle<'f> {
         if live.touched().last() == self.seq.get() {
             return Ok(());
         }
-        let block = self.fs.inode_table_block(live.ino())?;
+        let block = self.fs.inode_table_block(live)?;
         if live.touched().touch(self.seq.get()) {
             self.spend();
             self.touched(|touched| touched.inodes.push((Arc::clone(live), block)));

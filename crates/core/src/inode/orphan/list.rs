@@ -107,8 +107,9 @@ impl OrphanList {
         let ino = live.ino();
         handle.touch_inode(live)?;
         // What may have to be read comes into memory, and stays there, before the lock.
-        let before = self.links.lock().newer(ino).map(|live| live.ino());
-        let _prepared = before.map(|ino| fs.inode_table_block(ino)).transpose()?;
+        let before = self.links.lock().newer(ino).map(Arc::clone);
+        let block = before.map(|live| fs.inode_table_block(&live));
+        let _prepared = block.transpose()?;
 
         let mut links = self.links.lock();
         let before = links.newer(ino).map(Arc::clone);

@@ -180,11 +180,12 @@ impl Search<'_> {
             return Err(wrong("an inode in use"));
         }
         let turn = self.fs.inode_table().turn(ino);
-        let mut inode = self.fs.load_orphan(ino)?;
-        let next = inode.disk.next_orphan();
-        // From now on the link is kept apart from the record.
-        inode.disk.dtime = 0;
-        let live = self.fs.inode_table().insert(Arc::new(inode), turn);
+        let loaded = Arc::new(self.fs.load_orphan(ino)?);
+        let next = match loaded.membership() {
+            Membership::List { next } if next != 0 => Some(Ino::new(next)),
+            _ => None,
+        };
+        let live = self.fs.inode_table().insert(loaded, turn);
         // Nothing has been forgotten since: nobody but recovery is there.
         Ok((live.ok_or(Error::Stale)?, next))
     }
