@@ -7,7 +7,7 @@ use crate::{Error, InPlace, Place, Result, data};
 use extant_blockdev::SharedDevice;
 use extant_format::jbd2::JournalSuperblock;
 use extant_format::{Expected, FormatError, Ino, Structure};
-use extant_jbd2::{Log, LogRun, ReplayedDevice};
+use extant_jbd2::{Log, LogRun, Recovery, ReplayedDevice};
 use std::sync::Arc;
 
 /// Most pieces a journal may lie in. `mke2fs` makes it in one; a map that points at the same
@@ -22,6 +22,25 @@ impl Fs {
     /// [`Error::Unsupported`] when the journal lies on another device or has fast commits to replay,
     /// [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
     pub(super) fn replay(&self) -> Result<(SharedDevice, Vec<Notice>)> {
+        let recovery = self.recover_log()?;
+        tracing::info!(
+            transactions = recovery.transaction_count,
+            blocks = recovery.blocks.len(),
+            "replayed the journal into memory"
+        );
+        let notices = Notice::of_recovery(&recovery);
+        let device = Arc::clone(&self.device);
+        Ok((
+            Arc::new(ReplayedDevice::new(device, recovery.blocks)),
+            notices,
+        ))
+    }
+
+    /// What the log holds.
+    ///
+    /// # Errors
+    /// As for [`Fs::replay`].
+    pub(super) fn recover_log(&self) -> Result<Recovery> {
         if self.superblock.has_external_journal() {
             return Err(Error::Unsupported {
                 features: "an external journal that waits for replay (replay it under Linux \
@@ -36,18 +55,7 @@ impl Fs {
         })?;
         let runs = self.journal_runs(ino)?;
         let log = Log::open(&*self.device, &runs, self.block_size())?;
-        let recovery = log.recover(self.geometry.blocks_count())?;
-        tracing::info!(
-            transactions = recovery.transaction_count,
-            blocks = recovery.blocks.len(),
-            "replayed the journal into memory"
-        );
-        let notices = Notice::of_recovery(&recovery);
-        let device = Arc::clone(&self.device);
-        Ok((
-            Arc::new(ReplayedDevice::new(device, recovery.blocks)),
-            notices,
-        ))
+        Ok(log.recover(self.geometry.blocks_count())?)
     }
 
     /// Where the journal's blocks lie: as many as its superblock says it has.

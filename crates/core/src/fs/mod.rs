@@ -8,6 +8,7 @@
 //! | `groups` | group descriptors |
 //! | `writable` | the way to an [`Fs`] that may be changed |
 //! | `super_state` | the superblock while it changes: counts, orphan list, errors |
+//! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `journal` | where the journal lies, and its replay into memory |
 //! | `metadata` | checked metadata blocks, through the cache |
 //! | `mmp` | the claim that keeps other hosts out |
@@ -22,8 +23,8 @@
 //!   grows with the image. Group descriptors come in when a group is first touched.
 //! - Open for reading, the image is never written: a dirty journal is replayed into memory, in front
 //!   of the device.
-//! - Open for writing, metadata is written by the journal only, and by what bypasses it: the mark that
-//!   the file system is in use, and records of errors.
+//! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
+//!   against other hosts, and the record of an error that stopped the journal.
 
 mod groups;
 mod journal;
@@ -35,6 +36,7 @@ mod options;
 mod policy;
 mod statfs;
 mod super_state;
+mod torn;
 mod writable;
 
 use groups::Groups;

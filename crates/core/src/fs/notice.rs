@@ -30,6 +30,8 @@ pub enum Notice {
         /// The transaction.
         tid: Tid,
     },
+    /// A crash left half of a superblock, which was restored from the journal.
+    SuperblockTorn,
     /// The file system was in use when its device was last written, and has no journal: it may be
     /// inconsistent.
     NotCleanlyClosed,
@@ -60,7 +62,7 @@ impl Notice {
     pub const fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::JournalReplayed { .. } | Self::JournalWrittenHome { .. }
+            Self::JournalReplayed { .. } | Self::JournalWrittenHome { .. } | Self::SuperblockTorn
         )
     }
 
@@ -141,6 +143,9 @@ impl fmt::Display for Notice {
                 f,
                 "transaction {tid} at the end of the journal is torn and was dropped"
             ),
+            Self::SuperblockTorn => {
+                f.write_str("the superblock was half written and was restored from the journal")
+            }
             Self::NotCleanlyClosed => f.write_str(
                 "the file system was not closed cleanly and has no journal; \
                  it may be inconsistent",
@@ -194,7 +199,7 @@ fn write_record(f: &mut fmt::Formatter<'_>, record: &ErrorRecord) -> fmt::Result
 impl Fs {
     /// Puts what a replay told in front of what the superblock tells, or behind it where it is
     /// only information.
-    pub(super) fn add_notices(&mut self, found: Vec<Notice>) {
+    pub(super) fn add_notices(&mut self, found: impl IntoIterator<Item = Notice>) {
         self.notices.extend(found);
         self.notices.sort_by_key(|notice| !notice.is_warning());
     }

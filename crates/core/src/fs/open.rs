@@ -1,5 +1,6 @@
 //! The way from a device to a usable [`Fs`].
 
+use super::torn::{self, Found};
 use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
 use crate::fs::JournalChoice;
 use crate::inode::Table;
@@ -12,7 +13,7 @@ use extant_format::geometry::Geometry;
 use extant_format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
-use extant_format::{Expected, FormatError, Pblk, Structure};
+use extant_format::{Expected, FormatError, FormatResult, Pblk, Structure};
 use std::sync::{Arc, OnceLock};
 
 /// One part in this many of the memory budget goes to inodes.
@@ -35,10 +36,11 @@ impl Fs {
         if !options.read_only {
             return Self::open_writable(device, &options);
         }
-        let superblock = read_superblock(&device, options.superblock)?;
+        let Found { superblock, torn } = torn::find_superblock(&device, &options)?;
         let fs = Self::assemble(device, superblock, &options, false, None)?;
         // Like Linux, which looks at the journal only where there is one.
-        let dirty = fs.superblock.needs_recovery() && fs.superblock.has_compat(Compat::HAS_JOURNAL);
+        let waits = torn.is_some() || fs.superblock.needs_recovery();
+        let dirty = waits && fs.superblock.has_compat(Compat::HAS_JOURNAL);
         if !dirty || options.journal == JournalChoice::Ignore {
             return Ok(Arc::new(fs));
         }
@@ -46,6 +48,7 @@ impl Fs {
         // The log may have changed the superblock and every descriptor.
         let superblock = read_superblock(&replayed, options.superblock)?;
         let mut fs = Self::assemble(replayed, superblock, &options, true, None)?;
+        fs.add_notices(torn);
         fs.add_notices(notices);
         Ok(Arc::new(fs))
     }
@@ -93,6 +96,15 @@ pub(super) fn read_superblock(
     device: &SharedDevice,
     choice: SuperblockChoice,
 ) -> Result<Superblock> {
+    read_superblock_by(device, choice, Superblock::parse)
+}
+
+/// The superblock as `parse` understands it.
+pub(super) fn read_superblock_by(
+    device: &SharedDevice,
+    choice: SuperblockChoice,
+    parse: impl FnOnce(&[u8]) -> FormatResult<Superblock>,
+) -> Result<Superblock> {
     let (offset, place) = match choice {
         SuperblockChoice::Primary => (SUPERBLOCK_OFFSET, Place::Superblock),
         SuperblockChoice::Backup { block, block_size } => (
@@ -118,7 +130,7 @@ pub(super) fn read_superblock(
     if let Some(features) = raw_features(&bytes) {
         policy::check_readable(features)?;
     }
-    let superblock = Superblock::parse(&bytes).in_place(place)?;
+    let superblock = parse(&bytes).in_place(place)?;
     if let SuperblockChoice::Backup { block_size, .. } = choice
         && block_size != superblock.block_size()
     {

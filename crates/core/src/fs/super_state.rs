@@ -4,9 +4,14 @@
 //! a handle, and are exact when commit asks for them with handles drained. Errors lie here, under a
 //! lock that is a leaf of the order.
 //!
-//! Two things write the superblock: the journal, like any other block of metadata; and, past the
-//! log, opening, closing and the recording of errors. The latter write what was committed last, never
-//! counts of a transaction that may not happen.
+//! The journal writes the superblock like any other block of metadata, also when it is marked as in
+//! use or as clean: it has two sectors, its checksum lies in the second, and a crash may leave one of
+//! each. The log has an image of it then, from which it is restored: see `torn`.
+//!
+//! One thing goes past the log: the record of the error that stopped the journal. That is what was
+//! committed last, never with counts of a transaction that may not happen. Should the machine stop
+//! within that very write, and no transaction in the log hold the superblock, its checksum is
+//! wrong, and a backup has to help: as under Linux.
 
 use super::Fs;
 use crate::{Error, Place, Result};
@@ -38,6 +43,8 @@ struct Fields {
     /// As the last commit, or opening, left it.
     committed: Superblock,
     errors: Errors,
+    /// The file system is being closed: the next commit says that it is clean.
+    leaving: bool,
 }
 
 /// Errors seen since opening, and what was on record then.
@@ -80,6 +87,7 @@ impl SuperState {
                 last: None,
             },
             committed: superblock,
+            leaving: false,
         };
         Ok(Self {
             fields: Mutex::new(&FIELDS, fields),
@@ -107,6 +115,14 @@ impl SuperState {
         superblock.set_free_blocks_count(counts.free_blocks);
         superblock.set_free_inodes_count(counts.free_inodes);
         superblock.set_write_time(now());
+        if fields.leaving {
+            superblock.set_needs_recovery(false);
+            let state = superblock.state() | State::CLEAN;
+            superblock.set_state(state);
+            if fs.orphans()?.is_file_empty() {
+                superblock.set_orphan_present(false);
+            }
+        }
         Ok(fields.errors.store(&superblock))
     }
 
@@ -141,19 +157,14 @@ impl SuperState {
             let fields = self.fields.lock();
             (fields.committed.clone(), fields.errors.clone())
         };
-        write(device, &errors.store(&superblock))
+        let bytes = errors.store(&superblock).encode();
+        Ok(device.write_at(SUPERBLOCK_OFFSET, &bytes)?)
     }
 
-    /// Marks the file system as clean, when everything committed is home. Does not flush.
-    pub(crate) fn write_clean(&self, fs: &Fs) -> Result<()> {
-        let mut superblock = self.capture(fs)?;
-        superblock.set_needs_recovery(false);
-        let state = superblock.state() | State::CLEAN;
-        superblock.set_state(state);
-        if fs.orphans()?.is_file_empty() {
-            superblock.set_orphan_present(false);
-        }
-        write(fs.device(), &superblock)
+    /// From now on the superblock says that the file system is clean. Everything committed is home,
+    /// and there will be no more changes.
+    pub(crate) fn leave(&self) {
+        self.fields.lock().leaving = true;
     }
 }
 
@@ -268,9 +279,9 @@ pub(super) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock
     changed.unwrap_or_else(|_| after.clone())
 }
 
-/// Says on the device that the file system is in use: after a crash its journal waits for replay,
-/// or, without a journal, it needs a check. Flushes.
-pub(super) fn mark_open(device: &SharedDevice, superblock: &Superblock) -> Result<Superblock> {
+/// The superblock of a file system in use: after a crash its journal waits for replay, or, without
+/// a journal, it needs a check.
+pub(super) fn mark_open(superblock: &Superblock) -> Superblock {
     let mut marked = superblock.clone();
     let has_journal = marked.has_compat(Compat::HAS_JOURNAL);
     if has_journal {
@@ -293,17 +304,11 @@ pub(super) fn mark_open(device: &SharedDevice, superblock: &Superblock) -> Resul
     debug_assert!(
         marked.has_ro_compat(RoCompat::ORPHAN_PRESENT) || !marked.has_compat(Compat::ORPHAN_FILE)
     );
-    write(device, &marked)?;
-    device.flush()?;
-    Ok(marked)
-}
-
-fn write(device: &SharedDevice, superblock: &Superblock) -> Result<()> {
-    Ok(device.write_at(SUPERBLOCK_OFFSET, &superblock.encode())?)
+    marked
 }
 
 /// The block with the superblock, and the superblock's offset in it.
-fn place(size: BlockSize) -> (Pblk, usize) {
+pub(super) fn place(size: BlockSize) -> (Pblk, usize) {
     let bytes = u64::from(size.bytes());
     let block = Pblk::new(SUPERBLOCK_OFFSET / bytes);
     (block, (SUPERBLOCK_OFFSET % bytes) as usize)

@@ -6,16 +6,18 @@
 //! 2. claim it, where it has a block that says who uses it;
 //! 3. replay the log home, and begin an empty one whose transactions have numbers above all that was
 //!    there;
-//! 4. mark the file system as in use, in the superblock;
-//! 5. add up the counts of the group descriptors, as those in the superblock may be older;
+//! 4. add up the counts of the group descriptors, as those in the superblock may be older;
+//! 5. mark the file system as in use: in the superblock, by a first transaction of its own, which is
+//!    home before there is another;
 //! 6. delete what was an orphan at the crash.
 //!
-//! A crash between any two leaves a log that replays to the same state, or an empty one.
+//! A crash between any two leaves a log that replays to the same state, or an empty one. Where the mark
+//! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
 
 use super::mmp::Claim;
 use super::open::read_superblock;
 use super::super_state::{SuperState, keep_errors, mark_open};
-use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, policy};
+use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, policy, torn};
 use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
 use crate::inode::Orphans;
@@ -60,12 +62,15 @@ impl Fs {
             let device = device.name();
             return Err(DeviceError::ReadOnly { device }.into());
         }
-        let before = read_superblock(&device, options.superblock)?;
+        let torn::Found {
+            superblock: before,
+            torn,
+        } = torn::find_superblock(&device, options)?;
         policy::check_writable(before.features())?;
         check_sectors(&device, &before)?;
         let claim = Claim::take(&device, &before, std::thread::sleep)?;
-        let found = Self::find_journal(&device, &before, options)?;
-        let (mut log, first) = match &found {
+        let found = Self::find_journal(&device, &before, options, torn.is_some())?;
+        let (log, first) = match &found {
             Some(found) => {
                 let log = start_log(&device, &before, found)?;
                 (Some(log), FIRST_SEQ + u64::from(found.first.get()))
@@ -79,15 +84,17 @@ impl Fs {
             let state = superblock.state() | State::ERRORS;
             superblock.set_state(state);
         }
-        let superblock = mark_open(&device, &superblock)?;
-        if let (Some(log), Some(Found { aborted: true, .. })) = (&mut log, &found) {
-            // The superblock of the file system remembers it from now on.
-            log.record_error(0).map_err(Error::log)?;
-        }
+        let superblock = mark_open(&superblock);
         let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
+        fs.announce()?;
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);
+        fs.add_notices(torn);
         if let Some(found) = found {
+            if found.aborted {
+                // The superblock of the file system remembers it from now on.
+                fs.journal()?.forget_error()?;
+            }
             fs.replayed = found.replayed;
             fs.add_notices(found.notices);
         }
@@ -108,6 +115,7 @@ impl Fs {
         device: &SharedDevice,
         superblock: &Superblock,
         options: &MountOptions,
+        torn: bool,
     ) -> Result<Option<Found>> {
         if !superblock.has_compat(Compat::HAS_JOURNAL) {
             if superblock.needs_recovery() {
@@ -131,13 +139,15 @@ impl Fs {
             Error::corrupt(Place::Superblock, source)
         })?;
         let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
-        fs.replay_home(fs.journal_runs(ino)?).map(Some)
+        let waits = torn || superblock.needs_recovery();
+        fs.replay_home(fs.journal_runs(ino)?, waits).map(Some)
     }
 
-    fn replay_home(&self, runs: Vec<LogRun>) -> Result<Found> {
+    /// Replays the log at `runs`, if it `waits` for that.
+    fn replay_home(&self, runs: Vec<LogRun>, waits: bool) -> Result<Found> {
         let log = Log::open(&**self.device(), &runs, self.block_size())?;
         let recovery = log.recover(self.geometry().blocks_count());
-        if !self.superblock().needs_recovery() {
+        if !waits {
             // As Linux does: what is in the log counts for nothing. Only its numbers matter, and
             // if they cannot be read, no log holds more transactions than blocks.
             let superblock = log.superblock();

@@ -11,9 +11,10 @@
 //! | remount-ro | the journal stops, and with it all changes |
 //! | panic | the same: a library does not end its caller's process, nor the machine |
 //!
-//! What was seen is recorded in the superblock, and why the journal stopped in the journal
-//! superblock. Both bypass the log. Whoever reports an error may hold any lock, so what is
-//! reported is written down later: by the next caller who starts a handle, commits or closes.
+//! What was seen is recorded in the superblock, by the next commit. When the journal has stopped, there
+//! is none: the record bypasses the log then, and so does the reason, in the journal superblock. Whoever reports an error may
+//! hold any lock, so what is reported is written down later: by the next caller who starts a handle,
+//! commits or closes.
 
 use super::{Journal, LOG};
 use crate::fs::Fs;
@@ -85,6 +86,10 @@ impl Fs {
             return;
         }
         journal.unwritten.store(false, Ordering::Release);
+        if journal.aborted.get().is_none() {
+            journal.touch_superblock();
+            return;
+        }
         if let Err(error) = self.write_records(journal) {
             tracing::warn!(%error, "the error could not be recorded");
         }

@@ -5,7 +5,7 @@
 //! batch with it is being written makes the commit that frees it wait for the batch: see
 //! [`Queue::drop_images`](super::queue::Queue::drop_images).
 //!
-//! The tail moves in one of two ways. Under pressure the home writes are flushed and the tail is made
+//! The tail moves in one of two ways while changes go on. Under pressure the home writes are flushed and the tail is made
 //! durable at once, so that the space is free. In the background it is handed to the next commit,
 //! whose first flush covers the home writes: no flush of its own.
 
@@ -26,6 +26,8 @@ pub(super) enum Tail {
     Now,
     /// With the next commit.
     NextCommit,
+    /// Nothing is left in the log, nor will there be: the file system is being closed.
+    Empty,
 }
 
 impl Fs {
@@ -67,7 +69,7 @@ impl Fs {
         }
         journal.counters.checkpoints.inc();
         journal.counters.checkpointed.add(written.len() as i64);
-        if tail == Tail::Now {
+        if tail != Tail::NextCommit {
             let begun = journal.flushes.begin();
             self.device().flush()?;
             journal.flushes.done(begun);
@@ -80,6 +82,7 @@ impl Fs {
             match tail {
                 Tail::Now => writer.set_tail(first_live),
                 Tail::NextCommit => writer.queue_tail(first_live),
+                Tail::Empty => writer.close(),
             }
             .map_err(Error::log)?;
         }

@@ -178,6 +178,23 @@ impl Journal {
         self.background.start(fs, interval)
     }
 
+    /// Registers the superblock in the running transaction, or in the one after it: whoever has no
+    /// handle does not know.
+    fn touch_superblock(&self) {
+        self.touched.local().lock().superblock = true;
+    }
+
+    /// Takes back the record of an error that stopped the journal in an earlier life.
+    ///
+    /// # Errors
+    /// [`Error::Log`] when the device fails.
+    pub(crate) fn forget_error(&self) -> Result<()> {
+        match &self.log {
+            Some(log) => log.lock_ascending(LOG).record_error(0).map_err(Error::log),
+            None => Ok(()),
+        }
+    }
+
     /// Begins transaction `seq`, with handles drained.
     fn begin(&self, seq: Seq) {
         self.credits.reset();

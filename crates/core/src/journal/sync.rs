@@ -1,8 +1,9 @@
 //! Making everything durable, and closing.
 
-use super::{FlushTicket, JournalStats, LOG};
+use super::checkpoint::Tail;
+use super::{FlushTicket, Journal, JournalStats};
+use crate::Result;
 use crate::fs::Fs;
-use crate::{Error, Result};
 
 impl Fs {
     /// What the journal did since the file system was opened for writing; nothing if it was not.
@@ -75,15 +76,30 @@ impl Fs {
         result
     }
 
-    fn leave(&self, journal: &super::Journal) -> Result<()> {
+    fn leave(&self, journal: &Journal) -> Result<()> {
         // Those who got in before have left when this is over, and nobody else gets in.
         self.commit(journal.running())?;
-        self.checkpoint()?;
-        if let Some(log) = &journal.log {
-            log.lock_ascending(LOG).close().map_err(Error::log)?;
-        }
-        self.super_state()?.write_clean(self)?;
+        // Made durable by the first flush of the next commit, before the mark can be.
+        self.checkpoint_with(Tail::NextCommit)?;
+        self.super_state()?.leave();
+        self.commit_superblock(journal)?;
+        // Between these two the superblock is clean and the log is not empty: Linux ignores the log
+        // then, and e2fsck replays what is home already.
+        self.checkpoint_with(Tail::Empty)
+    }
+
+    /// Marks the file system as in use: the superblock as it is by now is committed in a transaction of
+    /// its own, and is durable at home when this returns.
+    pub(crate) fn announce(&self) -> Result<()> {
+        let journal = self.journal()?;
+        self.commit_superblock(journal)?;
+        self.checkpoint_with(Tail::NextCommit)?;
         self.device().flush()?;
         Ok(())
+    }
+
+    fn commit_superblock(&self, journal: &Journal) -> Result<()> {
+        journal.touch_superblock();
+        self.commit(journal.running())
     }
 }
