@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds Extant and runs its main job: make an image from a directory, look into it, read it back.
+# Builds Extant and runs its main job: make an image from a directory, look into it, write to it, check it and
+# read it back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,10 +14,21 @@ run() {
     "$extant" "$@"
 }
 
-run mkfs "$work/docs.img" --from docs --size auto
+run mkfs "$work/docs.img" --from docs --size auto --headroom 1M
 run info "$work/docs.img"
-run ls -l "$work/docs.img:/"
+run mkdir "$work/docs.img:/project"
+run cp README.md CHANGELOG.md "$work/docs.img:/project/"
+run mv "$work/docs.img:/project/CHANGELOG.md" "$work/docs.img:/project/changes"
+run chmod 600 "$work/docs.img:/project/changes"
+printf '\n$ date | extant write %s\n' "$work/docs.img:/project/made"
+date | "$extant" write "$work/docs.img:/project/made"
+run ls -l "$work/docs.img:/" "$work/docs.img:/project"
+if command -v e2fsck >/dev/null; then
+    printf '\n$ e2fsck -fn %s\n' "$work/docs.img"
+    e2fsck -fn "$work/docs.img"
+fi
 run cp -a "$work/docs.img:/" "$work/out"
-diff -r --exclude lost+found docs "$work/out"
+diff -r --exclude lost+found --exclude project docs "$work/out"
+cmp README.md "$work/out/project/README.md"
 run cat "$work/docs.img:/architecture.md" | head -n 5
-printf '\nThe files in the image are identical to the directory. The command is %s\n' "$extant"
+printf '\nThe files in the image are identical to those that went in. The command is %s\n' "$extant"

@@ -4,25 +4,34 @@
 //! |---|---|
 //! | `args` | the command line: every command, its options and its help |
 //! | `place` | `IMAGE:/path`, and opening what it names |
+//! | `images` | the images that a command changes: opened once each, closed at the end |
+//! | `path` | last names, symbolic links at the end |
 //! | `commands` | one command per file |
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
 //! | `progress` | the bar on a terminal |
-//! | `size`, `time`, `glob` | numbers of bytes, moments and patterns as text |
+//! | `size`, `time`, `glob`, `mode`, `owner` | numbers of bytes, moments, patterns, permissions and owners as text |
 //!
 //! # Invariants
 //!
 //! Exit code 0 means that everything asked for was done; 1 that something was not, which standard
 //! error explains; 2 that the command line makes no sense. A reader that closes the pipe is no
 //! failure.
+//!
+//! A command that changes an image closes it at the end, also after a failure, and an error of closing
+//! is a failure: exit code 0 means that the changes are durable.
 #![forbid(unsafe_code)]
 
 mod args;
 mod commands;
 mod failure;
 mod glob;
+mod images;
+mod mode;
 mod output;
+mod owner;
+mod path;
 mod place;
 mod progress;
 mod record;

@@ -2,8 +2,11 @@
 
 use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
-use extant::{Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec};
+use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec};
+use extant_blockdev::DeviceError;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -48,16 +51,59 @@ impl Place {
             .unwrap_or_else(|| at(colons().find(|&i| i > 0).unwrap_or(bytes.len())))
     }
 
-    /// Opens the image. What may be wrong with it although it opened goes to standard error.
+    /// The place inside an image that an operand of a command that changes images names.
+    pub(crate) fn inside(text: &OsStr) -> Outcome<Self> {
+        let place = Self::parse(text);
+        match place.has_path {
+            true => Ok(place),
+            false => Err(Failure::usage(format!(
+                "{} names no file in an image: write IMAGE:/path",
+                Escaped(text.as_bytes())
+            ))),
+        }
+    }
+
+    /// The place inside an image that an operand names which could also be a file of the host.
+    pub(crate) fn inside_if_any(text: &OsStr) -> Option<Self> {
+        let place = Self::parse(text);
+        let looks_inside = || text.as_bytes().windows(2).any(|pair| pair == b":/");
+        let is_image = match place.image.metadata() {
+            Ok(found) => !found.is_dir(),
+            Err(_) => looks_inside(),
+        };
+        (place.has_path && is_image).then_some(place)
+    }
+
+    /// Opens the image for reading. What may be wrong with it although it opened goes to standard error.
     pub(crate) fn open(&self, place: &Where) -> Outcome<Filesystem> {
         let fs = self.open_silently(place)?;
+        self.warn(&fs);
+        Ok(fs)
+    }
+
+    /// Opens the image for reading and writing, as [`Place::open`] does for reading.
+    pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
+        if place.as_is {
+            return Err(Failure::usage(
+                "--as-is is about reading: nothing can be changed before the journal is replayed",
+            ));
+        }
+        let spec = OpenSpec::read_write(&self.image)
+            .offset(place.offset)
+            .partition(place.partition);
+        let fs = Filesystem::open_spec(&spec, MountOptions::read_write())
+            .map_err(|e| self.cannot_open(place, why_not_writable(&self.image, &e)))?;
+        self.warn(&fs);
+        Ok(fs)
+    }
+
+    fn warn(&self, fs: &Filesystem) {
         for notice in fs.notices().iter().filter(|notice| notice.is_warning()) {
             say(format_args!(
                 "warning: {}: {notice}",
                 Escaped::path(&self.image)
             ));
         }
-        Ok(fs)
     }
 
     fn open_silently(&self, place: &Where) -> Outcome<Filesystem> {
@@ -69,17 +115,20 @@ impl Place {
             false => JournalChoice::Replay,
         };
         let options = MountOptions::read_only().journal(journal);
-        Filesystem::open_spec(&spec, options).map_err(|e| {
-            let hint = if place.offset.is_none() && place.partition.is_none() {
-                self.partition_hint()
-            } else {
-                None
-            };
-            match hint {
-                Some(hint) => Failure::new(format!("{e}\n{hint}")),
-                None => Failure::new(e),
-            }
-        })
+        Filesystem::open_spec(&spec, options).map_err(|e| self.cannot_open(place, e))
+    }
+
+    /// Why the image did not open, with advice where there is some.
+    fn cannot_open(&self, place: &Where, why: impl fmt::Display) -> Failure {
+        let hint = if place.offset.is_none() && place.partition.is_none() {
+            self.partition_hint()
+        } else {
+            None
+        };
+        match hint {
+            Some(hint) => Failure::new(format!("{why}\n{hint}")),
+            None => Failure::new(why),
+        }
     }
 
     /// What to do about a whole-disk image that was taken for a file system.
@@ -100,10 +149,53 @@ impl Place {
         ))
     }
 
+    /// The place as it is named on the command line, safe for a terminal.
+    pub(crate) fn shown(&self) -> String {
+        format!(
+            "{}:{}",
+            Escaped::path(&self.image),
+            Escaped::path(&self.path)
+        )
+    }
+
     /// A failure inside this image.
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
     }
+}
+
+/// What an error of opening for writing is called: with what to do about it, where that is known.
+fn why_not_writable(image: &Path, e: &extant::Error) -> String {
+    use extant_core::Error as EngineError;
+    let image = Escaped::path(image);
+    let Cause::Engine(engine) = e.cause() else {
+        return e.to_string();
+    };
+    match engine {
+        EngineError::Device(device) => match &**device {
+            DeviceError::InUse { .. } => format!(
+                "{image} is open elsewhere: another program writes to it, or it is mounted. Try again when \
+                 that has ended"
+            ),
+            DeviceError::Open { source, .. } if is_refusal(source) => {
+                format!("{image} cannot be written to: {source}. Reading it may still be possible")
+            }
+            _ => e.to_string(),
+        },
+        EngineError::Unsupported { .. } => format!(
+            "{e}; it can still be read: take the files out with `extant cp`, and make a new image with \
+             `extant mkfs`"
+        ),
+        _ => e.to_string(),
+    }
+}
+
+/// Whether the system refuses to open a file for writing, as opposed to not finding it.
+fn is_refusal(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 #[cfg(test)]

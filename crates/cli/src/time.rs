@@ -1,6 +1,23 @@
 //! Moments as text, in UTC: the same image reads the same everywhere.
 
 use extant::Timestamp;
+use std::ops::RangeInclusive;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Seconds since 1970 that inodes can hold: 32 bits with a sign, and two more.
+pub(crate) const TIMES: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64 + (3 << 32);
+
+/// The time of now.
+pub(crate) fn now() -> Timestamp {
+    match SystemTime::now().duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            secs: i64::try_from(since.as_secs()).unwrap_or(*TIMES.end()),
+            nanos: since.subsec_nanos(),
+        },
+        // A clock that is that wrong is not worth more.
+        Err(_) => Timestamp { secs: 0, nanos: 0 },
+    }
+}
 
 /// `2026-11-21T20:23:00.123456789Z`; without a fraction when there is none.
 pub(crate) fn rfc3339(time: Timestamp) -> String {
@@ -58,9 +75,225 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
+/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar, if there is such a date.
+fn days(year: i64, month: i64, day: i64) -> Option<i64> {
+    if !(1..=12).contains(&month) || !(0..=9999).contains(&year) {
+        return None;
+    }
+    // As in `civil`, years begin in March.
+    let shifted = year - i64::from(month <= 2);
+    let (era, year_of_era) = (shifted.div_euclid(400), shifted.rem_euclid(400));
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = era * 146_097 + day_of_era - 719_468;
+    // The 30th of February would come out as a day in March.
+    (civil(days) == (year, month, day)).then_some(days)
+}
+
+/// Parses `2026-01-31`, with `12:00`, `12:00:30` or `12:00:30.5` behind a space or `T`, with `Z`, `UTC`
+/// or a zone such as `+01:00` behind that; or `@SECONDS` since 1970, fractions allowed.
+pub(crate) fn parse_date(text: &str) -> Result<Timestamp, String> {
+    let wrong = || {
+        format!(
+            "{text:?} is no time: write 2026-01-31, 2026-01-31 12:00:30, 2026-01-31T12:00:30+01:00 or \
+             @SECONDS"
+        )
+    };
+    let time = match text.strip_prefix('@') {
+        Some(seconds) => since_1970(seconds),
+        None => date_and_clock(text),
+    };
+    in_range(time.ok_or_else(wrong)?, text)
+}
+
+/// Parses `[[CC]YY]MMDDhhmm[.ss]` as touch(1) does; without a year, that of `now`.
+pub(crate) fn parse_stamp(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let wrong = || format!("{text:?} is no time: write [[CC]YY]MMDDhhmm[.ss]");
+    let time = stamp(text, now).ok_or_else(wrong)?;
+    in_range(time, text)
+}
+
+fn in_range(time: Timestamp, text: &str) -> Result<Timestamp, String> {
+    match TIMES.contains(&time.secs) {
+        true => Ok(time),
+        false => Err(format!("{text}: ext4 keeps times from 1901 to 2446")),
+    }
+}
+
+fn since_1970(text: &str) -> Option<Timestamp> {
+    let (secs, fraction) = match text.split_once('.') {
+        Some((secs, fraction)) => (secs, nanos(fraction)?),
+        None => (text, 0),
+    };
+    let whole: i64 = secs.parse().ok()?;
+    let time = match (secs.starts_with('-'), fraction) {
+        (true, 1..) => Timestamp {
+            secs: whole.checked_sub(1)?,
+            nanos: 1_000_000_000 - fraction,
+        },
+        (_, nanos) => Timestamp { secs: whole, nanos },
+    };
+    Some(time)
+}
+
+/// Nanoseconds of the digits behind a decimal point.
+fn nanos(digits: &str) -> Option<u32> {
+    if digits.is_empty() || digits.len() > 9 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    format!("{digits:0<9}").parse().ok()
+}
+
+/// A number of exactly so many digits.
+fn number(text: Option<&str>, digits: usize) -> Option<i64> {
+    let text = text?;
+    let plain = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok())?
+}
+
+fn date_and_clock(text: &str) -> Option<Timestamp> {
+    let (date, clock) = match text.find(['T', ' ']) {
+        Some(at) => (text.get(..at)?, text.get(at + 1..)?.trim()),
+        None => (text, "00:00"),
+    };
+    let mut date = date.split('-');
+    let days = days(
+        number(date.next(), 4)?,
+        number(date.next(), 2)?,
+        number(date.next(), 2)?,
+    )?;
+    let (clock, zone) = match clock.find(['Z', 'U', '+', '-']) {
+        Some(at) => (clock.get(..at)?.trim_end(), clock.get(at..)?),
+        None => (clock, "Z"),
+    };
+    let mut clock = clock.split(':');
+    let hour = number(clock.next(), 2)?;
+    let minute = number(clock.next(), 2)?;
+    let (second, nanos) = match clock.next() {
+        None => (0, 0),
+        Some(second) => match second.split_once('.') {
+            None => (number(Some(second), 2)?, 0),
+            Some((second, fraction)) => (number(Some(second), 2)?, nanos(fraction)?),
+        },
+    };
+    if date.next().is_some() || clock.next().is_some() {
+        return None;
+    }
+    Some(Timestamp {
+        secs: moment(days, hour, minute, second)? - zone_secs(zone)?,
+        nanos,
+    })
+}
+
+/// Seconds that a zone is ahead of UTC.
+fn zone_secs(zone: &str) -> Option<i64> {
+    let sign = match zone {
+        "Z" | "UTC" => return Some(0),
+        _ if zone.starts_with('+') => 1,
+        _ if zone.starts_with('-') => -1,
+        _ => return None,
+    };
+    let digits = zone.get(1..)?.replacen(':', "", 1);
+    let (hours, minutes) = (
+        number(digits.get(..2), 2)?,
+        match digits.len() {
+            2 => 0,
+            _ => number(digits.get(2..), 2)?,
+        },
+    );
+    (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
+}
+
+fn moment(days: i64, hour: i64, minute: i64, second: i64) -> Option<i64> {
+    (hour < 24 && minute < 60 && second < 60)
+        .then_some(days * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+fn stamp(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let (text, second) = match text.split_once('.') {
+        Some((text, second)) => (text, number(Some(second), 2)?),
+        None => (text, 0),
+    };
+    let at = text.len().checked_sub(8)?;
+    let (year, rest) = (text.get(..at)?, text.get(at..)?);
+    let year = match year.len() {
+        0 => civil(now.secs.div_euclid(86_400)).0,
+        // As POSIX has it: 69 to 99 are of the last century.
+        2 => match number(Some(year), 2)? {
+            short @ 69.. => 1900 + short,
+            short => 2000 + short,
+        },
+        4 => number(Some(year), 4)?,
+        _ => return None,
+    };
+    let part = |from: usize| number(rest.get(from..from + 2), 2);
+    let days = days(year, part(0)?, part(2)?)?;
+    Some(Timestamp {
+        secs: moment(days, part(4)?, part(6)?, second)?,
+        nanos: 0,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(text: &str) -> Option<(i64, u32)> {
+        parse_date(text).ok().map(|time| (time.secs, time.nanos))
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for secs in [
+            0,
+            951_782_400,
+            1_700_000_000,
+            -1,
+            -2_147_483_648,
+            15_032_385_535,
+        ] {
+            assert_eq!(read(&at(secs)), Some((secs, 0)), "{}", at(secs));
+        }
+        assert_eq!(read("2000-02-29"), Some((951_782_400, 0)));
+        assert_eq!(read("1970-01-01 00:01"), Some((60, 0)));
+        assert_eq!(read("1970-01-01T00:00:01.5Z"), Some((1, 500_000_000)));
+        assert_eq!(read("1970-01-01 01:00:00 +0100"), Some((0, 0)));
+        assert_eq!(read("1970-01-01 01:00:00-02:30"), Some((12_600, 0)));
+        assert_eq!(read("@12"), Some((12, 0)));
+        assert_eq!(read("@-1.25"), Some((-2, 750_000_000)));
+        for wrong in [
+            "",
+            "now",
+            "1970-1-1",
+            "1970-02-30",
+            "1970-13-01",
+            "1970-01-01 24:00",
+            "1970-01-01 1:00",
+            "1970-01-01 01:00:00.",
+            "1970-01-01 01:00 CET",
+            "3000-01-01",
+            "@",
+            "1970-01-01T00:00:01é",
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn stamps_are_those_of_touch() {
+        let now = Timestamp {
+            secs: 1_700_000_000,
+            nanos: 5,
+        };
+        let read = |text| parse_stamp(text, now).ok().map(|time| time.secs);
+        assert_eq!(read("197001010000.01"), Some(1));
+        assert_eq!(read("7001010001"), Some(60));
+        assert_eq!(read("11142213.20"), Some(1_700_000_000));
+        assert_eq!(read("6812312359"), Some(3_124_223_940));
+        for wrong in ["", "1970", "19700101000", "197013010000", "19700101000é"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 
     fn at(secs: i64) -> String {
         rfc3339(Timestamp { secs, nanos: 0 })

@@ -2,7 +2,7 @@
 
 use crate::filesystem::bytes;
 use crate::path::{Last, LastLink, resolve, resolve_parent};
-use crate::{Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
+use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
 use extant_core::inode::{Held, NewInode};
@@ -168,6 +168,29 @@ impl Filesystem {
         self.at_name(link.as_ref(), |dir, last| {
             let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
             ops::symlink(self.fs(), dir, &last.name, target, &new).map(drop)
+        })
+    }
+
+    /// Makes a device node, pipe or socket with these permissions. `device` is the number of a device
+    /// node; others have none.
+    ///
+    /// # Errors
+    /// When something is at `path` already, its parent does not exist, no space is left, or `file_type`
+    /// is that of a directory or symbolic link.
+    pub fn create_special(
+        &self,
+        path: impl AsRef<Path>,
+        file_type: FileType,
+        device: DeviceNumber,
+        permissions: u16,
+    ) -> Result<()> {
+        self.at_name(path.as_ref(), |dir, last| {
+            if last.must_be_dir {
+                return Err(EngineError::NotADirectory);
+            }
+            let mut new = NewInode::new(file_type, permissions, ops::now());
+            new.device = device;
+            ops::create(self.fs(), dir, &last.name, &new).map(drop)
         })
     }
 

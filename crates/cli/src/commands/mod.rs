@@ -1,17 +1,27 @@
 //! One command per file.
 
 mod cat;
+mod chmod;
+mod chown;
 mod completions;
 mod cp;
 mod find;
 mod info;
+mod ln;
 mod ls;
 mod man;
 mod map;
+mod mkdir;
 mod mkfs;
+mod mv;
+mod replay;
+mod rm;
 mod stat;
 mod tar;
+mod touch;
 mod tree;
+mod truncate;
+mod write;
 
 use crate::args::{Args, Command};
 use crate::failure::Outcome;
@@ -30,6 +40,16 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Tar(args) => tar::run(&args, place),
         Command::Info(args) => info::run(&args, place),
         Command::Map(args) => map::run(&args, place),
+        Command::Mkdir(args) => mkdir::run(&args, place),
+        Command::Rm(args) => rm::run(&args, place),
+        Command::Mv(args) => mv::run(&args, place),
+        Command::Ln(args) => ln::run(&args, place),
+        Command::Chmod(args) => chmod::run(&args, place),
+        Command::Chown(args) => chown::run(&args, place),
+        Command::Touch(args) => touch::run(&args, place),
+        Command::Truncate(args) => truncate::run(&args, place),
+        Command::Write(args) => write::run(&args, place),
+        Command::Replay(args) => replay::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -1,43 +1,20 @@
 //! `cp`: out of an image, and nothing lost on the way.
 
-use crate::support::{Place, extant, small_plan};
-use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::mke2fs;
+use crate::support::{Place, as_mke2fs_keeps, extant, faithful, small_plan};
 use extant_testkit::plan::Content;
 use extant_testkit::torture::TortureSpec;
-use extant_testkit::tree::{Compare, Holes, Tree};
+use extant_testkit::tree::Tree;
 use extant_testkit::{require, tool::tool};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-
-/// What survives `mke2fs -d`, which keeps whole seconds and not those of the root.
-fn as_mke2fs_keeps() -> Compare {
-    Compare {
-        whole_seconds: true,
-        root: false,
-        ..faithful()
-    }
-}
-
-fn faithful() -> Compare {
-    Compare {
-        holes: Holes::NoneLost(4096),
-        ignore: vec![b"lost+found".to_vec()],
-        ..Compare::default()
-    }
-}
 
 #[test]
 fn an_archive_copy_of_a_torture_tree_is_the_tree() {
     require!(Root, KernelExt4, TmpfsXattrs);
     let place = Place::in_memory();
-    let image = place.join("torture.img");
-    mke2fs(&image, 512 << 20, &["-t", "ext4", "-O", "ea_inode"]);
     let plan = TortureSpec::small().for_image(4096, 256, true).plan();
-    let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
-    plan.plant(mount.path());
-    mount.unmount();
+    let image = place.kernel_image(&plan, 512 << 20, &["-O", "ea_inode"]);
     let out = place.join("out");
-    extant(["cp", "-a", &place.arg("torture.img"), &place.arg("out")]).ok();
+    extant(["cp", "-a", &image, &place.arg("out")]).ok();
     plan.expected()
         .assert_same(&Tree::snapshot(&out), &faithful());
 }
@@ -144,15 +121,6 @@ fn a_file_in_the_way_of_a_directory_is_reported() {
         "the rest is there"
     );
     assert_eq!(std::fs::read(place.join("out/usr")).unwrap(), b"in the way");
-}
-
-#[test]
-fn copying_into_an_image_is_refused_with_advice() {
-    let place = Place::new();
-    let image = place.image(&small_plan(), &[]);
-    std::fs::write(place.join("file"), "x").unwrap();
-    let run = extant(["cp", &place.arg("file"), &format!("{image}:/etc")]).fails(2);
-    assert!(run.stderr.contains("mkfs --from"), "{}", run.stderr);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The command, run as people run it.
 
 mod copying;
+mod copying_in;
 mod help;
 mod hostile;
 mod making;
@@ -8,3 +9,4 @@ mod mapping;
 mod reading;
 mod support;
 mod taring;
+mod writing;

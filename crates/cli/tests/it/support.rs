@@ -1,9 +1,11 @@
 //! Images to look into, and running the command.
 
 use assert_cmd::Command;
-use extant_testkit::oracle::mke2fs;
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, NodeKind, TreePlan};
 use extant_testkit::tool::tool;
+use extant_testkit::tree::{Compare, Holes, Tree};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -115,17 +117,73 @@ impl Place {
         self.join(name).display().to_string()
     }
 
+    /// An image `fs.img` of this size with what a plan says, made through a mount by the kernel, which
+    /// keeps all of it.
+    pub(crate) fn kernel_image(&self, plan: &TreePlan, size: u64, options: &[&str]) -> String {
+        let image = self.join("fs.img");
+        let all = [&["-t", "ext4"], options].concat();
+        mke2fs(&image, size, &all);
+        let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
+        plan.plant(mount.path());
+        mount.unmount();
+        image.display().to_string()
+    }
+
+    /// A directory on the host with what a plan says.
+    pub(crate) fn planted(&self, name: &str, plan: &TreePlan) -> String {
+        std::fs::create_dir(self.join(name)).expect("a directory");
+        plan.plant(&self.join(name));
+        self.arg(name)
+    }
+
     /// An image `fs.img` of 32 MiB with what a plan says, made by `mke2fs -d`.
     pub(crate) fn image(&self, plan: &TreePlan, options: &[&str]) -> String {
-        let source = self.join("source");
-        std::fs::create_dir(&source).expect("a directory");
-        plan.plant(&source);
+        let source = self.planted("source", plan);
         let image = self.join("fs.img");
-        let mut all = vec!["-t", "ext4", "-d", source.to_str().expect("UTF-8")];
+        let mut all = vec!["-t", "ext4", "-d", &source];
         all.extend_from_slice(options);
         mke2fs(&image, 32 << 20, &all);
         image.display().to_string()
     }
+}
+
+/// What a copy that keeps everything must agree on.
+pub(crate) fn faithful() -> Compare {
+    Compare {
+        holes: Holes::NoneLost(4096),
+        ..Compare::default()
+    }
+}
+
+/// What survives `mke2fs -d`, which keeps whole seconds and not those of the root.
+pub(crate) fn as_mke2fs_keeps() -> Compare {
+    Compare {
+        whole_seconds: true,
+        root: false,
+        ..faithful()
+    }
+}
+
+/// What Linux shows of an image.
+pub(crate) fn seen_by_linux(image: &str) -> Tree {
+    let mount = KernelMount::mount(Path::new(image), Mode::Untouched, "");
+    let tree = Tree::snapshot(mount.path());
+    mount.unmount();
+    tree
+}
+
+/// Runs a command that must leave the image clean, whether or not it fails.
+#[track_caller]
+pub(crate) fn change<S: AsRef<OsStr>>(image: &str, args: impl IntoIterator<Item = S>) -> Run {
+    let run = extant(args);
+    assert_clean(Path::new(image));
+    run
+}
+
+/// A copy of a file, holes and all.
+pub(crate) fn copy_of(file: &str, copy: &str) -> String {
+    tool("cp").args(["--sparse=always", file, copy]).ok();
+    copy.to_owned()
 }
 
 /// A few files of all the kinds that need no root.

@@ -1,30 +1,11 @@
 //! `tar`: archives that other programs read.
 
-use crate::support::{Place, extant, on_a_terminal, small_plan};
-use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::mke2fs;
+use crate::support::{Place, as_mke2fs_keeps, extant, faithful, on_a_terminal, small_plan};
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::torture::TortureSpec;
-use extant_testkit::tree::{Compare, Holes, Tree};
-
-/// What survives `mke2fs -d`, which keeps whole seconds and not those of the root.
-fn as_mke2fs_keeps() -> Compare {
-    Compare {
-        whole_seconds: true,
-        root: false,
-        ..faithful()
-    }
-}
-
-fn faithful() -> Compare {
-    Compare {
-        holes: Holes::NoneLost(4096),
-        ignore: vec![b"lost+found".to_vec()],
-        ..Compare::default()
-    }
-}
+use extant_testkit::tree::{Compare, Tree};
 
 /// Extracts with the system's tar and compares.
 fn assert_extracts(place: &Place, archive: &str, plan: &TreePlan, compare: &Compare) {
@@ -47,15 +28,11 @@ fn assert_extracts(place: &Place, archive: &str, plan: &TreePlan, compare: &Comp
 fn the_system_tar_reads_back_a_torture_tree() {
     require!(Root, KernelExt4, TmpfsXattrs);
     let place = Place::in_memory();
-    let image = place.join("torture.img");
-    mke2fs(&image, 512 << 20, &["-t", "ext4"]);
     let plan = TortureSpec::small().for_image(4096, 256, false).plan();
     let plan = plan.kept_by(TarForm::Pax);
-    let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
-    plan.plant(mount.path());
-    mount.unmount();
+    let image = place.kernel_image(&plan, 512 << 20, &[]);
     let archive = place.arg("out.tar");
-    extant(["tar", &place.arg("torture.img"), "-o", &archive]).ok();
+    extant(["tar", &image, "-o", &archive]).ok();
     assert_extracts(&place, &archive, &plan, &faithful());
 }
 
@@ -128,14 +105,10 @@ fn long_names_targets_and_large_numbers_survive() {
 fn a_socket_is_reported_because_tar_cannot_hold_it() {
     require!(KernelExt4);
     let place = Place::new();
-    let image = place.join("fs.img");
-    mke2fs(&image, 16 << 20, &["-t", "ext4"]);
-    let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
     let mut plan = TreePlan::new();
     plan.special("socket", NodeKind::Socket);
     plan.file("file", Content::filled(1, 10));
-    plan.plant(mount.path());
-    mount.unmount();
-    let run = extant(["tar", &place.arg("fs.img"), "-o", &place.arg("out.tar")]).fails(1);
+    let image = place.kernel_image(&plan, 16 << 20, &[]);
+    let run = extant(["tar", &image, "-o", &place.arg("out.tar")]).fails(1);
     assert!(run.stderr.contains("socket was left out"), "{}", run.stderr);
 }

@@ -3,6 +3,7 @@
 use crate::args::{Mkfs, TableInit, Where};
 use crate::failure::{Failure, Outcome};
 use crate::size;
+use crate::time::TIMES;
 use extant::{Escaped, OpenSpec};
 use extant_format::BlockSize;
 use extant_mkfs::defaults::{
@@ -13,14 +14,11 @@ use extant_mkfs::source::{
 };
 use extant_mkfs::{BuildOptions, Headroom, Size};
 use std::num::NonZero;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Seconds since 1970 that inodes can hold: 32 bits with a sign, and two more.
-const TIMES: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64 + (3 << 32);
 
 /// A file system to be made.
 #[derive(Debug)]

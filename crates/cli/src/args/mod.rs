@@ -1,11 +1,16 @@
-//! The command line: every command, its options and its help.
+//! The command line: every command, its options and its help. Those that change images are in
+//! `change`.
+
+mod change;
+
+pub(crate) use change::{Chmod, Chown, Cp, Ln, Mkdir, Mv, Replay, Rm, Touch, Truncate, Write};
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Makes and looks into ext4 file system images, without root and without a mount.
+/// Makes, changes and looks into ext4 file system images, without root and without a mount.
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
@@ -18,6 +23,7 @@ use std::path::PathBuf;
 Examples:
   extant mkfs rootfs.img --from ./rootfs --size auto
   extant ls -l rootfs.img:/etc
+  extant cp hostname rootfs.img:/etc/
   extant cp -a rootfs.img:/usr/share ./share
 
 IMAGE:/path names a file inside an image; IMAGE alone is its root. An image is a file or a block
@@ -69,6 +75,16 @@ pub(crate) enum Command {
     Tar(Tar),
     Info(Info),
     Map(Map),
+    Mkdir(Mkdir),
+    Rm(Rm),
+    Mv(Mv),
+    Ln(Ln),
+    Chmod(Chmod),
+    Chown(Chown),
+    Touch(Touch),
+    Truncate(Truncate),
+    Write(Write),
+    Replay(Replay),
     Completions(Completions),
     Man(Man),
 }
@@ -312,42 +328,6 @@ pub(crate) struct Find {
     /// One JSON object per line, with everything known
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// Copy files out of an image
-#[derive(Debug, ClapArgs)]
-#[command(override_usage = "extant cp [OPTIONS] <IMAGE:/path>... <DEST>")]
-#[command(after_help = "\
-Examples:
-  extant cp rootfs.img:/etc/hostname .
-  extant cp -a rootfs.img:/usr/share ./share
-  extant cp -a rootfs.img:/ ./rootfs
-
-A directory goes into DEST under its own name if DEST is there already, and becomes DEST otherwise;
-the root of an image always goes into DEST. Nothing is ever written outside DEST, whatever links
-the image holds. Holes stay holes. Only root can keep owners and make device nodes.")]
-pub(crate) struct Cp {
-    /// What to copy, and where to at last
-    #[arg(required = true, num_args = 2.., value_names = ["IMAGE:/path", "DEST"])]
-    pub(crate) paths: Vec<OsString>,
-    /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
-    #[arg(short, long)]
-    pub(crate) archive: bool,
-    /// Copy directories with all that is in them
-    #[arg(short, long, visible_short_alias = 'R')]
-    pub(crate) recursive: bool,
-    /// DEST is the name to give, even if it is a directory
-    #[arg(short = 'T', long)]
-    pub(crate) no_target_directory: bool,
-    /// Threads; one per processor if not given
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = parse_threads,
-        default_value_t = 0,
-        hide_default_value = true
-    )]
-    pub(crate) threads: usize,
 }
 
 /// Write a tar archive of what is in an image

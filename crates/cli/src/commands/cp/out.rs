@@ -1,7 +1,8 @@
-//! `extant cp`.
+//! Out of an image.
 
 use crate::args::{Cp, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::path::{destination, follow};
 use crate::place::Place;
 use crate::progress::Bar;
 use extant::export::{ExportOptions, Preserve, Progress, Report, to_directory};
@@ -9,14 +10,7 @@ use extant::{Escaped, Filesystem};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: &Cp, place: &Where) -> Outcome {
-    let Some((dest, sources)) = args.paths.split_last() else {
-        return Err(Failure::usage(
-            "nothing to copy: name a file and where to put it",
-        ));
-    };
-    refuse_into_image(dest)?;
-    let dest = Path::new(dest);
+pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Path) -> Outcome {
     if sources.len() > 1 && (args.no_target_directory || !dest.is_dir()) {
         return Err(Failure::new(format!(
             "{} is not a directory, so it cannot take {} files: make it first",
@@ -33,19 +27,6 @@ pub(super) fn run(args: &Cp, place: &Where) -> Outcome {
     if all_done { Ok(()) } else { Err(Failure::Said) }
 }
 
-/// Writing into an image would look like `IMAGE:/path` with an existing image.
-fn refuse_into_image(dest: &OsString) -> Outcome {
-    let place = Place::parse(dest);
-    if place.has_path && place.image.is_file() {
-        return Err(Failure::usage(format!(
-            "{} is an image: copying into an existing image is not possible yet. Make a new one \
-             from a directory with `extant mkfs --from`.",
-            Escaped::path(&place.image)
-        )));
-    }
-    Ok(())
-}
-
 fn one(args: &Cp, place: &Where, from: &Place, dest: &Path, bar: &Bar) -> Outcome<bool> {
     let fs = from.open(place)?;
     let (path, is_dir) = start(args, &fs, from)?;
@@ -56,15 +37,20 @@ fn one(args: &Cp, place: &Where, from: &Place, dest: &Path, bar: &Bar) -> Outcom
             Escaped::path(&from.path)
         )));
     }
-    let dest = destination(args, from, dest);
+    let dest = destination(dest, dest.is_dir(), args.no_target_directory, &from.path);
     let tell = |progress: Progress| match progress {
         Progress::Planned { bytes, .. } => bar.total(bytes),
         Progress::Done { bytes, .. } => bar.advance(bytes),
     };
-    let preserve = if args.archive {
-        Preserve::ALL
-    } else {
-        Preserve::NONE
+    let preserve = match (args.archive, args.preserve) {
+        (true, _) => Preserve::ALL,
+        (false, true) => Preserve {
+            mode: true,
+            owner: true,
+            times: true,
+            ..Preserve::NONE
+        },
+        (false, false) => Preserve::NONE,
     };
     let mut options = ExportOptions::new(preserve);
     options.threads = args.threads;
@@ -86,30 +72,6 @@ fn start(args: &Cp, fs: &Filesystem, from: &Place) -> Outcome<(PathBuf, bool)> {
         fs.metadata(&path).map_err(fail)?
     };
     Ok((path, metadata.is_dir()))
-}
-
-/// The path a symbolic link at the end of `path` leads to, if there is one.
-fn follow(fs: &Filesystem, path: &Path) -> extant::Result<PathBuf> {
-    let mut path = path.to_owned();
-    // Fails first if the links have no end.
-    fs.metadata(&path)?;
-    while fs.symlink_metadata(&path)?.is_symlink() {
-        let target = fs.read_link(&path)?;
-        path = match path.parent() {
-            // Joining an absolute target replaces the path, as following it does.
-            Some(parent) => parent.join(target),
-            None => target,
-        };
-    }
-    Ok(path)
-}
-
-/// Into an existing directory under its own name; otherwise the destination is the new name.
-fn destination(args: &Cp, from: &Place, dest: &Path) -> PathBuf {
-    match from.path.file_name() {
-        Some(name) if !args.no_target_directory && dest.is_dir() => dest.join(name),
-        _ => dest.to_owned(),
-    }
 }
 
 fn is_root() -> bool {

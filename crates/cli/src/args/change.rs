@@ -1,0 +1,313 @@
+//! The command line of commands that change images.
+
+use super::parse_threads;
+use crate::size;
+use clap::Args as ClapArgs;
+use std::ffi::OsString;
+
+/// Copy files out of images, into them, and between them
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "extant cp [OPTIONS] <SOURCE>... <DEST>")]
+#[command(after_help = "\
+Examples:
+  extant cp rootfs.img:/etc/hostname .
+  extant cp -a rootfs.img:/usr/share ./share
+  extant cp hostname resolv.conf rootfs.img:/etc/
+  extant cp -a --owner 0:0 ./overlay/. rootfs.img:/
+  extant cp -a old.img:/home new.img:/
+
+SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When DEST is
+outside, a SOURCE that is IMAGE alone is its root.
+
+A directory goes into DEST under its own name if DEST is there already, and becomes DEST otherwise;
+the root of an image, and what ends in `/.`, goes into DEST itself. Holes stay holes.
+
+Out of an image, nothing is ever written outside DEST, whatever links the image holds. Only root can
+keep owners and make device nodes.
+
+Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the
+permissions of the source (no umask applies), and files that exist keep theirs; symbolic links in DEST
+are followed. With -a, what is there and no directory is replaced. Extended attributes and access
+control lists cannot be put into an image yet: -a says how many files had some.")]
+pub(crate) struct Cp {
+    /// What to copy, and where to at last
+    #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
+    pub(crate) paths: Vec<OsString>,
+    /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Copy directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Keep modes, owners and times
+    #[arg(short, long)]
+    pub(crate) preserve: bool,
+    /// DEST is the name to give, even if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+    /// Make what is put into an image belong to this user and group
+    #[arg(long, value_name = "UID[:GID]")]
+    pub(crate) owner: Option<String>,
+    /// Say nothing about extended attributes that are left out
+    #[arg(long)]
+    pub(crate) no_xattrs: bool,
+    /// Threads; one per processor if not given
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = parse_threads,
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub(crate) threads: usize,
+}
+
+/// Make directories in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant mkdir rootfs.img:/srv
+  extant mkdir -p -m 700 rootfs.img:/var/lib/app/keys")]
+pub(crate) struct Mkdir {
+    /// The directories
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Make those above as well; it is no failure if all exist
+    #[arg(short, long)]
+    pub(crate) parents: bool,
+    /// Permissions, in octal or as for chmod; 755 if not given
+    #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: Option<String>,
+}
+
+/// Remove files and directories from an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant rm rootfs.img:/etc/machine-id
+  extant rm -rf rootfs.img:/var/cache rootfs.img:/tmp/build
+
+Symbolic links are removed, not followed.")]
+pub(crate) struct Rm {
+    /// What to remove
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub(crate) recursive: bool,
+    /// Empty directories
+    #[arg(short, long)]
+    pub(crate) dir: bool,
+    /// What does not exist is no failure
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+/// Move or rename files within an image
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "extant mv [OPTIONS] <IMAGE:/path>... <IMAGE:/path>")]
+#[command(after_help = "\
+Examples:
+  extant mv rootfs.img:/etc/hosts rootfs.img:/etc/hosts.old
+  extant mv rootfs.img:/a rootfs.img:/b rootfs.img:/dir/
+
+If the last path is a directory, the others go into it. A file that is in the way is replaced in one step:
+whatever happens, either the old or the new one is there.")]
+pub(crate) struct Mv {
+    /// What to move, and where to at last
+    #[arg(required = true, num_args = 2.., value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Replace nothing: what is in the way stays, and what would have gone there too
+    #[arg(short, long)]
+    pub(crate) no_clobber: bool,
+    /// The last path is the name to give, even if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+}
+
+/// Make links in an image
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "\
+extant ln [OPTIONS] <IMAGE:/path>... <IMAGE:/link>
+       extant ln -s [OPTIONS] <TARGET>... <IMAGE:/link>")]
+#[command(after_help = "\
+Examples:
+  extant ln rootfs.img:/bin/busybox rootfs.img:/bin/ls
+  extant ln -s ../usr/lib/os-release rootfs.img:/etc/os-release
+  extant ln -sfn /opt/app-2 rootfs.img:/opt/app
+
+If the last path is a directory, the links go into it under the names of their targets. The target of a
+symbolic link is text: it is stored as it is, and need not exist.")]
+pub(crate) struct Ln {
+    /// What the links point to, and their place at last
+    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "IMAGE:/link"])]
+    pub(crate) paths: Vec<OsString>,
+    /// Symbolic links
+    #[arg(short, long)]
+    pub(crate) symbolic: bool,
+    /// Replace what is in the way, in one step, unless it is a directory
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// A symbolic link to a directory in the last path's place is a file to replace
+    #[arg(short, long)]
+    pub(crate) no_dereference: bool,
+    /// The last path is the name to give, even if it is a directory
+    #[arg(short = 'T', long)]
+    pub(crate) no_target_directory: bool,
+}
+
+/// Change permissions in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant chmod 600 rootfs.img:/etc/shadow
+  extant chmod -R u=rwX,go-w rootfs.img:/srv
+  extant chmod +x rootfs.img:/init
+
+MODE is octal or, as for chmod(1), [ugoa][+-=][rwxXstugo]..., separated by commas; without ugoa it is for
+all three, and no umask applies. Octal modes leave the set-id bits of directories alone unless they have
+more than four digits. Symbolic links are followed; with -R, those found on the way are left alone.")]
+pub(crate) struct Chmod {
+    /// The permissions
+    #[arg(value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: String,
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+}
+
+/// Change owners in an image
+#[derive(Debug, ClapArgs)]
+#[command(disable_help_flag = true)]
+#[command(after_help = "\
+Examples:
+  extant chown 1000:1000 rootfs.img:/home/me
+  extant chown -R www-data: rootfs.img:/var/www
+  extant chown :adm rootfs.img:/var/log
+
+Numbers are taken as they are. Names are looked up in the image, in its /etc/passwd and /etc/group, never
+on the host; `USER:` means the user's own group. Symbolic links are followed unless -h is given; with -R,
+those found on the way are changed themselves.")]
+pub(crate) struct Chown {
+    /// User, group or both, by number or by name
+    #[arg(value_name = "USER[:GROUP]")]
+    pub(crate) owner: String,
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Symbolic links themselves, not what they point to
+    #[arg(short = 'h', long)]
+    pub(crate) no_dereference: bool,
+    /// Show this help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
+}
+
+/// Set the times of files in an image, and make them if they do not exist
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant touch rootfs.img:/.autorelabel
+  extant touch -d '2026-01-31 12:00:00' rootfs.img:/etc/os-release
+  extant touch -cm -d @0 rootfs.img:/var/cache
+
+Times are UTC unless they say otherwise (2026-01-31T12:00:00+01:00). Symbolic links are followed unless
+--no-dereference is given.")]
+pub(crate) struct Touch {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Make nothing: what does not exist is no failure
+    #[arg(short = 'c', long)]
+    pub(crate) no_create: bool,
+    /// Only the time of the last access
+    #[arg(short = 'a')]
+    pub(crate) access: bool,
+    /// Only the time of the last change of the content
+    #[arg(short = 'm')]
+    pub(crate) modification: bool,
+    /// This time in place of now: YYYY-MM-DD, with hh:mm[:ss[.fraction]] and a zone, or @SECONDS since 1970
+    #[arg(short = 'd', long, value_name = "DATE", allow_hyphen_values = true)]
+    pub(crate) date: Option<String>,
+    /// This time in place of now
+    #[arg(
+        short = 't',
+        value_name = "[[CC]YY]MMDDhhmm[.ss]",
+        conflicts_with = "date"
+    )]
+    pub(crate) stamp: Option<String>,
+    /// Symbolic links themselves, not what they point to
+    #[arg(long)]
+    pub(crate) no_dereference: bool,
+}
+
+/// Set the size of files in an image, and make them if they do not exist
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant truncate -s 0 rootfs.img:/var/log/messages
+  extant truncate -s 1G rootfs.img:/swapfile
+  extant truncate -s +4K rootfs.img:/data
+
+What is added is a hole: it reads as zeros and takes no space.")]
+pub(crate) struct Truncate {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// The size, or what to add (+) or take away (-), in bytes (K, M, G, T are powers of 1024)
+    #[arg(short, long, value_name = "[+-]SIZE", allow_hyphen_values = true)]
+    pub(crate) size: String,
+    /// Make nothing: what does not exist is no failure
+    #[arg(short = 'c', long)]
+    pub(crate) no_create: bool,
+}
+
+/// Write standard input to a file in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  echo myhost | extant write rootfs.img:/etc/hostname
+  extant write --append rootfs.img:/etc/fstab < more
+  extant write --at 1M disk.img:/swapfile < header
+
+Without --append or --at, what was in the file is gone. A file that exists keeps its owner and
+permissions; symbolic links are followed.")]
+pub(crate) struct Write {
+    /// The file, which is made if it does not exist
+    #[arg(value_name = "IMAGE:/path")]
+    pub(crate) path: OsString,
+    /// Write behind what is in the file
+    #[arg(short, long)]
+    pub(crate) append: bool,
+    /// Write over what is in the file from this byte on, and leave the rest
+    #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "append")]
+    pub(crate) at: Option<u64>,
+    /// Permissions of a file that is made, in octal or as for chmod; 644 if not given
+    #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: Option<String>,
+}
+
+/// Finish what was going on in an image when it was last in use
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant replay crashed.img
+  extant replay --json --partition 2 disk.img
+
+Replays the journal onto the image, deletes files that were open without a name, and marks the image
+clean, as mounting it would. Commands that only read replay a journal into memory and leave the image as
+it is; those that change it do this first.")]
+pub(crate) struct Replay {
+    /// The images
+    #[arg(required = true, value_name = "IMAGE")]
+    pub(crate) images: Vec<OsString>,
+    /// One JSON object per image
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,189 @@
+//! The content of a file piece by piece, wherever it comes from.
+
+use super::make::Why;
+use super::plan::{Node, Origin, Reading, id};
+use crate::failure::in_image;
+use extant::{Error, Escaped};
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Bytes copied at once.
+const CHUNK: usize = 1 << 20;
+
+/// A file to read.
+pub(super) enum Content<'a> {
+    Host {
+        path: &'a Path,
+        file: File,
+        size: u64,
+        how: Reading,
+    },
+    Image {
+        image: &'a Path,
+        file: extant::File,
+    },
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn open(node: &'a Node) -> Result<Self, Why> {
+        match &node.from {
+            Origin::Host { path, id: old, how } => {
+                let failed = |e| cannot("open", path, &e);
+                let file = open_host(path, *how).map_err(failed)?;
+                let found = file.metadata().map_err(failed)?;
+                if id(&found) != *old {
+                    let path = Escaped::path(path);
+                    return Err(Why::Source(format!(
+                        "{path} was replaced by something else while it was copied"
+                    )));
+                }
+                Ok(Self::Host {
+                    path,
+                    file,
+                    size: found.len(),
+                    how: *how,
+                })
+            }
+            Origin::Image { entry, image, .. } => {
+                let file = entry.open().map_err(|e| inside(image, &e))?;
+                Ok(Self::Image { image, file })
+            }
+        }
+    }
+
+    /// Gives what is no hole to `put`, ascending. Returns the size of the file.
+    pub(super) fn copy(
+        mut self,
+        buffer: &mut Vec<u8>,
+        mut put: impl FnMut(u64, &[u8]) -> Result<(), Why>,
+    ) -> Result<u64, Why> {
+        buffer.resize(CHUNK, 0);
+        match &mut self {
+            Self::Host {
+                path,
+                file,
+                how: Reading::Stream,
+                ..
+            } => stream(path, file, buffer, put),
+            Self::Host {
+                path, file, size, ..
+            } => {
+                let mut at = 0;
+                while let Some(range) = next_data(path, file, at, *size)? {
+                    at = range.end;
+                    pieces(range, buffer, |at, piece| {
+                        file.read_exact_at(piece, at)
+                            .map_err(|e| cannot_read_all(path, &e))?;
+                        put(at, piece)
+                    })?;
+                }
+                Ok(*size)
+            }
+            Self::Image { image, file } => {
+                let size = file.metadata().len();
+                let failed = |e| inside(image, &e);
+                for extent in file.extents().map_err(failed)? {
+                    if extent.unwritten {
+                        continue;
+                    }
+                    let end = extent.offset.saturating_add(extent.len).min(size);
+                    pieces(extent.offset..end, buffer, |at, piece| {
+                        let read = file.read_at(piece, at).map_err(failed)?;
+                        put(at, piece.get(..read).unwrap_or(&[]))
+                    })?;
+                }
+                Ok(size)
+            }
+        }
+    }
+}
+
+fn open_host(path: &Path, how: Reading) -> io::Result<File> {
+    let flags = match how {
+        // Should a pipe have taken the file's place, nobody waits for it to be written to.
+        Reading::File => OFlags::NOFOLLOW | OFlags::NONBLOCK,
+        Reading::FollowedFile => OFlags::NONBLOCK,
+        Reading::Stream => OFlags::empty(),
+    };
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Cuts a range into pieces that fit the buffer.
+fn pieces(
+    range: Range<u64>,
+    buffer: &mut [u8],
+    mut each: impl FnMut(u64, &mut [u8]) -> Result<(), Why>,
+) -> Result<(), Why> {
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(buffer.len() as u64) as usize;
+        let Some(piece) = buffer.get_mut(..len) else {
+            return Ok(());
+        };
+        each(at, piece)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+/// The next piece of a file of the host at or behind `at` that is no hole.
+fn next_data(path: &Path, file: &File, at: u64, size: u64) -> Result<Option<Range<u64>>, Why> {
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) if start < size => start,
+        Ok(_) | Err(Errno::NXIO) => return Ok(None),
+        // Some file systems do not know their holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some(at..size)),
+        Err(errno) => return Err(cannot("read", path, &errno.into())),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size);
+    Ok(Some(start..end.clamp(start + 1, size)))
+}
+
+/// Reads to the end.
+fn stream(
+    path: &Path,
+    file: &mut File,
+    buffer: &mut [u8],
+    mut put: impl FnMut(u64, &[u8]) -> Result<(), Why>,
+) -> Result<u64, Why> {
+    let mut at = 0;
+    loop {
+        match file.read(buffer) {
+            Ok(0) => return Ok(at),
+            Ok(read) => {
+                put(at, buffer.get(..read).unwrap_or(&[]))?;
+                at += read as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(cannot("read", path, &e)),
+        }
+    }
+}
+
+fn cannot(action: &str, path: &Path, e: &io::Error) -> Why {
+    Why::Source(format!("cannot {action} {}: {e}", Escaped::path(path)))
+}
+
+fn cannot_read_all(path: &Path, e: &io::Error) -> Why {
+    match e.kind() {
+        io::ErrorKind::UnexpectedEof => Why::Source(format!(
+            "{} became shorter while it was copied",
+            Escaped::path(path)
+        )),
+        _ => cannot("read", path, e),
+    }
+}
+
+/// A failure of reading in an image.
+pub(super) fn inside(image: &Path, e: &Error) -> Why {
+    Why::Source(in_image(image, e))
+}

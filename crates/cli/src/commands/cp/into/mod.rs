@@ -1,0 +1,309 @@
+//! Into an image, from the host or from images.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `plan` | what is to be made, and where: all sources walked before the first change |
+//! | `content` | the content of a file piece by piece, wherever it comes from |
+//! | `make` | making one file and giving it what it had |
+//!
+//! Directories are made first, by one thread; then files, by all threads; then further names of files
+//! that have several; and last the directories get their attributes, children before parents, because
+//! making something in them changes their times.
+//!
+//! # Invariants
+//!
+//! - A file is made under its final name and filled there. One that cannot be completed is removed again
+//!   if it was new.
+//! - What could not be done is said and counted; nothing is left out in silence.
+
+mod content;
+mod make;
+mod plan;
+
+use crate::args::{Cp, Where};
+use crate::failure::{Failure, Outcome, in_image};
+use crate::images::{Images, Problems};
+use crate::path::{destination, follow, is_dir};
+use crate::place::Place;
+use crate::progress::Bar;
+use extant::{Escaped, Filesystem};
+use extant_mkfs::source::Owner;
+use make::{Maker, Why};
+use plan::{Link, Node, Plan, Start};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Files that one thread more is worth.
+const FILES_PER_THREAD: usize = 32;
+
+/// What is kept besides names, content, holes and symbolic links.
+#[derive(Debug, Clone, Copy)]
+struct Keep {
+    /// Mode, owner and times; and what is in the way is replaced and not written into.
+    attributes: bool,
+    /// Hard links, devices, and word of extended attributes.
+    everything: bool,
+    /// The owner to give in any case.
+    owner: Option<Owner>,
+}
+
+pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Place) -> Outcome {
+    let owner = args.owner.as_deref().map(Owner::from_str).transpose();
+    let keep = Keep {
+        attributes: args.archive || args.preserve,
+        everything: args.archive,
+        owner: owner.map_err(|e| Failure::usage(format!("--owner: {e}")))?,
+    };
+    let mut images = Images::new(place);
+    let done = all(args, keep, &mut images, sources, dest);
+    images.close(done)
+}
+
+fn all(
+    args: &Cp,
+    keep: Keep,
+    images: &mut Images<'_>,
+    sources: &[OsString],
+    dest: &Place,
+) -> Outcome {
+    // First, so that an image which is a source as well is opened once.
+    let fs = images.writable(dest)?;
+    let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
+    if sources.len() > 1 && (args.no_target_directory || !into) {
+        return Err(Failure::new(format!(
+            "{} is not a directory, so it cannot take {} files: make it first with `extant mkdir`",
+            dest.shown(),
+            sources.len()
+        )));
+    }
+    let mut problems = Problems::default();
+    let mut plan = Plan::new(args.archive || args.recursive, keep, images.files());
+    for source in sources {
+        let planned = start(images, source, &fs, plan.is_recursive()).and_then(|start| {
+            let to = destination(&dest.path, into, args.no_target_directory, start.name());
+            refuse_into_itself(&fs, &start, dest, &to)?;
+            plan.add(&start, to, &mut problems)
+        });
+        problems.check(planned);
+    }
+    let copy = Copy {
+        fs: &fs,
+        dest,
+        keep,
+        plan: &plan,
+        bar: Bar::new("copying"),
+        stop: AtomicBool::new(false),
+    };
+    copy.bar.total(plan.bytes);
+    copy.run(args.threads, &mut problems);
+    copy.bar.finish();
+    plan.tell_what_was_left_out(args.no_xattrs);
+    problems.outcome()
+}
+
+/// Where to start: a file of the host, or one in an image.
+fn start(
+    images: &mut Images<'_>,
+    source: &OsString,
+    dest: &Filesystem,
+    is_recursive: bool,
+) -> Outcome<Start> {
+    let Some(from) = Place::inside_if_any(source) else {
+        return Ok(Start::Host(PathBuf::from(source)));
+    };
+    let fs = images.readable(&from)?;
+    let path = match is_recursive {
+        true => from.path.clone(),
+        // One file asked for is what a symbolic link leads to; its name is that of the link.
+        false => follow(&fs, &from.path).map_err(|e| from.failure(&e))?,
+    };
+    Ok(Start::Image {
+        is_dest: Arc::ptr_eq(fs.engine(), dest.engine()),
+        from,
+        fs,
+        path,
+    })
+}
+
+/// A directory cannot be copied into itself: there would be no end to it.
+fn refuse_into_itself(fs: &Filesystem, start: &Start, dest: &Place, to: &Path) -> Outcome {
+    let Start::Image {
+        path,
+        is_dest: true,
+        ..
+    } = start
+    else {
+        return Ok(());
+    };
+    let fail = |e: extant::Error| dest.failure(&e);
+    let source = fs.symlink_metadata(path).map_err(fail)?;
+    if !source.is_dir() {
+        return Ok(());
+    }
+    let mut at = match is_dir(fs, to).map_err(fail)? {
+        true => to.to_owned(),
+        false => to.parent().unwrap_or(Path::new("/")).to_owned(),
+    };
+    loop {
+        let number = match fs.metadata(&at) {
+            Ok(found) => found.ino(),
+            // Then nothing can be made there either, which is said when it is tried.
+            Err(_) => return Ok(()),
+        };
+        if number == source.ino() {
+            return Err(Failure::new(format!(
+                "{} is not copied into itself",
+                Escaped::path(path)
+            )));
+        }
+        let above = at.join("..");
+        if fs.metadata(&above).map_err(fail)?.ino() == number {
+            return Ok(());
+        }
+        at = above;
+    }
+}
+
+/// One copy on its way.
+struct Copy<'a> {
+    fs: &'a Filesystem,
+    dest: &'a Place,
+    keep: Keep,
+    plan: &'a Plan,
+    bar: Bar,
+    /// Set when going on makes no sense, such as on a full image.
+    stop: AtomicBool,
+}
+
+/// What became of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Not,
+    New,
+    Found,
+}
+
+impl Copy<'_> {
+    fn run(&self, threads: usize, problems: &mut Problems) {
+        let made = self.directories(problems);
+        let todo: Vec<&Node> = self
+            .plan
+            .files
+            .iter()
+            .filter(|node| is_above_made(&made, node.parent))
+            .collect();
+        self.files(&todo, threads, problems);
+        for link in &self.plan.links {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if is_above_made(&made, link.parent) {
+                self.link(link, problems);
+            }
+        }
+        self.directory_attributes(&made, problems);
+    }
+
+    fn maker(&self) -> Maker<'_> {
+        Maker::new(self.fs, self.keep, &self.bar)
+    }
+
+    /// Says what could not be done, and whether to stop.
+    fn problem(&self, to: &Path, why: Why, problems: &mut Problems) {
+        if why.is_final() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        problems.note(Failure::new(match why {
+            Why::Image(e) => in_image(&self.dest.image, &e),
+            Why::Source(text) => text,
+            Why::Place(text) => format!(
+                "{}:{}: {text}",
+                Escaped::path(&self.dest.image),
+                Escaped::path(to)
+            ),
+        }));
+    }
+
+    /// Makes all directories. What is below one that cannot be made is left out with it.
+    fn directories(&self, problems: &mut Problems) -> Vec<Made> {
+        let maker = self.maker();
+        let mut made: Vec<Made> = Vec::with_capacity(self.plan.dirs.len());
+        for node in &self.plan.dirs {
+            let stopped = self.stop.load(Ordering::Relaxed);
+            let how = if stopped || !is_above_made(&made, node.parent) {
+                Made::Not
+            } else {
+                match maker.directory(node) {
+                    Ok(true) => Made::New,
+                    Ok(false) => Made::Found,
+                    Err(why) => {
+                        self.problem(&node.to, why, problems);
+                        Made::Not
+                    }
+                }
+            };
+            made.push(how);
+        }
+        made
+    }
+
+    /// Makes all files, by all threads.
+    fn files(&self, todo: &[&Node], threads: usize, problems: &mut Problems) {
+        let next = AtomicUsize::new(0);
+        let shared = Mutex::new(std::mem::take(problems));
+        let work = || {
+            let mut maker = self.maker();
+            while !self.stop.load(Ordering::Relaxed) {
+                let Some(node) = todo.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    return;
+                };
+                if let Err(why) = maker.file(node) {
+                    // Nothing is done under the lock that could leave it poisoned.
+                    let mut problems = shared.lock().unwrap_or_else(|e| e.into_inner());
+                    self.problem(&node.to, why, &mut problems);
+                }
+            }
+        };
+        let wanted = match threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        };
+        let threads = wanted.min(todo.len().div_ceil(FILES_PER_THREAD)).max(1);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        *problems = shared.into_inner().unwrap_or_else(|e| e.into_inner());
+    }
+
+    /// Gives a file one more name.
+    fn link(&self, link: &Link, problems: &mut Problems) {
+        if let Err(why) = self.maker().link(link) {
+            self.problem(&link.to, why, problems);
+        }
+    }
+
+    /// Gives directories what they had, children before parents.
+    fn directory_attributes(&self, made: &[Made], problems: &mut Problems) {
+        let maker = self.maker();
+        for (node, made) in self.plan.dirs.iter().zip(made).rev() {
+            if *made == Made::Not || self.stop.load(Ordering::Relaxed) {
+                continue;
+            }
+            if let Err(why) = maker.directory_attributes(node, *made == Made::New) {
+                self.problem(&node.to, why, problems);
+            }
+        }
+    }
+}
+
+/// Whether the directory that something goes into is there: the number of one of the plan, or one that was
+/// there before.
+fn is_above_made(made: &[Made], parent: Option<usize>) -> bool {
+    parent.is_none_or(|parent| made.get(parent).is_some_and(|made| *made != Made::Not))
+}

@@ -1,0 +1,108 @@
+//! `extant ln`.
+
+use crate::args::{Ln, Where};
+use crate::failure::{Failure, Outcome};
+use crate::images::{Images, Problems, is_in_the_way};
+use crate::path::{destination, is_dir, look_at_link};
+use crate::place::Place;
+use extant::{Escaped, Filesystem, Result};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub(super) fn run(args: &Ln, place: &Where) -> Outcome {
+    let Some((link, targets)) = args.paths.split_last() else {
+        return Err(Failure::usage("nothing to link: name a target and a link"));
+    };
+    let link = Place::inside(link)?;
+    let targets = targets
+        .iter()
+        .map(|text| target(args, text, &link))
+        .collect::<Outcome<Vec<_>>>()?;
+    let mut images = Images::new(place);
+    let done = all(args, &mut images, &targets, &link);
+    images.close(done)
+}
+
+/// What a link is to point to: for a symbolic one the text, otherwise the path in the image.
+fn target(args: &Ln, text: &OsString, link: &Place) -> Outcome<PathBuf> {
+    let inside = Place::inside_if_any(text);
+    match (args.symbolic, inside) {
+        (true, Some(place)) => Err(Failure::usage(format!(
+            "the target of a symbolic link is a path as seen inside the image: write {} and not {}",
+            Escaped::path(&place.path),
+            Escaped(text.as_bytes())
+        ))),
+        (true, None) => Ok(PathBuf::from(text)),
+        (false, Some(place)) if place.image == link.image => Ok(place.path),
+        (false, _) => Err(Failure::usage(format!(
+            "{} is not in {}: a hard link is another name of a file of the same image",
+            Escaped(text.as_bytes()),
+            Escaped::path(&link.image)
+        ))),
+    }
+}
+
+fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &Place) -> Outcome {
+    let fs = images.writable(link)?;
+    let fail = |e: extant::Error| link.failure(&e);
+    let into = match args.no_dereference {
+        true => look_at_link(&fs, &link.path)
+            .map_err(fail)?
+            .is_some_and(|found| found.is_dir()),
+        false => is_dir(&fs, &link.path).map_err(fail)?,
+    };
+    if targets.len() > 1 && (args.no_target_directory || !into) {
+        return Err(Failure::new(format!(
+            "{} is not a directory, so it cannot take {} links: make it first with `extant mkdir`",
+            link.shown(),
+            targets.len()
+        )));
+    }
+    let mut problems = Problems::default();
+    for target in targets {
+        let at = destination(&link.path, into, args.no_target_directory, target);
+        let made = one(args, &fs, target, &at).map_err(fail);
+        problems.check(made);
+    }
+    problems.outcome()
+}
+
+fn one(args: &Ln, fs: &Filesystem, target: &Path, at: &Path) -> Result<()> {
+    let make = |at: &Path| match args.symbolic {
+        true => fs.symlink(target, at),
+        false => fs.hard_link(target, at),
+    };
+    match make(at) {
+        Err(e) if args.force && is_in_the_way(&e) => {
+            let there = fs.symlink_metadata(at)?;
+            if there.is_dir() {
+                return Err(e);
+            }
+            if !args.symbolic && fs.symlink_metadata(target)?.ino() == there.ino() {
+                // It is that link already, and renaming one name of a file to another does nothing.
+                return Ok(());
+            }
+            replace(fs, at, make)
+        }
+        made => made,
+    }
+}
+
+/// Makes something new in place of the old in one step: under a name of its own first.
+fn replace(fs: &Filesystem, at: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    let parent = at.parent().unwrap_or(Path::new("/"));
+    let mut number = 0;
+    let new = loop {
+        let name = format!(".extant-ln-{}-{number}", std::process::id());
+        let new = parent.join(OsStr::new(&name));
+        match make(&new) {
+            Err(e) if is_in_the_way(&e) => number += 1,
+            made => break made.map(|()| new)?,
+        }
+    };
+    fs.rename(&new, at).inspect_err(|_| {
+        // The failure of renaming is what matters.
+        let _ = fs.remove_file(&new);
+    })
+}

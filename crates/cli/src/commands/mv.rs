@@ -1,0 +1,99 @@
+//! `extant mv`.
+
+use crate::args::{Mv, Where};
+use crate::failure::{Failure, Outcome};
+use crate::images::{FileId, Images, Problems};
+use crate::path::{destination, is_dir, last_name, look_at_link};
+use crate::place::Place;
+use extant::{Escaped, Filesystem};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+pub(super) fn run(args: &Mv, place: &Where) -> Outcome {
+    let places = args
+        .paths
+        .iter()
+        .map(|text| Place::inside(text))
+        .collect::<Outcome<Vec<_>>>()?;
+    let Some((dest, sources)) = places.split_last() else {
+        return Err(Failure::usage("nothing to move: name a file and where to"));
+    };
+    if let Some(other) = sources.iter().find(|source| file(source) != file(dest)) {
+        return Err(Failure::usage(format!(
+            "{} and {} are two images, and files are moved within one: copy with `extant cp -a`, then \
+             remove with `extant rm`",
+            Escaped::path(&other.image),
+            Escaped::path(&dest.image)
+        )));
+    }
+    let mut images = Images::new(place);
+    let done = all(args, &mut images, sources, dest);
+    images.close(done)
+}
+
+/// The image's file, whatever it is called.
+fn file(place: &Place) -> Result<FileId, &Path> {
+    match place.image.metadata() {
+        Ok(found) => Ok((found.dev(), found.ino())),
+        Err(_) => Err(&place.image),
+    }
+}
+
+fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> Outcome {
+    let fs = images.writable(dest)?;
+    let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
+    if sources.len() > 1 && (args.no_target_directory || !into) {
+        return Err(Failure::new(format!(
+            "{} is not a directory, so it cannot take {} files: make it first with `extant mkdir`",
+            dest.shown(),
+            sources.len()
+        )));
+    }
+    let mut problems = Problems::default();
+    for source in sources {
+        if last_name(&source.path).is_none() {
+            problems.note(Failure::new(format!(
+                "{} is not moved: name it by its own name, not by `.`, `..` or `/`",
+                source.shown()
+            )));
+            continue;
+        }
+        let to = destination(&dest.path, into, args.no_target_directory, &source.path);
+        let moved = one(args, &fs, source, &to);
+        problems.check(moved);
+    }
+    problems.outcome()
+}
+
+fn one(args: &Mv, fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
+    let fail = |e: extant::Error| from.failure(&e);
+    let source = fs.symlink_metadata(&from.path).map_err(fail)?;
+    if let Some(there) = look_at_link(fs, to).map_err(fail)? {
+        if args.no_clobber {
+            return Ok(());
+        }
+        if there.ino() == source.ino() {
+            return same_file(fs, from, to);
+        }
+    }
+    fs.rename(&from.path, to).map_err(fail)
+}
+
+/// Two names of one file: the one that is moved goes. A name cannot be moved onto itself.
+fn same_file(fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
+    let fail = |e: extant::Error| from.failure(&e);
+    let place = |path: &Path| -> Result<_, extant::Error> {
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        Ok((
+            fs.metadata(parent)?.ino(),
+            last_name(path).map(ToOwned::to_owned),
+        ))
+    };
+    if place(&from.path).map_err(fail)? == place(to).map_err(fail)? {
+        return Err(Failure::new(format!(
+            "{} stays where it is: it would be moved onto itself",
+            from.shown()
+        )));
+    }
+    fs.remove_file(&from.path).map_err(fail)
+}

@@ -1,0 +1,100 @@
+//! `extant replay`.
+
+use crate::args::{Replay, Where};
+use crate::failure::{Failure, Outcome, in_image};
+use crate::images::Problems;
+use crate::output::Output;
+use crate::place::Place;
+use crate::record::lossless;
+use extant::Notice;
+use serde::Serialize;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// What was done to an image, for programs.
+#[derive(Debug, Serialize)]
+struct Replayed {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_hex: Option<String>,
+    /// Whether there was a journal to replay.
+    replayed: bool,
+    transactions: u32,
+    blocks: usize,
+    warnings: Vec<String>,
+}
+
+pub(super) fn run(args: &Replay, place: &Where) -> Outcome {
+    let mut output = Output::new();
+    let mut problems = Problems::default();
+    for text in &args.images {
+        let outcome = one(text, place).and_then(|replayed| {
+            match args.json {
+                true => output.json_line(&replayed)?,
+                false => tell(&replayed, text, &mut output)?,
+            }
+            Ok(())
+        });
+        problems.check(outcome);
+    }
+    output.finish()?;
+    problems.outcome()
+}
+
+fn one(text: &OsStr, place: &Where) -> Outcome<Replayed> {
+    // The whole text is the image's name: there is no path in it.
+    let image = Place {
+        image: PathBuf::from(text),
+        path: PathBuf::from("/"),
+        has_path: false,
+    };
+    let fs = image.open_writable(place)?;
+    let (name, name_hex) = lossless(text.as_bytes());
+    let mut replayed = Replayed {
+        image: name,
+        image_hex: name_hex,
+        replayed: false,
+        transactions: 0,
+        blocks: 0,
+        warnings: Vec::new(),
+    };
+    for notice in fs.notices() {
+        match notice {
+            Notice::JournalWrittenHome {
+                transactions,
+                blocks,
+            } => {
+                replayed.replayed = true;
+                replayed.transactions = *transactions;
+                replayed.blocks = *blocks;
+            }
+            warning => replayed.warnings.push(warning.to_string()),
+        }
+    }
+    fs.close().map_err(|e| {
+        Failure::new(format!(
+            "{}; the journal is still there, and can be replayed again",
+            in_image(&image.image, &e)
+        ))
+    })?;
+    Ok(replayed)
+}
+
+fn tell(replayed: &Replayed, text: &OsStr, output: &mut Output) -> std::io::Result<()> {
+    output.name(text.as_bytes())?;
+    let Replayed {
+        transactions,
+        blocks,
+        ..
+    } = replayed;
+    match replayed.replayed {
+        true => writeln!(
+            output,
+            ": the journal was replayed ({transactions} transactions, {blocks} blocks) and the image \
+             closed"
+        ),
+        false => writeln!(output, ": there was no journal to replay"),
+    }
+}

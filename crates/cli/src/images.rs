@@ -1,0 +1,174 @@
+//! The images that a command changes: opened once each, closed at the end whatever happened.
+
+use crate::args::Where;
+use crate::failure::{Failure, Outcome, in_image, say};
+use crate::place::Place;
+use extant::Filesystem;
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// Device and inode number of a file of the host, which tell it apart whatever it is called.
+pub(crate) type FileId = (u64, u64);
+
+/// The images of one command.
+#[derive(Debug)]
+pub(crate) struct Images<'a> {
+    place: &'a Where,
+    open: Vec<Opened>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    id: Option<FileId>,
+    path: PathBuf,
+    fs: Filesystem,
+    writable: bool,
+}
+
+impl<'a> Images<'a> {
+    pub(crate) fn new(place: &'a Where) -> Self {
+        Self {
+            place,
+            open: Vec::new(),
+        }
+    }
+
+    /// The image of a place, to be changed.
+    pub(crate) fn writable(&mut self, at: &Place) -> Outcome<Filesystem> {
+        self.get(at, true)
+    }
+
+    /// The image of a place, to be read. One that is to be changed as well must have been opened for
+    /// that before.
+    pub(crate) fn readable(&mut self, at: &Place) -> Outcome<Filesystem> {
+        self.get(at, false)
+    }
+
+    fn get(&mut self, at: &Place, writable: bool) -> Outcome<Filesystem> {
+        // One that does not exist is an error of opening.
+        let id = at
+            .image
+            .metadata()
+            .ok()
+            .map(|found| (found.dev(), found.ino()));
+        let known = self
+            .open
+            .iter()
+            .find(|opened| id.is_some() && opened.id == id && (opened.writable || !writable));
+        if let Some(opened) = known {
+            return Ok(opened.fs.clone());
+        }
+        let fs = match writable {
+            true => at.open_writable(self.place)?,
+            false => at.open(self.place)?,
+        };
+        self.open.push(Opened {
+            id,
+            path: at.image.clone(),
+            fs: fs.clone(),
+            writable,
+        });
+        Ok(fs)
+    }
+
+    /// The files that hold the images.
+    pub(crate) fn files(&self) -> Vec<FileId> {
+        self.open.iter().filter_map(|opened| opened.id).collect()
+    }
+
+    /// Closes the images, so that what was `done` is durable. An error of closing comes in addition to
+    /// what failed before.
+    pub(crate) fn close(self, done: Outcome) -> Outcome {
+        let mut outcome = done;
+        for Opened { path, fs, .. } in self.open.into_iter().filter(|opened| opened.writable) {
+            if let Err(e) = fs.close() {
+                if let Err(earlier) = outcome {
+                    // Its exit code is that of the closing, too.
+                    let _ = earlier.report();
+                }
+                outcome = Err(Failure::new(format!(
+                    "{}; what was changed last may be lost",
+                    in_image(&path, &e)
+                )));
+            }
+        }
+        outcome
+    }
+}
+
+/// What went wrong, told at once and counted.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    count: u64,
+}
+
+impl Problems {
+    /// Says that something was not done.
+    pub(crate) fn note(&mut self, failure: Failure) {
+        self.count += 1;
+        match failure {
+            Failure::Usage(text) | Failure::Failed(text) => say(text),
+            Failure::Said | Failure::PipeClosed => {}
+        }
+    }
+
+    /// Says so if something was not done, and goes on.
+    pub(crate) fn check(&mut self, outcome: Outcome) {
+        if let Err(failure) = outcome {
+            self.note(failure);
+        }
+    }
+
+    /// The outcome of the whole.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.count {
+            0 => Ok(()),
+            _ => Err(Failure::Said),
+        }
+    }
+}
+
+/// Changes what each operand names. What fails is said, and the others are done all the same.
+pub(crate) fn change_each(
+    operands: &[OsString],
+    place: &Where,
+    mut change: impl FnMut(&Filesystem, &Place, &mut Problems) -> Outcome,
+) -> Outcome {
+    let places = operands
+        .iter()
+        .map(|text| Place::inside(text))
+        .collect::<Outcome<Vec<_>>>()?;
+    let mut images = Images::new(place);
+    let done = (|| {
+        let mut problems = Problems::default();
+        for at in &places {
+            let fs = images.writable(at)?;
+            let outcome = change(&fs, at, &mut problems);
+            problems.check(outcome);
+        }
+        problems.outcome()
+    })();
+    images.close(done)
+}
+
+/// Whether an error means that something does not exist.
+pub(crate) fn is_missing(e: &extant::Error) -> bool {
+    e.kind() == std::io::ErrorKind::NotFound
+}
+
+/// Whether an error means that something is in the way.
+pub(crate) fn is_in_the_way(e: &extant::Error) -> bool {
+    e.kind() == std::io::ErrorKind::AlreadyExists
+}
+
+/// Whether every further change would fail as well: no space, a device that fails, a journal that was
+/// stopped.
+pub(crate) fn is_final(e: &extant::Error) -> bool {
+    use std::io::ErrorKind;
+    const EIO: i32 = 5;
+    matches!(
+        e.kind(),
+        ErrorKind::StorageFull | ErrorKind::ReadOnlyFilesystem
+    ) || e.errno() == EIO
+}

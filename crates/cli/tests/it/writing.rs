@@ -1,0 +1,418 @@
+//! `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`, `touch`, `truncate`, `write`, `replay`.
+
+use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
+use extant_blockdev::OpenSpec;
+use extant_testkit::images::kernel_filled;
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::plan::Content;
+use extant_testkit::require;
+use extant_testkit::tool::tool;
+use extant_testkit::tree::{Compare, Tree};
+use std::path::Path;
+
+/// An image of the small plan, and paths in it.
+struct Image {
+    place: Place,
+    path: String,
+}
+
+impl Image {
+    fn new() -> Self {
+        let place = Place::new();
+        let path = place.image(&small_plan(), &[]);
+        Self { place, path }
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}:{path}", self.path)
+    }
+
+    /// Runs a command with `@/` in its arguments standing for the root of the image, checks the image, and gives
+    /// what happened.
+    #[track_caller]
+    fn run(&self, line: &str) -> crate::support::Run {
+        let args = line.split(' ').map(|word| match word.strip_prefix("@/") {
+            Some(path) => self.at(&format!("/{path}")),
+            None => word.to_owned(),
+        });
+        change(&self.path, args)
+    }
+
+    fn stat(&self, path: &str) -> serde_json::Value {
+        extant(["stat", "--json", &self.at(path)]).ok().lines()[0].clone()
+    }
+
+    fn list(&self, path: &str) -> String {
+        extant(["ls", "-a", &self.at(path)]).ok().text()
+    }
+
+    /// Writes text to a file in the image.
+    fn write(&self, path: &str, text: &str) {
+        extant_with(["write", &self.at(path)], |command| {
+            command.write_stdin(text);
+        })
+        .ok();
+    }
+}
+
+/// Commands that mean the same to coreutils under a mount: `@` stands for the image or the mount.
+const AS_COREUTILS: &[&str] = &[
+    "mkdir @/one @/two",
+    "mkdir -p @/deep/er/est",
+    "mkdir -p -m 2750 @/deep/set/gid",
+    "mkdir -m u=rwx,go= @/private",
+    "mkdir @/etc",
+    "mkdir @/gone/dir",
+    "touch @/one/a @/one/b @/two/c",
+    "touch @/gone/file",
+    "truncate -s 100K @/one/a",
+    "truncate -s +5000 @/one/b",
+    "truncate -s -1K @/one/a",
+    "truncate -s -1T @/usr/lib/libtwo.so.6",
+    "truncate -s 0 @/usr/lib/libone.so",
+    "truncate -c -s 5 @/not/there",
+    "ln @/one/a @/one/hard",
+    "ln @/one/a @/one/hard",
+    "ln -f @/one/b @/one/hard",
+    "ln -s ../usr/lib @/one/lib",
+    "ln -s target @/one/lib",
+    "ln -sfn elsewhere @/one/lib",
+    "ln -sT /absolute @/one/absolute",
+    "ln @/usr @/hard-dir",
+    "mv @/one/b @/two",
+    "mv @/two/b @/two/renamed",
+    "mv @/usr @/two/",
+    "mv @/two/usr @/two/usr/lib/inside",
+    "mv @/one @/two @/deep",
+    "mv @/deep/one/a @/deep/two/c",
+    "mv @/etc/hostname @/deep/two/usr",
+    "mv -T @/deep/er @/deep/two",
+    "mv @/nothing @/deep",
+    "mv -n @/etc/.hidden @/deep/two/c",
+    "chmod 4711 @/deep/two/c",
+    "chmod u+s,g=u,o-x @/deep/two/c",
+    "chmod -R a+rX,o-w @/deep",
+    "chmod 700 @/deep/set/gid",
+    "chmod 00700 @/deep/set/gid",
+    "chmod a-w,+x @/etc/link",
+    "chown 1000 @/etc/.hidden",
+    "chown 5:6 @/deep/two/c",
+    "chown -R :77 @/deep",
+    "chown -h 8:9 @/etc/absolute",
+    "rm @/etc",
+    "rm @/nothing",
+    "rm -f @/nothing @/etc/up",
+    "rm -r @/deep/er @/deep/nothing",
+    "rm -d @/private",
+    "rm -d @/deep",
+    "rm -r @/deep/two/usr/lib",
+];
+
+#[test]
+fn commands_do_what_coreutils_do_under_a_mount() {
+    require!(Root, KernelExt4);
+    let image = Image::new();
+    let copy = copy_of(&image.path, &image.place.arg("copy.img"));
+    let mount = KernelMount::mount(Path::new(&copy), Mode::ReadWrite, "");
+    for line in AS_COREUTILS {
+        let ours = image.run(line);
+        let root = mount.path().display().to_string();
+        let words = line.split(' ').map(|word| match word.strip_prefix('@') {
+            Some(path) => format!("{root}{path}"),
+            None => word.to_owned(),
+        });
+        let theirs = tool("sh")
+            .args(["-c", "umask 022; exec \"$@\"", "sh"])
+            .args(words)
+            .run();
+        assert_eq!(
+            ours.code.min(1),
+            theirs.code.min(1),
+            "{line}: {}{theirs}",
+            ours.stderr
+        );
+    }
+    let expected = Tree::snapshot(mount.path());
+    mount.unmount();
+    let compare = Compare {
+        mtime: false,
+        nlink: true,
+        ..Compare::default()
+    };
+    expected.assert_same(&seen_by_linux(&image.path), &compare);
+}
+
+#[test]
+fn mkdir_makes_what_is_missing_and_leaves_what_is_there() {
+    let image = Image::new();
+    image.run("mkdir -p @/etc @/a/b/c @/").ok();
+    assert_eq!(image.stat("/a/b/c")["mode"], "0755");
+    image.run("mkdir -p -m 700 @/a/b @/a/d").ok();
+    assert_eq!(image.stat("/a/b")["mode"], "0755");
+    assert_eq!(image.stat("/a/d")["mode"], "0700");
+    let run = image.run("mkdir @/etc @/later").fails(1);
+    assert!(run.stderr.contains("/etc: "), "{}", run.stderr);
+    assert!(image.list("/").contains("later\n"), "the others are done");
+    image.run("mkdir -p @/etc/hostname/x").fails(1);
+    image.run("mkdir -m 999 @/x").fails(2);
+}
+
+#[test]
+fn rm_needs_to_be_told_to_remove_directories_and_never_removes_the_root() {
+    let image = Image::new();
+    let run = image.run("rm @/usr @/etc/hostname").fails(1);
+    assert!(run.stderr.contains("with -r"), "{}", run.stderr);
+    assert!(
+        !image.list("/etc").contains("hostname"),
+        "the others are done"
+    );
+    for root in ["/", "/etc/..", "/etc/.", "/.."] {
+        let run = image.run(&format!("rm -rf @{root}")).fails(1);
+        assert!(run.stderr.contains("not removed"), "{}", run.stderr);
+    }
+    image.run("rm -rf @/usr @/nothing").ok();
+    assert!(!image.list("/").contains("usr"));
+    let run = image.run("rm @/nothing").fails(1);
+    assert!(run.stderr.contains("no such file"), "{}", run.stderr);
+}
+
+#[test]
+fn rm_follows_no_link() {
+    let image = Image::new();
+    image.run("ln -s /usr/lib @/etc/lib").ok();
+    image.run("rm -r @/etc").ok();
+    assert!(image.list("/usr/lib").contains("libone.so"));
+}
+
+#[test]
+fn a_large_directory_goes_and_its_space_comes_back() {
+    let image = Image::new();
+    let free =
+        |image: &Image| extant(["info", "--json", &image.path]).ok().json()["free_blocks"].clone();
+    let before = free(&image);
+    let from = image.place.join("many");
+    std::fs::create_dir(&from).unwrap();
+    for n in 0..3000 {
+        std::fs::write(from.join(format!("a-file-with-a-longer-name-{n}")), "x").unwrap();
+    }
+    change(
+        &image.path,
+        ["cp", "-r", from.to_str().unwrap(), &image.at("/many")],
+    )
+    .ok();
+    assert_eq!(image.list("/many").lines().count(), 3002);
+    image.run("rm -r @/many").ok();
+    assert_eq!(free(&image), before);
+}
+
+#[test]
+fn files_are_moved_within_one_image_only() {
+    let image = Image::new();
+    let other = copy_of(&image.path, &image.place.arg("other.img"));
+    let run = image.run(&format!("mv @/etc {other}:/x")).fails(2);
+    assert!(run.stderr.contains("cp -a"), "{}", run.stderr);
+    let run = image.run("mv @/etc/hostname @/etc/hostname").fails(1);
+    assert!(run.stderr.contains("onto itself"), "{}", run.stderr);
+    let run = image.run("mv @/usr @/usr/lib/x").fails(1);
+    assert!(run.stderr.contains("itself"), "{}", run.stderr);
+    image.run("mv @/ @/etc").fails(1);
+    // Two names of one file: coreutils leave one of them.
+    image.run("mv -T @/usr/lib/libone.so @/usr/lib/again").ok();
+    assert_eq!(image.stat("/usr/lib/again")["links"], 1);
+    assert!(!image.list("/usr/lib").contains("libone.so"));
+}
+
+#[test]
+fn links_are_of_one_image_and_symbolic_targets_are_text() {
+    let image = Image::new();
+    let other = copy_of(&image.path, &image.place.arg("other.img"));
+    image.run(&format!("ln {other}:/etc/hostname @/x")).fails(2);
+    image.run("ln /etc/hostname @/x").fails(2);
+    let run = image.run("ln -s @/etc/hostname @/x").fails(2);
+    assert!(run.stderr.contains("write /etc/hostname"), "{}", run.stderr);
+    image.run("ln -s /not/there @/etc").ok();
+    assert_eq!(image.stat("/etc/there")["target"], "/not/there");
+    image.run("ln -sf other @/etc/there").ok();
+    assert_eq!(image.stat("/etc/there")["target"], "other");
+    image.run("ln -sfT x @/usr").fails(1);
+    assert!(
+        !image.list("/").contains(".extant"),
+        "nothing is left behind"
+    );
+}
+
+#[test]
+fn owners_are_looked_up_in_the_image_and_nowhere_else() {
+    let image = Image::new();
+    let run = image.run("chown root @/etc/hostname").fails(1);
+    assert!(run.stderr.contains("/etc/passwd"), "{}", run.stderr);
+    image.write("/etc/passwd", "root:x:0:0::/:\nweb:x:4242:4343::/:\n");
+    image.write("/etc/group", "web:x:4343:\nadm:x:4444:\n");
+    let owner = |path: &str| {
+        let stat = image.stat(path);
+        (stat["uid"].as_u64().unwrap(), stat["gid"].as_u64().unwrap())
+    };
+    image.run("chown web @/etc/hostname").ok();
+    assert_eq!(owner("/etc/hostname"), (4242, 0));
+    image.run("chown web: @/etc/hostname").ok();
+    assert_eq!(owner("/etc/hostname"), (4242, 4343));
+    image.run("chown 1:adm @/etc/link").ok();
+    assert_eq!(owner("/etc/hostname"), (1, 4444), "links are followed");
+    image.run("chown -h :web @/etc/link").ok();
+    assert_eq!(owner("/etc/link"), (0, 4343));
+    image.run("chown 4242: @/etc/link").ok();
+    assert_eq!(owner("/etc/hostname"), (4242, 4343));
+    let run = image.run("chown nobody @/etc/hostname").fails(1);
+    assert!(run.stderr.contains("no user \"nobody\""), "{}", run.stderr);
+    image.run("chown -R 9:9 @/etc").ok();
+    assert_eq!(owner("/etc/link"), (9, 9));
+    image.run("chown : @/etc").fails(2);
+}
+
+#[test]
+fn touch_sets_the_times_it_is_told() {
+    let image = Image::new();
+    let times = |path: &str| {
+        let stat = image.stat(path);
+        let text = |what: &str| stat[what].as_str().unwrap().to_owned();
+        (text("atime"), text("mtime"))
+    };
+    let args = [
+        "touch",
+        "-d",
+        "2026-01-31 12:00:30.5",
+        &image.at("/etc/hostname"),
+    ];
+    change(&image.path, args).ok();
+    let moment = "2026-01-31T12:00:30.500000000Z".to_owned();
+    assert_eq!(times("/etc/hostname"), (moment.clone(), moment.clone()));
+    image.run("touch -a -t 197001020000 @/etc/hostname").ok();
+    assert_eq!(
+        times("/etc/hostname"),
+        ("1970-01-02T00:00:00Z".to_owned(), moment)
+    );
+    image.run("touch -m -d @-1 @/etc/link").ok();
+    assert_eq!(times("/etc/hostname").1, "1969-12-31T23:59:59Z");
+    image.run("touch --no-dereference -d @7 @/etc/link").ok();
+    assert_eq!(times("/etc/link").1, "1970-01-01T00:00:07Z");
+    image.run("touch -d 2446-05-10 @/").ok();
+    assert_eq!(times("/").1, "2446-05-10T00:00:00Z");
+    image.run("touch -c @/not @/there").ok();
+    assert!(!image.list("/").contains("not"));
+    image.run("touch @/new").ok();
+    assert_eq!(image.stat("/new")["mode"], "0644");
+    image.run("touch -d 2500-01-01 @/new").fails(2);
+    image.run("touch -d yesterday @/new").fails(2);
+}
+
+#[test]
+fn standard_input_goes_to_a_file() {
+    let image = Image::new();
+    let write = |args: &[&str], input: &[u8]| {
+        let run = extant_with(args, |command| {
+            command.write_stdin(input);
+        });
+        assert_clean(Path::new(&image.path));
+        run
+    };
+    let file = image.at("/new");
+    let content = Content::filled(3, 5_000_001).to_bytes();
+    write(&["write", "-m", "u=rw,go=", &file], &content).ok();
+    assert!(extant(["cat", &file]).ok().stdout == content);
+    assert_eq!(image.stat("/new")["mode"], "0600");
+    write(&["write", "--append", &file], b"end").ok();
+    write(&["write", "--at", "1K", &file], b"middle").ok();
+    let mut expected = [&content[..], b"end"].concat();
+    expected[1024..1030].copy_from_slice(b"middle");
+    assert!(extant(["cat", &file]).ok().stdout == expected);
+    write(&["write", &image.at("/etc/up")], b"short\n").ok();
+    assert_eq!(
+        extant(["cat", &image.at("/etc/hostname")]).ok().text(),
+        "short\n"
+    );
+    write(&["write", &file], b"").ok();
+    assert_eq!(image.stat("/new")["size"], 0);
+    write(&["write", "--at", "1G", &file], b"far").ok();
+    assert_eq!(image.stat("/new")["size"], (1u64 << 30) + 3);
+    write(&["write", &image.at("/etc")], b"x").fails(1);
+    write(&["write", &image.at("/no/dir")], b"x").fails(1);
+    write(&["write", &image.path], b"x").fails(2);
+    write(&["write", "--append", "--at", "1", &file], b"x").fails(2);
+}
+
+#[test]
+fn replay_closes_an_image_that_linux_left_dirty() {
+    require!(KernelExt4);
+    let dirty = kernel_filled(&[], 4096, true);
+    let place = Place::in_memory();
+    let image = copy_of(&dirty.path().display().to_string(), &place.arg("dirty.img"));
+    extant(["ls", &image]).ok();
+    let untouched = std::fs::read(&image).unwrap() == std::fs::read(dirty.path()).unwrap();
+    assert!(untouched, "reading leaves the image as it is");
+    let told = change(&image, ["replay", "--json", &image]).ok().lines();
+    assert_eq!(told[0]["replayed"], true);
+    assert!(told[0]["transactions"].as_u64() > Some(0), "{told:?}");
+    let compare = Compare::default();
+    dirty.tree().assert_same(&seen_by_linux(&image), &compare);
+    let again = change(&image, ["replay", &image]).ok().text();
+    assert!(
+        again.ends_with(": there was no journal to replay\n"),
+        "{again}"
+    );
+    extant(["replay", &place.arg("gone.img"), &image]).fails(1);
+}
+
+#[test]
+fn a_dirty_image_is_replayed_before_it_is_changed() {
+    require!(KernelExt4);
+    let dirty = kernel_filled(&[], 1024, true);
+    let place = Place::in_memory();
+    let image = copy_of(&dirty.path().display().to_string(), &place.arg("dirty.img"));
+    change(&image, ["mkdir", &format!("{image}:/added")]).ok();
+    let compare = Compare {
+        ignore: vec![b"lost+found".to_vec(), b"added".to_vec()],
+        root: false,
+        ..Compare::default()
+    };
+    dirty.tree().assert_same(&seen_by_linux(&image), &compare);
+}
+
+#[test]
+fn an_image_in_use_is_left_alone() {
+    let image = Image::new();
+    let before = std::fs::read(&image.path).unwrap();
+    let user = OpenSpec::read_write(&image.path).open().unwrap();
+    for args in [
+        ["mkdir", &image.at("/x")],
+        ["rm", &image.at("/etc/hostname")],
+        ["replay", &image.path],
+    ] {
+        let run = extant(args).fails(1);
+        assert!(run.stderr.contains("is open elsewhere"), "{}", run.stderr);
+    }
+    extant(["ls", &image.path]).ok();
+    drop(user);
+    assert!(std::fs::read(&image.path).unwrap() == before);
+    image.run("mkdir @/x").ok();
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_with_advice_and_left_alone() {
+    let place = Place::new();
+    let image = place.join("fs.img");
+    mke2fs(&image, 64 << 20, &["-t", "ext4", "-O", "bigalloc"]);
+    let before = std::fs::read(&image).unwrap();
+    let at = format!("{}:/x", place.arg("fs.img"));
+    let run = extant(["mkdir", &at]).fails(1);
+    assert!(run.stderr.contains("bigalloc"), "{}", run.stderr);
+    assert!(run.stderr.contains("extant mkfs"), "{}", run.stderr);
+    assert!(std::fs::read(&image).unwrap() == before);
+    std::fs::write(place.join("text"), vec![b'x'; 5000]).unwrap();
+    extant(["mkdir", &format!("{}:/x", place.arg("text"))]).fails(1);
+    extant(["mkdir", &format!("{}:/x", place.arg("gone.img"))]).fails(1);
+    let run = extant(["mkdir", &place.arg("gone.img")]).fails(2);
+    assert!(run.stderr.contains("IMAGE:/path"), "{}", run.stderr);
+    let run = extant(["mkdir", "--as-is", &at]).fails(2);
+    assert!(run.stderr.contains("--as-is"), "{}", run.stderr);
+}
