@@ -21,12 +21,15 @@ const HAND_STEPS: usize = 8;
 /// Bytes of a key before the name.
 const INO_LEN: usize = 4;
 
+/// Keys, the next to be passed in front.
+type Queue = Mutex<VecDeque<Arc<[u8]>>>;
+
 /// Names that were looked up, and the locks of names.
 #[derive(Debug)]
 pub(crate) struct Names {
     table: RcuMap<Arc<[u8]>, Known>,
     /// Keys in the order the hand passes them.
-    queues: Box<[Mutex<VecDeque<Arc<[u8]>>>]>,
+    queues: Box<[Queue]>,
     /// Most keys in one queue.
     per_queue: usize,
     pub(super) stripes: Box<[Mutex<()>]>,
