@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 /// One part in this many of the memory budget goes to inodes.
 const INODE_SHARE: usize = 4;
 /// One part in this many goes to names; metadata blocks have the rest.
-const NAME_SHARE: usize = 16;
+const NAME_SHARE: usize = 8;
 
 impl Fs {
     /// Opens the file system on `device`.

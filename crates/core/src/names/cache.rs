@@ -15,7 +15,7 @@ static NAME: LockClass = LockClass::ascending("name", Rank::Name);
 /// Locks that all names share.
 const STRIPES: usize = 512;
 /// What a name is taken to cost, its place in table and queue included.
-const BYTES_PER_NAME: usize = 192;
+const BYTES_PER_NAME: usize = 128;
 /// Names the hand passes at most to find one to forget.
 const HAND_STEPS: usize = 8;
 /// Bytes of a key before the name.

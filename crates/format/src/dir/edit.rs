@@ -11,7 +11,6 @@
 //!   beyond the records it was found in.
 //! - The bytes of an entry that was removed are wiped.
 
-use crate::bytes::{le16, le32};
 use crate::dir::entry::{
     DirLayout, ENTRY_HEADER_LEN, EntryType, NAME_MAX, NewEntry, min_rec_len, set_rec_len,
     set_target, write_entry, write_free,
@@ -98,27 +97,32 @@ impl<'a> Headers<'a> {
     #[inline]
     fn next(&mut self) -> FormatResult<Option<Record>> {
         let at = self.at;
-        let left = self.region.len() - at;
-        if left == 0 {
-            return Ok(None);
-        }
-        let ino = le32(self.region, at);
-        let rec_len = self.layout.rec_len_from_disk(le16(self.region, at + 4));
+        let rest = self.region.get(at..).unwrap_or_default();
+        let Some(&[i0, i1, i2, i3, r0, r1, n0, n1]) = rest.first_chunk::<ENTRY_HEADER_LEN>() else {
+            return match rest.len() {
+                0 => Ok(None),
+                left => {
+                    Err(self.broken("length", left, Expected::AtLeast(ENTRY_HEADER_LEN as u64)))
+                }
+            };
+        };
+        let ino = u32::from_le_bytes([i0, i1, i2, i3]);
+        let rec_len = self.layout.rec_len_from_disk(u16::from_le_bytes([r0, r1]));
         let name_len = match (ino, self.layout.file_type) {
             (0, _) => 0,
-            (_, true) => usize::from(self.region.get(at + 6).copied().unwrap_or(0)),
-            (_, false) => usize::from(le16(self.region, at + 6)),
+            (_, true) => usize::from(n0),
+            (_, false) => usize::from(u16::from_le_bytes([n0, n1])),
         };
-        if ino != 0 && !(1..=NAME_MAX).contains(&name_len) {
-            return Err(self.broken("name_len", name_len, Expected::Between(1, NAME_MAX as u64)));
-        }
         let least = match ino {
             0 => ENTRY_HEADER_LEN,
             _ => min_rec_len(name_len, false),
         };
-        if rec_len < least || rec_len > left || !rec_len.is_multiple_of(4) {
-            let expected = Expected::Between(least as u64, left as u64);
+        if rec_len < least || rec_len > rest.len() || !rec_len.is_multiple_of(4) {
+            let expected = Expected::Between(least as u64, rest.len() as u64);
             return Err(self.broken("rec_len", rec_len, expected));
+        }
+        if ino != 0 && !(1..=NAME_MAX).contains(&name_len) {
+            return Err(self.broken("name_len", name_len, Expected::Between(1, NAME_MAX as u64)));
         }
         self.at = at + rec_len;
         Ok(Some(Record {
@@ -128,6 +132,34 @@ impl<'a> Headers<'a> {
             name_len,
         }))
     }
+}
+
+/// A name that is looked for. Most names it is compared with differ in their last bytes, which are
+/// compared first.
+struct Wanted<'a> {
+    name: &'a [u8],
+    /// The last 8 bytes, or 0 if there are fewer.
+    end: u64,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(name: &'a [u8]) -> Self {
+        Self {
+            name,
+            end: end_of(name),
+        }
+    }
+
+    /// Whether `stored`, which is as long, is the name.
+    #[inline]
+    fn is(&self, stored: &[u8]) -> bool {
+        end_of(stored) == self.end && stored == self.name
+    }
+}
+
+#[inline]
+fn end_of(name: &[u8]) -> u64 {
+    name.last_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// The first place of a block where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits.
@@ -142,13 +174,8 @@ pub fn find_room(block: &[u8], layout: &DirLayout, need: usize) -> FormatResult<
         }
         let keep = match record.ino {
             0 => 0,
-            _ => {
-                let start = record.at + ENTRY_HEADER_LEN;
-                let name = block.get(start..start + record.name_len);
-                layout
-                    .min_rec_len(name.unwrap_or_default())
-                    .min(record.rec_len)
-            }
+            // `.` and `..` carry no hash, and have no slack that ends with it.
+            _ => min_rec_len(record.name_len, layout.hash_in_entry).min(record.rec_len),
         };
         if record.rec_len - keep >= need {
             return Ok(Some(Room {
@@ -179,12 +206,14 @@ pub fn insert(block: &mut [u8], layout: &DirLayout, room: &Room, entry: &NewEntr
 /// When a record before it breaks the format.
 pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Option<Spot>> {
     let mut headers = Headers::of(block, layout)?;
+    let wanted = Wanted::new(name);
     let mut before = None;
     while let Some(record) = headers.next()? {
         let start = record.at + ENTRY_HEADER_LEN;
         if record.ino != 0
             && record.name_len == name.len()
-            && block.get(start..start + name.len()) == Some(name)
+            && let Some(stored) = block.get(start..start + name.len())
+            && wanted.is(stored)
         {
             if record.ino > layout.max_inode.get() {
                 let expected = Expected::AtMost(layout.max_inode.get().into());
