@@ -29,7 +29,8 @@ pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
 /// Gives an inode a name in `dir`.
 ///
 /// The caller holds the lock of the name and has seen that the directory does not have it; times and
-/// links are the caller's too. Several threads insert at the same time; they wait for each other only
+/// links are the caller's too, and can be changed after this: the directory's record is registered
+/// first. Several threads insert at the same time; they wait for each other only
 /// in the same block, and while one needs a new block.
 ///
 /// # Errors
@@ -44,6 +45,7 @@ pub(crate) fn insert(
     file_type: FileType,
 ) -> Result<()> {
     check_name(name)?;
+    handle.touch_inode(dir.live())?;
     let entry = NewEntry::new(ino, name, EntryType::of(file_type));
     insert_entry(handle, dir, &entry).inspect_err(|e| report(handle, e))
 }

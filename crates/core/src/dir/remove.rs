@@ -21,7 +21,7 @@ pub(crate) fn remove_credits(_fs: &Fs, _dir: &Inode) -> u32 {
     1
 }
 
-/// Takes a name out of `dir`; returns what it stood for.
+/// Takes a name out of `dir`; returns what it stood for. The name cache forgets it.
 ///
 /// The caller holds the lock of the name; times and links are the caller's too.
 ///
@@ -31,7 +31,8 @@ pub(crate) fn remove(handle: &Handle<'_>, dir: &Held, name: &[u8]) -> Result<Fou
     change(handle, dir, name, edit::remove)
 }
 
-/// Makes a name of `dir` stand for another inode; returns what it stood for.
+/// Makes a name of `dir` stand for another inode; returns what it stood for, which the name cache
+/// forgets.
 ///
 /// The caller holds the lock of the name; times and links are the caller's too.
 ///
@@ -121,7 +122,9 @@ fn change(
     if name.is_empty() || name == b"." || name == b".." {
         return Err(Error::InvalidInput("a name that every directory keeps"));
     }
-    change_entry(handle, dir, name, edit).inspect_err(|e| report(handle, e))
+    let found = change_entry(handle, dir, name, edit).inspect_err(|e| report(handle, e))?;
+    handle.fs().names().forget(dir.ino(), name);
+    Ok(found)
 }
 
 fn change_entry(

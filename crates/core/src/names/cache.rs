@@ -110,7 +110,13 @@ impl Names {
 
     /// Forgets what was known about the name, which the directory does not have any more.
     pub(crate) fn remove(&self, name: &LockedName<'_>) {
-        if let Some(key) = Key::new(name.dir(), name.name()) {
+        self.forget(name.dir(), name.name());
+    }
+
+    /// The same for the directory room, whose callers have locked the name: what the name stood for must
+    /// not be found any more when the inode is deleted and its number used again.
+    pub(crate) fn forget(&self, dir: Ino, name: &[u8]) {
+        if let Some(key) = Key::new(dir, name) {
             self.table.remove(key.bytes(), &pin());
         }
     }

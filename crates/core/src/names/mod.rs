@@ -28,3 +28,6 @@ mod lookup;
 
 pub(crate) use cache::Names;
 pub(crate) use lock::{LockedName, NameLock, NameLocks};
+
+#[cfg(test)]
+mod tests;
