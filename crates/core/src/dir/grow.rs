@@ -39,6 +39,9 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
     let names = state.exclusive();
     let image = dir.snapshot();
     let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    if directory.blocks() == 0 {
+        return Err(super::lookup::no_parent(dir.ino()));
+    }
     // Others may have made room while this one waited.
     if try_insert(handle, state, &directory, form, entry)? {
         return Ok(());
@@ -160,8 +163,8 @@ impl Growth {
     ) -> Result<()> {
         let first = dir.next_lblk()?;
         let count = u32::try_from(self.created.len()).map_err(|_| Error::NoSpace)?;
-        let added = self.created.len() as u64 * dir.layout.block_size.len() as u64;
-        let size = dir.inode.size().saturating_add(added);
+        let blocks = dir.blocks().saturating_add(count.into());
+        let size = blocks.saturating_mul(dir.layout.block_size.len() as u64);
         if size > MAX_SIZE && !dir.large_dir {
             return Err(Error::NoSpace);
         }
