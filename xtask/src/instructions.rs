@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode, Stdio};
 /// What `--help` says about `cargo xtask instructions`.
 pub(crate) const HELP: &str = "\
 Count the instructions of single operations under valgrind (crates/bench/benches/instructions.rs) and compare
-them with crates/bench/benches/instructions.tsv: an operation may grow by 5% at most.
+them with crates/bench/benches/instructions.tsv: an operation may grow by 5% at most, a
+commit, which varies more, by 10%.
 
 Usage: cargo xtask instructions [--record]
 
@@ -23,6 +24,13 @@ const RECORDED: &str = "crates/bench/benches/instructions.tsv";
 
 /// Growth that fails, in percent.
 const MAY_GROW: f64 = 5.0;
+/// The same for what varies by itself from run to run.
+const UNSTEADY: &[(&str, f64)] = &[("commit", 10.0)];
+
+fn may_grow(name: &str) -> f64 {
+    let unsteady = UNSTEADY.iter().find(|(n, _)| *n == name);
+    unsteady.map_or(MAY_GROW, |(_, percent)| *percent)
+}
 
 /// `cargo xtask instructions`.
 pub(crate) fn instructions(root: &Path, args: &[String]) -> ExitCode {
@@ -57,6 +65,8 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
             "extant-bench",
             "--bench",
             "instructions",
+            "--features",
+            "valgrind",
         ])
         .env("GUNGRAUN_RUNNER", runner)
         .env("CARGO_TERM_COLOR", "never")
@@ -97,7 +107,11 @@ fn compare(counted: &Counts, recorded: &Counts) -> bool {
         let (before, growth, verdict) = match recorded.get(name) {
             Some(&before) => {
                 let growth = (now as f64 / before.max(1) as f64 - 1.0) * 100.0;
-                let verdict = if growth > MAY_GROW { "  TOO MUCH" } else { "" };
+                let verdict = if growth > may_grow(name) {
+                    "  TOO MUCH"
+                } else {
+                    ""
+                };
                 (before.to_string(), format!("{growth:+.1}%"), verdict)
             }
             None => ("-".to_owned(), "-".to_owned(), "  NOT RECORDED"),
