@@ -106,7 +106,8 @@ fn compare(counted: &Counts, recorded: &Counts) -> bool {
     for (name, &now) in counted {
         let (before, growth, verdict) = match recorded.get(name) {
             Some(&before) => {
-                let growth = (now as f64 / before.max(1) as f64 - 1.0) * 100.0;
+                let before = before.max(1);
+                let growth = (now as f64 - before as f64) * 100.0 / before as f64;
                 let verdict = if growth > may_grow(name) {
                     "  TOO MUCH"
                 } else {
