@@ -14,7 +14,7 @@ run() {
     "$extant" "$@"
 }
 
-run mkfs "$work/docs.img" --from docs --size auto --headroom 1M
+run mkfs "$work/docs.img" --from docs --size 16M
 run info "$work/docs.img"
 run mkdir "$work/docs.img:/project"
 run cp README.md CHANGELOG.md "$work/docs.img:/project/"

@@ -5,11 +5,12 @@ use extant_blockdev::OpenSpec;
 use extant_testkit::images::kernel_filled;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, mke2fs};
-use extant_testkit::plan::Content;
+use extant_testkit::plan::{Content, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::{Compare, Tree};
 use std::path::Path;
+use std::time::Duration;
 
 /// An image of the small plan, and paths in it.
 struct Image {
@@ -376,6 +377,43 @@ fn a_dirty_image_is_replayed_before_it_is_changed() {
         ..Compare::default()
     };
     dirty.tree().assert_same(&seen_by_linux(&image), &compare);
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_an_image_that_we_and_linux_recover_alike() {
+    require!(KernelExt4);
+    let place = Place::in_memory();
+    let mut plan = TreePlan::new();
+    for dir in 0..20 {
+        plan.dir(format!("{dir}"));
+        for file in 0..100 {
+            plan.file(format!("{dir}/{file}"), Content::filled(file, 5000));
+        }
+    }
+    let from = place.planted("from", &plan);
+    for milliseconds in [10, 40, 100, 250, 600] {
+        let image = place.join("fs.img");
+        // A small journal, so that it is committed and checkpointed many times on the way.
+        mke2fs(
+            &image,
+            64 << 20,
+            &["-t", "ext4", "-b", "1024", "-J", "size=1"],
+        );
+        let image = image.display().to_string();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["cp", "-r", "--threads", "2", &from, &format!("{image}:/to")])
+            .spawn()
+            .expect("the command runs");
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        // It may have ended already, which is fine as well.
+        let _ = child.kill();
+        child.wait().expect("the command ends");
+        let copy = copy_of(&image, &place.arg("copy.img"));
+        KernelMount::mount(Path::new(&copy), Mode::ReadWrite, "").unmount();
+        assert_clean(Path::new(&copy));
+        change(&image, ["replay", &image]).ok();
+        seen_by_linux(&copy).assert_same(&seen_by_linux(&image), &Compare::default());
+    }
 }
 
 #[test]
