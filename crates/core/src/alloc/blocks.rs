@@ -100,12 +100,15 @@ impl Fs {
             handle.touch_group(group, &loaded.touched);
             slot.lock(loaded).release(run.clone());
             alloc.free.add((run.end - run.start).into());
-            alloc.freed.push(FreedExtent {
+            let look = alloc.freed.push(FreedExtent {
                 seq: handle.seq(),
                 group,
                 run,
                 kind,
             });
+            if look && self.is_much_pending(alloc) {
+                self.journal()?.press();
+            }
         }
         Ok(())
     }

@@ -8,11 +8,22 @@ use super::{Alloc, FreedKind};
 use crate::Result;
 use crate::fs::Fs;
 use crate::journal::Seq;
-use extant_format::{Group, Pblk};
+use extant_format::Group;
+#[cfg(test)]
+use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use std::ops::Range;
 
 static FREED: LockClass = LockClass::new("freed blocks", Rank::Freed);
+
+/// Freed blocks that are never too many to wait for the next commit.
+const FEW_PENDING: u64 = 1024;
+/// Freed blocks may be one part in this many of the free ones before a commit is due.
+const PENDING_SHARE: u64 = 4;
+/// An extent of as many blocks makes a look at the whole worth its cost.
+const LARGE: u32 = 256;
+/// So do as many extents.
+const MANY: usize = 16;
 
 /// A freed extent: clusters of one group.
 #[derive(Clone, Debug)]
@@ -20,6 +31,10 @@ pub(super) struct FreedExtent {
     pub(super) seq: Seq,
     pub(super) group: Group,
     pub(super) run: Range<u32>,
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "discarding on request will ask")
+    )]
     pub(super) kind: FreedKind,
 }
 
@@ -39,9 +54,14 @@ impl Freed {
         }
     }
 
-    pub(super) fn push(&self, extent: FreedExtent) {
-        self.pending.add((extent.run.end - extent.run.start).into());
-        self.lists.local().lock().push(extent);
+    /// Adds an extent. Returns whether it is time to look at how much waits: not each time, as that
+    /// looks at what every CPU has.
+    pub(super) fn push(&self, extent: FreedExtent) -> bool {
+        let blocks = extent.run.end - extent.run.start;
+        self.pending.add(blocks.into());
+        let mut list = self.lists.local().lock();
+        list.push(extent);
+        blocks >= LARGE || list.len().is_multiple_of(MANY)
     }
 
     /// Takes out what transactions up to `upto` freed, in order of place, with neighbours merged.
@@ -73,8 +93,15 @@ impl Fs {
         self.alloc().map_or(0, |alloc| alloc.freed.pending.count())
     }
 
+    /// Whether so much of the free space waits for a commit that one is due.
+    pub(super) fn is_much_pending(&self, alloc: &Alloc) -> bool {
+        let pending = alloc.freed.pending.count();
+        pending > FEW_PENDING && pending > alloc.free.count() / PENDING_SHARE
+    }
+
     /// Calls `visit` with each extent that transactions up to `upto` freed and that has not been
     /// released.
+    #[cfg(test)]
     pub(crate) fn for_each_freed(&self, upto: Seq, mut visit: impl FnMut(Pblk, u32, FreedKind)) {
         let Ok(alloc) = self.alloc() else { return };
         for list in alloc.freed.lists.iter() {

@@ -28,8 +28,8 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
 /// changed the inode, or the last that changed its size or map.
 ///
 /// # Errors
-/// [`Error::Device`](crate::Error::Device) when the device fails: what was written since the last
-/// success may be lost.
+/// [`Error::Device`](crate::Error::Device) when the device fails, or failed to flush for somebody else
+/// since the file was written: what was written since the last success may be lost.
 pub(crate) fn fsync(fs: &Fs, held: &Held, seq: impl FnOnce(&LiveInode) -> Seq) -> Result<()> {
     writeback(fs, held, 0..u64::MAX)?;
     // Before the commit, which flushes: then that will do.
@@ -38,13 +38,10 @@ pub(crate) fn fsync(fs: &Fs, held: &Held, seq: impl FnOnce(&LiveInode) -> Seq) -
     if seq != Seq::NONE {
         fs.commit(seq)?;
     }
-    fs.flush_data(ticket)
-}
-
-/// Makes durable what was written to the file, but no transaction.
-///
-/// # Errors
-/// As for [`fsync`].
-pub(crate) fn fsync_data(fs: &Fs, held: &Held) -> Result<()> {
-    fsync(fs, held, |_| Seq::NONE)
+    let flushed = fs.flush_data(ticket);
+    // Also when this flush went well: one that failed before took what the device had in its cache.
+    match fs.flush_failure() {
+        Some(failure) if held.take_loss(fs) => Err(failure),
+        _ => flushed,
+    }
 }

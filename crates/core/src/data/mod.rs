@@ -34,16 +34,13 @@ mod transfer;
 mod truncate;
 mod write;
 
-#[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use durable::{fsync, fsync_data};
+pub(crate) use durable::fsync;
 pub use durable::{invalidate, writeback};
 pub use live::{extents_live, read_live, seek_data_live, seek_hole_live};
 pub use read::{read_at, read_content};
 pub use seek::{Piece, extents, seek_data, seek_hole};
 pub use stream::{Sink, stream, stream_live};
-#[allow(unused_imports, reason = "until all operations write")]
 pub use times::now;
-#[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use truncate::{finish_truncate, unmap_from};
+pub(crate) use truncate::finish_truncate;
 pub use truncate::{truncate, truncate_with};
 pub use write::{WriteOptions, append, write_at, write_with};

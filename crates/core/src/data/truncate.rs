@@ -43,8 +43,9 @@ pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> 
     }
     if size > image.size() {
         let _stay = held.pages().read();
+        let failures = fs.flush_failures();
         zero_mapped(fs, &image, image.size()..size)?;
-        held.note_data(fs.data_ticket());
+        held.note_data(fs, failures);
     }
     let handle = fs.start(1)?;
     set_size(&handle, held.live(), size, options)
@@ -113,8 +114,9 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let first = fs.block_size().blocks_for(size);
     let tail = size..first << fs.block_size().log2();
     if has_data(fs, &image, tail.clone())? {
+        let failures = fs.flush_failures();
         zero_mapped(fs, &image, tail)?;
-        live.note_data(fs.data_ticket());
+        live.note_data(fs, failures);
     }
     let last = |handle: &Handle<'_>| fs.orphan_remove(handle, live);
     unmap_from(fs, live, first, fs.orphan_credits(), last)

@@ -164,6 +164,7 @@ fn overwrite(
     }
     // First: who may not write without losing them must not have written with them in place.
     times::note_write(fs, held, options)?;
+    let failures = fs.flush_failures();
     let mut done = 0;
     for run in &runs {
         let left = &buf[done..];
@@ -180,7 +181,7 @@ fn overwrite(
             Err(_) => break,
         }
     }
-    held.note_data(fs.data_ticket());
+    held.note_data(fs, failures);
     Ok(Some(done))
 }
 
@@ -258,11 +259,12 @@ fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions
     let data = data
         .get(..(bytes.end.saturating_sub(at)) as usize)
         .unwrap_or(data);
+    let failures = fs.flush_failures();
     if at > image.size() {
         zero_mapped(fs, &image, image.size()..at)?;
     }
     write_pieces(fs, &pieces, &bytes, data)?;
-    held.note_data(fs.data_ticket());
+    held.note_data(fs, failures);
     finish(fs, held, &image, &pieces, taken, bytes.end, options)?;
     Ok(data.len())
 }

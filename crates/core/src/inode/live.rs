@@ -4,6 +4,7 @@ use super::Inode;
 use super::orphan::{Membership, Reaper};
 use crate::Result;
 use crate::dir::DirState;
+use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
 use extant_format::{Ino, Pblk};
 use extant_sync::{
@@ -23,6 +24,12 @@ static HOLDS: RmwClass = RmwClass::new("inode holds");
 
 /// Set in the count of holds when the inode is leaving memory: nobody can take hold of it any more.
 const LEAVING: u64 = 1 << 63;
+
+/// Bits that the number of a flush has in an inode.
+const TICKET_BITS: u32 = 48;
+const TICKET: u64 = (1 << TICKET_BITS) - 1;
+/// Failures of flushes that an inode can count.
+const TOLD_MOST: u64 = u64::MAX >> TICKET_BITS;
 
 /// An inode in memory: its newest image, its locks, and who holds on to it.
 ///
@@ -57,7 +64,8 @@ pub struct LiveInode {
     touched: FirstTouch,
     /// The last transaction that changed something `fdatasync` must make durable.
     datasync: AtomicU64,
-    /// The flush that the last data written needs, as a number; 0 if none was written.
+    /// The flush that the last data written needs, as a number, 0 if none was written; and in the upper
+    /// bits how many failed flushes do not concern it or have been told of.
     data: CountedAtomicU64,
     /// See [`Membership`].
     orphan: AtomicU64,
@@ -195,19 +203,51 @@ impl LiveInode {
         Seq::new(self.datasync.load(Ordering::Acquire))
     }
 
-    /// Notes that data was written to the device, which the flush of `ticket` makes durable.
-    pub(crate) fn note_data(&self, ticket: FlushTicket) {
+    /// Notes that data was written to the device, which the next flush makes durable. `failures` are
+    /// those of flushes before the writing began.
+    pub(crate) fn note_data(&self, fs: &Fs, failures: u64) {
+        let ticket = fs.data_ticket().get();
         // Once between two flushes, however many writes.
-        if self.data.load(Ordering::Relaxed) < ticket.get() {
-            self.data.fetch_max(ticket.get(), Ordering::AcqRel);
-        }
+        self.change_data(|told, before| {
+            (before < ticket).then(|| match before {
+                // They lost nothing of this file.
+                0 => (told.max(failures), ticket),
+                _ => (told, ticket),
+            })
+        });
     }
 
     /// The flush that data written since the inode was loaded needs; `None` if none was written.
     #[must_use]
     pub(crate) fn data_ticket(&self) -> Option<FlushTicket> {
-        let ticket = self.data.load(Ordering::Acquire);
+        let ticket = self.data.load(Ordering::Acquire) & TICKET;
         (ticket != 0).then(|| FlushTicket::new(ticket))
+    }
+
+    /// Whether a flush failed after data was written to the file, so that some may be lost. Says so
+    /// once: what is written afterwards is another matter.
+    pub(crate) fn take_loss(&self, fs: &Fs) -> bool {
+        let failures = fs.flush_failures().min(TOLD_MOST);
+        self.change_data(|told, ticket| {
+            (ticket != 0 && told < failures).then_some((failures, ticket))
+        })
+    }
+
+    /// Changes the failures told and the ticket together, if `change` wants that.
+    fn change_data(&self, change: impl Fn(u64, u64) -> Option<(u64, u64)>) -> bool {
+        let mut found = self.data.load(Ordering::Acquire);
+        while let Some((told, ticket)) = change(found >> TICKET_BITS, found & TICKET) {
+            let new = told.min(TOLD_MOST) << TICKET_BITS | ticket & TICKET;
+            let order = Ordering::AcqRel;
+            match self
+                .data
+                .compare_exchange_weak(found, new, order, Ordering::Acquire)
+            {
+                Ok(_) => return true,
+                Err(now) => found = now,
+            }
+        }
+        false
     }
 
     /// Changes the record: `edit` gets a copy of the image, which becomes the newest image in the

@@ -17,6 +17,7 @@ static SIGNALS: LockClass = LockClass::new("journal thread", Rank::Leaf);
 #[derive(Clone, Copy, Debug, Default)]
 struct Signals {
     checkpoint: bool,
+    commit: bool,
     wake: bool,
     stop: bool,
 }
@@ -62,6 +63,12 @@ impl Background {
         self.ring(|signals| signals.checkpoint = true);
     }
 
+    /// Asks for a commit. Returns whether there is somebody to do it.
+    pub(super) fn commit(&self) -> bool {
+        self.ring(|signals| signals.commit = true);
+        self.thread.lock().is_some()
+    }
+
     /// Asks for a look around.
     pub(super) fn wake(&self) {
         self.ring(|signals| signals.wake = true);
@@ -101,7 +108,7 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
         }
         let Some(fs) = fs.upgrade() else { return };
         let due = Instant::now() >= next;
-        fs.tend(signals.checkpoint, due);
+        fs.tend(signals.checkpoint, due || signals.commit);
         if due {
             next = Instant::now() + interval;
         }
@@ -113,7 +120,7 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     let mut signals = bell.signals.lock();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if signals.stop || signals.checkpoint || signals.wake || left.is_zero() {
+        if signals.stop || signals.checkpoint || signals.commit || signals.wake || left.is_zero() {
             return std::mem::take(&mut *signals);
         }
         bell.rung.wait_for(&mut signals, left);

@@ -66,13 +66,14 @@ pub(super) fn capture(fs: &Fs, journal: &Journal) -> Result<Option<Captured>> {
 fn take(fs: &Fs, seq: Seq, touched: Touched) -> Result<Captured> {
     let guard = pin();
     // A block without an image of this transaction was revoked after it was registered.
-    let blocks = touched
+    let mut blocks = Vec::with_capacity(touched.blocks.len());
+    let images = touched
         .blocks
         .iter()
-        .filter_map(|block| fs.cache().peek(*block, &guard))
+        .filter_map(|block| fs.cache().newest(*block, &guard))
         .filter(|image| image.seq() == seq)
-        .cloned()
-        .collect();
+        .cloned();
+    blocks.extend(images);
     drop(guard);
     let groups = touched.groups.iter().map(|group| fs.group_image(*group));
     let superblock = match touched.superblock {

@@ -3,9 +3,31 @@
 //! A flush makes durable what was complete when it began. So who has completed writes needs any
 //! flush that begins afterwards, whoever does it: the next waiter for all of them, or a commit, whose
 //! first flush covers the data that was complete when the commit began.
+//!
+//! # Order
+//!
+//! Every write takes a ticket, so that takes no lock:
+//!
+//! | writing | flushing |
+//! |---|---|
+//! | write, until it is complete | count the flush as begun |
+//! | fence | fence |
+//! | look how many flushes have begun | flush |
+//!
+//! Both fences are sequentially consistent, so one of the two comes first. If it is the writer's,
+//! the flush finds the write complete; if the flusher's, the writer sees that flush as begun and asks for
+//! a later one.
+//!
+//! # Failures
+//!
+//! What a device had in its cache when a flush failed may be gone, and a later flush that succeeds says
+//! nothing about it. So failures are counted, and every file with data that was written before is
+//! told once: see `LiveInode::take_loss`.
 
-use extant_blockdev::{BlockDevice, DeviceResult};
+use crate::{Error, Result};
+use extant_blockdev::BlockDevice;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 static FLUSHES: LockClass = LockClass::new("journal flushes", Rank::Leaf);
 
@@ -30,17 +52,21 @@ impl FlushTicket {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last flush, or commit, that began.
-    begun: u64,
     /// What was complete when this one began is durable.
     done: u64,
     /// One is on its way for all who wait.
     running: bool,
+    /// Why the last one failed that did.
+    failure: Option<Error>,
 }
 
 /// The flushes of one device.
 #[derive(Debug)]
 pub(super) struct Flushes {
+    /// The last flush, or commit, that began. Changes only under `state`.
+    begun: AtomicU64,
+    /// How many have failed. Changes only under `state`.
+    failures: AtomicU64,
     state: Mutex<State>,
     ended: Condvar,
 }
@@ -48,6 +74,8 @@ pub(super) struct Flushes {
 impl Flushes {
     pub(super) fn new() -> Self {
         Self {
+            begun: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             state: Mutex::new(&FLUSHES, State::default()),
             ended: Condvar::new(),
         }
@@ -55,10 +83,30 @@ impl Flushes {
 
     /// Now: writes that are complete need a flush that begins later.
     pub(super) fn ticket(&self) -> FlushTicket {
-        FlushTicket(self.state.lock().begun + 1)
+        fence(Ordering::SeqCst);
+        FlushTicket(self.begun.load(Ordering::SeqCst) + 1)
+    }
+
+    /// How many flushes of data have failed.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Why the last flush failed that did.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.state.lock().failure.clone()
+    }
+
+    /// One more begins, under the lock of `state`.
+    fn count_begun(&self) -> u64 {
+        let begun = self.begun.load(Ordering::Relaxed) + 1;
+        self.begun.store(begun, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        begun
     }
 
     /// Whether what was complete at `ticket` is durable.
+    #[cfg(test)]
     pub(super) fn covers(&self, ticket: FlushTicket) -> bool {
         self.state.lock().done >= ticket.0
     }
@@ -66,9 +114,8 @@ impl Flushes {
     /// Something begins that flushes on its own, such as a commit. [`Flushes::done`] says that it
     /// did.
     pub(super) fn begin(&self) -> FlushTicket {
-        let mut state = self.state.lock();
-        state.begun += 1;
-        FlushTicket(state.begun)
+        let _state = self.state.lock();
+        FlushTicket(self.count_begun())
     }
 
     /// The flush that began as `begun` is over.
@@ -81,11 +128,7 @@ impl Flushes {
 
     /// Makes durable what was complete at `ticket`: by a flush, unless one that began later is
     /// over or does it for others already. Returns whether this call flushed.
-    pub(super) fn flush(
-        &self,
-        device: &dyn BlockDevice,
-        ticket: FlushTicket,
-    ) -> DeviceResult<bool> {
+    pub(super) fn flush(&self, device: &dyn BlockDevice, ticket: FlushTicket) -> Result<bool> {
         let mut state = self.state.lock();
         while state.done < ticket.0 {
             if state.running {
@@ -93,14 +136,18 @@ impl Flushes {
                 continue;
             }
             state.running = true;
-            state.begun += 1;
-            let begun = state.begun;
+            let begun = self.count_begun();
             drop(state);
-            let result = device.flush();
+            let result = device.flush().map_err(Error::from);
             let mut state = self.state.lock();
             state.running = false;
-            if result.is_ok() {
-                state.done = state.done.max(begun);
+            match &result {
+                Ok(()) => state.done = state.done.max(begun),
+                Err(error) => {
+                    state.failure = Some(error.clone());
+                    let failures = self.failures.load(Ordering::Relaxed) + 1;
+                    self.failures.store(failures, Ordering::Release);
+                }
             }
             drop(state);
             self.ended.notify_all();
@@ -113,7 +160,7 @@ impl Flushes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_blockdev::MemoryDevice;
+    use extant_blockdev::{DeviceResult, MemoryDevice};
 
     #[test]
     fn a_flush_covers_what_was_complete_when_it_began_and_nothing_later() {
@@ -134,5 +181,59 @@ mod tests {
         let commit = flushes.begin();
         flushes.done(commit);
         assert!(!flushes.flush(&device, third).unwrap());
+    }
+
+    /// A device whose flush makes durable what was written when it began.
+    #[derive(Debug, Default)]
+    struct Counting {
+        written: [AtomicU64; 2],
+        durable: [AtomicU64; 2],
+    }
+
+    impl BlockDevice for Counting {
+        fn size(&self) -> u64 {
+            0
+        }
+
+        fn is_read_only(&self) -> bool {
+            false
+        }
+
+        fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> DeviceResult<()> {
+            Ok(())
+        }
+
+        fn write_at(&self, _offset: u64, _buf: &[u8]) -> DeviceResult<()> {
+            Ok(())
+        }
+
+        fn flush(&self) -> DeviceResult<()> {
+            for (durable, written) in self.durable.iter().zip(&self.written) {
+                durable.store(written.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            Ok(())
+        }
+
+        fn name(&self) -> String {
+            "counting".to_owned()
+        }
+    }
+
+    #[test]
+    fn whoever_takes_a_ticket_after_a_write_finds_it_durable_after_the_flush() {
+        let device = Counting::default();
+        let flushes = Flushes::new();
+        std::thread::scope(|scope| {
+            for me in 0..2 {
+                let (device, flushes) = (&device, &flushes);
+                scope.spawn(move || {
+                    for round in 1..200_000 {
+                        device.written[me].store(round, Ordering::Relaxed);
+                        flushes.flush(device, flushes.ticket()).unwrap();
+                        assert!(device.durable[me].load(Ordering::Relaxed) >= round);
+                    }
+                });
+            }
+        });
     }
 }

@@ -47,6 +47,12 @@ impl Fs {
         if journal.unwritten.load(Ordering::Relaxed) {
             self.write_reports();
         }
+        if journal.pressed.load(Ordering::Relaxed) {
+            // Nothing is held here that a commit waits for.
+            journal.pressed.store(false, Ordering::Relaxed);
+            // If that fails the journal has stopped, which is found below.
+            let _ = self.commit(journal.running());
+        }
         loop {
             let rank = RankToken::enter(&HANDLE);
             let Some(joined) = journal.gate.join() else {
@@ -129,6 +135,7 @@ impl<'f> Handle<'f> {
     ///
     /// # Errors
     /// As for [`Fs::start`].
+    #[cfg(test)]
     pub(crate) fn restart(self, credits: u32) -> Result<Self> {
         let fs = self.fs;
         drop(self);

@@ -91,9 +91,9 @@ const CHECKPOINT: u64 = 1;
 /// Place of the lock of the log in its class.
 const LOG: u64 = 2;
 
-/// Most blocks in a transaction. Taking that many references takes well below the 2 ms for which no
-/// operation may be kept waiting.
-const MOST_BLOCKS: u32 = 8192;
+/// Most blocks in a transaction. Taking that many references, each from another place in memory, has
+/// to end within the 2 ms for which no operation may be kept waiting.
+const MOST_BLOCKS: u32 = 4096;
 /// A transaction takes at most one part in this many of the log.
 const LOG_SHARE: u32 = 4;
 /// Blocks of a transaction that nobody asks room for: superblock, descriptors, revokes, commit.
@@ -122,6 +122,8 @@ pub struct Journal {
     aborted: OnceLock<Error>,
     /// Errors were reported and are not written down yet.
     unwritten: AtomicBool,
+    /// Much of the free space waits for a commit.
+    pressed: AtomicBool,
     /// No handle starts any more: the file system is being closed.
     closing: OnceLock<()>,
     counters: Counters,
@@ -150,6 +152,7 @@ impl Journal {
             background: Background::new(),
             aborted: OnceLock::new(),
             unwritten: AtomicBool::new(false),
+            pressed: AtomicBool::new(false),
             closing: OnceLock::new(),
             counters: Counters::new(),
         }
@@ -176,6 +179,14 @@ impl Journal {
     /// Starts the thread that commits and checkpoints.
     pub(crate) fn start_background(&self, fs: Weak<Fs>, interval: Duration) -> Result<()> {
         self.background.start(fs, interval)
+    }
+
+    /// Asks for a commit soon: of the thread, or else of the next one to start a handle. Any lock
+    /// may be held.
+    pub(crate) fn press(&self) {
+        if !self.pressed.load(Ordering::Relaxed) && !self.background.commit() {
+            self.pressed.store(true, Ordering::Release);
+        }
     }
 
     /// Registers the superblock in the running transaction, or in the one after it: whoever has no

@@ -2,8 +2,8 @@
 
 use super::checkpoint::Tail;
 use super::{FlushTicket, Journal, JournalStats};
-use crate::Result;
 use crate::fs::Fs;
+use crate::{Error, Result};
 
 impl Fs {
     /// What the journal did since the file system was opened for writing; nothing if it was not.
@@ -35,6 +35,17 @@ impl Fs {
             false => journal.counters.shared_flushes.inc(),
         }
         Ok(())
+    }
+
+    /// How many flushes of data have failed since the file system was opened for writing.
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.journal()
+            .map_or(0, |journal| journal.flushes.failures())
+    }
+
+    /// Why the last flush of data failed that did.
+    pub(crate) fn flush_failure(&self) -> Option<Error> {
+        self.journal().ok()?.flushes.failure()
     }
 
     /// Makes all changes durable that were complete when this was called.

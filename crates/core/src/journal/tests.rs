@@ -1,8 +1,9 @@
 //! Commit, crash, replay; through the doors that only the engine has.
 
 use super::{Handle, Seal};
+use crate::alloc::{FreedKind, Request};
 use crate::fs::{Fs, MountOptions, Notice};
-use crate::{Error, Result};
+use crate::{Error, Result, data, ops};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_format::inode::Timestamp;
 use extant_format::{Ino, Pblk};
@@ -438,6 +439,7 @@ fn what_cannot_be_written_is_refused_by_name() {
 
 #[test]
 fn the_largest_transaction_keeps_operations_waiting_for_a_moment_only() {
+    const ROUNDS: usize = 20;
     let dir = TempDir::new().unwrap();
     let image = dir.path().join("image");
     mke2fs(&image, 1 << 30, &["-t", "ext4", "-J", "size=256"]);
@@ -446,7 +448,9 @@ fn the_largest_transaction_keeps_operations_waiting_for_a_moment_only() {
     let most = fs.journal().unwrap().max_credits();
     assert_eq!(most, super::MOST_BLOCKS);
     let before = fs.journal_stats().blocks;
-    for _ in 0..2 {
+    let mut windows = Vec::new();
+    for _ in 0..ROUNDS {
+        let so_far = fs.journal_stats().drained_total;
         let handle = fs.start(most).unwrap();
         for block in 0..u64::from(most) {
             let data = vec![1; 4096].into_boxed_slice();
@@ -455,10 +459,89 @@ fn the_largest_transaction_keeps_operations_waiting_for_a_moment_only() {
         let seq = handle.seq();
         drop(handle);
         fs.commit(seq).unwrap();
+        windows.push(fs.journal_stats().drained_total - so_far);
     }
+    windows.sort_unstable();
     let stats = fs.journal_stats();
-    println!("{} blocks were captured in {:?}", most, stats.drained_max);
+    let (median, max) = (windows[ROUNDS / 2], stats.drained_max);
+    println!("{most} blocks were captured in {median:?}, {max:?} at most");
     // The goal is 2 ms; a busy test machine takes its naps.
     assert!(stats.drained_max.as_millis() < 300, "{stats:?}");
-    assert_eq!(stats.blocks - before, 2 * u64::from(most));
+    assert_eq!(stats.blocks - before, ROUNDS as u64 * u64::from(most));
+}
+
+#[test]
+fn a_failed_flush_of_data_is_told_once_to_everybody_who_had_written() {
+    let dir = TempDir::new().unwrap();
+    let image = dir.path().join("image");
+    let files = dir.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    for name in ["a", "b", "c"] {
+        std::fs::write(files.join(name), [1; 5000]).unwrap();
+    }
+    mke2fs(
+        &image,
+        16 << 20,
+        &["-t", "ext4", "-d", files.to_str().unwrap()],
+    );
+    let faulty = Arc::new(FaultDevice::new(Content::of_file(&image).open()));
+    let fs = open(&(faulty.clone() as SharedDevice)).unwrap();
+    let hold = |name: &[u8]| {
+        let ino = ops::lookup_ino(&fs, Ino::ROOT, name).unwrap();
+        fs.hold(ino).unwrap()
+    };
+    let (a, b, c) = (hold(b"a"), hold(b"b"), hold(b"c"));
+    for held in [&a, &b] {
+        data::write_at(&fs, held, 0, b"new").unwrap();
+    }
+    fs.sync().unwrap();
+    for held in [&a, &b] {
+        data::write_at(&fs, held, 0, b"newer").unwrap();
+    }
+    faulty.inject(FaultRule::fail_nth(IoKind::Flush, 0));
+    let failed = ops::fdatasync(&fs, &a).unwrap_err();
+    assert_eq!(failed.errno(), 5, "{failed}");
+    faulty.heal();
+    ops::fdatasync(&fs, &a).unwrap();
+    // Its data was in the same cache.
+    assert_eq!(ops::fdatasync(&fs, &b).unwrap_err().errno(), 5);
+    ops::fdatasync(&fs, &b).unwrap();
+    // Nothing was written here before.
+    ops::fdatasync(&fs, &c).unwrap();
+    data::write_at(&fs, &c, 0, b"new").unwrap();
+    ops::fdatasync(&fs, &c).unwrap();
+    drop((a, b, c));
+    fs.close().unwrap();
+}
+
+#[test]
+fn much_freed_space_does_not_wait_long_for_a_commit() {
+    let device: SharedDevice = content(&["-t", "ext4", "-b", "1024"]).open();
+    let fs = open(&device).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let before = fs.durable();
+    let free = fs.super_counts().unwrap().free_blocks;
+    let mut freed = 0;
+    // Far more than there is, if what goes came back only by a sync.
+    while freed < free {
+        let request = Request {
+            goal: Pblk::new(0),
+            len: 1000,
+            min: 1,
+            below_32_bits: false,
+            privileged: false,
+        };
+        let taken = fs.take_blocks(&request).unwrap();
+        let (start, len) = (taken.start(), taken.len());
+        let handle = fs.start(20).unwrap();
+        fs.commit_blocks(&handle, taken).unwrap();
+        fs.free_blocks(&handle, start, len, FreedKind::Data)
+            .unwrap();
+        freed += u64::from(len);
+    }
+    assert!(fs.durable() > before.next());
+    drop(root);
+    fs.close().unwrap();
+    let (_dir, path) = file_of(&*device);
+    assert_clean(&path);
 }

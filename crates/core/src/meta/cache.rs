@@ -156,6 +156,11 @@ impl Cache {
         Some(found)
     }
 
+    /// The same for whoever goes through many blocks: this is no use of them, and not counted.
+    pub(crate) fn newest<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<&'g BlockRef> {
+        self.table.get(&block, guard)
+    }
+
     /// Loads those of `count` blocks from `first` that are not in the cache, each run of them with
     /// one read of the device, for which this waits.
     ///
