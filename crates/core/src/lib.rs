@@ -18,8 +18,6 @@
 //! | `xattr` | extended attributes and access control lists |
 //! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
-// Until the operations use all of the write side.
-#![allow(dead_code)]
 
 pub mod alloc;
 pub mod data;

@@ -140,7 +140,6 @@ fn inside(dir: &Directory<'_>, lblk: Option<Lblk>) -> Result<Lblk, Fault> {
 
 /// One index node on the way down, and the pair that was followed.
 pub(super) struct Step {
-    pub(super) lblk: Lblk,
     pub(super) block: BlockRef,
     pub(super) kind: DxKind,
     pub(super) at: usize,
@@ -188,7 +187,6 @@ impl Way {
         let (hasher, hash, levels, at, child) = in_index(dir, lblk, Some(read))?;
         let mut way = Self {
             steps: vec![Step {
-                lblk,
                 block,
                 kind: DxKind::Root,
                 at,
@@ -221,7 +219,6 @@ impl Way {
             };
             child = below;
             self.steps.push(Step {
-                lblk,
                 block,
                 kind: DxKind::Inner,
                 at,

@@ -257,22 +257,3 @@ fn blank(new: &NewInode, permissions: u16, extra_isize: u16) -> DiskInode {
         map: [0; MAP_BYTES],
     }
 }
-
-impl Inode {
-    /// Makes a symbolic link's target part of its record, in place of a map; `false` when it is too
-    /// long for that.
-    #[must_use]
-    pub(crate) fn set_short_target(&mut self, target: &[u8]) -> bool {
-        // One byte stays zero.
-        if target.len() >= MAP_BYTES {
-            return false;
-        }
-        self.disk.flags.remove(InodeFlags::EXTENTS);
-        self.disk.map = [0; MAP_BYTES];
-        for (to, from) in self.disk.map.iter_mut().zip(target) {
-            *to = *from;
-        }
-        self.disk.size = target.len() as u64;
-        true
-    }
-}

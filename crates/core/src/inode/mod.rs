@@ -35,7 +35,6 @@ mod tests;
 pub use create::NewInode;
 pub(crate) use encode::{CapturedInode, capture_inodes};
 pub use live::{Held, LiveInode};
-#[allow(unused_imports, reason = "operations use them")]
 pub(crate) use lock::{Access, LockSet};
 pub(crate) use orphan::CapturedSlots;
 pub use orphan::Orphans;

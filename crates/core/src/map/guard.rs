@@ -1,10 +1,9 @@
 //! Changing and reading the map of a live inode.
 
-use super::{Mapping, Walk, lookup};
+use super::{Mapping, Walk};
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
-use extant_format::Lblk;
 use extant_sync::RwLockWriteGuard;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,22 +68,13 @@ pub(crate) fn stable<R>(live: &LiveInode, read: impl Fn(&Arc<Inode>) -> Result<R
     read(&live.snapshot())
 }
 
-/// The run of a live inode that begins at `lblk`; see [`lookup`].
-///
-/// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `pages`
-/// or `op` lock.
-///
-/// # Errors
-/// As for [`lookup`].
-pub(crate) fn lookup_live(fs: &Fs, live: &LiveInode, lblk: Lblk) -> Result<Mapping> {
-    stable(live, |inode| lookup(fs, inode, lblk))
-}
-
 /// The runs of `range` of a live inode, which are fewer than its blocks, and the image they belong to;
-/// see [`lookup_live`].
+/// see
+/// [`lookup`](super::lookup). The answer is true at one moment. Its addresses stay so while the caller holds the
+/// inode's `pages` or `op` lock.
 ///
 /// # Errors
-/// As for [`lookup`].
+/// As for [`lookup`](super::lookup).
 pub(crate) fn runs_live(
     fs: &Fs,
     live: &LiveInode,

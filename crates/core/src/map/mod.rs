@@ -28,17 +28,17 @@ mod remove;
 mod runs;
 mod tree;
 
-#[allow(unused_imports, reason = "until all operations write")]
 pub(crate) use credits::{insert_credits, remove_credits};
 pub use guard::MapGuard;
-#[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use guard::{lookup_live, runs_live, runs_of, stable};
+pub(crate) use guard::{runs_live, runs_of, stable};
 pub use remove::Removed;
-#[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use remove::{remove, remove_keeping};
+#[cfg(test)]
+pub(crate) use remove::remove;
+pub(crate) use remove::remove_keeping;
 pub use runs::{Runs, Walk};
-#[allow(unused_imports, reason = "until all operations write")]
-pub(crate) use tree::{Tree, change, convert, indirect_unsupported, insert};
+#[cfg(test)]
+pub(crate) use tree::convert;
+pub(crate) use tree::{Tree, change, indirect_unsupported};
 
 use crate::fs::Fs;
 use crate::inode::Inode;

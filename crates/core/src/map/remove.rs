@@ -49,6 +49,7 @@ fn has_map(fs: &Fs, inode: &Inode) -> bool {
 /// When a node is broken or cannot be read, or there is no room for the node that cutting an extent
 /// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
 /// unmapped then.
+#[cfg(test)]
 pub(crate) fn remove(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,

@@ -79,13 +79,6 @@ impl Orphans {
         self.list.head()
     }
 
-    /// Whether there is an orphan file: `orphan_present` is then set while the file system is open
-    /// for writing, and cleared when it is closed without orphans in the file.
-    #[must_use]
-    pub(crate) fn has_file(&self) -> bool {
-        self.file.is_some()
-    }
-
     /// Whether nothing is noted in the orphan file.
     #[must_use]
     pub(crate) fn is_file_empty(&self) -> bool {

@@ -162,28 +162,11 @@ pub(crate) fn change<'f>(
     change().inspect_err(|e| report(handle, e))
 }
 
-/// Maps `len` blocks from `lblk` to those from `pblk`, which the caller took and commits itself.
-/// Nothing may map them yet.
-///
-/// # Errors
-/// As for [`change`].
-pub(crate) fn insert(
-    handle: &Handle<'_>,
-    live: &Arc<LiveInode>,
-    guard: &MapGuard<'_>,
-    lblk: Lblk,
-    pblk: Pblk,
-    len: u32,
-    unwritten: bool,
-) -> Result<()> {
-    let edit = |tree: &mut Tree<'_>| tree.insert(lblk, pblk, len, unwritten);
-    change(handle, live, guard, Vec::new(), edit, |_| ())
-}
-
 /// Makes written what is unwritten in `range`, in logical blocks.
 ///
 /// # Errors
 /// As for [`change`].
+#[cfg(test)]
 pub(crate) fn convert(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,
