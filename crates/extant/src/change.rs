@@ -1,11 +1,11 @@
 //! Everything that starts with a path and changes the file system.
 
 use crate::filesystem::bytes;
-use crate::path::{Last, LastLink, resolve, resolve_parent};
+use crate::path::{Last, LastLink, resolve_held, resolve_parent};
 use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
-use extant_core::inode::{Held, NewInode};
+use extant_core::inode::{Held, Inode, NewInode};
 use extant_core::ops;
 use extant_format::Ino;
 use std::os::unix::ffi::OsStrExt;
@@ -33,9 +33,7 @@ impl Filesystem {
         }
         let held = match options.create || options.create_new {
             true => self.open_or_create(options, path)?,
-            false => self
-                .fs()
-                .hold(resolve(self.fs(), bytes(path), LastLink::Follow)?)?,
+            false => resolve_held(self.fs(), bytes(path), LastLink::Follow)?,
         };
         check_regular(&held)?;
         if options.truncate && !options.create_new && held.snapshot().size() > 0 {
@@ -60,13 +58,13 @@ impl Filesystem {
             if last.must_be_dir {
                 return Err(EngineError::IsADirectory);
             }
+            let dir = last.hold_dir(self.fs())?;
             if !options.create_new {
-                match self.hold_name(&last) {
+                match ops::lookup_held(self.fs(), &dir, &last.name) {
                     Err(EngineError::NotFound) => {}
                     found => return found,
                 }
             }
-            let dir = self.fs().hold(last.dir)?;
             let new = NewInode::new(
                 FileType::Regular,
                 options.mode.unwrap_or(FILE_MODE),
@@ -78,11 +76,6 @@ impl Filesystem {
                 made => return made,
             }
         }
-    }
-
-    fn hold_name(&self, last: &Last) -> EngineResult<Held> {
-        let ino = ops::lookup_ino(self.fs(), last.dir, &last.name)?;
-        self.fs().hold(ino)
     }
 
     /// Makes an empty file, or empties the one that is there, and opens it for writing.
@@ -217,12 +210,13 @@ impl Filesystem {
         self.at_name(from, |from_dir, source| {
             let target = resolve_parent(self.fs(), bytes(to), false)?;
             if target.must_be_dir || source.must_be_dir {
-                let ino = ops::lookup_ino(self.fs(), source.dir, &source.name)?;
-                if !self.fs().with_inode(ino, |inode| inode.is_dir())? {
+                let (_, is_dir) =
+                    ops::lookup_with(self.fs(), source.dir, &source.name, Inode::is_dir)?;
+                if !is_dir {
                     return Err(EngineError::NotADirectory);
                 }
             }
-            let to_dir = self.fs().hold(target.dir)?;
+            let to_dir = target.hold_dir(self.fs())?;
             ops::rename(self.fs(), from_dir, &source.name, &to_dir, &target.name)
         })
     }
@@ -354,10 +348,8 @@ impl Filesystem {
             .map_err(|e| Error::engine(PathBuf::new(), e))
     }
 
-    fn hold(&self, path: &Path, last: LastLink) -> Result<Held> {
-        resolve(self.fs(), bytes(path), last)
-            .and_then(|ino| self.fs().hold(ino))
-            .map_err(|e| Error::engine(path, e))
+    pub(crate) fn hold(&self, path: &Path, last: LastLink) -> Result<Held> {
+        resolve_held(self.fs(), bytes(path), last).map_err(|e| Error::engine(path, e))
     }
 
     fn on(
@@ -377,7 +369,7 @@ impl Filesystem {
     ) -> Result<()> {
         resolve_parent(self.fs(), bytes(path), false)
             .and_then(|last| {
-                let dir = self.fs().hold(last.dir)?;
+                let dir = last.hold_dir(self.fs())?;
                 change(&dir, &last)
             })
             .map_err(|e| Error::engine(path, e))

@@ -1,7 +1,7 @@
 //! Opening file systems, and everything that starts with a path.
 
 use crate::mount::Mount;
-use crate::path::{LastLink, resolve};
+use crate::path::{LastLink, resolve, resolve_with};
 use crate::{Error, File, Metadata, MountOptions, OpenOptions, OpenSpec, ReadDir, Result, Walk};
 use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
@@ -149,7 +149,7 @@ impl Filesystem {
     /// # Errors
     /// When there is no such file.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(Metadata::of(self.fs(), &*self.follow(path.as_ref())?))
+        self.metadata_of(path.as_ref(), LastLink::Follow)
     }
 
     /// What is known about a file. A symbolic link at the end of the path is not followed.
@@ -157,8 +157,7 @@ impl Filesystem {
     /// # Errors
     /// When there is no such file.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        let inode = self.inode(path.as_ref(), LastLink::Keep)?;
-        Ok(Metadata::of(self.fs(), &inode))
+        self.metadata_of(path.as_ref(), LastLink::Keep)
     }
 
     /// Whether there is a file at `path`. Symbolic links are followed.
@@ -181,10 +180,10 @@ impl Filesystem {
     /// When there is no such file, or it is no symbolic link.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let inode = self.inode(path, LastLink::Keep)?;
+        let held = self.hold(path, LastLink::Keep)?;
         let target = self
             .fs()
-            .read_link(&inode)
+            .read_link(&held.snapshot())
             .map_err(|e| Error::engine(path, e))?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
@@ -196,7 +195,8 @@ impl Filesystem {
     /// When there is no such file, or the attributes are corrupt.
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<(OsString, Vec<u8>)>> {
         let path = path.as_ref();
-        let inode = self.inode(path, LastLink::Keep)?;
+        let held = self.hold(path, LastLink::Keep)?;
+        let inode = held.snapshot();
         let mut all = Vec::new();
         ops::for_each_xattr(self.fs(), &inode, |name, value| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
@@ -212,8 +212,9 @@ impl Filesystem {
     /// As for [`Filesystem::xattrs`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
-        let inode = self.inode(path, LastLink::Keep)?;
-        let names = ops::listxattr(self.fs(), &inode).map_err(|e| Error::engine(path, e))?;
+        let held = self.hold(path, LastLink::Keep)?;
+        let names =
+            ops::listxattr(self.fs(), &held.snapshot()).map_err(|e| Error::engine(path, e))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -224,8 +225,8 @@ impl Filesystem {
     /// As for [`Filesystem::xattrs`].
     pub fn get_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
-        let inode = self.inode(path, LastLink::Keep)?;
-        match ops::getxattr(self.fs(), &inode, name.as_bytes()) {
+        let held = self.hold(path, LastLink::Keep)?;
+        match ops::getxattr(self.fs(), &held.snapshot(), name.as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(EngineError::NoAttribute) => Ok(None),
             Err(e) => Err(Error::engine(path, e)),
@@ -243,9 +244,14 @@ impl Filesystem {
     }
 
     pub(crate) fn inode(&self, path: &Path, last: LastLink) -> Result<Arc<Inode>> {
-        resolve(self.fs(), bytes(path), last)
-            .and_then(|ino| self.fs().inode(ino))
-            .map_err(|e| Error::engine(path, e))
+        Ok(self.hold(path, last)?.snapshot())
+    }
+
+    fn metadata_of(&self, path: &Path, last: LastLink) -> Result<Metadata> {
+        resolve_with(self.fs(), bytes(path), last, |inode| {
+            Metadata::of(self.fs(), inode)
+        })
+        .map_err(|e| Error::engine(path, e))
     }
 
     fn mounted(fs: Arc<Fs>) -> Self {

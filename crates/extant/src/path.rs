@@ -6,15 +6,20 @@
 //!   `..` entries of a hostile image say.
 //! - At most [`MAX_LINKS`] symbolic links are followed, and a target has at most one block, so every
 //!   walk ends.
+//! - Inodes are named by number and generation on the way: one that is removed meanwhile is not mistaken
+//!   for the next one of its number.
 //! - Names and inodes that are in memory are passed without a lock and without a count of references.
 
 use extant_core::fs::Fs;
-use extant_core::inode::FileType;
+use extant_core::inode::{FileType, Held, Inode, InodeId};
 use extant_core::{Error, Result, ops};
 use extant_format::Ino;
 
 /// Symbolic links followed at most, as under Linux.
 const MAX_LINKS: u32 = 40;
+
+/// Walks at most for one path, when what it leads through is replaced all the time.
+const TRIES: usize = 100;
 
 /// Whether a symbolic link at the end of a path stands for itself or for what it points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,19 +32,33 @@ pub(crate) enum LastLink {
 #[derive(Debug)]
 pub(crate) struct Last {
     /// The directory.
-    pub(crate) dir: Ino,
+    pub(crate) dir: InodeId,
     /// The name in it: neither empty nor `.` or `..`.
     pub(crate) name: Vec<u8>,
     /// Whether the path says that it is a directory, by a `/` at its end.
     pub(crate) must_be_dir: bool,
 }
 
+impl Last {
+    /// Takes hold of the directory.
+    pub(crate) fn hold_dir(&self, fs: &Fs) -> Result<Held> {
+        match fs.hold_same(self.dir) {
+            Err(Error::Stale) => Err(Error::NotFound),
+            held => held,
+        }
+    }
+}
+
 /// The inode at `path`, which is taken from the root. A path that ends in `/` must be a directory.
-pub(crate) fn resolve(fs: &Fs, path: &[u8], last: LastLink) -> Result<Ino> {
+pub(crate) fn resolve(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
+    again(|| walk_to(fs, path, last))
+}
+
+fn walk_to(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
-    let mut walk = Walk::from_root(fs, path);
+    let mut walk = Walk::from_root(fs, path)?;
     while let Some(name) = walk.rest.pop() {
         let follow = last == LastLink::Follow || !walk.rest.is_empty();
         walk.step(&name, follow)?;
@@ -47,14 +66,45 @@ pub(crate) fn resolve(fs: &Fs, path: &[u8], last: LastLink) -> Result<Ino> {
     Ok(walk.at)
 }
 
+/// Takes hold of the inode at `path`.
+pub(crate) fn resolve_held(fs: &Fs, path: &[u8], last: LastLink) -> Result<Held> {
+    again(|| fs.hold_same(walk_to(fs, path, last)?))
+}
+
+/// Looks at the inode at `path`. `look` must not wait for the device.
+pub(crate) fn resolve_with<R>(
+    fs: &Fs,
+    path: &[u8],
+    last: LastLink,
+    look: impl Fn(&Inode) -> R,
+) -> Result<R> {
+    again(|| fs.with_same(walk_to(fs, path, last)?, &look))
+}
+
+/// Walks again when something was removed between being found and being used: in its place there may be
+/// something else by now. Not for ever, as damaged directories lead to what is no inode.
+fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
+    for _ in 1..TRIES {
+        match walk() {
+            Err(Error::Stale) => {}
+            done => return done,
+        }
+    }
+    walk()
+}
+
 /// The directory that the last name of `path` is in, and that name. Symbolic links on the way are
 /// followed; with `follow` also one that the last name stands for, so that what the name leads to is
 /// returned, whether or not it exists.
 pub(crate) fn resolve_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
+    again(|| walk_to_parent(fs, path, follow))
+}
+
+fn walk_to_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
-    let mut walk = Walk::from_root(fs, path);
+    let mut walk = Walk::from_root(fs, path)?;
     loop {
         let Some(name) = walk.rest.pop() else {
             return Err(Error::InvalidInput("the path is that of a directory"));
@@ -88,9 +138,9 @@ pub(crate) fn resolve_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last>
 /// A walk on its way.
 struct Walk<'f> {
     fs: &'f Fs,
-    at: Ino,
+    at: InodeId,
     /// Directories walked through, the root first.
-    dirs: Vec<Ino>,
+    dirs: Vec<InodeId>,
     /// Names to go, the next one last.
     rest: Vec<Vec<u8>>,
     links: u32,
@@ -98,77 +148,79 @@ struct Walk<'f> {
 }
 
 impl<'f> Walk<'f> {
-    fn from_root(fs: &'f Fs, path: &[u8]) -> Self {
+    fn from_root(fs: &'f Fs, path: &[u8]) -> Result<Self> {
         let mut rest = Vec::new();
         push_names(&mut rest, path);
-        Self {
+        let root = fs.with_inode(Ino::ROOT, Inode::id)?;
+        Ok(Self {
             fs,
-            at: Ino::ROOT,
-            dirs: vec![Ino::ROOT],
+            at: root,
+            dirs: vec![root],
             rest,
             links: 0,
             must_be_dir: false,
-        }
+        })
     }
 
     fn is_dir(&self) -> Result<bool> {
-        self.fs.with_inode(self.at, |inode| inode.is_dir())
+        match self.fs.with_same(self.at, Inode::is_dir) {
+            Err(Error::Stale) => Err(Error::NotFound),
+            is_dir => is_dir,
+        }
+    }
+
+    /// The directory that was walked through last.
+    fn dir(&self) -> InodeId {
+        self.dirs.last().copied().unwrap_or(self.at)
     }
 
     /// Goes on by one name.
     fn step(&mut self, name: &[u8], follow: bool) -> Result<()> {
-        if !self.is_dir()? {
-            return Err(Error::NotADirectory);
-        }
-        match name {
-            b"." => return Ok(()),
-            b".." => {
-                if self.dirs.len() > 1 {
-                    self.dirs.pop();
-                }
-                self.at = self.dirs.last().copied().unwrap_or(Ino::ROOT);
-                return Ok(());
+        if matches!(name, b"." | b"..") {
+            if !self.is_dir()? {
+                return Err(Error::NotADirectory);
             }
+            if name == b".." && self.dirs.len() > 1 {
+                self.dirs.pop();
+                self.at = self.dir();
+            }
+            return Ok(());
+        }
+        let (id, kind) = ops::lookup_with(self.fs, self.at, name, Inode::file_type)?;
+        match kind {
+            FileType::Symlink if follow => return self.follow(id),
+            FileType::Directory => self.dirs.push(id),
             _ => {}
         }
-        let ino = ops::lookup_ino(self.fs, self.at, name)?;
-        match self.fs.with_inode(ino, |inode| inode.file_type())? {
-            FileType::Symlink if follow => return self.follow(ino),
-            FileType::Directory => self.dirs.push(ino),
-            _ => {}
-        }
-        self.at = ino;
+        self.at = id;
         Ok(())
     }
 
     /// Follows the last name if it is a symbolic link; whether it was.
     fn enter_link(&mut self, name: &[u8]) -> Result<bool> {
-        if !self.is_dir()? {
-            return Err(Error::NotADirectory);
-        }
-        let ino = match ops::lookup_ino(self.fs, self.at, name) {
-            Ok(ino) => ino,
+        let (id, kind) = match ops::lookup_with(self.fs, self.at, name, Inode::file_type) {
             Err(Error::NotFound) => return Ok(false),
-            Err(e) => return Err(e),
+            found => found?,
         };
-        let is_link = self.fs.with_inode(ino, |inode| inode.file_type())? == FileType::Symlink;
-        if is_link {
-            self.follow(ino)?;
+        if kind == FileType::Symlink {
+            self.follow(id)?;
         }
-        Ok(is_link)
+        Ok(kind == FileType::Symlink)
     }
 
     /// Puts the target of a link in front of the names to go.
-    fn follow(&mut self, link: Ino) -> Result<()> {
+    fn follow(&mut self, link: InodeId) -> Result<()> {
         self.links += 1;
         if self.links > MAX_LINKS {
             return Err(Error::Loop);
         }
-        let target = ops::readlink(self.fs, &*self.fs.inode(link)?)?;
+        // Held, so that its blocks stay its own.
+        let held = self.fs.hold_same(link)?;
+        let target = ops::readlink(self.fs, &held.snapshot())?;
         if target.starts_with(b"/") {
             self.dirs.truncate(1);
         }
-        self.at = self.dirs.last().copied().unwrap_or(Ino::ROOT);
+        self.at = self.dir();
         push_names(&mut self.rest, &target);
         Ok(())
     }

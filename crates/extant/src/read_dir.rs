@@ -2,7 +2,7 @@
 
 use crate::{Error, Metadata, Result};
 use extant_core::fs::Fs;
-use extant_core::inode::{FileType, Inode};
+use extant_core::inode::{FileType, Inode, InodeId};
 use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use std::ffi::{OsStr, OsString};
@@ -64,6 +64,7 @@ impl ReadDir {
                 batch.push(DirEntry {
                     fs: Arc::clone(&self.fs),
                     dir: Arc::clone(&self.path),
+                    dir_id: self.inode.id(),
                     name: OsString::from_vec(entry.name.to_vec()),
                     ino: entry.ino,
                     file_type: entry.file_type,
@@ -107,6 +108,7 @@ impl Iterator for ReadDir {
 pub struct DirEntry {
     fs: Arc<Fs>,
     dir: Arc<Path>,
+    dir_id: InodeId,
     name: OsString,
     ino: Ino,
     file_type: Option<FileType>,
@@ -144,22 +146,26 @@ impl DirEntry {
     pub fn file_type(&self) -> Result<FileType> {
         match self.file_type {
             Some(file_type) => Ok(file_type),
-            None => Ok(self.inode()?.file_type()),
+            None => self.look(Inode::file_type),
         }
     }
 
     /// What is known about the file. Symbolic links are not followed.
     ///
     /// # Errors
-    /// When the inode cannot be read.
+    /// When the inode cannot be read, or the name is gone by now.
     pub fn metadata(&self) -> Result<Metadata> {
-        Ok(Metadata::of(&self.fs, &*self.inode()?))
+        self.look(|inode| Metadata::of(&self.fs, inode))
     }
 
-    fn inode(&self) -> Result<Arc<Inode>> {
-        self.fs
-            .inode(self.ino)
-            .map_err(|e| Error::engine(self.path(), e))
+    fn look<R>(&self, look: impl Fn(&Inode) -> R) -> Result<R> {
+        let looked = match self.fs.check_writable() {
+            // The number may be another file's by now.
+            Ok(()) => ops::lookup_with(&self.fs, self.dir_id, self.name.as_bytes(), look)
+                .map(|(_, looked)| looked),
+            Err(_) => self.fs.inode(self.ino).map(|inode| look(&inode)),
+        };
+        looked.map_err(|e| Error::engine(self.path(), e))
     }
 }
 

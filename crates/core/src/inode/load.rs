@@ -2,7 +2,7 @@
 
 use super::encode::XATTR_MAGIC;
 use super::orphan::Membership;
-use super::{Held, Inode, LiveInode};
+use super::{Held, Inode, InodeId, LiveInode};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
@@ -56,6 +56,19 @@ impl Fs {
         }
     }
 
+    /// Takes hold of this very inode.
+    ///
+    /// # Errors
+    /// As for [`Fs::inode`]; [`Error::Stale`] also when the number is another inode's by now.
+    pub fn hold_same(&self, id: InodeId) -> Result<Held> {
+        let held = self.hold(id.ino)?;
+        // What is held keeps its number.
+        match held.snapshot().id() == id {
+            true => Ok(held),
+            false => Err(Error::Stale),
+        }
+    }
+
     /// The inode of this number, loaded if it is not in memory.
     fn live_inode(&self, ino: Ino) -> Result<Arc<LiveInode>> {
         let table = self.inode_table();
@@ -106,6 +119,15 @@ impl Fs {
             }
         }
         Ok(look(&*self.inode(ino)?))
+    }
+
+    /// The same for this very inode.
+    ///
+    /// # Errors
+    /// As for [`Fs::hold_same`].
+    pub fn with_same<R>(&self, id: InodeId, look: impl FnOnce(&Inode) -> R) -> Result<R> {
+        let same = |inode: &Inode| (inode.id() == id).then(|| look(inode));
+        self.with_inode(id.ino, same)?.ok_or(Error::Stale)
     }
 
     /// Where the record of an inode lies: its block and the offset in it.

@@ -62,11 +62,29 @@ pub struct Inode {
     freed: bool,
 }
 
+/// One inode for good: its number is used again after it, by an inode of another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InodeId {
+    /// The number.
+    pub ino: Ino,
+    /// The generation.
+    pub generation: u32,
+}
+
 impl Inode {
     /// Its number.
     #[must_use]
     pub fn ino(&self) -> Ino {
         self.ino
+    }
+
+    /// Its number and generation.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        InodeId {
+            ino: self.ino,
+            generation: self.disk.generation,
+        }
     }
 
     /// Its file type.

@@ -1,6 +1,7 @@
 //! What is known about names.
 
 use super::LockedName;
+use crate::inode::InodeId;
 use extant_format::Ino;
 use extant_format::dir::entry::NAME_MAX;
 use extant_sync::{LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
@@ -38,8 +39,8 @@ pub(crate) struct Names {
 /// What is known about one name.
 #[derive(Debug)]
 struct Known {
-    /// 0 when the directory does not have the name.
-    ino: u32,
+    /// `None` when the directory does not have the name.
+    id: Option<InodeId>,
     /// Asked for since the hand last came by.
     used: AtomicBool,
 }
@@ -87,7 +88,7 @@ impl Names {
 
     /// What is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
     #[inline]
-    pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+    pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<InodeId>> {
         let key = Key::new(dir, name)?;
         let guard = pin();
         let known = self.table.get(key.bytes(), &guard)?;
@@ -95,17 +96,17 @@ impl Names {
         if !known.used.load(Ordering::Relaxed) {
             known.used.store(true, Ordering::Relaxed);
         }
-        Some((known.ino != 0).then(|| Ino::new(known.ino)))
+        Some(known.id)
     }
 
-    /// Notes that the name stands for `ino` from now on.
-    pub(crate) fn insert(&self, name: &LockedName<'_>, ino: Ino) {
-        self.set(name, ino.get());
+    /// Notes that the name stands for this inode from now on.
+    pub(crate) fn insert(&self, name: &LockedName<'_>, id: InodeId) {
+        self.set(name, Some(id));
     }
 
     /// Notes that the directory does not have the name.
     pub(super) fn insert_absent(&self, name: &LockedName<'_>) {
-        self.set(name, 0);
+        self.set(name, None);
     }
 
     /// Forgets what was known about the name, which the directory does not have any more.
@@ -121,13 +122,13 @@ impl Names {
         }
     }
 
-    fn set(&self, name: &LockedName<'_>, ino: u32) {
+    fn set(&self, name: &LockedName<'_>, id: Option<InodeId>) {
         let Some(key) = Key::new(name.dir(), name.name()).filter(|_| is_kept(name.name())) else {
             return;
         };
         let key: Arc<[u8]> = key.bytes().into();
         let known = Known {
-            ino,
+            id,
             used: AtomicBool::new(false),
         };
         let guard = pin();
@@ -182,6 +183,13 @@ impl Names {
 mod tests {
     use super::*;
 
+    fn id(ino: u32) -> InodeId {
+        InodeId {
+            ino: Ino::new(ino),
+            generation: 1,
+        }
+    }
+
     #[test]
     fn a_name_is_known_until_it_is_removed() {
         let names = Names::new(1 << 20);
@@ -190,8 +198,8 @@ mod tests {
         let locked = names.lock(dir, b"a");
         names.insert_absent(&locked);
         assert_eq!(names.get(dir, b"a"), Some(None));
-        names.insert(&locked, Ino::new(77));
-        assert_eq!(names.get(dir, b"a"), Some(Some(Ino::new(77))));
+        names.insert(&locked, id(77));
+        assert_eq!(names.get(dir, b"a"), Some(Some(id(77))));
         assert_eq!(names.get(Ino::new(13), b"a"), None);
         names.remove(&locked);
         assert_eq!(names.get(dir, b"a"), None);
@@ -203,7 +211,7 @@ mod tests {
         let dir = Ino::new(12);
         for name in [&b"."[..], b"..", b"", &[b'x'; 256]] {
             let locked = names.lock(dir, name);
-            names.insert(&locked, Ino::new(2));
+            names.insert(&locked, id(2));
             assert_eq!(names.get(dir, name), None);
         }
     }
@@ -212,10 +220,10 @@ mod tests {
     fn the_budget_holds_and_names_in_use_stay() {
         let names = Names::new(BYTES_PER_NAME * 64 * shard_count());
         let dir = Ino::new(12);
-        names.insert(&names.lock(dir, b"hot"), Ino::new(5));
+        names.insert(&names.lock(dir, b"hot"), id(5));
         for i in 0..10_000_u32 {
-            assert_eq!(names.get(dir, b"hot"), Some(Some(Ino::new(5))), "{i}");
-            names.insert(&names.lock(dir, &i.to_le_bytes()), Ino::new(i + 1));
+            assert_eq!(names.get(dir, b"hot"), Some(Some(id(5))), "{i}");
+            names.insert(&names.lock(dir, &i.to_le_bytes()), id(i + 1));
         }
         assert!(names.len() <= 64 * shard_count());
     }

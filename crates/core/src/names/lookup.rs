@@ -1,10 +1,10 @@
-//! From a name to an inode number, through the cache.
+//! From a name to an inode, through the cache.
 
 use super::cache::is_kept;
 use super::{LockedName, NameLock, NameLocks, Names};
 use crate::fs::Fs;
-use crate::inode::Held;
-use crate::{Result, dir};
+use crate::inode::{Held, Inode, InodeId};
+use crate::{Error, Result, dir};
 use extant_format::Ino;
 
 impl Fs {
@@ -34,13 +34,16 @@ impl Fs {
     /// The caller holds no lock of a name.
     ///
     /// # Errors
-    /// As for [`dir::lookup`].
-    pub(crate) fn lookup_name(&self, dir: &Held, name: &[u8]) -> Result<Option<Ino>> {
+    /// As for [`dir::lookup`]; those of reading the inode.
+    pub(crate) fn lookup_name(&self, dir: &Held, name: &[u8]) -> Result<Option<InodeId>> {
         if let Some(known) = self.names.get(dir.ino(), name) {
             return Ok(known);
         }
         if !is_kept(name) {
-            return Ok(dir::find(self, dir, name)?.map(|found| found.ino));
+            let found = dir::find(self, dir, name)?;
+            return found
+                .map(|found| self.with_inode(found.ino, Inode::id))
+                .transpose();
         }
         let locked = self.lock_name(dir.ino(), name);
         let found = self.lookup_locked(dir, &locked)?;
@@ -53,16 +56,41 @@ impl Fs {
     /// The same for whoever has locked the name, and may be about to change it.
     ///
     /// # Errors
-    /// As for [`dir::lookup`].
-    pub(crate) fn lookup_locked(&self, dir: &Held, name: &LockedName<'_>) -> Result<Option<Ino>> {
+    /// As for [`Fs::lookup_name`].
+    pub(crate) fn lookup_locked(
+        &self,
+        dir: &Held,
+        name: &LockedName<'_>,
+    ) -> Result<Option<InodeId>> {
         debug_assert_eq!(dir.ino(), name.dir(), "another directory's name is locked");
         if let Some(known) = self.names.get(dir.ino(), name.name()) {
             return Ok(known);
         }
-        let found = dir::find(self, dir, name.name())?.map(|found| found.ino);
-        if let Some(ino) = found {
-            self.names.insert(name, ino);
+        let Some(found) = dir::find(self, dir, name.name())? else {
+            return Ok(None);
+        };
+        // The name keeps the inode alive while it is locked.
+        let id = self.with_inode(found.ino, Inode::id)?;
+        self.names.insert(name, id);
+        Ok(Some(id))
+    }
+
+    /// Takes hold of the inode that `name` stands for in `dir`, or `None` if the directory does not
+    /// have it. The caller holds no lock of a name.
+    ///
+    /// # Errors
+    /// As for [`Fs::lookup_name`].
+    pub(crate) fn hold_name(&self, dir: &Held, name: &[u8]) -> Result<Option<Held>> {
+        let Some(id) = self.lookup_name(dir, name)? else {
+            return Ok(None);
+        };
+        match self.hold_same(id) {
+            Err(Error::Stale) => {}
+            held => return held.map(Some),
         }
-        Ok(found)
+        // Removed or replaced since the look, or about to be: whoever does that holds the lock.
+        let locked = self.lock_name(dir.ino(), name);
+        let found = self.lookup_locked(dir, &locked)?;
+        found.map(|id| self.hold_same(id)).transpose()
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `cache` | [`Names`]: what is known about names, within a budget |
 //! | `lock` | [`NameLock`], [`NameLocks`]: one name, or two, held still |
-//! | `lookup` | from a name to an inode number, through the cache |
+//! | `lookup` | from a name to an inode, through the cache |
 //!
 //! # Locking
 //!
@@ -18,6 +18,8 @@
 //! - An entry says what the directory says, or what it said until a change that still holds the
 //!   name's lock.
 //! - `.` and `..` are never kept.
+//! - Entries name an inode by number and generation, so that one that has been deleted since is not
+//!   taken for the next one of its number.
 //! - A directory is deleted only when it is empty, so by then every name that stood for something
 //!   has left the cache; what is left says "absent", which is right for the next directory of the
 //!   same number too.

@@ -47,6 +47,6 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
         disk.links += 1;
         disk.ctime = time;
     })?;
-    fs.names().insert(&locked, target.ino());
+    fs.names().insert(&locked, target.snapshot().id());
     Ok(())
 }

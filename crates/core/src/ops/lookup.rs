@@ -1,9 +1,8 @@
 //! One step of a path.
 
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{Held, Inode, InodeId};
 use crate::{Error, Result, dir};
-use extant_format::Ino;
 use std::sync::Arc;
 
 /// Longest name of a directory entry, in bytes.
@@ -25,21 +24,62 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
     fs.inode(found.ino)
 }
 
-/// The number of the inode that `name` stands for in the directory `dir`. What is in memory is found
-/// without a lock.
+/// Looks at the inode that `name` stands for in the directory `dir`, and says which one it is. What is
+/// in memory is found without a lock. `look` must not wait for the device.
+///
+/// # Errors
+/// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed.
+pub fn lookup_with<R>(
+    fs: &Fs,
+    dir: InodeId,
+    name: &[u8],
+    look: impl Fn(&Inode) -> R,
+) -> Result<(InodeId, R)> {
+    let found = match fs.names().get(dir.ino, name) {
+        Some(known) => known,
+        None => fs.lookup_name(&hold_dir(fs, dir, name)?, name)?,
+    };
+    // Asked after the look: only then it was that directory's name that was found.
+    match fs.with_same(dir, Inode::is_dir) {
+        Ok(true) => {}
+        Ok(false) => return Err(Error::NotADirectory),
+        Err(Error::Stale) => return Err(Error::NotFound),
+        Err(e) => return Err(e),
+    }
+    let id = found.ok_or(Error::NotFound)?;
+    match fs.with_same(id, &look) {
+        Err(Error::Stale) => {}
+        looked => return Ok((id, looked?)),
+    }
+    // Removed or replaced since. Waits for whoever does that.
+    let held = fs.hold_name(&hold_dir(fs, dir, name)?, name)?;
+    let image = held.ok_or(Error::NotFound)?.snapshot();
+    Ok((image.id(), look(&image)))
+}
+
+/// The inode that `name` stands for in `dir`, to work with.
 ///
 /// # Errors
 /// As for [`lookup`].
-pub fn lookup_ino(fs: &Fs, dir: Ino, name: &[u8]) -> Result<Ino> {
-    if let Some(known) = fs.names().get(dir, name) {
-        return known.ok_or(Error::NotFound);
+pub fn lookup_held(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Held> {
+    if !dir.snapshot().is_dir() {
+        return Err(Error::NotADirectory);
     }
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
-    let dir = fs.hold(dir)?;
-    if !dir.snapshot().is_dir() {
-        return Err(Error::NotADirectory);
+    fs.hold_name(dir, name)?.ok_or(Error::NotFound)
+}
+
+/// Takes hold of a directory that `name` is looked up in.
+fn hold_dir(fs: &Fs, dir: InodeId, name: &[u8]) -> Result<Held> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
     }
-    fs.lookup_name(&dir, name)?.ok_or(Error::NotFound)
+    match fs.hold_same(dir) {
+        Ok(held) if held.snapshot().is_dir() => Ok(held),
+        Ok(_) => Err(Error::NotADirectory),
+        Err(Error::Stale) => Err(Error::NotFound),
+        Err(e) => Err(e),
+    }
 }

@@ -9,7 +9,7 @@
 //!
 //! | operation | of POSIX or Linux |
 //! |---|---|
-//! | [`lookup`] | one step of a path |
+//! | [`lookup`], [`lookup_with`], [`lookup_held`] | one step of a path |
 //! | [`stat`], [`stat_of`] | `stat` |
 //! | [`read`], [`stream`] | `pread`, copying a file out |
 //! | [`seek_data`], [`seek_hole`], [`extents`] | `lseek`, `FIEMAP` |
@@ -54,7 +54,7 @@ pub use fsync::{fdatasync, fsync, syncfs};
 pub use getxattr::getxattr;
 pub use link::link;
 pub use listxattr::listxattr;
-pub use lookup::{lookup, lookup_ino};
+pub use lookup::{lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
 pub use pread::pread;
 pub use pwrite::{append, pwrite, truncate};

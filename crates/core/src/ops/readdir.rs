@@ -26,7 +26,7 @@ pub fn readdir<B>(
     if fs.journal().is_err() {
         return dir::readdir(fs, dir, from, visit);
     }
-    match fs.hold(dir.ino()) {
+    match fs.hold_same(dir.id()) {
         Ok(held) => dir::readdir_live(fs, &held, from, visit),
         Err(Error::Stale) => Ok(None),
         Err(e) => Err(e),

@@ -51,17 +51,10 @@ struct Found {
     victim: Option<Held>,
 }
 
-fn find(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<Option<Found>> {
-    let source = fs
-        .lookup_name(from.dir, from.name)?
-        .ok_or(Error::NotFound)?;
-    let victim = fs.lookup_name(to.dir, to.name)?;
-    let (source, victim) = match (fs.hold(source), victim.map(|ino| fs.hold(ino)).transpose()) {
-        // Removed since the look.
-        (Err(Error::Stale), _) | (_, Err(Error::Stale)) => return Ok(None),
-        (source, victim) => (source?, victim?),
-    };
-    Ok(Some(Found { source, victim }))
+fn find(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<Found> {
+    let source = fs.hold_name(from.dir, from.name)?.ok_or(Error::NotFound)?;
+    let victim = fs.hold_name(to.dir, to.name)?;
+    Ok(Found { source, victim })
 }
 
 /// Refuses to put one kind of thing in the place of another.
@@ -85,9 +78,7 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
         true => Some(fs.rename_topology()?.lock()),
         false => None,
     };
-    let Some(found) = find(fs, from, to)? else {
-        return Ok(false);
-    };
+    let found = find(fs, from, to)?;
     if let Some(victim) = &found.victim
         && victim.ino() == found.source.ino()
     {
@@ -106,8 +97,8 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
     let names = fs.lock_names((from.dir.ino(), from.name), (to.dir.ino(), to.name));
     let now_from = fs.lookup_locked(from.dir, names.first())?;
     let now_to = fs.lookup_locked(to.dir, names.second())?;
-    if now_from != Some(found.source.ino())
-        || now_to != found.victim.as_ref().map(|victim| victim.ino())
+    if now_from != Some(found.source.snapshot().id())
+        || now_to != found.victim.as_ref().map(|victim| victim.snapshot().id())
     {
         return Ok(false);
     }
@@ -126,7 +117,8 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
     let handle = fs.start(credits)?;
     change(fs, &handle, from, to, &found)?;
     fs.names().remove(names.first());
-    fs.names().insert(names.second(), found.source.ino());
+    fs.names()
+        .insert(names.second(), found.source.snapshot().id());
     Ok(true)
 }
 

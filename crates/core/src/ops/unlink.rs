@@ -43,13 +43,7 @@ fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
         _ => {}
     }
     loop {
-        let ino = fs.lookup_name(dir, name)?.ok_or(Error::NotFound)?;
-        let victim = match fs.hold(ino) {
-            Ok(victim) => victim,
-            // Removed since the look; the next one says what is there now.
-            Err(Error::Stale) if fs.lookup_name(dir, name)? != Some(ino) => continue,
-            Err(e) => return Err(e),
-        };
+        let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
         match (victim.snapshot().is_dir(), kind) {
             (true, Kind::File) => return Err(Error::IsADirectory),
             (false, Kind::Directory) => return Err(Error::NotADirectory),
@@ -70,7 +64,7 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
     let locked = fs.lock_name(dir.ino(), name);
-    if fs.lookup_locked(dir, &locked)? != Some(victim.ino()) {
+    if fs.lookup_locked(dir, &locked)? != Some(victim.snapshot().id()) {
         return Ok(false);
     }
     if kind == Kind::Directory && !dir::is_empty(fs, victim)? {
