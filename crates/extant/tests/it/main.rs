@@ -4,5 +4,6 @@ mod changing;
 mod export;
 mod files;
 mod paths;
+mod stress;
 mod support;
 mod walking;
