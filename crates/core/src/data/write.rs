@@ -265,12 +265,29 @@ fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions
     }
     write_pieces(fs, &pieces, &bytes, data)?;
     held.note_data(fs, failures);
-    finish(fs, held, &image, &pieces, taken, bytes.end, options)?;
-    Ok(data.len())
+    let in_place = pieces
+        .iter()
+        .take_while(|piece| piece.kind == Kind::Written)
+        .count();
+    let (in_place, _) = pieces.split_at(in_place);
+    let mut end = bytes.end;
+    match (
+        finish(fs, held, &image, &pieces, taken, end, options),
+        in_place.last(),
+    ) {
+        // No room for the map, but what came before has been overwritten.
+        (Err(Error::NoSpace), Some(last)) => {
+            end = end.min(last.end() << log2);
+            finish(fs, held, &image, in_place, Vec::new(), end, options)?;
+        }
+        (finished, _) => finished?,
+    }
+    Ok((end - at) as usize)
 }
 
 /// Finds out where the blocks of `range` lie and takes those that lie nowhere, up to [`MOST_RUNS`]
-/// changes of the map. Covers at least the first block.
+/// changes of the map. Covers at least the first block. What is overwritten in place comes before what
+/// changes the map: if that fails, nothing behind it has changed.
 fn prepare<'f>(
     fs: &'f Fs,
     image: &Inode,
@@ -281,6 +298,7 @@ fn prepare<'f>(
     let mut changes = 0;
     for run in map::runs_of(fs, image, range.clone())? {
         let kind = match run.target {
+            Target::Written(_) if changes > 0 => break,
             Target::Written(pblk) => {
                 pieces.push(piece(&run, pblk, Kind::Written));
                 continue;

@@ -1,6 +1,7 @@
 //! Writing and truncating files, against a vector of bytes.
 
 use crate::support::{Image, content, pattern};
+use extant_core::Error;
 use extant_core::data::{self, WriteOptions};
 use extant_core::fs::Fs;
 use extant_core::inode::Held;
@@ -252,6 +253,43 @@ fn a_full_image_takes_what_fits_and_says_so() {
     drop(held);
     fs.close().unwrap();
     drop(fs);
+    assert_clean(&image.path());
+}
+
+/// Whatever a write says it did is in the file, and nothing else, wherever in it space ran out.
+#[test]
+fn a_full_image_changes_nothing_but_what_it_says() {
+    let image = image(6, &["-b", "1024", "-m", "0"]);
+    let fs = image.open_writable();
+    let (filler, held) = (hold(&image, &fs, "/g0"), hold(&image, &fs, "/f0"));
+    let mut rng = Rng::new(5);
+    let mut model = Vec::new();
+    let mut cut_short = 0;
+    for round in 0..400 {
+        let full = vec![1; 1 << 20];
+        while data::append(&fs, &filler, &full, WriteOptions::default()).is_ok() {}
+        let size = filler.snapshot().size();
+        data::truncate(&fs, &filler, size - rng.below(6 << 10)).unwrap();
+        fs.sync().unwrap();
+        let bytes = pattern(round, 1 + rng.below(5000) as usize);
+        let at = rng.below(60_000) as usize;
+        let written = match data::write_at(&fs, &held, at as u64, &bytes) {
+            Err(Error::NoSpace) => 0,
+            written => written.unwrap(),
+        };
+        cut_short += u32::from(written < bytes.len());
+        if written > 0 {
+            model.resize(model.len().max(at + written), 0);
+            model[at..at + written].copy_from_slice(&bytes[..written]);
+        }
+        assert!(read_all(&fs, &held) == model, "{round}: {written} at {at}");
+        if rng.one_in(20) {
+            truncate(&fs, &held, &mut model, 0);
+        }
+    }
+    assert!(cut_short > 50, "{cut_short}");
+    drop((filler, held));
+    fs.close().unwrap();
     assert_clean(&image.path());
 }
 
