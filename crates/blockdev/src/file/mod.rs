@@ -20,7 +20,7 @@ use crate::device::{total_len, write_zeroes};
 use crate::{BlockDevice, DeviceError, DeviceResult};
 use direct::DirectFile;
 use extant_sync::debug_assert_may_wait_for_device;
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -245,6 +245,16 @@ impl FileDevice {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::NODEV) => Ok(false),
                 Err(err) => Err(self.failed(op, offset, len, err.into())),
             };
+        }
+    }
+}
+
+impl Drop for FileDevice {
+    /// Gives the lock back here and now. A process that is being started by another thread still has
+    /// the open file for a moment, and would keep the lock with it.
+    fn drop(&mut self) {
+        if self.writable {
+            let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
 }

@@ -145,3 +145,21 @@ fn errors_name_the_file_and_the_numbers() {
         assert!(text.contains(part), "{text}");
     }
 }
+
+#[test]
+fn a_file_can_be_opened_again_at_once_while_other_threads_start_processes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    FileDevice::create(&path, 4096).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                std::process::Command::new("true").status().unwrap();
+            }
+        });
+        let opened = (0..2000).try_for_each(|_| FileDevice::open(&path).map(drop));
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        opened.unwrap();
+    });
+}
