@@ -3,6 +3,7 @@
 mod changing;
 mod export;
 mod files;
+mod model;
 mod paths;
 mod stress;
 mod support;
