@@ -21,7 +21,11 @@ pub fn link(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
 fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     check_name(dir, name)?;
     if target.snapshot().is_dir() {
-        return Err(Error::NotPermitted);
+        // In this order under Linux.
+        return Err(match fs.lookup_name(dir, name)? {
+            Some(_) => Error::Exists,
+            None => Error::NotPermitted,
+        });
     }
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(target, Access::Exclusive)]);
     let image = live_parent(dir)?;
