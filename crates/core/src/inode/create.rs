@@ -118,6 +118,7 @@ impl Fs {
             });
             let held = LiveInode::new_held(image, home);
             handle.touch_inode(held.live())?;
+            held.live().note_datasync(handle);
             Ok(held)
         });
         match made {

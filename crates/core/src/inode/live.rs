@@ -203,6 +203,13 @@ impl LiveInode {
         Seq::new(self.datasync.load(Ordering::Acquire))
     }
 
+    /// Notes that reading the data back needs the transaction of `handle`. Changes of size and map in the
+    /// record do so by themselves; the rest of a map lies elsewhere, and a new inode is needed as a
+    /// whole.
+    pub(crate) fn note_datasync(&self, handle: &Handle<'_>) {
+        self.datasync.store(handle.seq().get(), Ordering::Release);
+    }
+
     /// Notes that data was written to the device, which the next flush makes durable. `failures` are
     /// those of flushes before the writing began.
     pub(crate) fn note_data(&self, fs: &Fs, failures: u64) {
@@ -267,7 +274,7 @@ impl LiveInode {
         let map_or_size = (image.disk.size, image.disk.map);
         let result = edit(&mut image);
         if map_or_size != (image.disk.size, image.disk.map) {
-            self.datasync.store(handle.seq().get(), Ordering::Release);
+            self.note_datasync(handle);
         }
         self.image.replace(Arc::new(image), &pin());
         drop(changing);

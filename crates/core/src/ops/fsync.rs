@@ -17,11 +17,15 @@ pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
     data::fsync(fs, inode, LiveInode::last_seq)
 }
 
-/// Makes the content of the file durable, and of its record what reading the content back needs.
+/// Makes the content of the file durable, and of its record what reading the content back needs. The
+/// content of a directory is its names, so there it does what [`fsync`] does.
 ///
 /// # Errors
 /// As for [`fsync`].
 pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
+    if inode.snapshot().is_dir() {
+        return fsync(fs, inode);
+    }
     data::fsync(fs, inode, LiveInode::datasync_seq)
 }
 

@@ -72,6 +72,7 @@ pub(super) fn store<'f>(
         image.publish(handle, live, seal);
     }
     let changed = draft.root.changed;
+    live.note_datasync(handle);
     live.update(handle, |inode| {
         if changed {
             inode.disk_mut().map = map;
