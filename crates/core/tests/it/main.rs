@@ -1,6 +1,7 @@
 //! Tests of the engine through its public doors.
 
 mod corpus;
+mod crash;
 mod crashing;
 mod dirs;
 mod gauntlet;

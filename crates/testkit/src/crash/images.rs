@@ -18,6 +18,9 @@ use super::sectors::{Touched, sector_hash};
 use super::{Content, SECTOR};
 use crate::rng::Rng;
 
+/// The sectors of an ext4 superblock.
+const SUPERBLOCK: Range<u64> = 2..4;
+
 /// How many images to look at, and how they are chosen when there are more.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
@@ -117,6 +120,8 @@ enum Candidate {
 struct InFlight {
     /// Its event in the log.
     event: usize,
+    /// Its first sector on the device.
+    first: u64,
     /// The number of each of its sectors in [`Touched`].
     numbers: Vec<u32>,
     /// The hash of each of its sectors.
@@ -261,6 +266,7 @@ impl CrashImages {
                 let number = |sector| touched.number(sector, &self.durable);
                 in_flight.push(InFlight {
                     event,
+                    first: sectors.start,
                     numbers: sectors.clone().map(number).collect(),
                     hashes: sectors.map(|sector| hash_in(change, sector)).collect(),
                 });
@@ -514,7 +520,7 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
             Candidate::Coins { torn, .. } => {
                 let coin = coins.next_u64();
                 if torn && coin % 4 == 1 {
-                    return Some((write, kept(Tear::Coins(coin), sectors)));
+                    return Some((write, kept(Tear::Coins(coin), change)));
                 }
                 coin % 2 == 0
             }
@@ -524,7 +530,7 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
                 beside,
             } => {
                 if torn == number {
-                    return Some((write, kept(tear, sectors)));
+                    return Some((write, kept(tear, change)));
                 }
                 match beside {
                     Beside::Earlier => number < torn,
@@ -538,8 +544,35 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
     in_flight.iter().enumerate().filter_map(part).collect()
 }
 
-/// The sectors that a torn write of `sectors` sectors left.
-fn kept(tear: Tear, sectors: u32) -> Vec<Range<u32>> {
+/// The sectors that a torn write left.
+fn kept(tear: Tear, change: &InFlight) -> Vec<Range<u32>> {
+    let sectors = change.hashes.len() as u32;
+    let mut kept = torn(tear, sectors);
+    let place = |sector: u64| sector.checked_sub(change.first).map(|at| at as u32);
+    if let (Some(first), Some(second)) = (place(SUPERBLOCK.start), place(SUPERBLOCK.end - 1))
+        && second < sectors
+    {
+        join(&mut kept, first, second);
+    }
+    kept
+}
+
+/// Lets sector `second` arrive if `first`, the one before it, did.
+fn join(kept: &mut Vec<Range<u32>>, first: u32, second: u32) {
+    let has = |sector| kept.iter().any(|range| range.contains(&sector));
+    match (has(first), has(second)) {
+        (true, false) => kept.push(second..second + 1),
+        // Without the one before, it begins a range.
+        (false, true) => kept.iter_mut().for_each(|range| {
+            if range.start == second {
+                range.start += 1;
+            }
+        }),
+        _ => {}
+    }
+}
+
+fn torn(tear: Tear, sectors: u32) -> Vec<Range<u32>> {
     match tear {
         Tear::Prefix(cut) => std::iter::once(0..cut).collect(),
         Tear::Suffix(cut) => std::iter::once(cut..sectors).collect(),

@@ -22,6 +22,8 @@ pub struct Sweep {
     /// Of how many images one is also recovered by e2fsck and by the kernel, and the three trees
     /// compared; 0 for none.
     pub others_every: u64,
+    /// Of how many images one is closed after recovery and looked at by e2fsck; 0 for none.
+    pub checked_every: u64,
     /// Of how many images one is crashed again inside its recovery; 0 for none.
     pub again_every: u64,
     /// Images of each crash inside a recovery.
@@ -37,6 +39,7 @@ impl Sweep {
             budget: Budget::limited(images, seed),
             promise: DataPromise::InOrder,
             others_every: 0,
+            checked_every: 0,
             again_every: 8,
             again: 6,
             threads: 1,
@@ -61,6 +64,8 @@ pub struct SweepReport {
     pub judged: u64,
     /// Images left by a crash inside recovery.
     pub again: u64,
+    /// Images that e2fsck found nothing wrong with after recovery.
+    pub checked: u64,
     /// Images that e2fsck and the kernel recovered too.
     pub by_others: u64,
 }
@@ -74,6 +79,7 @@ impl AddAssign for SweepReport {
         self.distinct += other.distinct;
         self.judged += other.judged;
         self.again += other.again;
+        self.checked += other.checked;
         self.by_others += other.by_others;
     }
 }
@@ -83,8 +89,8 @@ impl fmt::Display for SweepReport {
         write!(
             f,
             "{} runs of {} operations, {} writes and {} flushes: {} distinct images, {} recoveries \
-             judged, {} of them after a crash inside recovery, {} images also recovered by e2fsck \
-             and the kernel",
+             judged, {} of them after a crash inside recovery, {} checked by e2fsck, {} images also \
+             recovered by e2fsck and the kernel",
             self.runs,
             self.operations,
             self.writes,
@@ -92,6 +98,7 @@ impl fmt::Display for SweepReport {
             self.distinct,
             self.judged,
             self.again,
+            self.checked,
             self.by_others
         )
     }
@@ -247,13 +254,19 @@ impl Sweep {
         if is_turn(self.again_every) {
             self.crash_again(engine, judge, image, &recovery, report)?;
         }
-        if is_turn(self.others_every) && Facility::KernelExt4.check().is_ok() {
+        let others = is_turn(self.others_every) && Facility::KernelExt4.check().is_ok();
+        if others || is_turn(self.checked_every) {
             engine
                 .close(fs)
                 .map_err(|e| format!("what was recovered cannot be closed: {e}; {image}"))?;
             let ours = device.content();
-            compare_with_others(image, &ours).map_err(|e| format!("{e}; {image}"))?;
-            report.by_others += 1;
+            let looked = match others {
+                true => compare_with_others(image, &ours),
+                false => check_closed(&ours),
+            };
+            looked.map_err(|e| format!("{e}; {image}"))?;
+            report.checked += 1;
+            report.by_others += u64::from(others);
         }
         Ok(())
     }
@@ -300,6 +313,14 @@ fn next(queue: &Mutex<Queue>) -> Option<(u64, CrashImage)> {
     queue.number += 1;
     let number = queue.number - 1;
     queue.images.next().map(|image| (number, image))
+}
+
+/// Lets e2fsck look at what was recovered and closed.
+fn check_closed(ours: &crate::crash::Content) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let path = dir.path().join("ours");
+    ours.write_to(&path).map_err(|e| e.to_string())?;
+    oracle::check_clean(&path).map_err(|e| format!("after our recovery: {e}"))
 }
 
 /// Lets e2fsck and the kernel recover `image` and compares their trees with ours.

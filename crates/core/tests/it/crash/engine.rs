@@ -1,0 +1,257 @@
+//! The engine as the sweep drives it: operations by path, through the door, in the caller's thread.
+
+use extant_blockdev::SharedDevice;
+use extant_core::dir::Cookie;
+use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::{Error, data, ops};
+use extant_format::Ino;
+use extant_format::inode::Timestamp;
+use extant_testkit::model::{Found, FoundKind, Op, Recovered, Tag, tagged};
+use extant_testkit::sweep::Engine;
+use extant_testkit::tree::Time;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+/// The engine, with nothing going on in the background.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Extant {
+    /// So many files that were made or written last stay open, as orphans once their names are
+    /// gone.
+    pub(crate) keeps_open: usize,
+}
+
+/// A file system open for writing.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) fs: Arc<Fs>,
+    kept: Mutex<VecDeque<Held>>,
+}
+
+impl Engine for Extant {
+    type Open = Open;
+
+    fn open(&self, device: SharedDevice) -> Result<Open, String> {
+        let options = MountOptions::read_write().background(false);
+        let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
+        Ok(Open {
+            fs,
+            kept: Mutex::default(),
+        })
+    }
+
+    fn perform(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
+        match op {
+            Op::Write { path, offset, len } => {
+                let file = walk_to_file(&open.fs, path)?;
+                let written = ops::pwrite(&open.fs, &file, *offset, &tagged(tag, *offset, *len));
+                self.keep(open, file);
+                Ok(written.map_err(errno)? as u64)
+            }
+            Op::Create { path, mode } => {
+                let (dir, name) = walk_to_parent(&open.fs, path)?;
+                let new = NewInode::new(FileType::Regular, *mode, ops::now());
+                let made = ops::create(&open.fs, &dir, name, &new).map_err(errno)?;
+                self.keep(open, made);
+                Ok(0)
+            }
+            op => perform_named(&open.fs, op).map(|()| 0),
+        }
+    }
+
+    fn tree(&self, open: &Open) -> Result<Recovered, String> {
+        tree_of(&open.fs)
+    }
+
+    fn close(&self, open: Open) -> Result<(), String> {
+        open.kept.lock().unwrap().clear();
+        open.fs.close().map_err(|e| e.to_string())
+    }
+}
+
+impl Extant {
+    fn keep(&self, open: &Open, file: Held) {
+        let mut kept = open.kept.lock().unwrap();
+        kept.push_back(file);
+        while kept.len() > self.keeps_open {
+            let oldest = kept.pop_front();
+            drop(oldest);
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
+fn errno(e: Error) -> Errno {
+    Errno::from_raw_os_error(e.errno())
+}
+
+fn is_symlink(held: &Held) -> bool {
+    held.snapshot().file_type() == FileType::Symlink
+}
+
+/// The inode at a path; links at its end are not followed, and all others lead nowhere.
+fn walk(fs: &Fs, path: &str) -> Result<Held, Errno> {
+    let mut held = fs.hold(Ino::ROOT).map_err(errno)?;
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if is_symlink(&held) {
+            return Err(Errno::NOENT);
+        }
+        let ino = ops::lookup_ino(fs, held.ino(), part.as_bytes()).map_err(errno)?;
+        held = fs.hold(ino).map_err(errno)?;
+    }
+    Ok(held)
+}
+
+fn walk_to_parent<'p>(fs: &Fs, path: &'p str) -> Result<(Held, &'p [u8]), Errno> {
+    let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let dir = walk(fs, parents)?;
+    if is_symlink(&dir) {
+        return Err(Errno::NOENT);
+    }
+    Ok((dir, name.as_bytes()))
+}
+
+/// What can be opened without following links.
+fn walk_to_open(fs: &Fs, path: &str) -> Result<Held, Errno> {
+    let held = walk(fs, path)?;
+    match is_symlink(&held) {
+        true => Err(Errno::LOOP),
+        false => Ok(held),
+    }
+}
+
+/// What can be opened for writing.
+fn walk_to_file(fs: &Fs, path: &str) -> Result<Held, Errno> {
+    let held = walk_to_open(fs, path)?;
+    match held.snapshot().is_dir() {
+        true => Err(Errno::ISDIR),
+        false => Ok(held),
+    }
+}
+
+fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
+    let done = match op {
+        Op::Mkdir { path, mode } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            let new = NewInode::new(FileType::Directory, *mode, ops::now());
+            ops::mkdir(fs, &dir, name, &new).map(drop)
+        }
+        Op::Symlink { path, target } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
+            ops::symlink(fs, &dir, name, target.as_bytes(), &new).map(drop)
+        }
+        Op::Link { from, to } => {
+            let file = walk(fs, from)?;
+            let (dir, name) = walk_to_parent(fs, to)?;
+            ops::link(fs, &file, &dir, name)
+        }
+        Op::Unlink { path } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            ops::unlink(fs, &dir, name)
+        }
+        Op::Rmdir { path } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            ops::rmdir(fs, &dir, name)
+        }
+        Op::Rename { from, to } => {
+            let (from_dir, from) = walk_to_parent(fs, from)?;
+            let (to_dir, to) = walk_to_parent(fs, to)?;
+            ops::rename(fs, &from_dir, from, &to_dir, to)
+        }
+        Op::Truncate { path, size } => ops::truncate(fs, &walk_to_file(fs, path)?, *size),
+        Op::Chmod { path, mode } => {
+            let held = walk(fs, path)?;
+            if is_symlink(&held) {
+                return Err(Errno::OPNOTSUPP);
+            }
+            ops::chmod(fs, &held, *mode)
+        }
+        Op::Chown { path, uid, gid } => ops::chown(fs, &walk(fs, path)?, Some(*uid), Some(*gid)),
+        Op::Utimens { path, mtime } => {
+            let time = Timestamp {
+                secs: mtime.sec,
+                nanos: mtime.nsec,
+            };
+            ops::utimens(fs, &walk(fs, path)?, Some(time), Some(time))
+        }
+        Op::Fsync { path } => ops::fsync(fs, &walk_to_open(fs, path)?),
+        Op::Fdatasync { path } => ops::fdatasync(fs, &walk_to_open(fs, path)?),
+        Op::Syncfs => ops::syncfs(fs),
+        Op::Create { .. } | Op::Write { .. } => return Err(Errno::NOSYS),
+    };
+    done.map_err(errno)
+}
+
+/// Everything there is, with content.
+pub(crate) fn tree_of(fs: &Fs) -> Result<Recovered, String> {
+    let mut tree = Recovered::new();
+    let mut pending = vec![(String::new(), Ino::ROOT)];
+    while let Some((path, ino)) = pending.pop() {
+        let at = |e: Error| format!("inode {ino} at /{path}: {e}");
+        let held = fs.hold(ino).map_err(at)?;
+        let found = found_at(fs, &held).map_err(at)?;
+        if found.kind == FoundKind::Directory {
+            let visited = ops::readdir(fs, &held.snapshot(), Cookie::START, |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    let name = String::from_utf8_lossy(entry.name);
+                    let path = match path.as_str() {
+                        "" => name.into_owned(),
+                        _ => format!("{path}/{name}"),
+                    };
+                    pending.push((path, entry.ino));
+                }
+                ControlFlow::<()>::Continue(())
+            });
+            visited.map_err(at)?;
+        }
+        tree.insert(path, found);
+    }
+    Ok(tree)
+}
+
+fn found_at(fs: &Fs, held: &Held) -> Result<Found, Error> {
+    let inode = held.snapshot();
+    let meta = ops::stat(fs, &inode);
+    let kind = match meta.file_type {
+        FileType::Directory => FoundKind::Directory,
+        FileType::Regular => FoundKind::File {
+            size: meta.size,
+            data: content(fs, held, meta.size)?,
+        },
+        FileType::Symlink => {
+            let target = ops::readlink(fs, &inode)?;
+            FoundKind::Symlink(String::from_utf8_lossy(&target).into_owned())
+        }
+        other => FoundKind::Other(format!("{other:?}")),
+    };
+    Ok(Found {
+        kind,
+        mode: meta.mode.permissions(),
+        uid: meta.uid,
+        gid: meta.gid,
+        nlink: meta.links.into(),
+        inode: meta.ino.get().into(),
+        mtime: Time::new(meta.mtime.secs, meta.mtime.nanos),
+    })
+}
+
+/// The parts of a file that are no holes.
+fn content(fs: &Fs, held: &Held, size: u64) -> Result<Vec<(u64, Vec<u8>)>, Error> {
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while let Some(start) = data::seek_data_live(fs, held, at)? {
+        let end = data::seek_hole_live(fs, held, start)?.unwrap_or(size);
+        let mut bytes = vec![0; (end.min(size) - start) as usize];
+        let len = ops::pread(fs, held, start, &mut bytes)?;
+        bytes.truncate(len);
+        parts.push((start, bytes));
+        if end >= size {
+            break;
+        }
+        at = end;
+    }
+    Ok(parts)
+}

@@ -1,0 +1,165 @@
+//! Operations alone, in pairs, and many at random: crashed everywhere.
+
+use super::engine::Extant;
+use super::shapes::{DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, Shape};
+use super::sweep_all;
+use extant_testkit::facility::is_full_run;
+use extant_testkit::model::{Op, Universe};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::sweep::{Prepared, Script, Sweep};
+
+/// `normal`, or in a full run `full`.
+fn amount(normal: usize, full: usize) -> usize {
+    if is_full_run() { full } else { normal }
+}
+
+#[test]
+fn each_operation_alone_is_there_or_not_after_any_crash() {
+    let engine = Extant { keeps_open: 1 };
+    for shape in SHAPES {
+        let start = shape.filled(&engine);
+        let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
+        let sweep = Sweep {
+            checked_every: 16,
+            ..Sweep::of(amount(40, 4000), 1)
+        };
+        let report = sweep_all(shape.name, &engine, &start, &scripts, &sweep);
+        assert!(report.distinct > 400, "{report}");
+    }
+}
+
+#[test]
+fn pairs_of_operations_leave_a_state_between_them_after_any_crash() {
+    let seed = seed_from_env("crash pairs");
+    let mut rng = Rng::new(seed);
+    for (shape, keeps_open) in [(SMALL_BLOCKS, 0), (ORPHAN_FILE, 1)] {
+        let engine = Extant { keeps_open };
+        let start = shape.filled(&engine);
+        let mut scripts = Script::pairs(&Universe::small(), start.lanes[0].state());
+        println!("{} pairs in all", scripts.len());
+        scripts.retain(|_| is_full_run() || rng.one_in(40));
+        let sweep = Sweep {
+            checked_every: 64,
+            ..Sweep::of(amount(24, 400), seed)
+        };
+        sweep_all(shape.name, &engine, &start, &scripts, &sweep);
+    }
+}
+
+/// Many small directories' worth of names, and syncs often enough to end many transactions.
+fn busy(syncs: u64) -> Universe {
+    Universe {
+        syncs,
+        ..Universe::wide(3, 12)
+    }
+}
+
+fn random_runs(name: &str, seed: u64, engine: &Extant, start: &Prepared, plan: &RandomPlan) {
+    let mut rng = Rng::new(seed);
+    let scripts: Vec<Script> = (0..plan.runs)
+        .map(|_| Script::random(&plan.universe, &mut rng, start, plan.len))
+        .collect();
+    let sweep = Sweep {
+        checked_every: 16,
+        others_every: plan.others_every,
+        ..Sweep::of(plan.images, seed)
+    };
+    let report = sweep_all(name, engine, start, &scripts, &sweep);
+    assert!(report.distinct > 50, "{report}");
+}
+
+struct RandomPlan {
+    universe: Universe,
+    runs: usize,
+    /// Operations of each lane.
+    len: usize,
+    images: usize,
+    others_every: u64,
+}
+
+#[test]
+fn long_runs_of_one_thread_survive_any_crash() {
+    let seed = seed_from_env("crash runs of one thread");
+    let engine = Extant { keeps_open: 2 };
+    for shape in [DEFAULT, PLAIN, ORPHAN_FILE] {
+        let plan = RandomPlan {
+            universe: busy(8),
+            runs: amount(3, 30),
+            len: 150,
+            images: amount(300, 3000),
+            others_every: 200,
+        };
+        random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
+    }
+}
+
+#[test]
+fn runs_that_fill_the_log_many_times_survive_any_crash() {
+    let seed = seed_from_env("crash runs around the log");
+    let engine = Extant { keeps_open: 2 };
+    let plan = RandomPlan {
+        universe: busy(60),
+        runs: amount(2, 20),
+        len: 700,
+        images: amount(900, 6000),
+        others_every: 300,
+    };
+    random_runs(
+        SMALL_BLOCKS.name,
+        seed,
+        &engine,
+        &SMALL_BLOCKS.empty(),
+        &plan,
+    );
+}
+
+#[test]
+fn runs_of_several_threads_survive_any_crash() {
+    let seed = seed_from_env("crash runs of several threads");
+    let engine = Extant { keeps_open: 2 };
+    for (shape, threads) in [(SMALL_BLOCKS, 2), (DEFAULT, 4)] {
+        let plan = RandomPlan {
+            universe: busy(15),
+            runs: amount(3, 30),
+            len: 60,
+            images: amount(250, 3000),
+            others_every: 200,
+        };
+        let start = shape.lanes(&engine, threads);
+        random_runs(shape.name, seed, &engine, &start, &plan);
+    }
+}
+
+#[test]
+fn runs_on_a_full_file_system_survive_any_crash() {
+    let seed = seed_from_env("crash runs on a full file system");
+    let engine = Extant { keeps_open: 1 };
+    let shape = Shape {
+        name: "full",
+        kib: 2200,
+        ..SMALL_BLOCKS
+    };
+    let fill = vec![
+        Op::Create {
+            path: "filler".to_owned(),
+            mode: 0o600,
+        },
+        Op::Write {
+            path: "filler".to_owned(),
+            offset: 0,
+            len: 500 << 10,
+        },
+    ];
+    let mut start = shape.empty();
+    start = start
+        .done(&engine, &Script::one(fill))
+        .unwrap_or_else(|e| panic!("{e}"));
+    let plan = RandomPlan {
+        universe: busy(8),
+        runs: amount(3, 30),
+        len: 200,
+        images: amount(250, 3000),
+        others_every: 200,
+    };
+    random_runs(shape.name, seed, &engine, &start, &plan);
+}

@@ -1,0 +1,114 @@
+//! File systems to begin with, and what is in them before the run.
+
+use super::engine::Extant;
+use extant_testkit::crash::Content;
+use extant_testkit::model::{Lane, Op};
+use extant_testkit::oracle::mke2fs;
+use extant_testkit::sweep::{Prepared, Script};
+
+/// How a file system is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) name: &'static str,
+    pub(crate) kib: u64,
+    pub(crate) block_size: u64,
+    /// Options of mke2fs beside block size and size of the journal.
+    pub(crate) options: &'static [&'static str],
+}
+
+/// Blocks of 1 KiB: the log, the smallest there may be, is 1 MiB and wraps soon.
+pub(crate) const SMALL_BLOCKS: Shape = Shape {
+    name: "1 KiB blocks",
+    kib: 6 << 10,
+    block_size: 1024,
+    options: &["-O", "^resize_inode"],
+};
+/// The default, small.
+pub(crate) const DEFAULT: Shape = Shape {
+    name: "4 KiB blocks",
+    kib: 16 << 10,
+    block_size: 4096,
+    options: &["-O", "^resize_inode"],
+};
+/// Neither checksums nor 64-bit fields, and several groups.
+pub(crate) const PLAIN: Shape = Shape {
+    name: "no checksums",
+    kib: 12 << 10,
+    block_size: 1024,
+    options: &["-O", "^metadata_csum,^64bit,^resize_inode", "-g", "4096"],
+};
+/// Orphans in a file of their own.
+pub(crate) const ORPHAN_FILE: Shape = Shape {
+    name: "orphan file",
+    kib: 12 << 10,
+    block_size: 2048,
+    options: &["-O", "orphan_file,metadata_csum_seed,^flex_bg"],
+};
+
+pub(crate) const SHAPES: [Shape; 4] = [SMALL_BLOCKS, DEFAULT, PLAIN, ORPHAN_FILE];
+
+impl Shape {
+    /// A new file system.
+    pub(crate) fn content(&self) -> Content {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let block_size = self.block_size.to_string();
+        let journal = format!("size={}", 1024 * self.block_size >> 20);
+        let given = ["-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "128"];
+        let options: Vec<&str> = given.iter().chain(self.options).copied().collect();
+        mke2fs(&path, self.kib << 10, &options);
+        Content::of_file(&path)
+    }
+
+    /// A new file system and one lane that owns it.
+    pub(crate) fn empty(&self) -> Prepared {
+        let made = Prepared::new(self.content());
+        self.with_block_size(made)
+    }
+
+    /// Lanes for so many threads, each in a directory of its own.
+    pub(crate) fn lanes(&self, engine: &Extant, lanes: u16) -> Prepared {
+        let made = Prepared::with_lanes(engine, self.content(), lanes);
+        self.with_block_size(made.unwrap_or_else(|e| panic!("{}: {e}", self.name)))
+    }
+
+    /// A few files and directories, which every operation of the small universe can be tried on.
+    pub(crate) fn filled(&self, engine: &Extant) -> Prepared {
+        let path = |name: &str| name.to_owned();
+        let mkdir = |name| Op::Mkdir {
+            path: path(name),
+            mode: 0o755,
+        };
+        let create = |name| Op::Create {
+            path: path(name),
+            mode: 0o644,
+        };
+        let write = |name, offset, len| Op::Write {
+            path: path(name),
+            offset,
+            len,
+        };
+        let ops = vec![
+            mkdir("a"),
+            create("f"),
+            write("f", 0, 9000),
+            create("a/f"),
+            write("a/f", 4096, 5000),
+            Op::Link {
+                from: path("f"),
+                to: path("g"),
+            },
+        ];
+        let made = self.empty().done(engine, &Script::one(ops));
+        made.unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    fn with_block_size(&self, made: Prepared) -> Prepared {
+        let lanes = made.lanes.into_iter();
+        let with_block_size = |lane: Lane| lane.block_size(self.block_size);
+        Prepared {
+            lanes: lanes.map(with_block_size).collect(),
+            ..made
+        }
+    }
+}
