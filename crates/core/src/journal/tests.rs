@@ -487,8 +487,8 @@ fn a_failed_flush_of_data_is_told_once_to_everybody_who_had_written() {
     let faulty = Arc::new(FaultDevice::new(Content::of_file(&image).open()));
     let fs = open(&(faulty.clone() as SharedDevice)).unwrap();
     let hold = |name: &[u8]| {
-        let ino = ops::lookup_ino(&fs, Ino::ROOT, name).unwrap();
-        fs.hold(ino).unwrap()
+        let root = fs.hold(Ino::ROOT).unwrap();
+        ops::lookup_held(&fs, &root, name).unwrap()
     };
     let (a, b, c) = (hold(b"a"), hold(b"b"), hold(b"c"));
     for held in [&a, &b] {

@@ -98,8 +98,7 @@ fn walk(fs: &Fs, path: &str) -> Result<Held, Errno> {
         if is_symlink(&held) {
             return Err(Errno::NOENT);
         }
-        let ino = ops::lookup_ino(fs, held.ino(), part.as_bytes()).map_err(errno)?;
-        held = fs.hold(ino).map_err(errno)?;
+        held = ops::lookup_held(fs, &held, part.as_bytes()).map_err(errno)?;
     }
     Ok(held)
 }
