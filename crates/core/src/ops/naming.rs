@@ -66,6 +66,14 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
     }
 }
 
+/// Deletes what has lost its last name and is held by nobody, after the operation has been done: what
+/// goes wrong here is not its failure. An inode that cannot be deleted stays an orphan.
+pub(super) fn reap(fs: &Fs) {
+    if let Err(error) = fs.reap() {
+        tracing::error!(%error, "an inode without names was not deleted");
+    }
+}
+
 /// Notes in `dir` that its names changed now.
 pub(super) fn touch_parent(handle: &Handle<'_>, dir: &Held) -> Result<()> {
     let time = now();

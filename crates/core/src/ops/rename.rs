@@ -1,7 +1,7 @@
 //! `rename`.
 
 use super::mkdir::{add_subdirectory, remove_subdirectory};
-use super::naming::{check_name, live_parent, now, touch_parent, with_space};
+use super::naming::{check_name, live_parent, now, reap, touch_parent, with_space};
 use super::unlink::drop_name;
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LiveInode, LockSet};
@@ -42,7 +42,8 @@ pub fn rename(fs: &Fs, from_dir: &Held, from: &[u8], to_dir: &Held, to: &[u8]) -
         name: to,
     };
     while !with_space(fs, || rename_once(fs, from, to))? {}
-    fs.reap()
+    reap(fs);
+    Ok(())
 }
 
 /// What the two names stood for.
