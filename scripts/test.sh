@@ -29,6 +29,9 @@ fi
 step "tests"
 cargo test --locked --workspace --no-fail-fast
 
+step "deliberate mistakes"
+cargo xtask mutants
+
 step "models"
 cargo xtask model
 

@@ -1,7 +1,8 @@
-//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`,
+//! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`, `mutants`,
 //! `instructions`.
 
 mod concurrency;
+mod crash;
 mod instructions;
 
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ Chores:
   model     The tests that a model checker runs (loom, shuttle)
   tsan      The tests with many threads under the thread sanitizer
   hostile   Open, walk and read many mutated images
+  crash     Crash the engine at every write, and recover every image
+  mutants   The engine with deliberate mistakes, which the crash sweep must find
   instructions
             Count the instructions of single operations and compare with the recorded counts
 
@@ -64,6 +67,10 @@ fn main() -> ExitCode {
         Some("tsan") => concurrency::tsan(&root(), &args[1..]),
         Some("instructions") if help => say(instructions::HELP),
         Some("instructions") => instructions::instructions(&root(), &args[1..]),
+        Some("crash") if help => say(crash::CRASH_HELP),
+        Some("crash") => crash::crash(&args[1..]),
+        Some("mutants") if help => say(crash::MUTANTS_HELP),
+        Some("mutants") => crash::mutants(&args[1..]),
         None | Some("--help" | "-h" | "help") => say(HELP),
         Some(other) => {
             eprintln!("unknown chore {other:?}\n\n{HELP}");

@@ -16,6 +16,7 @@
 //! | `dir` | directories: lookup and listing |
 //! | `names` | the name cache, and the locks of names |
 //! | `xattr` | extended attributes and access control lists |
+//! | `mutants` | mistakes that a test must find |
 //! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,10 @@ pub mod inode;
 pub mod journal;
 pub mod map;
 pub mod meta;
+#[cfg(feature = "mutants")]
+pub mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod mutants;
 mod names;
 pub mod ops;
 pub mod xattr;

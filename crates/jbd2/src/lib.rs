@@ -16,6 +16,7 @@
 //! | `fast_commit` | whether fast commits follow the last transaction |
 //! | `overlay` | where the images lie, and a device that shows them |
 //! | `home` | writing the images to where they belong |
+//! | `mutants` | mistakes that tests must find |
 //! | `writer` | appending transactions, committing them, moving the tail |
 //!
 //! # Invariants
@@ -32,6 +33,10 @@ mod fast_commit;
 mod home;
 mod log;
 mod map;
+#[cfg(feature = "mutants")]
+pub mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod mutants;
 mod overlay;
 mod recovery;
 mod replay;

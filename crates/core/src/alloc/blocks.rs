@@ -5,6 +5,7 @@ use super::group::{Found, Slot};
 use super::{Alloc, FreedKind, Request, Taken};
 use crate::fs::Fs;
 use crate::journal::Handle;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 use std::ops::Range;
@@ -109,6 +110,9 @@ impl Fs {
             if look && self.is_much_pending(alloc) {
                 self.journal()?.press();
             }
+        }
+        if is_on(Mutant::FreedTooEarly) {
+            self.release_freed(handle.seq());
         }
         Ok(())
     }

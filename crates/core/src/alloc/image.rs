@@ -2,6 +2,7 @@
 
 use super::bits::Bitmap;
 use crate::fs::Fs;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
@@ -34,7 +35,10 @@ impl Fs {
         let image = GroupImage {
             group,
             desc: state.desc,
-            blocks: state.blocks.clone(),
+            blocks: match is_on(Mutant::AllocatorBitmapStored) {
+                true => Bitmap::new(&state.busy),
+                false => state.blocks.clone(),
+            },
             inodes: state.inodes.clone(),
             blocks_changed: std::mem::take(&mut state.blocks_changed),
             inodes_changed: std::mem::take(&mut state.inodes_changed),
@@ -63,6 +67,9 @@ impl Fs {
             }
             let index = image.group.get() / self.geometry().descs_per_block().max(1);
             by_block.entry(index).or_default().push((image.group, desc));
+        }
+        if is_on(Mutant::DescriptorsSkipped) {
+            by_block.clear();
         }
         for (index, descs) in by_block {
             let block = alloc.desc_block(index)?;

@@ -8,6 +8,7 @@ use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use std::sync::Arc;
 
@@ -80,7 +81,9 @@ fn shrink(fs: &Fs, held: &Held, image: &Inode, size: u64, options: WriteOptions)
         set_size(&handle, live, size, options)?;
         let seq = handle.seq();
         drop(handle);
-        fs.commit(seq)?;
+        if !is_on(Mutant::TailZeroedTooEarly) {
+            fs.commit(seq)?;
+        }
         return finish_truncate(fs, live);
     }
     let keep = fs.orphan_credits();
@@ -113,7 +116,7 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let size = image.size();
     let first = fs.block_size().blocks_for(size);
     let tail = size..first << fs.block_size().log2();
-    if has_data(fs, &image, tail.clone())? {
+    if has_data(fs, &image, tail.clone())? && !is_on(Mutant::TailNotZeroed) {
         let failures = fs.flush_failures();
         zero_mapped(fs, &image, tail)?;
         live.note_data(fs, failures);

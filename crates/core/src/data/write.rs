@@ -20,6 +20,7 @@ use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::map::{self, MapGuard, Mapping, Target};
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk, indirect};
@@ -260,8 +261,15 @@ fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions
         .get(..(bytes.end.saturating_sub(at)) as usize)
         .unwrap_or(data);
     let failures = fs.flush_failures();
-    if at > image.size() {
+    if at > image.size() && !is_on(Mutant::TailNotZeroed) {
         zero_mapped(fs, &image, image.size()..at)?;
+    }
+    if is_on(Mutant::DataAfterMapping) {
+        finish(fs, held, &image, &pieces, taken, bytes.end, options)?;
+        fs.commit(held.last_seq())?;
+        write_pieces(fs, &pieces, &bytes, data)?;
+        held.note_data(fs, failures);
+        return Ok(data.len());
     }
     write_pieces(fs, &pieces, &bytes, data)?;
     held.note_data(fs, failures);

@@ -6,6 +6,7 @@ use crate::Result;
 use crate::dir::DirState;
 use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
+use crate::mutants::{Mutant, is_on};
 use extant_format::{Ino, Pblk};
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, LockClass, Mutex, Rank, RcuCell,
@@ -207,6 +208,9 @@ impl LiveInode {
     /// record do so by themselves; the rest of a map lies elsewhere, and a new inode is needed as a
     /// whole.
     pub(crate) fn note_datasync(&self, handle: &Handle<'_>) {
+        if is_on(Mutant::DatasyncForgotten) {
+            return;
+        }
         self.datasync.store(handle.seq().get(), Ordering::Release);
     }
 

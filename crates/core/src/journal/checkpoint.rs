@@ -12,6 +12,7 @@
 use super::commit::tid;
 use super::{CHECKPOINT, Journal, LOG, Seq, home};
 use crate::fs::Fs;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::Pblk;
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
@@ -61,6 +62,12 @@ impl Fs {
         // Images enter the queue before their transaction counts as durable.
         let upto = journal.progress.durable();
         let blocks = journal.queue.blocks();
+        if let (true, Some(log)) = (is_on(Mutant::TailTooEarly), &journal.log) {
+            let mut writer = log.lock_ascending(LOG);
+            writer
+                .set_tail(Some(tid(upto.next())))
+                .map_err(Error::log)?;
+        }
         let mut written: Vec<(Pblk, Seq)> = Vec::with_capacity(blocks.len());
         for blocks in blocks.chunks(BATCH) {
             let mut batch = journal.queue.begin(blocks);
@@ -71,7 +78,9 @@ impl Fs {
         journal.counters.checkpointed.add(written.len() as i64);
         if tail != Tail::NextCommit {
             let begun = journal.flushes.begin();
-            self.device().flush()?;
+            if !is_on(Mutant::HomeNotFlushed) {
+                self.device().flush()?;
+            }
             journal.flushes.done(begun);
             journal.counters.flushes.inc();
         }

@@ -10,6 +10,7 @@ use super::encode::encode;
 use super::queue::Image;
 use super::{FlushTicket, Journal, LOG, Seq, home};
 use crate::fs::Fs;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
@@ -135,6 +136,9 @@ impl Fs {
         };
         let images = encode(self, &mut captured)?;
         let flushed = journal.flushes.begin();
+        if is_on(Mutant::CheckpointTooEarly) {
+            home::write(self.device(), self.block_size(), &images)?;
+        }
         match &journal.log {
             Some(log) => self.write_log(journal, log, &captured, &images)?,
             None => {

@@ -8,6 +8,7 @@ use super::capture::Captured;
 use super::queue::{Bytes, Image};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Expected, FormatError, Structure};
 use std::sync::Arc;
@@ -23,7 +24,10 @@ pub(super) fn encode(fs: &Fs, captured: &mut Captured) -> Result<Vec<Image>> {
     for block in &captured.blocks {
         images.push(complete(block)?);
     }
-    let tables = fs.encode_inodes(std::mem::take(&mut captured.inodes), seq)?;
+    let mut tables = fs.encode_inodes(std::mem::take(&mut captured.inodes), seq)?;
+    if is_on(Mutant::RecordsSkipped) {
+        tables.truncate(1);
+    }
     let orphans = fs.encode_orphan_blocks(std::mem::take(&mut captured.orphans), seq)?;
     images.extend(tables.into_iter().chain(orphans).map(|image| Image {
         block: image.block(),

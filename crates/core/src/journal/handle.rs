@@ -4,6 +4,7 @@ use super::{Journal, Seal, Seq, Touched};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::meta::BlockRef;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Group, Pblk};
 use extant_sync::{FirstTouch, Joined, LockClass, Rank, RankToken};
@@ -163,6 +164,9 @@ impl<'f> Handle<'f> {
     /// Says that `block` is metadata no longer: its images are void, here and in the log. The caller
     /// frees the block afterwards.
     pub(crate) fn revoke(&self, block: Pblk) {
+        if is_on(Mutant::RevokesSkipped) {
+            return self.fs.cache().discard(block);
+        }
         let revoked = self.touched(|touched| {
             touched.revoked.push(block);
             touched.revoked.len()

@@ -3,6 +3,7 @@
 use super::naming::{check_name, live_parent, now, touch_parent, with_space};
 use crate::fs::Fs;
 use crate::inode::{Access, Held, LockSet};
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, dir};
 
 /// Most names of a file, as under Linux.
@@ -48,7 +49,7 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     let time = now();
     target.live().update(&handle, |inode| {
         let disk = inode.disk_mut();
-        disk.links += 1;
+        disk.links += u16::from(!is_on(Mutant::LinkForgotten));
         disk.ctime = time;
     })?;
     fs.names().insert(&locked, target.snapshot().id());

@@ -42,6 +42,7 @@ pub use transaction::{LogImage, LogTransaction};
 
 use crate::log::read_superblock;
 use crate::map::LogMap;
+use crate::mutants::{LogMutant, is_on};
 use crate::{JournalError, JournalResult, LogRun};
 use extant_blockdev::{AlignedBuf, DeviceResult, SharedDevice};
 use extant_format::jbd2::{CommitBlock, IncompatFeatures, JournalSuperblock, LogArea, LogFormat};
@@ -240,6 +241,9 @@ impl LogWriter {
             start: self.head,
             len: needed,
         };
+        if is_on(LogMutant::CommitBlockFirst) {
+            self.commit_too_early(&span, encoded.crc)?;
+        }
         self.guarded(|writer| writer.write_blocks(span.start, &encoded.blocks))?;
         self.head = self.area.advance(span.start, span.len);
         self.used += span.len;
@@ -445,12 +449,28 @@ impl LogWriter {
             transaction_crc: open.crc,
         };
         let block = LogBlock::Own(AlignedBuf::copy_of(&record.encode(&self.format)));
-        self.flush(at)?;
+        if !is_on(LogMutant::FirstFlushDropped) {
+            self.flush(at)?;
+        }
         if *superblock != self.superblock {
             self.write_superblock(superblock)?;
         }
         self.write_blocks(at, &[block])?;
+        if is_on(LogMutant::SecondFlushDropped) {
+            return Ok(());
+        }
         self.flush(at)
+    }
+
+    /// What [`LogMutant::CommitBlockFirst`] does: the commit block, durable before the transaction is.
+    fn commit_too_early(&mut self, span: &LogSpan, crc: Option<u32>) -> JournalResult<()> {
+        let open = OpenTransaction {
+            span: *span,
+            crc,
+            has_revokes: false,
+        };
+        let superblock = self.superblock.clone();
+        self.write_commit(&open, self.last_commit, &superblock)
     }
 
     /// Writes a superblock and flushes; it is ours when both succeeded.

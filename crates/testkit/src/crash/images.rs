@@ -18,9 +18,6 @@ use super::sectors::{Touched, sector_hash};
 use super::{Content, SECTOR};
 use crate::rng::Rng;
 
-/// The sectors of an ext4 superblock.
-const SUPERBLOCK: Range<u64> = 2..4;
-
 /// How many images to look at, and how they are chosen when there are more.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
@@ -120,8 +117,6 @@ enum Candidate {
 struct InFlight {
     /// Its event in the log.
     event: usize,
-    /// Its first sector on the device.
-    first: u64,
     /// The number of each of its sectors in [`Touched`].
     numbers: Vec<u32>,
     /// The hash of each of its sectors.
@@ -266,7 +261,6 @@ impl CrashImages {
                 let number = |sector| touched.number(sector, &self.durable);
                 in_flight.push(InFlight {
                     event,
-                    first: sectors.start,
                     numbers: sectors.clone().map(number).collect(),
                     hashes: sectors.map(|sector| hash_in(change, sector)).collect(),
                 });
@@ -520,7 +514,7 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
             Candidate::Coins { torn, .. } => {
                 let coin = coins.next_u64();
                 if torn && coin % 4 == 1 {
-                    return Some((write, kept(Tear::Coins(coin), change)));
+                    return Some((write, kept(Tear::Coins(coin), sectors)));
                 }
                 coin % 2 == 0
             }
@@ -530,7 +524,7 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
                 beside,
             } => {
                 if torn == number {
-                    return Some((write, kept(tear, change)));
+                    return Some((write, kept(tear, sectors)));
                 }
                 match beside {
                     Beside::Earlier => number < torn,
@@ -544,35 +538,8 @@ fn arrived(candidate: Candidate, in_flight: &[InFlight]) -> Vec<(usize, Vec<Rang
     in_flight.iter().enumerate().filter_map(part).collect()
 }
 
-/// The sectors that a torn write left.
-fn kept(tear: Tear, change: &InFlight) -> Vec<Range<u32>> {
-    let sectors = change.hashes.len() as u32;
-    let mut kept = torn(tear, sectors);
-    let place = |sector: u64| sector.checked_sub(change.first).map(|at| at as u32);
-    if let (Some(first), Some(second)) = (place(SUPERBLOCK.start), place(SUPERBLOCK.end - 1))
-        && second < sectors
-    {
-        join(&mut kept, first, second);
-    }
-    kept
-}
-
-/// Lets sector `second` arrive if `first`, the one before it, did.
-fn join(kept: &mut Vec<Range<u32>>, first: u32, second: u32) {
-    let has = |sector| kept.iter().any(|range| range.contains(&sector));
-    match (has(first), has(second)) {
-        (true, false) => kept.push(second..second + 1),
-        // Without the one before, it begins a range.
-        (false, true) => kept.iter_mut().for_each(|range| {
-            if range.start == second {
-                range.start += 1;
-            }
-        }),
-        _ => {}
-    }
-}
-
-fn torn(tear: Tear, sectors: u32) -> Vec<Range<u32>> {
+/// The sectors that a torn write of `sectors` sectors left.
+fn kept(tear: Tear, sectors: u32) -> Vec<Range<u32>> {
     match tear {
         Tear::Prefix(cut) => std::iter::once(0..cut).collect(),
         Tear::Suffix(cut) => std::iter::once(cut..sectors).collect(),
@@ -630,6 +597,24 @@ impl CrashImage {
     /// Hash of the differences from the base.
     pub fn hash(&self) -> u128 {
         self.hash
+    }
+
+    /// Whether a write that covers `bytes` of the device arrived there in part only.
+    pub fn tears(&self, bytes: Range<u64>) -> bool {
+        let covered = bytes.start / SECTOR as u64..bytes.end.div_ceil(SECTOR as u64);
+        self.arrived.iter().any(|(event, _, kept)| {
+            let all = sectors(&self.log.events()[*event]).unwrap_or_default();
+            let there = covered.clone().filter(|sector| {
+                let has = |range: &Range<u32>| {
+                    (all.start + u64::from(range.start)..all.start + u64::from(range.end))
+                        .contains(sector)
+                };
+                kept.iter().any(has)
+            });
+            let touches = all.start < covered.end && covered.start < all.end;
+            touches
+                && !matches!(there.count() as u64, n if n == 0 || n == covered.end - covered.start)
+        })
     }
 
     /// The crash came when this many events of the log had happened.

@@ -30,9 +30,7 @@
 //!
 //! A flush covers the writes that had completed when it began, and nothing else. Of all other
 //! writes that had begun, any may be on the device or not, and a write of several sectors may be
-//! there in part. A sector is never torn, and neither is the superblock of ext4 (bytes 1024 to 2047):
-//! its checksum does not lie beside what it covers, so that every implementation of the format,
-//! Linux first, relies on its being written whole. The enumerator looks at the moments just before a flush ends
+//! there in part; a sector is never torn. The enumerator looks at the moments just before a flush ends
 //! and at the end of the run: every other moment of an epoch leaves a subset of what those leave,
 //! with fewer promises made.
 

@@ -180,8 +180,10 @@ impl DataLog {
                 .filter(after_cut)
                 .any(|op| op < when.prefix || (op == when.prefix && offset >= when.size)),
         };
-        // A truncation that is not in the tree may have cleared the rest of its last block.
-        let may_be_cleared = cuts().any(|op| op >= when.prefix);
+        // A truncation that is not in the tree may have cleared the rest of its last block, unless the
+        // smaller size is made durable first.
+        let may_be_cleared =
+            when.promise == DataPromise::Delayed && cuts().any(|op| op >= when.prefix);
         Legal {
             tags: tags
                 .map(|op| Tag {

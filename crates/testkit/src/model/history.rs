@@ -13,7 +13,7 @@ use crate::crash::CrashDevice;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataPromise {
     /// A write that needs new blocks is mapped before it returns: its size and content stand in the
-    /// order of operations.
+    /// order of operations. A truncation takes nothing away before the smaller size is durable.
     InOrder,
     /// Blocks may be mapped any time later (delayed allocation): until fsync, the size may lag behind
     /// and what was written may be missing.

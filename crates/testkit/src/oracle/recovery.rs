@@ -26,6 +26,7 @@ const EXPECTED: &[&str] = &[
     "Free inodes count wrong (",
     "Fix? yes",
     "Feature orphan_present is set but orphan file is clean.",
+    "Orphan file (inode ",
     "Clear? yes",
 ];
 

@@ -12,6 +12,9 @@ use crate::facility::Facility;
 use crate::model::{DataPromise, History, Judge, Lane};
 use crate::oracle;
 
+/// Where the superblock of ext4 lies, in bytes of the device.
+const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+
 /// How to look at the crashes of a run.
 #[derive(Debug, Clone)]
 pub struct Sweep {
@@ -254,7 +257,10 @@ impl Sweep {
         if is_turn(self.again_every) {
             self.crash_again(engine, judge, image, &recovery, report)?;
         }
-        let others = is_turn(self.others_every) && Facility::KernelExt4.check().is_ok();
+        // Of a superblock that has one half only we know better than they.
+        let others = is_turn(self.others_every)
+            && Facility::KernelExt4.check().is_ok()
+            && !image.tears(SUPERBLOCK);
         if others || is_turn(self.checked_every) {
             engine
                 .close(fs)

@@ -38,6 +38,7 @@ use super::LiveInode;
 use crate::fs::Fs;
 use crate::journal::{Handle, Seq};
 use crate::meta::BlockRef;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Ino, Pblk};
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
@@ -118,7 +119,7 @@ impl Fs {
     pub(crate) fn orphan_add(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
         let orphans = self.orphans()?;
         live.delete_through(&orphans.reaper);
-        if live.membership() != Membership::None {
+        if live.membership() != Membership::None || is_on(Mutant::OrphanForgotten) {
             return Ok(());
         }
         // The list writes the record as it goes along, the file does not: a count of names that went

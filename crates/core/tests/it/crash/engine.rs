@@ -21,6 +21,8 @@ pub(crate) struct Extant {
     /// So many files that were made or written last stay open, as orphans once their names are
     /// gone.
     pub(crate) keeps_open: usize,
+    /// Each `syncfs` is followed by a checkpoint, which otherwise waits for a full log.
+    pub(crate) checkpoints: bool,
 }
 
 /// A file system open for writing.
@@ -57,7 +59,13 @@ impl Engine for Extant {
                 self.keep(open, made);
                 Ok(0)
             }
-            op => perform_named(&open.fs, op).map(|()| 0),
+            op => {
+                perform_named(&open.fs, op)?;
+                if self.checkpoints && *op == Op::Syncfs {
+                    open.fs.checkpoint().map_err(errno)?;
+                }
+                Ok(0)
+            }
         }
     }
 

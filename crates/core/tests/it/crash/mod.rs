@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `engine` | the engine as the sweep drives it |
 //! | `shapes` | file systems to begin with |
+//! | `faults` | every transfer of every operation fails once |
+//! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //!
@@ -11,7 +13,9 @@
 //! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long. `EXTANT_SEED` repeats a run.
 
 pub(crate) mod engine;
+mod faults;
 mod found;
+mod linux;
 mod runs;
 pub(crate) mod shapes;
 

@@ -6,16 +6,24 @@ use super::sweep_all;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
-use extant_testkit::sweep::{Prepared, Script, Sweep};
+use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
+use std::time::{Duration, Instant};
 
 /// `normal`, or in a full run `full`.
 fn amount(normal: usize, full: usize) -> usize {
     if is_full_run() { full } else { normal }
 }
 
+fn engine(keeps_open: usize) -> Extant {
+    Extant {
+        keeps_open,
+        checkpoints: true,
+    }
+}
+
 #[test]
 fn each_operation_alone_is_there_or_not_after_any_crash() {
-    let engine = Extant { keeps_open: 1 };
+    let engine = engine(1);
     for shape in SHAPES {
         let start = shape.filled(&engine);
         let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
@@ -33,7 +41,7 @@ fn pairs_of_operations_leave_a_state_between_them_after_any_crash() {
     let seed = seed_from_env("crash pairs");
     let mut rng = Rng::new(seed);
     for (shape, keeps_open) in [(SMALL_BLOCKS, 0), (ORPHAN_FILE, 1)] {
-        let engine = Extant { keeps_open };
+        let engine = engine(keeps_open);
         let start = shape.filled(&engine);
         let mut scripts = Script::pairs(&Universe::small(), start.lanes[0].state());
         println!("{} pairs in all", scripts.len());
@@ -80,7 +88,7 @@ struct RandomPlan {
 #[test]
 fn long_runs_of_one_thread_survive_any_crash() {
     let seed = seed_from_env("crash runs of one thread");
-    let engine = Extant { keeps_open: 2 };
+    let engine = engine(2);
     for shape in [DEFAULT, PLAIN, ORPHAN_FILE] {
         let plan = RandomPlan {
             universe: busy(8),
@@ -96,7 +104,11 @@ fn long_runs_of_one_thread_survive_any_crash() {
 #[test]
 fn runs_that_fill_the_log_many_times_survive_any_crash() {
     let seed = seed_from_env("crash runs around the log");
-    let engine = Extant { keeps_open: 2 };
+    // The log makes room when it is full.
+    let engine = Extant {
+        keeps_open: 2,
+        checkpoints: false,
+    };
     let plan = RandomPlan {
         universe: busy(60),
         runs: amount(2, 20),
@@ -116,7 +128,7 @@ fn runs_that_fill_the_log_many_times_survive_any_crash() {
 #[test]
 fn runs_of_several_threads_survive_any_crash() {
     let seed = seed_from_env("crash runs of several threads");
-    let engine = Extant { keeps_open: 2 };
+    let engine = engine(2);
     for (shape, threads) in [(SMALL_BLOCKS, 2), (DEFAULT, 4)] {
         let plan = RandomPlan {
             universe: busy(15),
@@ -133,7 +145,7 @@ fn runs_of_several_threads_survive_any_crash() {
 #[test]
 fn runs_on_a_full_file_system_survive_any_crash() {
     let seed = seed_from_env("crash runs on a full file system");
-    let engine = Extant { keeps_open: 1 };
+    let engine = engine(1);
     let shape = Shape {
         name: "full",
         kib: 2200,
@@ -162,4 +174,67 @@ fn runs_on_a_full_file_system_survive_any_crash() {
         others_every: 200,
     };
     random_runs(shape.name, seed, &engine, &start, &plan);
+}
+
+/// How long random runs are to go on (`EXTANT_CRASH_MINUTES`).
+fn asked_for() -> Option<Duration> {
+    let minutes = std::env::var("EXTANT_CRASH_MINUTES").ok()?;
+    let minutes: f64 = minutes.parse().expect("EXTANT_CRASH_MINUTES is a number");
+    Some(Duration::from_secs_f64(minutes * 60.0))
+}
+
+#[test]
+fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
+    let Some(time) = asked_for() else {
+        println!("EXTANT_CRASH_MINUTES=N goes on for N minutes");
+        return;
+    };
+    let first = seed_from_env("crash runs without end");
+    let (begun, mut told) = (Instant::now(), Instant::now());
+    let mut report = SweepReport::default();
+    let starts: Vec<(Extant, Prepared)> = SHAPES
+        .iter()
+        .flat_map(|shape| (0..3_u8).map(move |threads| (shape, threads)))
+        .map(|(shape, threads)| {
+            let engine = Extant {
+                keeps_open: usize::from(threads),
+                checkpoints: threads == 1,
+            };
+            let start = match threads {
+                0 => shape.filled(&engine),
+                1 => shape.empty(),
+                _ => shape.lanes(&engine, 3),
+            };
+            (engine, start)
+        })
+        .collect();
+    for seed in first.. {
+        let mut rng = Rng::new(seed);
+        let (engine, start) = rng.pick(&starts);
+        let universe = match rng.below(3) {
+            0 => Universe {
+                syncs: rng.between(5, 60),
+                ..Universe::small()
+            },
+            _ => busy(rng.between(5, 60)),
+        };
+        let len = rng.between(20, 400) as usize / start.lanes.len();
+        let script = Script::random(&universe, &mut rng, start, len);
+        let sweep = Sweep {
+            checked_every: 500,
+            others_every: 20_000,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            ..Sweep::of(5000, seed)
+        };
+        let one = sweep.run(engine, start, &script);
+        report += one.unwrap_or_else(|e| panic!("EXTANT_SEED={seed:#x}: {e}"));
+        if told.elapsed() > Duration::from_secs(30) {
+            println!("{:?}: {report}", begun.elapsed());
+            told = Instant::now();
+        }
+        if begun.elapsed() > time {
+            break;
+        }
+    }
+    println!("{:?}: {report}", begun.elapsed());
 }

@@ -3,7 +3,7 @@
 use super::engine::Extant;
 use extant_testkit::crash::Content;
 use extant_testkit::model::{Lane, Op};
-use extant_testkit::oracle::mke2fs;
+use extant_testkit::oracle::{dumpe2fs_header, mke2fs};
 use extant_testkit::sweep::{Prepared, Script};
 
 /// How a file system is made.
@@ -57,6 +57,9 @@ impl Shape {
         let given = ["-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "128"];
         let options: Vec<&str> = given.iter().chain(self.options).copied().collect();
         mke2fs(&path, self.kib << 10, &options);
+        // It leaves the journal out where it finds no room for one.
+        let made = dumpe2fs_header(&path);
+        assert!(made.has_feature("has_journal"), "{self:?}: no journal");
         Content::of_file(&path)
     }
 

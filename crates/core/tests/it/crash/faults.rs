@@ -1,0 +1,130 @@
+//! Every transfer of every operation fails once: the caller is told, nothing acknowledged is lost, and
+//! the image recovers.
+
+use super::engine::{Extant, Open};
+use super::shapes::{ORPHAN_FILE, PLAIN, SMALL_BLOCKS};
+use extant_blockdev::SharedDevice;
+use extant_core::ops;
+use extant_testkit::crash::{CrashDevice, FaultDevice, FaultRule, IoKind};
+use extant_testkit::facility::is_full_run;
+use extant_testkit::model::{Tag, Universe};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::sweep::{Engine, FaultReport, FaultSweep, Prepared, Script};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+const ENGINE: Extant = Extant {
+    keeps_open: 1,
+    checkpoints: true,
+};
+
+fn sweep_all(
+    name: &str,
+    start: &Prepared,
+    scripts: &[Script],
+    kinds: &[(IoKind, bool)],
+    images: usize,
+) {
+    let mut report = FaultReport::default();
+    let mut failures = Vec::new();
+    for &(kind, from_then_on) in kinds {
+        let sweep = FaultSweep {
+            from_then_on,
+            images,
+            ..FaultSweep::of(kind)
+        };
+        for script in scripts {
+            match sweep.run(&ENGINE, start, script) {
+                Ok(one) => report += one,
+                Err(failure) => failures.push(failure.to_string()),
+            }
+            if failures.len() > 4 {
+                break;
+            }
+        }
+    }
+    println!("{name}: {report}");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(report.runs > 100, "{report}");
+}
+
+const KINDS: [(IoKind, bool); 4] = [
+    (IoKind::Read, false),
+    (IoKind::Write, false),
+    (IoKind::Write, true),
+    (IoKind::Flush, false),
+];
+
+#[test]
+fn a_fault_in_any_operation_is_reported_and_loses_nothing() {
+    for shape in [SMALL_BLOCKS, ORPHAN_FILE] {
+        let start = shape.filled(&ENGINE);
+        let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
+        sweep_all(shape.name, &start, &scripts, &KINDS, 4);
+    }
+}
+
+#[test]
+fn a_fault_in_a_random_run_is_reported_and_loses_nothing() {
+    let seed = seed_from_env("faults in random runs");
+    let mut rng = Rng::new(seed);
+    let start = PLAIN.filled(&ENGINE);
+    let universe = Universe {
+        syncs: 25,
+        ..Universe::small()
+    };
+    let runs = if is_full_run() { 20 } else { 2 };
+    let scripts: Vec<Script> = (0..runs)
+        .map(|_| Script::random(&universe, &mut rng, &start, 30))
+        .collect();
+    sweep_all(PLAIN.name, &start, &scripts, &KINDS, 2);
+}
+
+/// Free blocks and inodes.
+fn free(open: &Open) -> (u64, u64) {
+    let stat = open.fs.statfs().unwrap();
+    (stat.free, stat.free_inodes)
+}
+
+/// An operation that fails on a read or a write of data gives back what it had taken: the counts are what
+/// they were, and it succeeds once the device is well.
+#[test]
+fn what_a_failed_operation_had_taken_is_free_again() {
+    let start = SMALL_BLOCKS.filled(&ENGINE);
+    let universe = Universe::small();
+    let mut failures = 0;
+    for op in universe.possible(start.lanes[0].state()) {
+        if op.is_sync() {
+            continue;
+        }
+        for kind in [IoKind::Read, IoKind::Write] {
+            for n in 0.. {
+                let device: SharedDevice = Arc::new(CrashDevice::over(start.content.clone()));
+                let faulty = Arc::new(FaultDevice::new(device));
+                let open = ENGINE.open(faulty.clone()).unwrap();
+                let before = free(&open);
+                faulty.inject(FaultRule::fail_nth(kind, n));
+                let tag = Tag { lane: 0, op: 1000 };
+                let done = ENGINE.perform(&open, &op, tag);
+                let struck = faulty.counts().faults > 0;
+                faulty.heal();
+                if done.is_err() {
+                    failures += 1;
+                    let after = free(&open);
+                    let again = ENGINE.perform(&open, &op, tag);
+                    // A journal that failed takes no more changes.
+                    if again != Err(Errno::ROFS) {
+                        assert_eq!(after, before, "{op}, {kind:?} {n}");
+                        assert!(again.is_ok(), "{op}, {kind:?} {n}: {again:?}");
+                        ops::syncfs(&open.fs).unwrap();
+                    }
+                }
+                if !struck {
+                    break;
+                }
+            }
+        }
+    }
+    println!("{failures} failed operations");
+    assert!(failures > 20, "{failures}");
+}

@@ -1,0 +1,120 @@
+//! Both directions with Linux: what we leave dirty it recovers, and what it leaves dirty we recover.
+
+use super::engine::{Extant, tree_of};
+use super::shapes::SHAPES;
+use extant_blockdev::SharedDevice;
+use extant_core::fs::{Fs, MountOptions};
+use extant_testkit::crash::CrashDevice;
+use extant_testkit::model::{DataPromise, History, Judge, Lane, Universe};
+use extant_testkit::mount::{KernelMount, Mode, Shutdown};
+use extant_testkit::oracle;
+use extant_testkit::require;
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::sweep::{Engine, Script};
+use extant_testkit::tree::Tree;
+use std::sync::Arc;
+
+/// Operations, the last of them not synced, and then the file system is dropped without being closed.
+#[test]
+fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
+    require!(Root, LoopDevices, KernelExt4);
+    let seed = seed_from_env("left dirty by us");
+    let mut rng = Rng::new(seed);
+    let engine = Extant {
+        keeps_open: 2,
+        checkpoints: false,
+    };
+    for shape in SHAPES {
+        let start = shape.filled(&engine);
+        let script = Script::random(&Universe::small(), &mut rng, &start, 120);
+        let device = CrashDevice::over(start.content.clone());
+        let open = engine.open(Arc::new(device.clone())).unwrap();
+        let mut lane = start.lanes[0].clone();
+        for op in &script.lanes[0] {
+            lane.run(Some(&device), op.clone(), |op, tag| {
+                engine.perform(&open, op, tag)
+            })
+            .unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+        }
+        drop(open);
+
+        let (history, log) = (History::new(seed, vec![lane]), device.log());
+        let judge = Judge::new(&history, &log);
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        for name in ["kernel", "e2fsck"] {
+            device.content().write_to(&place(name)).unwrap();
+        }
+        let kernel = oracle::kernel_recover(&place("kernel")).unwrap();
+        oracle::e2fsck_recover(&place("e2fsck")).unwrap();
+        let e2fsck = oracle::kernel_reads(&place("e2fsck")).unwrap();
+        let ours = engine.open(Arc::new(device.clone())).unwrap();
+        let found = engine.tree(&ours).unwrap();
+        engine.close(ours).unwrap();
+        device.content().write_to(&place("ours")).unwrap();
+        oracle::check_clean(&place("ours")).unwrap();
+        let ours = oracle::kernel_reads(&place("ours")).unwrap();
+        let trees: [(&str, &Tree); 3] = [
+            ("the kernel", &kernel.tree),
+            ("e2fsck", &e2fsck.tree),
+            ("we", &ours.tree),
+        ];
+        oracle::same_recovery(&trees).unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+        let point = log.events().len();
+        let there = judge.point(point, &kernel.found).unwrap();
+        assert_eq!(there, judge.point(point, &found).unwrap());
+        println!(
+            "{}: {} of {} operations",
+            shape.name,
+            there[0],
+            script.len()
+        );
+    }
+}
+
+/// The kernel works and is shut down with changes in the journal; its own recovery of a copy is the
+/// measure.
+#[test]
+fn what_linux_leaves_dirty_we_recover_to_what_linux_recovers() {
+    require!(Root, LoopDevices, KernelExt4);
+    let seed = seed_from_env("left dirty by Linux");
+    let mut rng = Rng::new(seed);
+    for shape in SHAPES {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        let made = shape.content();
+        made.write_to(&place("kernel")).unwrap();
+        let mount = KernelMount::mount(&place("kernel"), Mode::ReadWrite, "");
+        let mut lane = Lane::new(0, "").block_size(shape.block_size);
+        let universe = Universe::small();
+        for _ in 0..120 {
+            let op = universe.random(&mut rng, lane.state());
+            lane.run_mounted(mount.path(), op)
+                .unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+        }
+        mount.shutdown(Shutdown::FlushLog);
+        std::fs::copy(place("kernel"), place("ours")).unwrap();
+
+        let device = extant_testkit::crash::Content::of_file(&place("ours"));
+        let device: SharedDevice = Arc::new(CrashDevice::over(device));
+        let options = MountOptions::read_write().background(false);
+        let fs = Fs::open(Arc::clone(&device), options).unwrap();
+        assert!(fs.was_replayed(), "{}", shape.name);
+        let found = tree_of(&fs).unwrap();
+        fs.close().unwrap();
+        let content = extant_testkit::crash::Content::of_device(&*device).unwrap();
+        content.write_to(&place("ours")).unwrap();
+        oracle::check_clean(&place("ours")).unwrap();
+        let kernel = oracle::kernel_recover(&place("kernel")).unwrap();
+        let ours = oracle::kernel_reads(&place("ours")).unwrap();
+        let trees: [(&str, &Tree); 2] = [("the kernel", &kernel.tree), ("we", &ours.tree)];
+        oracle::same_recovery(&trees).unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+        let history = History::new(seed, vec![lane]).promising(DataPromise::Delayed);
+        println!(
+            "{}: {} operations, {} names",
+            shape.name,
+            history.lanes()[0].len(),
+            found.entries.len()
+        );
+    }
+}

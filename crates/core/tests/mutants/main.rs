@@ -1,0 +1,225 @@
+//! The engine with deliberate mistakes: the crash sweep must find every one of them.
+//!
+//! Mistakes are made in the whole process, so there is one test. It needs the feature `mutants`
+//! (`cargo xtask mutants`), prints for each mistake the run and the sentence that give it
+//! away, and ends with the engine as it is, which passes all of the same budget.
+
+#[allow(dead_code, reason = "shared with the sweeps")]
+#[path = "../it/crash/engine.rs"]
+mod engine;
+#[allow(dead_code, reason = "shared with the sweeps")]
+#[path = "../it/crash/shapes.rs"]
+mod shapes;
+
+use engine::Extant;
+use extant_core::mutants::Mutant;
+use extant_jbd2::mutants::LogMutant;
+use extant_testkit::model::{Op, Universe};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
+use shapes::{DEFAULT, PLAIN, Shape};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Random runs on each file system.
+const RUNS: usize = 12;
+/// Operations of a run.
+const LEN: usize = 40;
+/// Images of a run.
+const IMAGES: usize = 60;
+
+#[derive(Clone, Copy, Debug)]
+enum Mistake {
+    Engine(Mutant),
+    Log(LogMutant),
+}
+
+const MISTAKES: &[Mistake] = &[
+    Mistake::Log(LogMutant::FirstFlushDropped),
+    Mistake::Log(LogMutant::SecondFlushDropped),
+    Mistake::Log(LogMutant::CommitBlockFirst),
+    Mistake::Engine(Mutant::RevokesSkipped),
+    Mistake::Engine(Mutant::CheckpointTooEarly),
+    Mistake::Engine(Mutant::TailTooEarly),
+    Mistake::Engine(Mutant::HomeNotFlushed),
+    Mistake::Engine(Mutant::FreedTooEarly),
+    Mistake::Engine(Mutant::AllocatorBitmapStored),
+    Mistake::Engine(Mutant::DescriptorsSkipped),
+    Mistake::Engine(Mutant::RecordsSkipped),
+    Mistake::Engine(Mutant::LinkForgotten),
+    Mistake::Engine(Mutant::OrphanForgotten),
+    Mistake::Engine(Mutant::DataAfterMapping),
+    Mistake::Engine(Mutant::TailZeroedTooEarly),
+    Mistake::Engine(Mutant::TailNotZeroed),
+    Mistake::Engine(Mutant::DataNotFlushed),
+    Mistake::Engine(Mutant::DatasyncForgotten),
+];
+
+fn make(mistake: Option<Mistake>) {
+    extant_core::mutants::set(match mistake {
+        Some(Mistake::Engine(mutant)) => Some(mutant),
+        _ => None,
+    });
+    extant_jbd2::mutants::set(match mistake {
+        Some(Mistake::Log(mutant)) => Some(mutant),
+        _ => None,
+    });
+}
+
+/// A start and the runs from there.
+struct Plan {
+    name: &'static str,
+    engine: Extant,
+    start: Prepared,
+    scripts: Vec<Script>,
+}
+
+/// Runs on a plain file system without much room, so that blocks are used again soon, on a default one, and
+/// on one where blocks of directories become those of files.
+fn plans(seed: u64) -> Vec<Plan> {
+    let mut rng = Rng::new(seed);
+    let small = Shape {
+        name: "no checksums, little room",
+        kib: 2200,
+        options: &["-O", "^metadata_csum,^64bit,^resize_inode"],
+        ..PLAIN
+    };
+    let universe = Universe {
+        syncs: 25,
+        writes: vec![
+            (0, 4096),
+            (1000, 100),
+            (4096, 9000),
+            (12_288, 4096),
+            (40_960, 1024),
+            (0, 40_000),
+        ],
+        sizes: vec![0, 1500, 5000, 50_000],
+        ..Universe::small()
+    };
+    let filler = Op::Create {
+        path: "filler".to_owned(),
+        mode: 0o600,
+    };
+    let fill = |len| {
+        let path = "filler".to_owned();
+        let offset = 0;
+        vec![filler.clone(), Op::Write { path, offset, len }]
+    };
+    let mut plan = |shape: Shape, filler: u64, checkpoints| {
+        let engine = Extant {
+            keeps_open: 2,
+            checkpoints,
+        };
+        let start = shape.filled(&engine);
+        let start = start.done(&engine, &Script::one(fill(filler)));
+        let start = start.unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+        let script = |_| match checkpoints {
+            true => Script::random(&universe, &mut rng, &start, LEN),
+            false => reuse(&mut rng),
+        };
+        Plan {
+            name: shape.name,
+            scripts: (0..RUNS).map(script).collect(),
+            engine,
+            start,
+        }
+    };
+    let full = Shape {
+        name: "no room at all",
+        ..small
+    };
+    vec![
+        plan(small, 900 << 10, true),
+        plan(DEFAULT, 100, true),
+        plan(full, 900 << 10, false),
+    ]
+}
+
+/// Makes and removes a directory, then fills the file system: what was metadata becomes data, while
+/// its old images still lie in the log.
+fn reuse(rng: &mut Rng) -> Script {
+    let path = || "b".to_owned();
+    let made = match rng.one_in(2) {
+        true => Op::Mkdir {
+            path: path(),
+            mode: 0o700,
+        },
+        false => Op::Symlink {
+            path: path(),
+            target: "far/".repeat(50),
+        },
+    };
+    let removed = match made {
+        Op::Mkdir { .. } => Op::Rmdir { path: path() },
+        _ => Op::Unlink { path: path() },
+    };
+    let fill = Op::Write {
+        path: "f".to_owned(),
+        offset: 10_240,
+        len: 400 << 10,
+    };
+    let sync = || Op::Fsync {
+        path: "f".to_owned(),
+    };
+    Script::one(vec![made, Op::Syncfs, removed, Op::Syncfs, fill, sync()])
+}
+
+/// Does all runs, as far as the first that goes wrong.
+fn sweep(plans: &[Plan], seed: u64) -> (SweepReport, Option<String>) {
+    let mut report = SweepReport::default();
+    for n in 0..RUNS {
+        for plan in plans {
+            let sweep = Sweep {
+                checked_every: 6,
+                ..Sweep::of(IMAGES, seed)
+            };
+            let run = || sweep.run(&plan.engine, &plan.start, &plan.scripts[n]);
+            let what = match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(one)) => {
+                    report += one;
+                    continue;
+                }
+                Ok(Err(failure)) => failure.what,
+                Err(_) => "an assertion of the engine failed".to_owned(),
+            };
+            return (report, Some(format!("run {n}, {}: {what}", plan.name)));
+        }
+    }
+    (report, None)
+}
+
+#[test]
+fn every_mistake_is_found_and_without_one_nothing_is() {
+    let seed = seed_from_env("mutants");
+    make(None);
+    let plans = plans(seed);
+    let only = std::env::var("EXTANT_MUTANT").ok();
+    let mut missed = Vec::new();
+    for mistake in MISTAKES {
+        let name = match mistake {
+            Mistake::Engine(mutant) => format!("{mutant:?}"),
+            Mistake::Log(mutant) => format!("{mutant:?}"),
+        };
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        make(Some(*mistake));
+        let (report, found) = sweep(&plans, seed);
+        make(None);
+        match found {
+            Some(what) => {
+                let line = what.lines().next().unwrap_or_default();
+                let shown: String = line.chars().take(240).collect();
+                println!("| {name} | {shown} |");
+            }
+            None => {
+                println!("| {name} | MISSED in {} images |", report.distinct);
+                missed.push(name);
+            }
+        }
+    }
+    let (report, found) = sweep(&plans, seed);
+    println!("without a mistake: {report}");
+    assert!(found.is_none(), "{}", found.unwrap_or_default());
+    assert!(missed.is_empty(), "not found: {}", missed.join(", "));
+}

@@ -1,0 +1,90 @@
+//! Runs the crash sweep, and the mistakes that it must find.
+
+use std::process::{Command, ExitCode};
+
+use crate::{root, run};
+
+/// What `--help` says about `cargo xtask crash`.
+pub(crate) const CRASH_HELP: &str = "\
+Crash the engine at every write, recover every image, and judge what is there.
+
+Usage: cargo xtask crash [--full] [--minutes N] [--seed SEED]
+
+Options:
+  --full        Every pair of operations, and more images of everything
+  --minutes N   Random runs on all kinds of file systems for N minutes, and nothing else
+  --seed SEED   Repeat the run that printed this seed [default: from the clock]
+
+A release build of the tests whose name begins with `crash::`; an ordinary test run does them with smaller
+budgets. Prints how many images there were, distinct by hash.";
+
+/// What `--help` says about `cargo xtask mutants`.
+pub(crate) const MUTANTS_HELP: &str = "\
+Run the engine with one deliberate mistake after the other; the crash sweep must find all of them,
+and nothing without one. Prints a table: the mistake, when it was found, what gave it away.
+
+Usage: cargo xtask mutants [MISTAKE] [--seed SEED]";
+
+/// `cargo xtask crash`.
+pub(crate) fn crash(args: &[String]) -> ExitCode {
+    let mut command = cargo();
+    command.args([
+        "test",
+        "--release",
+        "-p",
+        "extant-core",
+        "--test",
+        "it",
+        "--",
+    ]);
+    command.arg("--nocapture");
+    let mut filter = "crash::";
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let (name, value) = match arg.as_str() {
+            "--full" => ("EXTANT_FULL", Some("1")),
+            "--minutes" => ("EXTANT_CRASH_MINUTES", rest.next().map(String::as_str)),
+            "--seed" => ("EXTANT_SEED", rest.next().map(String::as_str)),
+            _ => return usage(CRASH_HELP),
+        };
+        let Some(value) = value else {
+            return usage(CRASH_HELP);
+        };
+        if arg == "--minutes" {
+            filter = "crash::runs::random_runs_for_as_long_as_was_asked";
+        }
+        command.env(name, value);
+    }
+    command.arg(filter);
+    run(command)
+}
+
+/// `cargo xtask mutants`.
+pub(crate) fn mutants(args: &[String]) -> ExitCode {
+    let mut command = cargo();
+    command.args(["test", "-p", "extant-core", "--features", "mutants"]);
+    command.args(["--test", "mutants", "--", "--nocapture"]);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        match (arg.as_str(), arg.starts_with('-')) {
+            ("--seed", _) => match rest.next() {
+                Some(seed) => command.env("EXTANT_SEED", seed),
+                None => return usage(MUTANTS_HELP),
+            },
+            (name, false) => command.env("EXTANT_MUTANT", name),
+            _ => return usage(MUTANTS_HELP),
+        };
+    }
+    run(command)
+}
+
+fn usage(help: &str) -> ExitCode {
+    eprintln!("{help}");
+    ExitCode::from(2)
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo
+}
