@@ -136,7 +136,7 @@ fn plans(seed: u64) -> Vec<Plan> {
 }
 
 /// Makes and removes a directory, then fills the file system: what was metadata becomes data, while
-/// its old images still lie in the log.
+/// its old images still lie in the log. Then overwrites, cuts inside a block, and grows again.
 fn reuse(rng: &mut Rng) -> Script {
     let path = || "b".to_owned();
     let made = match rng.one_in(2) {
@@ -161,7 +161,18 @@ fn reuse(rng: &mut Rng) -> Script {
     let sync = || Op::Fsync {
         path: "f".to_owned(),
     };
-    Script::one(vec![made, Op::Syncfs, removed, Op::Syncfs, fill, sync()])
+    let write = |offset| Op::Write {
+        path: "f".to_owned(),
+        offset,
+        len: 1000,
+    };
+    let cut = Op::Truncate {
+        path: "f".to_owned(),
+        size: 5000,
+    };
+    let reused = [made, Op::Syncfs, removed, Op::Syncfs, fill, sync()];
+    let changed = [write(0), sync(), cut, sync(), write(30_000), sync()];
+    Script::one(reused.into_iter().chain(changed).collect())
 }
 
 /// Does all runs, as far as the first that goes wrong.
