@@ -38,7 +38,7 @@ impl Credits {
     /// Takes room for `blocks`, if there is as much.
     pub(super) fn take(&self, blocks: u32) -> bool {
         let wanted = i64::from(blocks);
-        let shard = self.shards.local();
+        let shard: &CountedAtomicI64 = self.shards.local();
         if take_from(shard, wanted) {
             return true;
         }
@@ -58,7 +58,7 @@ impl Credits {
         if blocks == 0 {
             return;
         }
-        let shard = self.shards.local();
+        let shard: &CountedAtomicI64 = self.shards.local();
         let before = shard.fetch_add(blocks.into(), Ordering::Relaxed);
         let much = i64::from(CHUNK) * 2;
         // Room that nobody here needs is of use to others.
@@ -79,12 +79,17 @@ impl Credits {
     #[cold]
     fn gather(&self) {
         for shard in self.shards.iter() {
-            let found = shard.swap(0, Ordering::Relaxed);
+            let found = take_all(shard);
             if found > 0 {
                 self.pool.fetch_add(found, Ordering::Relaxed);
             }
         }
     }
+}
+
+/// Takes everything.
+fn take_all(account: &CountedAtomicI64) -> i64 {
+    account.swap(0, Ordering::Relaxed)
 }
 
 /// Takes `wanted`, if there is as much. Never leaves less than nothing, not even for a moment:

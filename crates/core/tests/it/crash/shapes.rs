@@ -53,7 +53,7 @@ impl Shape {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         let block_size = self.block_size.to_string();
-        let journal = format!("size={}", 1024 * self.block_size >> 20);
+        let journal = format!("size={}", (1024 * self.block_size) >> 20);
         let given = ["-t", "ext4", "-b", &block_size, "-J", &journal, "-N", "128"];
         let options: Vec<&str> = given.iter().chain(self.options).copied().collect();
         mke2fs(&path, self.kib << 10, &options);

@@ -1,0 +1,135 @@
+//! Taking and freeing inodes.
+
+use super::*;
+
+#[test]
+fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
+    for (name, bench) in kinds() {
+        let before = bench.fs.super_counts().unwrap();
+        let root = bench.fs.inode(Ino::ROOT).unwrap();
+        let mut rng = Rng::new(7);
+        let mut inodes = Vec::new();
+        let mut seen = HashSet::new();
+        loop {
+            let kind = if rng.one_in(3) {
+                FileType::Directory
+            } else {
+                FileType::Regular
+            };
+            match bench.fs.take_inode(&bench.handle(), &root, kind) {
+                Ok(ino) => {
+                    assert!(ino >= bench.fs.superblock().first_ino(), "{name}: {ino}");
+                    assert!(seen.insert(ino), "{name}: {ino} twice");
+                    assert_sound(&bench, ino, name);
+                    inodes.push((ino, kind == FileType::Directory));
+                }
+                Err(Error::NoSpace) => break,
+                Err(e) => panic!("{name}: {e}"),
+            }
+            // All of them is too long for large tables.
+            if inodes.len() == 6000 {
+                break;
+            }
+        }
+        let wanted = u64::from(before.free_inodes).min(6000);
+        assert_eq!(inodes.len() as u64, wanted, "{name}");
+        let dirs = inodes.iter().filter(|(_, dir)| *dir).count() as u64;
+        assert_eq!(bench.alloc().directories(), 2 + dirs, "{name}");
+        for (ino, dir) in inodes {
+            bench.fs.free_inode(&bench.handle(), ino, dir).unwrap();
+        }
+        assert_eq!(bench.fs.super_counts().unwrap(), before, "{name}");
+        bench.close();
+    }
+}
+
+/// The record of a new inode is zeros, or an inode that was deleted: never other bytes.
+fn assert_sound(bench: &Bench, ino: Ino, name: &str) {
+    let table = bench
+        .fs
+        .group(bench.fs.geometry().locate_inode(ino).unwrap().group)
+        .unwrap()
+        .inode_table;
+    let at = bench.fs.geometry().inode_position(ino, table).unwrap();
+    let mut record = vec![0; bench.fs.geometry().inode_size() as usize];
+    bench.fs.device().read_at(at, &mut record).unwrap();
+    assert!(
+        record.iter().all(|b| *b == 0),
+        "{name}: {ino} shows stale bytes"
+    );
+}
+
+#[test]
+fn threads_never_get_an_inode_twice() {
+    let bench = Bench::new(48 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
+    let before = bench.fs.super_counts().unwrap();
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let all: Vec<Ino> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4_u64)
+            .map(|i| {
+                let (bench, root) = (&bench, &root);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(i);
+                    let mut mine = Vec::new();
+                    for _ in 0..1500 {
+                        if rng.one_in(4) && !mine.is_empty() {
+                            let at = rng.below(mine.len() as u64) as usize;
+                            let ino = mine.swap_remove(at);
+                            bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+                        } else {
+                            let kind = FileType::Regular;
+                            let ino = bench.fs.take_inode(&bench.handle(), root, kind);
+                            mine.push(ino.unwrap());
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        workers
+            .into_iter()
+            .flat_map(|w| w.join().unwrap())
+            .collect()
+    });
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
+    let counts = bench.fs.super_counts().unwrap();
+    assert_eq!(
+        counts.free_inodes as usize,
+        before.free_inodes as usize - all.len()
+    );
+    for ino in all {
+        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+    }
+    bench.close();
+}
+
+#[test]
+fn files_stay_with_their_directory_and_top_directories_spread() {
+    let bench = Bench::new(
+        64 * MIB,
+        &["-t", "ext4", "-b", "1024", "-g", "1024", "-G", "4"],
+    );
+    let geometry = bench.fs.geometry();
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let group = |ino| geometry.locate_inode(ino).unwrap().group.get();
+    let mut units: HashMap<u32, u32> = HashMap::new();
+    for _ in 0..8 {
+        let dir = bench
+            .fs
+            .take_inode(&bench.handle(), &root, FileType::Directory)
+            .unwrap();
+        *units.entry(group(dir) / 4).or_default() += 1;
+    }
+    assert_eq!(units.len(), 8, "{units:?}");
+    for _ in 0..50 {
+        let file = bench
+            .fs
+            .take_inode(&bench.handle(), &root, FileType::Regular)
+            .unwrap();
+        assert_eq!(group(file), 0);
+    }
+    let generations: HashSet<u32> = (0..1000)
+        .map(|_| bench.fs.new_generation(Ino::new(12)))
+        .collect();
+    assert!(generations.len() > 990);
+}
