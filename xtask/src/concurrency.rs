@@ -11,7 +11,8 @@ cases, with weak memory; shuttle samples schedules of larger ones.
 Usage: cargo xtask model [loom|shuttle] [--schedules N] [--seed SEED] [FILTER]
 
 Options:
-  --schedules N   Schedules of each kind and shuttle test [default: 1000]
+  --schedules N   Schedules of each kind and shuttle test [default: 1000,
+                  for the engine 200]
   --seed SEED     Repeat the shuttle run that printed this seed [default: from the clock]
   FILTER          Only tests whose name contains it
 
@@ -24,16 +25,33 @@ Needs the nightly toolchain with rust-src; builds everything anew, in target/tsa
 
 Usage: cargo xtask tsan [PACKAGE] [FILTER]";
 
-/// Tests that a model checker runs: checker, package, and the test target of that name, which needs
-/// the feature of that name.
-const MODELS: &[(&str, &str)] = &[("loom", "extant-sync"), ("shuttle", "extant-sync")];
+/// Tests that a model checker runs: checker, package with a test target of that name, which needs the
+/// feature of that name, and how many schedules it goes through unless the caller says.
+const MODELS: &[(&str, &str, &str)] = &[
+    ("loom", "extant-sync", "1000"),
+    ("shuttle", "extant-sync", "1000"),
+    // A whole file system is made and checked for each.
+    ("shuttle", "extant-core", "200"),
+];
 
 /// Tests that run under the thread sanitizer.
-const SANITIZED: &[Sanitized] = &[Sanitized {
-    package: "extant-sync",
-    target: "it",
-    filters: &[],
-}];
+const SANITIZED: &[Sanitized] = &[
+    Sanitized {
+        package: "extant-sync",
+        target: "it",
+        filters: &[],
+    },
+    Sanitized {
+        package: "extant-core",
+        target: "it",
+        filters: &["thread"],
+    },
+    Sanitized {
+        package: "extant",
+        target: "it",
+        filters: &["stress::"],
+    },
+];
 
 struct Sanitized {
     package: &'static str,
@@ -51,7 +69,7 @@ pub(crate) fn model(root: &Path, args: &[String]) -> ExitCode {
         let variable = match arg.as_str() {
             "--schedules" => "EXTANT_SCHEDULES",
             "--seed" => "EXTANT_SEED",
-            name if MODELS.iter().any(|(known, _)| *known == name) => {
+            name if MODELS.iter().any(|(known, ..)| *known == name) => {
                 checker = Some(name);
                 continue;
             }
@@ -68,14 +86,15 @@ pub(crate) fn model(root: &Path, args: &[String]) -> ExitCode {
     }
     let chosen = MODELS
         .iter()
-        .filter(|(name, _)| checker.is_none_or(|c| c == *name));
-    for (checker, package) in chosen {
+        .filter(|(name, ..)| checker.is_none_or(|c| c == *name));
+    for (checker, package, schedules) in chosen {
         println!("{checker}: {package}");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root).args(["test", "--locked"]);
         // One package alone: built together with others, its features would become theirs.
         cargo.args(["-p", package, "--features", checker, "--test", checker]);
         cargo.arg("--").args(filter);
+        cargo.env("EXTANT_SCHEDULES", schedules);
         cargo.envs(environment.iter().copied());
         if !succeeds(&mut cargo) {
             return ExitCode::FAILURE;

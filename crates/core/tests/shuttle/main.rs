@@ -1,0 +1,137 @@
+//! The engine under sampled schedules: a whole file system on a device in memory, changed by a few threads.
+//!
+//! Every scenario ends with the same questions. Is everything there that was made durable when the image
+//! is recovered as a crash would leave it now? Does the image, closed, hold what the operations say,
+//! and does e2fsck (asked once in a while) agree?
+
+mod names;
+mod syncs;
+
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::ops::{self, Cookie};
+use extant_core::{Error, Result};
+use extant_format::Ino;
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// One in this many images is shown to e2fsck.
+const CHECKED: u64 = 200;
+
+/// Explores `scenario`, one test at a time: what one leaves to be freed later, any thread may free, and the
+/// checker's atomics are for one thread of the system.
+fn explore(name: &str, scenario: impl Fn() + Send + Sync + Clone + 'static) {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    extant_sync::model::explore(name, scenario);
+}
+
+/// An image that each schedule begins with: empty, with blocks and a journal as small as they get.
+fn image() -> Arc<[u8]> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    mke2fs(&path, 3 << 20, &options);
+    std::fs::read(&path).unwrap().into()
+}
+
+/// A file system in use.
+struct World {
+    device: Arc<MemoryDevice>,
+    fs: Arc<Fs>,
+}
+
+impl World {
+    fn new(image: &[u8]) -> Self {
+        let device = Arc::new(MemoryDevice::from_image(image));
+        let fs = open(&device);
+        Self { device, fs }
+    }
+
+    fn root(&self) -> Held {
+        self.fs.hold(Ino::ROOT).unwrap()
+    }
+
+    /// What is on the device now, as a device of its own.
+    fn copy(&self) -> Arc<MemoryDevice> {
+        Arc::new(MemoryDevice::from_image(&bytes(&self.device)))
+    }
+
+    /// Closes the file system and requires that these files, and no others, are there.
+    fn finish(self, expected: &[&[&str]]) {
+        self.fs.close().unwrap();
+        let found = names(&open_and_close(&self.device));
+        let found: Vec<&str> = found.keys().map(String::as_str).collect();
+        assert!(expected.contains(&found.as_slice()), "{found:?}");
+        check_sometimes(&self.device);
+    }
+}
+
+fn bytes(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn open(device: &Arc<MemoryDevice>) -> Arc<Fs> {
+    let options = MountOptions::read_write().background(false).memory(1 << 20);
+    Fs::open(device.clone(), options).unwrap()
+}
+
+/// The file system as recovery leaves it, for reading.
+fn open_and_close(device: &Arc<MemoryDevice>) -> Arc<Fs> {
+    open(device).close().unwrap();
+    Fs::open(device.clone(), MountOptions::read_only()).unwrap()
+}
+
+fn check_sometimes(device: &MemoryDevice) {
+    static IMAGES: AtomicU64 = AtomicU64::new(0);
+    if IMAGES.fetch_add(1, Ordering::Relaxed) % CHECKED == 0 {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes(device)).unwrap();
+        assert_clean(file.path());
+    }
+}
+
+/// Names and inodes in the root directory, without `lost+found`.
+fn names(fs: &Arc<Fs>) -> BTreeMap<String, Ino> {
+    let mut names = BTreeMap::new();
+    let root = fs.inode(Ino::ROOT).unwrap();
+    ops::readdir(fs, &root, Cookie::START, |entry| {
+        let name = String::from_utf8(entry.name.to_vec()).unwrap();
+        if !matches!(&*name, "." | ".." | "lost+found") {
+            assert_eq!(names.insert(name, entry.ino), None, "listed twice");
+        }
+        ControlFlow::<()>::Continue(())
+    })
+    .unwrap();
+    names
+}
+
+fn create(fs: &Fs, dir: &Held, name: &str) -> Result<Held> {
+    let new = NewInode::new(FileType::Regular, 0o644, ops::now());
+    ops::create(fs, dir, name.as_bytes(), &new)
+}
+
+/// Whether it was done; that the name was not there is no failure.
+fn was_there(done: Result<()>) -> bool {
+    match done {
+        Err(Error::NotFound) => false,
+        done => {
+            done.unwrap();
+            true
+        }
+    }
+}
+
+fn content(fs: &Arc<Fs>, ino: Ino) -> Vec<u8> {
+    let inode = fs.inode(ino).unwrap();
+    let mut content = vec![0; inode.size() as usize];
+    let len = ops::read(fs, &inode, 0, &mut content).unwrap();
+    content.truncate(len);
+    content
+}

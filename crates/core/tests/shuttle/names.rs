@@ -1,0 +1,108 @@
+//! Names of one directory that come, go and change at once.
+
+use super::{World, create, explore, image, names, was_there};
+use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::{Error, ops};
+use extant_sync::thread;
+use std::sync::Arc;
+
+#[test]
+fn creates_renames_and_unlinks_in_one_directory_do_not_disturb_each_other() {
+    let image = image();
+    explore("creates_renames_and_unlinks_in_one_directory", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        for name in ["old", "moved"] {
+            create(&world.fs, &root, name).unwrap();
+        }
+        let creates = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || {
+                create(&fs, &root, "new").unwrap();
+                create(&fs, &root, "newer").unwrap();
+            })
+        };
+        let renames = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || ops::rename(&fs, &root, b"moved", &root, b"here").unwrap())
+        };
+        ops::unlink(&world.fs, &root, b"old").unwrap();
+        creates.join().unwrap();
+        renames.join().unwrap();
+        drop(root);
+        world.finish(&[&["here", "new", "newer"]]);
+    });
+}
+
+/// Everybody wants the same two names.
+#[test]
+fn one_name_is_one_file_however_many_want_it() {
+    let image = image();
+    explore("one_name_is_one_file_however_many_want_it", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        create(&world.fs, &root, "a").unwrap();
+        let creates = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || match create(&fs, &root, "b") {
+                Ok(_) => true,
+                Err(Error::Exists) => false,
+                Err(e) => panic!("{e}"),
+            })
+        };
+        let renames = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || was_there(ops::rename(&fs, &root, b"a", &root, b"b")))
+        };
+        let looks = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || match ops::lookup_held(&fs, &root, b"b") {
+                Ok(_) | Err(Error::NotFound) => {}
+                Err(e) => panic!("{e}"),
+            })
+        };
+        let unlinked = was_there(ops::unlink(&world.fs, &root, b"b"));
+        let created = creates.join().unwrap();
+        let renamed = renames.join().unwrap();
+        looks.join().unwrap();
+        assert!(renamed, "nobody else touches the name");
+        let found = names(&world.fs);
+        match (unlinked, created) {
+            (false, _) => assert!(found.contains_key("b")),
+            // The rename replaced what was created, or there was one file only.
+            (true, false) => assert!(found.is_empty()),
+            (true, true) => assert!(found.len() <= 1),
+        }
+        drop(root);
+        world.finish(&[&["b"], &[]]);
+    });
+}
+
+/// Two directories change places with files, in both directions at once.
+#[test]
+fn moves_in_both_directions_do_not_wait_for_each_other_in_a_circle() {
+    let image = image();
+    explore("moves_in_both_directions", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        let new = NewInode::new(FileType::Directory, 0o755, ops::now());
+        let left = ops::mkdir(&world.fs, &root, b"left", &new).unwrap();
+        let right = ops::mkdir(&world.fs, &root, b"right", &new).unwrap();
+        drop(ops::mkdir(&world.fs, &left, b"l", &new).unwrap());
+        drop(ops::mkdir(&world.fs, &right, b"r", &new).unwrap());
+        let moves = |from: &Held, name: &'static [u8], to: &Held| {
+            let (fs, from, to) = (Arc::clone(&world.fs), from.clone(), to.clone());
+            thread::spawn(move || ops::rename(&fs, &from, name, &to, name).unwrap())
+        };
+        let threads = [moves(&left, b"l", &right), moves(&right, b"r", &left)];
+        match ops::rmdir(&world.fs, &left, b"r") {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => panic!("{e}"),
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        drop((root, left, right));
+        world.finish(&[&["left", "right"]]);
+    });
+}
