@@ -72,8 +72,8 @@ fn scene() -> Scene {
     // Commits happen where an operation asks for them, in its own thread.
     let options = MountOptions::read_write().background(false);
     let fs = Fs::open(device, options).expect("open");
-    let dir = ops::lookup_ino(&fs, Ino::ROOT, b"dir").expect("dir");
-    let dir = fs.hold(dir).expect("dir");
+    let root = fs.hold(Ino::ROOT).expect("root");
+    let dir = ops::lookup_held(&fs, &root, b"dir").expect("dir");
     let file = ops::create(&fs, &dir, b"written", &new_file()).expect("create");
     let scene = Scene {
         file,
@@ -96,8 +96,10 @@ fn scene_with_creates() -> Scene {
 
 fn stat_all(scene: &Scene) {
     for name in &scene.old {
-        let ino = ops::lookup_ino(&scene.fs, scene.dir.ino(), name).expect("lookup");
-        black_box(ops::stat_of(&scene.fs, ino).expect("stat"));
+        let found = ops::lookup_with(&scene.fs, scene.dir.id(), name, |inode| {
+            ops::stat(&scene.fs, inode)
+        });
+        black_box(found.expect("stat"));
     }
 }
 

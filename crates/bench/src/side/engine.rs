@@ -65,10 +65,11 @@ impl Mounted for Engine {
     }
 
     fn stat(&self, dir: &Held, name: &CStr) -> Result<u64, String> {
-        ops::lookup_ino(&self.fs, dir.ino(), name.to_bytes())
-            .and_then(|ino| ops::stat_of(&self.fs, ino))
-            .map(|found| found.size)
-            .map_err(at(name))
+        ops::lookup_with(&self.fs, dir.id(), name.to_bytes(), |inode| {
+            ops::stat(&self.fs, inode).size
+        })
+        .map(|(_, size)| size)
+        .map_err(at(name))
     }
 
     fn unlink(&self, dir: &Held, name: &CStr) -> Result<(), String> {

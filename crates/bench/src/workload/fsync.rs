@@ -27,7 +27,7 @@ pub(crate) struct Fsync {
 impl Fsync {
     /// Makes the scratch folder.
     pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
-        let needed = config.operations * APPEND as u64 * 2 >> 20;
+        let needed = (config.operations * APPEND as u64 * 2) >> 20;
         if needed > config.image_mib {
             return Err(format!(
                 "{} appends need an image of {needed} MiB",

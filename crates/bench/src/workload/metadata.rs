@@ -52,6 +52,9 @@ fn name(text: String) -> CString {
     CString::new(text).expect("names of ours have no zero byte")
 }
 
+/// What is done to one file.
+type Step<'a, M> = dyn Fn(&<M as Mounted>::Dir, &CStr) -> Result<(), String> + Sync + 'a;
+
 impl Metadata {
     /// Makes the scratch folder.
     pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
@@ -74,7 +77,7 @@ impl Metadata {
             .iter()
             .map(|d| mounted.make_dir(d))
             .collect::<Result<Vec<_>, _>>()?;
-        let each = |worker: usize, op: &(dyn Fn(&M::Dir, &CStr) -> Result<(), String> + Sync)| {
+        let each = |worker: usize, op: &Step<'_, M>| {
             let (dir, names) = &plan.workers[worker];
             names.iter().try_for_each(|name| op(&dirs[*dir], name))
         };

@@ -18,9 +18,9 @@ use crate::alloc::FreedKind;
 use crate::fs::Fs;
 use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard};
-use crate::{Error, InPlace, Place, Result};
+use crate::{InPlace, Place, Result};
 use extant_format::extent::{ExtentNode, LBLK_END};
-use extant_format::inode::InodeFlags;
+use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
 use extant_format::{Pblk, Structure};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
@@ -239,7 +239,9 @@ fn has_map(image: &Inode) -> bool {
     match image.file_type() {
         FileType::Regular | FileType::Directory => !image.is_inline(),
         // A short target lies where the map would.
-        FileType::Symlink => image.flags().contains(InodeFlags::EXTENTS),
+        FileType::Symlink => {
+            image.flags().contains(InodeFlags::EXTENTS) || image.size() >= MAP_BYTES as u64
+        }
         _ => false,
     }
 }
@@ -249,27 +251,4 @@ fn seconds_now() -> u32 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = since.map_or(0, |since| since.as_secs());
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
-}
-
-/// The error for an inode whose blocks cannot be freed yet: see [`Fs::check_deletable`].
-fn indirect() -> Error {
-    Error::Unsupported {
-        features: "deleting files mapped by indirect blocks".to_owned(),
-    }
-}
-
-impl Fs {
-    /// Refuses an inode whose blocks this engine cannot free, before its last name goes.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`].
-    pub(crate) fn check_deletable(&self, image: &Inode) -> Result<()> {
-        let mapped =
-            has_map(image) || (image.file_type() == FileType::Symlink && image.size() >= 60);
-        let by_extents = image.flags().contains(InodeFlags::EXTENTS);
-        if mapped && !by_extents && image.disk.blocks > 0 {
-            return Err(indirect());
-        }
-        Ok(())
-    }
 }

@@ -1,7 +1,7 @@
 //! An inode in memory that can change.
 
-use super::Inode;
 use super::orphan::{Membership, Reaper};
+use super::{Inode, InodeId};
 use crate::Result;
 use crate::dir::DirState;
 use crate::fs::Fs;
@@ -119,6 +119,12 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn home(&self) -> Pblk {
         self.home
+    }
+
+    /// Its number and generation.
+    #[must_use]
+    pub fn id(&self) -> InodeId {
+        self.image.get(&pin()).id()
     }
 
     /// The newest image, borrowed.

@@ -153,3 +153,32 @@ fn an_image_is_opened_for_writing_once() {
     Filesystem::open_writable(image.path()).unwrap();
     image.check();
 }
+
+#[test]
+fn files_mapped_by_indirect_blocks_are_deleted_with_all_they_have() {
+    for kind in ["ext2", "ext3"] {
+        let source = tempfile::tempdir().unwrap();
+        std::fs::create_dir(source.path().join("dir")).unwrap();
+        std::fs::write(source.path().join("dir/large"), vec![1; 6 << 20]).unwrap();
+        let target = "x".repeat(200);
+        std::os::unix::fs::symlink(&target, source.path().join("dir/long")).unwrap();
+        let from = source.path().to_str().unwrap();
+        let image = Blank::with(32, &["-t", kind, "-b", "1024", "-d", from]);
+        let fs = image.open_writable();
+        let before = fs.statfs().unwrap();
+        let large = OpenOptions::new()
+            .read(true)
+            .open(&fs, "dir/large")
+            .unwrap();
+        assert_eq!(fs.read_link("dir/long").unwrap().as_os_str().len(), 200);
+        fs.remove_dir_all("dir").unwrap();
+        let mut byte = [0];
+        large.read_at(&mut byte, 5 << 20).unwrap();
+        assert_eq!(byte, [1]);
+        drop(large);
+        fs.sync().unwrap();
+        assert!(fs.statfs().unwrap().free > before.free + 6000, "{kind}");
+        fs.close().unwrap();
+        image.check();
+    }
+}

@@ -71,11 +71,16 @@ pub(crate) struct Blank(Image);
 impl Blank {
     /// An image of this size, made by `mke2fs`.
     pub(crate) fn new(mebibytes: u64) -> Self {
+        Self::with(mebibytes, &["-t", "ext4"])
+    }
+
+    /// The same with these options.
+    pub(crate) fn with(mebibytes: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm")
             .or_else(|_| tempfile::tempdir())
             .expect("a temporary directory");
         let path = dir.path().join("fs.img");
-        mke2fs(&path, mebibytes << 20, &["-t", "ext4"]);
+        mke2fs(&path, mebibytes << 20, options);
         Self(Image { dir, path })
     }
 
