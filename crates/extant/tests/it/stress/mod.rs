@@ -112,7 +112,7 @@ fn run(name: &str, stress: &Stress) {
 fn work(fs: &Filesystem, stress: &Stress, seed: u64) -> (Vec<Owner>, Vec<[u32; 3]>) {
     let quota = match stress.tight {
         true => u64::MAX,
-        false => (stress.mebibytes << 20) / 3 / stress.threads as u64,
+        false => (stress.mebibytes << 20) / 5 / stress.threads as u64,
     };
     let (fs, tight) = (fs.clone(), stress.tight);
     let results = crew::run(stress.threads, time(), move |post| {
@@ -162,7 +162,7 @@ fn two_threads_change_one_image() {
         "stress 2",
         &Stress {
             threads: 2,
-            mebibytes: 48,
+            mebibytes: 96,
             mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1"],
             memory: 4 << 20,
             tight: false,
@@ -176,7 +176,7 @@ fn eight_threads_change_one_image() {
         "stress 8",
         &Stress {
             threads: 8,
-            mebibytes: 64,
+            mebibytes: 160,
             mke2fs: &["-t", "ext4", "-b", "4096", "-J", "size=4", "-N", "8000"],
             memory: 1 << 20,
             tight: false,
@@ -190,7 +190,7 @@ fn sixty_four_threads_change_one_image() {
         "stress 64",
         &Stress {
             threads: 64,
-            mebibytes: 96,
+            mebibytes: 160,
             mke2fs: &["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "20000"],
             memory: 8 << 20,
             tight: false,
