@@ -44,7 +44,7 @@ const SANITIZED: &[Sanitized] = &[
     Sanitized {
         package: "extant-core",
         target: "it",
-        filters: &["thread"],
+        filters: &["threads::", "many_threads", "eight_threads"],
     },
     Sanitized {
         package: "extant",
