@@ -138,9 +138,10 @@ impl Fs {
             blocks += run.end - run.start;
         }
         drop(state);
-        // After the bits are clear: whoever may take blocks finds some.
-        alloc.freed.pending.add(-i64::from(blocks));
+        // After the bits are clear: whoever may take blocks finds some. They are pending until they are
+        // there, so that nobody who finds no space takes that for the whole truth.
         alloc.space.give(blocks);
+        alloc.freed.pending.add(-i64::from(blocks));
         Ok(())
     }
 }

@@ -47,7 +47,6 @@ impl Fs {
                 images.push(self.encode_block(block.block(), inodes, seq)?);
             }
         }
-        self.inode_table().set_encoded(seq);
         Ok(images)
     }
 

@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - An inode that somebody holds, that is an orphan, or whose newest image no commit has encoded, is
+//! - An inode that somebody holds, that is an orphan, or whose newest image is not durable, is
 //!   never forgotten. To be forgotten an inode is claimed first, so that nobody can take hold of it,
 //!   and only then looked at.
 //! - An inode that was freed stays here, dead, until a commit has encoded that, or until its number is
@@ -53,8 +53,8 @@ pub struct Table {
     queues: Box<[Mutex<VecDeque<Ino>>]>,
     /// Most inodes in one queue.
     per_queue: usize,
-    /// The newest transaction whose inodes have been encoded.
-    encoded: AtomicU64,
+    /// The newest transaction that is durable.
+    durable: AtomicU64,
     /// How many changed inodes of a class of numbers were forgotten.
     turns: Box<[CountedAtomicU64]>,
 }
@@ -100,7 +100,7 @@ impl Table {
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
             per_queue: (budget / cost / shards).max(1),
-            encoded: AtomicU64::new(Seq::NONE.get()),
+            durable: AtomicU64::new(Seq::NONE.get()),
             turns: (0..TURN_CLASSES)
                 .map(|_| CountedAtomicU64::new(&TURNS, 0))
                 .collect(),
@@ -160,10 +160,10 @@ impl Table {
         self.make_room(ino);
     }
 
-    /// Notes that the inodes which transaction `seq` and those before it changed have been encoded:
-    /// their records can be had from the blocks of the inode table.
-    pub(super) fn set_encoded(&self, seq: Seq) {
-        self.encoded.store(seq.get(), Ordering::Release);
+    /// Notes that transaction `seq` and those before it are durable: the records of the inodes they
+    /// changed can be had from the blocks of the inode table, and no `fsync` has to wait for them.
+    pub(crate) fn set_durable(&self, seq: Seq) {
+        self.durable.store(seq.get(), Ordering::Release);
         for queue in &self.queues {
             self.trim(queue);
         }
@@ -263,7 +263,7 @@ impl Table {
     }
 
     fn may_go(&self, live: &LiveInode) -> bool {
-        live.last_seq().get() <= self.encoded.load(Ordering::Acquire)
+        live.last_seq().get() <= self.durable.load(Ordering::Acquire)
             && live.membership() == Membership::None
     }
 }

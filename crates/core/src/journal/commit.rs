@@ -214,6 +214,9 @@ impl Fs {
         // Images that do not come from the cache are newer than what it may have loaded.
         self.forget_loaded(seq, &blocks);
         self.cache().set_clean(seq);
+        // Not before: an inode that is forgotten and loaded again no longer knows which transaction an
+        // `fsync` has to wait for.
+        self.inode_table().set_durable(seq);
         journal.queue.drop_images(&captured.revoked);
         journal.flushes.done(flushed);
         // Before anybody is told: who waited for space finds it.
