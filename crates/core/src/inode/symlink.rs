@@ -39,6 +39,9 @@ impl Fs {
             for (to, from) in target.iter_mut().zip(inode.disk().map) {
                 *to = from;
             }
+        } else if inode.is_inline() {
+            let read = self.inline_data(inode)?.read(0, &mut target);
+            target.truncate(read);
         } else {
             // Through the cache: a committed target may not have come home yet.
             let what = Structure::Symlink;
