@@ -74,6 +74,7 @@ impl Fs {
                 state.note_error(cause);
             }
         }
+        journal.flushes.failed(cause);
         journal.abort(cause.clone());
         self.write_reports();
     }

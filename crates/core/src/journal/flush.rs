@@ -97,6 +97,15 @@ impl Flushes {
         self.state.lock().failure.clone()
     }
 
+    /// A commit or a checkpoint has failed, perhaps in its flush: what the device had in its cache may be
+    /// gone, whosever it was.
+    pub(super) fn failed(&self, cause: &Error) {
+        let mut state = self.state.lock();
+        state.failure = Some(cause.clone());
+        let failures = self.failures.load(Ordering::Relaxed) + 1;
+        self.failures.store(failures, Ordering::Release);
+    }
+
     /// One more begins, under the lock of `state`.
     fn count_begun(&self) -> u64 {
         let begun = self.begun.load(Ordering::Relaxed) + 1;

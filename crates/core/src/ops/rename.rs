@@ -151,11 +151,26 @@ fn change(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
         }
         return Err(e);
     }
+    let finished = finish(fs, handle, from, to, found);
+    if let Err(e) = &finished {
+        // The new name is there and the old one may be too. Half a rename must not be committed, and the
+        // commit that takes this handle's changes looks for this.
+        fs.journal()?.abort(e.clone());
+    }
+    finished
+}
+
+/// What follows once the new name is there.
+fn finish(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Found) -> Result<()> {
+    let source = found.source.live();
+    let is_dir = source.snapshot().is_dir();
+    let moves_dir = is_dir && from.dir.ino() != to.dir.ino();
+    let gains_dir = moves_dir && found.victim.is_none();
     dir::remove(handle, from.dir, from.name)?;
     if moves_dir {
         dir::set_parent(handle, &found.source, to.dir.ino())?;
     }
-    let loses_dir = moves_dir || (file_type == FileType::Directory && found.victim.is_some());
+    let loses_dir = moves_dir || (is_dir && found.victim.is_some());
     match loses_dir {
         true => remove_subdirectory(handle, from.dir)?,
         false => touch_parent(handle, from.dir)?,
