@@ -41,23 +41,24 @@ impl Fs {
             .space
             .take(min, want, request.privileged)
             .ok_or(Error::NoSpace)?;
-        let found = Search {
+        let taken = self.take_charged(request, budget, min);
+        let found = taken.as_ref().map_or(0, Taken::len);
+        alloc.space.give(budget - found);
+        taken
+    }
+
+    /// As [`take_blocks`](Self::take_blocks), for at most `want` blocks that the caller has been granted.
+    /// Of the grant, what was taken is used up; the rest stays the caller's.
+    pub(super) fn take_charged(&self, request: &Request, want: u32, min: u32) -> Result<Taken<'_>> {
+        let alloc = self.alloc()?;
+        let (group, run) = Search {
             fs: self,
             alloc,
             request,
         }
-        .run(budget, min);
-        match found {
-            Ok((group, run)) => {
-                alloc.space.give(budget - (run.end - run.start));
-                let (start, len) = self.blocks_of(group, &run);
-                Ok(Taken::new(self, start, len))
-            }
-            Err(error) => {
-                alloc.space.give(budget);
-                Err(error)
-            }
-        }
+        .run(want, min)?;
+        let (start, len) = self.blocks_of(group, &run);
+        Ok(Taken::new(self, start, len))
     }
 
     /// Makes taken blocks owned on the device, in the transaction of `handle`, which also maps them.
@@ -119,15 +120,24 @@ impl Fs {
 
     /// Gives taken blocks back, when a [`Taken`] is dropped.
     pub(super) fn give_back(&self, start: Pblk, len: u32) {
-        let Ok(alloc) = self.alloc() else { return };
-        let taken = self.run_of(start, len);
-        // Neither can fail: the blocks were taken, so the group is loaded.
-        let Ok((group, run)) = taken else { return };
+        if self.untake(start, len)
+            && let Ok(alloc) = self.alloc()
+        {
+            alloc.space.give(len);
+        }
+    }
+
+    /// Returns taken blocks to their group, not to the space that may be taken.
+    pub(super) fn untake(&self, start: Pblk, len: u32) -> bool {
+        // None can fail: the blocks were taken, so the group is loaded.
+        let Ok((group, run)) = self.run_of(start, len) else {
+            return false;
+        };
         let Ok((slot, loaded)) = self.load_group(group) else {
-            return;
+            return false;
         };
         slot.lock(loaded).untake(run);
-        alloc.space.give(len);
+        true
     }
 
     /// Checks that blocks may be freed.

@@ -6,6 +6,7 @@
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `space` | who may take how many blocks |
 //! | `inodes` | taking inodes and freeing them |
+//! | `prealloc` | blocks for files, and what is kept ready for them |
 //! | `orlov` | which group a new inode should have |
 //! | `itable` | parts of the inode table that were never written |
 //! | `group` | one group in memory |
@@ -50,12 +51,15 @@ mod inodes;
 mod itable;
 mod load;
 mod orlov;
+mod prealloc;
 mod request;
 mod space;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use image::GroupImage;
+#[allow(unused_imports, reason = "the data path is about to ask")]
+pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
 
 use crate::fs::Fs;

@@ -3,6 +3,7 @@
 use super::orphan::{Membership, Reaper};
 use super::{Inode, InodeId};
 use crate::Result;
+use crate::alloc::FileState;
 use crate::dir::DirState;
 use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
@@ -74,6 +75,8 @@ pub struct LiveInode {
     reaper: OnceLock<Arc<Reaper>>,
     /// Locks of a directory, once it is written to.
     dir: OnceLock<Box<DirState>>,
+    /// What the allocator knows of it, once it needed blocks.
+    alloc: OnceLock<Box<FileState>>,
 }
 
 impl LiveInode {
@@ -106,6 +109,7 @@ impl LiveInode {
             orphan: AtomicU64::new(Membership::None.pack()),
             reaper: OnceLock::new(),
             dir: OnceLock::new(),
+            alloc: OnceLock::new(),
         }
     }
 
@@ -191,6 +195,19 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn dir_state_if_any(&self) -> Option<&DirState> {
         self.dir.get().map(Box::as_ref)
+    }
+
+    /// What the allocator knows of the file.
+    #[must_use]
+    pub(crate) fn alloc_state(&self) -> &FileState {
+        self.alloc.get_or_init(|| Box::new(FileState::new()))
+    }
+
+    /// What the allocator knows of the file, if it needed blocks so far.
+    #[must_use]
+    #[allow(dead_code, reason = "the data path is about to ask")]
+    pub(crate) fn alloc_state_if_any(&self) -> Option<&FileState> {
+        self.alloc.get().map(Box::as_ref)
     }
 
     pub(crate) fn touched(&self) -> &FirstTouch {
