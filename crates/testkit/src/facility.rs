@@ -106,7 +106,7 @@ macro_rules! require {
 /// Whether the run is to be a full one (`EXTANT_FULL=1`), which takes minutes more.
 #[must_use]
 pub fn is_full_run() -> bool {
-    std::env::var_os("EXTANT_FULL").is_some_and(|v| v != "0")
+    std::env::var_os("EXTANT_FULL").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
 /// Whether to leave a test to full runs, after printing the named skip. Used through

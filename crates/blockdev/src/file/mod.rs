@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `mod.rs` | [`FileDevice`]: transfers, holes, size |
 //! | `open.rs` | [`FileOptions`]: what may be opened, locking, creation |
+//! | `mounted.rs` | image files that the kernel has mounted |
 //! | `direct.rs` | transfers past the page cache, whatever the caller's alignment |
 //!
 //! # Invariants
@@ -12,6 +13,7 @@
 //! - Only positioned transfers are used; the file's own position means nothing.
 
 mod direct;
+mod mounted;
 mod open;
 
 pub use open::FileOptions;

@@ -2,6 +2,7 @@
 
 use super::FileDevice;
 use super::direct::DirectFile;
+use super::mounted::is_loop_mounted;
 use crate::{DeviceError, DeviceResult};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, ioctl_blksszget, seek};
 use rustix::io::Errno;
@@ -79,8 +80,8 @@ impl FileOptions {
     /// # Errors
     /// - `Open` when the system refuses;
     /// - `NotADevice` for directories, pipes and the like;
-    /// - `InUse` when another program has it open for writing, or has it mounted (block special
-    ///   files only; a mounted image file cannot be told);
+    /// - `InUse` when another program has it open for writing, or the kernel has it
+    ///   mounted, also through a loop device as far as the system tells;
     /// - `TooSmall` for a block special file smaller than the size asked for;
     /// - `NoDirectIo` when direct I/O is asked for and not to be had.
     pub fn open(&self, path: impl AsRef<Path>) -> DeviceResult<FileDevice> {
@@ -114,6 +115,11 @@ impl FileOptions {
         check_kind(path, found.file_type())?;
         if self.mode != Mode::ReadOnly {
             lock(path, &file)?;
+            if found.is_file() && is_loop_mounted(&found) {
+                return Err(DeviceError::InUse {
+                    path: path.to_owned(),
+                });
+            }
         }
         self.size_and_wrap(path, file, &found)
     }

@@ -436,6 +436,17 @@ fn an_image_in_use_is_left_alone() {
 }
 
 #[test]
+fn an_image_that_the_kernel_has_mounted_is_left_alone() {
+    require!(Root, LoopDevices, KernelExt4);
+    let image = Image::new();
+    let mount = KernelMount::mount(Path::new(&image.path), Mode::ReadWrite, "");
+    let run = extant(["mkdir", &image.at("/x")]).fails(1);
+    assert!(run.stderr.contains("mounted"), "{}", run.stderr);
+    mount.unmount();
+    image.run("mkdir @/x").ok();
+}
+
+#[test]
 fn what_cannot_be_written_is_refused_with_advice_and_left_alone() {
     let place = Place::new();
     let image = place.join("fs.img");

@@ -16,7 +16,7 @@
 //! hold any lock, so what is reported is written down later: by the next caller who starts a handle,
 //! commits or closes.
 
-use super::{Journal, LOG};
+use super::{CHECKPOINT, Journal, LOG};
 use crate::fs::Fs;
 use crate::{Error, Result};
 use extant_format::superblock::ErrorsBehaviour;
@@ -97,6 +97,9 @@ impl Fs {
     }
 
     fn write_records(&self, journal: &Journal) -> Result<()> {
+        // No checkpoint writes the superblock meanwhile: what is written here must not be older than
+        // what is home.
+        let _alone = journal.checkpointing.lock_ascending(CHECKPOINT);
         if let (Some(cause), Some(log)) = (journal.aborted.get(), &journal.log) {
             let mut writer = log.lock_ascending(LOG);
             writer.record_error(cause.errno()).map_err(Error::log)?;

@@ -47,9 +47,7 @@ impl Fs {
             return Ok(());
         }
         let turn = journal.checkpointing.lock_ascending(CHECKPOINT);
-        if let Some(cause) = journal.aborted.get() {
-            return Err(cause.clone());
-        }
+        journal.check_going()?;
         let outcome = self.write_queued(journal, tail);
         drop(turn);
         if let Err(cause) = &outcome {
@@ -70,6 +68,7 @@ impl Fs {
         }
         let mut written: Vec<(Pblk, Seq)> = Vec::with_capacity(blocks.len());
         for blocks in blocks.chunks(BATCH) {
+            journal.check_going()?;
             let mut batch = journal.queue.begin(blocks);
             home::write(self.device(), self.block_size(), &batch.images)?;
             written.append(&mut batch.seqs);

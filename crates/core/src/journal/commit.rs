@@ -54,6 +54,15 @@ impl Progress {
     }
 }
 
+/// What to do about a transaction in which nothing has been registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    /// There is nothing to commit.
+    Nothing,
+    /// Wait until no handle is inside.
+    Drain,
+}
+
 /// The one that commits. Makes way when it is dropped, and stops the journal if that is by a panic.
 struct Leader<'j> {
     journal: &'j Journal,
@@ -80,6 +89,19 @@ impl Fs {
     /// Why the journal stopped, when it has; nothing is known to be durable then. On a file system
     /// open for reading only [`Error::ReadOnly`].
     pub fn commit(&self, upto: Seq) -> Result<()> {
+        self.commit_what(upto, Idle::Nothing)
+    }
+
+    /// The same for a transaction that has no room. If nothing has been registered in it, the room is
+    /// with handles that have yet to use it or give it back: their end is waited for.
+    ///
+    /// # Errors
+    /// As for [`Fs::commit`].
+    pub(super) fn commit_full(&self, full: Seq) -> Result<()> {
+        self.commit_what(full, Idle::Drain)
+    }
+
+    fn commit_what(&self, upto: Seq, idle: Idle) -> Result<()> {
         let journal = self.journal()?;
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         self.write_reports();
@@ -92,16 +114,14 @@ impl Fs {
                 }
                 return Ok(());
             }
-            if let Some(cause) = journal.aborted.get() {
-                return Err(cause.clone());
-            }
+            journal.check_going()?;
             if !state.led {
                 break;
             }
             waited = true;
             journal.progress.changed.wait(&mut state);
         }
-        self.lead(journal, state)
+        self.lead(journal, state, idle)
     }
 
     /// The last transaction that is durable.
@@ -112,11 +132,11 @@ impl Fs {
             .map_or(Seq::NONE, |journal| journal.progress.durable())
     }
 
-    fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>) -> Result<()> {
+    fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>, idle: Idle) -> Result<()> {
         state.led = true;
         drop(state);
         let leader = Leader { journal };
-        let outcome = self.commit_running(journal);
+        let outcome = self.commit_running(journal, idle);
         if let Err(cause) = &outcome {
             self.stop(cause);
         }
@@ -125,10 +145,10 @@ impl Fs {
     }
 
     /// Commits the running transaction, if there is anything in it.
-    fn commit_running(&self, journal: &Journal) -> Result<()> {
-        let idle = journal.touched.iter().all(|shard| shard.lock().is_empty());
+    fn commit_running(&self, journal: &Journal, idle: Idle) -> Result<()> {
+        let empty = journal.touched.iter().all(|shard| shard.lock().is_empty());
         // Closing has to see the end of handles that have not registered anything yet.
-        if idle && journal.closing.get().is_none() {
+        if empty && idle == Idle::Nothing && journal.closing.get().is_none() {
             return Ok(());
         }
         let Some(mut captured) = capture(self, journal)? else {
@@ -142,6 +162,7 @@ impl Fs {
         match &journal.log {
             Some(log) => self.write_log(journal, log, &captured, &images)?,
             None => {
+                journal.check_going()?;
                 home::write(self.device(), self.block_size(), &images)?;
                 self.device().flush()?;
                 journal.counters.flushes.inc();
@@ -180,6 +201,7 @@ impl Fs {
             self.checkpoint()?;
             writer = log.lock_ascending(LOG);
         }
+        journal.check_going()?;
         writer.append(&transaction).map_err(Error::log)?;
         let receipt = writer.commit(transaction.tid, now()).map_err(Error::log)?;
         journal.counters.flushes.add(receipt.flushes.into());

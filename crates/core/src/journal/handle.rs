@@ -78,7 +78,7 @@ impl Fs {
             drop(joined);
             drop(rank);
             journal.counters.waits.inc();
-            self.commit(full)?;
+            self.commit_full(full)?;
         }
     }
 }
@@ -172,8 +172,12 @@ impl<'f> Handle<'f> {
             touched.revoked.len()
         });
         if revoked.is_multiple_of(REVOKES_PER_CREDIT) {
-            // Takes what room there is: one that does not get any is one of very many.
-            self.journal.credits.take(1);
+            // When the transaction has no more room, of what this handle was promised.
+            let room = self.journal.credits.take(1);
+            let own = self.credits.get();
+            if !room && own > 0 {
+                self.credits.set(own - 1);
+            }
         }
         self.fs.cache().discard(block);
     }

@@ -212,6 +212,16 @@ impl Journal {
         self.running.store(seq.get(), Ordering::Release);
     }
 
+    /// Whether anything may still be written.
+    ///
+    /// # Errors
+    /// Why the journal stopped, when it has.
+    fn check_going(&self) -> Result<()> {
+        self.aborted
+            .get()
+            .map_or(Ok(()), |cause| Err(cause.clone()))
+    }
+
     /// Whether changes are taken.
     ///
     /// # Errors

@@ -200,6 +200,25 @@ fn handles_wait_for_a_commit_when_the_transaction_is_full() {
 }
 
 #[test]
+fn who_finds_no_room_sleeps_until_handles_that_changed_nothing_give_theirs_back() {
+    let device: SharedDevice = content(KINDS[0]).open();
+    let fs = open(&device).unwrap();
+    fs.sync().unwrap();
+    let all = fs.start(fs.journal().unwrap().max_credits()).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| fs.start(1).map(|handle| handle.seq()));
+        while fs.journal_stats().waits == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(all);
+        other.join().unwrap().unwrap();
+    });
+    // Once: it did not come back to look while nothing had changed.
+    assert_eq!(fs.journal_stats().waits, 1);
+}
+
+#[test]
 fn threads_share_commits_and_nobody_is_told_too_early() {
     let device = CrashDevice::over(content(&["-t", "ext4", "-b", "4096"]));
     let fs = open(&(Arc::new(device.clone()) as SharedDevice)).unwrap();

@@ -7,6 +7,7 @@
 //! | `faults` | every transfer of every operation fails once |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
+//! | `unjournaled` | the same without a journal, where a check has to help |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //!
 //! `EXTANT_FULL=1` looks at everything there is of singles and pairs and at more of the rest;
@@ -18,6 +19,7 @@ mod found;
 mod linux;
 mod runs;
 pub(crate) mod shapes;
+mod unjournaled;
 
 use engine::Extant;
 use extant_testkit::sweep::{Failure, Prepared, Script, Sweep, SweepReport};
