@@ -9,6 +9,7 @@
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
 //! | [`RcuCell`] | one value, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
+//! | [`AtomicBitSet`] | a set of small numbers, changed and searched without a lock |
 //! | [`SlotArray`] | slots that threads fill and empty without a lock |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
@@ -38,6 +39,7 @@
 
 mod backend;
 mod biased;
+mod bit_set;
 mod condvar;
 mod cpu;
 mod epoch;
@@ -59,6 +61,7 @@ mod track;
 
 pub use backend::{atomic, thread};
 pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
+pub use bit_set::AtomicBitSet;
 pub use condvar::Condvar;
 pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
 pub use epoch::{EpochGuard, pin};

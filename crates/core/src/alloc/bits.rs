@@ -1,4 +1,4 @@
-//! A bitmap whose image commit can keep, and the search for free runs.
+//! A bitmap whose image commit can keep.
 
 use extant_format::bitmap;
 use std::ops::Range;
@@ -49,22 +49,6 @@ impl Bitmap {
     }
 }
 
-/// A run of at least `len` clear bits in `bits`, cut to `len`: the first there is. If there is none,
-/// the longest run.
-pub(super) fn find_run(map: &[u8], bits: Range<u32>, len: u32) -> Option<Range<u32>> {
-    let mut longest: Option<Range<u32>> = None;
-    for run in bitmap::clear_runs(map, bits) {
-        let size = run.end - run.start;
-        if size >= len {
-            return Some(run.start..run.start + len);
-        }
-        if longest.as_ref().is_none_or(|l| l.end - l.start < size) {
-            longest = Some(run);
-        }
-    }
-    longest
-}
-
 /// Whether all bits of the range are clear.
 pub(super) fn is_clear(map: &[u8], bits: Range<u32>) -> bool {
     bitmap::next_set(map, bits.start, bits.end).is_none()
@@ -78,7 +62,6 @@ pub(super) fn is_set(map: &[u8], bits: Range<u32>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_testkit::rng::{Rng, seed_from_env};
 
     #[test]
     fn a_clone_keeps_its_bits_and_checksum_when_the_bitmap_changes() {
@@ -96,37 +79,5 @@ mod tests {
         bitmap::set(map.edit(), 6);
         assert_eq!(map.bits().as_ptr(), at);
         assert_ne!(map.checksum(1, 512), middle);
-    }
-
-    #[test]
-    fn runs_are_what_a_look_at_every_bit_finds() {
-        let mut rng = Rng::new(seed_from_env("alloc_runs"));
-        for _ in 0..2000 {
-            let mut map = vec![0_u8; rng.between(1, 40) as usize];
-            rng.fill(&mut map);
-            if rng.one_in(2) {
-                let mut other = map.clone();
-                rng.fill(&mut other);
-                map.iter_mut().zip(other).for_each(|(a, b)| *a &= b);
-            }
-            let end = rng.below(map.len() as u64 * 8 + 1) as u32;
-            let start = rng.below(u64::from(end) + 1) as u32;
-            let len = rng.between(1, 12) as u32;
-            let free: Vec<bool> = (start..end).map(|b| !bitmap::test(&map, b)).collect();
-            let run_at = |at: usize| free[at..].iter().take_while(|f| **f).count() as u32;
-            let first = (0..free.len()).find(|&at| run_at(at) >= len);
-            let longest = (0..free.len()).map(run_at).max().unwrap_or(0);
-            match find_run(&map, start..end, len) {
-                Some(run) if run.end - run.start == len => {
-                    assert_eq!(first.map(|at| at as u32 + start), Some(run.start));
-                }
-                Some(run) => {
-                    assert_eq!(first, None);
-                    assert_eq!(run.end - run.start, longest);
-                    assert!(is_clear(&map, run));
-                }
-                None => assert_eq!(longest, 0),
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Taking blocks, committing them, giving them back, freeing them.
 
 use super::freed::FreedExtent;
-use super::group::{Found, Slot};
+use super::search::Search;
 use super::{Alloc, FreedKind, Request, Taken};
 use crate::fs::Fs;
 use crate::journal::Handle;
@@ -9,17 +9,6 @@ use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 use std::ops::Range;
-
-/// How hard a pass over the groups tries.
-#[derive(Clone, Copy, Debug)]
-struct Pass {
-    /// How many blocks side by side are wanted.
-    want: u32,
-    /// How few will do.
-    min: u32,
-    /// Whether to wait for a group that somebody else uses.
-    wait: bool,
-}
 
 impl Fs {
     /// Takes blocks: near the goal if there are enough side by side, elsewhere otherwise. They are
@@ -51,12 +40,7 @@ impl Fs {
     /// Of the grant, what was taken is used up; the rest stays the caller's.
     pub(super) fn take_charged(&self, request: &Request, want: u32, min: u32) -> Result<Taken<'_>> {
         let alloc = self.alloc()?;
-        let (group, run) = Search {
-            fs: self,
-            alloc,
-            request,
-        }
-        .run(want, min)?;
+        let (group, run) = Search::new(self, alloc, request, want, min).run()?;
         let (start, len) = self.blocks_of(group, &run);
         Ok(Taken::new(self, start, len))
     }
@@ -136,7 +120,7 @@ impl Fs {
         let Ok((slot, loaded)) = self.load_group(group) else {
             return false;
         };
-        slot.lock(loaded).untake(run);
+        slot.lock(loaded).untake(&run);
         true
     }
 
@@ -208,133 +192,5 @@ impl Fs {
         let start = geometry.first_data_block().get() + first + at;
         let len = (run.end - run.start) << geometry.cluster_bits();
         (Pblk::new(start), len)
-    }
-}
-
-/// A search for blocks.
-struct Search<'a> {
-    fs: &'a Fs,
-    alloc: &'a Alloc,
-    request: &'a Request,
-}
-
-impl Search<'_> {
-    /// Finds and takes `want` blocks side by side, or at least `min`.
-    fn run(&self, want: u32, min: u32) -> Result<(Group, Range<u32>)> {
-        let goal = self.fs.geometry().bitmap_position(self.request.goal);
-        let (home, goal_bit) = goal.unwrap_or((Group::new(0), 0));
-        // Enough side by side where nobody is in the way; then less and less; then whatever there
-        // is, waiting for whoever holds it.
-        let mut size = want;
-        while size > min {
-            let pass = Pass {
-                want: size,
-                min: size,
-                wait: false,
-            };
-            if let Some(found) = self.pass(home, goal_bit, pass)? {
-                return Ok(found);
-            }
-            size = (size / 2).max(min);
-        }
-        for wait in [false, true] {
-            let pass = Pass { want, min, wait };
-            if let Some(found) = self.pass(home, goal_bit, pass)? {
-                return Ok(found);
-            }
-        }
-        Err(Error::NoSpace)
-    }
-
-    /// Looks through all groups, from `home` on.
-    fn pass(&self, home: Group, goal: u32, pass: Pass) -> Result<Option<(Group, Range<u32>)>> {
-        let mut failed = None;
-        let groups = self.alloc.slots.len() as u32;
-        for group in (home.get()..groups).chain(0..home.get()).map(Group::new) {
-            let slot = self.alloc.slot(group)?;
-            if slot.longest() < pass.min {
-                continue;
-            }
-            let goal = if group == home { goal } else { 0 };
-            match self.look(group, slot, goal, pass) {
-                Ok(Some(run)) => return Ok(Some((group, run))),
-                Ok(None) => {}
-                // A damaged group is left out, and known as such from now on.
-                Err(error) if error.is_corruption() => {}
-                Err(error) => failed = Some(error),
-            }
-        }
-        match failed {
-            Some(error) if pass.wait => Err(error),
-            _ => Ok(None),
-        }
-    }
-
-    fn look(&self, group: Group, slot: &Slot, goal: u32, pass: Pass) -> Result<Option<Range<u32>>> {
-        let end = self.end(group)?;
-        if end == 0 {
-            return Ok(None);
-        }
-        let (slot, loaded) = match slot.loaded() {
-            Some(loaded) => (slot, loaded),
-            None => self.fs.load_group(group)?,
-        };
-        let locked = if pass.wait {
-            Some(slot.lock(loaded))
-        } else {
-            slot.try_lock(loaded)
-        };
-        let Some(mut state) = locked else {
-            return Ok(None);
-        };
-        match state.find(goal, end, pass.want, pass.min) {
-            Found::Run(run) => {
-                state.take(run.clone());
-                Ok(Some(run))
-            }
-            Found::Longest(longest) => {
-                if end == u32::MAX {
-                    state.set_longest(longest);
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    /// The first cluster of the group that must not be given.
-    fn end(&self, group: Group) -> Result<u32> {
-        if !self.request.below_32_bits {
-            return Ok(u32::MAX);
-        }
-        let geometry = self.fs.geometry();
-        let place = Place::Group(group);
-        let first = geometry.group_first_block(group).in_place(place)?.get();
-        let last = geometry.group_last_block(group).in_place(place)?.get();
-        Ok(end_of_32_bits(first, last, geometry.cluster_bits()))
-    }
-}
-
-/// The first cluster past the blocks whose numbers fit 32 bits, in a group of blocks `first` to
-/// `last`; [`u32::MAX`] if all do.
-fn end_of_32_bits(first: u64, last: u64, cluster_bits: u32) -> u32 {
-    if last <= u64::from(u32::MAX) {
-        return u32::MAX;
-    }
-    let below = (1_u64 << 32).saturating_sub(first);
-    // Fewer than the group has.
-    (below >> cluster_bits) as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_for_indirect_maps_end_where_32_bits_do() {
-        let limit = 1_u64 << 32;
-        assert_eq!(end_of_32_bits(limit - 32768, limit - 1, 0), u32::MAX);
-        assert_eq!(end_of_32_bits(limit - 100, limit + 8000, 0), 100);
-        assert_eq!(end_of_32_bits(limit, limit + 32767, 0), 0);
-        assert_eq!(end_of_32_bits(limit - 128, limit + 8000, 4), 8);
     }
 }

@@ -20,6 +20,8 @@ static FREED: LockClass = LockClass::new("freed blocks", Rank::Freed);
 const FEW_PENDING: u64 = 1024;
 /// Freed blocks may be one part in this many of the free ones before a commit is due.
 const PENDING_SHARE: u64 = 4;
+/// Extents that may wait for a commit before one is due: they take memory.
+const MOST_EXTENTS: u64 = 1 << 16;
 /// An extent of as many blocks makes a look at the whole worth its cost.
 const LARGE: u32 = 256;
 /// So do as many extents.
@@ -44,6 +46,8 @@ pub(super) struct Freed {
     lists: PerCpu<Mutex<Vec<FreedExtent>>>,
     /// Blocks in the lists.
     pending: ShardedCounter,
+    /// Extents in the lists.
+    extents: ShardedCounter,
 }
 
 impl Freed {
@@ -51,6 +55,7 @@ impl Freed {
         Self {
             lists: PerCpu::new(|_| Mutex::new(&FREED, Vec::new())),
             pending: ShardedCounter::new(),
+            extents: ShardedCounter::new(),
         }
     }
 
@@ -59,9 +64,15 @@ impl Freed {
     pub(super) fn push(&self, extent: FreedExtent) -> bool {
         let blocks = extent.run.end - extent.run.start;
         self.pending.add(blocks.into());
+        self.extents.inc();
         let mut list = self.lists.local().lock();
         list.push(extent);
         blocks >= LARGE || list.len().is_multiple_of(MANY)
+    }
+
+    /// Whether the lists take more memory than they should.
+    fn is_long(&self) -> bool {
+        self.extents.count() > MOST_EXTENTS
     }
 
     /// Takes out what transactions up to `upto` freed, in order of place, with neighbours merged.
@@ -74,6 +85,8 @@ impl Freed {
                     .map(|extent| (extent.group, extent.run)),
             );
         }
+        self.extents
+            .add(-i64::try_from(taken.len()).unwrap_or(i64::MAX));
         taken.sort_unstable_by_key(|(group, run)| (*group, run.start));
         taken.dedup_by(|next, last| {
             let joins = last.0 == next.0 && last.1.end == next.1.start;
@@ -93,8 +106,11 @@ impl Fs {
         self.alloc().map_or(0, |alloc| alloc.freed.pending.count())
     }
 
-    /// Whether so much of the free space waits for a commit that one is due.
+    /// Whether so much of the free space waits for a commit, or in so many pieces, that one is due.
     pub(super) fn is_much_pending(&self, alloc: &Alloc) -> bool {
+        if alloc.freed.is_long() {
+            return true;
+        }
         let pending = alloc.freed.pending.count();
         pending > FEW_PENDING && pending > alloc.free.count() / PENDING_SHARE
     }
@@ -134,7 +150,7 @@ impl Fs {
         let mut blocks = 0;
         let mut state = slot.lock(loaded);
         for (_, run) in extents {
-            state.untake(run.clone());
+            state.untake(run);
             blocks += run.end - run.start;
         }
         drop(state);
@@ -143,5 +159,35 @@ impl Fs {
         alloc.space.give(blocks);
         alloc.freed.pending.add(-i64::from(blocks));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_pieces_are_too_many_however_small_and_come_out_merged() {
+        let freed = Freed::new();
+        let piece = |at: u32| FreedExtent {
+            seq: Seq::new(1 + u64::from(at % 2)),
+            group: Group::new(at / 30_000),
+            run: at % 30_000..at % 30_000 + 1,
+            kind: FreedKind::Data,
+        };
+        let looks = (0..70_000).filter(|at| freed.push(piece(*at))).count();
+        assert!(looks > 1000 && freed.is_long());
+        let odd = freed.take(Seq::new(1));
+        assert_eq!(odd.len(), 35_000);
+        assert!(!freed.is_long());
+        // What the other transaction freed touches nothing that was not taken.
+        assert_eq!(freed.take(Seq::new(2)).len(), 35_000);
+        for at in 0..70_000 {
+            freed.push(piece(at));
+        }
+        let all = freed.take(Seq::new(2));
+        let group = |n: u32, len: u32| (Group::new(n), 0..len);
+        assert_eq!(all, [group(0, 30_000), group(1, 30_000), group(2, 10_000)]);
+        assert_eq!(freed.extents.sum(), 0);
     }
 }

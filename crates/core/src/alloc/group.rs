@@ -3,14 +3,16 @@
 //! A group that is loaded stays loaded, so its state is always the newest; a group that is not is
 //! as the device has it.
 
-use super::bits::{Bitmap, find_run, is_clear};
-use extant_format::bitmap;
+use super::bits::{Bitmap, is_clear};
+use super::buddy::Buddy;
+use super::order::{OrderIndex, Standing};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::{Group, bitmap};
 use extant_sync::{CountedAtomicBool, FirstTouch, LockClass, Mutex, MutexGuard, Rank, RmwClass};
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 static BAD: RmwClass = RmwClass::new("damaged group");
 static GROUP: LockClass = LockClass::new("group", Rank::Group);
@@ -21,27 +23,34 @@ static ZEROING: LockClass = LockClass::new("inode table zeroing", Rank::Locality
 ///
 /// The numbers are stored under the lock of the group, and before that when the descriptors are
 /// read. Whoever reads them may be late, never wrong about a group nobody changes.
+///
+/// Each has a cache line of its own: neighbours are used by different threads.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Slot {
+    group: u32,
     /// Clusters that may be taken.
     free: AtomicU32,
-    /// No run of free clusters is longer.
-    longest: AtomicU32,
     free_inodes: AtomicU32,
     dirs: AtomicU32,
     /// Damaged: nothing is allocated here.
     bad: CountedAtomicBool,
+    index: Arc<OrderIndex>,
     loaded: OnceLock<Box<Loaded>>,
 }
 
 impl Slot {
-    pub(super) fn new(desc: &GroupDesc) -> Self {
+    /// The slot of a group that is not in memory.
+    pub(super) fn new(group: Group, desc: &GroupDesc, index: &Arc<OrderIndex>) -> Self {
+        let (old, new) = (Standing::default(), Standing::guess(desc.free_clusters));
+        index.shift(group.get(), old, new);
         Self {
+            group: group.get(),
             free: AtomicU32::new(desc.free_clusters),
-            longest: AtomicU32::new(u32::MAX),
             free_inodes: AtomicU32::new(desc.free_inodes),
             dirs: AtomicU32::new(desc.used_dirs),
             bad: CountedAtomicBool::new(&BAD, false),
+            index: Arc::clone(index),
             loaded: OnceLock::new(),
         }
     }
@@ -49,11 +58,6 @@ impl Slot {
     /// Clusters that may be taken, about; 0 in a damaged group.
     pub(super) fn free(&self) -> u32 {
         self.unless_bad(&self.free)
-    }
-
-    /// Clusters that may be taken side by side, at most.
-    pub(super) fn longest(&self) -> u32 {
-        self.free().min(self.longest.load(Ordering::Relaxed))
     }
 
     /// Free inodes, about; 0 in a damaged group.
@@ -81,12 +85,20 @@ impl Slot {
 
     /// Puts the group in memory, unless somebody else has done so meanwhile.
     pub(super) fn publish(&self, loaded: Box<Loaded>) -> &Loaded {
-        self.loaded.get_or_init(|| loaded)
+        let loaded = self.loaded.get_or_init(|| loaded);
+        // Others see what it really has from now on.
+        drop(self.lock(loaded));
+        loaded
     }
 
     /// Nothing is to be allocated here any more. Whether that is new.
     pub(super) fn set_bad(&self) -> bool {
-        !self.bad.swap(true, Ordering::Relaxed)
+        let new = !self.bad.swap(true, Ordering::Relaxed);
+        if new {
+            let guess = Standing::guess(self.free.load(Ordering::Relaxed));
+            self.index.shift(self.group, guess, Standing::default());
+        }
+        new
     }
 
     /// Locks the state of a loaded group, to change it.
@@ -131,13 +143,6 @@ pub(super) struct Locked<'a> {
     state: MutexGuard<'a, State>,
 }
 
-impl Locked<'_> {
-    /// No run of free clusters is longer than `longest`: the caller has looked at all.
-    pub(super) fn set_longest(&self, longest: u32) {
-        self.slot.longest.store(longest, Ordering::Relaxed);
-    }
-}
-
 impl std::ops::Deref for Locked<'_> {
     type Target = State;
 
@@ -154,15 +159,20 @@ impl std::ops::DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let (slot, state) = (self.slot, &*self.state);
-        if slot.free.load(Ordering::Relaxed) < state.free {
-            // Freed ones may have joined others.
-            slot.longest.store(u32::MAX, Ordering::Relaxed);
+        let (slot, state) = (self.slot, &mut *self.state);
+        let publish = |to: &AtomicU32, value: u32| {
+            if to.load(Ordering::Relaxed) != value {
+                to.store(value, Ordering::Relaxed);
+            }
+        };
+        publish(&slot.free, state.space.free());
+        publish(&slot.free_inodes, state.desc.free_inodes);
+        publish(&slot.dirs, state.desc.used_dirs);
+        let standing = Standing::of(&state.space);
+        if standing != state.standing {
+            slot.index.shift(slot.group, state.standing, standing);
+            state.standing = standing;
         }
-        slot.free.store(state.free, Ordering::Relaxed);
-        slot.free_inodes
-            .store(state.desc.free_inodes, Ordering::Relaxed);
-        slot.dirs.store(state.desc.used_dirs, Ordering::Relaxed);
     }
 }
 
@@ -173,19 +183,17 @@ pub(super) struct State {
     pub(super) desc: GroupDesc,
     /// Which clusters inodes on the device own.
     pub(super) blocks: Bitmap,
-    /// Which clusters must not be handed out: besides those of `blocks` the ones taken and not yet
-    /// committed, and the ones freed by transactions that have not committed.
-    pub(super) busy: Box<[u8]>,
+    /// Which clusters may be handed out: not those of `blocks`, nor the ones taken and not yet committed,
+    /// nor the ones freed by transactions that have not committed.
+    pub(super) space: Buddy,
+    /// Where others find the group, as of the last time its lock was let go.
+    pub(super) standing: Standing,
     /// Which inodes are in use.
     pub(super) inodes: Bitmap,
     /// Whether commit has not yet seen the newest `blocks`.
     pub(super) blocks_changed: bool,
     /// The same for `inodes`.
     pub(super) inodes_changed: bool,
-    /// Clear bits of `busy`.
-    pub(super) free: u32,
-    /// Clusters of the group.
-    pub(super) clusters: u32,
     /// Inodes below this index are in use.
     pub(super) inodes_used_below: u32,
     /// Inodes from the start of the table whose blocks hold records or zeros, not what lay there
@@ -196,44 +204,18 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Clusters `want` side by side: at `goal` if they are free there, else the first behind it,
-    /// else the first of the group. If there are not as many, the most that are, if at least
-    /// `min`; the caller learns of shorter ones by `longest`.
-    pub(super) fn find(&self, goal: u32, end: u32, want: u32, min: u32) -> Found {
-        let end = end.min(self.clusters);
-        let goal = if goal < end { goal } else { 0 };
-        let len = |run: &Option<Range<u32>>| run.as_ref().map_or(0, |run| run.end - run.start);
-        let behind = find_run(&self.busy, goal..end, want);
-        if len(&behind) == want {
-            return Found::Run(behind.unwrap_or_default());
-        }
-        // A run may reach over the goal.
-        let all = find_run(&self.busy, 0..end, want);
-        match all {
-            Some(run) if run.end - run.start >= min => Found::Run(run),
-            run => Found::Longest(len(&run)),
-        }
-    }
-
     /// Marks free clusters as taken, in the allocator bitmap only.
-    pub(super) fn take(&mut self, run: Range<u32>) {
-        debug_assert!(is_clear(&self.busy, run.clone()), "taken twice: {run:?}");
-        self.free -= run.end - run.start;
-        bitmap::set_range(&mut self.busy, run);
+    pub(super) fn take(&mut self, run: &Range<u32>) {
+        self.space.take(run);
     }
 
     /// Marks clusters as free again that are not in use on the device.
-    pub(super) fn untake(&mut self, run: Range<u32>) {
+    pub(super) fn untake(&mut self, run: &Range<u32>) {
         debug_assert!(
             is_clear(self.blocks.bits(), run.clone()),
             "given back in use"
         );
-        debug_assert!(
-            super::bits::is_set(&self.busy, run.clone()),
-            "given back twice: {run:?}"
-        );
-        self.free += run.end - run.start;
-        bitmap::clear_range(&mut self.busy, run);
+        self.space.give(run);
     }
 
     /// Marks taken clusters as owned on the device.
@@ -303,13 +285,4 @@ impl State {
         self.desc.free_inodes += 1;
         self.desc.used_dirs = self.desc.used_dirs.saturating_sub(is_dir.into());
     }
-}
-
-/// What a search in one group found.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Clusters to take.
-    Run(Range<u32>),
-    /// Not enough side by side: only this many.
-    Longest(u32),
 }

@@ -36,7 +36,7 @@ impl Fs {
             group,
             desc: state.desc,
             blocks: match is_on(Mutant::AllocatorBitmapStored) {
-                true => Bitmap::new(&state.busy),
+                true => Bitmap::new(&state.space.used(state.blocks.bits().len())),
                 false => state.blocks.clone(),
             },
             inodes: state.inodes.clone(),

@@ -3,7 +3,9 @@
 
 use super::Alloc;
 use super::bits::{Bitmap, is_set};
+use super::buddy::Buddy;
 use super::group::{Loaded, Slot, State};
+use super::order::Standing;
 use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::bitmap;
@@ -40,6 +42,46 @@ impl Fs {
     }
 }
 
+impl Fs {
+    /// As [`load_group`](Self::load_group), for a search that is likely to go on to the groups behind: their
+    /// bitmaps, as far as they lie beside this one's, are read along with it.
+    pub(super) fn load_group_ahead(&self, group: Group, most: u32) -> Result<(&Slot, &Loaded)> {
+        let alloc = self.alloc()?;
+        if alloc.slot(group)?.loaded().is_none() {
+            let desc = alloc.descriptor(self, group)?;
+            for (block, what) in [
+                (desc.block_bitmap, Structure::BlockBitmap),
+                (desc.inode_bitmap, Structure::InodeBitmap),
+            ] {
+                let count = self.bitmaps_beside(group, block, what, most);
+                if count > 1 {
+                    self.cache().prefetch(block, count);
+                }
+            }
+        }
+        self.load_group(group)
+    }
+
+    /// How many bitmaps of groups from `group` on that are not in memory lie side by side from `block` on.
+    fn bitmaps_beside(&self, group: Group, block: Pblk, what: Structure, most: u32) -> u32 {
+        let Ok(alloc) = self.alloc() else { return 0 };
+        let uninit = self.superblock().desc_checksum() != DescChecksum::None;
+        let lies = |ahead: u32| {
+            let group = Group::new(group.get().checked_add(ahead)?);
+            let unread = alloc.slot(group).ok()?.loaded().is_none();
+            let desc = self.stored_group(group).ok()?;
+            let (at, none) = match what {
+                Structure::BlockBitmap => (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
+                _ => (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
+            };
+            let there = !(uninit && desc.flags.contains(none));
+            let beside = at.get() == block.get().checked_add(ahead.into())?;
+            (unread && there && beside).then_some(())
+        };
+        (0..most).take_while(|ahead| lies(*ahead).is_some()).count() as u32
+    }
+}
+
 struct Loading<'a> {
     fs: &'a Fs,
     alloc: &'a Alloc,
@@ -64,13 +106,12 @@ impl Loading<'_> {
         let per_block = geometry.inodes_per_block().max(1);
         let zeroed = !has_uninit || desc.flags.contains(GroupFlags::INODE_ZEROED);
         Ok(State {
-            free: desc.free_clusters,
-            busy: blocks.bits().into(),
+            space: Buddy::of_used(blocks.bits(), clusters),
+            standing: Standing::guess(desc.free_clusters),
             blocks,
             inodes,
             blocks_changed: false,
             inodes_changed: false,
-            clusters,
             inodes_used_below: 0,
             // A block with records in use holds nothing but records and zeros.
             table_sound: if zeroed {
@@ -93,7 +134,7 @@ impl Loading<'_> {
         let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let blocks = if uninit {
             let mut bits = vec![0; self.fs.block_size().len()];
-            for run in self.fixed()? {
+            for run in self.fs.fixed_of(self.group, &self.alloc.fixed)? {
                 bitmap::set_range(&mut bits, run);
             }
             bitmap::set_padding(&mut bits, clusters);
@@ -103,7 +144,7 @@ impl Loading<'_> {
             let bitmap = self.read(desc.block_bitmap, what)?;
             let per_group = self.fs.geometry().clusters_per_group();
             self.check_sum(&bitmap, what, per_group, desc)?;
-            for run in self.fixed()? {
+            for run in self.fs.fixed_of(self.group, &self.alloc.fixed)? {
                 self.check_fixed(&bitmap, run).in_place(place)?;
             }
             bitmap
@@ -190,25 +231,5 @@ impl Loading<'_> {
             clear.into(),
             expected,
         ))
-    }
-
-    /// The clusters of the group that hold fixed metadata: its own, and that of other groups.
-    fn fixed(&self) -> Result<Vec<Range<u32>>> {
-        let geometry = self.fs.geometry();
-        let place = Place::Group(self.group);
-        let first = geometry
-            .group_first_block(self.group)
-            .in_place(place)?
-            .get();
-        let blocks = geometry.blocks_in_group(self.group).in_place(place)?;
-        let bits = geometry.cluster_bits();
-        // Below the blocks of a group, which fit 32 bits.
-        let cluster = |block: u64| ((block - first) >> bits) as u32;
-        Ok(self
-            .alloc
-            .fixed
-            .within(first..first + u64::from(blocks))
-            .map(|range| cluster(range.start)..cluster(range.end - 1) + 1)
-            .collect())
     }
 }

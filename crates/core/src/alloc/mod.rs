@@ -3,6 +3,9 @@
 //! | file | owns |
 //! |---|---|
 //! | `request` | what is asked for, and what was taken |
+//! | `search` | which free blocks a request gets |
+//! | `order` | groups by what they have free |
+//! | `buddy` | which blocks of 2^k clusters of a group are free |
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `space` | who may take how many blocks |
 //! | `inodes` | taking inodes and freeing them |
@@ -12,7 +15,8 @@
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
 //! | `fixed` | the blocks of the file system itself |
-//! | `bits` | bitmaps whose images can be kept, and runs in them |
+//! | `bits` | bitmaps whose images can be kept |
+//! | `free_extents` | how the free space lies |
 //! | `freed` | blocks freed by transactions that have not committed |
 //! | `image` | what commit takes of a group |
 //!
@@ -43,20 +47,25 @@
 
 mod bits;
 mod blocks;
+mod buddy;
 mod fixed;
+mod free_extents;
 mod freed;
 mod group;
 mod image;
 mod inodes;
 mod itable;
 mod load;
+mod order;
 mod orlov;
 mod prealloc;
 mod request;
+mod search;
 mod space;
 #[cfg(test)]
 mod tests;
 
+pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use image::GroupImage;
 #[allow(unused_imports, reason = "the data path is about to ask")]
 pub(crate) use prealloc::{Ask, FileState};
@@ -70,6 +79,7 @@ use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use fixed::{Fixed, FixedBuilder};
 use freed::Freed;
 use group::Slot;
+use order::OrderIndex;
 use space::Space;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -83,6 +93,7 @@ type DescBlock = Mutex<Option<Arc<[u8]>>>;
 #[derive(Debug)]
 pub struct Alloc {
     slots: Box<[Slot]>,
+    index: Arc<OrderIndex>,
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
     space: Space,
@@ -119,7 +130,9 @@ impl Alloc {
                 features: "bigalloc (for writing)".to_owned(),
             });
         }
-        let mut slots = Vec::new();
+        let count = geometry.groups_count() as usize;
+        let index = Arc::new(OrderIndex::new(count));
+        let mut slots = Vec::with_capacity(count);
         let mut fixed = FixedBuilder::default();
         let (mut free, mut inodes, mut dirs) = (0_u64, 0_u64, 0_u64);
         let mut wrong = None;
@@ -127,7 +140,7 @@ impl Alloc {
             if let Err(source) = desc.validate_counts(group, geometry) {
                 wrong.get_or_insert((group, source));
             }
-            slots.push(Slot::new(desc));
+            slots.push(Slot::new(group, desc, &index));
             fixed.add(group, desc, geometry.inode_table_blocks());
             free += u64::from(desc.free_clusters);
             inodes += u64::from(desc.free_inodes);
@@ -143,6 +156,7 @@ impl Alloc {
         });
         Ok(Self {
             slots: slots.into_boxed_slice(),
+            index,
             desc_blocks: (0..geometry.desc_blocks())
                 .map(|_| Mutex::new(&DESCS, None))
                 .collect(),
@@ -170,6 +184,12 @@ impl Alloc {
             let source = FormatError::new(what, "group", found, Expected::AtMost(last));
             Error::corrupt(Place::Group(group), source)
         })
+    }
+
+    /// Whether a search waits for groups that others use.
+    #[expect(clippy::unused_self, reason = "a form to compare with does")]
+    fn waits_for_groups(&self) -> bool {
+        false
     }
 
     fn desc_block(&self, index: u32) -> Result<&DescBlock> {
@@ -234,6 +254,12 @@ impl Fs {
     pub(crate) fn live_group(&self, group: Group) -> Option<GroupDesc> {
         let slot = self.alloc().ok()?.slot(group).ok()?;
         Some(slot.lock(slot.loaded()?).desc)
+    }
+
+    /// The block bitmap of a group, as commit would encode it, if the group is in memory.
+    fn live_block_bitmap(&self, group: Group) -> Option<Arc<[u8]>> {
+        let slot = self.alloc().ok()?.slot(group).ok()?;
+        Some(slot.lock(slot.loaded()?).blocks.image())
     }
 
     /// The inode bitmap of a group and the number of inodes at the end of its table that were

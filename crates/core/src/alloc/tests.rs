@@ -3,7 +3,7 @@
 mod inodes;
 
 use super::{Alloc, FreedKind, Request, Taken};
-use crate::fs::{Fs, MountOptions};
+use crate::fs::{Fs, JournalChoice, MountOptions};
 use crate::inode::FileType;
 use crate::journal::{Handle, Seq};
 use crate::{Error, Result};
@@ -185,7 +185,9 @@ fn groups_load_as_dumpe2fs_sees_them() {
             let (slot, loaded) = bench.fs.load_group(group).unwrap();
             let state = slot.lock(loaded);
             let first = geometry.group_first_block(group).unwrap().get();
-            let free: Vec<u64> = bitmap::clear_runs(&state.busy, 0..state.clusters)
+            let free: Vec<u64> = state
+                .space
+                .runs(0..state.space.clusters())
                 .flatten()
                 .map(|bit| first + u64::from(bit))
                 .collect();
@@ -198,7 +200,41 @@ fn groups_load_as_dumpe2fs_sees_them() {
                     .collect();
             let wanted: Vec<u64> = seen.free_inode_ranges.iter().cloned().flatten().collect();
             assert_eq!(inodes, wanted, "{name}: free inodes of group {group}");
-            assert_eq!(state.busy[..], *state.blocks.bits());
+            let blocks = state.blocks.bits();
+            assert_eq!(*state.space.used(blocks.len()), *blocks);
+        }
+    }
+}
+
+#[test]
+fn free_extents_are_those_that_dumpe2fs_lists() {
+    for (name, bench) in kinds() {
+        let dump = dumpe2fs(&bench.image);
+        let wanted: Vec<u64> = dump
+            .groups
+            .iter()
+            .flat_map(|group| {
+                group
+                    .free_block_ranges
+                    .iter()
+                    .map(|r| r.end() - r.start() + 1)
+            })
+            .collect();
+        let device = OpenSpec::read_only(&bench.image).open().unwrap();
+        let stored = Fs::open(
+            device,
+            MountOptions::read_only().journal(JournalChoice::Ignore),
+        );
+        for found in [bench.fs.free_extents(), stored.unwrap().free_extents()] {
+            let found = found.unwrap();
+            assert_eq!(found.blocks, wanted.iter().sum::<u64>(), "{name}");
+            assert_eq!(found.extents, wanted.len() as u64, "{name}");
+            assert_eq!(Some(found.longest), wanted.iter().copied().max(), "{name}");
+            for (order, of_order) in found.orders.iter().enumerate() {
+                let same = wanted.iter().filter(|len| len.ilog2() as usize == order);
+                assert_eq!(of_order.extents, same.clone().count() as u64, "{name}");
+                assert_eq!(of_order.blocks, same.sum::<u64>(), "{name}");
+            }
         }
     }
 }
@@ -282,15 +318,15 @@ impl Model {
             let first = geometry.group_first_block(group).unwrap().get() as usize;
             let mut free = 0;
             let mut unowned = 0;
-            for bit in 0..state.clusters {
+            for bit in 0..state.space.clusters() {
                 let at = first + bit as usize;
-                assert_eq!(!bitmap::test(&state.busy, bit), self.free[at], "block {at}");
+                assert_eq!(state.space.is_free(bit), self.free[at], "block {at}");
                 let owned = bitmap::test(state.blocks.bits(), bit);
                 assert_eq!(owned, self.owned[at], "owner of block {at}");
                 free += u32::from(self.free[at]);
                 unowned += u32::from(!owned);
             }
-            assert_eq!(state.free, free);
+            assert_eq!(state.space.free(), free);
             assert_eq!(state.desc.free_clusters, unowned);
         }
         let unowned = Self::count(&self.owned.iter().map(|o| !o).collect::<Vec<_>>());
@@ -476,7 +512,8 @@ fn threads_never_get_a_block_twice_and_lose_none() {
     for group in bench.groups() {
         let (slot, loaded) = bench.fs.load_group(group).unwrap();
         let state = slot.lock(loaded);
-        assert_eq!(state.busy[..], *state.blocks.bits());
+        let blocks = state.blocks.bits();
+        assert_eq!(*state.space.used(blocks.len()), *blocks);
     }
     give_all_back(&bench, &owned);
     assert_eq!(bench.fs.super_counts().unwrap(), before);

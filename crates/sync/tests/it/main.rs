@@ -5,6 +5,7 @@
 #![cfg(not(any(feature = "loom", feature = "shuttle")))]
 
 mod biased;
+mod bit_set;
 mod counter;
 mod join_gate;
 mod list;

@@ -6,6 +6,7 @@
 )]
 
 mod biased;
+mod bit_set;
 mod first_touch;
 mod join_gate;
 mod slots;

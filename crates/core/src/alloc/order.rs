@@ -1,0 +1,138 @@
+//! Groups by what they have free: found without a lock.
+//!
+//! Each group that has free clusters is in two sets: by the order of its largest free block, and by that of
+//! the average length of its free runs. A group moves between sets under its own lock, into the new set
+//! before it leaves the old one. A group that is not in memory stands where the count of its descriptor
+//! would put it if all lay side by side.
+//!
+//! The sets are hints: who looks at them may be late, and they alone never mean that there is no space.
+
+use super::buddy::{Buddy, ORDERS};
+use extant_sync::{AtomicBitSet, RmwClass};
+
+static LARGEST: RmwClass = RmwClass::new("groups by largest free block");
+static AVERAGE: RmwClass = RmwClass::new("groups by average free run");
+
+/// Where a group stands: in which sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) struct Standing {
+    /// The order of the largest free block, and that of the average free run. `None` when nothing is free.
+    orders: Option<(u8, u8)>,
+}
+
+impl Standing {
+    /// Of a group of which only the number of free clusters is known.
+    pub(super) fn guess(free: u32) -> Self {
+        let order = free.checked_ilog2();
+        let orders = order.map(|order| {
+            let order = order.min(ORDERS as u32 - 1) as u8;
+            (order, order)
+        });
+        Self { orders }
+    }
+
+    /// Of a group in memory.
+    pub(super) fn of(buddy: &Buddy) -> Self {
+        let average = (buddy.free() / buddy.fragments().max(1)).checked_ilog2();
+        let orders = buddy
+            .largest()
+            .zip(average)
+            .map(|(largest, average)| (largest as u8, average.min(ORDERS as u32 - 1) as u8));
+        Self { orders }
+    }
+}
+
+/// By which property groups are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The largest free block.
+    Largest,
+    /// The average free run.
+    Average,
+}
+
+/// The sets.
+#[derive(Debug)]
+pub(super) struct OrderIndex {
+    largest: Box<[AtomicBitSet]>,
+    average: Box<[AtomicBitSet]>,
+}
+
+impl OrderIndex {
+    /// For `groups` groups, none of which stands anywhere.
+    pub(super) fn new(groups: usize) -> Self {
+        let sets = |class| {
+            (0..ORDERS)
+                .map(|_| AtomicBitSet::new(class, groups))
+                .collect()
+        };
+        Self {
+            largest: sets(&LARGEST),
+            average: sets(&AVERAGE),
+        }
+    }
+
+    /// Moves a group. For whoever holds its lock, or knows that nobody else moves it.
+    pub(super) fn shift(&self, group: u32, old: Standing, new: Standing) {
+        let split = |standing: Standing| standing.orders.unzip();
+        let (old, new) = (split(old), split(new));
+        for (sets, old, new) in [(&self.largest, old.0, new.0), (&self.average, old.1, new.1)] {
+            if old == new {
+                continue;
+            }
+            let set = |order: Option<u8>| order.and_then(|order| sets.get(usize::from(order)));
+            if let Some(set) = set(new) {
+                set.insert(group as usize);
+            }
+            if let Some(set) = set(old) {
+                set.remove(group as usize);
+            }
+        }
+    }
+
+    /// The first group from `from` on that stands in one of `orders`.
+    pub(super) fn next(&self, by: By, orders: std::ops::Range<u32>, from: u32) -> Option<u32> {
+        let sets = match by {
+            By::Largest => &self.largest,
+            By::Average => &self.average,
+        };
+        let orders = orders.start as usize..(orders.end as usize).min(ORDERS);
+        let sets = sets.get(orders).unwrap_or_default();
+        let found = sets.iter().filter_map(|set| set.next(from as usize)).min();
+        found.map(|group| group as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::rng::{Rng, seed_from_env};
+
+    #[test]
+    fn the_index_finds_what_a_look_at_every_group_finds() {
+        let mut rng = Rng::new(seed_from_env("alloc_order"));
+        for groups in [1_u32, 64, 5000] {
+            let index = OrderIndex::new(groups as usize);
+            let mut standing = vec![Standing::default(); groups as usize];
+            for _ in 0..5000 {
+                let group = rng.below(groups.into()) as u32;
+                let new = Standing {
+                    orders: (!rng.one_in(5)).then(|| (rng.below(20) as u8, rng.below(20) as u8)),
+                };
+                index.shift(group, standing[group as usize], new);
+                standing[group as usize] = new;
+                let from = rng.below(groups.into()) as u32;
+                let low = rng.below(20) as u32;
+                let orders = low..rng.between(low.into(), 22) as u32;
+                for by in [By::Largest, By::Average] {
+                    let naive = (from..groups).find(|group| {
+                        let at = standing[*group as usize].orders;
+                        let at = at.map(|(l, a)| if by == By::Largest { l } else { a });
+                        at.is_some_and(|order| orders.contains(&u32::from(order)))
+                    });
+                    assert_eq!(index.next(by, orders.clone(), from), naive);
+                }
+            }
+        }
+    }
+}
