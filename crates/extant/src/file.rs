@@ -153,6 +153,53 @@ impl File {
         ops::truncate(self.fs(), self.held(), size).map_err(|e| self.error(e))
     }
 
+    /// Reserves blocks for `len` bytes from `offset` on, so that writing them does not run out of space.
+    /// Where there was nothing the file reads as zeros, as before; it grows if it ends before the range
+    /// does. What `fallocate` does.
+    ///
+    /// # Errors
+    /// When the file was not opened for writing, no space is left (what was reserved until then stays), the
+    /// range is empty, the file would be too large or is mapped by indirect blocks, its map is corrupt, or
+    /// the device fails.
+    pub fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.reserve(offset, len, false)
+    }
+
+    /// The same without changing the file's length: blocks may lie behind its end.
+    ///
+    /// # Errors
+    /// As for [`File::allocate`].
+    pub fn allocate_keep_size(&self, offset: u64, len: u64) -> Result<()> {
+        self.reserve(offset, len, true)
+    }
+
+    fn reserve(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+        self.check_writable()?;
+        let mode = ops::FallocateMode {
+            keep_size,
+            ..Default::default()
+        };
+        ops::fallocate(self.fs(), self.held(), offset, len, mode).map_err(|e| self.error(e))
+    }
+
+    /// The first byte at or after `offset` that was written (`SEEK_DATA`); `None` when there is none.
+    /// Blocks that are only reserved count as holes.
+    ///
+    /// # Errors
+    /// When the file's map is corrupt or the device fails.
+    pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
+        ops::seek_data_live(self.fs(), self.held(), offset).map_err(|e| self.error(e))
+    }
+
+    /// The first byte at or after `offset` that lies in a hole (`SEEK_HOLE`); the end of the file counts
+    /// as one. `None` when `offset` is past the end.
+    ///
+    /// # Errors
+    /// When the file's map is corrupt or the device fails.
+    pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
+        ops::seek_hole_live(self.fs(), self.held(), offset).map_err(|e| self.error(e))
+    }
+
     /// Makes durable what was written to the file, and what is known about it. Returns when it would
     /// survive a crash.
     ///
@@ -177,13 +224,13 @@ impl File {
         Metadata::of(self.fs(), &self.inode())
     }
 
-    /// Where the file's content lies: its pieces that have blocks, ascending. What lies between
-    /// them is a hole.
+    /// Where the file's content lies: its pieces that have blocks, ascending, also those reserved behind
+    /// its end. What lies between them is a hole.
     ///
     /// # Errors
     /// When the file's map is corrupt or the device fails.
     pub fn extents(&self) -> Result<Vec<Extent>> {
-        ops::extents_live(self.fs(), self.held()).map_err(|e| self.error(e))
+        ops::allocated_live(self.fs(), self.held()).map_err(|e| self.error(e))
     }
 
     fn check_writable(&self) -> Result<()> {

@@ -268,6 +268,30 @@ pub(crate) struct Truncate {
     pub(crate) no_create: bool,
 }
 
+/// Reserve space for files in an image, and make them if they do not exist
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant fallocate -l 1G rootfs.img:/swapfile
+  extant fallocate -n -l 64M rootfs.img:/var/log/journal
+
+What is added reads as zeros, but its space is taken: writing there does not run out of it. `extant map`
+shows it as unwritten.")]
+pub(crate) struct Fallocate {
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// How much to reserve, in bytes (K, M, G, T are powers of 1024)
+    #[arg(short, long, value_name = "SIZE")]
+    pub(crate) length: String,
+    /// Where in the files to begin
+    #[arg(short = 'o', long, value_name = "SIZE", default_value = "0")]
+    pub(crate) at: String,
+    /// Leave the size of the files as it is, also if the range ends behind it
+    #[arg(short = 'n', long)]
+    pub(crate) keep_size: bool,
+}
+
 /// Write standard input to a file in an image
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

@@ -3,7 +3,9 @@
 
 mod change;
 
-pub(crate) use change::{Chmod, Chown, Cp, Ln, Mkdir, Mv, Replay, Rm, Touch, Truncate, Write};
+pub(crate) use change::{
+    Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mv, Replay, Rm, Touch, Truncate, Write,
+};
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     Chown(Chown),
     Touch(Touch),
     Truncate(Truncate),
+    Fallocate(Fallocate),
     Write(Write),
     Replay(Replay),
     Completions(Completions),

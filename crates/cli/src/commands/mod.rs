@@ -5,6 +5,7 @@ mod chmod;
 mod chown;
 mod completions;
 mod cp;
+mod fallocate;
 mod find;
 mod info;
 mod ln;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Chmod(args) => chmod::run(&args, place),
         Command::Chown(args) => chown::run(&args, place),
         Command::Touch(args) => touch::run(&args, place),
+        Command::Fallocate(args) => fallocate::run(&args, place),
         Command::Truncate(args) => truncate::run(&args, place),
         Command::Write(args) => write::run(&args, place),
         Command::Replay(args) => replay::run(&args, place),

@@ -1,4 +1,4 @@
-//! `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`, `touch`, `truncate`, `write`, `replay`.
+//! `mkdir`, `rm`, `mv`, `ln`, `chmod`, `chown`, `touch`, `truncate`, `fallocate`, `write`, `replay`.
 
 use crate::support::{Place, change, copy_of, extant, extant_with, seen_by_linux, small_plan};
 use extant_blockdev::OpenSpec;
@@ -73,6 +73,10 @@ const AS_COREUTILS: &[&str] = &[
     "truncate -s -1T @/usr/lib/libtwo.so.6",
     "truncate -s 0 @/usr/lib/libone.so",
     "truncate -c -s 5 @/not/there",
+    "fallocate -l 150K @/one/a",
+    "fallocate -n -l 1M -o 50K @/two/c",
+    "fallocate -l 64K @/two/reserved",
+    "fallocate -l 64K @/two",
     "ln @/one/a @/one/hard",
     "ln @/one/a @/one/hard",
     "ln -f @/one/b @/one/hard",

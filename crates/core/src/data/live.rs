@@ -92,3 +92,11 @@ pub fn seek_hole_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> 
 pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
     map::stable(held, |image| seek::extents(fs, image).collect())
 }
+
+/// [`allocated`](super::allocated) of a file that others may change meanwhile, all of one moment.
+///
+/// # Errors
+/// When the map breaks the format, or the device fails.
+pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
+    map::stable(held, |image| seek::allocated(fs, image).collect())
+}

@@ -9,6 +9,7 @@
 //! | `stream` | reading a whole file in order, holes kept apart |
 //! | `live` | reading files that may change |
 //! | `write` | writing a range |
+//! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
 //! | `durable` | writing back, throwing away, `fsync` |
 //! | `times` | times that writes leave behind |
@@ -24,6 +25,7 @@
 
 mod blocks;
 mod durable;
+mod fallocate;
 mod inline;
 mod live;
 mod read;
@@ -36,9 +38,10 @@ mod write;
 
 pub(crate) use durable::fsync;
 pub use durable::{invalidate, writeback};
-pub use live::{extents_live, read_live, seek_data_live, seek_hole_live};
+pub use fallocate::{FallocateMode, fallocate};
+pub use live::{allocated_live, extents_live, read_live, seek_data_live, seek_hole_live};
 pub use read::{read_at, read_content};
-pub use seek::{Piece, extents, seek_data, seek_hole};
+pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use stream::{Sink, stream, stream_live};
 pub use times::now;
 pub(crate) use truncate::finish_truncate;

@@ -60,9 +60,20 @@ fn seek(fs: &Fs, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> 
     Ok(None)
 }
 
-/// The pieces of a file that have blocks, ascending: what `filefrag` shows. Blocks past the end of
-/// the file are left out.
+/// The pieces of a file's content that have blocks, ascending. Blocks past the end of the file are left
+/// out.
 pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Piece>> + 'a {
+    pieces(fs, inode, inode.size())
+}
+
+/// All pieces of a file that have blocks, ascending, also those reserved past its end: what `FIEMAP`
+/// and `filefrag` show.
+pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Piece>> + 'a {
+    pieces(fs, inode, u64::MAX)
+}
+
+/// The pieces before byte `end`.
+fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Result<Piece>> + 'a {
     let log2 = fs.block_size().log2();
     let size = inode.size();
     let inline = (inode.is_inline() && size > 0).then_some(Ok(Piece {
@@ -74,7 +85,7 @@ pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<
     let blocks = if inode.is_inline() {
         0
     } else {
-        inode.size_in_blocks(fs.block_size())
+        fs.block_size().blocks_for(end)
     };
     let mapped = Runs::over(fs, inode, 0..blocks).filter_map(move |run| {
         let run = match run {
@@ -85,7 +96,7 @@ pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<
         let offset = u64::from(run.lblk.get()) << log2;
         Some(Ok(Piece {
             offset,
-            len: (run.len << log2).min(size - offset.min(size)),
+            len: (run.len << log2).min(end.saturating_sub(offset)),
             device_offset: fs.block_size().offset_of(pblk),
             unwritten: matches!(run.target, Target::Unwritten(_)),
         }))

@@ -12,12 +12,13 @@
 //! | [`lookup`], [`lookup_with`], [`lookup_held`] | one step of a path |
 //! | [`stat`], [`stat_of`] | `stat` |
 //! | [`read`], [`stream`] | `pread`, copying a file out |
-//! | [`seek_data`], [`seek_hole`], [`extents`] | `lseek`, `FIEMAP` |
+//! | [`seek_data`], [`seek_hole`], [`extents`], [`allocated`] | `lseek`, `FIEMAP` |
 //! | [`readdir`] | `getdents`, by cookie |
 //! | [`readlink`] | `readlink` |
 //! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
 //! | [`unlink`], [`rmdir`], [`rename`] | the calls of these names |
 //! | [`pread`], [`pwrite`], [`append`], [`truncate`] | file content that may change meanwhile |
+//! | [`fallocate`] | reserving blocks |
 //! | [`chmod`], [`chown`], [`utimens`] | the record |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fdatasync`], [`syncfs`] | durability |
@@ -27,6 +28,7 @@
 //! [`inode`]: crate::inode
 
 mod create;
+mod fallocate;
 mod fsync;
 mod getxattr;
 mod link;
@@ -46,10 +48,14 @@ mod stat;
 mod symlink;
 mod unlink;
 
-pub use crate::data::{Piece, Sink, extents, extents_live, now, seek_data, seek_hole, stream};
+pub use crate::data::{
+    FallocateMode, Piece, Sink, allocated, allocated_live, extents, extents_live, now, seek_data,
+    seek_data_live, seek_hole, seek_hole_live, stream,
+};
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
 pub use create::create;
+pub use fallocate::fallocate;
 pub use fsync::{fdatasync, fsync, syncfs};
 pub use getxattr::getxattr;
 pub use link::link;

@@ -1,5 +1,6 @@
 //! The public interface, used as a program would.
 
+mod allocating;
 mod changing;
 mod export;
 mod files;

@@ -216,6 +216,27 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
             file.and_then(|file| file.write_at(&bytes, *offset))
                 .map(|written| count = written as u64)
         }
+        Op::Allocate {
+            path,
+            offset,
+            len,
+            keep,
+        } => {
+            refuse_symlink(fs, path, Errno::LOOP)?;
+            let file = OpenOptions::new().write(true).open(fs, path);
+            let file = file.map_err(errno)?;
+            let before = file.metadata().len();
+            let done = match keep {
+                true => file.allocate_keep_size(*offset, *len),
+                false => file.allocate(*offset, *len),
+            };
+            // When space ran out, what the file grew by before stays.
+            count = match file.metadata().len() {
+                now if done.is_err() && now > before => return Ok(now - offset),
+                _ => *len,
+            };
+            done
+        }
         Op::Truncate { path, size } => {
             refuse_symlink(fs, path, Errno::LOOP)?;
             fs.set_len(path, *size)

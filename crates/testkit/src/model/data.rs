@@ -61,6 +61,8 @@ impl DataLog {
                         mapped |= offset < block + block_size && offset + len > block;
                     }
                     DataChange::Cut { size } => mapped &= block < size,
+                    // Reserved blocks are mapped when they are written.
+                    DataChange::Extend { .. } => {}
                 }
             }
             if !mapped {
@@ -80,6 +82,7 @@ impl DataLog {
                     size = size.max(offset + len);
                 }
                 DataChange::Cut { size: cut } if *op < when.prefix => size = cut,
+                DataChange::Extend { size: end } if *op < when.prefix => size = size.max(end),
                 _ => {}
             }
         }
@@ -98,7 +101,7 @@ impl DataLog {
             if *op < when.begun {
                 match *change {
                     DataChange::Write { offset, len } => edges.extend([offset, offset + len]),
-                    DataChange::Cut { size } => edges.push(size),
+                    DataChange::Cut { size } | DataChange::Extend { size } => edges.push(size),
                 }
             }
         }
@@ -158,13 +161,13 @@ impl DataLog {
                 DataChange::Write { offset: o, len } => {
                     (o <= offset && offset < o + len).then_some(*op)
                 }
-                DataChange::Cut { .. } => None,
+                DataChange::Cut { .. } | DataChange::Extend { .. } => None,
             })
         };
         let cuts = || {
             begun().filter_map(|(op, change)| match *change {
                 DataChange::Cut { size } => (size <= offset).then_some(*op),
-                DataChange::Write { .. } => None,
+                DataChange::Write { .. } | DataChange::Extend { .. } => None,
             })
         };
         let last_cut = cuts().rfind(|op| *op < when.prefix);

@@ -140,7 +140,7 @@ impl Lane {
 
     /// Does `op` through `perform` and compares the result with the model's. `perform` gets the
     /// operation with paths of the lane (see [`Lane::path`]) and the tag of what is to be
-    /// written; it returns the bytes written (any number for other operations). On `device` the
+    /// written; it returns the bytes written, or reserved (any number for other operations). On `device` the
     /// operation's begin and end are marked.
     ///
     /// Out of space is accepted as a refusal. An I/O error or a file system that became read-only
@@ -189,6 +189,20 @@ impl Lane {
                 offset,
                 len: len.min(*written),
             },
+            (
+                Op::Allocate {
+                    path,
+                    offset,
+                    len,
+                    keep,
+                },
+                Ok(done),
+            ) => Op::Allocate {
+                path,
+                offset,
+                len: len.min(*done),
+                keep,
+            },
             (op, _) => op,
         };
         let mut next = self.state().clone();
@@ -225,8 +239,10 @@ impl Lane {
                 let (mut touched, mut resized) = (effect.touched, effect.resized);
                 if let Some((id, change)) = effect.data {
                     let log = self.data.entry(id).or_default();
-                    if let DataChange::Write { offset, len } = change {
+                    if !matches!(change, DataChange::Cut { .. }) {
                         step.written = Some(id);
+                    }
+                    if let DataChange::Write { offset, len } = change {
                         if log.would_map(offset, len, self.block_size) {
                             touched.push(id);
                             resized.push(id);

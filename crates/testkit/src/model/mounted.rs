@@ -4,7 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps,
+};
 use rustix::io::Errno;
 
 use super::{Lane, Op, Tag, tagged};
@@ -47,6 +49,19 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
             let written = file.write_at(&tagged(tag, *offset, *len), *offset);
             let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::IO);
             return written.map(|n| n as u64).map_err(errno);
+        }
+        Op::Allocate {
+            path,
+            offset,
+            len,
+            keep,
+        } => {
+            let flags = match keep {
+                true => FallocateFlags::KEEP_SIZE,
+                false => FallocateFlags::empty(),
+            };
+            rustix::fs::fallocate(open(path, OFlags::WRONLY)?, flags, *offset, *len)?;
+            return Ok(*len);
         }
         Op::Truncate { path, size } => rustix::fs::ftruncate(open(path, OFlags::WRONLY)?, *size)?,
         Op::Chmod { path, mode: bits } => {

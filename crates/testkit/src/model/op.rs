@@ -29,6 +29,13 @@ pub enum Op {
     Rename { from: String, to: String },
     /// Writes bytes that [`tagged`](super::tagged) gives.
     Write { path: String, offset: u64, len: u64 },
+    /// Reserves blocks; without `keep` the file grows if it ends before the range does.
+    Allocate {
+        path: String,
+        offset: u64,
+        len: u64,
+        keep: bool,
+    },
     /// Sets the size of a file.
     Truncate { path: String, size: u64 },
     /// Sets the permission bits.
@@ -61,6 +68,7 @@ impl Op {
             | Op::Unlink { path }
             | Op::Rmdir { path }
             | Op::Write { path, .. }
+            | Op::Allocate { path, .. }
             | Op::Truncate { path, .. }
             | Op::Chmod { path, .. }
             | Op::Chown { path, .. }
@@ -89,6 +97,15 @@ impl fmt::Display for Op {
             Op::Rmdir { path } => write!(f, "rmdir {path}"),
             Op::Rename { from, to } => write!(f, "rename {from} {to}"),
             Op::Write { path, offset, len } => write!(f, "write {path} {offset}+{len}"),
+            Op::Allocate {
+                path,
+                offset,
+                len,
+                keep,
+            } => {
+                let size = if *keep { " keeping the size" } else { "" };
+                write!(f, "allocate {path} {offset}+{len}{size}")
+            }
             Op::Truncate { path, size } => write!(f, "truncate {path} {size}"),
             Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:o}"),
             Op::Chown { path, uid, gid } => write!(f, "chown {path} {uid}:{gid}"),

@@ -60,6 +60,8 @@ impl Inode {
 pub(super) enum DataChange {
     /// Bytes were written.
     Write { offset: u64, len: u64 },
+    /// The size was raised to this; what came in addition are zeros.
+    Extend { size: u64 },
     /// The size was set; what lay beyond is gone.
     Cut { size: u64 },
 }
@@ -175,6 +177,12 @@ impl State {
             Op::Rmdir { path } => self.rmdir(path),
             Op::Rename { from, to } => self.rename(from, to),
             Op::Write { path, offset, len } => self.write(path, *offset, *len),
+            Op::Allocate {
+                path,
+                offset,
+                len,
+                keep,
+            } => self.allocate(path, *offset, *len, *keep),
             Op::Truncate { path, size } => self.truncate(path, *size),
             Op::Chmod { path, mode } => self.set(path, |inode| {
                 if matches!(inode.kind, Kind::Symlink(_)) {
@@ -434,6 +442,25 @@ impl State {
             data: Some((id, DataChange::Write { offset, len })),
             ..Effect::default()
         })
+    }
+
+    fn allocate(&mut self, path: &str, offset: u64, len: u64, keep: bool) -> Result<Effect, Errno> {
+        let (id, inode) = self.file_mut(path)?;
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        inode.mtime = None;
+        let mut effect = Effect::default();
+        if let Kind::File { size } = &mut inode.kind
+            && !keep
+            && offset + len > *size
+        {
+            *size = offset + len;
+            effect.touched.push(id);
+            effect.resized.push(id);
+            effect.data = Some((id, DataChange::Extend { size: *size }));
+        }
+        Ok(effect)
     }
 
     fn truncate(&mut self, path: &str, size: u64) -> Result<Effect, Errno> {

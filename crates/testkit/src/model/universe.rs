@@ -13,6 +13,8 @@ pub struct Universe {
     pub dirs: Vec<String>,
     /// Places in files at which to write: offset and length.
     pub writes: Vec<(u64, u64)>,
+    /// Ranges to reserve blocks for: offset and length, and whether the size stays.
+    pub allocations: Vec<(u64, u64, bool)>,
     /// Sizes to truncate to.
     pub sizes: Vec<u64>,
     /// How often, in a hundred, a random operation is a sync.
@@ -30,6 +32,7 @@ impl Universe {
             files: own(&["f", "g", "a/f", "b/g"]),
             dirs: own(&["a", "b"]),
             writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
+            allocations: vec![(0, 20_000, false), (6000, 100_000, true)],
             sizes: vec![0, 5000, 200_000],
             syncs: 10,
             allows: |_| true,
@@ -55,6 +58,11 @@ impl Universe {
                 (4096, 9000),
                 (12_288, 4096),
                 (1 << 20, 10_000),
+            ],
+            allocations: vec![
+                (0, 4096, false),
+                (3000, 65_536, true),
+                (100_000, 10_000, false),
             ],
             sizes: vec![0, 1, 4096, 5000, 100_000, 2 << 20],
             ..small
@@ -135,6 +143,13 @@ impl Universe {
             offset,
             len,
         }));
+        let allocations = self.allocations.iter();
+        all.extend(allocations.map(|&(offset, len, keep)| Op::Allocate {
+            path: path(),
+            offset,
+            len,
+            keep,
+        }));
         let sizes = self.sizes.iter();
         all.extend(sizes.map(|&size| Op::Truncate { path: path(), size }));
         all
@@ -212,11 +227,21 @@ impl Universe {
                     _ => Op::Write { path, offset, len },
                 }
             }
-            85..91 => Op::Truncate {
+            85..89 => Op::Truncate {
                 path: there(rng),
                 size: *rng.pick(&self.sizes),
             },
-            91..94 => Op::Chmod {
+            89..92 => {
+                let path = there(rng);
+                let &(offset, len, keep) = rng.pick(&self.allocations);
+                Op::Allocate {
+                    path,
+                    offset,
+                    len,
+                    keep,
+                }
+            }
+            92..94 => Op::Chmod {
                 path: there(rng),
                 mode: rng.below(512) as u16,
             },

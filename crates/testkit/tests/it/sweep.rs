@@ -209,6 +209,7 @@ fn can_do(op: &Op) -> bool {
         Op::Link { .. }
             | Op::Symlink { .. }
             | Op::Truncate { .. }
+            | Op::Allocate { .. }
             | Op::Chmod { .. }
             | Op::Chown { .. }
             | Op::Utimens { .. }

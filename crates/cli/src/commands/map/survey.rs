@@ -244,7 +244,7 @@ impl Claims<'_> {
         let log2 = self.fs.block_size().log2();
         let block_size = self.fs.block_size();
         let mut found = Vec::new();
-        for piece in ops::extents(self.fs, inode) {
+        for piece in ops::allocated(self.fs, inode) {
             match piece {
                 Ok(piece) => {
                     let Some(offset) = piece.device_offset else {

@@ -1,6 +1,7 @@
 //! The engine as the sweep drives it: operations by path, through the door, in the caller's thread.
 
 use extant_blockdev::SharedDevice;
+use extant_core::data::FallocateMode;
 use extant_core::dir::Cookie;
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
@@ -51,6 +52,17 @@ impl Engine for Extant {
                 let written = ops::pwrite(&open.fs, &file, *offset, &tagged(tag, *offset, *len));
                 self.keep(open, file);
                 Ok(written.map_err(errno)? as u64)
+            }
+            Op::Allocate {
+                path,
+                offset,
+                len,
+                keep,
+            } => {
+                let file = walk_to_file(&open.fs, path)?;
+                let reserved = reserve(&open.fs, &file, *offset, *len, *keep);
+                self.keep(open, file);
+                reserved.map_err(errno)
             }
             Op::Create { path, mode } => {
                 let (dir, name) = walk_to_parent(&open.fs, path)?;
@@ -138,6 +150,23 @@ fn walk_to_file(fs: &Fs, path: &str) -> Result<Held, Errno> {
     }
 }
 
+/// Reserves blocks, and says how many bytes of the range the file covers now: when space ran out,
+/// what the file grew by before stays.
+fn reserve(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Result<u64, Error> {
+    let before = file.snapshot().size();
+    let mode = FallocateMode {
+        keep_size,
+        ..FallocateMode::default()
+    };
+    match ops::fallocate(fs, file, offset, len, mode) {
+        Ok(()) => Ok(len),
+        Err(Error::NoSpace) if file.snapshot().size() > before => {
+            Ok(file.snapshot().size() - offset)
+        }
+        Err(e) => Err(e),
+    }
+}
+
 fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
     let done = match op {
         Op::Mkdir { path, mode } => {
@@ -187,7 +216,7 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
         Op::Fsync { path } => ops::fsync(fs, &walk_to_open(fs, path)?),
         Op::Fdatasync { path } => ops::fdatasync(fs, &walk_to_open(fs, path)?),
         Op::Syncfs => ops::syncfs(fs),
-        Op::Create { .. } | Op::Write { .. } => return Err(Errno::NOSYS),
+        Op::Create { .. } | Op::Write { .. } | Op::Allocate { .. } => return Err(Errno::NOSYS),
     };
     done.map_err(errno)
 }

@@ -1,0 +1,215 @@
+//! Reserving blocks for a range of a file.
+//!
+//! # How blocks are reserved
+//!
+//! Holes of the range are walked in order. A few at a time get blocks in the allocator, and one handle
+//! makes these the file's as *unwritten*: they read as zeros, whatever they hold, until something is
+//! written to them. So nothing goes to the device, and a crash shows either the hole or zeros. Long
+//! ranges take many handles.
+//!
+//! # Invariants
+//!
+//! - The size never passes bytes that were not written or made zeros on the device: where blocks past the
+//!   old end of the file hold data, it is made zeros first.
+//! - What is there stays: neither content nor blocks that were reserved before change.
+
+use super::WriteOptions;
+use super::times::{now, stamp};
+use super::transfer::zero_mapped;
+use super::write::{blocks_of, check_writable, size_limit};
+use crate::alloc::{Request, Taken};
+use crate::fs::Fs;
+use crate::inode::{Held, Inode};
+use crate::map::{self, MapGuard, Target, Walk};
+use crate::{Error, Result};
+use extant_format::extent::MAX_UNWRITTEN_LEN;
+use extant_format::inode::InodeFlags;
+use extant_format::{Lblk, Pblk};
+use std::ops::Range;
+
+/// Runs that one handle maps at most.
+const MOST_RUNS: usize = 12;
+
+/// How blocks are reserved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FallocateMode {
+    /// Leaves the size as it is, also when the range ends behind it (`FALLOC_FL_KEEP_SIZE`).
+    pub keep_size: bool,
+    /// Takes set-user-ID away, and set-group-ID where the group may execute.
+    pub clear_set_ids: bool,
+}
+
+/// Reserves blocks for the `len` bytes from byte `offset` of a regular file on: what is a hole reads as
+/// zeros as before, and writing there does not run out of space. The file grows if it ends before,
+/// unless the mode says otherwise.
+///
+/// # Errors
+/// [`Error::NoSpace`]: what was reserved before space ran out stays, and the size covers it.
+/// [`Error::InvalidInput`] for an empty range, [`Error::FileTooLarge`] past what the map can reach,
+/// [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but a regular file,
+/// [`Error::Unsupported`] for files mapped by indirect blocks, which cannot tell reserved blocks from
+/// written ones; [`Error::ReadOnly`]; [`Error::Corrupt`] when the map breaks the format,
+/// [`Error::Device`] when the device fails.
+pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
+    fs.journal()?;
+    let _alone = held.op().write();
+    let image = held.snapshot();
+    check_writable(&image)?;
+    if len == 0 {
+        return Err(Error::InvalidInput("an empty range to reserve"));
+    }
+    if !image.flags().contains(InodeFlags::EXTENTS) {
+        return Err(Error::Unsupported {
+            features: "reserving space in files mapped by indirect blocks".to_owned(),
+        });
+    }
+    let end = offset.checked_add(len);
+    let end = end
+        .filter(|&end| end <= size_limit(fs, &image))
+        .ok_or(Error::FileTooLarge)?;
+    let mut rest = Reservation {
+        blocks: blocks_of(fs, &(offset..end)),
+        end: (!mode.keep_size).then_some(end),
+        options: WriteOptions {
+            clear_set_ids: mode.clear_set_ids,
+        },
+    };
+    let mut may_retry = true;
+    loop {
+        match rest.step(fs, held) {
+            Ok(()) if rest.blocks.is_empty() => return Ok(()),
+            Ok(()) => {}
+            Err(Error::NoSpace) if may_retry && fs.pending_free_blocks() > 0 => {
+                // What was freed comes back with the commit.
+                may_retry = false;
+                fs.commit(fs.journal()?.running())?;
+            }
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// What remains to be reserved.
+struct Reservation {
+    /// Blocks that were not looked at yet.
+    blocks: Range<u64>,
+    /// The size the file gets, unless it has more; `None` if it keeps what it has.
+    end: Option<u64>,
+    options: WriteOptions,
+}
+
+/// Blocks for holes, in order.
+#[derive(Default)]
+struct Found<'f> {
+    taken: Vec<Taken<'f>>,
+    places: Vec<(Lblk, Pblk, u32)>,
+    /// Everything before this block has been seen to.
+    upto: u64,
+}
+
+impl Reservation {
+    /// Reserves a first part, at least one block, with one handle. `op` is held exclusively.
+    fn step(&mut self, fs: &Fs, held: &Held) -> Result<()> {
+        let _stay = held.pages().read();
+        // Only holders of `op` change map and size.
+        let image = held.snapshot();
+        let found = self.find(fs, held, &image)?;
+        let log2 = fs.block_size().log2();
+        let upto = found.upto;
+        let size = self
+            .end
+            .map_or(0, |end| end.min(upto.saturating_mul(1 << log2)));
+        let (time, options) = (now(), self.options);
+        let also = |inode: &mut Inode| {
+            let disk = inode.disk_mut();
+            disk.size = disk.size.max(size);
+            stamp(disk, time, options);
+        };
+        if found.places.is_empty() {
+            let handle = fs.start(1)?;
+            held.live().update(&handle, also)?;
+        } else {
+            let runs = found.places.len() as u32;
+            let handle = fs.start(map::insert_credits(&image, runs))?;
+            let guard = MapGuard::lock(held.live());
+            let edit = |tree: &mut map::Tree<'_>| {
+                let mut places = found.places.iter();
+                places.try_for_each(|&(lblk, pblk, len)| tree.insert(lblk, pblk, len, true))
+            };
+            map::change(&handle, held.live(), &guard, found.taken, edit, also)?;
+        }
+        self.blocks.start = upto;
+        Ok(())
+    }
+
+    /// Takes blocks for the first holes, and makes zeros of data past the end of the file where the file
+    /// is going to grow over it.
+    fn find<'f>(&self, fs: &'f Fs, held: &Held, image: &Inode) -> Result<Found<'f>> {
+        let log2 = fs.block_size().log2();
+        let size = image.size();
+        let grows = self.end.is_some_and(|end| end > size);
+        let first = match grows {
+            true => self.blocks.start.min(size >> log2),
+            false => self.blocks.start,
+        };
+        let mut found = Found::default();
+        let mut walk = Walk::over(first..self.blocks.end);
+        while let Some(run) = walk.next(fs, image)? {
+            let start = u64::from(run.lblk.get()).max(self.blocks.start);
+            match run.target {
+                Target::Written(_) if grows && run.end() << log2 > size => {
+                    let from = size.max(u64::from(run.lblk.get()) << log2);
+                    let failures = fs.flush_failures();
+                    zero_mapped(fs, image, from..run.end() << log2)?;
+                    held.note_data(fs, failures);
+                }
+                Target::Hole if start < run.end() => {
+                    let all = found.take(fs, image, start..run.end(), self.blocks.start)?;
+                    if !all {
+                        return Ok(found);
+                    }
+                }
+                _ => {}
+            }
+        }
+        found.upto = self.blocks.end;
+        Ok(found)
+    }
+}
+
+impl<'f> Found<'f> {
+    /// Takes blocks for `hole`. Returns whether there are enough and one handle can map them. Gets
+    /// further than block `first` in any case.
+    fn take(&mut self, fs: &'f Fs, image: &Inode, hole: Range<u64>, first: u64) -> Result<bool> {
+        let mut next = hole.start;
+        while next < hole.end {
+            self.upto = next;
+            if self.places.len() == MOST_RUNS {
+                return Ok(false);
+            }
+            let len = (hole.end - next).min(MAX_UNWRITTEN_LEN.into()) as u32;
+            let lblk = Lblk::new(next as u32);
+            let goal = match self.places.last() {
+                Some(&(_, pblk, len)) => Pblk::new(pblk.get().saturating_add(len.into())),
+                None => super::write::goal(fs, image, next)?,
+            };
+            let request = Request {
+                goal,
+                len,
+                min: 1,
+                below_32_bits: false,
+                privileged: false,
+            };
+            let taken = match fs.take_blocks(&request) {
+                Ok(taken) => taken,
+                Err(Error::NoSpace) if next > first => return Ok(false),
+                Err(e) => return Err(e),
+            };
+            self.places.push((lblk, taken.start(), taken.len()));
+            next += u64::from(taken.len());
+            self.taken.push(taken);
+        }
+        self.upto = next;
+        Ok(true)
+    }
+}
