@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) workload: WorkloadName,
 
     /// Peers to run beside the engine; those that do not fit the workload are refused
-    /// [default: all that fit]
+    /// [default: all that fit but fuse2fs, which takes minutes]
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Option<Vec<Side>>,
 
@@ -54,7 +54,7 @@ pub(crate) struct Config {
     #[arg(long)]
     pub(crate) locks: bool,
 
-    /// Files of `metadata`, all workers together
+    /// Files of `metadata` and `smallfiles`, all workers together
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) files: u64,
 
@@ -62,7 +62,19 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) operations: u64,
 
-    /// Size of the image that `metadata` and `fsync` work in, in MiB
+    /// Calls of `fallocate2` [default: 500000] and `append64` [default: 262144], all workers together
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) fallocations: Option<u64>,
+
+    /// Writes of `sparse`
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) writes: u64,
+
+    /// Size of the file that `fill` and `fill4` write, in MiB
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
+    pub(crate) fill_mib: u64,
+
+    /// Size of the image that workloads inside an image have, in MiB
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub(crate) image_mib: u64,
 
@@ -86,6 +98,18 @@ pub(crate) enum WorkloadName {
     Metadata,
     /// Append 4 KiB to a file and make it durable, again and again
     Fsync,
+    /// Reserve 8 KiB after 8 KiB of an unlinked file, cut it to nothing at 1 MiB, again and again
+    Fallocate2,
+    /// Let many files grow by 4 KiB at a time, all at once, with fallocate
+    Append64,
+    /// Write 1 KiB after each 7 KiB of a hole
+    Sparse,
+    /// Write a file by single KiB in random order
+    Fill,
+    /// The same by four KiB in a row
+    Fill4,
+    /// Create and remove many files of 2 KiB
+    Smallfiles,
 }
 
 /// How the kernel's side is set up.
@@ -117,6 +141,8 @@ pub(crate) enum Side {
     Engine,
     /// The kernel's ext4 on a loop device
     Kernel,
+    /// `fuse2fs` of e2fsprogs
+    Fuse2fs,
     /// `mke2fs -d`
     Mke2fs,
     /// `genext2fs`
@@ -131,6 +157,7 @@ impl Side {
         match self {
             Self::Engine => "engine",
             Self::Kernel => "kernel",
+            Self::Fuse2fs => "fuse2fs",
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
             Self::Debugfs => "debugfs",

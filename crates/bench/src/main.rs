@@ -5,6 +5,7 @@
 //! | `args` | the command line, turned into a checked configuration in one place |
 //! | `check` | oracles that judge a result before its time counts |
 //! | `crew` | workers that start together, and the time they take |
+//! | `fragments` | in how many pieces files and free space are |
 //! | `locks` | lock statistics per operation |
 //! | `source_tree` | the generated tree that images are built from |
 //! | `store` | backing files on tmpfs, fresh for every repetition |
@@ -19,6 +20,7 @@
 mod args;
 mod check;
 mod crew;
+mod fragments;
 mod locks;
 mod peer;
 mod report;
@@ -29,6 +31,10 @@ mod store;
 mod workload;
 
 use std::process::ExitCode;
+
+// The allocator that the programs of this project use.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let config = args::parse();

@@ -25,6 +25,12 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
         WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
         WorkloadName::Metadata => Box::new(workload::metadata::Metadata::prepare(config)?),
+        WorkloadName::Fallocate2 => Box::new(workload::fallocate2::Fallocate2::prepare(config)?),
+        WorkloadName::Append64 => Box::new(workload::append64::Append64::prepare(config)?),
+        WorkloadName::Sparse => Box::new(workload::sparse::Sparse::prepare(config)?),
+        WorkloadName::Fill => Box::new(workload::fill::Fill::prepare(config, 1)?),
+        WorkloadName::Fill4 => Box::new(workload::fill::Fill::prepare(config, 4)?),
+        WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
     };
     let shape = workload.shape();
@@ -94,7 +100,10 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
             .collect::<Result<_, _>>()?,
     };
     let peers = match &config.against {
-        None => shape.peers.to_vec(),
+        None => {
+            let fast = shape.peers.iter().filter(|side| **side != Side::Fuse2fs);
+            fast.copied().collect()
+        }
         Some(asked) => {
             if let Some(other) = asked.iter().find(|s| !shape.peers.contains(s)) {
                 let all: Vec<_> = shape.peers.iter().map(|s| s.name()).collect();

@@ -35,10 +35,12 @@ impl Store {
         form: KernelForm,
         shape: ImageShape,
     ) -> Result<PathBuf, String> {
-        let template = self.path(match form {
+        let name = match form {
             KernelForm::OrphanFile => "template-orphan-file",
             KernelForm::Plain | KernelForm::DirectIo => "template",
-        });
+        };
+        let blocks = shape.block_size.unwrap_or(0);
+        let template = self.path(&format!("{name}-{blocks}"));
         if !template.exists() {
             shape.format(form, &template)?;
         }
@@ -56,6 +58,8 @@ pub(crate) struct ImageShape {
     pub(crate) mib: u64,
     /// Inodes.
     pub(crate) inodes: u64,
+    /// Bytes of a block; what `mke2fs` thinks best if `None`.
+    pub(crate) block_size: Option<u32>,
 }
 
 impl ImageShape {
@@ -66,6 +70,9 @@ impl ImageShape {
         mke2fs.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
         if form == KernelForm::OrphanFile {
             mke2fs.args(["-O", "orphan_file"]);
+        }
+        if let Some(bytes) = self.block_size {
+            mke2fs.args(["-b", &bytes.to_string()]);
         }
         mke2fs.args(["-N", &self.inodes.to_string()]);
         mke2fs.arg(image).arg(format!("{}M", self.mib));
@@ -102,6 +109,7 @@ mod tests {
         let shape = ImageShape {
             mib: 16,
             inodes: 1000,
+            block_size: None,
         };
         for form in [KernelForm::Plain, KernelForm::OrphanFile, KernelForm::Plain] {
             let image = store.fresh_image(form, shape).unwrap();

@@ -1,6 +1,6 @@
 //! The engine, in this process, through the inode operations that every adapter uses.
 
-use super::{Counters, Mounted};
+use super::{Counters, MountChoice, Mounted};
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
@@ -23,7 +23,8 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) fn mount(image: &Path) -> Result<Self, String> {
+    pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
+        let _ = choice;
         let fs = OpenSpec::read_write(image)
             .open()
             .map_err(Error::from)
@@ -59,6 +60,10 @@ impl Mounted for Engine {
         ops::mkdir(&self.fs, &root, name.to_bytes(), &new).map_err(at(name))
     }
 
+    fn root(&self) -> Result<Held, String> {
+        self.fs.hold(Ino::ROOT).map_err(at(c"the root"))
+    }
+
     fn create(&self, dir: &Held, name: &CStr) -> Result<Held, String> {
         let new = NewInode::new(FileType::Regular, 0o644, ops::now());
         ops::create(&self.fs, dir, name.to_bytes(), &new).map_err(at(name))
@@ -72,6 +77,12 @@ impl Mounted for Engine {
         .map_err(at(name))
     }
 
+    fn read(&self, dir: &Held, name: &CStr, buf: &mut [u8]) -> Result<usize, String> {
+        ops::lookup_held(&self.fs, dir, name.to_bytes())
+            .and_then(|file| ops::pread(&self.fs, &file, 0, buf))
+            .map_err(at(name))
+    }
+
     fn unlink(&self, dir: &Held, name: &CStr) -> Result<(), String> {
         ops::unlink(&self.fs, dir, name.to_bytes()).map_err(at(name))
     }
@@ -82,6 +93,15 @@ impl Mounted for Engine {
             Ok(n) => Err(format!("only {n} of {} bytes written", data.len())),
             Err(e) => Err(format!("pwrite: {}", chain(&e))),
         }
+    }
+
+    fn fallocate(&self, file: &Held, offset: u64, len: u64) -> Result<(), String> {
+        ops::fallocate(&self.fs, file, offset, len, ops::FallocateMode::default())
+            .map_err(|e| format!("fallocate: {}", chain(&e)))
+    }
+
+    fn truncate(&self, file: &Held, size: u64) -> Result<(), String> {
+        ops::truncate(&self.fs, file, size).map_err(|e| format!("truncate: {}", chain(&e)))
     }
 
     fn fsync(&self, file: &Held) -> Result<(), String> {

@@ -1,6 +1,7 @@
-//! The kernel's ext4 on a loop device.
+//! What is mounted and reached by system calls: the kernel's ext4 on a loop device, and `fuse2fs`.
 
-use super::{Counters, Mounted};
+use super::fuse2fs::Fuse2fs;
+use super::{Counters, MountChoice, Mounted};
 use crate::args::KernelForm;
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -8,13 +9,18 @@ use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A mounted image; unmounted on drop.
 pub(crate) struct Kernel {
     // Drop order: nothing may be open when the mount goes.
     root: OwnedFd,
-    mount: KernelMount,
+    mount: Mount,
+}
+
+enum Mount {
+    Ext4(KernelMount),
+    Fuse2fs(Fuse2fs),
 }
 
 impl Kernel {
@@ -22,22 +28,42 @@ impl Kernel {
     ///
     /// # Errors
     /// Without root, loop devices or the kernel's ext4.
-    pub(crate) fn mount(image: &Path, form: KernelForm) -> Result<Self, String> {
+    pub(crate) fn mount(
+        image: &Path,
+        form: KernelForm,
+        choice: MountChoice,
+    ) -> Result<Self, String> {
         let access = match form {
             KernelForm::DirectIo => Access::ReadWriteDirect,
             KernelForm::Plain | KernelForm::OrphanFile => Access::ReadWrite,
         };
+        let options = if choice.delalloc { "" } else { "nodelalloc" };
         let mount = LoopDevice::attach(image, access)
-            .and_then(|device| KernelMount::from_device("ext4", device, Mode::ReadWrite, ""))
+            .and_then(|device| KernelMount::from_device("ext4", device, Mode::ReadWrite, options))
             .map_err(|e| format!("the kernel does not mount {}: {e}", image.display()))?;
+        Self::at(mount.path().to_owned(), Mount::Ext4(mount))
+    }
+
+    /// Has `fuse2fs` mount an image.
+    ///
+    /// # Errors
+    /// Without FUSE.
+    pub(crate) fn fuse2fs(image: &Path) -> Result<Self, String> {
+        let mount = Fuse2fs::mount(image)?;
+        Self::at(mount.path().to_owned(), Mount::Fuse2fs(mount))
+    }
+
+    fn at(point: PathBuf, mount: Mount) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = fs::open(mount.path(), flags, fs::Mode::empty()).map_err(|e| e.to_string())?;
+        let root = fs::open(point, flags, fs::Mode::empty()).map_err(|e| e.to_string())?;
         Ok(Self { root, mount })
     }
 
-    fn loop_name(&self) -> &str {
-        let name = self.mount.device().path().file_name();
-        name.and_then(|n| n.to_str()).unwrap_or("")
+    fn loop_name(&self) -> Option<&str> {
+        match &self.mount {
+            Mount::Ext4(mount) => mount.device().path().file_name()?.to_str(),
+            Mount::Fuse2fs(_) => None,
+        }
     }
 }
 
@@ -55,6 +81,10 @@ impl Mounted for Kernel {
         fs::openat(&self.root, name, flags, fs::Mode::empty()).map_err(at(name))
     }
 
+    fn root(&self) -> Result<OwnedFd, String> {
+        self.root.try_clone().map_err(|e| e.to_string())
+    }
+
     fn create(&self, dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, String> {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         fs::openat(dir, name, flags, fs::Mode::from_raw_mode(0o644)).map_err(at(name))
@@ -63,6 +93,12 @@ impl Mounted for Kernel {
     fn stat(&self, dir: &OwnedFd, name: &CStr) -> Result<u64, String> {
         let found = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(at(name))?;
         Ok(found.st_size.cast_unsigned())
+    }
+
+    fn read(&self, dir: &OwnedFd, name: &CStr, buf: &mut [u8]) -> Result<usize, String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = fs::openat(dir, name, flags, fs::Mode::empty()).map_err(at(name))?;
+        rustix::io::pread(&file, buf, 0).map_err(at(name))
     }
 
     fn unlink(&self, dir: &OwnedFd, name: &CStr) -> Result<(), String> {
@@ -77,6 +113,15 @@ impl Mounted for Kernel {
         }
     }
 
+    fn fallocate(&self, file: &OwnedFd, offset: u64, len: u64) -> Result<(), String> {
+        let flags = fs::FallocateFlags::empty();
+        fs::fallocate(file, flags, offset, len).map_err(|e| format!("fallocate: {e}"))
+    }
+
+    fn truncate(&self, file: &OwnedFd, size: u64) -> Result<(), String> {
+        fs::ftruncate(file, size).map_err(|e| format!("ftruncate: {e}"))
+    }
+
     fn fsync(&self, file: &OwnedFd) -> Result<(), String> {
         fs::fsync(file).map_err(|e| format!("fsync: {e}"))
     }
@@ -86,7 +131,9 @@ impl Mounted for Kernel {
     }
 
     fn counters(&self) -> Counters {
-        let name = self.loop_name();
+        let Some(name) = self.loop_name() else {
+            return Counters::default();
+        };
         let info = read(&format!("/proc/fs/jbd2/{name}-8/info"));
         // "N transactions (M requested), each up to B blocks"
         let commits = info
@@ -111,7 +158,10 @@ impl Mounted for Kernel {
     fn unmount(self) -> Result<(), String> {
         let Self { root, mount } = self;
         drop(root);
-        mount.unmount();
+        match mount {
+            Mount::Ext4(mount) => mount.unmount(),
+            Mount::Fuse2fs(mount) => mount.unmount()?,
+        }
         Ok(())
     }
 }

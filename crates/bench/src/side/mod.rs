@@ -1,6 +1,7 @@
 //! File systems under measurement, behind one trait that costs nothing at run time.
 
 pub(crate) mod engine;
+pub(crate) mod fuse2fs;
 pub(crate) mod kernel;
 
 use crate::peer::Figures;
@@ -13,10 +14,13 @@ pub(crate) trait Mounted: Sync {
     /// An open directory.
     type Dir: Send + Sync;
     /// A file open for writing; dropping it closes it.
-    type File: Send;
+    type File: Send + Sync;
 
     /// Makes a directory in the root and opens it.
     fn make_dir(&self, name: &CStr) -> Result<Self::Dir, String>;
+
+    /// Opens the root directory.
+    fn root(&self) -> Result<Self::Dir, String>;
 
     /// `open(O_CREAT | O_EXCL | O_WRONLY)`.
     fn create(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
@@ -24,11 +28,20 @@ pub(crate) trait Mounted: Sync {
     /// `fstatat`; the size of the file.
     fn stat(&self, dir: &Self::Dir, name: &CStr) -> Result<u64, String>;
 
+    /// Opens a file for reading and reads from its start; how much there was.
+    fn read(&self, dir: &Self::Dir, name: &CStr, buf: &mut [u8]) -> Result<usize, String>;
+
     /// `unlink`.
     fn unlink(&self, dir: &Self::Dir, name: &CStr) -> Result<(), String>;
 
     /// `pwrite` of all of `data`.
     fn write_at(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), String>;
+
+    /// `fallocate` without flags.
+    fn fallocate(&self, file: &Self::File, offset: u64, len: u64) -> Result<(), String>;
+
+    /// `ftruncate`.
+    fn truncate(&self, file: &Self::File, size: u64) -> Result<(), String>;
 
     /// `fsync`.
     fn fsync(&self, file: &Self::File) -> Result<(), String>;
@@ -41,6 +54,13 @@ pub(crate) trait Mounted: Sync {
 
     /// Unmounts; the image is complete afterwards.
     fn unmount(self) -> Result<(), String>;
+}
+
+/// How a file system is mounted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MountChoice {
+    /// Whether blocks are chosen when data is written back, not when it is written.
+    pub(crate) delalloc: bool,
 }
 
 /// What a journal did since mounting, where it can be known.

@@ -110,7 +110,7 @@ impl Build {
                 drop(unmount);
                 measured
             }
-            Side::Debugfs => Err("debugfs does not build images".to_owned()),
+            Side::Debugfs | Side::Fuse2fs => Err(format!("{} does not build images", side.name())),
         }
     }
 }

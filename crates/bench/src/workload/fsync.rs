@@ -3,12 +3,9 @@
 use crate::args::{Config, Side};
 use crate::check;
 use crate::crew::{self, share};
-use crate::locks::{self, LockTable};
-use crate::peer::{self, Measured};
+use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::side::engine::Engine;
-use crate::side::kernel::Kernel;
-use crate::store::{ImageShape, Store};
+use crate::workload::inside::{Images, Inside, Meter};
 use crate::workload::{Case, Shape, Workload};
 use std::ffi::CString;
 use std::path::Path;
@@ -18,10 +15,8 @@ const APPEND: usize = 4096;
 
 /// See the module.
 pub(crate) struct Fsync {
-    store: Store,
+    images: Images,
     operations: u64,
-    shape: ImageShape,
-    locks: bool,
 }
 
 impl Fsync {
@@ -35,53 +30,42 @@ impl Fsync {
             ));
         }
         Ok(Self {
-            store: Store::new(&config.dir).map_err(|e| format!("scratch folder: {e}"))?,
+            images: Images::prepare(config, 4096)?,
             operations: config.operations,
-            shape: ImageShape {
-                mib: config.image_mib,
-                inodes: 4096,
-            },
-            locks: config.locks,
         })
     }
+}
 
-    /// Runs a case on a mounted image, which is unmounted in the end.
-    fn measure<M: Mounted>(&self, mounted: M, case: &Case) -> Result<Measured, String> {
+impl Inside for Fsync {
+    fn work<M: Mounted>(
+        &self,
+        mounted: &M,
+        case: &Case,
+        meter: &Meter,
+    ) -> Result<Measured, String> {
         let dir = mounted.make_dir(c"appended")?;
         let mut files = Vec::new();
         for worker in 0..case.workers {
             let file = CString::new(file_name(worker)).map_err(|e| e.to_string())?;
-            files.push(std::sync::Mutex::new(mounted.create(&dir, &file)?));
+            files.push(mounted.create(&dir, &file)?);
         }
         mounted.sync()?;
 
-        peer::reset_peak_rss();
-        let before = mounted.counters();
-        locks::start();
         let append = |worker: usize| {
-            let file = files[worker].lock().map_err(|e| e.to_string())?;
+            let file = &files[worker];
             for i in 0..share(self.operations, case.workers, worker) {
-                mounted.write_at(&file, i * APPEND as u64, &content(worker, i))?;
-                mounted.fsync(&file)?;
+                mounted.write_at(file, i * APPEND as u64, &content(worker, i))?;
+                mounted.fsync(file)?;
             }
             Ok(())
         };
-        let seconds = crew::timed(case.workers, append, || Ok(()))?;
-        let here = case.side == Side::Engine;
-        let measured = Measured {
-            value: self.operations as f64 / seconds,
-            peak_rss: peer::own_peak_rss().filter(|_| here),
-            figures: mounted.counters().since(before, self.operations),
-            locks: (here && self.locks).then(|| LockTable::take(self.operations)),
-        };
-        drop((files, dir));
-        mounted.unmount()?;
-        Ok(measured)
+        meter.rate(mounted, self.operations, || {
+            crew::timed(case.workers, append, || Ok(()))
+        })
     }
 
     /// All that was appended, to a reader that did not write it.
-    fn check(&self, image: &Path, case: &Case) -> Result<(), String> {
-        check::e2fsck(image)?;
+    fn check(&self, image: &Path, case: &Case) -> Result<Figures, String> {
         let reader = check::independent_reader(image)?;
         for worker in 0..case.workers {
             let path = format!("/appended/{}", file_name(worker));
@@ -97,7 +81,7 @@ impl Fsync {
                 return Err(format!("{path}: append {i} is not what was written"));
             }
         }
-        Ok(())
+        Ok(Figures::new())
     }
 }
 
@@ -129,27 +113,14 @@ impl Workload for Fsync {
     }
 
     fn options(&self, case: &Case) -> String {
-        let side = match case.side {
-            Side::Kernel => "loop mount, pwrite and fsync",
-            _ => "in process, file device",
-        };
-        let locks = if self.locks { "; counting locks" } else { "" };
-        format!(
-            "{} appends of 4 KiB, each followed by fsync, {} MiB image on tmpfs (a flush costs little there), {}; {side}{locks}",
-            self.operations,
-            self.shape.mib,
-            case.form.name()
-        )
+        let work = format!(
+            "{} appends of 4 KiB, each followed by fsync (a flush costs little on tmpfs)",
+            self.operations
+        );
+        self.images.options(case, &work)
     }
 
     fn run(&mut self, case: &Case) -> Result<Measured, String> {
-        let image = self.store.fresh_image(case.form, self.shape)?;
-        let measured = match case.side {
-            Side::Engine => self.measure(Engine::mount(&image)?, case)?,
-            Side::Kernel => self.measure(Kernel::mount(&image, case.form)?, case)?,
-            other => return Err(format!("{} does not sync", other.name())),
-        };
-        self.check(&image, case)?;
-        Ok(measured)
+        self.images.run(case, self)
     }
 }

@@ -6,21 +6,17 @@
 use crate::args::{Config, Side};
 use crate::check;
 use crate::crew::{self, share};
-use crate::locks::{self, LockTable};
-use crate::peer::{self, Measured};
+use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::side::engine::Engine;
-use crate::side::kernel::Kernel;
-use crate::store::{ImageShape, Store};
+use crate::workload::inside::{Images, Inside, Meter};
 use crate::workload::{Case, Shape, Workload};
 use std::ffi::{CStr, CString};
+use std::path::Path;
 
 /// See the module.
 pub(crate) struct Metadata {
-    store: Store,
+    images: Images,
     files: u64,
-    shape: ImageShape,
-    locks: bool,
 }
 
 /// The directories and names of one run.
@@ -58,19 +54,21 @@ type Step<'a, M> = dyn Fn(&<M as Mounted>::Dir, &CStr) -> Result<(), String> + S
 impl Metadata {
     /// Makes the scratch folder.
     pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
+        let inodes = config.files + config.files / 8 + 1024;
         Ok(Self {
-            store: Store::new(&config.dir).map_err(|e| format!("scratch folder: {e}"))?,
+            images: Images::prepare(config, inodes)?,
             files: config.files,
-            shape: ImageShape {
-                mib: config.image_mib,
-                inodes: config.files + config.files / 8 + 1024,
-            },
-            locks: config.locks,
         })
     }
+}
 
-    /// Runs a case on a mounted image, which is unmounted in the end.
-    fn measure<M: Mounted>(&self, mounted: M, case: &Case) -> Result<Measured, String> {
+impl Inside for Metadata {
+    fn work<M: Mounted>(
+        &self,
+        mounted: &M,
+        case: &Case,
+        meter: &Meter,
+    ) -> Result<Measured, String> {
         let plan = Plan::new(self.files, case);
         let dirs = plan
             .dirs
@@ -103,29 +101,16 @@ impl Metadata {
         }
         mounted.sync()?;
 
-        peer::reset_peak_rss();
-        locks::start();
         let sync = || mounted.sync();
-        let seconds = match case.variant {
-            "stat" => crew::timed(workers, stat, nothing)?,
-            "unlink" => crew::timed(workers, unlink, sync)?,
-            _ => crew::timed(workers, create, sync)?,
-        };
-        let here = case.side == Side::Engine;
-        let measured = Measured {
-            value: self.files as f64 / seconds,
-            peak_rss: peer::own_peak_rss().filter(|_| here),
-            locks: (here && self.locks).then(|| LockTable::take(self.files)),
-            ..Measured::default()
-        };
-        drop(dirs);
-        mounted.unmount()?;
-        Ok(measured)
+        meter.rate(mounted, self.files, || match case.variant {
+            "stat" => crew::timed(workers, stat, nothing),
+            "unlink" => crew::timed(workers, unlink, sync),
+            _ => crew::timed(workers, create, sync),
+        })
     }
 
     /// The right number of names in each directory, to a reader that did not write them.
-    fn check(&self, image: &std::path::Path, case: &Case) -> Result<(), String> {
-        check::e2fsck(image)?;
+    fn check(&self, image: &Path, case: &Case) -> Result<Figures, String> {
         let reader = check::independent_reader(image)?;
         let plan = Plan::new(self.files, case);
         for (at, dir) in plan.dirs.iter().enumerate() {
@@ -146,7 +131,7 @@ impl Metadata {
                 return Err(format!("{path} has {found} names instead of {expected}"));
             }
         }
-        Ok(())
+        Ok(Figures::new())
     }
 }
 
@@ -171,29 +156,14 @@ impl Workload for Metadata {
             "stat" => "every file looked at once before the clock starts",
             _ => "a final syncfs is in the time",
         };
-        let side = match case.side {
-            Side::Kernel => "loop mount, system calls relative to a directory descriptor",
-            _ => {
-                "in process, file device, caches of at most 1 GiB, operations relative to a held directory"
-            }
-        };
-        let locks = if self.locks { "; counting locks" } else { "" };
-        format!(
-            "{} files, {} MiB image, {}; {side}; {timed}{locks}",
-            self.files,
-            self.shape.mib,
-            case.form.name()
-        )
+        let work = format!(
+            "{} files, operations relative to a directory that is open; {timed}",
+            self.files
+        );
+        self.images.options(case, &work)
     }
 
     fn run(&mut self, case: &Case) -> Result<Measured, String> {
-        let image = self.store.fresh_image(case.form, self.shape)?;
-        let measured = match case.side {
-            Side::Engine => self.measure(Engine::mount(&image)?, case)?,
-            Side::Kernel => self.measure(Kernel::mount(&image, case.form)?, case)?,
-            other => return Err(format!("{} has no such operations", other.name())),
-        };
-        self.check(&image, case)?;
-        Ok(measured)
+        self.images.run(case, self)
     }
 }

@@ -1,9 +1,16 @@
 //! One file per workload.
 
+pub(crate) mod append64;
 pub(crate) mod build;
 pub(crate) mod extract;
+pub(crate) mod fallocate2;
+pub(crate) mod fill;
 pub(crate) mod fsync;
+mod inside;
 pub(crate) mod metadata;
+mod pattern;
+pub(crate) mod smallfiles;
+pub(crate) mod sparse;
 
 use crate::args::{KernelForm, Side};
 use crate::peer::Measured;

@@ -82,6 +82,29 @@ fn fsync_reports_commits_beside_rates() {
 }
 
 #[test]
+fn what_allocates_reports_fragmentation_beside_rates() {
+    require!(KernelExt4);
+    for (args, workers) in [
+        (&["fallocate2", "--fallocations", "600"][..], 2),
+        (&["append64", "--fallocations", "300"], 3),
+        (&["sparse", "--writes", "200"], 1),
+        (&["fill", "--fill-mib", "1"], 1),
+        (&["fill4", "--fill-mib", "1"], 1),
+        (&["smallfiles", "--files", "100"], 4),
+    ] {
+        let workers = workers.to_string();
+        let rows = rows(&[args, &["--workers", &workers]].concat());
+        rows.iter().for_each(check_row);
+        assert!(rows.len().is_multiple_of(2), "{args:?}");
+        for (row, side) in rows.iter().zip(["engine", "kernel"].iter().cycle()) {
+            assert_eq!(row["side"], **side, "{args:?}");
+            let free = row["figures"]["free extents"].as_f64();
+            assert!(free >= Some(1.0), "{row}");
+        }
+    }
+}
+
+#[test]
 fn forms_of_the_kernel_are_told_apart_by_their_options() {
     require!(KernelExt4);
     let rows = rows(&[

@@ -17,9 +17,9 @@ use super::WriteOptions;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_writable, size_limit};
-use crate::alloc::{Request, Taken};
+use crate::alloc::{Ask, Taken};
 use crate::fs::Fs;
-use crate::inode::{Held, Inode};
+use crate::inode::{Held, Inode, LiveInode};
 use crate::map::{self, MapGuard, Target, Walk};
 use crate::{Error, Result};
 use extant_format::extent::MAX_UNWRITTEN_LEN;
@@ -29,6 +29,9 @@ use std::ops::Range;
 
 /// Runs that one handle maps at most.
 const MOST_RUNS: usize = 12;
+
+/// How often space is looked for again before there is none: others may have been faster.
+const RETRIES: u32 = 4;
 
 /// How blocks are reserved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,16 +77,12 @@ pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMod
             clear_set_ids: mode.clear_set_ids,
         },
     };
-    let mut may_retry = true;
+    let mut retries = 0;
     loop {
         match rest.step(fs, held) {
             Ok(()) if rest.blocks.is_empty() => return Ok(()),
-            Ok(()) => {}
-            Err(Error::NoSpace) if may_retry && fs.pending_free_blocks() > 0 => {
-                // What was freed comes back with the commit.
-                may_retry = false;
-                fs.commit(fs.journal()?.running())?;
-            }
+            Ok(()) => retries = 0,
+            Err(Error::NoSpace) if retries < RETRIES && rest.make_room(fs)? => retries += 1,
             Err(e) => return Err(e),
         }
     }
@@ -108,6 +107,19 @@ struct Found<'f> {
 }
 
 impl Reservation {
+    /// Whether there may be more space than there was: what others kept ready has come back, or what
+    /// was freed, with a commit.
+    fn make_room(&self, fs: &Fs) -> Result<bool> {
+        if fs.discard_preallocations(self.blocks.end - self.blocks.start) > 0 {
+            return Ok(true);
+        }
+        let pending = fs.pending_free_blocks() > 0;
+        if pending {
+            fs.commit(fs.journal()?.running())?;
+        }
+        Ok(pending)
+    }
+
     /// Reserves a first part, at least one block, with one handle. `op` is held exclusively.
     fn step(&mut self, fs: &Fs, held: &Held) -> Result<()> {
         let _stay = held.pages().read();
@@ -164,8 +176,9 @@ impl Reservation {
                     held.note_data(fs, failures);
                 }
                 Target::Hole if start < run.end() => {
-                    let all = found.take(fs, image, start..run.end(), self.blocks.start)?;
-                    if !all {
+                    let hole = start..run.end();
+                    let size = self.end.unwrap_or(0).max(size);
+                    if !found.take(fs, held, size, hole, self.blocks.start)? {
                         return Ok(found);
                     }
                 }
@@ -180,7 +193,14 @@ impl Reservation {
 impl<'f> Found<'f> {
     /// Takes blocks for `hole`. Returns whether there are enough and one handle can map them. Gets
     /// further than block `first` in any case.
-    fn take(&mut self, fs: &'f Fs, image: &Inode, hole: Range<u64>, first: u64) -> Result<bool> {
+    fn take(
+        &mut self,
+        fs: &'f Fs,
+        live: &LiveInode,
+        size: u64,
+        hole: Range<u64>,
+        first: u64,
+    ) -> Result<bool> {
         let mut next = hole.start;
         while next < hole.end {
             self.upto = next;
@@ -189,18 +209,15 @@ impl<'f> Found<'f> {
             }
             let len = (hole.end - next).min(MAX_UNWRITTEN_LEN.into()) as u32;
             let lblk = Lblk::new(next as u32);
-            let goal = match self.places.last() {
-                Some(&(_, pblk, len)) => Pblk::new(pblk.get().saturating_add(len.into())),
-                None => super::write::goal(fs, image, next)?,
-            };
-            let request = Request {
-                goal,
+            let ask = Ask {
+                lblk,
                 len,
-                min: 1,
-                below_32_bits: false,
+                size,
+                reserved: false,
+                no_prealloc: false,
                 privileged: false,
             };
-            let taken = match fs.take_blocks(&request) {
+            let taken = match fs.take_for(live, &ask) {
                 Ok(taken) => taken,
                 Err(Error::NoSpace) if next > first => return Ok(false),
                 Err(e) => return Err(e),

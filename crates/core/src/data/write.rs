@@ -367,7 +367,7 @@ fn piece(run: &Mapping, pblk: Pblk, kind: Kind) -> Piece {
 }
 
 /// Where a new block of the file should lie: behind the block before it, or near the inode.
-pub(super) fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
+fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
     if let Some(before) = lblk.checked_sub(1).and_then(|b| u32::try_from(b).ok())
         && let Some(pblk) = map::lookup(fs, image, Lblk::new(before))?.target.pblk()
     {

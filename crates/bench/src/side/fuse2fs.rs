@@ -1,0 +1,93 @@
+//! `fuse2fs` of e2fsprogs: ext4 in user space, through FUSE.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long it may take to mount, and to end after the unmount.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A mounted image; unmounted on drop.
+pub(crate) struct Fuse2fs {
+    child: Child,
+    mounted: bool,
+    point: tempfile::TempDir,
+}
+
+impl Fuse2fs {
+    /// Mounts an image for writing.
+    ///
+    /// # Errors
+    /// When it does not start or does not mount.
+    pub(crate) fn mount(image: &Path) -> Result<Self, String> {
+        let point = tempfile::Builder::new().prefix("extant-fuse2fs-").tempdir();
+        let point = point.map_err(|e| format!("a mount point: {e}"))?;
+        let device = |path: &Path| path.metadata().map(|m| m.dev()).unwrap_or(0);
+        let before = device(point.path());
+        let child = Command::new("fuse2fs")
+            .arg("-f")
+            .arg(image)
+            .arg(point.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("fuse2fs: {e}"))?;
+        let mut mount = Self {
+            child,
+            mounted: true,
+            point,
+        };
+        let start = Instant::now();
+        while device(mount.path()) == before {
+            let ended = mount.child.try_wait().map_err(|e| e.to_string())?;
+            if ended.is_some() || start.elapsed() > PATIENCE {
+                mount.mounted = false;
+                return Err(format!("fuse2fs does not mount {}", image.display()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(mount)
+    }
+
+    /// The mount point.
+    pub(crate) fn path(&self) -> &Path {
+        self.point.path()
+    }
+
+    /// Unmounts and waits until the image is complete.
+    ///
+    /// # Errors
+    /// When it stays busy.
+    pub(crate) fn unmount(mut self) -> Result<(), String> {
+        self.release()
+    }
+
+    fn release(&mut self) -> Result<(), String> {
+        if !std::mem::take(&mut self.mounted) {
+            return Ok(());
+        }
+        let unmounted = Command::new("umount").arg(self.path()).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            return Err(format!("{} stays mounted", self.path().display()));
+        }
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) if start.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(5)),
+                _ => return Err("fuse2fs does not end".to_owned()),
+            }
+        }
+    }
+}
+
+impl Drop for Fuse2fs {
+    fn drop(&mut self) {
+        let _ = self.release();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

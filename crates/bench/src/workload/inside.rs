@@ -1,0 +1,137 @@
+//! What workloads inside an image have in common: a fresh image for each repetition, mounted by the side
+//! that is measured, looked at by others afterwards.
+
+use super::Case;
+use crate::args::{Config, Side};
+use crate::check;
+use crate::locks::{self, LockTable};
+use crate::peer::{self, Figures, Measured};
+use crate::side::engine::Engine;
+use crate::side::kernel::Kernel;
+use crate::side::{MountChoice, Mounted};
+use crate::store::{ImageShape, Store};
+use std::path::Path;
+
+/// Work inside a mounted image.
+pub(crate) trait Inside {
+    /// Does the work of a case, and measures what counts of it with `meter`.
+    fn work<M: Mounted>(&self, mounted: &M, case: &Case, meter: &Meter)
+    -> Result<Measured, String>;
+
+    /// Looks at the result after the unmount; `e2fsck -fn` has found nothing. What it learns besides
+    /// goes with the result.
+    fn check(&self, image: &Path, case: &Case) -> Result<Figures, String>;
+}
+
+/// Fresh images for one workload.
+pub(crate) struct Images {
+    pub(crate) store: Store,
+    pub(crate) shape: ImageShape,
+    locks: bool,
+}
+
+impl Images {
+    /// Makes the scratch folder for images with so many inodes.
+    pub(crate) fn prepare(config: &Config, inodes: u64) -> Result<Self, String> {
+        Ok(Self {
+            store: Store::new(&config.dir).map_err(|e| format!("scratch folder: {e}"))?,
+            shape: ImageShape {
+                mib: config.image_mib,
+                inodes,
+                block_size: None,
+            },
+            locks: config.locks,
+        })
+    }
+
+    /// Runs a case on a fresh image.
+    pub(crate) fn run(&self, case: &Case, inside: &impl Inside) -> Result<Measured, String> {
+        let image = self.store.fresh_image(case.form, self.shape)?;
+        let choice = MountChoice {
+            delalloc: case.variant != "nodelalloc",
+        };
+        let mut measured = match case.side {
+            Side::Engine => self.on(Engine::mount(&image, choice)?, case, inside)?,
+            Side::Kernel => self.on(Kernel::mount(&image, case.form, choice)?, case, inside)?,
+            Side::Fuse2fs => self.on(Kernel::fuse2fs(&image)?, case, inside)?,
+            other => return Err(format!("{} has no such operations", other.name())),
+        };
+        check::e2fsck(&image)?;
+        measured.figures.extend(inside.check(&image, case)?);
+        Ok(measured)
+    }
+
+    fn on<M: Mounted>(
+        &self,
+        mounted: M,
+        case: &Case,
+        inside: &impl Inside,
+    ) -> Result<Measured, String> {
+        let here = case.side == Side::Engine;
+        let meter = Meter {
+            here,
+            locks: here && self.locks,
+        };
+        let measured = inside.work(&mounted, case, &meter)?;
+        mounted.unmount()?;
+        Ok(measured)
+    }
+
+    /// The image and the side, for the options of a report. `more` is what the workload has to say.
+    pub(crate) fn options(&self, case: &Case, more: &str) -> String {
+        let side = match case.side {
+            Side::Kernel if case.variant == "nodelalloc" => {
+                "loop mount, -o nodelalloc, system calls"
+            }
+            Side::Kernel => "loop mount, system calls",
+            Side::Fuse2fs => "fuse2fs, system calls",
+            _ => "in process, file device, caches of at most 1 GiB",
+        };
+        let locks = if self.locks { "; counting locks" } else { "" };
+        format!(
+            "{more}; {} MiB image on tmpfs, {}; {side}{locks}",
+            self.shape.mib,
+            case.form.name()
+        )
+    }
+}
+
+/// Measures the part of a case that counts.
+pub(crate) struct Meter {
+    here: bool,
+    locks: bool,
+}
+
+impl Meter {
+    /// `operations` per second, of which `timed` takes the seconds it says.
+    pub(crate) fn rate<M: Mounted>(
+        &self,
+        mounted: &M,
+        operations: u64,
+        timed: impl FnOnce() -> Result<f64, String>,
+    ) -> Result<Measured, String> {
+        let measured = self.seconds(mounted, operations, timed)?;
+        Ok(Measured {
+            value: operations as f64 / measured.value,
+            ..measured
+        })
+    }
+
+    /// The seconds that `timed` says it took for `operations`.
+    pub(crate) fn seconds<M: Mounted>(
+        &self,
+        mounted: &M,
+        operations: u64,
+        timed: impl FnOnce() -> Result<f64, String>,
+    ) -> Result<Measured, String> {
+        peer::reset_peak_rss();
+        let before = mounted.counters();
+        locks::start();
+        Ok(Measured {
+            value: timed()?,
+            peak_rss: peer::own_peak_rss().filter(|_| self.here),
+            figures: mounted.counters().since(before, operations),
+            locks: self.locks.then(|| LockTable::take(operations)),
+        })
+    }
+}
