@@ -4,6 +4,13 @@
 //! wait for it, and of many who do not, are durable with the same two flushes. While it writes,
 //! the next transaction runs; who needs that one committed waits for the next leader, or becomes
 //! it.
+//!
+//! # Who is woken
+//!
+//! When a leader is done, those whose transaction it committed are woken, and of those who wait for the
+//! next one a single one, to lead. So they wait in two places: of any two transactions that somebody waits
+//! for at one time, one is the successor of the other. Where commits are short compared with putting a
+//! thread to sleep and waking it, waiters first let others run for about as long as a commit takes.
 
 use super::capture::{Captured, capture};
 use super::encode::encode;
@@ -15,15 +22,25 @@ use crate::{Error, Result};
 use extant_format::{Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
 use extant_sync::{Condvar, LockClass, Mutex, MutexGuard, Rank, debug_assert_no_locks_at_or_above};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
+
+/// As long as sleeping and being woken takes, about: commits that take longer are slept through.
+const SHORT: Duration = Duration::from_micros(100);
 
 /// Who commits, and what is committed.
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<State>,
-    changed: Condvar,
+    /// Where those wait whose transaction has an even number, and an odd one.
+    changed: [Condvar; 2],
+    /// What the state says, for a look without the lock. Stored under it.
+    durable: AtomicU64,
+    led: AtomicBool,
+    /// Nanoseconds that commits take, about. Stored by leaders.
+    usual: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -44,8 +61,60 @@ impl Progress {
                     durable,
                 },
             ),
-            changed: Condvar::new(),
+            changed: [Condvar::new(), Condvar::new()],
+            durable: AtomicU64::new(durable.get()),
+            led: AtomicBool::new(false),
+            usual: AtomicU64::new(0),
         }
+    }
+
+    /// Where those wait who need `seq`.
+    fn changed(&self, seq: Seq) -> &Condvar {
+        let [even, odd] = &self.changed;
+        if seq.get().is_multiple_of(2) {
+            even
+        } else {
+            odd
+        }
+    }
+
+    fn wake_all(&self) {
+        self.changed.iter().for_each(Condvar::notify_all);
+    }
+
+    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `upto` is
+    /// durable or a leader is needed.
+    fn wait_briefly(&self, upto: Seq) {
+        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        // No time passes under a model checker.
+        if usual > SHORT || cfg!(feature = "shuttle") {
+            return;
+        }
+        let start = Instant::now();
+        while self.led.load(Ordering::Acquire)
+            && self.durable.load(Ordering::Acquire) < upto.get()
+            && start.elapsed() < SHORT
+        {
+            extant_sync::thread::yield_now();
+        }
+    }
+
+    /// Lets in or ends a leader.
+    fn set_led(&self, state: &mut State, led: bool) {
+        state.led = led;
+        self.led.store(led, Ordering::Release);
+    }
+
+    /// A commit took `time`.
+    fn took(&self, time: Duration) {
+        let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let usual = self.usual.load(Ordering::Relaxed);
+        let mean = if usual == 0 {
+            now
+        } else {
+            usual - usual / 8 + now / 8
+        };
+        self.usual.store(mean.max(1), Ordering::Relaxed);
     }
 
     /// The last transaction that is durable.
@@ -66,6 +135,8 @@ enum Idle {
 /// The one that commits. Makes way when it is dropped, and stops the journal if that is by a panic.
 struct Leader<'j> {
     journal: &'j Journal,
+    /// What was durable when it began.
+    before: Seq,
 }
 
 impl Drop for Leader<'_> {
@@ -74,8 +145,17 @@ impl Drop for Leader<'_> {
             let what = "a commit ended before its time";
             self.journal.cut_off(Error::Internal(what));
         }
-        self.journal.progress.state.lock().led = false;
-        self.journal.progress.changed.notify_all();
+        let progress = &self.journal.progress;
+        let mut state = progress.state.lock();
+        progress.set_led(&mut state, false);
+        let durable = state.durable;
+        drop(state);
+        if durable == self.before {
+            // Nothing came of it, which concerns all who wait.
+            return progress.wake_all();
+        }
+        progress.changed(durable).notify_all();
+        progress.changed(durable.next()).notify_one();
     }
 }
 
@@ -106,20 +186,31 @@ impl Fs {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         self.write_reports();
         let mut state = journal.progress.state.lock();
-        let mut waited = false;
+        let mut looked = false;
         loop {
             if state.durable >= upto {
-                if waited {
+                if looked {
                     journal.counters.shared_commits.inc();
                 }
                 return Ok(());
             }
-            journal.check_going()?;
+            if let Err(cause) = journal.check_going() {
+                // Woken to lead, and will not: nor will the others.
+                drop(state);
+                journal.progress.wake_all();
+                return Err(cause);
+            }
             if !state.led {
                 break;
             }
-            waited = true;
-            journal.progress.changed.wait(&mut state);
+            if looked {
+                journal.progress.changed(upto).wait(&mut state);
+                continue;
+            }
+            looked = true;
+            drop(state);
+            journal.progress.wait_briefly(upto);
+            state = journal.progress.state.lock();
         }
         self.lead(journal, state, idle)
     }
@@ -133,10 +224,13 @@ impl Fs {
     }
 
     fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>, idle: Idle) -> Result<()> {
-        state.led = true;
+        journal.progress.set_led(&mut state, true);
+        let before = state.durable;
         drop(state);
-        let leader = Leader { journal };
+        let leader = Leader { journal, before };
+        let began = Instant::now();
         let outcome = self.commit_running(journal, idle);
+        journal.progress.took(began.elapsed());
         if let Err(cause) = &outcome {
             self.stop(cause);
         }
@@ -245,6 +339,8 @@ impl Fs {
         self.release_freed(seq);
         let mut state = journal.progress.state.lock();
         state.durable = state.durable.max(seq);
+        let durable = &journal.progress.durable;
+        durable.store(state.durable.get(), Ordering::Release);
     }
 
     /// Takes blocks out of the cache that were loaded before transaction `seq` wrote them.
