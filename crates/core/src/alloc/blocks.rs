@@ -26,14 +26,20 @@ impl Fs {
         if min > want {
             return Err(Error::NoSpace);
         }
-        let budget = alloc
-            .space
-            .take(min, want, request.privileged)
-            .ok_or(Error::NoSpace)?;
-        let taken = self.take_charged(request, budget, min);
-        let found = taken.as_ref().map_or(0, Taken::len);
-        alloc.space.give(budget - found);
-        taken
+        loop {
+            let budget = alloc.space.take(min, want, request.privileged);
+            let taken = match budget {
+                Some(budget) => self.take_charged(request, budget, min),
+                None => Err(Error::NoSpace),
+            };
+            let found = taken.as_ref().map_or(0, Taken::len);
+            alloc.space.give(budget.unwrap_or(0) - found);
+            match taken {
+                // What is kept ready for files comes after what is needed.
+                Err(Error::NoSpace) if self.discard_preallocations(min.into()) > 0 => {}
+                taken => return taken,
+            }
+        }
     }
 
     /// As [`take_blocks`](Self::take_blocks), for at most `want` blocks that the caller has been granted.
@@ -108,6 +114,22 @@ impl Fs {
             && let Ok(alloc) = self.alloc()
         {
             alloc.space.give(len);
+        }
+    }
+
+    /// Returns runs of taken blocks to the one group they lie in, not to the space that may be taken.
+    pub(super) fn untake_all(&self, runs: &[(Pblk, u32)]) {
+        let group = runs.first().map(|(start, len)| self.run_of(*start, *len));
+        let Some(Ok((group, _))) = group else { return };
+        // Cannot fail: the blocks were taken, so the group is loaded.
+        let Ok((slot, loaded)) = self.load_group(group) else {
+            return;
+        };
+        let mut state = slot.lock(loaded);
+        for (start, len) in runs {
+            if let Ok((_, run)) = self.run_of(*start, *len) {
+                state.untake(&run);
+            }
         }
     }
 

@@ -80,6 +80,7 @@ use fixed::{Fixed, FixedBuilder};
 use freed::Freed;
 use group::Slot;
 use order::OrderIndex;
+use prealloc::Prealloc;
 use space::Space;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -97,6 +98,7 @@ pub struct Alloc {
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
     space: Space,
+    prealloc: Prealloc,
     freed: Freed,
     /// Free blocks, inodes and directories by the disk bitmaps.
     free: ShardedCounter,
@@ -162,6 +164,7 @@ impl Alloc {
                 .collect(),
             fixed: fixed.finish(geometry)?,
             space: Space::new(free, superblock.reserved_blocks_count()),
+            prealloc: Prealloc::new(geometry.groups_count()),
             freed: Freed::new(),
             free: counter(free),
             free_inodes: counter(inodes),

@@ -37,7 +37,7 @@ pub struct Taken<'f> {
 }
 
 impl<'f> Taken<'f> {
-    pub(super) fn new(fs: &'f Fs, start: Pblk, len: u32) -> Self {
+    pub(in crate::alloc) fn new(fs: &'f Fs, start: Pblk, len: u32) -> Self {
         Self { fs, start, len }
     }
 
@@ -80,7 +80,7 @@ impl<'f> Taken<'f> {
     }
 
     /// The blocks are owned on the device now.
-    pub(super) fn keep(mut self) {
+    pub(in crate::alloc) fn keep(mut self) {
         self.len = 0;
     }
 }

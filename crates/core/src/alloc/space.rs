@@ -71,6 +71,12 @@ impl Space {
             .and_then(|taken| u32::try_from(taken).ok())
     }
 
+    /// Takes `blocks` blocks, if that leaves plenty.
+    pub(super) fn take_spare(&self, blocks: u32) -> bool {
+        let blocks = i64::from(blocks);
+        take_all(self.near.local(), blocks, 0) || take_all(&self.pool, blocks, self.plenty)
+    }
+
     #[cold]
     fn take_exactly(&self, min: i64, want: i64, privileged: bool) -> Option<i64> {
         let _alone = self.collecting.lock();

@@ -19,16 +19,16 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A file system on an image file, and the changed groups since the last commit.
-struct Bench {
-    fs: Fs,
+pub(super) struct Bench {
+    pub(super) fs: Fs,
     image: PathBuf,
     _dir: TempDir,
 }
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 
 impl Bench {
-    fn new(size: u64, options: &[&str]) -> Self {
+    pub(super) fn new(size: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
         // What was there before is not zeros: whoever shows it shows stale bytes.
@@ -45,7 +45,7 @@ impl Bench {
         }
     }
 
-    fn alloc(&self) -> &Alloc {
+    pub(super) fn alloc(&self) -> &Alloc {
         self.fs.alloc().unwrap()
     }
 
@@ -59,11 +59,11 @@ impl Bench {
         })
     }
 
-    fn handle(&self) -> Handle<'_> {
+    pub(super) fn handle(&self) -> Handle<'_> {
         self.fs.start(12).unwrap()
     }
 
-    fn groups(&self) -> impl Iterator<Item = Group> + use<> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
         self.fs.geometry().groups()
     }
 
@@ -89,7 +89,7 @@ impl Bench {
 
 impl Bench {
     /// Commits all, and lets `e2fsck` judge.
-    fn close(&self) {
+    pub(super) fn close(&self) {
         self.fs.close().unwrap();
         assert_clean(&self.image);
     }
@@ -254,7 +254,7 @@ fn what_commit_encodes_of_untouched_groups_is_what_mke2fs_wrote() {
 }
 
 /// Everything of a run, committed or not.
-fn blocks_of(taken: &Taken<'_>) -> std::ops::Range<u64> {
+pub(super) fn blocks_of(taken: &Taken<'_>) -> std::ops::Range<u64> {
     taken.start().get()..taken.start().get() + u64::from(taken.len())
 }
 

@@ -134,6 +134,7 @@ impl Fs {
     /// When something it has is broken or cannot be read. The inode is still there.
     pub(crate) fn delete_in(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<Progress> {
         handle.touch_inode(live)?;
+        self.drop_preallocations(live);
         let image = live.snapshot();
         if has_map(&image) {
             let guard = MapGuard::lock(live);

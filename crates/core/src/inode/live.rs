@@ -76,7 +76,7 @@ pub struct LiveInode {
     /// Locks of a directory, once it is written to.
     dir: OnceLock<Box<DirState>>,
     /// What the allocator knows of it, once it needed blocks.
-    alloc: OnceLock<Box<FileState>>,
+    alloc: OnceLock<Arc<FileState>>,
 }
 
 impl LiveInode {
@@ -199,15 +199,15 @@ impl LiveInode {
 
     /// What the allocator knows of the file.
     #[must_use]
-    pub(crate) fn alloc_state(&self) -> &FileState {
-        self.alloc.get_or_init(|| Box::new(FileState::new()))
+    pub(crate) fn alloc_state(&self) -> &Arc<FileState> {
+        self.alloc.get_or_init(|| Arc::new(FileState::new()))
     }
 
     /// What the allocator knows of the file, if it needed blocks so far.
     #[must_use]
     #[allow(dead_code, reason = "the data path is about to ask")]
     pub(crate) fn alloc_state_if_any(&self) -> Option<&FileState> {
-        self.alloc.get().map(Box::as_ref)
+        self.alloc.get().map(Arc::as_ref)
     }
 
     pub(crate) fn touched(&self) -> &FirstTouch {

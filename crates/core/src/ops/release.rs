@@ -13,6 +13,10 @@ use crate::inode::Held;
 /// When the inode cannot be deleted; it stays an orphan, out of reach, and the next one to open the file
 /// system tries again.
 pub fn release(fs: &Fs, held: Held) -> Result<()> {
+    if held.holds() == 1 {
+        // Who comes now begins anew.
+        fs.drop_preallocations(&held);
+    }
     drop(held);
     fs.reap()
 }

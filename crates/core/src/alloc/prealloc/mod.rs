@@ -1,5 +1,31 @@
 //! Blocks for files, and what is kept ready for them.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `window` | how much is taken for a file beyond what it asks for |
+//! | `tree` | what is kept ready for one file |
+//! | `locality` | runs out of which small files are served |
+//! | `goals` | where a file should have its next blocks |
+//! | `files` | all files for which something is kept |
+//!
+//! What is kept ready is set in the allocator bitmap only: on the device it is free, so a crash leaks
+//! nothing. It counts as taken in [`Space`](super::space::Space), and is taken from what can be
+//! spared, so that a request never fails for what it did not ask for; whoever finds no space gets back
+//! what is kept for others first.
+//!
+//! # Locking
+//!
+//! The tree of a file has a lock of rank `PreallocTree`, held for one change and neither across I/O nor
+//! while blocks are looked for. The runs of `locality` have locks of rank `Locality`, one for each CPU.
 #![allow(dead_code, reason = "the data path is about to ask")]
+
+mod files;
+mod goals;
+mod locality;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod window;
 
 use super::{Request, Taken};
 use crate::fs::Fs;
@@ -7,7 +33,14 @@ use crate::inode::LiveInode;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
-use std::sync::atomic::{AtomicU64, Ordering};
+use extant_sync::{LockClass, Rank, RwLock, pin};
+use files::Files;
+use goals::{Goals, Last};
+use locality::Locality;
+use std::sync::Arc;
+use tree::PaTree;
+
+static TREE: LockClass = LockClass::new("preallocations", Rank::PreallocTree);
 
 /// What a file asks blocks for.
 #[derive(Clone, Copy, Debug)]
@@ -30,83 +63,277 @@ pub(crate) struct Ask {
 /// What the allocator knows of a file.
 #[derive(Debug)]
 pub(crate) struct FileState {
-    /// Where the last blocks were taken: behind them, 0 if nowhere yet.
-    next: AtomicU64,
+    kept: RwLock<Kept>,
+    last: Last,
+}
+
+/// What is kept ready for a file.
+#[derive(Debug, Default)]
+struct Kept {
+    tree: PaTree,
+    /// Whether the file is among those for which something is kept. Stays so for a while after nothing
+    /// is.
+    listed: bool,
 }
 
 impl FileState {
     pub(crate) fn new() -> Self {
         Self {
-            next: AtomicU64::new(0),
+            kept: RwLock::new(&TREE, Kept::default()),
+            last: Last::new(),
+        }
+    }
+
+    /// Preallocations that are alive.
+    pub(crate) fn preallocations(&self) -> usize {
+        self.kept.read().tree.len()
+    }
+
+    fn drain(&self) -> Vec<(Pblk, u32)> {
+        self.kept.write().tree.split_off(0)
+    }
+}
+
+/// What is kept ready for all files.
+#[derive(Debug)]
+pub(super) struct Prealloc {
+    goals: Goals,
+    locality: Locality,
+    files: Files,
+}
+
+impl Prealloc {
+    /// Nothing yet, for a file system of `groups` groups.
+    pub(super) fn new(groups: u32) -> Self {
+        Self {
+            goals: Goals::new(groups),
+            locality: Locality::new(),
+            files: Files::new(),
         }
     }
 }
 
 impl Fs {
-    /// Takes one run of 1 to `ask.len` blocks for the file: see [`take_blocks`](Self::take_blocks) for
-    /// what that means. May wait for the device.
+    /// Takes one run of 1 to `ask.len` blocks for the file: what is kept ready for it, or else near its
+    /// other blocks, and then more is kept ready than it asked for. See
+    /// [`take_blocks`](Self::take_blocks) for what taking means. May wait for the device.
+    ///
+    /// The caller sees to it that nothing else asks for the same logical blocks.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when nothing is free to the caller. What others keep ready and what a commit
-    /// would free is not counted: [`discard_preallocations`](Self::discard_preallocations) and
-    /// [`pending_free_blocks`](Self::pending_free_blocks) say whether there is any.
+    /// [`Error::NoSpace`] when nothing is free to the caller, nor kept for others. If
+    /// [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
     pub(crate) fn take_for(&self, live: &LiveInode, ask: &Ask) -> Result<Taken<'_>> {
+        let alloc = self.alloc()?;
         let state = live.alloc_state();
-        let goal = match state.next.load(Ordering::Relaxed) {
-            0 => self.near_inode(live.ino()),
-            next => Pblk::new(next),
+        let lblk = ask.lblk.get();
+        let most = self.geometry().clusters_per_group();
+        let ask = Ask {
+            len: ask.len.clamp(1, most),
+            ..*ask
         };
-        let extents = live.snapshot().flags().contains(InodeFlags::EXTENTS);
+        let kept = state.kept.write().tree.take(lblk, ask.len);
+        let taken = match kept {
+            Some((start, len)) => {
+                if ask.reserved {
+                    alloc.space.give(len);
+                }
+                Taken::new(self, start, len)
+            }
+            None => self.take_new(live, state, &ask)?,
+        };
+        let behind = Pblk::new(taken.start().get() + u64::from(taken.len()));
+        let next = lblk.saturating_add(taken.len());
+        self.note_goal(live.ino(), state, next, behind);
+        Ok(taken)
+    }
+
+    /// Takes blocks that were not kept ready.
+    fn take_new(&self, live: &LiveInode, state: &Arc<FileState>, ask: &Ask) -> Result<Taken<'_>> {
+        let alloc = self.alloc()?;
+        let log2 = self.block_size().log2();
+        let extents = {
+            let guard = pin();
+            live.image(&guard).flags().contains(InodeFlags::EXTENTS)
+        };
+        let end = (u64::from(ask.lblk.get()) + u64::from(ask.len)) << log2;
+        if ask.size.max(end) <= locality::SMALL
+            && let Some(taken) = self.take_small(alloc, live, state, ask, !extents)?
+        {
+            if ask.reserved {
+                alloc.space.give(taken.len());
+            }
+            return Ok(taken);
+        }
+        let gap = state.kept.read().tree.gap(ask.lblk.get());
+        let mut window = window::window(ask, log2, gap);
+        let lblk = ask.lblk.get();
+        // At least the first: nothing is kept for it.
+        let asked = ask.len.min(window.end.saturating_sub(lblk)).max(1);
+        let own = match ask.reserved {
+            true => asked,
+            false => self.charge(asked, ask.privileged)?,
+        };
+        let most = self.geometry().clusters_per_group().min(tree::MOST);
+        let more = (window.end - window.start).min(most).saturating_sub(asked);
+        let spare = own == asked && alloc.space.take_spare(more);
+        let more = if spare { more } else { 0 };
+        if more == 0 {
+            window = lblk..lblk.saturating_add(own);
+        }
         let request = Request {
-            goal,
-            len: ask.len,
+            goal: self.goal_of(live, state, window.start),
+            len: own + more,
             min: 1,
             below_32_bits: !extents,
             privileged: ask.privileged,
         };
-        let taken = if ask.reserved {
-            let most = self.geometry().clusters_per_group();
-            self.take_charged(&request, ask.len.clamp(1, most), 1)?
-        } else {
-            self.take_blocks(&request)?
+        let taken = self.take_charged(&request, own + more, 1);
+        let charged = if ask.reserved { 0 } else { own };
+        let Ok(mut taken) = taken else {
+            alloc.space.give(charged + more);
+            return taken;
         };
-        let next = taken.start().get() + u64::from(taken.len());
-        state.next.store(next, Ordering::Relaxed);
-        Ok(taken)
+        // What is asked for first, if it is less than wanted.
+        let first = match window.end.saturating_sub(lblk) >= taken.len() {
+            true => lblk,
+            false => window.end - taken.len(),
+        };
+        let before = taken.split_front(lblk - first);
+        let mine = taken.split_front(asked);
+        let kept = before.len() + taken.len();
+        alloc
+            .space
+            .give((charged + more) - kept - mine.len().min(charged));
+        if kept > 0 {
+            self.keep_ready(state, first, before);
+            self.keep_ready(state, lblk.saturating_add(mine.len()), taken);
+        }
+        Ok(mine)
+    }
+
+    /// Is granted up to `blocks` blocks, at least 1.
+    fn charge(&self, blocks: u32, privileged: bool) -> Result<u32> {
+        let space = &self.alloc()?.space;
+        loop {
+            if let Some(granted) = space.take(1, blocks, privileged) {
+                return Ok(granted);
+            }
+            if self.discard_preallocations(blocks.into()) == 0 {
+                return Err(Error::NoSpace);
+            }
+        }
+    }
+
+    /// Has blocks wait for `lblk` and those behind.
+    fn keep_ready(&self, state: &Arc<FileState>, lblk: u32, taken: Taken<'_>) {
+        if taken.is_empty() {
+            return;
+        }
+        let mut kept = state.kept.write();
+        let blocks = (taken.start(), taken.len());
+        let mut left = Vec::new();
+        kept.tree.insert(lblk, blocks, |blocks| left.push(blocks));
+        let new = !std::mem::replace(&mut kept.listed, true);
+        drop(kept);
+        taken.keep();
+        self.give_all_back(left);
+        if new {
+            self.list_file(state);
+        }
+    }
+
+    /// Gives runs of taken blocks back, each group's at once.
+    fn give_all_back(&self, mut runs: Vec<(Pblk, u32)>) -> u64 {
+        let Ok(alloc) = self.alloc() else { return 0 };
+        runs.sort_unstable_by_key(|(start, _)| *start);
+        runs.dedup_by(|next, last| {
+            let joins = last.0.get() + u64::from(last.1) == next.0.get() && last.1 < tree::MOST;
+            let joins = joins && self.same_group(last.0, next.0);
+            if joins {
+                last.1 += next.1;
+            }
+            joins
+        });
+        let mut given = 0;
+        for of_group in runs.chunk_by(|a, b| self.same_group(a.0, b.0)) {
+            self.untake_all(of_group);
+            for (_, len) in of_group {
+                alloc.space.give(*len);
+                given += u64::from(*len);
+            }
+        }
+        given
+    }
+
+    fn same_group(&self, a: Pblk, b: Pblk) -> bool {
+        let group = |block| {
+            self.geometry()
+                .bitmap_position(block)
+                .map(|(group, _)| group)
+        };
+        group(a).ok() == group(b).ok()
     }
 
     /// Gives back what is kept ready for the file: when nobody writes to it any more.
     pub(crate) fn drop_preallocations(&self, live: &LiveInode) {
-        self.drop_preallocations_from(live, Lblk::new(0));
+        if let Some(state) = live.alloc_state_if_any() {
+            self.drop_kept(state, 0);
+        }
     }
 
     /// The same for what lies at `lblk` and behind: when the file is truncated.
     pub(crate) fn drop_preallocations_from(&self, live: &LiveInode, lblk: Lblk) {
-        let _ = (live.alloc_state_if_any(), lblk);
+        if let Some(state) = live.alloc_state_if_any() {
+            self.drop_kept(state, lblk.get());
+            if state.last.get().is_some_and(|(next, _)| next > lblk.get()) {
+                // What it had there is free: it goes on elsewhere.
+                state.last.forget();
+            }
+        }
+    }
+
+    fn drop_kept(&self, state: &FileState, lblk: u32) {
+        if state.kept.read().tree.is_empty() {
+            return;
+        }
+        let runs = state.kept.write().tree.split_off(lblk);
+        self.give_all_back(runs);
     }
 
     /// Gives back what is kept ready for any file, until that is `wanted` blocks; returns how many it
-    /// was. For a caller who found no space.
+    /// was. Done for whoever finds no space.
     pub(crate) fn discard_preallocations(&self, wanted: u64) -> u64 {
-        let _ = wanted;
-        0
+        let Ok(alloc) = self.alloc() else { return 0 };
+        let mut given = self.give_all_back(alloc.prealloc.locality.drain());
+        for state in alloc.prealloc.files.all() {
+            if given >= wanted.max(1) {
+                break;
+            }
+            given += self.give_all_back(state.drain());
+        }
+        given
     }
 
     /// Promises `blocks` blocks whose place is chosen later, by [`take_for`](Self::take_for). Never
     /// waits for the device.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when there are not as many. Then
-    /// [`discard_preallocations`](Self::discard_preallocations) and a commit may bring more.
+    /// [`Error::NoSpace`] when there are not as many, even with what was kept ready for others. If
+    /// [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
     pub(crate) fn reserve_space(&self, blocks: u32, privileged: bool) -> Result<()> {
         if blocks == 0 {
             return Ok(());
         }
         let space = &self.alloc()?.space;
-        space
-            .take(blocks, blocks, privileged)
-            .map(|_| ())
-            .ok_or(Error::NoSpace)
+        loop {
+            if space.take(blocks, blocks, privileged).is_some() {
+                return Ok(());
+            }
+            if self.discard_preallocations(blocks.into()) == 0 {
+                return Err(Error::NoSpace);
+            }
+        }
     }
 
     /// Gives a promise back.

@@ -1,0 +1,130 @@
+//! Small files side by side: each CPU has a run of blocks out of which it serves them.
+//!
+//! A file's blocks come off the front of the run, so files that are written one after the other lie one
+//! behind the other, and taking blocks for one touches no group.
+
+use super::{Ask, FileState};
+use crate::Result;
+use crate::alloc::{Alloc, Request, Taken};
+use crate::fs::Fs;
+use crate::inode::LiveInode;
+use extant_format::Pblk;
+use extant_sync::{LockClass, Mutex, PerCpu, Rank};
+
+static LOCALITY: LockClass = LockClass::new("locality group", Rank::Locality);
+
+/// A file up to this size is small, in bytes.
+pub(super) const SMALL: u64 = 64 << 10;
+/// Bytes of a run.
+const RUN: u64 = 2 << 20;
+/// Most blocks of a run.
+const MOST: u32 = 512;
+
+/// The runs.
+#[derive(Debug)]
+pub(super) struct Locality {
+    runs: PerCpu<Mutex<Run>>,
+}
+
+/// Blocks that nobody has yet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    start: Pblk,
+    len: u32,
+}
+
+impl Run {
+    /// Takes `len` blocks off the front, which it has.
+    fn pop(&mut self, len: u32) -> Pblk {
+        let start = self.start;
+        self.start = Pblk::new(start.get() + u64::from(len));
+        self.len -= len;
+        start
+    }
+}
+
+impl Locality {
+    pub(super) fn new() -> Self {
+        Self {
+            runs: PerCpu::new(|_| Mutex::new(&LOCALITY, Run::default())),
+        }
+    }
+
+    /// Takes out all blocks of all runs.
+    pub(super) fn drain(&self) -> Vec<(Pblk, u32)> {
+        let runs = self.runs.iter().map(|run| std::mem::take(&mut *run.lock()));
+        let runs = runs.filter(|run| run.len > 0);
+        runs.map(|run| (run.start, run.len)).collect()
+    }
+}
+
+impl Fs {
+    /// Takes `len` blocks of a small file from this CPU's run; `None` if there is none and no space to
+    /// spare for one, or if the file goes on elsewhere. They have been charged.
+    pub(super) fn take_small(
+        &self,
+        alloc: &Alloc,
+        live: &LiveInode,
+        state: &FileState,
+        ask: &Ask,
+        below_32_bits: bool,
+    ) -> Result<Option<Taken<'_>>> {
+        let local = alloc.prealloc.locality.runs.local();
+        let mut run = local.lock();
+        // One that has blocks grows, and only goes on where it can go on behind them.
+        let last = state.last.get();
+        if last.is_some_and(|(lblk, pblk)| (lblk, pblk) != (ask.lblk.get(), run.start)) {
+            return Ok(None);
+        }
+        if below_32_bits && run.start.get() + u64::from(run.len) > u64::from(u32::MAX) {
+            return Ok(None);
+        }
+        if run.len >= ask.len {
+            let start = run.pop(ask.len);
+            return Ok(Some(Taken::new(self, start, ask.len)));
+        }
+        let rest = *run;
+        drop(run);
+        if last.is_some() {
+            return Ok(None);
+        }
+        let goal = match rest.start.get() {
+            0 => self.near_inode(live.ino()),
+            _ => Pblk::new(rest.start.get() + u64::from(rest.len)),
+        };
+        let want = ((RUN >> self.block_size().log2()) as u32).clamp(ask.len, MOST.max(ask.len));
+        if !alloc.space.take_spare(want) {
+            return Ok(None);
+        }
+        let request = Request {
+            goal,
+            len: want,
+            min: ask.len,
+            below_32_bits,
+            privileged: false,
+        };
+        let Ok(mut taken) = self.take_charged(&request, want, ask.len) else {
+            alloc.space.give(want);
+            return Ok(None);
+        };
+        alloc.space.give(want - taken.len());
+        let own = taken.split_front(ask.len);
+        // What is left of the run before is small, and goes back.
+        let new = Run {
+            start: taken.start(),
+            len: taken.len(),
+        };
+        taken.keep();
+        let mut run = local.lock();
+        let old = if run.len <= new.len {
+            std::mem::replace(&mut *run, new)
+        } else {
+            new
+        };
+        drop(run);
+        if old.len > 0 {
+            self.give_back(old.start, old.len);
+        }
+        Ok(Some(own))
+    }
+}

@@ -1,0 +1,418 @@
+//! What files get, on images of `mke2fs`.
+
+use super::*;
+use crate::alloc::tests::{Bench, MIB, blocks_of};
+use crate::inode::{FileType, Held, NewInode};
+use crate::ops;
+use extant_format::Ino;
+use extant_testkit::rng::{Rng, seed_from_env};
+use std::collections::BTreeMap;
+
+const SMALL_GROUPS: &[&str] = &["-t", "ext4", "-b", "1024", "-g", "2048"];
+
+impl Bench {
+    fn file(&self, name: &str) -> Held {
+        let root = self.fs.hold(Ino::ROOT).unwrap();
+        let new = NewInode::new(FileType::Regular, 0o644, ops::now());
+        ops::create(&self.fs, &root, name.as_bytes(), &new).unwrap()
+    }
+
+    fn blocks_to_take(&self) -> i64 {
+        self.alloc().space.total()
+    }
+
+    /// What files keep ready and nobody has asked for.
+    fn kept(&self) -> u64 {
+        let locality = &self.alloc().prealloc.locality;
+        let small: Vec<_> = locality.drain();
+        let kept: u64 = small.iter().map(|(_, len)| u64::from(*len)).sum();
+        self.fs.give_all_back(small);
+        let files = self.alloc().prealloc.files.all();
+        let of_file = |state: Arc<FileState>| -> u64 {
+            let kept = state.kept.read();
+            kept.tree.iter().map(|(_, (_, len))| u64::from(len)).sum()
+        };
+        kept + files.map(of_file).sum::<u64>()
+    }
+
+    /// Requires that nothing is taken but what is owned on the device.
+    fn nothing_kept(&self) {
+        self.fs.sync().unwrap();
+        for group in self.groups() {
+            let Some((slot, loaded)) = self.fs.load_group(group).ok() else {
+                continue;
+            };
+            let state = slot.lock(loaded);
+            let blocks = state.blocks.bits();
+            assert_eq!(*state.space.used(blocks.len()), *blocks, "{group}");
+        }
+        let free = self.fs.super_counts().unwrap().free_blocks;
+        assert_eq!(self.blocks_to_take(), free as i64);
+    }
+}
+
+fn ask(lblk: u32, len: u32, size: u64) -> Ask {
+    Ask {
+        lblk: Lblk::new(lblk),
+        len,
+        size,
+        reserved: false,
+        no_prealloc: false,
+        privileged: false,
+    }
+}
+
+#[test]
+fn files_that_grow_side_by_side_stay_in_one_piece_each() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let files: Vec<Held> = (0..4).map(|i| bench.file(&format!("f{i}"))).collect();
+    let mut taken: Vec<Vec<Taken<'_>>> = files.iter().map(|_| Vec::new()).collect();
+    for step in 0..512_u32 {
+        for (file, taken) in files.iter().zip(&mut taken) {
+            let size = u64::from(step + 1) << 12;
+            let mut next = step * 4;
+            while next < step * 4 + 4 {
+                let got = bench
+                    .fs
+                    .take_for(file, &ask(next, step * 4 + 4 - next, size));
+                let got = got.unwrap();
+                next += got.len();
+                taken.push(got);
+            }
+        }
+    }
+    for taken in &taken {
+        let blocks: u32 = taken.iter().map(Taken::len).sum();
+        assert_eq!(blocks, 2048);
+        let pieces = 1 + taken
+            .windows(2)
+            .filter(|pair| blocks_of(&pair[0]).end != pair[1].start().get())
+            .count();
+        // One for each doubling, at the most.
+        assert!(pieces <= 9, "{pieces}");
+    }
+    // Others see none of it.
+    let free = bench.fs.super_counts().unwrap().free_blocks;
+    assert_eq!(bench.fs.statfs().unwrap().free, free);
+    drop(taken);
+    for file in files {
+        ops::release(&bench.fs, file).unwrap();
+    }
+    assert!(bench.fs.discard_preallocations(u64::MAX) > 0);
+    bench.nothing_kept();
+    bench.close();
+}
+
+#[test]
+fn small_files_lie_one_behind_the_other() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4"]);
+    let mut runs = Vec::new();
+    for i in 0..200_u32 {
+        let file = bench.file(&format!("f{i}"));
+        let len = 1 + i % 3;
+        let taken = bench.fs.take_for(&file, &ask(0, len, u64::from(len) << 12));
+        let taken = taken.unwrap();
+        assert_eq!(taken.len(), len);
+        runs.push(blocks_of(&taken));
+        bench.fs.commit_blocks(&bench.handle(), taken).unwrap();
+        assert_eq!(file.alloc_state_if_any().unwrap().preallocations(), 0);
+    }
+    let breaks = runs.windows(2).filter(|pair| pair[0].end != pair[1].start);
+    // As the thread moves between CPUs, it moves between their runs; not each time.
+    assert!(breaks.count() < 60);
+    assert!(bench.kept() > 0);
+    for run in runs {
+        let (start, len) = (Pblk::new(run.start), (run.end - run.start) as u32);
+        let kind = crate::alloc::FreedKind::Data;
+        bench
+            .fs
+            .free_blocks(&bench.handle(), start, len, kind)
+            .unwrap();
+    }
+    bench.fs.discard_preallocations(u64::MAX);
+    bench.nothing_kept();
+    bench.close();
+}
+
+#[test]
+fn what_is_kept_for_others_is_not_missing_when_space_ends() {
+    let bench = Bench::new(40 * MIB, SMALL_GROUPS);
+    let open = bench.blocks_to_take() as u64 - bench.fs.superblock().reserved_blocks_count();
+    let files: Vec<Held> = (0..10).map(|i| bench.file(&format!("f{i}"))).collect();
+    let mut taken = Vec::new();
+    for (i, file) in files.iter().enumerate() {
+        taken.push(
+            bench
+                .fs
+                .take_for(file, &ask(i as u32 * 5000, 1, 1 << 30))
+                .unwrap(),
+        );
+    }
+    assert!(bench.kept() > 1000);
+    // Everything goes to one of them that asks for single blocks, and to one that was promised it.
+    let (one, other) = (&files[0], bench.file("other"));
+    let mut lblk = 1_000_000;
+    while lblk < 1_000_000 + open as u32 / 2 {
+        let got = bench.fs.take_for(one, &ask(lblk, 3, 1 << 40)).unwrap();
+        lblk += got.len();
+        taken.push(got);
+    }
+    let mut promised = 0;
+    while bench.fs.reserve_space(7, false).is_ok() {
+        promised += 7;
+    }
+    while bench.fs.reserve_space(1, false).is_ok() {
+        promised += 1;
+    }
+    let got: u32 = taken.iter().map(Taken::len).sum();
+    assert_eq!(u64::from(got + promised), open);
+    assert!(matches!(
+        bench.fs.take_for(one, &ask(5, 1, 1 << 30)),
+        Err(Error::NoSpace)
+    ));
+    let mut at = 0;
+    while promised > 0 {
+        let mut ask = ask(at, promised.min(100), 1 << 30);
+        ask.reserved = true;
+        let got = bench.fs.take_for(&other, &ask).unwrap();
+        promised -= got.len();
+        at += got.len();
+        taken.push(got);
+    }
+    drop(taken);
+    drop(files);
+    bench.fs.discard_preallocations(u64::MAX);
+    bench.nothing_kept();
+}
+
+#[test]
+fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let file = bench.file("file");
+    let before = bench.blocks_to_take();
+    bench.fs.reserve_space(100, false).unwrap();
+    assert_eq!(bench.blocks_to_take(), before - 100);
+    let mut asked = ask(1000, 60, 1 << 30);
+    asked.reserved = true;
+    let taken = bench.fs.take_for(&file, &asked).unwrap();
+    assert_eq!(taken.len(), 60);
+    let kept = bench.kept() as i64;
+    assert!(kept > 0);
+    assert_eq!(bench.blocks_to_take(), before - 100 - kept);
+    // Out of what is kept: the promise is free again.
+    asked.lblk = Lblk::new(1060);
+    asked.len = 40;
+    let more = bench.fs.take_for(&file, &asked).unwrap();
+    assert_eq!(
+        (more.len(), more.start().get()),
+        (40, blocks_of(&taken).end)
+    );
+    assert_eq!(bench.kept() as i64, kept - 40);
+    assert_eq!(bench.blocks_to_take(), before - 100 - (kept - 40));
+    drop(more);
+    taken.into_promise();
+    assert_eq!(bench.blocks_to_take(), before - 60 - (kept - 40));
+    bench.fs.return_space(60);
+    bench.fs.drop_preallocations(&file);
+    assert_eq!(bench.blocks_to_take(), before);
+}
+
+/// A file of a model: what it has taken, and what waits for it.
+struct Sketch {
+    held: Held,
+    has: BTreeMap<u32, u64>,
+}
+
+#[test]
+fn random_work_of_files_takes_no_block_twice_and_loses_none() {
+    let seed = seed_from_env("alloc_files");
+    for round in 0..3 {
+        let mut rng = Rng::new(seed ^ round);
+        let bench = Bench::new(24 * MIB, SMALL_GROUPS);
+        let new = |n: u64| Sketch {
+            held: bench.file(&format!("f{n}")),
+            has: BTreeMap::new(),
+        };
+        let mut files: Vec<Sketch> = (0..6).map(new).collect();
+        let mut names = 6;
+        let mut taken: Vec<Taken<'_>> = Vec::new();
+        for step in 0..4000 {
+            let at = rng.below(files.len() as u64) as usize;
+            match rng.below(100) {
+                0..80 => {
+                    let file = &mut files[at];
+                    let lblk = match rng.one_in(2) {
+                        true => file.has.last_key_value().map_or(0, |(last, _)| last + 1),
+                        false => rng.below(20_000) as u32,
+                    };
+                    if file.has.contains_key(&lblk) {
+                        continue;
+                    }
+                    let room = file
+                        .has
+                        .range(lblk..)
+                        .next()
+                        .map_or(50, |(next, _)| next - lblk);
+                    let asked = Ask {
+                        no_prealloc: rng.one_in(10),
+                        ..ask(
+                            lblk,
+                            rng.between(1, room.min(50).into()) as u32,
+                            rng.below(20 * MIB),
+                        )
+                    };
+                    match bench.fs.take_for(&file.held, &asked) {
+                        Ok(got) => {
+                            assert!(got.len() <= asked.len);
+                            for (i, block) in blocks_of(&got).enumerate() {
+                                file.has.insert(lblk + i as u32, block);
+                            }
+                            taken.push(got);
+                        }
+                        Err(Error::NoSpace) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+                80..86 => {
+                    // What it has stays, but nothing waits for it any more.
+                    let from = rng.below(20_000) as u32;
+                    let held = &files[at].held;
+                    bench.fs.drop_preallocations_from(held, Lblk::new(from));
+                    let state = held.alloc_state();
+                    assert!(
+                        state
+                            .kept
+                            .read()
+                            .tree
+                            .iter()
+                            .all(|(l, (_, n))| l + n <= from)
+                    );
+                }
+                86..90 => bench.fs.drop_preallocations(&files[at].held),
+                90 => drop(bench.fs.discard_preallocations(rng.below(3000))),
+                91..93 => {
+                    files[at] = new(names);
+                    names += 1;
+                }
+                _ if taken.len() > 20 => {
+                    let n = rng.below(taken.len() as u64 / 2) as usize;
+                    for got in taken.drain(..n) {
+                        let gone = blocks_of(&got);
+                        for file in &mut files {
+                            file.has.retain(|_, block| !gone.contains(block));
+                        }
+                    }
+                }
+                _ => {}
+            }
+            if step % 500 == 0 {
+                let mut all: Vec<_> = taken.iter().map(blocks_of).collect();
+                all.sort_by_key(|run| run.start);
+                assert!(
+                    all.windows(2).all(|pair| pair[0].end <= pair[1].start),
+                    "{seed}"
+                );
+                let free = bench.fs.super_counts().unwrap().free_blocks;
+                let got: u64 = all.iter().map(|run| run.end - run.start).sum();
+                let kept = bench.kept();
+                assert_eq!(bench.blocks_to_take() as u64 + got + kept, free, "{seed}");
+            }
+        }
+        drop(taken);
+        drop(files);
+        bench.fs.discard_preallocations(u64::MAX);
+        bench.nothing_kept();
+    }
+}
+
+#[test]
+fn threads_use_what_is_kept_while_others_discard_it() {
+    let seed = seed_from_env("alloc_files_threads");
+    let bench = Bench::new(40 * MIB, SMALL_GROUPS);
+    let files: Vec<Held> = (0..3).map(|i| bench.file(&format!("f{i}"))).collect();
+    let runs: Vec<std::ops::Range<u64>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..6_u64)
+            .map(|i| {
+                let (bench, file) = (&bench, &files[i as usize % 3]);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed ^ i);
+                    let mut mine = Vec::new();
+                    for _ in 0..1500 {
+                        if rng.one_in(30) {
+                            bench.fs.discard_preallocations(rng.below(2000));
+                        }
+                        if rng.one_in(100) {
+                            bench.fs.drop_preallocations(file);
+                        }
+                        // Two threads of a file ask for blocks of their own, side by side.
+                        let lblk = rng.below(20_000) as u32 * 2 + (i / 3) as u32;
+                        match bench.fs.take_for(file, &ask(lblk, 1, 1 << 26)) {
+                            Ok(got) => mine.push(got),
+                            Err(Error::NoSpace) => mine.clear(),
+                            Err(e) => panic!("{e}"),
+                        }
+                    }
+                    let runs: Vec<_> = mine.iter().map(blocks_of).collect();
+                    for got in mine {
+                        bench.fs.commit_blocks(&bench.handle(), got).unwrap();
+                    }
+                    runs
+                })
+            })
+            .collect();
+        let runs = workers.into_iter().flat_map(|w| w.join().unwrap());
+        runs.collect()
+    });
+    let mut sorted = runs.clone();
+    sorted.sort_by_key(|run| run.start);
+    assert!(
+        sorted.windows(2).all(|pair| pair[0].end <= pair[1].start),
+        "{seed}"
+    );
+    drop(files);
+    bench.fs.discard_preallocations(u64::MAX);
+    bench.nothing_kept();
+    for run in runs {
+        let kind = crate::alloc::FreedKind::Data;
+        let start = Pblk::new(run.start);
+        bench
+            .fs
+            .free_blocks(&bench.handle(), start, 1, kind)
+            .unwrap();
+    }
+    bench.close();
+}
+
+/// Prints what taking costs beside that many preallocations; figures are for the release profile.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_taking_beside_many_preallocations() {
+    for live in [1_000_u32, 10_000, 100_000, 1_000_000] {
+        let bench = Bench::new(3000 * MIB, &["-t", "ext4", "-b", "1024", "-m", "0"]);
+        let file = bench.file("file");
+        let mut taken = Vec::new();
+        let begin = std::time::Instant::now();
+        for i in 0..live {
+            let lblk = i * 2;
+            let size = u64::from(lblk + 1) << 10;
+            taken.push(bench.fs.take_for(&file, &ask(lblk, 1, size)).unwrap());
+        }
+        let grow = begin.elapsed().as_nanos() / u128::from(live);
+        let there = file.alloc_state().preallocations();
+        let begin = std::time::Instant::now();
+        let mut rng = Rng::new(1);
+        let rounds = 500.min(live);
+        for _ in 0..rounds {
+            let lblk = rng.below((live - 1).into()) as u32 * 2 + 1;
+            if let Ok(got) = bench
+                .fs
+                .take_for(&file, &ask(lblk, 1, u64::from(live * 2) << 10))
+            {
+                taken.push(got);
+            }
+        }
+        let each = begin.elapsed().as_nanos() / u128::from(rounds);
+        println!("{there} alive: {grow} ns growing, {each} ns at random");
+        let _ = taken.into_iter().map(Taken::into_promise).count();
+    }
+}

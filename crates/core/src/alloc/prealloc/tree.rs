@@ -1,0 +1,240 @@
+//! What is kept ready for one file: runs of unused blocks, by the logical block they wait for.
+
+use extant_format::Pblk;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Bits of the length of a run.
+const LEN_BITS: u32 = 16;
+/// Most blocks in a run.
+pub(super) const MOST: u32 = (1 << LEN_BITS) - 1;
+
+/// Blocks side by side.
+pub(super) type Blocks = (Pblk, u32);
+
+/// The same in one word: where they begin, which is below 2^48, and how many.
+#[derive(Clone, Copy, Debug)]
+struct Packed(u64);
+
+impl Packed {
+    fn new(start: u64, len: u32) -> Self {
+        debug_assert!(start >> (u64::BITS - LEN_BITS) == 0 && len <= MOST);
+        Self(start << LEN_BITS | u64::from(len & MOST))
+    }
+
+    fn start(self) -> u64 {
+        self.0 >> LEN_BITS
+    }
+
+    fn len(self) -> u32 {
+        (self.0 & u64::from(MOST)) as u32
+    }
+}
+
+/// The preallocations of a file.
+///
+/// They hold unused blocks only: whoever uses some takes them out, and the rest goes on as one or two
+/// preallocations, all under the lock the tree lies in. So none is ever half used, none needs a lock or
+/// a count, and no two overlap.
+#[derive(Debug, Default)]
+pub(super) struct PaTree {
+    runs: BTreeMap<u32, Packed>,
+}
+
+impl PaTree {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// Takes out what waits for `lblk` and up to `len` blocks from there on.
+    pub(super) fn take(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
+        let (&first, run) = self.runs.range_mut(..=lblk).next_back()?;
+        let skip = lblk - first;
+        let whole = *run;
+        let there = whole.len().checked_sub(skip).filter(|there| *there > 0)?;
+        let len = len.min(there);
+        let start = whole.start() + u64::from(skip);
+        if skip > 0 {
+            *run = Packed::new(whole.start(), skip);
+        } else {
+            self.runs.remove(&first);
+        }
+        if len < there {
+            let rest = Packed::new(start + u64::from(len), there - len);
+            self.runs.insert(lblk + len, rest);
+        }
+        Some((Pblk::new(start), len))
+    }
+
+    /// The logical blocks around `lblk`, which nothing waits for, up to what there is on both sides.
+    pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
+        let before = self.runs.range(..=lblk).next_back();
+        let start = before.map_or(0, |(first, run)| first.saturating_add(run.len()));
+        let behind = self.runs.range(lblk..).next();
+        start..behind.map_or(u32::MAX, |(first, _)| *first)
+    }
+
+    /// Has blocks wait for `lblk` and the blocks behind it. Calls `left` with those for whose logical
+    /// blocks others wait already.
+    pub(super) fn insert(&mut self, lblk: u32, blocks: Blocks, mut left: impl FnMut(Blocks)) {
+        let (start, len) = blocks;
+        let end = lblk.saturating_add(len);
+        let mut at = lblk;
+        while at < end {
+            let gap = self.gap(at);
+            let blocks = |from: u32, to: u32| {
+                let start = start.get() + u64::from(from - lblk);
+                (Pblk::new(start), to - from)
+            };
+            if gap.start > at {
+                // Taken up to there.
+                let to = gap.start.min(end);
+                left(blocks(at, to));
+                at = to;
+            } else if gap.end == at {
+                // Taken from here on.
+                let len = self.runs.get(&at).map_or(1, |run| run.len());
+                let to = at.saturating_add(len).min(end);
+                left(blocks(at, to));
+                at = to;
+            } else {
+                let to = gap.end.min(end).min(at.saturating_add(MOST));
+                let (start, len) = blocks(at, to);
+                self.runs.insert(at, Packed::new(start.get(), len));
+                at = to;
+            }
+        }
+    }
+
+    /// Takes out all that waits for `lblk` and what lies behind it.
+    pub(super) fn split_off(&mut self, lblk: u32) -> Vec<Blocks> {
+        // The rest of what reaches over it.
+        let mut out = Vec::from_iter(self.take(lblk, MOST));
+        let behind = match lblk {
+            0 => std::mem::take(&mut self.runs),
+            _ => self.runs.split_off(&lblk),
+        };
+        let behind = behind.into_values();
+        out.extend(behind.map(|run| (Pblk::new(run.start()), run.len())));
+        out
+    }
+
+    /// Each with the logical block it waits for.
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Blocks)> + '_ {
+        let runs = self.runs.iter();
+        runs.map(|(lblk, run)| (*lblk, (Pblk::new(run.start()), run.len())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::rng::{Rng, seed_from_env};
+    use std::collections::HashMap;
+
+    #[test]
+    fn it_holds_what_a_map_of_single_blocks_holds() {
+        let mut rng = Rng::new(seed_from_env("alloc_pa_tree"));
+        for _ in 0..20 {
+            let mut tree = PaTree::default();
+            let mut naive: HashMap<u32, u64> = HashMap::new();
+            let mut next = 1 << 40;
+            for _ in 0..600 {
+                let lblk = rng.below(400) as u32;
+                match rng.below(10) {
+                    0..5 => {
+                        let len = rng.between(1, 60) as u32;
+                        let mut left = HashMap::new();
+                        tree.insert(lblk, (Pblk::new(next), len), |(start, len)| {
+                            for block in start.get()..start.get() + u64::from(len) {
+                                assert_eq!(left.insert(block, ()), None);
+                            }
+                        });
+                        for i in 0..len {
+                            let block = next + u64::from(i);
+                            if naive.contains_key(&(lblk + i)) {
+                                assert_eq!(left.remove(&block), Some(()));
+                            } else {
+                                naive.insert(lblk + i, block);
+                            }
+                        }
+                        assert!(left.is_empty());
+                        next += 1000;
+                    }
+                    5..9 => {
+                        let len = rng.between(1, 30) as u32;
+                        match tree.take(lblk, len) {
+                            Some((start, got)) => {
+                                assert!(got >= 1 && got <= len);
+                                for i in 0..got {
+                                    let block = start.get() + u64::from(i);
+                                    assert_eq!(naive.remove(&(lblk + i)), Some(block));
+                                }
+                            }
+                            None => assert!(!naive.contains_key(&lblk)),
+                        }
+                    }
+                    _ if rng.one_in(20) => {
+                        for (start, len) in tree.split_off(lblk) {
+                            for block in start.get()..start.get() + u64::from(len) {
+                                let at = naive.iter().find(|(_, b)| **b == block).map(|(l, _)| *l);
+                                assert!(at.is_some_and(|at| at >= lblk));
+                                naive.remove(&at.unwrap());
+                            }
+                        }
+                        assert!(naive.keys().all(|at| *at < lblk));
+                    }
+                    _ => {}
+                }
+                check(&tree, &naive);
+            }
+        }
+    }
+
+    fn check(tree: &PaTree, naive: &HashMap<u32, u64>) {
+        let mut blocks = 0;
+        for (lblk, (start, len)) in tree.iter() {
+            for i in 0..len {
+                assert_eq!(naive.get(&(lblk + i)), Some(&(start.get() + u64::from(i))));
+            }
+            blocks += len as usize;
+        }
+        assert_eq!(blocks, naive.len());
+        for lblk in (0..460).step_by(7).filter(|lblk| !naive.contains_key(lblk)) {
+            let gap = tree.gap(lblk);
+            assert!(gap.contains(&lblk));
+            assert!(gap.clone().take(500).all(|at| !naive.contains_key(&at)));
+            assert!(gap.start == 0 || naive.contains_key(&(gap.start - 1)));
+            assert!(gap.end == u32::MAX || naive.contains_key(&gap.end));
+        }
+    }
+
+    #[test]
+    fn a_preallocation_takes_96_bytes_at_most() {
+        /// Single blocks that wait with a gap between each other, as sparse writing leaves them: then
+        /// the nodes of the tree are as empty as they get.
+        const LIVE: u32 = 2_000_000;
+        let resident = || {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+            pages * 4096
+        };
+        let before = resident();
+        let mut tree = PaTree::default();
+        for i in 0..LIVE {
+            tree.insert(i * 2, (Pblk::new(u64::from(i) * 3), 1), |_| unreachable!());
+        }
+        assert_eq!(tree.len(), LIVE as usize);
+        // Other tests take memory too meanwhile, but not as much.
+        let each = resident().saturating_sub(before) / u64::from(LIVE);
+        println!("{each} bytes for each preallocation");
+        assert!(each <= 96, "{each}");
+    }
+}
