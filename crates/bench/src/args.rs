@@ -74,6 +74,14 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub(crate) fill_mib: u64,
 
+    /// Rounds of `age`, each of which writes as much as the file system holds
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rounds: u32,
+
+    /// Seed of `age`
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+
     /// Size of the image that workloads inside an image have, in MiB
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
     pub(crate) image_mib: u64,
@@ -110,6 +118,8 @@ pub(crate) enum WorkloadName {
     Fill4,
     /// Create and remove many files of 2 KiB
     Smallfiles,
+    /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
+    Age,
 }
 
 /// How the kernel's side is set up.

@@ -75,7 +75,7 @@ pub(crate) fn print_table(rows: &[&Row]) {
         let rss = row
             .peak_rss
             .map_or("-".to_owned(), |b| format!("{:.0}", b as f64 / 1048576.0));
-        let digits = if row.unit == "s" { 3 } else { 0 };
+        let digits = if row.unit == "ops/s" { 0 } else { 3 };
         println!(
             "{:<10} {:<13} {:<12} {:>7} {:>12.digits$} {:>12.digits$} {:>12.digits$} {:<5} {:>7} {:>9.2}",
             row.workload,

@@ -69,6 +69,14 @@ impl Mounted for Engine {
         ops::create(&self.fs, dir, name.to_bytes(), &new).map_err(at(name))
     }
 
+    fn open(&self, dir: &Held, name: &CStr) -> Result<Held, String> {
+        ops::lookup_held(&self.fs, dir, name.to_bytes()).map_err(at(name))
+    }
+
+    fn open_dir(&self, name: &CStr) -> Result<Held, String> {
+        self.open(&self.root()?, name)
+    }
+
     fn stat(&self, dir: &Held, name: &CStr) -> Result<u64, String> {
         ops::lookup_with(&self.fs, dir.id(), name.to_bytes(), |inode| {
             ops::stat(&self.fs, inode).size

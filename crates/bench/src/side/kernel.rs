@@ -77,6 +77,15 @@ impl Mounted for Kernel {
 
     fn make_dir(&self, name: &CStr) -> Result<OwnedFd, String> {
         fs::mkdirat(&self.root, name, fs::Mode::from_raw_mode(0o755)).map_err(at(name))?;
+        self.open_dir(name)
+    }
+
+    fn open(&self, dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, String> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        fs::openat(dir, name, flags, fs::Mode::empty()).map_err(at(name))
+    }
+
+    fn open_dir(&self, name: &CStr) -> Result<OwnedFd, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         fs::openat(&self.root, name, flags, fs::Mode::empty()).map_err(at(name))
     }

@@ -25,6 +25,12 @@ pub(crate) trait Mounted: Sync {
     /// `open(O_CREAT | O_EXCL | O_WRONLY)`.
     fn create(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
 
+    /// `open(O_WRONLY)`.
+    fn open(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
+
+    /// Opens a directory in the root.
+    fn open_dir(&self, name: &CStr) -> Result<Self::Dir, String>;
+
     /// `fstatat`; the size of the file.
     fn stat(&self, dir: &Self::Dir, name: &CStr) -> Result<u64, String>;
 

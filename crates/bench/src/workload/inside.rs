@@ -47,17 +47,27 @@ impl Images {
     /// Runs a case on a fresh image.
     pub(crate) fn run(&self, case: &Case, inside: &impl Inside) -> Result<Measured, String> {
         let image = self.store.fresh_image(case.form, self.shape)?;
+        self.run_on(&image, case, inside)
+    }
+
+    /// Runs a case on an image that is there.
+    pub(crate) fn run_on(
+        &self,
+        image: &Path,
+        case: &Case,
+        inside: &impl Inside,
+    ) -> Result<Measured, String> {
         let choice = MountChoice {
             delalloc: case.variant != "nodelalloc",
         };
         let mut measured = match case.side {
-            Side::Engine => self.on(Engine::mount(&image, choice)?, case, inside)?,
-            Side::Kernel => self.on(Kernel::mount(&image, case.form, choice)?, case, inside)?,
-            Side::Fuse2fs => self.on(Kernel::fuse2fs(&image)?, case, inside)?,
+            Side::Engine => self.on(Engine::mount(image, choice)?, case, inside)?,
+            Side::Kernel => self.on(Kernel::mount(image, case.form, choice)?, case, inside)?,
+            Side::Fuse2fs => self.on(Kernel::fuse2fs(image)?, case, inside)?,
             other => return Err(format!("{} has no such operations", other.name())),
         };
-        check::e2fsck(&image)?;
-        measured.figures.extend(inside.check(&image, case)?);
+        check::e2fsck(image)?;
+        measured.figures.extend(inside.check(image, case)?);
         Ok(measured)
     }
 

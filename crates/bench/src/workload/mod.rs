@@ -1,5 +1,6 @@
 //! One file per workload.
 
+pub(crate) mod age;
 pub(crate) mod append64;
 pub(crate) mod build;
 pub(crate) mod extract;

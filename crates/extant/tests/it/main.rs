@@ -4,6 +4,7 @@ mod allocating;
 mod changing;
 mod export;
 mod files;
+mod full;
 mod model;
 mod paths;
 mod stress;
