@@ -3,67 +3,92 @@
 #![allow(unsafe_code)]
 
 use crate::EpochGuard;
-use crossbeam_epoch::{Atomic, Owned, Shared};
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value that is read without a lock and changed by putting another one in its place.
+/// A shared value that is read without a lock and changed by putting another one in its place.
 ///
 /// Replacing does not order writers among themselves: whoever computes the new value from the old
 /// one holds a lock of its own meanwhile.
 ///
+/// # Invariants
+///
+/// - The pointer came from [`Arc::into_raw`] and stands for one reference, which the cell owns.
+/// - That reference is given up only after every guard under which the pointer may have been read is
+///   gone.
+///
 /// ```
 /// use extant_sync::{RcuCell, pin};
+/// use std::sync::Arc;
 ///
-/// let cell = RcuCell::new(1);
+/// let cell = RcuCell::new(Arc::new(1));
 /// let guard = pin();
 /// let old = cell.get(&guard);
-/// cell.replace(2, &guard);
+/// cell.replace(Arc::new(2), &guard);
 /// assert_eq!((*old, *cell.get(&guard)), (1, 2));
+/// assert_eq!(*cell.load(&guard), 2);
 /// ```
 pub struct RcuCell<T> {
-    value: Atomic<T>,
+    value: AtomicPtr<T>,
 }
+
+// SAFETY: the cell is an `Arc<T>` that several threads read and replace, so it may go where an `Arc`
+// may.
+unsafe impl<T: Send + Sync> Send for RcuCell<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for RcuCell<T> {}
 
 impl<T: Send + Sync + 'static> RcuCell<T> {
     /// A cell that holds `value`.
     #[must_use]
-    pub fn new(value: T) -> Self {
+    pub fn new(value: Arc<T>) -> Self {
         Self {
-            value: Atomic::new(value),
+            value: AtomicPtr::new(Arc::into_raw(value).cast_mut()),
         }
     }
 
-    /// The value of now.
+    /// The value of now, borrowed: not even a reference count changes.
     #[inline]
-    pub fn get<'g>(&'g self, guard: &'g EpochGuard) -> &'g T {
-        let value = self.value.load(Ordering::Acquire, &guard.guard);
-        // SAFETY: the cell is never empty, and what was read from it under `guard` is freed only
+    pub fn get<'g>(&'g self, _guard: &'g EpochGuard) -> &'g T {
+        // SAFETY: the cell is never empty, and what was read from it under a guard is freed only
         // after the guard is gone (`replace` defers) or when nobody borrows the cell (`drop`).
-        unsafe { value.deref() }
+        unsafe { &*self.value.load(Ordering::Acquire) }
+    }
+
+    /// The value of now, to keep.
+    #[inline]
+    pub fn load(&self, _guard: &EpochGuard) -> Arc<T> {
+        let value = self.value.load(Ordering::Acquire).cast_const();
+        // SAFETY: the pointer came from `Arc::into_raw`, and the cell's reference is not given up
+        // before the guard is gone, so there is one while another is made.
+        unsafe {
+            Arc::increment_strong_count(value);
+            Arc::from_raw(value)
+        }
     }
 
     /// Puts another value in place of the one of now, which readers may go on to use.
-    pub fn replace(&self, value: T, guard: &EpochGuard) {
-        let old = self
-            .value
-            .swap(Owned::new(value), Ordering::AcqRel, &guard.guard);
-        // SAFETY: the swap made `old` unreachable for those who come later, and no other thread
-        // got it from a swap; earlier readers hold a guard.
-        unsafe { guard.guard.defer_destroy(old) };
+    pub fn replace(&self, value: Arc<T>, guard: &EpochGuard) {
+        let new = Arc::into_raw(value).cast_mut();
+        let old = self.value.swap(new, Ordering::AcqRel) as usize;
+        // SAFETY: the swap made the old value unreachable for those who come later, and no other
+        // thread got it from a swap; earlier readers hold a guard. The pointer came from
+        // `Arc::into_raw`, and its reference, which was the cell's, may be dropped by any thread at any
+        // time, as `T` is `Send`, `Sync` and `'static`.
+        unsafe {
+            guard
+                .guard
+                .defer_unchecked(move || drop(Arc::from_raw(old as *const T)));
+        }
     }
 }
 
 impl<T> Drop for RcuCell<T> {
     fn drop(&mut self) {
-        let value = std::mem::replace(&mut self.value, Atomic::null());
-        // SAFETY: `&mut self` shows that nobody borrows from the cell, and the value was never
-        // retired.
-        unsafe {
-            if value.load(Ordering::Relaxed, crossbeam_epoch::unprotected()) != Shared::null() {
-                drop(value.into_owned());
-            }
-        }
+        // SAFETY: `&mut self` shows that nobody borrows from the cell; the reference is the cell's
+        // and was never given up.
+        drop(unsafe { Arc::from_raw(self.value.get_mut().cast_const()) });
     }
 }
 

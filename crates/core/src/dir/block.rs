@@ -1,5 +1,6 @@
 //! Reading directory blocks.
 
+use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Mapping, Runs, Target};
@@ -24,6 +25,10 @@ pub(super) struct Directory<'a> {
     pub(super) layout: DirLayout,
     /// Whether indexes may have another level, and directories more bytes.
     pub(super) large_dir: bool,
+    /// What is remembered about its blocks.
+    state: Option<&'a DirState>,
+    /// Whether what is found may be remembered: the lock of the index is held.
+    still: bool,
 }
 
 impl<'a> Directory<'a> {
@@ -48,7 +53,31 @@ impl<'a> Directory<'a> {
             inode,
             layout,
             large_dir,
+            state: None,
+            still: false,
         })
+    }
+
+    /// The same, with what is remembered about the directory. `still` says that the lock of its index is
+    /// held.
+    pub(super) fn with_state(mut self, state: Option<&'a DirState>, still: bool) -> Self {
+        self.state = state;
+        self.still = still;
+        self
+    }
+
+    /// Where a block lies on the device; `None` for a hole.
+    fn place(&self, lblk: Lblk) -> Result<Option<Pblk>> {
+        if let Some(known) = self.state.and_then(|state| state.place(lblk)) {
+            return Ok(Some(known));
+        }
+        let Target::Written(pblk) = map::lookup(self.fs, self.inode, lblk)?.target else {
+            return Ok(None);
+        };
+        if let Some(state) = self.state.filter(|_| self.still) {
+            state.note_place(lblk, pblk);
+        }
+        Ok(Some(pblk))
     }
 
     /// Whether names are compared without regard to case. Names that are encrypted as well cannot
@@ -75,8 +104,9 @@ impl<'a> Directory<'a> {
 
     /// A block of the directory, verified; `None` for a hole.
     pub(super) fn block(&self, lblk: Lblk) -> Result<Option<BlockRef>> {
-        self.fs
-            .file_block(self.inode, lblk, Structure::DirBlock, self.check())
+        self.place(lblk)?
+            .map(|pblk| self.block_at(lblk, pblk))
+            .transpose()
     }
 
     /// Calls `read` with a block of the directory, verified; `None` for a hole. A block in memory is
@@ -86,7 +116,7 @@ impl<'a> Directory<'a> {
         lblk: Lblk,
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>> {
-        let Target::Written(pblk) = map::lookup(self.fs, self.inode, lblk)?.target else {
+        let Some(pblk) = self.place(lblk)? else {
             return Ok(None);
         };
         let guard = pin();

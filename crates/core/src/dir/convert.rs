@@ -47,6 +47,7 @@ pub(super) fn convert(
             (dir.leaf_seal(), halves.low),
             (dir.leaf_seal(), halves.high),
         ],
+        laid_out: vec![lblk],
         becomes_indexed: true,
     })
 }

@@ -2,6 +2,7 @@
 
 use super::block::Directory;
 use super::htree::default_hasher;
+use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::journal::Seal;
@@ -26,12 +27,16 @@ pub(super) enum Form {
 }
 
 impl<'a> Directory<'a> {
-    /// The directory of this inode, to be written to.
+    /// The directory of this inode, to be written to. The caller holds the lock of its index.
     ///
     /// # Errors
     /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read.
-    pub(super) fn writable(fs: &'a Fs, inode: &'a Inode) -> Result<(Self, Form)> {
-        let dir = Self::new(fs, inode)?;
+    pub(super) fn writable(
+        fs: &'a Fs,
+        inode: &'a Inode,
+        state: &'a DirState,
+    ) -> Result<(Self, Form)> {
+        let dir = Self::new(fs, inode)?.with_state(Some(state), true);
         let refused = [
             (InodeFlags::ENCRYPT, "encrypted directories"),
             (InodeFlags::CASEFOLD, "casefolded directories"),

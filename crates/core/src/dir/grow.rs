@@ -3,7 +3,7 @@
 use super::block::Directory;
 use super::form::Form;
 use super::insert::{block_number, try_insert};
-use super::state::Exclusive;
+use super::state::{Exclusive, Start};
 use super::{convert, index};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
@@ -27,6 +27,8 @@ pub(super) struct Growth {
     pub(super) edited: Vec<(BlockRef, Seal, Box<[u8]>)>,
     /// New blocks, which follow the last one in this order.
     pub(super) created: Vec<(Seal, Box<[u8]>)>,
+    /// Blocks of names that are edited: what is remembered of their room is wrong.
+    pub(super) laid_out: Vec<Lblk>,
     /// Whether the directory has an index from now on.
     pub(super) becomes_indexed: bool,
 }
@@ -37,8 +39,8 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
     let map = MapGuard::lock(live);
     let state = dir.dir_state();
     let names = state.exclusive();
-    let image = dir.snapshot();
-    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    let image = dir.copy();
+    let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     if directory.blocks() == 0 {
         return Err(super::lookup::no_parent(dir.ino()));
     }
@@ -63,9 +65,10 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
 pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     let live = dir.live();
     let map = MapGuard::lock(live);
-    let names = dir.dir_state().exclusive();
-    let image = dir.snapshot();
-    let (directory, _) = Directory::writable(handle.fs(), &image)?;
+    let state = dir.dir_state();
+    let names = state.exclusive();
+    let image = dir.copy();
+    let (directory, _) = Directory::writable(handle.fs(), &image, state)?;
     let dots = [
         NewEntry::new(dir.ino(), b".", EntryType::Directory),
         NewEntry::new(parent, b"..", EntryType::Directory),
@@ -194,7 +197,10 @@ impl Growth {
             block.set_verified(Structure::DirBlock, Some(live.ino()));
         }
         for (block, seal, data) in self.edited {
-            handle.edit(&block, seal, |bytes| bytes.copy_from_slice(&data));
+            handle.replace(&block, seal, data);
+        }
+        for lblk in self.laid_out {
+            names.state().set_start(lblk, Start::default());
         }
         Ok(())
     }

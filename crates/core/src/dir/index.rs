@@ -27,6 +27,7 @@ pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth>
     check_between(dir, &way, hash)?;
     let mut growth = Growth::default();
     growth.edited.push((leaf.clone(), dir.leaf_seal(), low));
+    growth.laid_out.push(way.leaf);
     let mut climb = Climb {
         dir,
         growth: &mut growth,

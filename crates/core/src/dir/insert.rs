@@ -5,7 +5,7 @@ use super::form::Form;
 use super::grow;
 use super::htree::{leaf_of, major};
 use super::split::pack;
-use super::state::DirState;
+use super::state::{DirState, Start};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::journal::Handle;
@@ -54,8 +54,8 @@ fn insert_entry(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result
     let state = dir.dir_state();
     {
         let _names_stay = state.shared();
-        let image = dir.snapshot();
-        let (directory, form) = Directory::writable(handle.fs(), &image)?;
+        let image = dir.copy();
+        let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
         if try_insert(handle, state, &directory, form, entry)? {
             return Ok(());
         }
@@ -136,13 +136,18 @@ fn insert_into(
     let place = Place::FileBlock(dir.inode.ino(), lblk);
     let block = dir.existing_block(lblk)?;
     let need = dir.layout.min_rec_len(entry.name);
-    if let Some(room) = edit::find_room(&block, &dir.layout, need).in_place(place)? {
+    let from = state.start(lblk).of(need);
+    let room = edit::find_room_from(&block, &dir.layout, need, from).in_place(place)?;
+    if let Some(room) = room {
         handle.edit(&block, dir.leaf_seal(), |bytes| {
             let fits = edit::insert(bytes, &dir.layout, &room, entry);
             debug_assert!(fits, "there was room");
         });
+        let at = room.entry_at();
+        state.set_start(lblk, Start { at, need });
         return Ok(true);
     }
+    let may_move = may_move && edit::slack(&block, &dir.layout).in_place(place)? >= need;
     let packed = match may_move {
         true => pack(&block, &dir.layout, entry).in_place(place)?,
         false => None,
@@ -151,6 +156,7 @@ fn insert_into(
         handle.edit(&block, dir.leaf_seal(), |bytes| {
             bytes.copy_from_slice(packed)
         });
+        state.set_start(lblk, Start::default());
     }
     Ok(packed.is_some())
 }

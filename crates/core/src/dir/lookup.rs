@@ -26,7 +26,10 @@ use std::ops::ControlFlow;
 /// [`Error::NotADirectory`], [`Error::NameTooLong`] for names over 255 bytes, [`Error::Corrupt`]
 /// when a block that had to be searched is broken, [`Error::Device`] when the device fails.
 pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    let directory = Directory::new(fs, dir)?;
+    search(Directory::new(fs, dir)?, name)
+}
+
+fn search(directory: Directory<'_>, name: &[u8]) -> Result<Option<Found>> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
@@ -34,7 +37,7 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         return Ok(None);
     }
     let wanted = Wanted::new(name, directory.is_casefolded());
-    if dir.is_inline() {
+    if directory.inode.is_inline() {
         return search_inline(&directory, &wanted);
     }
     if name == b"." || name == b".." {
@@ -130,7 +133,10 @@ pub(super) fn search_leaf(
 /// # Errors
 /// As for [`lookup`].
 pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
-    while_still(dir, |inode| lookup(fs, inode, name))
+    let state = dir.dir_state_if_any();
+    while_still(dir, |inode| {
+        search(Directory::new(fs, inode)?.with_state(state, false), name)
+    })
 }
 
 /// What `read` says about the directory while no names move between its blocks. May run it twice: at
@@ -139,7 +145,7 @@ pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> 
     // Without a state nobody has written to the directory yet.
     let before = dir.dir_state_if_any().map_or(Some(0), DirState::version);
     if let Some(before) = before {
-        let answer = read(&dir.snapshot());
+        let answer = read(&dir.copy());
         let still = dir
             .dir_state_if_any()
             .is_none_or(|state| state.is_still(before));
@@ -148,7 +154,7 @@ pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> 
         }
     }
     let _names_stay = dir.dir_state().shared();
-    read(&dir.snapshot())
+    read(&dir.copy())
 }
 
 /// The parent of a directory, as its `..` says.

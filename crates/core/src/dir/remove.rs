@@ -5,7 +5,7 @@ use super::block::{Directory, found};
 use super::form::Form;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
 use super::insert::{block_number, report};
-use super::state::DirState;
+use super::state::{DirState, Start};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::journal::Handle;
@@ -28,7 +28,9 @@ pub(crate) fn remove_credits(_fs: &Fs, _dir: &Inode) -> u32 {
 /// # Errors
 /// [`Error::NotFound`]; otherwise as for [`insert`](super::insert()). Nothing has changed then.
 pub(crate) fn remove(handle: &Handle<'_>, dir: &Held, name: &[u8]) -> Result<Found> {
-    change(handle, dir, name, edit::remove)
+    change(handle, dir, name, |block, layout, spot| {
+        Some(edit::remove(block, layout, spot))
+    })
 }
 
 /// Makes a name of `dir` stand for another inode; returns what it stood for, which the name cache
@@ -48,6 +50,7 @@ pub(crate) fn replace(
     let file_type = EntryType::of(file_type);
     change(handle, dir, name, |block, layout, spot| {
         edit::retarget(block, layout, spot, ino, file_type);
+        None
     })
 }
 
@@ -63,9 +66,10 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result
 }
 
 fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
-    let _index = dir.dir_state().exclusive();
-    let image = dir.snapshot();
-    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    let state = dir.dir_state();
+    let _index = state.exclusive();
+    let image = dir.copy();
+    let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     let lblk = Lblk::new(0);
     let block = directory.existing_block(lblk)?;
     let place = Place::FileBlock(dir.ino(), lblk);
@@ -112,12 +116,12 @@ pub(crate) fn is_empty(fs: &Fs, dir: &Held) -> Result<bool> {
     Ok(first.is_none())
 }
 
-/// Changes the block that holds a name.
+/// Changes the block that holds a name. `edit` says which record has more room now, if any.
 fn change(
     handle: &Handle<'_>,
     dir: &Held,
     name: &[u8],
-    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot),
+    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
 ) -> Result<Found> {
     if name.is_empty() || name == b"." || name == b".." {
         return Err(Error::InvalidInput("a name that every directory keeps"));
@@ -131,12 +135,12 @@ fn change_entry(
     handle: &Handle<'_>,
     dir: &Held,
     name: &[u8],
-    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot),
+    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
 ) -> Result<Found> {
     let state = dir.dir_state();
     let _names_stay = state.shared();
-    let image = dir.snapshot();
-    let (directory, form) = Directory::writable(handle.fs(), &image)?;
+    let image = dir.copy();
+    let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     let change = Change {
         handle,
         state,
@@ -158,7 +162,10 @@ struct Change<'c, 'f> {
 }
 
 impl Change<'_, '_> {
-    fn indexed(self, edit: impl FnOnce(&mut [u8], &DirLayout, &Spot)) -> Result<Found, Fault> {
+    fn indexed(
+        self,
+        edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
+    ) -> Result<Found, Fault> {
         let mut edit = Some(edit);
         let leaf: Leaf = leaf_of(self.dir, |hasher| major(hasher, self.name))?;
         if let Some(found) = self.block(leaf.lblk, &mut edit)? {
@@ -177,7 +184,10 @@ impl Change<'_, '_> {
         Err(Error::NotFound.into())
     }
 
-    fn linear(self, edit: impl FnOnce(&mut [u8], &DirLayout, &Spot)) -> Result<Found> {
+    fn linear(
+        self,
+        edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
+    ) -> Result<Found> {
         let mut edit = Some(edit);
         for at in 0..self.dir.blocks() {
             if let Some(found) = self.block(block_number(at)?, &mut edit)? {
@@ -191,7 +201,7 @@ impl Change<'_, '_> {
     fn block(
         &self,
         lblk: Lblk,
-        edit: &mut Option<impl FnOnce(&mut [u8], &DirLayout, &Spot)>,
+        edit: &mut Option<impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>>,
     ) -> Result<Option<Found>> {
         let layout = &self.dir.layout;
         let place = Place::FileBlock(self.dir.inode.ino(), lblk);
@@ -202,8 +212,14 @@ impl Change<'_, '_> {
         };
         if let Some(edit) = edit.take() {
             let seal = self.dir.leaf_seal();
+            let mut roomier = None;
             self.handle
-                .edit(&block, seal, |bytes| edit(bytes, layout, &spot));
+                .edit(&block, seal, |bytes| roomier = edit(bytes, layout, &spot));
+            if let Some(at) = roomier {
+                let start = self.state.start(lblk);
+                let at = start.at.min(at);
+                self.state.set_start(lblk, Start { at, ..start });
+            }
         }
         Ok(Some(found(spot.ino, spot.file_type)))
     }

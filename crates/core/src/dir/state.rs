@@ -1,14 +1,31 @@
 //! The locks of a directory that is written to.
 
-use extant_format::Lblk;
-use extant_sync::{LockClass, Mutex, MutexGuard, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::inode::Timestamp;
+use extant_format::{Lblk, Pblk};
+use extant_sync::{
+    BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, CountedAtomicU64, LockClass, Mutex,
+    MutexGuard, Rank, RmwClass,
+};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 static INDEX: LockClass = LockClass::new("directory index", Rank::DirIndex);
+static CHANGED: RmwClass = RmwClass::new("directory time");
 static LEAF: LockClass = LockClass::new("directory leaf", Rank::DirLeaf);
 
 /// Locks that all leaves of a directory share.
 const LEAVES: usize = 16;
+
+/// Blocks of a directory about which something is remembered: the first so many. They come in pieces,
+/// each twice as large as the one before.
+const FIRST_PIECE: usize = 16;
+const PIECES: usize = 12;
+
+/// Bits of a time that are nanoseconds.
+const NANO_BITS: u32 = 30;
+/// A change of names that follows another one so closely, in nanoseconds, has the same time, unless
+/// somebody looked in between. Kernels are less exact.
+const TICK: u64 = 1_000_000;
 
 /// The locks of a directory that is written to.
 ///
@@ -20,19 +37,75 @@ const LEAVES: usize = 16;
 /// Blocks are published as whole images, so who only reads one takes no lock. Who follows the index
 /// to a block without the lock of the index checks [`DirState::version`] before and after: names may
 /// have moved in between.
+///
+/// # What is remembered
+///
+/// Where a block lies on the device, noted by whoever holds the lock of the index: blocks never leave a
+/// directory while it lives, so this stays right. And where the search for room in a block may begin,
+/// changed under the lock of the leaf.
+///
+/// When names changed last: that is noted here first, and goes into the record before anybody looks at
+/// it. So threads that change names in one directory do not have to change its record each time.
 #[derive(Debug)]
 pub(crate) struct DirState {
-    index: RwLock<()>,
+    index: BiasedRwLock<()>,
     leaves: [Mutex<()>; LEAVES],
     /// Odd while names move between blocks; another even number afterwards.
     version: AtomicU64,
+    /// When names changed, if the record does not say so yet; otherwise 0.
+    changed: CountedAtomicU64,
+    known: [OnceLock<Box<[Known]>>; PIECES],
+}
+
+/// What is remembered about a block.
+#[derive(Debug, Default)]
+struct Known {
+    /// Where it lies; 0 if that was not asked yet.
+    place: AtomicU64,
+    /// See [`Start`].
+    start: AtomicU32,
+}
+
+/// Where the search for room in a block begins: no record before `at` has room for `need` bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Start {
+    /// Where a record begins.
+    pub(super) at: usize,
+    pub(super) need: usize,
+}
+
+impl Start {
+    /// Both are multiples of 4.
+    fn pack(self) -> u32 {
+        let field = |n: usize| u32::from(u16::try_from(n / 4).unwrap_or(0));
+        match field(self.need) {
+            0 => 0,
+            need => field(self.at) << 16 | need,
+        }
+    }
+
+    fn unpack(packed: u32) -> Self {
+        let field = |n: u32| (n & 0xffff) as usize * 4;
+        Self {
+            at: field(packed >> 16),
+            need: field(packed),
+        }
+    }
+
+    /// Where a search for `need` bytes may begin.
+    pub(super) fn of(self, need: usize) -> usize {
+        match need >= self.need {
+            true => self.at,
+            false => 0,
+        }
+    }
 }
 
 /// The exclusive lock of the index.
 #[must_use]
 pub(super) struct Exclusive<'a> {
     state: &'a DirState,
-    _index: RwLockWriteGuard<'a, ()>,
+    _index: BiasedWriteGuard<'a, ()>,
 }
 
 /// Names are moving between blocks.
@@ -44,14 +117,16 @@ pub(super) struct Moving<'a> {
 impl DirState {
     pub(crate) fn new() -> Self {
         Self {
-            index: RwLock::new(&INDEX, ()),
+            index: BiasedRwLock::new(&INDEX, ()),
             leaves: std::array::from_fn(|_| Mutex::new(&LEAF, ())),
             version: AtomicU64::new(0),
+            changed: CountedAtomicU64::new(&CHANGED, 0),
+            known: [const { OnceLock::new() }; PIECES],
         }
     }
 
     /// Keeps names in their blocks.
-    pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
+    pub(super) fn shared(&self) -> BiasedReadGuard<'_, ()> {
         self.index.read()
     }
 
@@ -69,6 +144,84 @@ impl DirState {
         self.leaves.get(at).map(Mutex::lock)
     }
 
+    /// What is remembered about a block, if so far anything was.
+    fn known(&self, lblk: Lblk) -> Option<&Known> {
+        let (piece, at) = piece_of(lblk);
+        self.known.get(piece)?.get()?.get(at)
+    }
+
+    /// The same, for whoever has something to remember; `None` for blocks too far back.
+    fn know(&self, lblk: Lblk) -> Option<&Known> {
+        let (piece, at) = piece_of(lblk);
+        let piece = self.known.get(piece)?.get_or_init(|| {
+            let len = FIRST_PIECE << piece;
+            (0..len).map(|_| Known::default()).collect()
+        });
+        piece.get(at)
+    }
+
+    /// Where a block lies on the device, if that is known.
+    #[inline]
+    pub(super) fn place(&self, lblk: Lblk) -> Option<Pblk> {
+        let place = self.known(lblk)?.place.load(Ordering::Relaxed);
+        (place != 0).then(|| Pblk::new(place))
+    }
+
+    /// Remembers where a block lies, for whoever holds the lock of the index.
+    pub(super) fn note_place(&self, lblk: Lblk, place: Pblk) {
+        if let Some(known) = self.know(lblk) {
+            known.place.store(place.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// Where to begin to look for room. Under the lock of the leaf.
+    pub(super) fn start(&self, lblk: Lblk) -> Start {
+        let known = self.known(lblk);
+        known.map_or_else(Start::default, |known| {
+            Start::unpack(known.start.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Remembers where to begin to look for room. Under the lock of the leaf, or that of the index
+    /// exclusively.
+    pub(super) fn set_start(&self, lblk: Lblk, start: Start) {
+        let packed = start.pack();
+        let known = match packed {
+            0 => self.known(lblk),
+            _ => self.know(lblk),
+        };
+        if let Some(known) = known {
+            known.start.store(packed, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that names changed. The directory's record is registered.
+    pub(crate) fn note_change(&self, time: Timestamp) {
+        let new = pack_time(time);
+        let before = self.changed.load(Ordering::Relaxed);
+        // Stored only once a tick, so that its line stays shared.
+        if before == 0 || !(before..before + TICK).contains(&new) {
+            self.changed.store(new, Ordering::Release);
+        }
+    }
+
+    /// Whether there is a time that the record does not have.
+    #[inline]
+    pub(crate) fn has_change(&self) -> bool {
+        self.changed.load(Ordering::Acquire) != 0
+    }
+
+    /// The time that the record is to have. Whoever takes it puts it there, under the record's lock.
+    pub(crate) fn take_change(&self) -> Option<Timestamp> {
+        if !self.has_change() {
+            return None;
+        }
+        match self.changed.swap(0, Ordering::AcqRel) {
+            0 => None,
+            time => Some(unpack_time(time)),
+        }
+    }
+
     /// How often names have moved; `None` while they do.
     pub(super) fn version(&self) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
@@ -83,7 +236,37 @@ impl DirState {
     }
 }
 
+/// The piece that remembers a block, and the place in it.
+#[inline]
+fn piece_of(lblk: Lblk) -> (usize, usize) {
+    let n = lblk.get() as usize / FIRST_PIECE + 1;
+    let piece = n.ilog2() as usize;
+    let before = FIRST_PIECE * ((1 << piece) - 1);
+    (piece, lblk.get() as usize - before)
+}
+
+/// A time as inodes can hold it, in one word that is never 0.
+fn pack_time(time: Timestamp) -> u64 {
+    let secs = time
+        .secs
+        .clamp(Timestamp::MIN.secs + 1, Timestamp::MAX.secs)
+        - Timestamp::MIN.secs;
+    secs.unsigned_abs() << NANO_BITS | u64::from(time.nanos)
+}
+
+fn unpack_time(packed: u64) -> Timestamp {
+    let secs = i64::try_from(packed >> NANO_BITS).unwrap_or(0);
+    Timestamp {
+        secs: secs + Timestamp::MIN.secs,
+        nanos: (packed & ((1 << NANO_BITS) - 1)) as u32,
+    }
+}
+
 impl<'a> Exclusive<'a> {
+    pub(super) fn state(&self) -> &'a DirState {
+        self.state
+    }
+
     /// Announces that names move from now on, until the value is dropped.
     pub(super) fn moving(&self) -> Moving<'a> {
         let version = self.state.version.load(Ordering::Relaxed);
@@ -99,5 +282,65 @@ impl Drop for Moving<'_> {
         // Only who has the exclusive lock stores.
         let version = self.state.version.load(Ordering::Relaxed);
         self.state.version.store(version + 1, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_follow_each_other() {
+        let mut expected = (0, 0);
+        for lblk in 0..100_000 {
+            assert_eq!(piece_of(Lblk::new(lblk)), expected);
+            expected.1 += 1;
+            if expected.1 == FIRST_PIECE << expected.0 {
+                expected = (expected.0 + 1, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_comes_back() {
+        let state = DirState::new();
+        for lblk in [0, 15, 16, 4000, 65_000].map(Lblk::new) {
+            assert_eq!(state.place(lblk), None);
+            state.note_place(lblk, Pblk::new(1 << 40));
+            assert_eq!(state.place(lblk), Some(Pblk::new(1 << 40)));
+            let start = Start {
+                at: 4084,
+                need: 264,
+            };
+            state.set_start(lblk, start);
+            assert_eq!(state.start(lblk), start);
+            assert_eq!((start.of(264), start.of(260)), (4084, 0));
+            state.set_start(lblk, Start::default());
+            assert_eq!(state.start(lblk), Start::default());
+        }
+        let far = Lblk::new(1 << 27);
+        state.note_place(far, Pblk::new(5));
+        assert_eq!(state.place(far), None);
+    }
+
+    #[test]
+    fn the_time_of_a_change_is_kept_until_it_is_taken() {
+        let state = DirState::new();
+        let at = |nanos| Timestamp {
+            secs: 1_700_000_000,
+            nanos,
+        };
+        assert_eq!(state.take_change(), None);
+        state.note_change(at(5_000_000));
+        state.note_change(at(5_500_000));
+        assert_eq!(state.take_change(), Some(at(5_000_000)));
+        assert_eq!(state.take_change(), None);
+        state.note_change(at(5_600_000));
+        state.note_change(at(7_000_000));
+        assert_eq!(state.take_change(), Some(at(7_000_000)));
+        for time in [Timestamp::MAX, Timestamp::from_secs(0)] {
+            state.note_change(time);
+            assert_eq!(state.take_change(), Some(time));
+        }
     }
 }

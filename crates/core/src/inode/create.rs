@@ -12,6 +12,7 @@ use extant_format::inode::{
     Mode, Timestamp,
 };
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// Set-group-id of a mode.
@@ -198,9 +199,12 @@ impl Fs {
 
     /// Refuses a number whose inode is in use, though the bitmap says that it is free.
     fn check_unused(&self, ino: Ino) -> Result<()> {
-        let known = self.inode_table().get_live(ino);
-        if known.is_none_or(|live| live.snapshot().is_freed()) {
-            return Ok(());
+        {
+            let guard = pin();
+            let known = self.inode_table().peek(ino, &guard);
+            if known.is_none_or(|live| live.image(&guard).is_freed()) {
+                return Ok(());
+            }
         }
         let expected = Expected::Said("set, as the inode is in use");
         let source = FormatError::new(Structure::InodeBitmap, "bit", 0, expected);
@@ -211,14 +215,19 @@ impl Fs {
     /// nobody else has seen it. What it has been given meanwhile goes too, if need be in a transaction
     /// of its own when the caller calls [`Fs::reap`].
     pub(crate) fn abandon_inode(&self, handle: &Handle<'_>, held: Held) {
-        let claimed = held.claim_last();
-        debug_assert!(claimed, "nobody else holds an inode that has no name yet");
-        let deleted = self.delete_with_more(handle, held.live());
-        if matches!(deleted, Ok(Progress::Done)) {
-            return;
-        }
-        // It must not stay in use without a name: the end of this hold queues it.
-        held.live().unclaim();
+        // Whoever goes through all inodes may hold it for a moment.
+        let deleted = match held.claim_last() {
+            true => {
+                let deleted = self.delete_with_more(handle, held.live());
+                if matches!(deleted, Ok(Progress::Done)) {
+                    return;
+                }
+                held.live().unclaim();
+                deleted.map(drop)
+            }
+            false => Ok(()),
+        };
+        // It must not stay in use without a name: the end of the last hold queues it.
         let noted = held
             .live()
             .update(handle, |inode| inode.disk.links = 0)

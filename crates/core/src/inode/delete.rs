@@ -13,7 +13,7 @@
 //!   encoded yet.
 
 use super::orphan::Membership;
-use super::{FileType, Held, Inode, LiveInode};
+use super::{FileType, Held, Inode, LiveInode, Timestamp};
 use crate::alloc::FreedKind;
 use crate::fs::Fs;
 use crate::journal::{Handle, Seal};
@@ -23,7 +23,7 @@ use extant_format::extent::{ExtentNode, LBLK_END};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
 use extant_format::{Pblk, Structure};
-use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
+use extant_sync::{Rank, debug_assert_no_locks_at_or_above, pin};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -72,6 +72,49 @@ impl Fs {
             }
         }
         self.orphan_add(handle, held.live())
+    }
+
+    /// Deletes a file whose last name is about to go, in the transaction of `handle`, if `held` is the
+    /// only hold and there is nothing but the inode itself: `false` if not, and then nothing has changed.
+    /// Asks for the credits it needs.
+    ///
+    /// The caller has the inode's `op` lock exclusively, and has registered the inode.
+    ///
+    /// # Errors
+    /// When the inode cannot be freed; it is noted as an orphan then.
+    pub(crate) fn delete_empty(
+        &self,
+        handle: &Handle<'_>,
+        held: &Held,
+        time: Timestamp,
+    ) -> Result<bool> {
+        let live = held.live();
+        let nothing = {
+            let guard = pin();
+            let image = live.image(&guard);
+            image.disk.links <= 1
+                && !image.is_dir()
+                && image.disk.file_acl.get() == 0
+                && !maps_blocks(image)
+        };
+        if !nothing
+            || !live.is_only_record()
+            || live.membership() != Membership::None
+            || !handle.extend(1 + GROUP + 1)
+            || !held.claim_last()
+        {
+            return Ok(false);
+        }
+        live.update(handle, |inode| {
+            inode.bury();
+            inode.disk.ctime = time;
+        })?;
+        if let Err(e) = self.free_inode(handle, live.ino(), false) {
+            live.update(handle, Inode::unbury)?;
+            self.orphan_add(handle, live)?;
+            return Err(e);
+        }
+        Ok(true)
     }
 
     /// Deletes the inodes without names whose last hold has ended. The caller holds nothing.
@@ -136,7 +179,7 @@ impl Fs {
         handle.touch_inode(live)?;
         self.drop_preallocations(live);
         let image = live.snapshot();
-        if has_map(&image) {
+        if maps_blocks(&image) {
             let guard = MapGuard::lock(live);
             // What follows needs room too.
             let removed = map::remove_keeping(handle, live, &guard, 0..LBLK_END, AFTER_MAP)?;
@@ -245,6 +288,14 @@ fn has_map(image: &Inode) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether there is a map that may name blocks.
+fn maps_blocks(image: &Inode) -> bool {
+    let is_empty = |root: ExtentNode<'_>| root.header().depth == 0 && root.extents().len() == 0;
+    has_map(image)
+        && !(image.flags().contains(InodeFlags::EXTENTS)
+            && ExtentNode::parse(&image.disk.map).is_ok_and(is_empty))
 }
 
 /// The time of now as the deletion time says it: seconds, never 0.

@@ -1,7 +1,7 @@
 //! An inode in memory that can change.
 
 use super::orphan::{Membership, Reaper};
-use super::{Inode, InodeId};
+use super::{Inode, InodeId, Timestamp};
 use crate::Result;
 use crate::alloc::FileState;
 use crate::dir::DirState;
@@ -54,7 +54,7 @@ pub struct LiveInode {
     ino: Ino,
     /// The block of the inode table that holds its record.
     home: Pblk,
-    image: RcuCell<Arc<Inode>>,
+    image: RcuCell<Inode>,
     /// How many [`Held`] there are, and [`LEAVING`].
     holds: CountedAtomicU64,
     op: BiasedRwLock<()>,
@@ -126,15 +126,17 @@ impl LiveInode {
     }
 
     /// Its number and generation.
+    #[inline]
     #[must_use]
     pub fn id(&self) -> InodeId {
         self.image.get(&pin()).id()
     }
 
-    /// The newest image, borrowed.
+    /// The newest image, borrowed. Of a directory, the time of the last change of its names may be
+    /// missing: see [`settle`](Self::settle).
     #[inline]
     #[must_use]
-    pub fn image<'g>(&'g self, guard: &'g EpochGuard) -> &'g Arc<Inode> {
+    pub fn image<'g>(&'g self, guard: &'g EpochGuard) -> &'g Inode {
         self.image.get(guard)
     }
 
@@ -142,14 +144,77 @@ impl LiveInode {
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> Arc<Inode> {
-        Arc::clone(self.image.get(&pin()))
+        self.settle();
+        self.image.load(&pin())
+    }
+
+    /// A copy of the newest image, for use on the spot: no reference count that others change, too.
+    /// Times are as in [`image`](Self::image).
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy(&self) -> Inode {
+        Inode::clone(self.image.get(&pin()))
+    }
+
+    /// Whether it is a directory.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_dir(&self) -> bool {
+        self.image.get(&pin()).is_dir()
+    }
+
+    /// Brings the time of the last change of a directory's names into its record, if it is not there
+    /// yet.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.dir_state_if_any().is_some_and(DirState::has_change) {
+            self.settle_now();
+        }
+    }
+
+    #[cold]
+    fn settle_now(&self) {
+        let _changing = self.meta.lock();
+        let mut image = self.copy();
+        if self.take_change(&mut image) {
+            self.image.replace(Arc::new(image), &pin());
+        }
+    }
+
+    /// Puts the time of the last change of names into an image; whether there was one. Under `meta`.
+    fn take_change(&self, image: &mut Inode) -> bool {
+        let change = self.dir_state_if_any().and_then(DirState::take_change);
+        if let Some(time) = change {
+            image.disk.mtime = time;
+            image.disk.ctime = time;
+        }
+        change.is_some()
+    }
+
+    /// Notes that names of the directory changed at `time`, in the transaction of `handle`. Cheaper than
+    /// [`update`](Self::update) where many do so at the same time.
+    ///
+    /// # Errors
+    /// When the inode cannot be registered.
+    pub(crate) fn names_changed(
+        self: &Arc<Self>,
+        handle: &Handle<'_>,
+        time: Timestamp,
+    ) -> Result<()> {
+        handle.touch_inode(self)?;
+        self.dir_state().note_change(time);
+        Ok(())
     }
 
     /// The record as a commit encodes it: the newest image, with the link of the orphan list.
     ///
     /// For whoever has drained the handles.
     pub(crate) fn capture(&self) -> Arc<Inode> {
-        let image = self.snapshot();
+        if self.dir_state_if_any().is_some() {
+            // Also waits for whoever has taken the time out and is about to publish it.
+            self.settle_now();
+        }
+        let image = self.image.load(&pin());
         match self.membership() {
             Membership::List { next } if image.disk.dtime != next => {
                 let mut linked = Inode::clone(&image);
@@ -201,6 +266,13 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn alloc_state(&self) -> &Arc<FileState> {
         self.alloc.get_or_init(|| Arc::new(FileState::new()))
+    }
+
+    /// Whether nothing is kept in memory beside the record, so that an inode without blocks can go without
+    /// further ado.
+    #[must_use]
+    pub(crate) fn is_only_record(&self) -> bool {
+        self.alloc.get().is_none()
     }
 
     /// What the allocator knows of the file, if it needed blocks so far.
@@ -297,7 +369,8 @@ impl LiveInode {
         // Before the lock: it may wait for the device.
         handle.touch_inode(self)?;
         let changing = self.meta.lock();
-        let mut image = Inode::clone(&self.snapshot());
+        let mut image = self.copy();
+        self.take_change(&mut image);
         let map_or_size = (image.disk.size, image.disk.map);
         let result = edit(&mut image);
         if map_or_size != (image.disk.size, image.disk.map) {
@@ -359,9 +432,7 @@ impl LiveInode {
 
     /// Ends a claim: the inode stays after all.
     pub(super) fn unclaim(&self) {
-        // The count was 0, or that of the one hold the claim came from, and could not change.
-        let held = self.holds.load(Ordering::Relaxed) & !LEAVING;
-        self.holds.store(held, Ordering::Release);
+        self.holds.fetch_and(!LEAVING, Ordering::Release);
     }
 
     /// Whether the inode is leaving memory, or has left it.

@@ -112,6 +112,7 @@ impl Fs {
         {
             let guard = pin();
             if let Some(live) = self.inode_table().peek(ino, &guard) {
+                live.settle();
                 let inode = live.image(&guard);
                 if inode.disk.links > 0 {
                     return Ok(look(inode));
@@ -128,6 +129,23 @@ impl Fs {
     pub fn with_same<R>(&self, id: InodeId, look: impl FnOnce(&Inode) -> R) -> Result<R> {
         let same = |inode: &Inode| (inode.id() == id).then(|| look(inode));
         self.with_inode(id.ino, same)?.ok_or(Error::Stale)
+    }
+
+    /// Whether this very inode, which is not looked at further, is a directory.
+    ///
+    /// # Errors
+    /// As for [`Fs::with_same`].
+    pub(crate) fn is_same_dir(&self, id: InodeId) -> Result<bool> {
+        {
+            let guard = pin();
+            if let Some(live) = self.inode_table().peek(id.ino, &guard) {
+                let inode = live.image(&guard);
+                if inode.disk.links > 0 && inode.id() == id {
+                    return Ok(inode.is_dir());
+                }
+            }
+        }
+        self.with_same(id, Inode::is_dir)
     }
 
     /// Where the record of an inode lies: its block and the offset in it.

@@ -4,6 +4,9 @@ use super::LiveInode;
 use extant_format::Ino;
 use extant_sync::{BiasedReadGuard, BiasedWriteGuard};
 
+/// Inodes that an operation locks, at the most.
+const MOST: usize = 4;
+
 /// How an operation needs an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Access {
@@ -31,7 +34,7 @@ pub(crate) enum Access {
 /// 3. lock the name, look it up again; if it is not that inode, unlock everything and go to 1.
 #[derive(Debug)]
 pub(crate) struct LockSet<'a> {
-    _guards: Vec<Guard<'a>>,
+    _guards: [Option<Guard<'a>>; MOST],
 }
 
 #[derive(Debug)]
@@ -42,31 +45,45 @@ enum Guard<'a> {
 }
 
 impl<'a> LockSet<'a> {
-    /// Locks `directories` in this order, then `others` ascending by number.
+    /// Locks `directories` in this order, then `others` ascending by number: two of each at the most.
     pub(crate) fn lock(
         directories: &[(&'a LiveInode, Access)],
         others: &[(&'a LiveInode, Access)],
     ) -> Self {
-        let mut others = others.to_vec();
-        others.sort_by_key(|(inode, _)| inode.ino());
-        let mut wanted: Vec<(&LiveInode, Access)> = Vec::with_capacity(4);
-        for &(inode, access) in directories.iter().chain(&others) {
-            match wanted
-                .iter_mut()
+        debug_assert!(directories.len() + others.len() <= MOST, "a longer set");
+        let mut wanted: [Option<(&LiveInode, Access)>; MOST] = [None; MOST];
+        let mut len = 0;
+        let mut want = |inode: &'a LiveInode, access: Access| {
+            let known = wanted.iter_mut().flatten();
+            if let Some((_, known)) = known
+                .into_iter()
                 .find(|(known, _)| known.ino() == inode.ino())
             {
-                Some((_, known)) => *known = (*known).max(access),
-                None => wanted.push((inode, access)),
+                *known = (*known).max(access);
+            } else if let Some(place) = wanted.get_mut(len) {
+                *place = Some((inode, access));
+                len += 1;
             }
+        };
+        for &(inode, access) in directories {
+            want(inode, access);
         }
-        let guards = wanted
-            .into_iter()
-            .zip(0..)
-            .map(|((inode, access), key)| match access {
+        match others {
+            [a, b] if a.0.ino() > b.0.ino() => {
+                want(b.0, b.1);
+                want(a.0, a.1);
+            }
+            _ => others
+                .iter()
+                .for_each(|&(inode, access)| want(inode, access)),
+        }
+        let mut guards = [const { None }; MOST];
+        for ((guard, wanted), key) in guards.iter_mut().zip(wanted).zip(0..) {
+            *guard = wanted.map(|(inode, access)| match access {
                 Access::Shared => Guard::Shared(inode.op().read_ascending(key)),
                 Access::Exclusive => Guard::Exclusive(inode.op().write_ascending(key)),
-            })
-            .collect();
+            });
+        }
         Self { _guards: guards }
     }
 

@@ -121,8 +121,13 @@ impl<'f> Handle<'f> {
         seal: Seal,
         edit: impl FnOnce(&mut [u8]),
     ) -> BlockRef {
-        let mut data: Box<[u8]> = block.bytes().into();
+        let mut data = self.fs.cache().copy_of(block);
         edit(&mut data);
+        self.publish(block.block(), data, seal, Some(block))
+    }
+
+    /// The same with new content that the caller has made up.
+    pub(crate) fn replace(&self, block: &BlockRef, seal: Seal, data: Box<[u8]>) -> BlockRef {
         self.publish(block.block(), data, seal, Some(block))
     }
 

@@ -2,16 +2,77 @@
 
 use crate::journal::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
-use extant_sync::{CountedAtomicBool, RmwClass, ShardedCounter};
+use extant_sync::{CountedAtomicBool, LockClass, Mutex, PerCpu, Rank, RmwClass};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+static SPARE: LockClass = LockClass::new("spare blocks", Rank::Leaf);
 static USED: RmwClass = RmwClass::new("meta used bit");
 
 /// The place of a buffer that is in no ring.
 const NOWHERE: u32 = u32::MAX;
+
+/// Buffers without a block that are kept for each CPU: each change of a block needs one.
+const SPARES: usize = 32;
+
+/// Where buffers come from: for each CPU one that those made there refer to, so that what they share
+/// stays in its caches.
+#[derive(Debug)]
+pub(super) struct Homes(PerCpu<Arc<Home>>);
+
+/// What the buffers made on one CPU share.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// Memory of buffers that are gone.
+    spare: Mutex<Vec<Box<[u8]>>>,
+}
+
+impl Homes {
+    pub(super) fn new() -> Self {
+        Self(PerCpu::new(|_| {
+            Arc::new(Home {
+                spare: Mutex::new(&SPARE, Vec::new()),
+            })
+        }))
+    }
+
+    /// That of this CPU.
+    pub(super) fn local(&self) -> &Arc<Home> {
+        self.0.local()
+    }
+
+    /// How many buffers have not been freed.
+    pub(super) fn live(&self) -> u64 {
+        // All but the one reference from here are those of buffers.
+        let counts = self.0.iter().map(Arc::strong_count);
+        counts.map(|count| count.saturating_sub(1) as u64).sum()
+    }
+}
+
+impl Home {
+    /// A copy of `content`.
+    pub(super) fn copy(&self, content: &[u8]) -> Box<[u8]> {
+        // Nobody waits for memory that may as well come from elsewhere.
+        let spare = self.spare.try_lock().and_then(|mut spare| spare.pop());
+        match spare {
+            Some(mut data) if data.len() == content.len() => {
+                data.copy_from_slice(content);
+                data
+            }
+            _ => content.into(),
+        }
+    }
+
+    fn keep(&self, data: Box<[u8]>) {
+        if let Some(mut spare) = self.spare.try_lock()
+            && spare.len() < SPARES
+        {
+            spare.push(data);
+        }
+    }
+}
 
 /// A cached block.
 pub(super) struct Buffer {
@@ -23,8 +84,7 @@ pub(super) struct Buffer {
     used: CountedAtomicBool,
     /// Where the buffer is in its ring. Changed under the ring's lock only.
     ring_at: AtomicU32,
-    /// How many buffers of the cache have not been freed.
-    live: Arc<ShardedCounter>,
+    home: Arc<Home>,
     /// The transaction that wrote this image; [`Seq::NONE`] for one that was loaded.
     seq: Seq,
     seal: Seal,
@@ -32,7 +92,7 @@ pub(super) struct Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.live.dec();
+        self.home.keep(std::mem::take(&mut self.data));
     }
 }
 
@@ -71,21 +131,20 @@ impl Buffer {
 pub struct BlockRef(Arc<Buffer>);
 
 impl BlockRef {
-    /// A block that counts in `live` until it is freed.
-    pub(super) fn new(block: Pblk, data: Box<[u8]>, live: &Arc<ShardedCounter>) -> Self {
-        Self::written(block, data, live, Seq::NONE, Seal::Plain, 0)
+    /// A block that was loaded.
+    pub(super) fn new(block: Pblk, data: Box<[u8]>, home: &Arc<Home>) -> Self {
+        Self::written(block, data, home, Seq::NONE, Seal::Plain, 0)
     }
 
     /// An image that transaction `seq` wrote, `verified` as the image before it was.
     pub(super) fn written(
         block: Pblk,
         data: Box<[u8]>,
-        live: &Arc<ShardedCounter>,
+        home: &Arc<Home>,
         seq: Seq,
         seal: Seal,
         verified: u64,
     ) -> Self {
-        live.inc();
         Self(Arc::new(Buffer {
             block,
             data,
@@ -95,7 +154,7 @@ impl BlockRef {
             // What is asked for once only makes way first.
             used: CountedAtomicBool::new(&USED, false),
             ring_at: AtomicU32::new(NOWHERE),
-            live: live.clone(),
+            home: home.clone(),
         }))
     }
 

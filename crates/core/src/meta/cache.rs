@@ -1,5 +1,6 @@
 //! The cache itself: lookups, loads, readahead, discards.
 
+use super::buffer::Homes;
 use super::clock::{Added, Clock};
 use super::inflight::{Claim, Claimed, InFlight, Outcome};
 use super::{BlockRef, Overlay};
@@ -39,8 +40,9 @@ pub struct Cache {
     table: RcuMap<Pblk, BlockRef>,
     inflight: InFlight,
     clock: Clock,
-    /// Blocks whose memory is not freed: kept, held by somebody, or retired and waiting for epochs.
-    live: Arc<ShardedCounter>,
+    /// Know the blocks whose memory is not freed: kept, held by somebody, or retired and waiting for
+    /// epochs.
+    homes: Homes,
     counters: Counters,
 }
 
@@ -107,7 +109,7 @@ impl Cache {
             table: RcuMap::new(&BUCKET, (shard_count() * 32).max(128)),
             inflight: InFlight::new(),
             clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
-            live: Arc::new(ShardedCounter::new()),
+            homes: Homes::new(),
             counters: Counters::default(),
         }
     }
@@ -224,7 +226,7 @@ impl Cache {
             unkept: c.unkept.count(),
             blocks,
             bytes: blocks * size,
-            live_bytes: self.live.count() * size,
+            live_bytes: self.homes.live() * size,
             budget_bytes: self.clock.limit() as u64 * size,
         }
     }
@@ -331,7 +333,7 @@ impl Cache {
 
     /// Makes a loaded block visible to everybody and ends its load.
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
-        let loaded = BlockRef::new(claim.block(), data, &self.live);
+        let loaded = BlockRef::new(claim.block(), data, self.homes.local());
         let guard = pin();
         let (winner, rejected) = self
             .table
@@ -381,15 +383,23 @@ impl Cache {
         seal: Seal,
         old: Option<&BlockRef>,
     ) -> BlockRef {
-        // A read in flight would bring back what is older than this.
-        self.inflight.discard(block);
         let verified = old.map_or(0, BlockRef::verified);
-        let new = BlockRef::written(block, data, &self.live, seq, seal, verified);
+        let new = BlockRef::written(block, data, self.homes.local(), seq, seal, verified);
         let guard = pin();
         let before = self.table.replace(block, new.clone(), &guard);
+        if before.is_none() {
+            // A read in flight would bring back what is older than this. There is none of a block that
+            // is in the table: what began before that was told when it came in.
+            self.inflight.discard(block);
+        }
         let added = self.clock.supersede(before, &new);
         self.forget_victims(&added, &guard);
         new
+    }
+
+    /// A copy of a block's content, to be changed.
+    pub(crate) fn copy_of(&self, block: &BlockRef) -> Box<[u8]> {
+        self.homes.local().copy(block.bytes())
     }
 
     /// Images up to that of transaction `seq` can be had elsewhere from now on, and may be
@@ -405,7 +415,7 @@ impl Cache {
     fn limit_garbage(&self) {
         let allowed = (self.clock.limit() / 8).max(MIN_GARBAGE / self.block_size.len()) as i64;
         for _ in 0..MAX_GARBAGE_ROUNDS {
-            if self.live.sum() - self.clock.about() <= allowed {
+            if self.homes.live() as i64 - self.clock.about() <= allowed {
                 return;
             }
             pin().flush();

@@ -5,7 +5,9 @@ use crate::inode::InodeId;
 use extant_format::Ino;
 use extant_format::dir::entry::NAME_MAX;
 use extant_sync::{LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
+use std::borrow::Borrow;
 use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,12 +25,12 @@ const HAND_STEPS: usize = 8;
 const INO_LEN: usize = 4;
 
 /// Keys, the next to be passed in front.
-type Queue = Mutex<VecDeque<Arc<[u8]>>>;
+type Queue = Mutex<VecDeque<StoredKey>>;
 
 /// Names that were looked up, and the locks of names.
 #[derive(Debug)]
 pub(crate) struct Names {
-    table: RcuMap<Arc<[u8]>, Known>,
+    table: RcuMap<StoredKey, Known>,
     /// Keys in the order the hand passes them.
     queues: Box<[Queue]>,
     /// Most keys in one queue.
@@ -44,6 +46,65 @@ struct Known {
     /// Asked for since the hand last came by.
     used: AtomicBool,
 }
+
+/// Bytes of a key that is kept where the entry is.
+const SHORT: usize = 38;
+
+/// The key of a name, to keep. Equal keys are of one kind: which one depends on their length.
+#[derive(Clone, Debug)]
+enum StoredKey {
+    /// Most names: a lookup meets no other line of memory than the entry's.
+    Short {
+        len: u8,
+        bytes: [u8; SHORT],
+    },
+    Long(Arc<[u8]>),
+}
+
+impl StoredKey {
+    fn new(key: &[u8]) -> Self {
+        let mut bytes = [0; SHORT];
+        match bytes.get_mut(..key.len()) {
+            Some(to) => {
+                to.copy_from_slice(key);
+                let len = key.len() as u8;
+                Self::Short { len, bytes }
+            }
+            None => Self::Long(key.into()),
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Short { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or_default(),
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl Borrow<[u8]> for StoredKey {
+    #[inline]
+    fn borrow(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+// As of the bytes: what a key borrows as must be equal, and hash, like the key itself.
+impl Hash for StoredKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.bytes().hash(state);
+    }
+}
+
+impl PartialEq for StoredKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for StoredKey {}
 
 /// The key of a name, on the stack.
 struct Key {
@@ -126,20 +187,20 @@ impl Names {
         let Some(key) = Key::new(name.dir(), name.name()).filter(|_| is_kept(name.name())) else {
             return;
         };
-        let key: Arc<[u8]> = key.bytes().into();
+        let key = StoredKey::new(key.bytes());
         let known = Known {
             id,
             used: AtomicBool::new(false),
         };
         let guard = pin();
-        let before = self.table.replace(Arc::clone(&key), known, &guard);
+        let before = self.table.replace(key.clone(), known, &guard);
         if before.is_none() {
             self.make_room(key);
         }
     }
 
     /// Puts a new name into the hand's way and forgets another one when there are too many.
-    fn make_room(&self, new: Arc<[u8]>) {
+    fn make_room(&self, new: StoredKey) {
         let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
             return;
         };
@@ -153,7 +214,7 @@ impl Names {
                     break;
                 }
                 let Some(key) = queue.pop_front() else { break };
-                match self.table.get(&*key, &guard) {
+                match self.table.get(key.bytes(), &guard) {
                     // Changed or removed meanwhile: this place in the queue is nobody's.
                     None => {}
                     Some(known) if known.used.load(Ordering::Relaxed) && step + 1 < HAND_STEPS => {
@@ -168,7 +229,7 @@ impl Names {
             }
         }
         if let Some(key) = victim {
-            self.table.remove(&*key, &pin());
+            self.table.remove(key.bytes(), &pin());
         }
     }
 

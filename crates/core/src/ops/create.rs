@@ -38,6 +38,6 @@ fn create_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held>
         undo_new(fs, &handle, held);
         return Err(e);
     }
-    fs.names().insert(&locked, held.snapshot().id());
+    fs.names().insert(&locked, held.id());
     Ok(held)
 }

@@ -40,7 +40,7 @@ pub fn lookup_with<R>(
         None => fs.lookup_name(&hold_dir(fs, dir, name)?, name)?,
     };
     // Asked after the look: only then it was that directory's name that was found.
-    match fs.with_same(dir, Inode::is_dir) {
+    match fs.is_same_dir(dir) {
         Ok(true) => {}
         Ok(false) => return Err(Error::NotADirectory),
         Err(Error::Stale) => return Err(Error::NotFound),

@@ -56,7 +56,7 @@ fn mkdir_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> 
         undo_new(fs, &handle, held);
         return undo(e);
     }
-    fs.names().insert(&locked, held.snapshot().id());
+    fs.names().insert(&locked, held.id());
     Ok(held)
 }
 

@@ -6,14 +6,12 @@ use crate::inode::{Held, Inode};
 use crate::journal::Handle;
 use crate::{Error, Result};
 
-use std::sync::Arc;
-
 /// Longest name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
 
 /// Refuses what cannot be the name of a new entry in `dir`.
 pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
-    if !dir.snapshot().is_dir() {
+    if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
     match name {
@@ -29,20 +27,22 @@ pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
 
 /// The image of a directory that takes new names: one that has not been removed. The caller holds
 /// its `op` lock.
-pub(super) fn live_parent(dir: &Held) -> Result<Arc<Inode>> {
-    let image = dir.snapshot();
+pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
+    let image = dir.copy();
     if image.disk().links == 0 {
         return Err(Error::NotFound);
     }
     Ok(image)
 }
 
-/// Runs `operation`, and once more after a commit if space ran out that a commit gives back. Nothing
-/// may be held by the caller.
+/// Runs `operation`, and once more if space ran out: after a commit if that gives some back, and at once
+/// otherwise, as a commit may have given it back since. Nothing may be held by the caller.
 pub(super) fn with_space<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
     match operation() {
-        Err(Error::NoSpace) if fs.pending_free_blocks() > 0 => {
-            fs.commit(fs.journal()?.running())?;
+        Err(Error::NoSpace) => {
+            if fs.pending_free_blocks() > 0 {
+                fs.commit(fs.journal()?.running())?;
+            }
             operation()
         }
         done => done,
@@ -76,10 +76,5 @@ pub(super) fn reap(fs: &Fs) {
 
 /// Notes in `dir` that its names changed now.
 pub(super) fn touch_parent(handle: &Handle<'_>, dir: &Held) -> Result<()> {
-    let time = now();
-    dir.live().update(handle, |inode| {
-        let disk = inode.disk_mut();
-        disk.mtime = time;
-        disk.ctime = time;
-    })
+    dir.live().names_changed(handle, now())
 }

@@ -53,6 +53,6 @@ fn symlink_once(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode)
         undo_new(fs, &handle, held);
         return Err(e);
     }
-    fs.names().insert(&locked, held.snapshot().id());
+    fs.names().insert(&locked, held.id());
     Ok(held)
 }

@@ -3,7 +3,7 @@
 use super::mkdir::remove_subdirectory;
 use super::naming::{live_parent, now, reap, touch_parent, with_space};
 use crate::fs::Fs;
-use crate::inode::{Access, Held, LockSet};
+use crate::inode::{Access, Held, LockSet, Timestamp};
 use crate::journal::Handle;
 use crate::{Error, Result, dir};
 
@@ -32,7 +32,7 @@ enum Kind {
 }
 
 fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
-    if !dir.snapshot().is_dir() {
+    if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
     match (name, kind) {
@@ -44,7 +44,7 @@ fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        match (victim.snapshot().is_dir(), kind) {
+        match (victim.is_dir(), kind) {
             (true, Kind::File) => return Err(Error::IsADirectory),
             (false, Kind::Directory) => return Err(Error::NotADirectory),
             _ => {}
@@ -64,7 +64,7 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
     let locked = fs.lock_name(dir.ino(), name);
-    if fs.lookup_locked(dir, &locked)? != Some(victim.snapshot().id()) {
+    if fs.lookup_locked(dir, &locked)? != Some(victim.id()) {
         return Ok(false);
     }
     if kind == Kind::Directory && !dir::is_empty(fs, victim)? {
@@ -74,7 +74,6 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
     handle.touch_inode(victim.live())?;
     handle.touch_inode(dir.live())?;
     dir::remove(&handle, dir, name)?;
-    fs.names().remove(&locked);
     match kind {
         Kind::File => touch_parent(&handle, dir)?,
         Kind::Directory => remove_subdirectory(&handle, dir)?,
@@ -87,6 +86,22 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
 /// this hold is the only one and it is small, otherwise when the last hold is given up.
 pub(super) fn drop_name(fs: &Fs, handle: &Handle<'_>, victim: &Held) -> Result<()> {
     let time = now();
+    let deleted = fs.delete_empty(handle, victim, time);
+    if deleted.as_ref().is_ok_and(|deleted| !deleted) {
+        return drop_one(fs, handle, victim, time);
+    }
+    told(victim, deleted.map(drop));
+    Ok(())
+}
+
+/// The name is gone all the same when what it was for is not: the caller is not told that it is not.
+fn told(victim: &Held, deleted: Result<()>) {
+    if let Err(error) = deleted {
+        tracing::error!(%error, "inode {} was not deleted", victim.ino());
+    }
+}
+
+fn drop_one(fs: &Fs, handle: &Handle<'_>, victim: &Held, time: Timestamp) -> Result<()> {
     let left = victim.live().update(handle, |inode| {
         let is_dir = inode.is_dir();
         let disk = inode.disk_mut();
@@ -98,11 +113,8 @@ pub(super) fn drop_name(fs: &Fs, handle: &Handle<'_>, victim: &Held) -> Result<(
         disk.ctime = time;
         disk.links
     })?;
-    if left == 0
-        && let Err(error) = fs.unnamed(handle, victim)
-    {
-        // The name is gone all the same: the caller is not told that it is not.
-        tracing::error!(%error, "inode {} was not deleted", victim.ino());
+    if left == 0 {
+        told(victim, fs.unnamed(handle, victim));
     }
     Ok(())
 }

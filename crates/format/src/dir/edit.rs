@@ -35,6 +35,13 @@ impl Room {
         self.rec_len - self.keep
     }
 
+    /// Where the entry that is put here will begin. There is no room of the size that was asked for
+    /// before it, then.
+    #[must_use]
+    pub const fn entry_at(&self) -> usize {
+        self.at + self.keep
+    }
+
     /// Whether there is no room, which never happens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -167,7 +174,21 @@ fn end_of(name: &[u8]) -> u64 {
 /// # Errors
 /// When a record before that place breaks the format.
 pub fn find_room(block: &[u8], layout: &DirLayout, need: usize) -> FormatResult<Option<Room>> {
+    find_room_from(block, layout, need, 0)
+}
+
+/// The same from a record on which the caller knows to begin at `from`; 0 is the first.
+///
+/// # Errors
+/// As for [`find_room`].
+pub fn find_room_from(
+    block: &[u8],
+    layout: &DirLayout,
+    need: usize,
+    from: usize,
+) -> FormatResult<Option<Room>> {
     let mut headers = Headers::of(block, layout)?;
+    headers.at = from;
     while let Some(record) = headers.next()? {
         if record.rec_len < need {
             continue;
@@ -186,6 +207,24 @@ pub fn find_room(block: &[u8], layout: &DirLayout, need: usize) -> FormatResult<
         }
     }
     Ok(None)
+}
+
+/// All bytes of a block that no entry needs: what there would be in one piece if the entries lay close
+/// together.
+///
+/// # Errors
+/// When a record breaks the format.
+pub fn slack(block: &[u8], layout: &DirLayout) -> FormatResult<usize> {
+    let mut headers = Headers::of(block, layout)?;
+    let mut slack = 0;
+    while let Some(record) = headers.next()? {
+        let keep = match record.ino {
+            0 => 0,
+            _ => min_rec_len(record.name_len, layout.hash_in_entry),
+        };
+        slack += record.rec_len.saturating_sub(keep);
+    }
+    Ok(slack)
 }
 
 /// Puts an entry where [`find_room`] found room in this very block.
@@ -239,15 +278,22 @@ pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Optio
     Ok(None)
 }
 
-/// Takes out the entry that [`find`] found in this very block.
-pub fn remove(block: &mut [u8], layout: &DirLayout, spot: &Spot) {
+/// Takes out the entry that [`find`] found in this very block. Returns where the record begins that has
+/// its room now.
+pub fn remove(block: &mut [u8], layout: &DirLayout, spot: &Spot) -> usize {
     let wiped = ENTRY_HEADER_LEN + spot.name_len;
     if let Some(bytes) = block.get_mut(spot.at..spot.at + wiped) {
         bytes.fill(0);
     }
     match spot.before {
-        Some((at, rec_len)) => set_rec_len(block, at, layout, rec_len + spot.rec_len),
-        None => write_free(block, spot.at, layout, spot.rec_len),
+        Some((at, rec_len)) => {
+            set_rec_len(block, at, layout, rec_len + spot.rec_len);
+            at
+        }
+        None => {
+            write_free(block, spot.at, layout, spot.rec_len);
+            spot.at
+        }
     }
 }
 

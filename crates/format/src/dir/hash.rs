@@ -225,12 +225,25 @@ fn pack<const N: usize>(rest: &[u8], unsigned: bool) -> [u32; N] {
     let half = len | (len << 8);
     let pad = half | (half << 16);
     let mut words = [pad; N];
-    for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
-        for &byte in bytes {
-            *word = widen(byte, unsigned).wrapping_add(*word << 8);
-        }
+    let (whole, end) = rest.as_chunks::<4>();
+    for (word, bytes) in words.iter_mut().zip(whole) {
+        *word = match unsigned || bytes.is_ascii() {
+            // No byte has a sign to carry into the ones before it.
+            true => u32::from_be_bytes(*bytes),
+            false => append(pad, bytes, unsigned),
+        };
+    }
+    if let Some(word) = words.get_mut(whole.len()) {
+        *word = append(pad, end, unsigned);
     }
     words
+}
+
+/// A word with these bytes pushed in at its low end.
+fn append(word: u32, bytes: &[u8], unsigned: bool) -> u32 {
+    bytes.iter().fold(word, |word, &byte| {
+        widen(byte, unsigned).wrapping_add(word << 8)
+    })
 }
 
 fn legacy(name: &[u8], unsigned: bool) -> u32 {
@@ -250,28 +263,36 @@ fn legacy(name: &[u8], unsigned: bool) -> u32 {
 
 /// The compression of MD4 cut down to eight input words and eight steps per round.
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    const ROUNDS: [(u32, [usize; 8], [u32; 4]); 3] = [
-        (0, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]),
-        (0x5a82_7999, [1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13]),
-        (0x6ed9_eba1, [3, 7, 2, 6, 1, 5, 0, 4], [3, 9, 11, 15]),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (round, (constant, order, shifts)) in ROUNDS.iter().enumerate() {
-        for (step, &word) in order.iter().enumerate() {
-            let f = match round {
-                0 => d ^ (b & (c ^ d)),
-                1 => (b & c).wrapping_add((b ^ c) & d),
-                _ => b ^ c ^ d,
-            };
-            let sum = a
-                .wrapping_add(f)
-                .wrapping_add(input[word])
-                .wrapping_add(*constant);
-            // The roles of the four words rotate with each step.
-            (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
-        }
+    /// Four steps, after which the four words have their roles again.
+    #[inline(always)]
+    fn steps(
+        [mut a, mut b, mut c, mut d]: [u32; 4],
+        f: impl Fn(u32, u32, u32) -> u32,
+        words: [u32; 4],
+        shifts: [u32; 4],
+    ) -> [u32; 4] {
+        let step = |sum: u32, f: u32, word: u32, shift: u32| {
+            sum.wrapping_add(f).wrapping_add(word).rotate_left(shift)
+        };
+        a = step(a, f(b, c, d), words[0], shifts[0]);
+        d = step(d, f(a, b, c), words[1], shifts[1]);
+        c = step(c, f(d, a, b), words[2], shifts[2]);
+        b = step(b, f(c, d, a), words[3], shifts[3]);
+        [a, b, c, d]
     }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let [i0, i1, i2, i3, i4, i5, i6, i7] = *input;
+    let mut x = *state;
+    let choose = |b: u32, c: u32, d: u32| d ^ (b & (c ^ d));
+    x = steps(x, choose, [i0, i1, i2, i3], [3, 7, 11, 19]);
+    x = steps(x, choose, [i4, i5, i6, i7], [3, 7, 11, 19]);
+    let majority =
+        |b: u32, c: u32, d: u32| (b & c).wrapping_add((b ^ c) & d).wrapping_add(0x5a82_7999);
+    x = steps(x, majority, [i1, i3, i5, i7], [3, 5, 9, 13]);
+    x = steps(x, majority, [i0, i2, i4, i6], [3, 5, 9, 13]);
+    let parity = |b: u32, c: u32, d: u32| (b ^ c ^ d).wrapping_add(0x6ed9_eba1);
+    x = steps(x, parity, [i3, i7, i2, i6], [3, 9, 11, 15]);
+    x = steps(x, parity, [i1, i5, i0, i4], [3, 9, 11, 15]);
+    for (word, add) in state.iter_mut().zip(x) {
         *word = word.wrapping_add(add);
     }
 }
