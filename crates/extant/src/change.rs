@@ -36,7 +36,7 @@ impl Filesystem {
             false => resolve_held(self.fs(), bytes(path), LastLink::Follow)?,
         };
         check_regular(&held)?;
-        if options.truncate && !options.create_new && held.snapshot().size() > 0 {
+        if options.truncate && !options.create_new && held.live_size() > 0 {
             ops::truncate(self.fs(), &held, 0)?;
         }
         Ok(held)

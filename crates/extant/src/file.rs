@@ -4,7 +4,7 @@ use crate::mount::Mount;
 use crate::{Error, Extent, Metadata, OpenOptions, Result};
 use extant_core::fs::Fs;
 use extant_core::inode::{Held, Inode};
-use extant_core::ops;
+use extant_core::ops::{self, ErrorMark};
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +26,8 @@ pub struct File {
 /// What an open file keeps.
 struct Open {
     held: Option<Held>,
+    /// What it was told about failures of writing back.
+    mark: ErrorMark,
     mount: Arc<Mount>,
 }
 
@@ -62,6 +64,7 @@ impl File {
     pub(crate) fn new(mount: Arc<Mount>, held: Held, path: PathBuf, options: &OpenOptions) -> Self {
         Self {
             held: Arc::new(Open {
+                mark: ErrorMark::new(&held),
                 held: Some(held),
                 mount,
             }),
@@ -84,7 +87,7 @@ impl File {
     }
 
     fn inode(&self) -> Arc<Inode> {
-        self.held().snapshot()
+        self.held().view()
     }
 
     /// The path it was opened by.
@@ -204,9 +207,10 @@ impl File {
     /// survive a crash.
     ///
     /// # Errors
-    /// When the device fails: what was written since the last success may be lost.
+    /// When the device fails, or no space is left after all: what was written since the last success may be
+    /// lost. A failure in the background is told here, once to each open file and its clones.
     pub fn sync_all(&self) -> Result<()> {
-        ops::fsync(self.fs(), self.held()).map_err(|e| self.error(e))
+        ops::fsync_file(self.fs(), self.held(), &self.held.mark).map_err(|e| self.error(e))
     }
 
     /// Makes durable what was written to the file and what is needed to read it back, but perhaps not
@@ -215,7 +219,7 @@ impl File {
     /// # Errors
     /// As for [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
-        ops::fdatasync(self.fs(), self.held()).map_err(|e| self.error(e))
+        ops::fdatasync_file(self.fs(), self.held(), &self.held.mark).map_err(|e| self.error(e))
     }
 
     /// What is known about the file besides its content.

@@ -20,6 +20,8 @@ pub enum Rank {
     Name = 32,
     /// 4: page invalidation of an inode against I/O on it.
     PageInval = 40,
+    /// 4b, before the folios: the writeback of one file.
+    Writeback = 41,
     /// 4b: a folio, in ascending index.
     Folio = 42,
     /// 5: a journal handle. Starting one may sleep for a commit.

@@ -42,6 +42,13 @@ impl Fs {
         }
     }
 
+    /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many as are
+    /// taken is used up.
+    pub(crate) fn take_promised(&self, request: &Request) -> Result<Taken<'_>> {
+        let most = self.geometry().clusters_per_group();
+        self.take_charged(request, request.len.clamp(1, most), request.min.max(1))
+    }
+
     /// As [`take_blocks`](Self::take_blocks), for at most `want` blocks that the caller has been granted.
     /// Of the grant, what was taken is used up; the rest stays the caller's.
     pub(super) fn take_charged(&self, request: &Request, want: u32, min: u32) -> Result<Taken<'_>> {

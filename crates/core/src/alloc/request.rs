@@ -79,6 +79,19 @@ impl<'f> Taken<'f> {
         fs.untake(start, len);
     }
 
+    /// The blocks as numbers, for a caller who remembers them: nobody else gets them until
+    /// [`unpark`](Self::unpark).
+    pub(crate) fn park(self) -> (Pblk, u32) {
+        let parked = (self.start, self.len);
+        self.keep();
+        parked
+    }
+
+    /// Blocks that were parked.
+    pub(crate) fn unpark(fs: &'f Fs, start: Pblk, len: u32) -> Self {
+        Self::new(fs, start, len)
+    }
+
     /// The blocks are owned on the device now.
     pub(in crate::alloc) fn keep(mut self) {
         self.len = 0;

@@ -17,6 +17,7 @@ use super::WriteOptions;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_writable, size_limit};
+use super::writeback::write_back;
 use crate::alloc::{Ask, Taken};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
@@ -56,6 +57,11 @@ pub struct FallocateMode {
 pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
     fs.journal()?;
     let _alone = held.op().write();
+    // What is only in memory gets its blocks first: then nobody else changes the map.
+    write_back(fs, held.live())?;
+    if let Some(file) = held.file_cache() {
+        file.set_tail(u64::MAX);
+    }
     let image = held.snapshot();
     check_writable(&image)?;
     if len == 0 {

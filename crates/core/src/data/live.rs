@@ -1,11 +1,24 @@
-//! Reading files that may change.
+//! Reading files that may change: from memory, or through it.
+//!
+//! What is not in memory is read from the device into folios first, more of it at once the longer somebody
+//! reads on from where he stopped. Holes take no memory.
 
-use super::read::{read_device, read_inline};
+use super::buffered::FileIo;
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2, State, mask, mask_of_bytes, rows};
+use super::read::{device_offset, read_device, read_inline};
 use super::seek::{self, Piece};
-use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode};
+use crate::fs::{DataMode, Fs};
+use crate::inode::{FileType, Held, Inode, LiveInode};
 use crate::map::{self, Mapping, Target};
 use crate::{Error, Result};
+use extant_sync::{RwLockWriteGuard, pin};
+use std::io::IoSliceMut;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Folios that are read at once at most.
+const MOST_FOLIOS: u32 = 16;
 
 /// Reads from byte `offset` of a regular file that others may change meanwhile. Returns how much was
 /// read: less than the buffer holds only at the end of the file, 0 past it.
@@ -15,44 +28,79 @@ use crate::{Error, Result};
 /// # Errors
 /// As for [`read_at`](super::read_at).
 pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    // Blocks stay where they are until everything is read.
-    let _stay = held.pages().read();
-    let wanted = buf.len();
-    let (image, runs) = map::runs_live(fs, held, |image| {
-        let len = readable(image, offset, wanted);
-        if image.is_inline() || len == 0 {
-            return 0..0;
+    let is_inline = {
+        let guard = pin();
+        let image = held.image(&guard);
+        match image.file_type() {
+            FileType::Regular if image.is_encrypted() => return Err(Error::Encrypted),
+            FileType::Regular => image.is_inline(),
+            FileType::Directory => return Err(Error::IsADirectory),
+            _ => return Err(Error::NotARegularFile),
         }
-        super::write::blocks_of(fs, &(offset..offset + len as u64))
-    })?;
-    match image.file_type() {
-        FileType::Regular if image.is_encrypted() => return Err(Error::Encrypted),
-        FileType::Regular => {}
-        FileType::Directory => return Err(Error::IsADirectory),
-        _ => return Err(Error::NotARegularFile),
-    }
-    let len = readable(&image, offset, wanted);
+    };
+    let left = held.live_size().saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(0);
     };
-    if image.is_inline() {
-        return read_inline(fs, &image, offset, buf);
+    if is_inline {
+        return read_inline(fs, &held.snapshot(), offset, buf);
     }
-    read_runs(fs, &runs, offset, buf)?;
+    if fs.data().mode() == DataMode::Through {
+        return read_device_live(fs, held, offset, buf);
+    }
+    read_through(fs, held.live(), offset, buf)
+}
+
+/// Reads through memory what a file has of `buf.len()` bytes from `offset` on.
+pub(super) fn read_through(
+    fs: &Fs,
+    live: &Arc<LiveInode>,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
+    let left = live.live_size().saturating_sub(offset);
+    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+    let buf = &mut buf[..len];
+    let io = FileIo::new(fs, live);
+    let mut done = 0;
+    let mut missed = false;
+    while done < len {
+        let at = offset + done as u64;
+        match io.copy_known(at, &mut buf[done..]) {
+            0 => {
+                missed = true;
+                done += io.read_missing(at, &mut buf[done..])?;
+            }
+            some => done += some,
+        }
+    }
+    io.cache
+        .read_next
+        .store(offset + len as u64, Ordering::Relaxed);
+    if missed && io.cache.caches.is_full() {
+        io.cache.caches.evict();
+    }
     Ok(len)
 }
 
-/// How many of `wanted` bytes from `offset` on a file has.
-fn readable(image: &Inode, offset: u64, wanted: usize) -> usize {
-    let left = image.size().saturating_sub(offset);
-    usize::try_from(left).unwrap_or(usize::MAX).min(wanted)
-}
-
-/// Fills `buf` from byte `offset` of a file of which `runs` are the blocks.
-fn read_runs(fs: &Fs, runs: &[Mapping], offset: u64, buf: &mut [u8]) -> Result<()> {
+/// Reads from the device into `buf`, past what memory may hold: where writes go through to it.
+fn read_device_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    // Blocks stay where they are until everything is read.
+    let _stay = held.pages().read();
+    let wanted = buf.len();
+    let readable = |image: &Inode| {
+        let left = image.size().saturating_sub(offset);
+        usize::try_from(left).unwrap_or(usize::MAX).min(wanted)
+    };
+    let (image, runs) = map::runs_live(fs, held, |image| {
+        let end = offset + readable(image) as u64;
+        super::write::blocks_of(fs, &(offset..end))
+    })?;
+    let len = readable(&image);
     let log2 = fs.block_size().log2();
     let mut at = offset;
-    let mut rest = buf;
+    let mut rest = &mut buf[..len];
     for run in runs {
         let skip = at.saturating_sub(u64::from(run.lblk.get()) << log2);
         let here = (run.end() << log2).saturating_sub(at);
@@ -66,30 +114,230 @@ fn read_runs(fs: &Fs, runs: &[Mapping], offset: u64, buf: &mut [u8]) -> Result<(
         rest = after;
     }
     rest.fill(0);
-    Ok(())
+    Ok(len)
+}
+
+impl FileIo<'_> {
+    /// Copies what is in memory from byte `offset` on, up to the end of its folio at most. Returns how
+    /// much.
+    fn copy_known(&self, offset: u64, buf: &mut [u8]) -> usize {
+        let Some(folio) = self.cache.folio_if_any(offset) else {
+            return 0;
+        };
+        let at = offset as usize & (FOLIO_BYTES - 1);
+        let state = folio.read();
+        let known = (state.uptodate >> (at >> self.log2)).trailing_ones() as usize;
+        let end = ((at >> self.log2) + known) << self.log2;
+        let len = end.min(FOLIO_BYTES).saturating_sub(at).min(buf.len());
+        if len > 0 {
+            state.copy_out(at, &mut buf[..len]);
+        }
+        len
+    }
+
+    /// Reads into `buf` from byte `offset` on, and ahead if that is how the file is read. Returns how much
+    /// of `buf` was filled.
+    fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        // Blocks stay where they are until everything is read.
+        let _stay = self.live.pages().read();
+        let end = offset + buf.len() as u64;
+        let first = super::cache::number(offset);
+        let last = super::cache::number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));
+        let ahead = self.window(offset);
+        let size = self.live.live_size();
+        let top = super::cache::number(size.saturating_sub(1)).max(last);
+        let until = match ahead {
+            0 => last,
+            ahead => last.max(first.saturating_add(ahead - 1)).min(top),
+        };
+        let mut folios: Vec<_> = (first..=until)
+            .map(|index| (self.cache.index.get_or_make(index), index))
+            .map(|(folio, index)| (index, folio, folio.write()))
+            .collect();
+        // Random reads bring in what was asked for, others all there is.
+        let log2 = self.log2;
+        let wanted = match ahead {
+            0 => offset >> log2 << log2..end.next_multiple_of(1 << log2),
+            _ => u64::from(first) << FOLIO_LOG2..(u64::from(until) + 1) << FOLIO_LOG2,
+        };
+        let wanted = wanted.start..wanted.end.min(size.next_multiple_of(1 << log2));
+        let (_, runs) = map::runs_live(self.fs, self.live, |_| {
+            wanted.start >> log2..wanted.end >> log2
+        })?;
+        for run in &runs {
+            if let Target::Written(_) = run.target {
+                self.fill(&mut folios, run)?;
+            }
+        }
+        let mut done = 0;
+        for (index, _, state) in &folios {
+            let start = u64::from(*index) << FOLIO_LOG2;
+            let from = (offset + done as u64).max(start);
+            let to = end.min(start + FOLIO_BYTES as u64);
+            if from >= to {
+                break;
+            }
+            let at = (from - start) as usize;
+            let len = (to - from) as usize;
+            copy_or_zero(state, at, &mut buf[done..done + len], log2);
+            done += len;
+        }
+        for (_, folio, state) in &mut folios {
+            if state.pages() > 0 {
+                self.set_clocked(folio, state);
+            }
+        }
+        Ok(done)
+    }
+
+    /// How many folios to read at once, this read included; 0 for what was asked for only.
+    fn window(&self, offset: u64) -> u32 {
+        let next = self.cache.read_next.load(Ordering::Relaxed);
+        let window = &self.cache.read_window;
+        let goes_on = offset >= next && offset - next < FOLIO_BYTES as u64;
+        let new = match goes_on {
+            true => (window.load(Ordering::Relaxed) * 2).clamp(1, MOST_FOLIOS),
+            false => 0,
+        };
+        window.store(new, Ordering::Relaxed);
+        // With little memory, what is read ahead would be gone when it is asked for.
+        match self.cache.caches.is_full() {
+            true => new.min(2),
+            false => new,
+        }
+    }
+
+    /// Reads those blocks of `run` from the device that are not in memory. The folios are locked.
+    fn fill(
+        &self,
+        folios: &mut [(u32, &super::folio::Folio, RwLockWriteGuard<'_, State>)],
+        run: &Mapping,
+    ) -> Result<()> {
+        let log2 = self.log2;
+        let missing = missing(folios, run, log2);
+        for row in missing {
+            let Some(pblk) = run
+                .target
+                .advanced(row.start - u64::from(run.lblk.get()))
+                .pblk()
+            else {
+                continue;
+            };
+            let bytes = row.start << log2..row.end << log2;
+            let mut slices = Vec::new();
+            for (index, _, state) in folios.iter_mut() {
+                let Some(own) = part_of(*index, &bytes) else {
+                    continue;
+                };
+                let came = state.provide(&own, |written| self.cache.caches.page(written));
+                self.cache.caches.count_pages(came as i64);
+                slices.extend(state.slices_mut(own).map(IoSliceMut::new));
+            }
+            let from = device_offset(self.fs, pblk, 0)?;
+            for some in slices.chunks_mut(MOST_SLICES).scan(from, |at, some| {
+                let here = *at;
+                *at += some.iter().map(|slice| slice.len() as u64).sum::<u64>();
+                Some((here, some))
+            }) {
+                self.fs.device().read_vectored_at(some.0, some.1)?;
+            }
+            drop(slices);
+            for (index, folio, state) in folios.iter_mut() {
+                let Some(own) = part_of(*index, &bytes) else {
+                    continue;
+                };
+                let blocks = mask_of_bytes(&own, log2);
+                self.clear_past_end(folio, state, own);
+                state.uptodate |= blocks;
+                state.mapped |= blocks;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Slices of one transfer at most.
+const MOST_SLICES: usize = 1024;
+
+/// The blocks of `run` that are not up to date in `folios`, in rows.
+fn missing(
+    folios: &[(u32, &super::folio::Folio, RwLockWriteGuard<'_, State>)],
+    run: &Mapping,
+    log2: u32,
+) -> Vec<Range<u64>> {
+    let bytes = u64::from(run.lblk.get()) << log2..run.end() << log2;
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for (index, _, state) in folios {
+        let Some(own) = part_of(*index, &bytes) else {
+            continue;
+        };
+        let first = u64::from(*index) << (FOLIO_LOG2 - log2);
+        for row in rows(mask_of_bytes(&own, log2) & !state.uptodate) {
+            let row = first + u64::from(row.start)..first + u64::from(row.end);
+            match all.last_mut() {
+                Some(last) if last.end == row.start => last.end = row.end,
+                _ => all.push(row),
+            }
+        }
+    }
+    all
+}
+
+/// What bytes `range` of a file are in folio `index`.
+fn part_of(index: u32, range: &Range<u64>) -> Option<Range<usize>> {
+    let start = u64::from(index) << FOLIO_LOG2;
+    let from = range.start.max(start) - start;
+    let to = range
+        .end
+        .min(start + FOLIO_BYTES as u64)
+        .checked_sub(start)?;
+    (from < to).then_some(from as usize..to as usize)
+}
+
+/// Copies bytes from `at` on; blocks that are not there are holes.
+fn copy_or_zero(state: &State, at: usize, buf: &mut [u8], log2: u32) {
+    let all = mask_of_bytes(&(at..at + buf.len()), log2);
+    if state.uptodate & all == all {
+        return state.copy_out(at, buf);
+    }
+    let mut done = 0;
+    while done < buf.len() {
+        let block = (at + done) >> log2;
+        let end = ((block + 1) << log2) - at;
+        let to = end.min(buf.len());
+        let part = &mut buf[done..to];
+        match state.uptodate & mask(block as u32..block as u32 + 1) {
+            0 => part.fill(0),
+            _ => state.copy_out(at + done, part),
+        }
+        done = end;
+    }
 }
 
 /// [`seek_data`](super::seek_data) in a file that others may change meanwhile.
 ///
 /// # Errors
-/// As there.
+/// As there; what writing back says.
 pub fn seek_data_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> {
+    settle(fs, held)?;
     map::stable(held, |image| seek::seek_data(fs, image, offset))
 }
 
 /// [`seek_hole`](super::seek_hole) in a file that others may change meanwhile.
 ///
 /// # Errors
-/// As there.
+/// As there; what writing back says.
 pub fn seek_hole_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> {
+    settle(fs, held)?;
     map::stable(held, |image| seek::seek_hole(fs, image, offset))
 }
 
 /// [`extents`](super::extents) of a file that others may change meanwhile, all of one moment.
 ///
 /// # Errors
-/// When the map breaks the format, or the device fails.
+/// When the map breaks the format, or the device fails; what writing back says.
 pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
+    settle(fs, held)?;
     map::stable(held, |image| seek::extents(fs, image).collect())
 }
 
@@ -98,5 +346,18 @@ pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
 /// # Errors
 /// When the map breaks the format, or the device fails.
 pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
+    settle(fs, held)?;
     map::stable(held, |image| seek::allocated(fs, image).collect())
+}
+
+/// Brings the map up to what was written: what has no place yet is not in it.
+fn settle(fs: &Fs, held: &Held) -> Result<()> {
+    let size = |image: &Inode| image.size();
+    let behind = held.file_cache().is_some_and(|file| {
+        file.delayed() > 0 || file.has_placed() || file.extended() > size(held.image(&pin()))
+    });
+    match behind {
+        true => super::writeback::write_back(fs, held.live()),
+        false => Ok(()),
+    }
 }

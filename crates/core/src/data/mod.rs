@@ -7,8 +7,14 @@
 //! | `blocks` | blocks of directories and other metadata files, through the cache |
 //! | `inline` | content inside the inode |
 //! | `stream` | reading a whole file in order, holes kept apart |
-//! | `live` | reading files that may change |
-//! | `write` | writing a range |
+//! | `live` | reading files that may change, from memory or through it |
+//! | `write` | writing a range, and doing so without memory in between |
+//! | `buffered` | writing to memory |
+//! | `writeback` | what is dirty of a file to the device, and into its map |
+//! | `flusher` | writing back by age and under pressure |
+//! | `cache` | [`FileCache`]: the data of one file, and what is live of its record |
+//! | `caches` | what all files share: budget, eviction, the list of dirty files |
+//! | `folio`, `page`, `index` | 64 KiB of a file, the memory it is made of, the folios of a file |
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
 //! | `durable` | writing back, throwing away, `fsync` |
@@ -19,15 +25,21 @@
 //!
 //! - A read never passes the end of the file and never leaves a byte of the buffer it reports
 //!   as read without its value: holes and unwritten blocks are zeros.
-//! - File data goes from the device straight to the caller's buffer, and from there to the device
-//!   before a write returns.
+//! - A block is mapped after its content is on the device, never before.
 //! - Images of inodes are read without a lock; files that may change under `pages`, held shared.
 
 mod blocks;
+mod buffered;
+mod cache;
+mod caches;
 mod durable;
 mod fallocate;
+mod flusher;
+mod folio;
+mod index;
 mod inline;
 mod live;
+mod page;
 mod read;
 mod seek;
 mod stream;
@@ -35,9 +47,13 @@ mod times;
 mod transfer;
 mod truncate;
 mod write;
+mod writeback;
 
-pub(crate) use durable::fsync;
-pub use durable::{invalidate, writeback};
+pub(crate) use cache::FileCache;
+pub(crate) use caches::Caches;
+pub use caches::DataStats;
+pub use durable::{ErrorMark, invalidate, writeback};
+pub(crate) use durable::{fsync, write_back_early};
 pub use fallocate::{FallocateMode, fallocate};
 pub use live::{allocated_live, extents_live, read_live, seek_data_live, seek_hole_live};
 pub use read::{read_at, read_content};

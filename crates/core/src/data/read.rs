@@ -1,5 +1,6 @@
 //! Reading a range of a file into the caller's buffer.
 
+use super::live::read_through;
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use crate::map::{Runs, Target};
@@ -16,7 +17,11 @@ use extant_format::Pblk;
 pub fn read_at(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     match inode.file_type() {
         FileType::Regular if inode.is_encrypted() => Err(Error::Encrypted),
-        FileType::Regular => read_content(fs, inode, offset, buf),
+        FileType::Regular => match fs.with_data(inode) {
+            // The device may not have all of it.
+            Some(live) => read_through(fs, &live, offset, buf),
+            None => read_content(fs, inode, offset, buf),
+        },
         FileType::Directory => Err(Error::IsADirectory),
         _ => Err(Error::NotARegularFile),
     }
@@ -62,13 +67,17 @@ pub fn read_content(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Resu
 
 /// Fills `buf` from `skip` bytes past the start of a physical block.
 pub(super) fn read_device(fs: &Fs, pblk: Pblk, skip: u64, buf: &mut [u8]) -> Result<()> {
-    let offset = fs
-        .block_size()
-        .offset_of(pblk)
-        .and_then(|offset| offset.checked_add(skip))
-        .unwrap_or(u64::MAX);
+    let offset = device_offset(fs, pblk, skip).unwrap_or(u64::MAX);
     fs.device().read_at(offset, buf)?;
     Ok(())
+}
+
+/// The byte of the device `skip` bytes past the start of a physical block.
+pub(super) fn device_offset(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
+    fs.block_size()
+        .offset_of(pblk)
+        .and_then(|offset| offset.checked_add(skip))
+        .ok_or(Error::InvalidInput("a position past the end of any device"))
 }
 
 pub(super) fn read_inline(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {

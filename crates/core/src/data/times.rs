@@ -60,7 +60,7 @@ fn is_recent(last: Timestamp, now: Timestamp) -> bool {
 }
 
 /// The mode without the bits that give a program the rights of its owner.
-fn without_set_ids(mode: Mode) -> Mode {
+pub(super) fn without_set_ids(mode: Mode) -> Mode {
     let mut cleared = mode.bits() & !SET_UID;
     if mode.bits() & GROUP_EXECUTE != 0 {
         cleared &= !SET_GID;

@@ -4,12 +4,14 @@ use super::WriteOptions;
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_writable, size_limit};
+use super::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
+use extant_format::Lblk;
 use std::sync::Arc;
 
 /// One past the last block any file has.
@@ -34,19 +36,29 @@ pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
 pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
     fs.journal()?;
     let _alone = held.op().write();
-    let image = held.snapshot();
+    let mut image = held.snapshot();
     check_writable(&image)?;
     if size > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
-    if size < image.size() {
+    if size > image.size() && held.live_size() > image.size() {
+        // So that the size of the record never passes what memory has of the last block and the device
+        // has not.
+        write_back(fs, held.live())?;
+        image = held.snapshot();
+    }
+    if size < held.live_size() {
         return shrink(fs, held, &image, size, options);
     }
     if size > image.size() {
         let _stay = held.pages().read();
+        let _quiet = held.file_cache().map(|file| file.quiesce());
         let failures = fs.flush_failures();
         zero_mapped(fs, &image, image.size()..size)?;
         held.note_data(fs, failures);
+        if let Some(file) = held.file_cache() {
+            file.set_tail(u64::MAX);
+        }
     }
     let handle = fs.start(1)?;
     set_size(&handle, held.live(), size, options)
@@ -72,6 +84,16 @@ fn shrink(fs: &Fs, held: &Held, image: &Inode, size: u64, options: WriteOptions)
     let _gone = held.pages().write();
     let live = held.live();
     let first = fs.block_size().blocks_for(size);
+    // Nor are they written back.
+    let _quiet = held.file_cache().map(|file| file.quiesce());
+    if let Some(file) = held.file_cache() {
+        file.set_extended(0);
+        if size == 0 {
+            file.set_replaced();
+        }
+        file.cut(fs, size, first);
+    }
+    fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
     let tail = size..(first << fs.block_size().log2()).min(image.size());
     if has_data(fs, image, tail)? {
         // Only when the new size is durable may what lies past it go: a crash must not leave the old

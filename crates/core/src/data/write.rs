@@ -1,6 +1,6 @@
-//! Writing a range of a file.
+//! Writing a range of a file, and doing so without memory in between ([`DataMode::Through`]).
 //!
-//! # How a write reaches the device
+//! # How a write reaches the device then
 //!
 //! Bytes inside the file whose blocks hold data already are overwritten where they are, by any number
 //! of threads at once. Everything else changes the map or the size, alone: blocks are taken in the
@@ -14,10 +14,12 @@
 //! - A block that becomes the file's has all its bytes written: those that the caller did not give are
 //!   zeros.
 
+use super::buffered::{self, To};
+use super::read::device_offset;
 use super::times::{self, now};
 use super::transfer::{ZEROS, zero_mapped};
 use crate::alloc::{Request, Taken};
-use crate::fs::Fs;
+use crate::fs::{DataMode, Fs};
 use crate::inode::{FileType, Held, Inode};
 use crate::map::{self, MapGuard, Mapping, Target};
 use crate::mutants::{Mutant, is_on};
@@ -65,6 +67,10 @@ pub fn write_with(
     options: WriteOptions,
 ) -> Result<usize> {
     fs.journal()?;
+    if fs.data().mode() != DataMode::Through {
+        let (_, written) = buffered::write(fs, held, To::Byte(offset), buf, options)?;
+        return Ok(written);
+    }
     let image = held.snapshot();
     check_writable(&image)?;
     let buf = within_limit(fs, &image, offset, buf)?;
@@ -85,6 +91,9 @@ pub fn write_with(
 /// As for [`write_at`].
 pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result<(u64, usize)> {
     fs.journal()?;
+    if fs.data().mode() != DataMode::Through {
+        return buffered::write(fs, held, To::End, buf, options);
+    }
     let _alone = held.op().write();
     let image = held.snapshot();
     check_writable(&image)?;
@@ -126,7 +135,12 @@ pub(super) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
 }
 
 /// The part of `buf` that a file can have at `offset`.
-fn within_limit<'b>(fs: &Fs, image: &Inode, offset: u64, buf: &'b [u8]) -> Result<&'b [u8]> {
+pub(super) fn within_limit<'b>(
+    fs: &Fs,
+    image: &Inode,
+    offset: u64,
+    buf: &'b [u8],
+) -> Result<&'b [u8]> {
     let room = size_limit(fs, image).saturating_sub(offset);
     if room == 0 && !buf.is_empty() {
         return Err(Error::FileTooLarge);
@@ -174,7 +188,7 @@ fn overwrite(
         let run_end = run.end() << fs.block_size().log2();
         let len = usize::try_from(run_end.saturating_sub(at)).unwrap_or(usize::MAX);
         let now = &left[..len.min(left.len())];
-        let written = device_offset(fs, run.target, at.saturating_sub(start))
+        let written = target_offset(fs, run.target, at.saturating_sub(start))
             .and_then(|to| Ok(fs.device().write_at(to, now)?));
         match written {
             Ok(()) => done += now.len(),
@@ -187,11 +201,9 @@ fn overwrite(
 }
 
 /// The byte of the device `skip` bytes past the start of `target`.
-fn device_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
-    target
-        .pblk()
-        .and_then(|pblk| fs.block_size().offset_of(pblk)?.checked_add(skip))
-        .ok_or(Error::InvalidInput("a write past the end of any device"))
+fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
+    let nowhere = Error::InvalidInput("a write to blocks without a place");
+    device_offset(fs, target.pblk().ok_or(nowhere)?, skip)
 }
 
 /// Writes with the inode's `op` lock held exclusively.
@@ -208,11 +220,14 @@ fn write_alone(
         let at = offset + done as u64;
         let len = usize::try_from(CHUNK - at % CHUNK).unwrap_or(usize::MAX);
         let chunk = &left[..len.min(left.len())];
+        let before = fs.durable();
         match write_chunk(fs, held, at, chunk, options) {
             Ok(written) => done += written,
+            // What was freed comes back with the commit: that of somebody else meanwhile, or ours.
+            Err(Error::NoSpace) if may_retry && fs.durable() > before => may_retry = false,
             Err(Error::NoSpace) if may_retry && fs.pending_free_blocks() > 0 => {
-                // What was freed comes back with the commit.
                 may_retry = false;
+                // Also after a part was written: a journal that has stopped is no lack of space.
                 fs.commit(fs.journal()?.running())?;
             }
             Err(e) if done == 0 => return Err(e),
@@ -400,7 +415,7 @@ fn write_pieces(fs: &Fs, pieces: &[Piece], bytes: &Range<u64>, data: &[u8]) -> R
             Kind::Unwritten | Kind::New => (own.start - start, end - own.end),
         };
         let skip = own.start - start - front;
-        let offset = device_offset(fs, Target::Written(piece.pblk), skip)?;
+        let offset = device_offset(fs, piece.pblk, skip)?;
         if offset != to.end && !slices.is_empty() {
             fs.device().write_vectored_at(to.start, &slices)?;
             slices.clear();

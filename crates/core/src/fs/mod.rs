@@ -41,7 +41,7 @@ mod writable;
 
 use groups::Groups;
 pub use notice::Notice;
-pub use options::{JournalChoice, MountOptions, SuperblockChoice};
+pub use options::{DataMode, JournalChoice, MountOptions, SuperblockChoice};
 pub use policy::{
     READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,
 };
@@ -49,6 +49,7 @@ pub use statfs::StatFs;
 pub(crate) use super_state::SuperState;
 
 use crate::alloc::Alloc;
+use crate::data::{Caches, DataStats};
 use crate::inode::{Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
@@ -63,7 +64,7 @@ use extant_format::superblock::Superblock;
 use extant_format::{BlockSize, Ino};
 use extant_sync::Mutex;
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -77,6 +78,7 @@ pub struct Fs {
     inodes: Table,
     pub(crate) names: Names,
     cache: Cache,
+    data: Arc<Caches>,
     /// Space and inodes, once somebody asked.
     space: OnceLock<StatFs>,
     notices: Vec<Notice>,
@@ -152,6 +154,17 @@ impl Fs {
     #[must_use]
     pub fn cache(&self) -> &Cache {
         &self.cache
+    }
+
+    /// What the data of files in memory shares.
+    pub(crate) fn data(&self) -> &Arc<Caches> {
+        &self.data
+    }
+
+    /// What the data path did since the file system was opened.
+    #[must_use]
+    pub fn data_stats(&self) -> DataStats {
+        self.data.stats()
     }
 
     /// The block size.

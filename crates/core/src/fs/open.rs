@@ -2,6 +2,7 @@
 
 use super::torn::{self, Found};
 use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
+use crate::data::Caches;
 use crate::fs::JournalChoice;
 use crate::inode::Table;
 use crate::meta::{Cache, Overlay};
@@ -81,6 +82,7 @@ impl Fs {
                 Some(overlay) => cache.with_overlay(overlay),
                 None => cache,
             },
+            data: Arc::new(Caches::new(options)),
             space: OnceLock::new(),
             notices: Notice::of_superblock(&superblock, options),
             device,

@@ -22,6 +22,25 @@ pub struct MountOptions {
     pub background: bool,
     /// Age at which the background thread commits changes that nobody asked to have committed.
     pub commit_interval: Duration,
+    /// How file data gets to the device.
+    pub data_mode: DataMode,
+    /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
+    /// what the system has.
+    pub cache_bytes: Option<usize>,
+}
+
+/// How file data gets to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum DataMode {
+    /// Every write goes to the device, and what it changes about the file into a transaction, before it
+    /// returns.
+    Through,
+    /// Writes go to memory. Where new blocks lie is chosen by the write (`nodelalloc` under Linux).
+    Placed,
+    /// Writes go to memory. Where new blocks lie is chosen when they are written back, all that there are
+    /// by then together; until then space is promised (`delalloc` under Linux).
+    #[default]
+    Delayed,
 }
 
 /// What to do about a journal that was not closed cleanly.
@@ -65,6 +84,8 @@ impl MountOptions {
             superblock: SuperblockChoice::default(),
             background: true,
             commit_interval: COMMIT_INTERVAL,
+            data_mode: DataMode::default(),
+            cache_bytes: None,
         }
     }
 
@@ -95,6 +116,30 @@ impl MountOptions {
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// The same options with another way of file data to the device.
+    #[must_use]
+    pub fn data_mode(mut self, mode: DataMode) -> Self {
+        self.data_mode = mode;
+        self
+    }
+
+    /// The same options with writes that go to memory, and blocks whose place is chosen later, or by the
+    /// write.
+    #[must_use]
+    pub fn delalloc(self, on: bool) -> Self {
+        self.data_mode(match on {
+            true => DataMode::Delayed,
+            false => DataMode::Placed,
+        })
+    }
+
+    /// The same options with another budget of file data in memory, in bytes.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = Some(bytes);
         self
     }
 

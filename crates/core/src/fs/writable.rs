@@ -106,6 +106,8 @@ impl Fs {
         if options.background {
             let journal = fs.journal()?;
             journal.start_background(Arc::downgrade(&fs), options.commit_interval)?;
+            let weak = Arc::downgrade(&fs);
+            fs.data().flusher().start(weak, options.commit_interval)?;
         }
         Ok(fs)
     }

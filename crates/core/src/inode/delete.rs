@@ -56,7 +56,14 @@ impl Fs {
     /// When the inode cannot be noted as an orphan, or freeing what it has finds that broken.
     pub(crate) fn unnamed(&self, handle: &Handle<'_>, held: &Held) -> Result<()> {
         let image = held.snapshot();
+        // What is being written back has to end before its blocks go: the reaper waits for that.
+        let is_quiet = || held.file_cache().is_none_or(|file| file.try_kill(self));
         if is_small(&image) && held.claim_last() {
+            if !is_quiet() {
+                self.orphan_add(handle, held.live())?;
+                held.live().unclaim();
+                return Ok(());
+            }
             match self.delete_with_more(handle, held.live()) {
                 Ok(Progress::Done) => return Ok(()),
                 Ok(Progress::Partly) => {
@@ -148,6 +155,9 @@ impl Fs {
     /// When something it has is broken, cannot be read or cannot be committed.
     pub(super) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
+        if let Some(file) = live.file_cache() {
+            file.kill(self);
+        }
         loop {
             let handle = self.start(delete_credits(&live.snapshot()))?;
             if self.delete_in(&handle, live)? == Progress::Done {

@@ -4,6 +4,7 @@ use super::orphan::{Membership, Reaper};
 use super::{Inode, InodeId, Timestamp};
 use crate::Result;
 use crate::alloc::FileState;
+use crate::data::FileCache;
 use crate::dir::DirState;
 use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
@@ -73,13 +74,26 @@ pub struct LiveInode {
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
     reaper: OnceLock<Arc<Reaper>>,
+    /// What only inodes in use have.
+    more: OnceLock<Box<More>>,
+}
+
+/// What only inodes in use have: most in memory do without.
+#[derive(Debug, Default)]
+struct More {
     /// Locks of a directory, once it is written to.
     dir: OnceLock<Box<DirState>>,
-    /// What the allocator knows of it, once it needed blocks.
+    /// Data of a file, once it is read or written to.
+    file: OnceLock<Arc<FileCache>>,
+    /// What the allocator knows of a file, once it needs blocks.
     alloc: OnceLock<Arc<FileState>>,
 }
 
 impl LiveInode {
+    fn more(&self) -> &More {
+        self.more.get_or_init(Box::default)
+    }
+
     /// An inode that nobody holds, whose record is in block `home`.
     pub(super) fn new(image: Arc<Inode>, home: Pblk) -> Self {
         Self::with_holds(image, home, 0)
@@ -108,8 +122,7 @@ impl LiveInode {
             data: CountedAtomicU64::new(&DATA, 0),
             orphan: AtomicU64::new(Membership::None.pack()),
             reaper: OnceLock::new(),
-            dir: OnceLock::new(),
-            alloc: OnceLock::new(),
+            more: OnceLock::new(),
         }
     }
 
@@ -250,22 +263,37 @@ impl LiveInode {
         &self.map_version
     }
 
+    /// The data of the file in memory.
+    #[must_use]
+    pub(crate) fn file_cache_in(&self, fs: &Fs) -> &Arc<FileCache> {
+        self.more().file.get_or_init(|| {
+            let log2 = fs.block_size().log2();
+            Arc::new(FileCache::new(Arc::clone(fs.data()), log2))
+        })
+    }
+
+    /// The data of the file in memory, if there is any.
+    #[must_use]
+    pub(crate) fn file_cache(&self) -> Option<&Arc<FileCache>> {
+        self.more.get()?.file.get()
+    }
+
     /// The locks of the directory.
     #[must_use]
     pub(crate) fn dir_state(&self) -> &DirState {
-        self.dir.get_or_init(|| Box::new(DirState::new()))
+        self.more().dir.get_or_init(|| Box::new(DirState::new()))
     }
 
     /// The locks of the directory, if anybody needed them so far.
     #[must_use]
     pub(crate) fn dir_state_if_any(&self) -> Option<&DirState> {
-        self.dir.get().map(Box::as_ref)
+        self.more.get()?.dir.get().map(Box::as_ref)
     }
 
     /// What the allocator knows of the file.
     #[must_use]
     pub(crate) fn alloc_state(&self) -> &Arc<FileState> {
-        self.alloc.get_or_init(|| Arc::new(FileState::new()))
+        self.more().alloc.get_or_init(|| Arc::new(FileState::new()))
     }
 
     /// Whether nothing is kept in memory beside the record, so that an inode without blocks can go without
@@ -279,7 +307,7 @@ impl LiveInode {
     #[must_use]
     #[allow(dead_code, reason = "the data path is about to ask")]
     pub(crate) fn alloc_state_if_any(&self) -> Option<&FileState> {
-        self.alloc.get().map(Arc::as_ref)
+        self.more.get()?.alloc.get().map(Arc::as_ref)
     }
 
     pub(crate) fn touched(&self) -> &FirstTouch {
@@ -372,11 +400,16 @@ impl LiveInode {
         let mut image = self.copy();
         self.take_change(&mut image);
         let map_or_size = (image.disk.size, image.disk.map);
+        // Times of writes so far come first, whatever this changes.
+        let written = self.file_cache().and_then(|file| file.put_time(&mut image));
         let result = edit(&mut image);
         if map_or_size != (image.disk.size, image.disk.map) {
             self.note_datasync(handle);
         }
         self.image.replace(Arc::new(image), &pin());
+        if let (Some(file), Some(time)) = (self.file_cache(), written) {
+            file.forget_time(time);
+        }
         drop(changing);
         Ok(result)
     }

@@ -33,7 +33,7 @@ impl Fs {
         if image.disk.links == 0 && (live.is_leaving() || live.holds() == 0) {
             return Err(Error::Stale);
         }
-        Ok(image)
+        Ok(live.ahead(&image).map_or(image, Arc::new))
     }
 
     /// Takes hold of the inode of this number.
@@ -115,7 +115,10 @@ impl Fs {
                 live.settle();
                 let inode = live.image(&guard);
                 if inode.disk.links > 0 {
-                    return Ok(look(inode));
+                    return Ok(match live.ahead(inode) {
+                        Some(ahead) => look(&ahead),
+                        None => look(inode),
+                    });
                 }
             }
         }

@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //!
-//! - An inode that somebody holds, that is an orphan, or whose newest image is not durable, is
-//!   never forgotten. To be forgotten an inode is claimed first, so that nobody can take hold of it,
+//! - An inode that somebody holds, that is an orphan, whose newest image is not durable, or whose data is
+//!   newer than the device, is never forgotten. To be forgotten an inode is claimed first, so that nobody can take hold of it,
 //!   and only then looked at.
 //! - An inode that was freed stays here, dead, until a commit has encoded that, or until its number is
 //!   used again: the record on the device, and the block that holds it, still show it alive.
@@ -109,7 +109,7 @@ impl Table {
 
     /// The live inode, if it is in memory.
     #[inline]
-    pub(super) fn get_live(&self, ino: Ino) -> Option<Arc<LiveInode>> {
+    pub(crate) fn get_live(&self, ino: Ino) -> Option<Arc<LiveInode>> {
         let guard = pin();
         self.peek(ino, &guard).map(Arc::clone)
     }
@@ -265,6 +265,7 @@ impl Table {
     fn may_go(&self, live: &LiveInode) -> bool {
         live.last_seq().get() <= self.durable.load(Ordering::Acquire)
             && live.membership() == Membership::None
+            && live.file_cache().is_none_or(|file| file.is_idle())
     }
 }
 

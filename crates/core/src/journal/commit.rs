@@ -217,7 +217,6 @@ impl Fs {
 
     /// The last transaction that is durable.
     #[must_use]
-    #[cfg(test)]
     pub(crate) fn durable(&self) -> Seq {
         self.journal()
             .map_or(Seq::NONE, |journal| journal.progress.durable())

@@ -55,9 +55,11 @@ impl Fs {
     /// the journal.
     pub fn sync(&self) -> Result<()> {
         let journal = self.journal()?;
+        let written = self.write_back_all();
         let data = self.data_ticket();
         self.commit(journal.running())?;
-        self.flush_data(data)
+        self.flush_data(data)?;
+        written
     }
 
     /// Closes the file system: commits, writes everything home, empties the log and marks the file
@@ -72,11 +74,13 @@ impl Fs {
         let journal = self.journal()?;
         // What cannot be deleted is reported, and stays an orphan.
         let reaped = self.reap();
+        let written = self.write_back_all();
         if journal.closing.set(()).is_err() {
             return Ok(());
         }
+        self.data().flusher().stop();
         journal.background.stop();
-        let mut result = reaped.and(self.leave(journal));
+        let mut result = reaped.and(written).and(self.leave(journal));
         // Nothing is written any more, however that went.
         if let Some(claim) = self.mmp() {
             result = result.and(claim.release());

@@ -1,7 +1,8 @@
 //! How many blocks a change of a map may touch.
 
+use crate::fs::Fs;
 use crate::inode::Inode;
-use extant_format::extent::{ExtentNode, MAX_DEPTH};
+use extant_format::extent::{ExtentNode, MAX_DEPTH, block_capacity};
 use extant_format::inode::InodeFlags;
 
 /// A group whose blocks are taken or freed: bitmap, descriptor, and one to be safe.
@@ -24,6 +25,27 @@ pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
     // Each run may change a leaf and split it; each level above may be split once, and the root.
     let nodes = 2 * runs + 2 * depth(inode) + 1;
     ALWAYS + nodes + GROUP * (runs + 2)
+}
+
+/// Credits for mapping `runs` runs, ascending, that belong to `leaves` leaves of the tree and whose blocks
+/// come from `groups` groups, these included.
+pub(crate) fn insert_many_credits(
+    fs: &Fs,
+    inode: &Inode,
+    runs: u32,
+    leaves: u32,
+    groups: u32,
+) -> u32 {
+    if runs == 0 {
+        return 1;
+    }
+    let capacity = u32::from(block_capacity(fs.block_size())).max(1);
+    // A run may cut an extent in three. Each leaf that is full may leave a rest of its own.
+    let new = leaves + 3 * runs / capacity + 2;
+    // On each level above as many change as below, at most, and they split as rarely.
+    let above = leaves + new / capacity + 2;
+    let nodes = leaves + new + depth(inode).max(1) * above;
+    ALWAYS + nodes + GROUP * (groups + new.min(2 + new / 4) + 1)
 }
 
 /// What a removal needs to store what it changed, whatever it freed.

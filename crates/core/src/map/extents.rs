@@ -99,6 +99,14 @@ impl Step {
     }
 }
 
+/// One past the last logical block that a tree maps.
+pub(super) fn end(fs: &Fs, inode: &Inode) -> Result<u64> {
+    match find_leaf(fs, inode, Lblk::new(u32::MAX))? {
+        Found::Leaf(leaf) => leaf.end(inode),
+        Found::Hole(_) => Ok(extent::LBLK_END),
+    }
+}
+
 /// Reads a node in a block and checks it against what its parent said.
 pub(super) fn read_node(
     fs: &Fs,
@@ -130,6 +138,19 @@ impl Leaf {
     /// Whether this leaf speaks for `lblk`.
     pub(super) fn covers(&self, lblk: u64) -> bool {
         self.context.logical.contains(&lblk)
+    }
+
+    /// One past the last block it maps.
+    fn end(&self, inode: &Inode) -> Result<u64> {
+        let bytes = match &self.block {
+            Some(block) => block,
+            None => &inode.disk().map[..],
+        };
+        let node = ExtentNode::parse(bytes).in_place(Place::Inode(inode.ino()))?;
+        let last = node
+            .search(Lblk::new(u32::MAX))
+            .and_then(|i| node.extent(i));
+        Ok(last.map_or(0, |extent| extent.end()))
     }
 
     /// The run that begins at `lblk`, which the leaf covers.

@@ -28,17 +28,18 @@ mod remove;
 mod runs;
 mod tree;
 
-pub(crate) use credits::{insert_credits, remove_credits};
+pub(crate) use credits::{insert_credits, insert_many_credits, remove_credits};
 pub use guard::MapGuard;
 pub(crate) use guard::{runs_live, runs_of, stable};
 pub use remove::Removed;
 #[cfg(test)]
 pub(crate) use remove::remove;
 pub(crate) use remove::remove_keeping;
+pub(crate) use runs::runs_of_all;
 pub use runs::{Runs, Walk};
 #[cfg(test)]
 pub(crate) use tree::convert;
-pub(crate) use tree::{Tree, change, indirect_unsupported};
+pub(crate) use tree::{Tree, change, change_promised, indirect_unsupported};
 
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -114,6 +115,18 @@ impl Mapping {
 fn report(handle: &Handle<'_>, error: &Error) {
     if error.is_corruption() {
         handle.fs().report(error);
+    }
+}
+
+/// One past the last logical block that is mapped; for an indirect map that is not known.
+///
+/// # Errors
+/// As for [`lookup`].
+pub(crate) fn mapped_end(fs: &Fs, inode: &Inode) -> Result<u64> {
+    if inode.flags().contains(InodeFlags::EXTENTS) {
+        extents::end(fs, inode)
+    } else {
+        Ok(u64::MAX)
     }
 }
 

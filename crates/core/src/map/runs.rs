@@ -32,6 +32,8 @@ pub struct Walk {
     nodes: u64,
     /// Read ahead to see whether it continues the run before.
     ahead: Option<Mapping>,
+    /// Leaves met so far, or nodes of pointers.
+    leaves: u32,
 }
 
 impl Walk {
@@ -45,7 +47,15 @@ impl Walk {
             mapped: 0,
             nodes: 0,
             ahead: None,
+            leaves: 0,
         }
+    }
+
+    /// Goes on with the logical blocks of `range`.
+    fn go_to(&mut self, range: &Range<u64>) {
+        self.next = range.start;
+        self.end = range.end.min(1 << 32);
+        self.ahead = None;
     }
 
     /// The next run, or `None` at the end of the range. `fs` and `inode` must be the same at each
@@ -126,6 +136,7 @@ impl Walk {
         {
             return leaf.lookup(inode, lblk);
         }
+        self.leaves = self.leaves.saturating_add(1);
         match find_leaf(fs, inode, lblk)? {
             Found::Leaf(leaf) => {
                 let mapping = leaf.lookup(inode, lblk);
@@ -139,6 +150,27 @@ impl Walk {
             }),
         }
     }
+}
+
+/// The runs of several ranges, which ascend, of an image whose map the caller keeps from changing; with
+/// each, how many leaves of the tree were met by then.
+///
+/// # Errors
+/// As for [`lookup`](super::lookup).
+pub(crate) fn runs_of_all(
+    fs: &Fs,
+    inode: &Inode,
+    ranges: &[Range<u64>],
+) -> Result<Vec<(Mapping, u32)>> {
+    let mut walk = Walk::over(0..0);
+    let mut runs = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        walk.go_to(range);
+        while let Some(run) = walk.next(fs, inode)? {
+            runs.push((run, walk.leaves));
+        }
+    }
+    Ok(runs)
 }
 
 impl<'a> Runs<'a> {

@@ -4,6 +4,8 @@ use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
 use crate::{Result, data};
 
+pub use crate::data::ErrorMark;
+
 /// Makes the file durable: what was written to it, and its record.
 ///
 /// The transaction that changed the inode last is committed, and no later one is waited for. Its names
@@ -14,7 +16,27 @@ use crate::{Result, data};
 /// [`Error::Device`](crate::Error::Device) when the device fails: what was written since the last
 /// success may be lost.
 pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
-    data::fsync(fs, inode, LiveInode::last_seq)
+    data::fsync(fs, inode, None, LiveInode::last_seq)
+}
+
+/// The same for an open file: a failure to write back or to flush since `mark` was made, or since it was
+/// told last, is told now, whoever met it.
+///
+/// # Errors
+/// As for [`fsync`].
+pub fn fsync_file(fs: &Fs, inode: &Held, mark: &ErrorMark) -> Result<()> {
+    data::fsync(fs, inode, Some(mark), LiveInode::last_seq)
+}
+
+/// [`fdatasync`] for an open file; see [`fsync_file`].
+///
+/// # Errors
+/// As for [`fsync`].
+pub fn fdatasync_file(fs: &Fs, inode: &Held, mark: &ErrorMark) -> Result<()> {
+    if inode.snapshot().is_dir() {
+        return fsync_file(fs, inode, mark);
+    }
+    data::fsync(fs, inode, Some(mark), LiveInode::datasync_seq)
 }
 
 /// Makes the content of the file durable, and of its record what reading the content back needs. The
@@ -26,7 +48,7 @@ pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
     if inode.snapshot().is_dir() {
         return fsync(fs, inode);
     }
-    data::fsync(fs, inode, LiveInode::datasync_seq)
+    data::fsync(fs, inode, None, LiveInode::datasync_seq)
 }
 
 /// Makes everything durable that was done before.

@@ -21,7 +21,7 @@
 //! | [`fallocate`] | reserving blocks |
 //! | [`chmod`], [`chown`], [`utimens`] | the record |
 //! | [`release`] | `close` |
-//! | [`fsync`], [`fdatasync`], [`syncfs`] | durability |
+//! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
 //!
 //! [`Fs`]: crate::fs::Fs
@@ -56,7 +56,7 @@ pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
 pub use create::create;
 pub use fallocate::fallocate;
-pub use fsync::{fdatasync, fsync, syncfs};
+pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};
 pub use getxattr::getxattr;
 pub use link::link;
 pub use listxattr::listxattr;

@@ -1,10 +1,13 @@
 //! The end of an open file.
 
-use crate::Result;
 use crate::fs::Fs;
 use crate::inode::Held;
+use crate::{Result, data};
 
 /// Gives a hold up. If it was the last one of an inode without names, the inode is deleted now.
+///
+/// What was written to a file after it was cut to nothing is written back: see `ops::rename` for the other way
+/// in which programs replace what a file holds.
 ///
 /// Dropping a hold does the same, but somewhat later: at the end of the next operation that removes a
 /// name, at the next `syncfs`, or in the background.
@@ -13,6 +16,9 @@ use crate::inode::Held;
 /// When the inode cannot be deleted; it stays an orphan, out of reach, and the next one to open the file
 /// system tries again.
 pub fn release(fs: &Fs, held: Held) -> Result<()> {
+    if held.file_cache().is_some_and(|file| file.take_replaced()) {
+        data::write_back_early(fs, &held);
+    }
     if held.holds() == 1 {
         // Who comes now begins anew.
         fs.drop_preallocations(&held);

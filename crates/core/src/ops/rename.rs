@@ -6,7 +6,7 @@ use super::unlink::drop_name;
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LiveInode, LockSet};
 use crate::journal::Handle;
-use crate::{Error, Place, Result, dir};
+use crate::{Error, Place, Result, data, dir};
 use extant_format::{Expected, FormatError, Ino, Structure};
 
 /// One name of the two.
@@ -41,6 +41,13 @@ pub fn rename(fs: &Fs, from_dir: &Held, from: &[u8], to_dir: &Held, to: &[u8]) -
         dir: to_dir,
         name: to,
     };
+    if let Ok(Found {
+        source,
+        victim: Some(_),
+    }) = find(fs, from, to)
+    {
+        data::write_back_early(fs, &source);
+    }
     while !with_space(fs, || rename_once(fs, from, to))? {}
     reap(fs);
     Ok(())

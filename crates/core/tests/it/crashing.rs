@@ -18,7 +18,7 @@ fn open(device: extant_blockdev::SharedDevice) -> Arc<Fs> {
 }
 
 fn read_all(fs: &Fs, held: &Held) -> Vec<u8> {
-    let mut bytes = vec![0; held.snapshot().size() as usize];
+    let mut bytes = vec![0; held.live_size() as usize];
     let len = data::read_live(fs, held, 0, &mut bytes).unwrap();
     assert_eq!(len, bytes.len());
     bytes
@@ -117,7 +117,7 @@ fn a_crash_leaves_a_state_that_was_and_nothing_older_than_what_was_synced() {
 
 /// Changes the file in every way; returns what it holds if all went well.
 fn change_all(fs: &Fs, held: &Held) -> extant_core::Result<Vec<u8>> {
-    let mut model = vec![0; held.snapshot().size() as usize];
+    let mut model = vec![0; held.live_size() as usize];
     data::read_live(fs, held, 0, &mut model)?;
     let bytes = pattern(1, 30_000);
     let (_, len) = data::append(fs, held, &bytes, WriteOptions::default())?;

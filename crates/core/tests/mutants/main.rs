@@ -109,6 +109,7 @@ fn plans(seed: u64) -> Vec<Plan> {
         let engine = Extant {
             keeps_open: 2,
             checkpoints,
+            through: false,
         };
         let start = shape.filled(&engine);
         let start = start.done(&engine, &Script::one(fill(filler)));
@@ -182,6 +183,7 @@ fn sweep(plans: &[Plan], seed: u64) -> (SweepReport, Option<String>) {
         for plan in plans {
             let sweep = Sweep {
                 checked_every: 6,
+                promise: plan.engine.promise(),
                 ..Sweep::of(IMAGES, seed)
             };
             let run = || sweep.run(&plan.engine, &plan.start, &plan.scripts[n]);

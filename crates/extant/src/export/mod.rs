@@ -172,6 +172,12 @@ impl Report {
     }
 }
 
+/// Sees to it that files can be copied from where they lie.
+fn write_back(fs: &crate::Filesystem, path: &std::path::Path) -> crate::Result<()> {
+    let written = fs.engine().write_back();
+    written.map_err(|e| Error::engine(path, e))
+}
+
 /// Bytes of content that files of a file system can hold together. Only file systems whose files
 /// share blocks, which say so, have more.
 fn data_limit(fs: &extant_core::fs::Fs) -> u64 {

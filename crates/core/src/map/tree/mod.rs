@@ -45,6 +45,7 @@ use extant_format::extent::{
 };
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -154,10 +155,27 @@ pub(crate) fn change<'f>(
     edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
     also: impl FnOnce(&mut Inode),
 ) -> Result<()> {
+    change_promised(handle, live, guard, taken, edit, also, &Cell::new(0))
+}
+
+/// The same for a caller who has the promise of `promised` blocks: nodes take of these first, and what is
+/// left stays the caller's. Credits: [`insert_many_credits`](super::insert_many_credits).
+///
+/// # Errors
+/// As for [`change`].
+pub(crate) fn change_promised<'f>(
+    handle: &Handle<'f>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    taken: Vec<Taken<'f>>,
+    edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
+    also: impl FnOnce(&mut Inode),
+    promised: &Cell<u32>,
+) -> Result<()> {
     let change = || {
         let mut tree = Tree::open(handle.fs(), live, guard)?;
         edit(&mut tree)?;
-        store::store(handle, live, tree.0, taken, also)
+        store::store(handle, live, tree.0, taken, also, promised)
     };
     change().inspect_err(|e| report(handle, e))
 }
@@ -187,6 +205,6 @@ pub(super) fn remove(
 ) -> Result<Removed> {
     let mut tree = Tree::open(handle.fs(), live, guard)?;
     let stopped = tree.0.remove(range, budget)?;
-    store::store(handle, live, tree.0, Vec::new(), |_| ())?;
+    store::store(handle, live, tree.0, Vec::new(), |_| (), &Cell::new(0))?;
     Ok(Removed::up_to(stopped))
 }

@@ -13,6 +13,7 @@ use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Pblk, Structure};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Blocks that an inode gains and loses.
@@ -31,17 +32,19 @@ struct Image<'d> {
 }
 
 /// Settles `draft` and makes it the map of `live`: `taken` become the inode's blocks, `also` changes
-/// the rest of the record, and what the draft freed is freed.
+/// the rest of the record, and what the draft freed is freed. Of `promised` blocks as many are used up as new
+/// nodes take.
 pub(super) fn store<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
     mut draft: Draft<Nodes<'f>>,
     taken: Vec<Taken<'f>>,
     also: impl FnOnce(&mut Inode),
+    promised: &Cell<u32>,
 ) -> Result<()> {
     let fs = handle.fs();
     draft.settle()?;
-    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes())?;
+    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes(), promised)?;
     let mut blocks = nodes
         .iter()
         .flat_map(|taken| (0..taken.len()).map(|i| Pblk::new(taken.start().get() + u64::from(i))));
@@ -94,8 +97,13 @@ fn seal(inode: &Inode) -> Seal {
     inode.seed().map_or(Seal::Plain, Seal::ExtentNode)
 }
 
-/// Takes blocks for `count` new nodes, together as far as possible.
-fn take_nodes(fs: &Fs, goal: Pblk, count: usize) -> Result<Vec<Taken<'_>>> {
+/// Takes blocks for `count` new nodes, together as far as possible, of which some are promised.
+fn take_nodes<'f>(
+    fs: &'f Fs,
+    goal: Pblk,
+    count: usize,
+    promised: &Cell<u32>,
+) -> Result<Vec<Taken<'f>>> {
     let mut taken: Vec<Taken<'_>> = Vec::new();
     let mut left = u32::try_from(count).map_err(|_| Error::NoSpace)?;
     while left > 0 {
@@ -103,12 +111,22 @@ fn take_nodes(fs: &Fs, goal: Pblk, count: usize) -> Result<Vec<Taken<'_>>> {
             goal: taken.last().map_or(goal, |t| {
                 Pblk::new(t.start().get().saturating_add(t.len().into()))
             }),
-            len: left,
+            len: match promised.get() {
+                0 => left,
+                promised => left.min(promised),
+            },
             min: 1,
             below_32_bits: false,
             privileged: true,
         };
-        let got = fs.take_blocks(&request)?;
+        let got = match promised.get() {
+            0 => fs.take_blocks(&request)?,
+            promised_blocks => {
+                let got = fs.take_promised(&request)?;
+                promised.set(promised_blocks - got.len());
+                got
+            }
+        };
         left = left.saturating_sub(got.len());
         taken.push(got);
     }

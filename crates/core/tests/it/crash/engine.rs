@@ -3,12 +3,12 @@
 use extant_blockdev::SharedDevice;
 use extant_core::data::FallocateMode;
 use extant_core::dir::Cookie;
-use extant_core::fs::{Fs, MountOptions};
+use extant_core::fs::{DataMode, Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::{Error, data, ops};
 use extant_format::Ino;
 use extant_format::inode::Timestamp;
-use extant_testkit::model::{Found, FoundKind, Op, Recovered, Tag, tagged};
+use extant_testkit::model::{DataPromise, Found, FoundKind, Op, Recovered, Tag, tagged};
 use extant_testkit::sweep::Engine;
 use extant_testkit::tree::Time;
 use rustix::io::Errno;
@@ -24,6 +24,8 @@ pub(crate) struct Extant {
     pub(crate) keeps_open: usize,
     /// Each `syncfs` is followed by a checkpoint, which otherwise waits for a full log.
     pub(crate) checkpoints: bool,
+    /// Writes go to the device at once.
+    pub(crate) through: bool,
 }
 
 /// A file system open for writing.
@@ -38,6 +40,10 @@ impl Engine for Extant {
 
     fn open(&self, device: SharedDevice) -> Result<Open, String> {
         let options = MountOptions::read_write().background(false);
+        let options = match self.through {
+            true => options.data_mode(DataMode::Through),
+            false => options,
+        };
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,
@@ -92,6 +98,14 @@ impl Engine for Extant {
 }
 
 impl Extant {
+    /// What is promised about data.
+    pub(crate) fn promise(&self) -> DataPromise {
+        match self.through {
+            true => DataPromise::InOrder,
+            false => DataPromise::Delayed,
+        }
+    }
+
     fn keep(&self, open: &Open, file: Held) {
         let mut kept = open.kept.lock().unwrap();
         kept.push_back(file);
@@ -249,7 +263,7 @@ pub(crate) fn tree_of(fs: &Fs) -> Result<Recovered, String> {
 }
 
 fn found_at(fs: &Fs, held: &Held) -> Result<Found, Error> {
-    let inode = held.snapshot();
+    let inode = held.view();
     let meta = ops::stat(fs, &inode);
     let kind = match meta.file_type {
         FileType::Directory => FoundKind::Directory,

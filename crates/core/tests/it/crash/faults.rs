@@ -16,6 +16,7 @@ use std::sync::Arc;
 const ENGINE: Extant = Extant {
     keeps_open: 1,
     checkpoints: true,
+    through: false,
 };
 
 fn sweep_all(
@@ -31,6 +32,7 @@ fn sweep_all(
         let sweep = FaultSweep {
             from_then_on,
             images,
+            promise: ENGINE.promise(),
             ..FaultSweep::of(kind)
         };
         for script in scripts {

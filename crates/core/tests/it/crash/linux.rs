@@ -23,6 +23,7 @@ fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
     let engine = Extant {
         keeps_open: 2,
         checkpoints: false,
+        through: false,
     };
     for shape in SHAPES {
         let start = shape.filled(&engine);
@@ -38,7 +39,8 @@ fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
         }
         drop(open);
 
-        let (history, log) = (History::new(seed, vec![lane]), device.log());
+        let history = History::new(seed, vec![lane]).promising(engine.promise());
+        let log = device.log();
         let judge = Judge::new(&history, &log);
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| dir.path().join(name);

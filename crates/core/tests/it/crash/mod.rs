@@ -39,6 +39,10 @@ fn sweep_all(
     scripts: &[Script],
     sweep: &Sweep,
 ) -> SweepReport {
+    let sweep = Sweep {
+        promise: engine.promise(),
+        ..sweep.clone()
+    };
     let mut report = SweepReport::default();
     let mut failures: Vec<Failure> = Vec::new();
     for script in scripts {

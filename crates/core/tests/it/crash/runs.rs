@@ -18,6 +18,7 @@ fn engine(keeps_open: usize) -> Extant {
     Extant {
         keeps_open,
         checkpoints: true,
+        through: false,
     }
 }
 
@@ -108,6 +109,7 @@ fn runs_that_fill_the_log_many_times_survive_any_crash() {
     let engine = Extant {
         keeps_open: 2,
         checkpoints: false,
+        through: false,
     };
     let plan = RandomPlan {
         universe: busy(60),
@@ -199,6 +201,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
             let engine = Extant {
                 keeps_open: usize::from(threads),
                 checkpoints: threads == 1,
+                through: false,
             };
             let start = match threads {
                 0 => shape.filled(&engine),
@@ -224,6 +227,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
             checked_every: 500,
             others_every: 20_000,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            promise: engine.promise(),
             ..Sweep::of(5000, seed)
         };
         let one = sweep.run(engine, start, &script);

@@ -1,0 +1,497 @@
+//! Writing to memory.
+//!
+//! A write copies its bytes into folios and leaves the rest to [writeback](super::writeback). Of a block that
+//! it covers in part and that is not in memory, the rest is read first. A block that has no place on the device
+//! gets the promise of one, or, where the file system was opened so, the place itself.
+//!
+//! # Invariants
+//!
+//! - A write that changes the size has `op` exclusively, all others shared.
+//! - Before the size passes the last block of a file, what that block holds past the old end is zeros in memory,
+//!   and the block is dirty if the device has anything else there.
+
+use super::WriteOptions;
+use super::cache::FileCache;
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
+use super::read::read_device;
+use super::times::{now, without_set_ids};
+use super::{flusher, write::check_writable, write::within_limit};
+use crate::alloc::{Ask, Taken};
+use crate::fs::{DataMode, Fs};
+use crate::inode::{Held, LiveInode};
+use crate::map::{self, Target};
+use crate::mutants::{Mutant, is_on};
+use crate::{Error, Result};
+use extant_format::inode::InodeFlags;
+use extant_format::{Lblk, Pblk};
+use extant_sync::pin;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes that are written before limits are looked after again.
+const CHUNK: usize = 8 << 20;
+
+/// A file whose data is in memory.
+pub(super) struct FileIo<'a> {
+    pub(super) fs: &'a Fs,
+    pub(super) live: &'a Arc<LiveInode>,
+    pub(super) cache: &'a Arc<FileCache>,
+    /// Binary logarithm of the bytes of a block.
+    pub(super) log2: u32,
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum To {
+    Byte(u64),
+    End,
+}
+
+/// Writes to a file through memory. Returns where, and how much.
+///
+/// # Errors
+/// As for [`write_at`](super::write_at).
+pub(super) fn write(
+    fs: &Fs,
+    held: &Held,
+    to: To,
+    buf: &[u8],
+    options: WriteOptions,
+) -> Result<(u64, usize)> {
+    let io = FileIo::new(fs, held.live());
+    flusher::balance(fs, held.live())?;
+    let (mut start, mut done) = (None, 0);
+    let mut may_retry = true;
+    loop {
+        let next = start.map_or(to, |start: u64| To::Byte(start + done as u64));
+        let rest = &buf[done..];
+        let now = match next {
+            To::Byte(_) => &rest[..rest.len().min(CHUNK)],
+            // Its place is found once.
+            To::End => rest,
+        };
+        let (at, some, failed) = match io.write_some(next, now, options) {
+            Err(_) if done > 0 => break,
+            written => written?,
+        };
+        start.get_or_insert(at);
+        done += some;
+        let Some(error) = failed else {
+            if some == 0 || done >= buf.len() {
+                break;
+            }
+            if flusher::balance(fs, held.live()).is_err() {
+                break;
+            }
+            continue;
+        };
+        // Each time some was written, less is promised for the worst case afterwards.
+        if matches!(error, Error::NoSpace) && (may_retry || some > 0) {
+            may_retry = false;
+            flusher::make_room(fs, held.live())?;
+        } else if done == 0 {
+            return Err(error);
+        } else {
+            break;
+        }
+    }
+    Ok((start.unwrap_or(0), done))
+}
+
+impl<'a> FileIo<'a> {
+    pub(super) fn new(fs: &'a Fs, live: &'a Arc<LiveInode>) -> Self {
+        Self {
+            fs,
+            live,
+            cache: live.file_cache_in(fs),
+            log2: fs.block_size().log2(),
+        }
+    }
+
+    /// Writes what can be written of `data`. Returns where, how much, and why it was not more.
+    ///
+    /// # Errors
+    /// When the file cannot be written at all.
+    fn write_some(
+        &self,
+        to: To,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<(u64, usize, Option<Error>)> {
+        if let To::Byte(offset) = to {
+            let inside = |data: &[u8]| offset + data.len() as u64 <= self.live.live_size();
+            let fits = || {
+                let guard = pin();
+                let image = self.live.image(&guard);
+                check_writable(image)?;
+                within_limit(self.fs, image, offset, data)
+            };
+            let data = fits()?;
+            if data.is_empty() {
+                return Ok((offset, 0, None));
+            }
+            if inside(data) {
+                let _shared = self.live.op().read();
+                if inside(data) {
+                    self.clear_set_ids(options)?;
+                    let (done, failed) = self.copy(offset, data);
+                    return Ok((offset, done, failed));
+                }
+            }
+        }
+        let _alone = self.live.op().write();
+        let size = self.live.live_size();
+        let offset = match to {
+            To::Byte(offset) => offset,
+            To::End => size,
+        };
+        let data = {
+            let guard = pin();
+            let image = self.live.image(&guard);
+            check_writable(image)?;
+            within_limit(self.fs, image, offset, data)?
+        };
+        if data.is_empty() {
+            return Ok((offset, 0, None));
+        }
+        self.clear_set_ids(options)?;
+        if offset + data.len() as u64 > size {
+            self.prepare_tail(size, offset)?;
+        }
+        let (done, failed) = self.copy(offset, data);
+        let end = offset + done as u64;
+        if done > 0 && end > size {
+            self.cache.set_extended(end);
+            self.cache.set_tail(end);
+        }
+        Ok((offset, done, failed))
+    }
+
+    /// Takes away what an unprivileged writer takes away, before anything is written.
+    fn clear_set_ids(&self, options: WriteOptions) -> Result<()> {
+        if !options.clear_set_ids {
+            return Ok(());
+        }
+        let mode = self.live.image(&pin()).disk().mode;
+        if without_set_ids(mode) == mode {
+            return Ok(());
+        }
+        let handle = self.fs.start(1)?;
+        self.live.update(&handle, |inode| {
+            let disk = inode.disk_mut();
+            disk.mode = without_set_ids(disk.mode);
+        })
+    }
+
+    /// Copies `data` to byte `offset`, folio by folio. Returns how much, and why it was not more.
+    fn copy(&self, offset: u64, data: &[u8]) -> (usize, Option<Error>) {
+        let mut done = 0;
+        let mut failed = None;
+        while done < data.len() && failed.is_none() {
+            let at = offset + done as u64;
+            let inside = at as usize & (FOLIO_BYTES - 1);
+            let len = (FOLIO_BYTES - inside).min(data.len() - done);
+            let folio = self.cache.folio(at);
+            match self.copy_into(folio, inside, &data[done..done + len]) {
+                Ok(some) => {
+                    done += some;
+                    if some < len {
+                        failed = Some(Error::NoSpace);
+                    }
+                }
+                Err(e) => failed = Some(e),
+            }
+        }
+        if done > 0 {
+            self.cache.set_time(now());
+        }
+        (done, failed)
+    }
+
+    /// Copies `data` into a folio. Returns how much: less than all when space ran out.
+    fn copy_into(&self, folio: &Folio, at: usize, data: &[u8]) -> Result<usize> {
+        let mut state = folio.write();
+        let mut len = data.len();
+        let holes = loop {
+            let bytes = at..at + len;
+            let blocks = mask_of_bytes(&bytes, self.log2);
+            let unknown = blocks & !state.known();
+            let holes = match unknown {
+                0 => 0,
+                unknown => self.find_holes(folio, &mut state, unknown)?,
+            };
+            match self.grant(folio, holes) {
+                Ok(()) => break holes,
+                // Less may fit.
+                Err(Error::NoSpace) if blocks.count_ones() > 1 => {
+                    let end = at + len;
+                    let half = at + len / 2;
+                    let cut = half
+                        .next_multiple_of(1 << self.log2)
+                        .min((end - 1) >> self.log2 << self.log2);
+                    len = cut.max(((at >> self.log2) + 1) << self.log2) - at;
+                }
+                Err(e) => return Err(e),
+            }
+        };
+        let bytes = at..at + len;
+        if let Err(e) = self.load_edges(folio, &mut state, &bytes, holes) {
+            self.ungrant(folio, holes);
+            return Err(e);
+        }
+        let blocks = mask_of_bytes(&bytes, self.log2);
+        let came = state.provide(&bytes, |written| self.cache.caches.page(written));
+        self.cache.caches.count_pages(came as i64);
+        state.copy_in(at, &data[..len]);
+        state.uptodate |= blocks;
+        state.delayed |= holes;
+        self.set_dirty(folio, &mut state, blocks);
+        Ok(len)
+    }
+
+    /// Marks blocks that are up to date as dirty.
+    pub(super) fn set_dirty(&self, folio: &Folio, state: &mut State, blocks: u64) {
+        let newly = (blocks & !state.dirty).count_ones();
+        let was_clean = state.dirty == 0;
+        state.dirty |= blocks;
+        if newly > 0 {
+            self.cache.caches.count_dirty(i64::from(newly) << self.log2);
+        }
+        if was_clean && newly > 0 {
+            self.cache.note_dirty(folio.index());
+            self.cache.list(self.live);
+        }
+        self.set_clocked(folio, state);
+    }
+
+    /// Puts a folio that has pages into the way of the clock's hand, if it is not there.
+    pub(super) fn set_clocked(&self, folio: &Folio, state: &mut State) {
+        if !state.clocked {
+            state.clocked = true;
+            self.cache.caches.note_folio(self.cache, folio.index());
+        }
+    }
+
+    /// Of blocks of a folio of which nothing is known, those that hold no data on the device; the others
+    /// are known from now on.
+    fn find_holes(&self, folio: &Folio, state: &mut State, unknown: u64) -> Result<u64> {
+        let first = folio.first_block(self.log2);
+        let start = first + u64::from(unknown.trailing_zeros());
+        if self.is_past_map(start)? {
+            return self.check_new(unknown);
+        }
+        let end = first + u64::from(u64::BITS - unknown.leading_zeros());
+        let (_, runs) = map::runs_live(self.fs, self.live, |_| start..end)?;
+        let mut mapped = 0;
+        for run in runs {
+            if let Target::Written(_) = run.target {
+                let from = u64::from(run.lblk.get()).saturating_sub(first) as u32;
+                let to = run.end().saturating_sub(first).min(64) as u32;
+                mapped |= mask(from..to);
+            }
+        }
+        let holes = unknown & !mapped;
+        // A block that is dirty and neither mapped nor promised is what a failed writeback left.
+        state.mapped |= unknown & mapped;
+        match holes {
+            0 => Ok(0),
+            holes => self.check_new(holes),
+        }
+    }
+
+    /// Refuses new blocks where the map cannot take any.
+    fn check_new(&self, holes: u64) -> Result<u64> {
+        let flags = self.live.image(&pin()).flags();
+        match flags.contains(InodeFlags::EXTENTS) {
+            true => Ok(holes),
+            false => Err(map::indirect_unsupported()),
+        }
+    }
+
+    /// Whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.
+    fn is_past_map(&self, block: u64) -> Result<bool> {
+        let version = self.live.map_version();
+        let now = version.load(Ordering::Acquire);
+        if now & 1 == 0
+            && let Some(end) = self.cache.mapped_end(now)
+        {
+            return Ok(block >= end);
+        }
+        let end = map::stable(self.live, |image| map::mapped_end(self.fs, image))?;
+        if now & 1 == 0 && version.load(Ordering::Acquire) == now {
+            self.cache.set_mapped_end(now, end);
+        }
+        Ok(block >= end)
+    }
+
+    /// Promises, or chooses, a place for each of `holes`, blocks of a folio.
+    fn grant(&self, folio: &Folio, holes: u64) -> Result<()> {
+        if holes == 0 {
+            return Ok(());
+        }
+        if self.fs.data().mode() == DataMode::Delayed {
+            return self.cache.promise(self.fs, holes.count_ones());
+        }
+        let mut missing = holes;
+        while let Some(mut row) = rows(missing).next() {
+            while !row.is_empty() {
+                let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
+                let ask = Ask {
+                    lblk: Lblk::new(lblk),
+                    len: row.end - row.start,
+                    size: self.live.live_size().max(u64::from(lblk + 1) << self.log2),
+                    reserved: false,
+                    no_prealloc: false,
+                    privileged: false,
+                };
+                let taken = self.fs.take_for(self.live, &ask);
+                let taken = taken.inspect_err(|_| self.ungrant(folio, holes & !missing))?;
+                let (pblk, len) = taken.park();
+                self.cache.place(lblk, pblk, len);
+                self.cache.caches.count_places(true, len.into());
+                missing &= !mask(row.start..row.start + len);
+                row.start += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a grant back.
+    fn ungrant(&self, folio: &Folio, holes: u64) {
+        if self.fs.data().mode() == DataMode::Delayed {
+            let nodes = self.cache.settle(self.fs, holes.count_ones(), 0);
+            self.fs.return_space(nodes);
+            return;
+        }
+        for row in rows(holes) {
+            let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
+            for (_, pblk, len) in self.cache.unplace(lblk, u64::from(row.end - row.start)) {
+                drop(Taken::unpark(self.fs, pblk, len));
+            }
+        }
+    }
+
+    /// Brings into memory what bytes `bytes` of a folio leave of the blocks they touch in part. `holes` are
+    /// blocks without data on the device.
+    fn load_edges(
+        &self,
+        folio: &Folio,
+        state: &mut State,
+        bytes: &Range<usize>,
+        holes: u64,
+    ) -> Result<()> {
+        let size = 1_usize << self.log2;
+        let first = bytes.start >> self.log2;
+        let last = (bytes.end - 1) >> self.log2;
+        let in_part = |block: usize| {
+            let own = block << self.log2..(block + 1) << self.log2;
+            bytes.start > own.start || bytes.end < own.end
+        };
+        for block in [first, last] {
+            let bit = 1_u64 << block;
+            if state.uptodate & bit != 0 || !in_part(block) {
+                continue;
+            }
+            let own = block << self.log2..(block + 1) << self.log2;
+            if holes & bit != 0 {
+                let came = state.provide(&own, |_| self.cache.caches.page(false));
+                self.cache.caches.count_pages(came as i64);
+                if came * super::page::PAGE < size {
+                    state.zero(own);
+                }
+            } else {
+                let lblk = folio.first_block(self.log2) + block as u64;
+                let pblk = self.pblk_of(lblk)?;
+                self.load(folio, state, own, pblk)?;
+            }
+            if first == last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where block `lblk` lies, if it holds data on the device.
+    fn pblk_of(&self, lblk: u64) -> Result<Option<Pblk>> {
+        let lblk = Lblk::new(u32::try_from(lblk).map_err(|_| Error::FileTooLarge)?);
+        let run = map::stable(self.live, |image| map::lookup(self.fs, image, lblk))?;
+        Ok(match run.target {
+            Target::Written(pblk) => Some(pblk),
+            Target::Unwritten(_) | Target::Hole => None,
+        })
+    }
+
+    /// Reads one block, bytes `own` of a folio, or makes zeros of it; and of what lies past the end of the
+    /// file.
+    fn load(
+        &self,
+        folio: &Folio,
+        state: &mut State,
+        own: Range<usize>,
+        pblk: Option<Pblk>,
+    ) -> Result<()> {
+        let came = state.provide(&own, |_| self.cache.caches.page(false));
+        self.cache.caches.count_pages(came as i64);
+        let Some(pblk) = pblk else {
+            state.zero(own);
+            return Ok(());
+        };
+        let mut skip = 0;
+        for slice in state.slices_mut(own.clone()) {
+            read_device(self.fs, pblk, skip, slice)?;
+            skip += slice.len() as u64;
+        }
+        self.clear_past_end(folio, state, own);
+        Ok(())
+    }
+
+    /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the end of the
+    /// file.
+    pub(super) fn clear_past_end(&self, folio: &Folio, state: &mut State, own: Range<usize>) {
+        let start = u64::from(folio.index()) << FOLIO_LOG2;
+        let past = self.live.live_size().saturating_sub(start);
+        let past = usize::try_from(past).unwrap_or(usize::MAX).max(own.start)..own.end;
+        if !past.is_empty() && state.has_data(past.clone()) && !is_on(Mutant::TailNotZeroed) {
+            state.zero(past);
+            self.cache.tail_unclean.store(true, Ordering::Release);
+        }
+    }
+
+    /// Sees to the last block of a file of `size` bytes before a write at `offset` makes it longer. `op` is
+    /// held exclusively.
+    fn prepare_tail(&self, size: u64, offset: u64) -> Result<()> {
+        let block = size >> self.log2;
+        if size & ((1 << self.log2) - 1) == 0
+            || offset >> self.log2 <= block
+            || self.cache.knows_tail(size)
+        {
+            return Ok(());
+        }
+        let folio = self.cache.folio(size);
+        let mut state = folio.write();
+        let inside = (block - folio.first_block(self.log2)) as usize;
+        let bit = 1_u64 << inside;
+        if state.uptodate & bit == 0 {
+            let Some(pblk) = self.pblk_of(block)? else {
+                return Ok(());
+            };
+            let own = inside << self.log2..(inside + 1) << self.log2;
+            self.load(folio, &mut state, own, Some(pblk))?;
+            state.uptodate |= bit;
+            state.mapped |= bit;
+        }
+        let unclean = self.cache.tail_unclean.load(Ordering::Acquire);
+        self.cache.tail_unclean.store(false, Ordering::Release);
+        if unclean && state.dirty & bit == 0 {
+            if state.known() & bit == 0 && self.pblk_of(block)?.is_some() {
+                state.mapped |= bit;
+            }
+            if state.mapped & bit != 0 {
+                self.set_dirty(folio, &mut state, bit);
+            }
+        }
+        self.set_clocked(folio, &mut state);
+        Ok(())
+    }
+}

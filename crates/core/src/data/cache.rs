@@ -1,0 +1,598 @@
+//! The data of one file in memory, and what users see of the file before the device does.
+//!
+//! # What is live
+//!
+//! The size and the times that users see may be ahead of the record, which changes only under a handle. They
+//! are kept here until writeback has a handle anyway: see [`LiveInode::live_size`] and
+//! [`LiveInode::view`]. The live size is never below that of the record.
+//!
+//! # Locking
+//!
+//! | lock | rank | guards |
+//! |---|---|---|
+//! | `writing` | Writeback | writing the file back; held by whoever takes blocks away, so that no address is in use then |
+//! | a folio's | Folio | content and state of 64 KiB; held across I/O of these |
+//! | `dirty`, `placed`, `failure` | Leaf | the lists of these names |
+
+use super::caches::Caches;
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State};
+use super::index::Index;
+use crate::Error;
+use crate::fs::{DataMode, Fs};
+use crate::inode::{Inode, LiveInode, Timestamp};
+use crate::mutants::{Mutant, is_on};
+use extant_format::Pblk;
+use extant_format::inode::InodeFlags;
+use extant_sync::{
+    CountedAtomicBool, CountedAtomicI64, CountedAtomicU64, LockClass, Mutex, MutexGuard, Rank,
+    RmwClass, pin,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+static WRITING: LockClass = LockClass::new("file writeback", Rank::Writeback);
+static DIRTY: LockClass = LockClass::new("dirty folios", Rank::Leaf);
+static PLACED: LockClass = LockClass::new("placed blocks", Rank::Leaf);
+static FAILURE: LockClass = LockClass::new("writeback failure", Rank::Leaf);
+static TIME: RmwClass = RmwClass::new("time of the last write");
+static LISTED: RmwClass = RmwClass::new("file on the list of dirty ones");
+static PROMISED: RmwClass = RmwClass::new("blocks promised to a file");
+static FAILURES: RmwClass = RmwClass::new("writeback failures of a file");
+
+/// No time waits to be stored.
+const NO_TIME: i64 = i64::MIN;
+/// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree that is
+/// half full; there is room for fewer on small blocks.
+const BLOCKS_PER_NODE: u64 = 40;
+
+/// The data of one file in memory.
+#[derive(Debug)]
+pub(crate) struct FileCache {
+    pub(super) caches: Arc<Caches>,
+    /// Sectors of a block.
+    sectors: u64,
+    pub(super) index: Index,
+    /// The size, where it is ahead of the record; otherwise anything not above it.
+    extended: AtomicU64,
+    /// The time of the last write, in nanoseconds, until it is in the record.
+    time: CountedAtomicI64,
+    /// Up to this size the last block is known to be as it should on the device, past the end too.
+    tail: AtomicU64,
+    /// Bytes past the end were found on the device that are no zeros.
+    pub(super) tail_unclean: AtomicBool,
+    /// The file was cut to nothing, and not closed since.
+    replaced: AtomicBool,
+    /// A folio became dirty since somebody looked after limits.
+    grown: AtomicBool,
+    /// On the list of dirty files.
+    listed: CountedAtomicBool,
+    /// The inode is being deleted: nothing is written back any more.
+    dead: AtomicBool,
+    writing: Mutex<()>,
+    /// Folios that became dirty since the last writeback; some may be clean again, or come twice.
+    dirty: Mutex<Vec<u32>>,
+    /// Delayed blocks: space for them and for the nodes that map them is promised.
+    delayed: CountedAtomicU64,
+    /// The map version for which `mapped_end` holds.
+    mapped_at: AtomicU64,
+    /// No block from here on is mapped.
+    mapped_end: AtomicU64,
+    /// Blocks that have a place and are not mapped yet, by first logical block.
+    placed: Mutex<BTreeMap<u32, (Pblk, u32)>>,
+    /// Where a reader that goes on reading would go on, and how far ahead of it to read, in folios.
+    pub(super) read_next: AtomicU64,
+    pub(super) read_window: AtomicU32,
+    /// How often writeback failed, and the last reason.
+    failures: CountedAtomicU64,
+    failure: Mutex<Option<Error>>,
+}
+
+impl FileCache {
+    /// An empty cache of a file with blocks of `1 << log2` bytes.
+    pub(crate) fn new(caches: Arc<Caches>, log2: u32) -> Self {
+        Self {
+            caches,
+            sectors: 1 << (log2 - 9),
+            index: Index::default(),
+            extended: AtomicU64::new(0),
+            time: CountedAtomicI64::new(&TIME, NO_TIME),
+            tail: AtomicU64::new(u64::MAX),
+            tail_unclean: AtomicBool::new(false),
+            replaced: AtomicBool::new(false),
+            grown: AtomicBool::new(false),
+            listed: CountedAtomicBool::new(&LISTED, false),
+            dead: AtomicBool::new(false),
+            writing: Mutex::new(&WRITING, ()),
+            dirty: Mutex::new(&DIRTY, Vec::new()),
+            delayed: CountedAtomicU64::new(&PROMISED, 0),
+            mapped_at: AtomicU64::new(u64::MAX),
+            mapped_end: AtomicU64::new(u64::MAX),
+            placed: Mutex::new(&PLACED, BTreeMap::new()),
+            read_next: AtomicU64::new(0),
+            read_window: AtomicU32::new(0),
+            failures: CountedAtomicU64::new(&FAILURES, 0),
+            failure: Mutex::new(&FAILURE, None),
+        }
+    }
+
+    /// The folio that byte `offset` lies in.
+    pub(super) fn folio(&self, offset: u64) -> &Folio {
+        self.index.get_or_make(number(offset))
+    }
+
+    /// The folio that byte `offset` lies in, if it was used.
+    pub(super) fn folio_if_any(&self, offset: u64) -> Option<&Folio> {
+        self.index.get(number(offset))
+    }
+
+    /// Keeps writeback away, after that which is under way.
+    pub(super) fn quiesce(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock()
+    }
+
+    /// The same, unless it is under way.
+    pub(super) fn try_quiesce(&self) -> Option<MutexGuard<'_, ()>> {
+        self.writing.try_lock()
+    }
+
+    /// Notes that a folio became dirty.
+    pub(super) fn note_dirty(&self, index: u32) {
+        self.dirty.lock().push(index);
+        self.grown.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a folio became dirty since the last call. One at the same moment may be overlooked.
+    pub(super) fn take_grown(&self) -> bool {
+        let grown = self.grown.load(Ordering::Relaxed);
+        if grown {
+            self.grown.store(false, Ordering::Relaxed);
+        }
+        grown
+    }
+
+    /// Takes the numbers of dirty folios, ascending.
+    pub(super) fn take_dirty(&self) -> Vec<u32> {
+        let mut all = std::mem::take(&mut *self.dirty.lock());
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Puts dirty folios back.
+    pub(super) fn put_dirty(&self, folios: &[u32]) {
+        self.dirty.lock().extend_from_slice(folios);
+    }
+
+    /// Whether something may be newer than the device.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.dirty.lock().is_empty() || self.time.load(Ordering::Acquire) != NO_TIME
+    }
+
+    /// Whether nothing is newer than the device, nor being written.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.writing.try_lock().is_some() && !self.is_dirty()
+    }
+
+    /// Puts the file on the list of dirty ones, unless it is there.
+    pub(super) fn list(&self, live: &Arc<LiveInode>) {
+        if !self.listed.load(Ordering::Acquire) && !self.listed.swap(true, Ordering::AcqRel) {
+            self.caches.note_file(Arc::clone(live));
+        }
+    }
+
+    /// Somebody has taken the file from the list.
+    pub(super) fn unlist(&self) {
+        self.listed.store(false, Ordering::Release);
+    }
+
+    /// Whether the file is being deleted.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// The size where it is ahead of the record, or something below.
+    pub(super) fn extended(&self) -> u64 {
+        self.extended.load(Ordering::Acquire)
+    }
+
+    /// Notes that the file was cut to nothing.
+    pub(super) fn set_replaced(&self) {
+        self.replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file was cut to nothing since the last call.
+    pub(crate) fn take_replaced(&self) -> bool {
+        let replaced = self.replaced.load(Ordering::Relaxed);
+        if replaced {
+            self.replaced.store(false, Ordering::Relaxed);
+        }
+        replaced
+    }
+
+    /// Sets it. For who holds `op` exclusively.
+    pub(super) fn set_extended(&self, size: u64) {
+        self.extended.store(size, Ordering::Release);
+    }
+
+    /// Whether the last block of a file of `size` is known to be as it should be on the device or in
+    /// memory, past the end too.
+    pub(super) fn knows_tail(&self, size: u64) -> bool {
+        self.tail.load(Ordering::Relaxed) == size
+    }
+
+    /// Notes that it is. For who holds `op` exclusively.
+    pub(super) fn set_tail(&self, size: u64) {
+        self.tail.store(size, Ordering::Relaxed);
+    }
+
+    /// Notes the time of a write.
+    pub(super) fn set_time(&self, time: Timestamp) {
+        let nanos = time.secs.saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(time.nanos.into());
+        self.time.store(nanos.max(NO_TIME + 1), Ordering::Release);
+    }
+
+    /// The time of the last write, if the record does not have it.
+    fn time(&self) -> Option<Timestamp> {
+        time_of(self.time.load(Ordering::Acquire))
+    }
+
+    /// Whether a time waits to be stored.
+    pub(super) fn has_time(&self) -> bool {
+        self.time.load(Ordering::Acquire) != NO_TIME
+    }
+
+    /// Puts the time of the last write into a record that is about to be published; afterwards
+    /// [`forget_time`](Self::forget_time) is told what this returned.
+    pub(crate) fn put_time(&self, inode: &mut Inode) -> Option<i64> {
+        let nanos = self.time.load(Ordering::Acquire);
+        let time = time_of(nanos)?;
+        let disk = inode.disk_mut();
+        disk.mtime = time;
+        disk.ctime = time;
+        Some(nanos)
+    }
+
+    /// The record has this time now. A write since then has noted another one.
+    pub(crate) fn forget_time(&self, nanos: i64) {
+        let order = Ordering::AcqRel;
+        let _ = self
+            .time
+            .compare_exchange(nanos, NO_TIME, order, Ordering::Relaxed);
+    }
+
+    /// The end of what is mapped as of map version `version`, if it is known.
+    pub(super) fn mapped_end(&self, version: u64) -> Option<u64> {
+        let same = self.mapped_at.load(Ordering::Acquire) == version;
+        same.then(|| self.mapped_end.load(Ordering::Relaxed))
+    }
+
+    /// Notes it. Two who do so at the same time say the same, or one of them is about an older version.
+    pub(super) fn set_mapped_end(&self, version: u64, end: u64) {
+        self.mapped_at.store(u64::MAX, Ordering::Release);
+        self.mapped_end.store(end, Ordering::Release);
+        self.mapped_at.store(version, Ordering::Release);
+    }
+
+    /// Delayed blocks.
+    pub(crate) fn delayed(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
+    }
+
+    /// Has space promised for `blocks` more, and for the nodes that map them.
+    pub(super) fn promise(&self, fs: &Fs, blocks: u32) -> crate::Result<()> {
+        let before = self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
+        let nodes = nodes_for(before + u64::from(blocks)) - nodes_for(before);
+        // Fewer than the blocks, and one.
+        fs.reserve_space(blocks + nodes as u32, false)
+            .inspect_err(|_| {
+                let before = self.delayed.fetch_sub(blocks.into(), Ordering::Relaxed);
+                let now = nodes_for(before) - nodes_for(before - u64::from(blocks));
+                correct_nodes(fs, now, nodes);
+            })
+    }
+
+    /// `blocks` are delayed no more, of whose promises `used` were used up. Returns how many promised
+    /// blocks for nodes the caller has now.
+    pub(super) fn settle(&self, fs: &Fs, blocks: u32, used: u32) -> u32 {
+        if blocks == 0 || fs.data().mode() != DataMode::Delayed {
+            return 0;
+        }
+        let before = self.delayed.fetch_sub(blocks.into(), Ordering::Relaxed);
+        let nodes = nodes_for(before) - nodes_for(before - u64::from(blocks));
+        fs.return_space(blocks.saturating_sub(used));
+        nodes as u32
+    }
+
+    /// Adds blocks that have a place and are not mapped yet.
+    pub(super) fn place(&self, lblk: u32, pblk: Pblk, len: u32) {
+        let mut placed = self.placed.lock();
+        if let Some((&first, (start, count))) = placed.range_mut(..lblk).next_back()
+            && first + *count == lblk
+            && start.get() + u64::from(*count) == pblk.get()
+        {
+            *count += len;
+            return;
+        }
+        placed.insert(lblk, (pblk, len));
+    }
+
+    /// Whether blocks have a place and are not mapped yet.
+    pub(super) fn has_placed(&self) -> bool {
+        !self.placed.lock().is_empty()
+    }
+
+    /// The run of placed blocks that `lblk` lies in: its first block's place and length from `lblk` on, or
+    /// how many blocks further the next one begins.
+    pub(super) fn placed_at(&self, lblk: u32) -> Result<(Pblk, u32), u32> {
+        let placed = self.placed.lock();
+        if let Some((&first, &(pblk, len))) = placed.range(..=lblk).next_back()
+            && lblk - first < len
+        {
+            let skip = lblk - first;
+            return Ok((Pblk::new(pblk.get() + u64::from(skip)), len - skip));
+        }
+        let next = placed.range(lblk..).next();
+        Err(next.map_or(u32::MAX, |(&next, _)| next - lblk))
+    }
+
+    /// Takes out the placed blocks of `len` blocks from `lblk` on.
+    pub(super) fn unplace(&self, lblk: u32, len: u64) -> Vec<(u32, Pblk, u32)> {
+        let mut placed = self.placed.lock();
+        if placed.is_empty() {
+            return Vec::new();
+        }
+        let end = u64::from(lblk) + len;
+        let first = match placed.range(..=lblk).next_back() {
+            Some((&first, &(_, count))) if lblk - first < count => first,
+            _ => lblk,
+        };
+        let keys: Vec<u32> = placed
+            .range(first..)
+            .map(|(&key, _)| key)
+            .take_while(|&key| u64::from(key) < end)
+            .collect();
+        let mut out = Vec::new();
+        for key in keys {
+            let Some((pblk, count)) = placed.remove(&key) else {
+                continue;
+            };
+            let at = |block: u32| Pblk::new(pblk.get() + u64::from(block - key));
+            let from = key.max(lblk);
+            let to = end.min(u64::from(key) + u64::from(count)) as u32;
+            if key < from {
+                placed.insert(key, (pblk, from - key));
+            }
+            if to < key + count {
+                placed.insert(to, (at(to), key + count - to));
+            }
+            out.push((from, at(from), to - from));
+        }
+        out
+    }
+
+    /// Notes that writeback failed. Every open file hears of it once.
+    pub(super) fn note_failure(&self, error: &Error) {
+        *self.failure.lock() = Some(error.clone());
+        self.failures.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often writeback failed so far.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Acquire)
+    }
+
+    /// Why it failed last.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.lock().clone()
+    }
+
+    /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size` before.
+    /// For who keeps writeback away.
+    pub(super) fn cut(&self, fs: &Fs, size: u64, first: u64) {
+        let log2 = fs.block_size().log2();
+        let from = number_of_block(first, log2);
+        let mut delayed = 0;
+        for folio in self.index.folios(from..1 << 32) {
+            let mut state = folio.write();
+            let skip = first.saturating_sub(folio.first_block(log2)).min(64);
+            let blocks = match skip {
+                0 => u64::MAX,
+                64 => 0,
+                skip => u64::MAX << skip,
+            };
+            delayed += self.forget(&mut state, blocks, log2);
+        }
+        let nodes = self.settle(fs, delayed, 0);
+        fs.return_space(nodes);
+        let start = u32::try_from(first).unwrap_or(u32::MAX);
+        for (_, pblk, len) in self.unplace(start, 1 << 32) {
+            drop(crate::alloc::Taken::unpark(fs, pblk, len));
+        }
+        if size & ((1 << log2) - 1) != 0
+            && !is_on(Mutant::TailNotZeroed)
+            && let Some(folio) = self.folio_if_any(size)
+        {
+            let at = size as usize & (FOLIO_BYTES - 1);
+            let end = ((at >> log2) + 1) << log2;
+            folio.write().zero(at..end);
+        }
+        self.set_tail(u64::MAX);
+    }
+
+    /// Forgets blocks of a folio; returns how many were delayed.
+    fn forget(&self, state: &mut State, blocks: u64, log2: u32) -> u32 {
+        let delayed = (state.delayed & blocks).count_ones();
+        let dirty = (state.dirty & blocks).count_ones();
+        self.caches.count_dirty(-(i64::from(dirty) << log2));
+        let mut pages = 0;
+        state.forget(blocks, log2, |page| {
+            pages += 1;
+            self.caches.free_page(page);
+        });
+        self.caches.count_pages(-pages);
+        delayed
+    }
+
+    /// Forgets what is clean of `range`, in bytes.
+    pub(super) fn invalidate(&self, range: &std::ops::Range<u64>) {
+        let from = u64::from(number(range.start));
+        let to = range.end.div_ceil(FOLIO_BYTES as u64);
+        for folio in self.index.folios(from..to) {
+            let mut state = folio.write();
+            if state.is_clean() {
+                self.forget(&mut state, u64::MAX, super::page::PAGE_LOG2);
+            }
+        }
+    }
+
+    /// Frees the pages of a folio, unless something needs them or it was used lately. `false` says that
+    /// it is to be asked about again.
+    pub(super) fn evict(&self, index: u32) -> bool {
+        let Some(folio) = self.index.get(index) else {
+            return true;
+        };
+        if folio.take_used() {
+            return false;
+        }
+        let Some(mut state) = folio.try_write() else {
+            return false;
+        };
+        if state.pages() == 0 {
+            state.clocked = false;
+            return true;
+        }
+        if !state.is_clean() {
+            return false;
+        }
+        // Whatever the size of blocks, a bit for each page will do: all go.
+        self.forget(&mut state, u64::MAX, super::page::PAGE_LOG2);
+        state.clocked = false;
+        true
+    }
+
+    /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being
+    /// written right now. Any lock may be held.
+    pub(crate) fn try_kill(&self, fs: &Fs) -> bool {
+        let Some(_alone) = self.try_quiesce() else {
+            return false;
+        };
+        self.bury(fs);
+        true
+    }
+
+    /// The same, after the writing that is under way.
+    pub(crate) fn kill(&self, fs: &Fs) {
+        let _alone = self.quiesce();
+        self.bury(fs);
+    }
+
+    fn bury(&self, fs: &Fs) {
+        self.dead.store(true, Ordering::Release);
+        self.time.store(NO_TIME, Ordering::Release);
+        self.dirty.lock().clear();
+        let log2 = fs.block_size().log2();
+        let mut delayed = 0;
+        for folio in self.index.folios(0..1 << 32) {
+            // Nobody uses a file that is being deleted, but the clock.
+            if let Some(mut state) = folio.try_write() {
+                delayed += self.forget(&mut state, u64::MAX, log2);
+            }
+        }
+        let nodes = self.settle(fs, delayed, 0);
+        fs.return_space(nodes);
+        for (_, pblk, len) in self.unplace(0, 1 << 32) {
+            drop(crate::alloc::Taken::unpark(fs, pblk, len));
+        }
+    }
+}
+
+impl LiveInode {
+    /// The size that users see.
+    #[inline]
+    #[must_use]
+    pub fn live_size(&self) -> u64 {
+        // In this order: a truncation lowers the live size before that of the record.
+        let size = self.image(&pin()).size();
+        size.max(self.file_cache().map_or(0, |cache| cache.extended()))
+    }
+
+    /// The record as users see it: with the size and the times that writeback has yet to store.
+    #[must_use]
+    pub fn view(&self) -> Arc<Inode> {
+        let image = self.snapshot();
+        match self.ahead(&image) {
+            Some(ahead) => Arc::new(ahead),
+            None => image,
+        }
+    }
+
+    /// The record as users see it, where it differs from `image`, its newest image.
+    pub(crate) fn ahead(&self, image: &Inode) -> Option<Inode> {
+        let cache = self.file_cache()?;
+        let (extended, delayed) = (cache.extended(), cache.delayed());
+        let time = cache.time();
+        if extended <= image.size() && time.is_none() && delayed == 0 {
+            return None;
+        }
+        let mut ahead = image.clone();
+        let disk = ahead.disk_mut();
+        disk.size = disk.size.max(extended);
+        if let Some(time) = time {
+            disk.mtime = time;
+            disk.ctime = time;
+        }
+        // What has no place yet takes space all the same.
+        if !disk.flags.contains(InodeFlags::HUGE_FILE) {
+            disk.blocks = disk.blocks.saturating_add(delayed * cache.sectors);
+        }
+        Some(ahead)
+    }
+}
+
+impl Drop for FileCache {
+    fn drop(&mut self) {
+        // No lock is taken here: values are dropped wherever an epoch ends.
+        let states = self.index.folios(0..1 << 32).filter_map(Folio::try_write);
+        let pages: usize = states.map(|state| state.pages()).sum();
+        self.caches.count_pages(-(pages as i64));
+    }
+}
+
+/// Worst-case nodes of the tree for so many delayed blocks.
+fn nodes_for(blocks: u64) -> u64 {
+    match blocks {
+        0 => 0,
+        blocks => 1 + blocks / BLOCKS_PER_NODE,
+    }
+}
+
+/// A promise was refused that counted for `was` nodes when it was asked for, and for `now` when it was
+/// taken back, as others asked meanwhile: corrects by the difference.
+fn correct_nodes(fs: &Fs, now: u64, was: u64) {
+    if now > was {
+        fs.return_space((now - was) as u32);
+    } else if now < was {
+        // One block; if there is none, the worst case has to be a little less bad.
+        let _ = fs.reserve_space((was - now) as u32, true);
+    }
+}
+
+/// A time from its nanoseconds, if it is one.
+fn time_of(nanos: i64) -> Option<Timestamp> {
+    (nanos != NO_TIME).then(|| Timestamp {
+        secs: nanos.div_euclid(1_000_000_000),
+        nanos: nanos.rem_euclid(1_000_000_000) as u32,
+    })
+}
+
+/// The folio that byte `offset` lies in. Files end below 2^48.
+pub(super) fn number(offset: u64) -> u32 {
+    (offset >> FOLIO_LOG2) as u32
+}
+
+/// The folio that block `block` lies in.
+fn number_of_block(block: u64, log2: u32) -> u64 {
+    block >> (FOLIO_LOG2 - log2)
+}

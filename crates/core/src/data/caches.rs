@@ -1,0 +1,236 @@
+//! What the data of all files in memory shares: the budget, the clock that evicts, the list of files that
+//! have something to write back.
+//!
+//! # Invariants
+//!
+//! - Counters are spread over CPUs; they are added up when a folio becomes dirty or gets its first page,
+//!   not with each write. So limits are passed by a folio for each thread at most.
+//! - A file is on the list of dirty files, once, from the moment something of it becomes dirty until it
+//!   has been written back by somebody who took it from the list.
+
+use super::cache::FileCache;
+use super::flusher::Flusher;
+use super::page::{PAGE, Page, Pool};
+use crate::fs::{DataMode, MountOptions};
+use crate::inode::LiveInode;
+use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+static CLOCK: LockClass = LockClass::new("folio clock", Rank::Leaf);
+static FILES: LockClass = LockClass::new("dirty files", Rank::Leaf);
+
+/// Memory for file data where the system does not say how much it has.
+const SMALL_MEMORY: usize = 1 << 30;
+/// One part in this many of the system's memory, unless the caller says otherwise.
+const MEMORY_SHARE: usize = 4;
+/// Folios that the hand passes for each it wants.
+const HAND_STEPS: usize = 64;
+/// Folios that are looked at at once.
+const BATCH: usize = 32;
+
+/// What the caches of all files share.
+#[derive(Debug)]
+pub(crate) struct Caches {
+    mode: DataMode,
+    pool: Pool,
+    /// Pages in use.
+    pages: ShardedCounter,
+    most_pages: u64,
+    /// Bytes of dirty blocks.
+    dirty: ShardedCounter,
+    /// Above this much, whoever writes also writes back.
+    most_dirty: u64,
+    clock: PerCpu<Mutex<VecDeque<(Weak<FileCache>, u32)>>>,
+    files: PerCpu<Mutex<Vec<Arc<LiveInode>>>>,
+    /// Blocks that got their place while they were written.
+    placed: ShardedCounter,
+    /// Blocks whose place was chosen when they were written back.
+    delayed: ShardedCounter,
+    /// Where the clock's hand begins next: updates may be lost.
+    hand: AtomicU64,
+    pub(super) flusher: Flusher,
+}
+
+impl Caches {
+    pub(crate) fn new(options: &MountOptions) -> Self {
+        let bytes = options.cache_bytes.unwrap_or_else(share_of_memory);
+        let most_pages = (bytes / PAGE).max(16) as u64;
+        Self {
+            mode: options.data_mode,
+            pool: Pool::new(),
+            pages: ShardedCounter::new(),
+            most_pages,
+            dirty: ShardedCounter::new(),
+            most_dirty: most_pages * PAGE as u64 / 2,
+            clock: PerCpu::new(|_| Mutex::new(&CLOCK, VecDeque::new())),
+            files: PerCpu::new(|_| Mutex::new(&FILES, Vec::new())),
+            placed: ShardedCounter::new(),
+            delayed: ShardedCounter::new(),
+            hand: AtomicU64::new(0),
+            flusher: Flusher::new(),
+        }
+    }
+
+    /// The thread that writes back, if there is one.
+    pub(crate) fn flusher(&self) -> &Flusher {
+        &self.flusher
+    }
+
+    /// How data gets to the device.
+    pub(crate) fn mode(&self) -> DataMode {
+        self.mode
+    }
+
+    /// A page, of zeros unless it is `written` over.
+    pub(super) fn page(&self, written: bool) -> Page {
+        self.pool.get(written)
+    }
+
+    /// Takes a page back.
+    pub(super) fn free_page(&self, page: Page) {
+        self.pool.put(page);
+    }
+
+    /// Counts pages that came into use, or left it.
+    pub(super) fn count_pages(&self, pages: i64) {
+        if pages != 0 {
+            self.pages.add(pages);
+        }
+    }
+
+    /// Counts bytes that became dirty, or clean.
+    pub(super) fn count_dirty(&self, bytes: i64) {
+        if bytes != 0 {
+            self.dirty.add(bytes);
+        }
+    }
+
+    /// Counts blocks that got their place while they were written, or later.
+    pub(super) fn count_places(&self, in_write: bool, blocks: u64) {
+        let counter = if in_write {
+            &self.placed
+        } else {
+            &self.delayed
+        };
+        counter.add(blocks as i64);
+    }
+
+    /// What the data path did.
+    pub(crate) fn stats(&self) -> DataStats {
+        DataStats {
+            cached_bytes: self.pages.count() * PAGE as u64,
+            dirty_bytes: self.dirty.count(),
+            placed_in_write: self.placed.count(),
+            placed_in_writeback: self.delayed.count(),
+        }
+    }
+
+    /// Whether so much is dirty that writers have to write back.
+    pub(super) fn is_too_dirty(&self) -> bool {
+        self.dirty.count() > self.most_dirty
+    }
+
+    /// Whether so much is dirty that the background should write back.
+    pub(super) fn is_rather_dirty(&self) -> bool {
+        self.dirty.count() > self.most_dirty / 2
+    }
+
+    /// Whether more memory is used than the budget says.
+    pub(super) fn is_full(&self) -> bool {
+        self.pages.count() > self.most_pages
+    }
+
+    /// Puts a folio that got its first page into the way of the clock's hand.
+    pub(super) fn note_folio(&self, cache: &Arc<FileCache>, index: u32) {
+        let entry = (Arc::downgrade(cache), index);
+        let mut clock = self.clock.local().lock();
+        clock.push_back(entry);
+        // Those of files that are gone need not wait for the hand.
+        if clock.len() >= 4096 && clock.len().is_power_of_two() {
+            clock.retain(|(cache, _)| cache.strong_count() > 0);
+        }
+    }
+
+    /// Notes that something of a file is dirty that is not on the list.
+    pub(super) fn note_file(&self, live: Arc<LiveInode>) {
+        let mut files = self.files.local().lock();
+        files.push(live);
+        // Deleted files need not wait for the next who takes the list.
+        if files.len().is_power_of_two() && files.len() >= 1024 {
+            let gone: Vec<_> = files
+                .extract_if(.., |live| live.file_cache().is_none_or(|c| c.is_dead()))
+                .collect();
+            drop(files);
+            drop(gone);
+        }
+    }
+
+    /// Takes the list of files that have something to write back.
+    pub(super) fn take_files(&self) -> Vec<Arc<LiveInode>> {
+        let mut all = Vec::new();
+        for files in self.files.iter() {
+            all.append(&mut files.lock());
+        }
+        all
+    }
+
+    /// Evicts clean folios that were not used lately until the budget is kept, as far as a short look
+    /// finds any. Holds no lock of a file but by trying.
+    pub(super) fn evict(&self) {
+        let mut passed = 0;
+        while self.is_full() && passed < HAND_STEPS * BATCH {
+            let turn = self.hand.load(Ordering::Relaxed);
+            self.hand.store(turn.wrapping_add(1), Ordering::Relaxed);
+            let mut found = Vec::with_capacity(BATCH);
+            for shard in 0..self.clock.len() {
+                let at = (turn as usize + shard) % self.clock.len();
+                let Some(clock) = self.clock.get(at) else {
+                    continue;
+                };
+                let mut clock = clock.lock();
+                while found.len() < BATCH
+                    && let Some(entry) = clock.pop_front()
+                {
+                    found.push(entry);
+                }
+            }
+            if found.is_empty() {
+                return;
+            }
+            passed += found.len();
+            for (cache, index) in found {
+                if let Some(file) = cache.upgrade()
+                    && !file.evict(index)
+                {
+                    self.clock.local().lock().push_back((cache, index));
+                }
+            }
+        }
+    }
+}
+
+/// What the data path did since the file system was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataStats {
+    /// File data in memory.
+    pub cached_bytes: u64,
+    /// File data in memory that the device does not have yet.
+    pub dirty_bytes: u64,
+    /// Blocks whose place was chosen inside a write.
+    pub placed_in_write: u64,
+    /// Blocks whose place was chosen when they were written back.
+    pub placed_in_writeback: u64,
+}
+
+/// A share of the system's memory.
+fn share_of_memory() -> usize {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kib| kib.parse::<usize>().ok());
+    kib.map_or(SMALL_MEMORY, |kib| kib << 10) / MEMORY_SHARE
+}

@@ -1,0 +1,209 @@
+//! Writing back what nobody asked to have written: by age, when much is dirty, and when space or memory run
+//! out.
+
+use super::writeback::write_back;
+use crate::fs::{DataMode, Fs};
+use crate::inode::{Inode, LiveInode};
+use crate::{Error, Result};
+use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+static SIGNALS: LockClass = LockClass::new("flusher", Rank::Leaf);
+
+/// Turns of the thread after which what is dirty is written back: with the usual age of commits, as old
+/// as under Linux.
+const TURNS: u32 = 6;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Signals {
+    write: bool,
+    stop: bool,
+}
+
+#[derive(Debug)]
+struct Bell {
+    signals: Mutex<Signals>,
+    rung: Condvar,
+}
+
+/// The thread that writes file data back, if there is one.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    bell: Arc<Bell>,
+    /// Rung, and not awake yet.
+    is_rung: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Flusher {
+    /// None yet.
+    pub(super) fn new() -> Self {
+        Self {
+            bell: Arc::new(Bell {
+                signals: Mutex::new(&SIGNALS, Signals::default()),
+                rung: Condvar::new(),
+            }),
+            is_rung: AtomicBool::new(false),
+            thread: Mutex::new(&SIGNALS, None),
+        }
+    }
+
+    /// Starts the thread, which looks around every `interval`.
+    pub(crate) fn start(&self, fs: Weak<Fs>, interval: Duration) -> Result<()> {
+        let bell = Arc::clone(&self.bell);
+        let thread = std::thread::Builder::new()
+            .name("extant-data".to_owned())
+            .spawn(move || run(&fs, &bell, interval))
+            .map_err(|_| Error::Internal("the system has no thread for file data"))?;
+        *self.thread.lock() = Some(thread);
+        Ok(())
+    }
+
+    /// Asks the thread to write back what is dirty.
+    fn ring(&self) {
+        if !self.is_rung.load(Ordering::Relaxed) {
+            self.is_rung.store(true, Ordering::Relaxed);
+            self.bell.signals.lock().write = true;
+            self.bell.rung.notify_all();
+        }
+    }
+
+    /// Ends the thread and waits for its end.
+    pub(crate) fn stop(&self) {
+        self.bell.signals.lock().stop = true;
+        self.bell.rung.notify_all();
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // What it met is in the files it met it at.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        // Not waited for: it may be the thread itself that drops the last reference.
+        self.bell.signals.lock().stop = true;
+        self.bell.rung.notify_all();
+    }
+}
+
+fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
+    let mut next = Instant::now() + interval;
+    let mut turns = 0;
+    loop {
+        let signals = wait(bell, next);
+        if signals.stop {
+            return;
+        }
+        let Some(fs) = fs.upgrade() else { return };
+        fs.data().flusher.is_rung.store(false, Ordering::Relaxed);
+        if Instant::now() >= next {
+            turns += 1;
+            next = Instant::now() + interval;
+        }
+        if signals.write || turns >= TURNS {
+            turns = 0;
+            // Files keep what went wrong for who asks.
+            let _ = fs.write_back_all();
+        }
+    }
+}
+
+/// Waits for a signal, or until `end`.
+fn wait(bell: &Bell, end: Instant) -> Signals {
+    let mut signals = bell.signals.lock();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if signals.stop || signals.write || left.is_zero() {
+            return std::mem::take(&mut *signals);
+        }
+        bell.rung.wait_for(&mut signals, left);
+    }
+}
+
+impl Fs {
+    /// The inode of an image, if memory has data of the file that the device may not have.
+    pub(super) fn with_data(&self, image: &Inode) -> Option<Arc<LiveInode>> {
+        if self.data().mode() == DataMode::Through || image.is_inline() || self.journal().is_err() {
+            return None;
+        }
+        let live = self.inode_table().get_live(image.ino())?;
+        (live.id() == image.id() && live.file_cache().is_some()).then_some(live)
+    }
+
+    /// Writes back what is dirty of all files, so that images of their inodes lead to it. The caller holds
+    /// nothing.
+    ///
+    /// # Errors
+    /// The first of what went wrong; all files are tried.
+    pub fn write_back(&self) -> Result<()> {
+        self.write_back_all()
+    }
+
+    /// Writes back what is dirty of all files. The caller holds nothing.
+    ///
+    /// # Errors
+    /// The first of what went wrong; all files are tried.
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let mut result = Ok(());
+        for live in self.data().take_files() {
+            let Some(file) = live.file_cache() else {
+                continue;
+            };
+            file.unlist();
+            let written = write_back(self, &live);
+            if file.is_dirty() && !file.is_dead() {
+                // Written to meanwhile, or it failed.
+                file.list(&live);
+            }
+            result = result.and(written);
+        }
+        result
+    }
+}
+
+/// Keeps memory within its limits before something is written to `live`. The caller holds nothing.
+///
+/// # Errors
+/// When so much is dirty that it has to be written back first, and that fails.
+pub(super) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
+    let Some(file) = live.file_cache().filter(|file| file.take_grown()) else {
+        return Ok(());
+    };
+    let caches = fs.data();
+    if caches.is_full() {
+        caches.evict();
+    }
+    if caches.is_too_dirty() || caches.is_full() && file.is_dirty() {
+        write_back(fs, live)?;
+        if caches.is_too_dirty() {
+            fs.write_back_all()?;
+        }
+        caches.evict();
+    } else if caches.is_rather_dirty() {
+        caches.flusher.ring();
+    }
+    Ok(())
+}
+
+/// Gives back what space can be had: that of promises for the worst case, by writing back; what is kept
+/// ready for files; what waits for a commit. The caller holds nothing.
+///
+/// # Errors
+/// What stopped the journal.
+pub(super) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
+    // What fails is found by who asks for the file.
+    let _ = write_back(fs, live);
+    let _ = fs.write_back_all();
+    fs.discard_preallocations(u64::MAX);
+    if fs.pending_free_blocks() > 0 {
+        fs.commit(fs.journal()?.running())?;
+    }
+    Ok(())
+}

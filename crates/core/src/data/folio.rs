@@ -1,0 +1,292 @@
+//! Folios: 64 KiB of a file in memory, and what is known about its blocks.
+//!
+//! # Invariants
+//!
+//! - Every page of a block that is *up to date* is there, and bytes past the end of the file in it are zeros.
+//! - A block that is *dirty* or *under writeback* is up to date.
+//! - A *delayed* block is dirty or under writeback and not mapped; space is promised for it, or its place is
+//!   chosen.
+//! - A *mapped* block holds data on the device. Blocks that are neither may or may not have a place there.
+
+use super::page::{PAGE, PAGE_LOG2, Page};
+use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static FOLIO: LockClass = LockClass::ascending("folio", Rank::Folio);
+
+/// Binary logarithm of the bytes of a folio.
+pub(super) const FOLIO_LOG2: u32 = 16;
+/// Bytes of a folio.
+pub(super) const FOLIO_BYTES: usize = 1 << FOLIO_LOG2;
+/// Pages of a folio.
+const PAGES: usize = FOLIO_BYTES / PAGE;
+
+/// 64 KiB of a file.
+#[derive(Debug)]
+pub(super) struct Folio {
+    index: u32,
+    /// Used since the clock's hand last came by.
+    used: AtomicBool,
+    state: RwLock<State>,
+}
+
+/// The content of a folio. Masks have one bit for each block.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pages: [Option<Page>; PAGES],
+    /// Holds what the file holds.
+    pub(super) uptodate: u64,
+    /// Newer than the device.
+    pub(super) dirty: u64,
+    /// Not mapped; its place is promised or chosen.
+    pub(super) delayed: u64,
+    /// On its way to the device, or there and not mapped yet.
+    pub(super) writeback: u64,
+    /// Known to hold data on the device.
+    pub(super) mapped: u64,
+    /// In the way of the clock's hand.
+    pub(super) clocked: bool,
+}
+
+impl Folio {
+    pub(super) fn new(index: u32) -> Self {
+        Self {
+            index,
+            used: AtomicBool::new(false),
+            state: RwLock::new(&FOLIO, State::default()),
+        }
+    }
+
+    /// Which folio of the file it is.
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The first block.
+    pub(super) fn first_block(&self, log2: u32) -> u64 {
+        u64::from(self.index) << (FOLIO_LOG2 - log2)
+    }
+
+    /// Locks the folio, in ascending order of folios of one file.
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.note_use();
+        self.state.write_ascending(self.index.into())
+    }
+
+    /// Locks the folio against changes, in ascending order.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.note_use();
+        self.state.read_ascending(self.index.into())
+    }
+
+    /// Locks the folio if nobody else has it.
+    pub(super) fn try_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
+        self.state.try_write()
+    }
+
+    fn note_use(&self) {
+        // Stored once a turn of the hand, so that a hot folio's line stays shared.
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was used since the last call. A use at the same moment may be lost.
+    pub(super) fn take_used(&self) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        if used {
+            self.used.store(false, Ordering::Relaxed);
+        }
+        used
+    }
+}
+
+/// The bits of blocks `range` of a folio.
+pub(super) fn mask(range: Range<u32>) -> u64 {
+    let len = range.end.saturating_sub(range.start);
+    match len {
+        0 => 0,
+        1..64 => ((1_u64 << len) - 1) << range.start,
+        _ => u64::MAX,
+    }
+}
+
+/// The bits of the blocks that bytes `range` of a folio touch.
+pub(super) fn mask_of_bytes(range: &Range<usize>, log2: u32) -> u64 {
+    if range.is_empty() {
+        return 0;
+    }
+    // At most 64 KiB.
+    mask((range.start >> log2) as u32..((range.end - 1) >> log2) as u32 + 1)
+}
+
+/// The rows of set bits, ascending.
+pub(super) fn rows(mut bits: u64) -> impl Iterator<Item = Range<u32>> {
+    std::iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let start = bits.trailing_zeros();
+        let len = (bits >> start).trailing_ones();
+        bits &= !mask(start..start + len);
+        Some(start..start + len)
+    })
+}
+
+/// The parts of bytes `range` of a folio in its pages: which page, and which bytes of it.
+fn parts(range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        if at >= range.end {
+            return None;
+        }
+        let page = at >> PAGE_LOG2;
+        let from = at & (PAGE - 1);
+        let to = PAGE.min(from + (range.end - at));
+        at += to - from;
+        Some((page, from..to))
+    })
+}
+
+impl State {
+    /// Blocks of which it is known what they have on the device: a place, or a promise of one.
+    pub(super) fn known(&self) -> u64 {
+        self.mapped | self.delayed | self.writeback
+    }
+
+    /// How many pages there are.
+    pub(super) fn pages(&self) -> usize {
+        self.pages.iter().filter(|page| page.is_some()).count()
+    }
+
+    /// Whether nothing is there that the device does not have.
+    pub(super) fn is_clean(&self) -> bool {
+        self.dirty | self.writeback | self.delayed == 0
+    }
+
+    /// Sees to it that there are pages for bytes `range`. Those that come are from `new`, which is told
+    /// whether all bytes are about to be written; returns how many came.
+    pub(super) fn provide(&mut self, range: &Range<usize>, new: impl Fn(bool) -> Page) -> usize {
+        let mut came = 0;
+        for (page, part) in parts(range.clone()) {
+            if let Some(place @ None) = self.pages.get_mut(page) {
+                *place = Some(new(part == (0..PAGE)));
+                came += 1;
+            }
+        }
+        came
+    }
+
+    /// Copies bytes from `at` on into `buf`.
+    pub(super) fn copy_out(&self, at: usize, buf: &mut [u8]) {
+        let mut done = 0;
+        for slice in self.slices(at..at + buf.len()) {
+            buf[done..done + slice.len()].copy_from_slice(slice);
+            done += slice.len();
+        }
+    }
+
+    /// Copies `data` to `at`. The pages are there.
+    pub(super) fn copy_in(&mut self, at: usize, data: &[u8]) {
+        let mut done = 0;
+        for slice in self.slices_mut(at..at + data.len()) {
+            slice.copy_from_slice(&data[done..done + slice.len()]);
+            done += slice.len();
+        }
+    }
+
+    /// Makes zeros of bytes `range`, where there are pages.
+    pub(super) fn zero(&mut self, range: Range<usize>) {
+        for (page, part) in parts(range) {
+            if let Some(Some(page)) = self.pages.get_mut(page) {
+                page.bytes_mut()[part].fill(0);
+            }
+        }
+    }
+
+    /// Whether bytes `range` hold anything but zeros.
+    pub(super) fn has_data(&self, range: Range<usize>) -> bool {
+        self.slices(range)
+            .any(|slice| slice.iter().any(|&byte| byte != 0))
+    }
+
+    /// Bytes `range`, in pieces. The pages are there.
+    pub(super) fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        parts(range).filter_map(|(page, part)| {
+            let page = self.pages.get(page)?.as_ref()?;
+            page.bytes().get(part)
+        })
+    }
+
+    /// Bytes `range`, in pieces, to be changed. The pages are there.
+    pub(super) fn slices_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
+        let first = range.start >> PAGE_LOG2;
+        let mut parts = parts(range);
+        self.pages.iter_mut().skip(first).map_while(move |page| {
+            let (_, part) = parts.next()?;
+            page.as_mut()?.bytes_mut().get_mut(part)
+        })
+    }
+
+    /// Forgets blocks: they are neither up to date nor dirty any more. Takes out the pages that no block
+    /// needs then.
+    pub(super) fn forget(&mut self, blocks: u64, log2: u32, mut gone: impl FnMut(Page)) {
+        for bits in [
+            &mut self.uptodate,
+            &mut self.dirty,
+            &mut self.delayed,
+            &mut self.writeback,
+            &mut self.mapped,
+        ] {
+            *bits &= !blocks;
+        }
+        for (i, page) in self.pages.iter_mut().enumerate() {
+            let bytes = i << PAGE_LOG2..(i + 1) << PAGE_LOG2;
+            if self.uptodate & mask_of_bytes(&bytes, log2) == 0
+                && let Some(page) = page.take()
+            {
+                gone(page);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_the_runs_of_set_bits() {
+        let all: Vec<_> = rows(0b1110_0101).collect();
+        assert_eq!(all, [0..1, 2..3, 5..8]);
+        assert_eq!(rows(u64::MAX).collect::<Vec<_>>(), [0..64]);
+        assert_eq!(rows(0).count(), 0);
+    }
+
+    #[test]
+    fn masks_have_a_bit_for_each_block_touched() {
+        assert_eq!(mask_of_bytes(&(0..1), 10), 1);
+        assert_eq!(mask_of_bytes(&(1023..1025), 10), 3);
+        assert_eq!(mask_of_bytes(&(0..FOLIO_BYTES), 10), u64::MAX);
+        assert_eq!(mask_of_bytes(&(0..FOLIO_BYTES), 12), 0xffff);
+        assert_eq!(mask_of_bytes(&(0..FOLIO_BYTES), 16), 1);
+        assert_eq!(mask_of_bytes(&(5..5), 12), 0);
+    }
+
+    #[test]
+    fn bytes_written_over_pages_come_back_and_forgotten_pages_go() {
+        let mut state = State::default();
+        let data: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
+        let came = state.provide(&(100..10_100), |_| Page::zeroed());
+        assert_eq!(came, 3);
+        state.copy_in(100, &data);
+        let mut back = vec![0; data.len()];
+        state.copy_out(100, &mut back);
+        assert_eq!(back, data);
+        state.uptodate = 0b111;
+        let mut gone = 0;
+        state.forget(0b101, 12, |_| gone += 1);
+        assert_eq!((gone, state.pages(), state.uptodate), (2, 1, 0b010));
+    }
+}

@@ -1,0 +1,615 @@
+//! Writing what is dirty of a file to the device, and mapping it.
+//!
+//! # How
+//!
+//! 1. Dirty blocks become blocks under writeback, folio by folio, ascending.
+//! 2. Where they lie is looked up; what lies nowhere gets its place, all of it together where that is
+//!    possible.
+//! 3. They are written, with transfers as large as places allow, and that is complete.
+//! 4. One handle, or as many as its room demands, makes the places the file's, maps them and moves the size of
+//!    the record.
+//!
+//! So no transaction maps what is not on the device. Ascending order and step 4 keep the size of the record
+//! behind what is written, but for holes.
+//!
+//! # Invariants
+//!
+//! - One thread at a time writes a file back (`writing`), and nobody takes blocks away meanwhile. So what was
+//!   looked up in step 2 is so in step 4, as long as whoever else maps blocks keeps writeback away too.
+//! - A block under writeback may be written to by users: then it is dirty besides, and written again later.
+//! - What could not be written, or mapped, is dirty again.
+
+use super::buffered::FileIo;
+use super::cache::FileCache;
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, mask, rows};
+use super::read::device_offset;
+use crate::alloc::{Ask, Taken};
+use crate::fs::{DataMode, Fs};
+use crate::inode::{Inode, LiveInode};
+use crate::map::{self, MapGuard, Target};
+use crate::mutants::{Mutant, is_on};
+use crate::{Error, Result};
+use extant_format::{Lblk, Pblk};
+use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Rows of blocks that are written back together at most.
+const MOST_ROWS: usize = 8192;
+/// Bytes that are written back together at most.
+const MOST_BYTES: u64 = 64 << 20;
+/// Folios that are locked for one transfer at most, and slices in it.
+const MOST_FOLIOS: usize = 128;
+const MOST_SLICES: usize = 1024;
+
+/// Writes to the device what is dirty of a file, and maps it. What becomes dirty meanwhile may or may not
+/// be among it.
+///
+/// # Errors
+/// [`Error::Device`] when the device fails, [`Error::NoSpace`] when there is no room after all; what stopped
+/// the journal. What was not written stays in memory, dirty, and every open file hears of the failure.
+pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
+    let Some(cache) = live.file_cache() else {
+        return Ok(());
+    };
+    if fs.data().mode() == DataMode::Through {
+        return Ok(());
+    }
+    debug_assert_no_locks_at_or_above(Rank::Writeback);
+    let _alone = cache.quiesce();
+    write_back_quiet(fs, live, cache)
+}
+
+/// The same for who keeps others from writing the file back.
+pub(super) fn write_back_quiet(
+    fs: &Fs,
+    live: &Arc<LiveInode>,
+    cache: &Arc<FileCache>,
+) -> Result<()> {
+    if cache.is_dead() {
+        return Ok(());
+    }
+    let io = FileIo::new(fs, live);
+    let written = io.write_dirty().and_then(|()| io.store_time());
+    written.inspect_err(|error| {
+        cache.note_failure(error);
+        cache.list(live);
+    })
+}
+
+/// A row of blocks and where it goes.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    lblk: u64,
+    len: u32,
+    pblk: Pblk,
+    kind: Kind,
+    /// How many leaves of the tree were met before.
+    leaf: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Holds data.
+    Written,
+    /// The file's, and never written.
+    Unwritten,
+    /// Just taken.
+    New,
+    /// Chosen by the write.
+    Placed,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.lblk + u64::from(self.len)
+    }
+}
+
+/// What is written back together.
+#[derive(Debug, Default)]
+struct Batch<'f> {
+    /// Blocks by folio.
+    blocks: Vec<(u32, u64)>,
+    /// How many of them were delayed.
+    delayed: u32,
+    pieces: Vec<Piece>,
+    /// The places of new pieces, in their order.
+    taken: VecDeque<Taken<'f>>,
+    /// Promises that were used up for those.
+    reserved: u32,
+}
+
+/// A part of a piece that lies in one folio.
+struct Part {
+    folio: u32,
+    bytes: Range<usize>,
+    to: u64,
+}
+
+impl<'f> FileIo<'f> {
+    /// Writes all that is dirty, batch by batch.
+    fn write_dirty(&self) -> Result<()> {
+        let dirty = self.cache.take_dirty();
+        let mut rest = &dirty[..];
+        while !rest.is_empty() {
+            let mut batch = Batch::default();
+            rest = self.collect(rest, &mut batch);
+            if let Err(e) = self.write_batch(&mut batch) {
+                self.restore(&batch);
+                self.cache.put_dirty(rest);
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the time of the last write, if no handle did so on the way.
+    fn store_time(&self) -> Result<()> {
+        if self.cache.has_time() {
+            let handle = self.fs.start(1)?;
+            self.live.update(&handle, |_| ())?;
+        }
+        Ok(())
+    }
+
+    /// Puts dirty blocks of some of `folios` under writeback. Returns the folios that are left.
+    fn collect<'d>(&self, folios: &'d [u32], batch: &mut Batch<'f>) -> &'d [u32] {
+        let (mut count, mut bytes) = (0, 0_u64);
+        for (i, &index) in folios.iter().enumerate() {
+            if count >= MOST_ROWS || bytes >= MOST_BYTES {
+                return &folios[i..];
+            }
+            let Some(folio) = self.cache.index.get(index) else {
+                continue;
+            };
+            let mut state = folio.write();
+            let blocks = std::mem::take(&mut state.dirty);
+            if blocks == 0 {
+                continue;
+            }
+            debug_assert!(state.writeback == 0, "one writeback at a time");
+            state.writeback = blocks;
+            batch.delayed += (state.delayed & blocks).count_ones();
+            drop(state);
+            batch.blocks.push((index, blocks));
+            let here = u64::from(blocks.count_ones()) << self.log2;
+            self.cache.caches.count_dirty(-(here as i64));
+            bytes += here;
+            count += rows(blocks).count();
+        }
+        &[]
+    }
+
+    /// Makes dirty again what is still under writeback.
+    fn restore(&self, batch: &Batch<'f>) {
+        for &(index, blocks) in &batch.blocks {
+            let Some(folio) = self.cache.index.get(index) else {
+                continue;
+            };
+            let mut state = folio.write();
+            let left = state.writeback & blocks;
+            state.writeback &= !left;
+            if left != 0 {
+                self.set_dirty(folio, &mut state, left);
+            }
+        }
+    }
+
+    fn write_batch(&self, batch: &mut Batch<'f>) -> Result<()> {
+        let short = match self.plan(batch) {
+            Ok(()) => None,
+            Err(e) => {
+                if batch.pieces.is_empty() || !matches!(e, Error::NoSpace) {
+                    self.keep_promises(batch);
+                    return Err(e);
+                }
+                Some(e)
+            }
+        };
+        let pieces = std::mem::take(&mut batch.pieces);
+        let done = if is_on(Mutant::DataAfterMapping) {
+            let mapped = self.map(batch, &pieces);
+            let mapped = mapped.and_then(|()| self.fs.commit(self.live.last_seq()));
+            mapped.and_then(|()| self.write_pieces(&pieces))
+        } else {
+            match self.write_pieces(&pieces) {
+                Ok(()) => self.map(batch, &pieces),
+                Err(e) => Err(e),
+            }
+        };
+        if done.is_err() {
+            self.keep_promises(batch);
+        }
+        done?;
+        match short {
+            Some(e) => Err(e),
+            None => {
+                // Promised for blocks that turned out to have a place.
+                let nodes = self.cache.settle(self.fs, batch.delayed, 0);
+                self.fs.return_space(nodes);
+                batch.delayed = 0;
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives places back that were taken on promises, and keeps the promises.
+    fn keep_promises(&self, batch: &mut Batch<'f>) {
+        for taken in batch.taken.drain(..) {
+            let len = taken.len();
+            if batch.reserved >= len {
+                batch.reserved -= len;
+                taken.into_promise();
+            }
+        }
+    }
+
+    /// Finds out where the blocks of `batch` lie, and takes places for those that lie nowhere.
+    ///
+    /// # Errors
+    /// What looking them up says. [`Error::NoSpace`] when there were not enough places: the pieces that are
+    /// there by then can be written.
+    fn plan(&self, batch: &mut Batch<'f>) -> Result<()> {
+        let ranges = self.ranges(&batch.blocks);
+        // Nobody else changes the map now.
+        let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, &ranges))?;
+        let mut wanted = 0_u64;
+        for (run, leaf) in runs {
+            let piece = |lblk, len, pblk, kind| Piece {
+                lblk,
+                len,
+                pblk,
+                kind,
+                leaf,
+            };
+            let lblk = u64::from(run.lblk.get());
+            // Within a batch.
+            let len = run.len as u32;
+            match run.target {
+                Target::Written(pblk) => batch.pieces.push(piece(lblk, len, pblk, Kind::Written)),
+                Target::Unwritten(pblk) => {
+                    batch.pieces.push(piece(lblk, len, pblk, Kind::Unwritten));
+                }
+                Target::Hole => {
+                    let mut at = 0;
+                    while at < len {
+                        let first = lblk + u64::from(at);
+                        let (kind, pblk, here) = match self.cache.placed_at(first as u32) {
+                            Ok((pblk, here)) => (Kind::Placed, pblk, here),
+                            Err(gap) => (Kind::New, Pblk::default(), gap),
+                        };
+                        let here = here.min(len - at);
+                        batch.pieces.push(piece(first, here, pblk, kind));
+                        if kind == Kind::New {
+                            wanted += u64::from(here);
+                        }
+                        at += here;
+                    }
+                }
+            }
+        }
+        self.take_places(batch, wanted)
+    }
+
+    /// The blocks as ranges of the file.
+    fn ranges(&self, blocks: &[(u32, u64)]) -> Vec<Range<u64>> {
+        let mut all: Vec<Range<u64>> = Vec::new();
+        for &(index, bits) in blocks {
+            let first = u64::from(index) << (FOLIO_LOG2 - self.log2);
+            for row in rows(bits) {
+                let row = first + u64::from(row.start)..first + u64::from(row.end);
+                match all.last_mut() {
+                    Some(last) if last.end == row.start => last.end = row.end,
+                    _ => all.push(row),
+                }
+            }
+        }
+        all
+    }
+
+    /// Takes `wanted` blocks and gives them to the new pieces in order.
+    fn take_places(&self, batch: &mut Batch<'f>, mut wanted: u64) -> Result<()> {
+        if wanted == 0 {
+            return Ok(());
+        }
+        let pieces = std::mem::take(&mut batch.pieces);
+        let scattered = pieces.iter().filter(|p| p.kind == Kind::New).count() > 1;
+        let size = self.live.live_size();
+        let mut promised = batch.delayed;
+        // What is left of the last run that was taken.
+        let mut run = (Pblk::default(), 0_u32);
+        for mut piece in pieces {
+            if piece.kind != Kind::New {
+                batch.pieces.push(piece);
+                continue;
+            }
+            while piece.len > 0 {
+                if run.1 == 0 {
+                    let len = u32::try_from(wanted).unwrap_or(u32::MAX);
+                    let reserved = promised > 0;
+                    let ask = Ask {
+                        lblk: Lblk::new(piece.lblk as u32),
+                        len: if reserved { len.min(promised) } else { len },
+                        size,
+                        reserved,
+                        no_prealloc: scattered,
+                        privileged: false,
+                    };
+                    let taken = self.fs.take_for(self.live, &ask)?;
+                    run = (taken.start(), taken.len());
+                    wanted = wanted.saturating_sub(run.1.into());
+                    if reserved {
+                        promised -= run.1.min(promised);
+                        batch.reserved += run.1;
+                    }
+                    self.cache.caches.count_places(false, run.1.into());
+                    batch.taken.push_back(taken);
+                }
+                let here = piece.len.min(run.1);
+                batch.pieces.push(Piece {
+                    len: here,
+                    pblk: run.0,
+                    ..piece
+                });
+                piece.lblk += u64::from(here);
+                piece.len -= here;
+                run = (Pblk::new(run.0.get() + u64::from(here)), run.1 - here);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes pieces to where they lie.
+    fn write_pieces(&self, pieces: &[Piece]) -> Result<()> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let failures = self.fs.flush_failures();
+        let mut parts = Vec::new();
+        for piece in pieces {
+            self.parts(piece, &mut parts)?;
+        }
+        let mut rest = &parts[..];
+        while !rest.is_empty() {
+            let (mut folios, mut slices, mut last) = (0, 0, None);
+            let count = rest
+                .iter()
+                .take_while(|part| {
+                    folios += usize::from(last != Some(part.folio));
+                    last = Some(part.folio);
+                    slices += part.bytes.len().div_ceil(super::page::PAGE) + 1;
+                    folios <= MOST_FOLIOS && slices <= MOST_SLICES
+                })
+                .count();
+            let (now, after) = rest.split_at(count.max(1));
+            self.write_parts(now)?;
+            rest = after;
+        }
+        self.live.note_data(self.fs, failures);
+        Ok(())
+    }
+
+    /// Cuts a piece where folios end.
+    fn parts(&self, piece: &Piece, parts: &mut Vec<Part>) -> Result<()> {
+        let mut to = device_offset(self.fs, piece.pblk, 0)?;
+        let (mut at, end) = (piece.lblk << self.log2, piece.end() << self.log2);
+        while at < end {
+            let inside = at as usize & (FOLIO_BYTES - 1);
+            let len = (FOLIO_BYTES - inside).min((end - at) as usize);
+            parts.push(Part {
+                folio: super::cache::number(at),
+                bytes: inside..inside + len,
+                to,
+            });
+            at += len as u64;
+            to += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Writes parts, whose folios ascend; those side by side on the device at once.
+    fn write_parts(&self, parts: &[Part]) -> Result<()> {
+        let mut folios: Vec<&Folio> = Vec::new();
+        for part in parts {
+            if folios.last().is_none_or(|last| last.index() != part.folio) {
+                folios.push(self.cache.index.get_or_make(part.folio));
+            }
+        }
+        // Users of these wait for the transfer: then what is written is of one moment.
+        let states: Vec<_> = folios.iter().map(|folio| folio.read()).collect();
+        let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        let (mut start, mut end) = (0, 0);
+        let mut at = 0;
+        for part in parts {
+            while folios[at].index() != part.folio {
+                at += 1;
+            }
+            if part.to != end && !slices.is_empty() {
+                self.fs.device().write_vectored_at(start, &slices)?;
+                slices.clear();
+            }
+            if slices.is_empty() {
+                start = part.to;
+            }
+            end = part.to + part.bytes.len() as u64;
+            slices.extend(states[at].slices(part.bytes.clone()).map(IoSlice::new));
+        }
+        if !slices.is_empty() {
+            self.fs.device().write_vectored_at(start, &slices)?;
+        }
+        Ok(())
+    }
+
+    /// Makes written pieces the file's.
+    fn map(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> Result<()> {
+        let mut rest = pieces;
+        while !rest.is_empty() {
+            let image = self.live.snapshot();
+            let (count, credits) = self.fitting(&image, rest)?;
+            let (now, after) = rest.split_at(count);
+            let end = now.last().map_or(0, |piece| piece.end() << self.log2);
+            let size = end.min(self.live.live_size()).max(image.size());
+            let changes = now.iter().any(|piece| piece.kind != Kind::Written);
+            if changes {
+                self.map_some(batch, now, size, credits)?;
+            } else if size > image.size() {
+                let handle = self.fs.start(1)?;
+                self.live.update(&handle, |inode| {
+                    let disk = inode.disk_mut();
+                    disk.size = disk.size.max(size);
+                })?;
+            }
+            self.finish(now);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// How many of `pieces` one handle can map, and with how many credits.
+    fn fitting(&self, image: &Inode, pieces: &[Piece]) -> Result<(usize, u32)> {
+        let most = self.fs.journal()?.max_credits() / 2;
+        let geometry = self.fs.geometry();
+        let group = |pblk| geometry.bitmap_position(pblk).ok().map(|(group, _)| group);
+        let first = pieces.first().map_or(0, |piece| piece.leaf);
+        let (mut runs, mut groups, mut last) = (0, 0, None);
+        let mut credits = 1;
+        for (i, piece) in pieces.iter().enumerate() {
+            if piece.kind != Kind::Written {
+                runs += 1;
+            }
+            if matches!(piece.kind, Kind::New | Kind::Placed) && group(piece.pblk) != last {
+                last = group(piece.pblk);
+                groups += 1;
+            }
+            let leaves = piece.leaf - first + 1;
+            let needed = map::insert_many_credits(self.fs, image, runs, leaves.min(runs), groups);
+            if i > 0 && needed > most {
+                return Ok((i, credits));
+            }
+            credits = needed;
+        }
+        Ok((pieces.len(), credits))
+    }
+
+    fn map_some(
+        &self,
+        batch: &mut Batch<'f>,
+        pieces: &[Piece],
+        size: u64,
+        credits: u32,
+    ) -> Result<()> {
+        let (taken, reserved) = self.places_of(batch, pieces);
+        // The nodes were promised along with the blocks.
+        let nodes = Cell::new(self.cache.settle(self.fs, reserved, reserved));
+        batch.delayed -= reserved;
+        let version = self.live.map_version();
+        let before = version.load(Ordering::Acquire);
+        let known = self.cache.mapped_end(before);
+        let edit = |tree: &mut map::Tree<'f>| {
+            for piece in pieces {
+                let lblk = Lblk::new(piece.lblk as u32);
+                match piece.kind {
+                    Kind::Written => {}
+                    Kind::Unwritten => tree.convert(&(piece.lblk..piece.end()))?,
+                    Kind::New | Kind::Placed => tree.insert(lblk, piece.pblk, piece.len, false)?,
+                }
+            }
+            Ok(())
+        };
+        let also = |inode: &mut Inode| {
+            let disk = inode.disk_mut();
+            disk.size = disk.size.max(size);
+        };
+        let mapped = self.fs.start(credits).and_then(|handle| {
+            let guard = MapGuard::lock(self.live);
+            map::change_promised(&handle, self.live, &guard, taken, edit, also, &nodes)
+        });
+        self.fs.return_space(nodes.get());
+        if let Err(e) = mapped {
+            self.promise_again(pieces, reserved);
+            return Err(e);
+        }
+        if let Some(known) = known
+            && version.load(Ordering::Acquire) == before + 2
+        {
+            let end = pieces.last().map_or(0, Piece::end);
+            self.cache.set_mapped_end(before + 2, known.max(end));
+        }
+        Ok(())
+    }
+
+    /// Takes out the places of new pieces, and says how many of them were promised.
+    fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Taken<'f>>, u32) {
+        let mut places = Vec::new();
+        let mut left = 0;
+        for piece in pieces {
+            match piece.kind {
+                Kind::New => left += piece.len,
+                Kind::Placed => {
+                    let placed = self.cache.unplace(piece.lblk as u32, piece.len.into());
+                    let taken = placed
+                        .into_iter()
+                        .map(|(_, pblk, len)| Taken::unpark(self.fs, pblk, len));
+                    places.extend(taken);
+                }
+                Kind::Written | Kind::Unwritten => {}
+            }
+        }
+        let reserved = left.min(batch.reserved);
+        batch.reserved -= reserved;
+        while left > 0
+            && let Some(first) = batch.taken.front_mut()
+        {
+            let some = first.split_front(left);
+            left -= some.len();
+            places.push(some);
+            if first.is_empty() {
+                batch.taken.pop_front();
+            }
+        }
+        (places, reserved)
+    }
+
+    /// After a failure that gave the places of `pieces` back: promises new ones, or none if space is gone.
+    fn promise_again(&self, pieces: &[Piece], reserved: u32) {
+        let is_promised = self.fs.data().mode() == DataMode::Delayed
+            && self.cache.promise(self.fs, reserved).is_ok();
+        if is_promised {
+            return;
+        }
+        for piece in pieces {
+            self.for_each_part(piece, |folio, blocks| folio.write().delayed &= !blocks);
+        }
+    }
+
+    /// Ends the writeback of pieces that are mapped.
+    fn finish(&self, pieces: &[Piece]) {
+        for piece in pieces {
+            self.for_each_part(piece, |folio, blocks| {
+                let mut state = folio.write();
+                state.writeback &= !blocks;
+                state.delayed &= !blocks;
+                state.mapped |= blocks;
+            });
+        }
+    }
+
+    fn for_each_part(&self, piece: &Piece, mut visit: impl FnMut(&Folio, u64)) {
+        let per_folio = 1_u64 << (FOLIO_LOG2 - self.log2);
+        let mut at = piece.lblk;
+        while at < piece.end() {
+            let folio = self.cache.index.get((at / per_folio) as u32);
+            let from = at % per_folio;
+            let to = per_folio.min(from + (piece.end() - at));
+            if let Some(folio) = folio {
+                visit(folio, mask(from as u32..to as u32));
+            }
+            at += to - from;
+        }
+    }
+}
