@@ -24,11 +24,13 @@ impl Engine {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
-        let _ = choice;
+        let options = MountOptions::read_write()
+            .memory(MEMORY)
+            .delalloc(choice.delalloc);
         let fs = OpenSpec::read_write(image)
             .open()
             .map_err(Error::from)
-            .and_then(|device| Fs::open(device, MountOptions::read_write().memory(MEMORY)))
+            .and_then(|device| Fs::open(device, options))
             .map_err(|e| format!("{}: {}", image.display(), chain(&e)))?;
         Ok(Self { fs })
     }

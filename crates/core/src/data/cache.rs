@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | `writing` | Writeback | writing the file back; held by whoever takes blocks away, so that no address is in use then |
 //! | a folio's | Folio | content and state of 64 KiB; held across I/O of these |
-//! | `dirty`, `placed`, `failure` | Leaf | the lists of these names |
+//! | `dirty`, `placed`, `failure`, `hint` | Leaf | what these names say |
 
 use super::caches::Caches;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State};
@@ -34,12 +34,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 static WRITING: LockClass = LockClass::new("file writeback", Rank::Writeback);
 static DIRTY: LockClass = LockClass::new("dirty folios", Rank::Leaf);
 static PLACED: LockClass = LockClass::new("placed blocks", Rank::Leaf);
+static HINT: LockClass = LockClass::new("end of a map", Rank::Leaf);
 static FAILURE: LockClass = LockClass::new("writeback failure", Rank::Leaf);
 static TIME: RmwClass = RmwClass::new("time of the last write");
 static LISTED: RmwClass = RmwClass::new("file on the list of dirty ones");
 static PROMISED: RmwClass = RmwClass::new("blocks promised to a file");
 static FAILURES: RmwClass = RmwClass::new("writeback failures of a file");
 
+/// The end of the map is not known: odd, as no version is at rest.
+const UNKNOWN: u64 = u64::MAX;
 /// No time waits to be stored.
 const NO_TIME: i64 = i64::MIN;
 /// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree that is
@@ -78,6 +81,8 @@ pub(crate) struct FileCache {
     mapped_at: AtomicU64,
     /// No block from here on is mapped.
     mapped_end: AtomicU64,
+    /// Held to change the two.
+    hint: Mutex<()>,
     /// Blocks that have a place and are not mapped yet, by first logical block.
     placed: Mutex<BTreeMap<u32, (Pblk, u32)>>,
     /// Where a reader that goes on reading would go on, and how far ahead of it to read, in folios.
@@ -106,8 +111,9 @@ impl FileCache {
             writing: Mutex::new(&WRITING, ()),
             dirty: Mutex::new(&DIRTY, Vec::new()),
             delayed: CountedAtomicU64::new(&PROMISED, 0),
-            mapped_at: AtomicU64::new(u64::MAX),
+            mapped_at: AtomicU64::new(UNKNOWN),
             mapped_end: AtomicU64::new(u64::MAX),
+            hint: Mutex::new(&HINT, ()),
             placed: Mutex::new(&PLACED, BTreeMap::new()),
             read_next: AtomicU64::new(0),
             read_window: AtomicU32::new(0),
@@ -268,11 +274,16 @@ impl FileCache {
         same.then(|| self.mapped_end.load(Ordering::Relaxed))
     }
 
-    /// Notes it. Two who do so at the same time say the same, or one of them is about an older version.
+    /// Notes it, unless something newer is known.
     pub(super) fn set_mapped_end(&self, version: u64, end: u64) {
-        self.mapped_at.store(u64::MAX, Ordering::Release);
-        self.mapped_end.store(end, Ordering::Release);
-        self.mapped_at.store(version, Ordering::Release);
+        let _alone = self.hint.lock();
+        let known = self.mapped_at.load(Ordering::Relaxed);
+        if known == UNKNOWN || known < version {
+            // Who reads both in between has the old version and the new end. While writers are at work
+            // maps only grow, so that is an end further on than it need be.
+            self.mapped_end.store(end, Ordering::Release);
+            self.mapped_at.store(version, Ordering::Release);
+        }
     }
 
     /// Delayed blocks.
@@ -493,14 +504,14 @@ impl FileCache {
         self.time.store(NO_TIME, Ordering::Release);
         self.dirty.lock().clear();
         let log2 = fs.block_size().log2();
-        let mut delayed = 0;
         for folio in self.index.folios(0..1 << 32) {
-            // Nobody uses a file that is being deleted, but the clock.
+            // Nobody uses a file that is being deleted. What the clock looks at goes with the cache.
             if let Some(mut state) = folio.try_write() {
-                delayed += self.forget(&mut state, u64::MAX, log2);
+                self.forget(&mut state, u64::MAX, log2);
             }
         }
-        let nodes = self.settle(fs, delayed, 0);
+        let delayed = self.delayed.load(Ordering::Relaxed);
+        let nodes = self.settle(fs, u32::try_from(delayed).unwrap_or(u32::MAX), 0);
         fs.return_space(nodes);
         for (_, pblk, len) in self.unplace(0, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
@@ -554,9 +565,14 @@ impl LiveInode {
 impl Drop for FileCache {
     fn drop(&mut self) {
         // No lock is taken here: values are dropped wherever an epoch ends.
-        let states = self.index.folios(0..1 << 32).filter_map(Folio::try_write);
-        let pages: usize = states.map(|state| state.pages()).sum();
-        self.caches.count_pages(-(pages as i64));
+        let (mut pages, mut dirty) = (0, 0);
+        for state in self.index.folios(0..1 << 32).filter_map(Folio::try_write) {
+            pages += state.pages() as i64;
+            dirty += i64::from(state.dirty.count_ones());
+        }
+        self.caches.count_pages(-pages);
+        self.caches
+            .count_dirty(-dirty * (self.sectors as i64) * 512);
     }
 }
 

@@ -40,10 +40,10 @@ impl Engine for Extant {
 
     fn open(&self, device: SharedDevice) -> Result<Open, String> {
         let options = MountOptions::read_write().background(false);
-        let options = match self.through {
-            true => options.data_mode(DataMode::Through),
-            false => options,
-        };
+        let options = options.data_mode(match self.through {
+            true => DataMode::Through,
+            false => DataMode::Delayed,
+        });
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,
