@@ -300,7 +300,8 @@ impl LiveInode {
     /// further ado.
     #[must_use]
     pub(crate) fn is_only_record(&self) -> bool {
-        self.alloc.get().is_none()
+        let unused = |more: &Box<More>| more.alloc.get().is_none() && more.file.get().is_none();
+        self.more.get().is_none_or(unused)
     }
 
     /// What the allocator knows of the file, if it needed blocks so far.
