@@ -118,6 +118,8 @@ pub(crate) enum WorkloadName {
     Fill4,
     /// Create and remove many files of 2 KiB
     Smallfiles,
+    /// Reserve single blocks in a file with 1e3 to 1e6 live preallocations
+    Live,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
 }

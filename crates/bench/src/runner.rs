@@ -30,6 +30,7 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         WorkloadName::Sparse => Box::new(workload::sparse::Sparse::prepare(config)?),
         WorkloadName::Fill => Box::new(workload::fill::Fill::prepare(config, 1)?),
         WorkloadName::Fill4 => Box::new(workload::fill::Fill::prepare(config, 4)?),
+        WorkloadName::Live => Box::new(workload::live::Live::prepare(config)?),
         WorkloadName::Age => Box::new(workload::age::Age::prepare(config)?),
         WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),

@@ -40,7 +40,7 @@ impl Store {
             KernelForm::Plain | KernelForm::DirectIo => "template",
         };
         let blocks = shape.block_size.unwrap_or(0);
-        let template = self.path(&format!("{name}-{blocks}"));
+        let template = self.path(&format!("{name}-{}-{blocks}", shape.mib));
         if !template.exists() {
             shape.format(form, &template)?;
         }

@@ -122,6 +122,10 @@ impl Mounted for Engine {
         ops::syncfs(&self.fs).map_err(|e| format!("syncfs: {}", chain(&e)))
     }
 
+    fn preallocations(&self, file: &Held) -> Option<u64> {
+        Some(self.fs.preallocations(file) as u64)
+    }
+
     fn counters(&self) -> Counters {
         let stats = self.fs.journal_stats();
         Counters {

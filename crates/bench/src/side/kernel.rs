@@ -139,6 +139,10 @@ impl Mounted for Kernel {
         fs::syncfs(&self.root).map_err(|e| format!("syncfs: {e}"))
     }
 
+    fn preallocations(&self, _: &OwnedFd) -> Option<u64> {
+        None
+    }
+
     fn counters(&self) -> Counters {
         let Some(name) = self.loop_name() else {
             return Counters::default();

@@ -55,6 +55,9 @@ pub(crate) trait Mounted: Sync {
     /// `syncfs`.
     fn sync(&self) -> Result<(), String>;
 
+    /// Preallocations of a file that are alive, where that can be known.
+    fn preallocations(&self, file: &Self::File) -> Option<u64>;
+
     /// What was counted since mounting.
     fn counters(&self) -> Counters;
 

@@ -8,6 +8,7 @@ pub(crate) mod fallocate2;
 pub(crate) mod fill;
 pub(crate) mod fsync;
 mod inside;
+pub(crate) mod live;
 pub(crate) mod metadata;
 mod pattern;
 pub(crate) mod smallfiles;

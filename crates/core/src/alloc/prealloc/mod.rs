@@ -275,6 +275,13 @@ impl Fs {
         group(a).ok() == group(b).ok()
     }
 
+    /// Preallocations of a file that are alive: a figure for tests and measurements.
+    #[must_use]
+    pub fn preallocations(&self, live: &LiveInode) -> usize {
+        live.alloc_state_if_any()
+            .map_or(0, |state| state.preallocations())
+    }
+
     /// Gives back what is kept ready for the file: when nobody writes to it any more.
     pub(crate) fn drop_preallocations(&self, live: &LiveInode) {
         if let Some(state) = live.alloc_state_if_any() {
