@@ -40,6 +40,8 @@ pub enum Rank {
     OrphanList = 72,
     /// 7c: quota records.
     Quota = 74,
+    /// 8, before the trees: giving back the preallocations of all files.
+    PreallocDiscard = 78,
     /// 8: an inode's tree of preallocations.
     PreallocTree = 80,
     /// 8b: a locality group's preallocations.

@@ -26,20 +26,15 @@ impl Fs {
         if min > want {
             return Err(Error::NoSpace);
         }
-        loop {
+        // What is kept ready for files comes after what is needed.
+        self.with_room(min.into(), || {
             let budget = alloc.space.take(min, want, request.privileged);
-            let taken = match budget {
-                Some(budget) => self.take_charged(request, budget, min),
-                None => Err(Error::NoSpace),
-            };
+            let budget = budget.ok_or(Error::NoSpace)?;
+            let taken = self.take_charged(request, budget, min);
             let found = taken.as_ref().map_or(0, Taken::len);
-            alloc.space.give(budget.unwrap_or(0) - found);
-            match taken {
-                // What is kept ready for files comes after what is needed.
-                Err(Error::NoSpace) if self.discard_preallocations(min.into()) > 0 => {}
-                taken => return taken,
-            }
-        }
+            alloc.space.give(budget - found);
+            taken
+        })
     }
 
     /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many as are
@@ -99,6 +94,8 @@ impl Fs {
             handle.touch_group(group, &loaded.touched);
             slot.lock(loaded).release(run.clone());
             alloc.free.add((run.end - run.start).into());
+            #[cfg(feature = "baseline")]
+            let _alone = alloc.forms.goal_and_freed();
             let look = alloc.freed.push(FreedExtent {
                 seq: handle.seq(),
                 group,

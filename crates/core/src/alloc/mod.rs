@@ -15,6 +15,7 @@
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
 //! | `fixed` | the blocks of the file system itself |
+//! | `baseline` | unimproved forms, to compare with |
 //! | `bits` | bitmaps whose images can be kept |
 //! | `free_extents` | how the free space lies |
 //! | `freed` | blocks freed by transactions that have not committed |
@@ -45,6 +46,8 @@
 //! - Fixed metadata is never taken and never freed.
 //! - A damaged group is left alone: nothing is taken from it.
 
+#[cfg(feature = "baseline")]
+mod baseline;
 mod bits;
 mod blocks;
 mod buddy;
@@ -65,9 +68,10 @@ mod space;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "baseline")]
+pub use baseline::Baseline;
 pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use image::GroupImage;
-#[allow(unused_imports, reason = "the data path is about to ask")]
 pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
 
@@ -100,6 +104,8 @@ pub struct Alloc {
     space: Space,
     prealloc: Prealloc,
     freed: Freed,
+    #[cfg(feature = "baseline")]
+    forms: baseline::Forms,
     /// Free blocks, inodes and directories by the disk bitmaps.
     free: ShardedCounter,
     free_inodes: ShardedCounter,
@@ -166,6 +172,8 @@ impl Alloc {
             space: Space::new(free, superblock.reserved_blocks_count()),
             prealloc: Prealloc::new(geometry.groups_count()),
             freed: Freed::new(),
+            #[cfg(feature = "baseline")]
+            forms: baseline::Forms::default(),
             free: counter(free),
             free_inodes: counter(inodes),
             dirs: counter(dirs),
@@ -187,12 +195,6 @@ impl Alloc {
             let source = FormatError::new(what, "group", found, Expected::AtMost(last));
             Error::corrupt(Place::Group(group), source)
         })
-    }
-
-    /// Whether a search waits for groups that others use.
-    #[expect(clippy::unused_self, reason = "a form to compare with does")]
-    fn waits_for_groups(&self) -> bool {
-        false
     }
 
     fn desc_block(&self, index: u32) -> Result<&DescBlock> {

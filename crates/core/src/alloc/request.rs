@@ -72,7 +72,6 @@ impl<'f> Taken<'f> {
 
     /// Gives the blocks back, but keeps the promise of as many: what a caller with
     /// [`reserve_space`](Fs::reserve_space) does when it cannot use them yet.
-    #[allow(dead_code, reason = "the data path is about to")]
     pub(crate) fn into_promise(self) {
         let (fs, start, len) = (self.fs, self.start, self.len);
         self.keep();

@@ -13,7 +13,7 @@
 //! A group that somebody else uses is passed by, so threads that meet in one part.
 
 use super::buddy::{ORDERS, order_of};
-use super::group::Locked;
+use super::group::{Loaded, Locked, Slot};
 use super::order::By;
 use super::{Alloc, Request};
 use crate::fs::Fs;
@@ -102,7 +102,7 @@ impl<'a> Search<'a> {
             None => self.fs.load_group_ahead(self.home, AHEAD).ok()?,
         };
         let locked = (0..ATTEMPTS).find_map(|_| {
-            let locked = slot.try_lock(loaded);
+            let locked = self.enter(slot, loaded, false);
             if locked.is_none() {
                 std::hint::spin_loop();
             }
@@ -197,14 +197,22 @@ impl<'a> Search<'a> {
             Some(loaded) => (slot, loaded),
             None => self.fs.load_group_ahead(group, AHEAD)?,
         };
-        let locked = match wait || self.alloc.waits_for_groups() {
-            true => Some(slot.lock(loaded)),
-            false => slot.try_lock(loaded),
-        };
-        let Some(mut state) = locked else {
+        let Some(mut state) = self.enter(slot, loaded, wait) else {
             return Ok(None);
         };
         Ok(self.take(&mut state, group, end, look))
+    }
+
+    /// Locks a group: whether or not somebody uses it, if the search `wait`s.
+    fn enter<'g>(&self, slot: &'g Slot, loaded: &'g Loaded, wait: bool) -> Option<Locked<'g>> {
+        #[cfg(feature = "baseline")]
+        let wait = wait || self.alloc.forms.waits_for_groups();
+        #[cfg(not(feature = "baseline"))]
+        let _ = self;
+        match wait {
+            true => Some(slot.lock(loaded)),
+            false => slot.try_lock(loaded),
+        }
     }
 
     fn take(&self, state: &mut Locked<'_>, group: Group, end: u32, look: Look) -> Option<Spot> {

@@ -22,6 +22,9 @@ pub struct MountOptions {
     pub background: bool,
     /// Age at which the background thread commits changes that nobody asked to have committed.
     pub commit_interval: Duration,
+    /// Which mechanisms work as they did before they were improved.
+    #[cfg(feature = "baseline")]
+    pub baseline: crate::alloc::Baseline,
     /// How file data gets to the device.
     pub data_mode: DataMode,
     /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
@@ -84,6 +87,8 @@ impl MountOptions {
             superblock: SuperblockChoice::default(),
             background: true,
             commit_interval: COMMIT_INTERVAL,
+            #[cfg(feature = "baseline")]
+            baseline: crate::alloc::Baseline::default(),
             data_mode: DataMode::default(),
             cache_bytes: None,
         }

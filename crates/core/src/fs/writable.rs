@@ -194,6 +194,8 @@ impl Fs {
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
         let alloc = Alloc::new(&fs)?;
+        #[cfg(feature = "baseline")]
+        let alloc = alloc.with(options.baseline);
         let orphans = Orphans::load(&fs)?;
         fs.writer = Some(Writer {
             journal: Journal::new(first, log, queue),

@@ -306,7 +306,6 @@ impl LiveInode {
 
     /// What the allocator knows of the file, if it needed blocks so far.
     #[must_use]
-    #[allow(dead_code, reason = "the data path is about to ask")]
     pub(crate) fn alloc_state_if_any(&self) -> Option<&FileState> {
         self.more.get()?.alloc.get().map(Arc::as_ref)
     }

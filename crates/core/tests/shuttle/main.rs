@@ -4,6 +4,7 @@
 //! is recovered as a crash would leave it now? Does the image, closed, hold what the operations say,
 //! and does e2fsck (asked once in a while) agree?
 
+mod blocks;
 mod names;
 mod syncs;
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `window` | how much is taken for a file beyond what it asks for |
 //! | `tree` | what is kept ready for one file |
+//! | `store` | the tree, or the form it is compared with |
 //! | `locality` | runs out of which small files are served |
 //! | `goals` | where a file should have its next blocks |
 //! | `files` | all files for which something is kept |
@@ -15,31 +16,32 @@
 //!
 //! # Locking
 //!
-//! The tree of a file has a lock of rank `PreallocTree`, held for one change and neither across I/O nor
+//! Giving back what is kept for others has a lock of rank `PreallocDiscard`. The tree of a file has a lock of rank `PreallocTree`, held for one change and neither across I/O nor
 //! while blocks are looked for. The runs of `locality` have locks of rank `Locality`, one for each CPU.
-#![allow(dead_code, reason = "the data path is about to ask")]
 
 mod files;
 mod goals;
 mod locality;
+mod store;
 #[cfg(test)]
 mod tests;
 mod tree;
 mod window;
 
-use super::{Request, Taken};
+use super::{Alloc, Request, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
-use extant_sync::{LockClass, Rank, RwLock, pin};
+use extant_sync::{LockClass, Mutex, Rank, RwLock, pin};
 use files::Files;
 use goals::{Goals, Last};
 use locality::Locality;
 use std::sync::Arc;
-use tree::PaTree;
+use store::Store;
 
+static DISCARD: LockClass = LockClass::new("preallocations discarded", Rank::PreallocDiscard);
 static TREE: LockClass = LockClass::new("preallocations", Rank::PreallocTree);
 
 /// What a file asks blocks for.
@@ -70,7 +72,7 @@ pub(crate) struct FileState {
 /// What is kept ready for a file.
 #[derive(Debug, Default)]
 struct Kept {
-    tree: PaTree,
+    tree: Store,
     /// Whether the file is among those for which something is kept. Stays so for a while after nothing
     /// is.
     listed: bool,
@@ -100,6 +102,9 @@ pub(super) struct Prealloc {
     goals: Goals,
     locality: Locality,
     files: Files,
+    /// Whoever finds no space is alone in giving back what is kept for others, so that what one has
+    /// taken out and not yet given back is not missed by another.
+    discarding: Mutex<()>,
 }
 
 impl Prealloc {
@@ -109,6 +114,7 @@ impl Prealloc {
             goals: Goals::new(groups),
             locality: Locality::new(),
             files: Files::new(),
+            discarding: Mutex::new(&DISCARD, ()),
         }
     }
 }
@@ -181,8 +187,11 @@ impl Fs {
         if more == 0 {
             window = lblk..lblk.saturating_add(own);
         }
+        let goal = self.goal_of(live, state, window.start);
+        #[cfg(feature = "baseline")]
+        let goal = alloc.forms.goal_and_freed().map_or(goal, |one| *one);
         let request = Request {
-            goal: self.goal_of(live, state, window.start),
+            goal,
             len: own + more,
             min: 1,
             below_32_bits: !extents,
@@ -194,6 +203,10 @@ impl Fs {
             alloc.space.give(charged + more);
             return taken;
         };
+        #[cfg(feature = "baseline")]
+        if let Some(mut one) = alloc.forms.goal_and_freed() {
+            *one = Pblk::new(taken.start().get() + u64::from(taken.len()));
+        }
         // What is asked for first, if it is less than wanted.
         let first = match window.end.saturating_sub(lblk) >= taken.len() {
             true => lblk,
@@ -215,12 +228,29 @@ impl Fs {
     /// Is granted up to `blocks` blocks, at least 1.
     fn charge(&self, blocks: u32, privileged: bool) -> Result<u32> {
         let space = &self.alloc()?.space;
+        self.with_room(blocks.into(), || {
+            let granted = space.take(1, blocks, privileged);
+            granted.ok_or(Error::NoSpace)
+        })
+    }
+
+    /// Has `attempt` done, again and again if it finds no space and something was kept ready for files, at
+    /// least `wanted` blocks of which are given back each time.
+    pub(super) fn with_room<T>(
+        &self,
+        wanted: u64,
+        mut attempt: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
+        match attempt() {
+            Err(Error::NoSpace) => {}
+            done => return done,
+        }
+        let alloc = self.alloc()?;
+        let _alone = alloc.prealloc.discarding.lock();
         loop {
-            if let Some(granted) = space.take(1, blocks, privileged) {
-                return Ok(granted);
-            }
-            if self.discard_preallocations(blocks.into()) == 0 {
-                return Err(Error::NoSpace);
+            match attempt() {
+                Err(Error::NoSpace) if self.discard(alloc, wanted) > 0 => {}
+                done => return done,
             }
         }
     }
@@ -231,6 +261,10 @@ impl Fs {
             return;
         }
         let mut kept = state.kept.write();
+        #[cfg(feature = "baseline")]
+        if let Ok(alloc) = self.alloc() {
+            kept.tree.become_list(alloc.forms.preallocation_list());
+        }
         let blocks = (taken.start(), taken.len());
         let mut left = Vec::new();
         kept.tree.insert(lblk, blocks, |blocks| left.push(blocks));
@@ -312,6 +346,11 @@ impl Fs {
     /// was. Done for whoever finds no space.
     pub(crate) fn discard_preallocations(&self, wanted: u64) -> u64 {
         let Ok(alloc) = self.alloc() else { return 0 };
+        let _alone = alloc.prealloc.discarding.lock();
+        self.discard(alloc, wanted)
+    }
+
+    fn discard(&self, alloc: &Alloc, wanted: u64) -> u64 {
         let mut given = self.give_all_back(alloc.prealloc.locality.drain());
         for state in alloc.prealloc.files.all() {
             if given >= wanted.max(1) {
@@ -333,14 +372,10 @@ impl Fs {
             return Ok(());
         }
         let space = &self.alloc()?.space;
-        loop {
-            if space.take(blocks, blocks, privileged).is_some() {
-                return Ok(());
-            }
-            if self.discard_preallocations(blocks.into()) == 0 {
-                return Err(Error::NoSpace);
-            }
-        }
+        self.with_room(blocks.into(), || {
+            let granted = space.take(blocks, blocks, privileged);
+            granted.map(|_| ()).ok_or(Error::NoSpace)
+        })
     }
 
     /// Gives a promise back.

@@ -47,11 +47,6 @@ impl PaTree {
         self.runs.len()
     }
 
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     /// Takes out what waits for `lblk` and up to `len` blocks from there on.
     pub(super) fn take(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
         let (&first, run) = self.runs.range_mut(..=lblk).next_back()?;
@@ -135,15 +130,33 @@ impl PaTree {
 
 #[cfg(test)]
 mod tests {
+    use super::super::store::Store;
     use super::*;
     use extant_testkit::rng::{Rng, seed_from_env};
     use std::collections::HashMap;
 
     #[test]
     fn it_holds_what_a_map_of_single_blocks_holds() {
+        compare_with_a_map(Store::default);
+    }
+
+    #[test]
+    #[cfg(feature = "baseline")]
+    fn so_does_the_list_it_is_compared_with() {
+        use crate::alloc::baseline::list::PaList;
+        compare_with_a_map(|| Store::List(PaList::new(usize::MAX)));
+        let mut short = PaList::new(3);
+        let mut left = Vec::new();
+        for i in 0..5 {
+            short.insert(i * 10, (Pblk::new(i.into()), 2), |blocks| left.push(blocks));
+        }
+        assert_eq!(left, [(Pblk::new(0), 2), (Pblk::new(1), 2)]);
+    }
+
+    fn compare_with_a_map(new: impl Fn() -> Store) {
         let mut rng = Rng::new(seed_from_env("alloc_pa_tree"));
         for _ in 0..20 {
-            let mut tree = PaTree::default();
+            let mut tree = new();
             let mut naive: HashMap<u32, u64> = HashMap::new();
             let mut next = 1 << 40;
             for _ in 0..600 {
@@ -198,7 +211,7 @@ mod tests {
         }
     }
 
-    fn check(tree: &PaTree, naive: &HashMap<u32, u64>) {
+    fn check(tree: &Store, naive: &HashMap<u32, u64>) {
         let mut blocks = 0;
         for (lblk, (start, len)) in tree.iter() {
             for i in 0..len {

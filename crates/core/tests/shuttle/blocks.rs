@@ -1,0 +1,97 @@
+//! Blocks that several threads want, give back and keep ready.
+
+use super::{World, create, explore, image};
+use extant_core::data::FallocateMode;
+use extant_core::inode::Held;
+use extant_core::{Error, ops};
+use extant_sync::thread;
+use std::sync::Arc;
+
+/// Bytes that are more than a third of the image, and less than half of it.
+const MUCH: u64 = 700 << 10;
+
+fn reserve(world: &World, file: &Held, offset: u64, len: u64) -> thread::JoinHandle<bool> {
+    let (fs, file) = (Arc::clone(&world.fs), file.clone());
+    thread::spawn(
+        move || match ops::fallocate(&fs, &file, offset, len, FallocateMode::default()) {
+            Ok(()) => true,
+            Err(Error::NoSpace) => false,
+            Err(e) => panic!("{e}"),
+        },
+    )
+}
+
+fn blocks_free(world: &World) -> u64 {
+    world.fs.sync().unwrap();
+    world.fs.statfs().unwrap().free
+}
+
+/// There is one group: whoever finds it in use passes by all criteria but the last, and there waits for it.
+#[test]
+fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
+    let image = image();
+    explore("a_group_in_use_is_passed_by", move || {
+        let world = World::new(&image);
+        let before = blocks_free(&world);
+        let files = ["a", "b"].map(|name| create(&world.fs, &world.root(), name).unwrap());
+        let threads = files
+            .each_ref()
+            .map(|file| reserve(&world, file, 0, 100 << 10));
+        for thread in threads {
+            assert!(thread.join().unwrap());
+        }
+        assert_eq!(blocks_free(&world), before - 200);
+        drop(files);
+        world.finish(&[&["a", "b"]]);
+    });
+}
+
+/// The one uses what is kept ready for its file while the other, who finds no space, has that given back.
+#[test]
+fn what_is_kept_ready_is_used_by_one_of_those_who_want_it() {
+    let image = image();
+    explore("what_is_kept_ready_is_used_by_one", move || {
+        let world = World::new(&image);
+        let before = blocks_free(&world);
+        let files = ["a", "b"].map(|name| create(&world.fs, &world.root(), name).unwrap());
+        // Past what a small file has, so that there is something kept for its next blocks.
+        assert!(reserve(&world, &files[0], 0, 130 << 10).join().unwrap());
+        let all = world.fs.statfs().unwrap().available << 10;
+        let threads = [
+            reserve(&world, &files[0], 130 << 10, 60 << 10),
+            reserve(&world, &files[1], 0, all - (80 << 10)),
+        ];
+        for thread in threads {
+            assert!(thread.join().unwrap(), "all of it fits");
+        }
+        assert!(blocks_free(&world) < before);
+        drop(files);
+        world.finish(&[&["a", "b"]]);
+    });
+}
+
+/// The one frees blocks and the other needs them: they come with a commit, which a third one makes too.
+#[test]
+fn freed_blocks_come_back_with_the_commit_and_once() {
+    let image = image();
+    explore("freed_blocks_come_back_with_the_commit", move || {
+        let world = World::new(&image);
+        let files = ["a", "b"].map(|name| create(&world.fs, &world.root(), name).unwrap());
+        assert!(reserve(&world, &files[0], 0, MUCH).join().unwrap());
+        let before = blocks_free(&world);
+        let truncating = {
+            let (fs, file) = (Arc::clone(&world.fs), files[0].clone());
+            thread::spawn(move || ops::truncate(&fs, &file, 0).unwrap())
+        };
+        let reserving = reserve(&world, &files[1], 0, before << 9);
+        let fs = Arc::clone(&world.fs);
+        let committing = thread::spawn(move || fs.sync().unwrap());
+        truncating.join().unwrap();
+        committing.join().unwrap();
+        assert!(reserving.join().unwrap());
+        let free = blocks_free(&world);
+        assert_eq!(free, before + (MUCH >> 10) - (before / 2));
+        drop(files);
+        world.finish(&[&["a", "b"]]);
+    });
+}
