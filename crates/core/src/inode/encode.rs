@@ -58,7 +58,7 @@ impl Fs {
     ) -> Result<BlockRef> {
         // Only commits change blocks of the inode table, one after the other.
         let old = self.cache().read(block)?;
-        let mut data: Box<[u8]> = old.bytes().into();
+        let mut data = self.cache().copy_of(&old);
         for inode in inodes {
             self.encode_inode(inode, &mut data)?;
         }

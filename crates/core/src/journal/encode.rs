@@ -22,7 +22,7 @@ pub(super) fn encode(fs: &Fs, captured: &mut Captured) -> Result<Vec<Image>> {
     let seq = captured.seq;
     let mut images = Vec::with_capacity(captured.blocks.len() + captured.inodes.len());
     for block in &captured.blocks {
-        images.push(complete(block)?);
+        images.push(complete(fs, block)?);
     }
     let mut tables = fs.encode_inodes(std::mem::take(&mut captured.inodes), seq)?;
     if is_on(Mutant::RecordsSkipped) {
@@ -61,20 +61,17 @@ pub(super) fn encode(fs: &Fs, captured: &mut Captured) -> Result<Vec<Image>> {
 }
 
 /// An image with its checksum.
-fn complete(image: &BlockRef) -> Result<Image> {
+fn complete(fs: &Fs, image: &BlockRef) -> Result<Image> {
     let block = image.block();
     let bytes = if image.seal().is_plain() {
         Bytes::Cached(image.clone())
     } else {
-        let mut copy: Arc<[u8]> = image.bytes().into();
-        // Just made, so nobody else has it.
-        if let Some(bytes) = Arc::get_mut(&mut copy) {
-            image
-                .seal()
-                .complete(block, bytes)
-                .in_place(Place::Block(block))?;
-        }
-        Bytes::Own(copy)
+        let mut copy = fs.cache().content_of(image);
+        image
+            .seal()
+            .complete(block, &mut copy)
+            .in_place(Place::Block(block))?;
+        Bytes::Sealed(Arc::new(copy))
     };
     Ok(Image { block, bytes })
 }

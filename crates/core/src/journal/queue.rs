@@ -8,7 +8,7 @@
 //!   begin: their addresses may get another use.
 
 use crate::journal::Seq;
-use crate::meta::{BlockRef, Overlay};
+use crate::meta::{BlockRef, Content, Overlay};
 use extant_format::Pblk;
 use extant_sync::{Condvar, LockClass, Mutex, Rank, RcuMap, pin};
 use std::ops::Deref;
@@ -23,8 +23,10 @@ const BUCKETS: usize = 256;
 /// The bytes of an image.
 #[derive(Clone, Debug)]
 pub(super) enum Bytes {
-    /// A completed copy, or what commit encoded.
+    /// What commit encoded.
     Own(Arc<[u8]>),
+    /// A completed copy.
+    Sealed(Arc<Content>),
     /// The image in the cache, which needs no checksum.
     Cached(BlockRef),
 }
@@ -35,6 +37,7 @@ impl Deref for Bytes {
     fn deref(&self) -> &[u8] {
         match self {
             Self::Own(bytes) => bytes,
+            Self::Sealed(content) => content,
             Self::Cached(block) => block.bytes(),
         }
     }
@@ -151,7 +154,7 @@ impl Overlay for Queue {
             .get(&block, &guard)
             .map(|found| match &found.bytes {
                 Bytes::Own(bytes) => Arc::clone(bytes),
-                Bytes::Cached(block) => block.bytes().into(),
+                other => other[..].into(),
             })
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::journal::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
-use extant_sync::{CountedAtomicBool, LockClass, Mutex, PerCpu, Rank, RmwClass};
+use extant_sync::{CountedAtomicBool, LockClass, Mutex, PerCpu, Rank, RmwClass, shard_count};
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,8 +14,11 @@ static USED: RmwClass = RmwClass::new("meta used bit");
 /// The place of a buffer that is in no ring.
 const NOWHERE: u32 = u32::MAX;
 
-/// Buffers without a block that are kept for each CPU: each change of a block needs one.
-const SPARES: usize = 32;
+/// Most bytes of memory without a block that are kept for each CPU: each change of a block needs some,
+/// and a commit frees as much at once.
+const MAX_SPARE: usize = 2 << 20;
+/// The part of the cache's budget that all of them may have.
+const SPARE_PART: usize = 16;
 
 /// Where buffers come from: for each CPU one that those made there refer to, so that what they share
 /// stays in its caches.
@@ -27,13 +30,18 @@ pub(super) struct Homes(PerCpu<Arc<Home>>);
 pub(super) struct Home {
     /// Memory of buffers that are gone.
     spare: Mutex<Vec<Box<[u8]>>>,
+    /// Most bytes of it.
+    most: usize,
 }
 
 impl Homes {
-    pub(super) fn new() -> Self {
+    /// For a cache that keeps `budget` bytes.
+    pub(super) fn new(budget: usize) -> Self {
+        let most = (budget / SPARE_PART / shard_count().max(1)).min(MAX_SPARE);
         Self(PerCpu::new(|_| {
             Arc::new(Home {
                 spare: Mutex::new(&SPARE, Vec::new()),
+                most,
             })
         }))
     }
@@ -43,9 +51,9 @@ impl Homes {
         self.0.local()
     }
 
-    /// How many buffers have not been freed.
+    /// How many buffers have not been freed, and how much content besides.
     pub(super) fn live(&self) -> u64 {
-        // All but the one reference from here are those of buffers.
+        // All but the one reference from here are theirs.
         let counts = self.0.iter().map(Arc::strong_count);
         counts.map(|count| count.saturating_sub(1) as u64).sum()
     }
@@ -67,10 +75,46 @@ impl Home {
 
     fn keep(&self, data: Box<[u8]>) {
         if let Some(mut spare) = self.spare.try_lock()
-            && spare.len() < SPARES
+            && (spare.len() + 1) * data.len() <= self.most
         {
             spare.push(data);
         }
+    }
+}
+
+/// Bytes of a block that are not (or not yet) an image in the cache.
+#[derive(Debug)]
+pub(crate) struct Content {
+    data: Box<[u8]>,
+    home: Arc<Home>,
+}
+
+impl Content {
+    pub(super) fn copy(content: &[u8], home: &Arc<Home>) -> Self {
+        Self {
+            data: home.copy(content),
+            home: home.clone(),
+        }
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        self.home.keep(std::mem::take(&mut self.data));
+    }
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl DerefMut for Content {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.data
     }
 }
 

@@ -1,6 +1,6 @@
 //! The cache itself: lookups, loads, readahead, discards.
 
-use super::buffer::Homes;
+use super::buffer::{Content, Homes};
 use super::clock::{Added, Clock};
 use super::inflight::{Claim, Claimed, InFlight, Outcome};
 use super::{BlockRef, Overlay};
@@ -109,7 +109,7 @@ impl Cache {
             table: RcuMap::new(&BUCKET, (shard_count() * 32).max(128)),
             inflight: InFlight::new(),
             clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
-            homes: Homes::new(),
+            homes: Homes::new(budget_bytes),
             counters: Counters::default(),
         }
     }
@@ -400,6 +400,11 @@ impl Cache {
     /// A copy of a block's content, to be changed.
     pub(crate) fn copy_of(&self, block: &BlockRef) -> Box<[u8]> {
         self.homes.local().copy(block.bytes())
+    }
+
+    /// The same, for what is not to become an image in the cache.
+    pub(crate) fn content_of(&self, block: &BlockRef) -> Content {
+        Content::copy(block.bytes(), self.homes.local())
     }
 
     /// Images up to that of transaction `seq` can be had elsewhere from now on, and may be

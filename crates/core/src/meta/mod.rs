@@ -32,5 +32,6 @@ mod inflight;
 mod overlay;
 
 pub use buffer::BlockRef;
+pub(crate) use buffer::Content;
 pub use cache::{Cache, CacheStats};
 pub use overlay::Overlay;

@@ -16,7 +16,7 @@ use crate::dir::entry::{
     set_target, write_entry, write_free,
 };
 use crate::error::{Expected, FormatError, FormatResult, Structure};
-use crate::types::Ino;
+use crate::types::{BlockSize, Ino};
 
 /// A place for a new entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,41 @@ impl<'a> Headers<'a> {
     #[cold]
     fn broken(&self, field: &'static str, found: usize, expected: Expected) -> FormatError {
         FormatError::new(Structure::DirEntry, field, found as u64, expected).at(self.at)
+    }
+
+    /// Passes by sound records that are not the entry of a name with this length and this end; stops
+    /// in front of all others, and of names too short to have an end. Returns the last one passed.
+    #[inline]
+    fn skip_others(&mut self, name_len: usize, end: u64) -> Option<(usize, usize)> {
+        let mut last = None;
+        if !self.layout.file_type || self.layout.block_size == BlockSize::MAX {
+            return None;
+        }
+        let mut rest = self.region.get(self.at..)?;
+        while let Some(header) = rest.first_chunk::<ENTRY_HEADER_LEN>() {
+            let header = u64::from_le_bytes(*header);
+            let rec_len = (header >> 32 & 0xffff) as usize;
+            let len = (header >> 48 & 0xff) as usize;
+            // Free space is left to others: there is little of it.
+            let sound = header as u32 != 0
+                && len != 0
+                && rec_len.is_multiple_of(4)
+                && rec_len >= min_rec_len(len, false);
+            let Some(next) = rest.get(rec_len..).filter(|_| sound) else {
+                break;
+            };
+            if len == name_len {
+                // The last 8 bytes of the name begin as far behind the record's start as it is long.
+                let stored = rest.get(len..).and_then(<[u8]>::first_chunk::<8>);
+                if len < 8 || stored.is_none_or(|s| u64::from_le_bytes(*s) == end) {
+                    break;
+                }
+            }
+            last = Some((self.at, rec_len));
+            self.at += rec_len;
+            rest = next;
+        }
+        last
     }
 
     /// The next record; `None` at the end.
@@ -247,7 +282,12 @@ pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Optio
     let mut headers = Headers::of(block, layout)?;
     let wanted = Wanted::new(name);
     let mut before = None;
-    while let Some(record) = headers.next()? {
+    loop {
+        // Most records are passed by here.
+        if let Some((at, rec_len)) = headers.skip_others(name.len(), wanted.end) {
+            before = Some((at, rec_len));
+        }
+        let Some(record) = headers.next()? else { break };
         let start = record.at + ENTRY_HEADER_LEN;
         if record.ino != 0
             && record.name_len == name.len()
