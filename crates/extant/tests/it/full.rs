@@ -48,7 +48,12 @@ impl Known {
         for (at, written) in self.written.iter().enumerate().filter(|(_, w)| **w) {
             let found = content.get(at * UNIT..(at + 1) * UNIT);
             let right = found == Some(&unit(file, at as u64)[..]);
-            assert!(right, "{name}: unit {at} ({written}) is not there");
+            assert!(
+                right,
+                "{name} of {} bytes: unit {at} ({written}) is not there but {:x?}",
+                content.len(),
+                found.map(|found| &found[..24])
+            );
         }
         for (at, found) in content.chunks(UNIT).enumerate() {
             let is_zero = found.iter().all(|&byte| byte == 0);
@@ -291,14 +296,30 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
     image.check();
 }
 
+const LARGE: [&str; 4] = ["-t", "ext4", "-m", "0"];
+const SMALL: [&str; 6] = ["-t", "ext4", "-b", "1024", "-g", "2048"];
+
 #[test]
 fn writers_on_a_full_file_system_lose_nothing() {
-    let mount = MountOptions::read_write();
-    torture("full", &["-t", "ext4", "-m", "0"], &mount);
+    torture("full", &LARGE, &MountOptions::read_write());
 }
 
 #[test]
 fn writers_on_a_full_file_system_of_small_blocks_lose_nothing() {
-    let mkfs = ["-t", "ext4", "-b", "1024", "-g", "2048"];
-    torture("full, small blocks", &mkfs, &MountOptions::read_write());
+    torture("full, small blocks", &SMALL, &MountOptions::read_write());
+}
+
+#[test]
+fn writers_whose_blocks_are_chosen_late_lose_nothing_on_a_full_file_system() {
+    let mount = MountOptions::read_write().delalloc(true);
+    torture("full, delayed", &LARGE, &mount);
+    let mount = mount.cache_bytes(2 << 20);
+    torture("full, delayed, small blocks", &SMALL, &mount);
+}
+
+#[test]
+fn writers_whose_blocks_are_chosen_at_once_lose_nothing_on_a_full_file_system() {
+    let mount = MountOptions::read_write().delalloc(false);
+    torture("full, placed", &LARGE, &mount);
+    torture("full, placed, small blocks", &SMALL, &mount);
 }
