@@ -163,6 +163,8 @@ impl<'a> FileIo<'a> {
         let end = offset + done as u64;
         if done > 0 && end > size {
             self.cache.set_extended(end);
+            // Even if all has been written back by now: the record has not got the size.
+            self.cache.list(self.live);
             self.cache.set_tail(end);
         }
         Ok((offset, done, failed))

@@ -170,6 +170,11 @@ impl FileCache {
         self.dirty.lock().extend_from_slice(folios);
     }
 
+    /// Whether blocks may be dirty.
+    pub(super) fn has_dirty(&self) -> bool {
+        !self.dirty.lock().is_empty()
+    }
+
     /// Whether something may be newer than the device.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.dirty.lock().is_empty() || self.time.load(Ordering::Acquire) != NO_TIME

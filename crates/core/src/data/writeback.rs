@@ -74,7 +74,10 @@ pub(super) fn write_back_quiet(
         return Ok(());
     }
     let io = FileIo::new(fs, live);
-    let written = io.write_dirty().and_then(|()| io.store_time());
+    let written = io
+        .write_dirty()
+        .and_then(|()| io.store_size())
+        .and_then(|()| io.store_time());
     written.inspect_err(|error| {
         cache.note_failure(error);
         cache.list(live);
@@ -146,6 +149,20 @@ impl<'f> FileIo<'f> {
             }
         }
         Ok(())
+    }
+
+    /// Moves the size of the record to where the file ends, once nothing is dirty: what a writer wrote may
+    /// have been mapped before the file was longer for it.
+    fn store_size(&self) -> Result<()> {
+        let size = self.live.live_size();
+        if size <= self.live.snapshot().size() || self.cache.has_dirty() {
+            return Ok(());
+        }
+        let handle = self.fs.start(1)?;
+        self.live.update(&handle, |inode| {
+            let disk = inode.disk_mut();
+            disk.size = disk.size.max(size);
+        })
     }
 
     /// Stores the time of the last write, if no handle did so on the way.
