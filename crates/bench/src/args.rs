@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) workload: WorkloadName,
 
     /// Peers to run beside the engine; those that do not fit the workload are refused
-    /// [default: all that fit but fuse2fs, which takes minutes]
+    /// [default: all that fit but fuse2fs, which takes minutes, and the baselines]
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Option<Vec<Side>>,
 
@@ -155,6 +155,11 @@ pub(crate) enum Side {
     Kernel,
     /// `fuse2fs` of e2fsprogs
     Fuse2fs,
+    /// The engine with the unimproved forms of its allocator (needs `--features baseline`)
+    Baseline,
+    /// The same, which keeps at most 512 preallocations of a file
+    #[value(name = "baseline-512")]
+    BaselineCapped,
     /// `mke2fs -d`
     Mke2fs,
     /// `genext2fs`
@@ -170,6 +175,8 @@ impl Side {
             Self::Engine => "engine",
             Self::Kernel => "kernel",
             Self::Fuse2fs => "fuse2fs",
+            Self::Baseline => "baseline",
+            Self::BaselineCapped => "baseline-512",
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
             Self::Debugfs => "debugfs",

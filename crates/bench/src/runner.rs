@@ -103,8 +103,9 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
     };
     let peers = match &config.against {
         None => {
-            let fast = shape.peers.iter().filter(|side| **side != Side::Fuse2fs);
-            fast.copied().collect()
+            let asked = [Side::Fuse2fs, Side::Baseline, Side::BaselineCapped];
+            let peers = shape.peers.iter().filter(|side| !asked.contains(side));
+            peers.copied().collect()
         }
         Some(asked) => {
             if let Some(other) = asked.iter().find(|s| !shape.peers.contains(s)) {

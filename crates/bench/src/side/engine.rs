@@ -27,12 +27,35 @@ impl Engine {
         let options = MountOptions::read_write()
             .memory(MEMORY)
             .delalloc(choice.delalloc);
+        let options = with_baseline(options, choice.baseline)?;
         let fs = OpenSpec::read_write(image)
             .open()
             .map_err(Error::from)
             .and_then(|device| Fs::open(device, options))
             .map_err(|e| format!("{}: {}", image.display(), chain(&e)))?;
         Ok(Self { fs })
+    }
+}
+
+/// Chooses the unimproved forms of the allocator, if so many preallocations of a file are named.
+#[cfg(feature = "baseline")]
+fn with_baseline(options: MountOptions, most: Option<usize>) -> Result<MountOptions, String> {
+    let Some(most) = most else {
+        return Ok(options);
+    };
+    let mut options = options;
+    options.baseline = extant_core::alloc::Baseline {
+        preallocation_list: Some(most),
+        ..extant_core::alloc::Baseline::all()
+    };
+    Ok(options)
+}
+
+#[cfg(not(feature = "baseline"))]
+fn with_baseline(options: MountOptions, most: Option<usize>) -> Result<MountOptions, String> {
+    match most {
+        None => Ok(options),
+        Some(_) => Err("the baselines need a build with `--features baseline`".to_owned()),
     }
 }
 

@@ -70,6 +70,8 @@ pub(crate) trait Mounted: Sync {
 pub(crate) struct MountChoice {
     /// Whether blocks are chosen when data is written back, not when it is written.
     pub(crate) delalloc: bool,
+    /// The unimproved forms of the allocator, with so many preallocations of a file at most.
+    pub(crate) baseline: Option<usize>,
 }
 
 /// What a journal did since mounting, where it can be known.

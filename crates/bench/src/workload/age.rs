@@ -3,11 +3,11 @@
 //! all sides follow the same trace. After each round the image is unmounted and checked.
 
 use super::pattern;
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use extant_testkit::oracle::dumpe2fs_header;
 use extant_testkit::rng::Rng;
@@ -305,7 +305,7 @@ impl Workload for Age {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["4k-70", "4k-95", "1k-70", "1k-95"],
             unit: "extents/file",
             better: "lower",

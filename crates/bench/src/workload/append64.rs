@@ -1,12 +1,12 @@
 //! `append64`: many workers let files of their own grow by 4 KiB at a time with `fallocate`, all at once.
 //! The result that counts is in how many pieces the files are.
 
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew::{self, share};
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use std::ffi::CString;
 use std::path::Path;
@@ -74,7 +74,7 @@ impl Workload for Append64 {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["default"],
             unit: "ops/s",
             better: "higher",

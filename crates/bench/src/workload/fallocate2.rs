@@ -1,12 +1,12 @@
 //! `fallocate2`: each worker has an unlinked file of its own, reserves the next 8 KiB of it until it has
 //! 1 MiB, cuts it to nothing, and begins again. Allocation alone, without data.
 
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew::{self, share};
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use std::ffi::CString;
 use std::path::Path;
@@ -79,7 +79,7 @@ impl Workload for Fallocate2 {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["default"],
             unit: "ops/s",
             better: "higher",

@@ -1,12 +1,12 @@
 //! `fill`: a file is written once, by single KiB in random order; `fill4`: by four in a row.
 
 use super::pattern::{self, WRITE};
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew;
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use extant_testkit::rng::Rng;
 use std::os::unix::fs::FileExt;
@@ -104,7 +104,7 @@ impl Workload for Fill {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["delalloc", "nodelalloc"],
             unit: "ops/s",
             better: "higher",

@@ -23,6 +23,14 @@ pub(crate) trait Inside {
     fn check(&self, image: &Path, case: &Case) -> Result<Figures, String>;
 }
 
+/// The peers of workloads about allocation.
+pub(crate) const PEERS: &[Side] = &[
+    Side::Kernel,
+    Side::Fuse2fs,
+    Side::Baseline,
+    Side::BaselineCapped,
+];
+
 /// Fresh images for one workload.
 pub(crate) struct Images {
     pub(crate) store: Store,
@@ -59,9 +67,16 @@ impl Images {
     ) -> Result<Measured, String> {
         let choice = MountChoice {
             delalloc: case.variant != "nodelalloc",
+            baseline: match case.side {
+                Side::Baseline => Some(usize::MAX),
+                Side::BaselineCapped => Some(512),
+                _ => None,
+            },
         };
         let mut measured = match case.side {
-            Side::Engine => self.on(Engine::mount(image, choice)?, case, inside)?,
+            Side::Engine | Side::Baseline | Side::BaselineCapped => {
+                self.on(Engine::mount(image, choice)?, case, inside)?
+            }
             Side::Kernel => self.on(Kernel::mount(image, case.form, choice)?, case, inside)?,
             Side::Fuse2fs => self.on(Kernel::fuse2fs(image)?, case, inside)?,
             other => return Err(format!("{} has no such operations", other.name())),
@@ -77,7 +92,7 @@ impl Images {
         case: &Case,
         inside: &impl Inside,
     ) -> Result<Measured, String> {
-        let here = case.side == Side::Engine;
+        let here = !matches!(case.side, Side::Kernel | Side::Fuse2fs);
         let meter = Meter {
             here,
             locks: here && self.locks,
@@ -95,6 +110,10 @@ impl Images {
             }
             Side::Kernel => "loop mount, system calls",
             Side::Fuse2fs => "fuse2fs, system calls",
+            Side::Baseline => "in process, unimproved allocator",
+            Side::BaselineCapped => {
+                "in process, unimproved allocator with 512 preallocations of a file at most"
+            }
             _ => "in process, file device, caches of at most 1 GiB",
         };
         let locks = if self.locks { "; counting locks" } else { "" };

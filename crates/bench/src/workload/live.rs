@@ -2,12 +2,12 @@
 //! the block in between. What counts is the rate of calls when so many are alive already, and that it
 //! does not fall as they get more.
 
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew;
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use std::path::Path;
 
@@ -88,7 +88,7 @@ impl Workload for Live {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel],
+            peers: PEERS,
             variants: &["1e3", "1e4", "1e5", "1e6"],
             unit: "ops/s",
             better: "higher",

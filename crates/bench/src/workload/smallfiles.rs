@@ -1,12 +1,12 @@
 //! `smallfiles`: many workers create files of 2 KiB in directories of their own, and remove them, with a
 //! `syncfs` after each of both.
 
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew::{self, share};
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use std::ffi::CString;
 use std::path::Path;
@@ -106,7 +106,7 @@ impl Workload for Smallfiles {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["delalloc", "nodelalloc"],
             unit: "s",
             better: "lower",

@@ -1,12 +1,12 @@
 //! `sparse`: 1 KiB after each 7 KiB of a hole, one file, from its start to its end.
 
 use super::pattern::{self, WRITE};
-use crate::args::{Config, Side};
+use crate::args::Config;
 use crate::crew::{self, share};
 use crate::fragments;
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
-use crate::workload::inside::{Images, Inside, Meter};
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -84,7 +84,7 @@ impl Workload for Sparse {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel, Side::Fuse2fs],
+            peers: PEERS,
             variants: &["delalloc", "nodelalloc"],
             unit: "ops/s",
             better: "higher",
