@@ -125,14 +125,13 @@ impl Fs {
         Some(Pblk::new(pblk.get().saturating_add(1)))
     }
 
-    /// Notes where a file has its blocks up to `lblk`: they end before `behind`.
-    pub(super) fn note_goal(&self, ino: Ino, state: &FileState, lblk: u32, behind: Pblk) {
+    /// Notes that a file which had no blocks so far, and is not small, has its first ones at `start`.
+    pub(super) fn note_goal(&self, live: &LiveInode, state: &FileState, start: Pblk) {
         if state.last.get().is_none()
             && let Ok(alloc) = self.alloc()
-            && let Ok((group, _)) = self.geometry().bitmap_position(behind)
+            && let Ok((group, _)) = self.geometry().bitmap_position(start)
         {
-            alloc.prealloc.goals.note(ino, group);
+            alloc.prealloc.goals.note(live.ino(), group);
         }
-        state.last.set(lblk, behind);
     }
 }

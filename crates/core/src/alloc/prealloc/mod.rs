@@ -150,7 +150,7 @@ impl Fs {
         };
         let behind = Pblk::new(taken.start().get() + u64::from(taken.len()));
         let next = lblk.saturating_add(taken.len());
-        self.note_goal(live.ino(), state, next, behind);
+        state.last.set(next, behind);
         Ok(taken)
     }
 
@@ -203,6 +203,7 @@ impl Fs {
             alloc.space.give(charged + more);
             return taken;
         };
+        self.note_goal(live, state, taken.start());
         #[cfg(feature = "baseline")]
         if let Some(mut one) = alloc.forms.goal_and_freed() {
             *one = Pblk::new(taken.start().get() + u64::from(taken.len()));
@@ -292,10 +293,10 @@ impl Fs {
         let mut given = 0;
         for of_group in runs.chunk_by(|a, b| self.same_group(a.0, b.0)) {
             self.untake_all(of_group);
-            for (_, len) in of_group {
-                alloc.space.give(*len);
-                given += u64::from(*len);
-            }
+            // Of one group: no more than it has.
+            let blocks = of_group.iter().map(|(_, len)| len).sum();
+            alloc.space.give(blocks);
+            given += u64::from(blocks);
         }
         given
     }
