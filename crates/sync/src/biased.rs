@@ -34,10 +34,16 @@ const ROWS: usize = if IS_MODEL { 3 } else { 128 };
 /// Places in a row: two cache lines.
 const PLACES: usize = if IS_MODEL { 1 } else { 16 };
 
-/// Readers that use the lock below before the bias begins (again). Ending it costs a writer a look
-/// at up to [`ROWS`] cache lines, a few microseconds; this many unbiased reads cost about nine
+/// Readers that use the lock below before the bias begins (again), for each row that is in use. Ending
+/// it costs a writer a look at a cache line for each of them; this many unbiased reads cost about nine
 /// times as much, which bounds what writers lose.
-const READS_UNTIL_BIAS: u32 = if IS_MODEL { 1 } else { 512 };
+const READS_PER_ROW: u32 = 4;
+/// The same when all rows are in use.
+const READS_UNTIL_BIAS: u32 = if IS_MODEL {
+    1
+} else {
+    READS_PER_ROW * ROWS as u32
+};
 
 #[repr(align(128))]
 struct Row([AtomicUsize; PLACES]);
@@ -105,6 +111,20 @@ impl<T> BiasedRwLock<T> {
                 track: Track::new(class),
                 below: backend::RwLock::new(()),
                 biased: AtomicBool::new(true),
+                until_bias: AtomicU32::new(READS_UNTIL_BIAS),
+                value: UnsafeCell::new(value),
+            }
+        }
+    }
+
+    const_unless_loom! {
+        /// The same without the bias: for locks of which most are written before they are read often.
+        #[must_use]
+        pub const fn unbiased(class: &'static LockClass, value: T) -> Self {
+            Self {
+                track: Track::new(class),
+                below: backend::RwLock::new(()),
+                biased: AtomicBool::new(false),
                 until_bias: AtomicU32::new(READS_UNTIL_BIAS),
                 value: UnsafeCell::new(value),
             }
@@ -311,7 +331,8 @@ impl<T: ?Sized> BiasedRwLock<T> {
                 }
             }
         }
-        self.until_bias.store(READS_UNTIL_BIAS, Ordering::Relaxed);
+        let reads = READS_UNTIL_BIAS.min(READS_PER_ROW * rows as u32);
+        self.until_bias.store(reads, Ordering::Relaxed);
         true
     }
 }

@@ -8,7 +8,7 @@ use super::buddy::Buddy;
 use super::order::{OrderIndex, Standing};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
-use extant_format::{Group, bitmap};
+use extant_format::{Group, Pblk, bitmap};
 use extant_sync::{CountedAtomicBool, FirstTouch, LockClass, Mutex, MutexGuard, Rank, RmwClass};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -121,6 +121,8 @@ impl Slot {
 pub(super) struct Loaded {
     /// The last transaction that changed it.
     pub(super) touched: FirstTouch,
+    /// Where its inode table begins, for good.
+    pub(super) inode_table: Pblk,
     state: Mutex<State>,
     /// Whoever zeroes a part of the inode table is alone in that.
     pub(super) zeroing: Mutex<()>,
@@ -130,6 +132,7 @@ impl Loaded {
     pub(super) fn new(state: State) -> Self {
         Self {
             touched: FirstTouch::new(),
+            inode_table: state.desc.inode_table,
             state: Mutex::new(&GROUP, state),
             zeroing: Mutex::new(&ZEROING, ()),
         }

@@ -261,6 +261,12 @@ impl Fs {
         Some(slot.lock(slot.loaded()?).desc)
     }
 
+    /// Where the inode table of a group begins, if the group is in memory. Takes no lock.
+    pub(crate) fn known_inode_table(&self, group: Group) -> Option<Pblk> {
+        let slot = self.alloc().ok()?.slot(group).ok()?;
+        Some(slot.loaded()?.inode_table)
+    }
+
     /// The block bitmap of a group, as commit would encode it, if the group is in memory.
     fn live_block_bitmap(&self, group: Group) -> Option<Arc<[u8]>> {
         let slot = self.alloc().ok()?.slot(group).ok()?;

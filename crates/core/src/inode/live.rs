@@ -107,13 +107,19 @@ impl LiveInode {
     }
 
     fn with_holds(image: Arc<Inode>, home: Pblk, holds: u64) -> Self {
+        // Directories are shared by many threads; most files come and go without.
+        let is_dir = image.is_dir();
+        let biased = |class| match is_dir {
+            true => BiasedRwLock::new(class, ()),
+            false => BiasedRwLock::unbiased(class, ()),
+        };
         Self {
             ino: image.ino(),
             home,
             image: RcuCell::new(image),
             holds: CountedAtomicU64::new(&HOLDS, holds),
-            op: BiasedRwLock::new(&OP, ()),
-            pages: BiasedRwLock::new(&PAGES, ()),
+            op: biased(&OP),
+            pages: biased(&PAGES),
             map: RwLock::new(&MAP, ()),
             map_version: AtomicU64::new(0),
             meta: Mutex::new(&META, ()),

@@ -160,7 +160,10 @@ impl Fs {
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
-        let table = self.group(at.group)?.inode_table;
+        let table = match self.known_inode_table(at.group) {
+            Some(table) => table,
+            None => self.group(at.group)?.inode_table,
+        };
         let block = Pblk::new(table.get().saturating_add(at.table_block.into()));
         Ok((block, at.offset as usize))
     }
