@@ -333,7 +333,7 @@ impl<'a> FileIo<'a> {
             return Ok(());
         }
         if self.fs.data().mode() == DataMode::Delayed {
-            return self.cache.promise(self.fs, holes.count_ones());
+            return self.cache.promise(self.fs, self.live, holes.count_ones());
         }
         let mut missing = holes;
         while let Some(mut row) = rows(missing).next() {
@@ -362,8 +362,8 @@ impl<'a> FileIo<'a> {
     /// Takes a grant back.
     fn ungrant(&self, folio: &Folio, holes: u64) {
         if self.fs.data().mode() == DataMode::Delayed {
-            let nodes = self.cache.settle(self.fs, holes.count_ones(), 0);
-            self.fs.return_space(nodes);
+            self.cache
+                .settle(self.fs, self.live, holes.count_ones(), 0, 0);
             return;
         }
         for row in rows(holes) {

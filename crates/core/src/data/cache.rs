@@ -22,6 +22,7 @@ use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode, Timestamp};
 use crate::mutants::{Mutant, is_on};
 use extant_format::Pblk;
+use extant_format::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_format::inode::InodeFlags;
 use extant_sync::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU64, LockClass, Mutex, MutexGuard, Rank,
@@ -34,11 +35,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 static WRITING: LockClass = LockClass::new("file writeback", Rank::Writeback);
 static DIRTY: LockClass = LockClass::new("dirty folios", Rank::Leaf);
 static PLACED: LockClass = LockClass::new("placed blocks", Rank::Leaf);
+static PROMISE: LockClass = LockClass::new("blocks promised to a file", Rank::Leaf);
 static HINT: LockClass = LockClass::new("end of a map", Rank::Leaf);
 static FAILURE: LockClass = LockClass::new("writeback failure", Rank::Leaf);
 static TIME: RmwClass = RmwClass::new("time of the last write");
 static LISTED: RmwClass = RmwClass::new("file on the list of dirty ones");
-static PROMISED: RmwClass = RmwClass::new("blocks promised to a file");
 static FAILURES: RmwClass = RmwClass::new("writeback failures of a file");
 
 /// The end of the map is not known: odd, as no version is at rest.
@@ -75,8 +76,8 @@ pub(crate) struct FileCache {
     writing: Mutex<()>,
     /// Folios that became dirty since the last writeback; some may be clean again, or come twice.
     dirty: Mutex<Vec<u32>>,
-    /// Delayed blocks: space for them and for the nodes that map them is promised.
-    delayed: CountedAtomicU64,
+    /// Space that is promised.
+    promise: Mutex<Promise>,
     /// The map version for which `mapped_end` holds.
     mapped_at: AtomicU64,
     /// No block from here on is mapped.
@@ -110,7 +111,7 @@ impl FileCache {
             dead: AtomicBool::new(false),
             writing: Mutex::new(&WRITING, ()),
             dirty: Mutex::new(&DIRTY, Vec::new()),
-            delayed: CountedAtomicU64::new(&PROMISED, 0),
+            promise: Mutex::new(&PROMISE, Promise::default()),
             mapped_at: AtomicU64::new(UNKNOWN),
             mapped_end: AtomicU64::new(u64::MAX),
             hint: Mutex::new(&HINT, ()),
@@ -293,32 +294,52 @@ impl FileCache {
 
     /// Delayed blocks.
     pub(crate) fn delayed(&self) -> u64 {
-        self.delayed.load(Ordering::Relaxed)
+        self.promise.lock().delayed
     }
 
-    /// Has space promised for `blocks` more, and for the nodes that map them.
-    pub(super) fn promise(&self, fs: &Fs, blocks: u32) -> crate::Result<()> {
-        let before = self.delayed.fetch_add(blocks.into(), Ordering::Relaxed);
-        let nodes = nodes_for(before + u64::from(blocks)) - nodes_for(before);
-        // Fewer than the blocks, and one.
-        fs.reserve_space(blocks + nodes as u32, false)
-            .inspect_err(|_| {
-                let before = self.delayed.fetch_sub(blocks.into(), Ordering::Relaxed);
-                let now = nodes_for(before) - nodes_for(before - u64::from(blocks));
-                correct_nodes(fs, now, nodes);
-            })
+    /// Has space promised for `blocks` more of the file, and for the nodes that map them.
+    pub(super) fn promise(&self, fs: &Fs, live: &LiveInode, blocks: u32) -> crate::Result<()> {
+        let tree = Tree::of(live.image(&pin()));
+        let after = |promise: &Promise| tree.nodes_for(promise.delayed + u64::from(blocks));
+        let nodes = {
+            let promise = self.promise.lock();
+            after(&promise).saturating_sub(promise.nodes)
+        };
+        // Two at the same time may ask for the same nodes: what is too much goes with the rest.
+        fs.reserve_space(blocks + nodes as u32, false)?;
+        let mut promise = self.promise.lock();
+        promise.delayed += u64::from(blocks);
+        promise.nodes += nodes;
+        Ok(())
     }
 
-    /// `blocks` are delayed no more, of whose promises `used` were used up. Returns how many promised
-    /// blocks for nodes the caller has now.
-    pub(super) fn settle(&self, fs: &Fs, blocks: u32, used: u32) -> u32 {
-        if blocks == 0 || fs.data().mode() != DataMode::Delayed {
-            return 0;
+    /// Takes out the promise of blocks for nodes, for who maps delayed blocks and calls
+    /// [`settle`](Self::settle) afterwards. Until then the blocks count as delayed.
+    pub(super) fn take_nodes(&self) -> u32 {
+        // Fewer than blocks of memory.
+        std::mem::take(&mut self.promise.lock().nodes) as u32
+    }
+
+    /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks for nodes
+    /// come back. What is promised for nodes follows the tree as it is by now.
+    pub(super) fn settle(&self, fs: &Fs, live: &LiveInode, blocks: u32, used: u32, nodes: u32) {
+        if fs.data().mode() != DataMode::Delayed {
+            return;
         }
-        let before = self.delayed.fetch_sub(blocks.into(), Ordering::Relaxed);
-        let nodes = nodes_for(before) - nodes_for(before - u64::from(blocks));
-        fs.return_space(blocks.saturating_sub(used));
-        nodes as u32
+        let tree = Tree::of(live.image(&pin()));
+        let (free, missing) = {
+            let mut promise = self.promise.lock();
+            promise.delayed = promise.delayed.saturating_sub(blocks.into());
+            let have = promise.nodes + u64::from(nodes);
+            let needed = tree.nodes_for(promise.delayed);
+            promise.nodes = needed.min(have);
+            (have.saturating_sub(needed), needed.saturating_sub(have))
+        };
+        fs.return_space(blocks.saturating_sub(used) + free as u32);
+        // What was used of the worst case of all may be missing from that of the rest.
+        if missing > 0 && fs.reserve_space(missing as u32, true).is_ok() {
+            self.promise.lock().nodes += missing;
+        }
     }
 
     /// Adds blocks that have a place and are not mapped yet.
@@ -406,7 +427,7 @@ impl FileCache {
 
     /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size` before.
     /// For who keeps writeback away.
-    pub(super) fn cut(&self, fs: &Fs, size: u64, first: u64) {
+    pub(super) fn cut(&self, fs: &Fs, live: &LiveInode, size: u64, first: u64) {
         let log2 = fs.block_size().log2();
         let from = number_of_block(first, log2);
         let mut delayed = 0;
@@ -420,8 +441,7 @@ impl FileCache {
             };
             delayed += self.forget(&mut state, blocks, log2);
         }
-        let nodes = self.settle(fs, delayed, 0);
-        fs.return_space(nodes);
+        self.settle(fs, live, delayed, 0, 0);
         let start = u32::try_from(first).unwrap_or(u32::MAX);
         for (_, pblk, len) in self.unplace(start, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
@@ -515,9 +535,9 @@ impl FileCache {
                 self.forget(&mut state, u64::MAX, log2);
             }
         }
-        let delayed = self.delayed.load(Ordering::Relaxed);
-        let nodes = self.settle(fs, u32::try_from(delayed).unwrap_or(u32::MAX), 0);
-        fs.return_space(nodes);
+        let promise = std::mem::take(&mut *self.promise.lock());
+        // What files of memory can hold.
+        fs.return_space((promise.delayed + promise.nodes) as u32);
         for (_, pblk, len) in self.unplace(0, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
         }
@@ -581,22 +601,41 @@ impl Drop for FileCache {
     }
 }
 
-/// Worst-case nodes of the tree for so many delayed blocks.
-fn nodes_for(blocks: u64) -> u64 {
-    match blocks {
-        0 => 0,
-        blocks => 1 + blocks / BLOCKS_PER_NODE,
-    }
+/// Space that is promised to a file.
+#[derive(Debug, Default)]
+struct Promise {
+    /// Delayed blocks.
+    delayed: u64,
+    /// Blocks for the nodes that map them.
+    nodes: u64,
 }
 
-/// A promise was refused that counted for `was` nodes when it was asked for, and for `now` when it was
-/// taken back, as others asked meanwhile: corrects by the difference.
-fn correct_nodes(fs: &Fs, now: u64, was: u64) {
-    if now > was {
-        fs.return_space((now - was) as u32);
-    } else if now < was {
-        // One block; if there is none, the worst case has to be a little less bad.
-        let _ = fs.reserve_space((was - now) as u32, true);
+/// What an inode says about its tree.
+#[derive(Clone, Copy)]
+struct Tree {
+    /// Entries that the root has room for.
+    room: u64,
+    depth: u64,
+}
+
+impl Tree {
+    fn of(inode: &Inode) -> Self {
+        let root = ExtentNode::parse(&inode.disk().map);
+        root.map_or(Self { room: 0, depth: 0 }, |root| Self {
+            room: u64::from(ROOT_CAPACITY).saturating_sub(root.len() as u64),
+            depth: root.header().depth.into(),
+        })
+    }
+
+    /// Nodes that mapping so many blocks takes at the most.
+    fn nodes_for(self, blocks: u64) -> u64 {
+        let fits = self.depth == 0 && blocks <= self.room;
+        match blocks {
+            0 => 0,
+            _ if fits => 0,
+            // A split on each level, a new level, and the leaves; twice, as others may be mapped before.
+            blocks => 2 * (self.depth + 2 + blocks / BLOCKS_PER_NODE),
+        }
     }
 }
 

@@ -17,6 +17,10 @@ static SIGNALS: LockClass = LockClass::new("flusher", Rank::Leaf);
 /// as under Linux.
 const TURNS: u32 = 6;
 
+/// Dirty files from which on several threads write them back, and how many of these there are at most.
+const MANY_FILES: usize = 256;
+const MOST_WORKERS: usize = 8;
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Signals {
     write: bool,
@@ -151,16 +155,43 @@ impl Fs {
     /// # Errors
     /// The first of what went wrong; all files are tried.
     pub(crate) fn write_back_all(&self) -> Result<()> {
+        let files = self.data().take_files();
+        let workers = match files.len() {
+            0..MANY_FILES => 1,
+            _ => {
+                std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_WORKERS))
+            }
+        };
+        if workers == 1 {
+            return self.write_back_each(&files);
+        }
+        let chunk = files.len().div_ceil(workers);
+        std::thread::scope(|scope| {
+            let (own, others) = files.split_at(chunk);
+            let others: Vec<_> = others
+                .chunks(chunk)
+                .map(|files| scope.spawn(|| self.write_back_each(files)))
+                .collect();
+            let own = self.write_back_each(own);
+            others.into_iter().fold(own, |result, other| {
+                let other = other.join();
+                result.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })
+        })
+    }
+
+    /// Writes back files that were taken from the list.
+    fn write_back_each(&self, files: &[Arc<LiveInode>]) -> Result<()> {
         let mut result = Ok(());
-        for live in self.data().take_files() {
+        for live in files {
             let Some(file) = live.file_cache() else {
                 continue;
             };
             file.unlist();
-            let written = write_back(self, &live);
+            let written = write_back(self, live);
             if file.is_dirty() && !file.is_dead() {
                 // Written to meanwhile, or it failed.
-                file.list(&live);
+                file.list(live);
             }
             result = result.and(written);
         }

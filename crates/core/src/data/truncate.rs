@@ -6,7 +6,7 @@ use super::transfer::{has_data, zero_mapped};
 use super::write::{check_writable, size_limit};
 use super::writeback::write_back;
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, LiveInode};
+use crate::inode::{Held, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
@@ -48,11 +48,13 @@ pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> 
         image = held.snapshot();
     }
     if size < held.live_size() {
-        return shrink(fs, held, &image, size, options);
+        return shrink(fs, held, size, options);
     }
     if size > image.size() {
         let _stay = held.pages().read();
         let _quiet = held.file_cache().map(|file| file.quiesce());
+        // Its map stands still only now.
+        let image = held.snapshot();
         let failures = fs.flush_failures();
         zero_mapped(fs, &image, image.size()..size)?;
         held.note_data(fs, failures);
@@ -79,19 +81,20 @@ fn set_size(
 }
 
 /// Makes a file shorter. `op` is held exclusively.
-fn shrink(fs: &Fs, held: &Held, image: &Inode, size: u64, options: WriteOptions) -> Result<()> {
+fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
     // Nobody reads or writes the blocks that go, nor the bytes that become zeros.
     let _gone = held.pages().write();
     let live = held.live();
     let first = fs.block_size().blocks_for(size);
     // Nor are they written back.
     let _quiet = held.file_cache().map(|file| file.quiesce());
+    let image = &*held.snapshot();
     if let Some(file) = held.file_cache() {
         file.set_extended(0);
         if size == 0 {
             file.set_replaced();
         }
-        file.cut(fs, size, first);
+        file.cut(fs, live, size, first);
     }
     fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
     let tail = size..(first << fs.block_size().log2()).min(image.size());

@@ -247,8 +247,7 @@ impl<'f> FileIo<'f> {
             Some(e) => Err(e),
             None => {
                 // Promised for blocks that turned out to have a place.
-                let nodes = self.cache.settle(self.fs, batch.delayed, 0);
-                self.fs.return_space(nodes);
+                self.cache.settle(self.fs, self.live, batch.delayed, 0, 0);
                 batch.delayed = 0;
                 Ok(())
             }
@@ -522,8 +521,7 @@ impl<'f> FileIo<'f> {
     ) -> Result<()> {
         let (taken, reserved) = self.places_of(batch, pieces);
         // The nodes were promised along with the blocks.
-        let nodes = Cell::new(self.cache.settle(self.fs, reserved, reserved));
-        batch.delayed -= reserved;
+        let nodes = Cell::new(self.cache.take_nodes());
         let version = self.live.map_version();
         let before = version.load(Ordering::Acquire);
         let known = self.cache.mapped_end(before);
@@ -546,11 +544,13 @@ impl<'f> FileIo<'f> {
             let guard = MapGuard::lock(self.live);
             map::change_promised(&handle, self.live, &guard, taken, edit, also, &nodes)
         });
-        self.fs.return_space(nodes.get());
         if let Err(e) = mapped {
-            self.promise_again(pieces, reserved);
+            self.promise_again(pieces, reserved, nodes.get());
             return Err(e);
         }
+        self.cache
+            .settle(self.fs, self.live, reserved, reserved, nodes.get());
+        batch.delayed -= reserved;
         if let Some(known) = known
             && version.load(Ordering::Acquire) == before + 2
         {
@@ -593,12 +593,14 @@ impl<'f> FileIo<'f> {
     }
 
     /// After a failure that gave the places of `pieces` back: promises new ones, or none if space is gone.
-    fn promise_again(&self, pieces: &[Piece], reserved: u32) {
+    fn promise_again(&self, pieces: &[Piece], reserved: u32, nodes: u32) {
         let is_promised = self.fs.data().mode() == DataMode::Delayed
-            && self.cache.promise(self.fs, reserved).is_ok();
+            && self.fs.reserve_space(reserved, true).is_ok();
         if is_promised {
-            return;
+            return self.cache.settle(self.fs, self.live, 0, 0, nodes);
         }
+        self.cache
+            .settle(self.fs, self.live, reserved, reserved, nodes);
         for piece in pieces {
             self.for_each_part(piece, |folio, blocks| folio.write().delayed &= !blocks);
         }

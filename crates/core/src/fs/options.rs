@@ -37,12 +37,12 @@ pub struct MountOptions {
 pub enum DataMode {
     /// Every write goes to the device, and what it changes about the file into a transaction, before it
     /// returns.
-    #[default]
     Through,
     /// Writes go to memory. Where new blocks lie is chosen by the write (`nodelalloc` under Linux).
     Placed,
     /// Writes go to memory. Where new blocks lie is chosen when they are written back, all that there are
     /// by then together; until then space is promised (`delalloc` under Linux).
+    #[default]
     Delayed,
 }
 

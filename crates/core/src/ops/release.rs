@@ -16,7 +16,8 @@ use crate::{Result, data};
 /// When the inode cannot be deleted; it stays an orphan, out of reach, and the next one to open the file
 /// system tries again.
 pub fn release(fs: &Fs, held: Held) -> Result<()> {
-    if held.file_cache().is_some_and(|file| file.take_replaced()) {
+    let replaced = held.file_cache().is_some_and(|file| file.take_replaced());
+    if replaced && held.snapshot().disk().links > 0 {
         data::write_back_early(fs, &held);
     }
     if held.holds() == 1 {

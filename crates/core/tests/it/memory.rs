@@ -1,0 +1,334 @@
+//! File data in memory: when it gets its place, what users see before, and what failures leave.
+
+use crate::support::{Image, pattern};
+use extant_blockdev::FileDevice;
+use extant_core::data;
+use extant_core::fs::{DataMode, Fs, MountOptions};
+use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::ops::{self, ErrorMark};
+use extant_format::Ino;
+use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
+use extant_testkit::oracle::assert_clean;
+use extant_testkit::rng::{Rng, seed_from_env};
+use std::sync::Arc;
+
+fn image(mib: u64, options: &[&str]) -> Image {
+    let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
+    Image::make(mib, &all, |_| ())
+}
+
+fn options(mode: DataMode) -> MountOptions {
+    MountOptions::read_write().background(false).data_mode(mode)
+}
+
+fn open(image: &Image, options: MountOptions) -> Arc<Fs> {
+    let device = FileDevice::open(image.path()).unwrap();
+    Fs::open(Arc::new(device), options).unwrap()
+}
+
+fn create(fs: &Fs, name: &str) -> Held {
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = NewInode::new(FileType::Regular, 0o644, ops::now());
+    ops::create(fs, &root, name.as_bytes(), &new).unwrap()
+}
+
+fn unlink(fs: &Fs, name: &str) {
+    let root = fs.hold(Ino::ROOT).unwrap();
+    ops::unlink(fs, &root, name.as_bytes()).unwrap();
+}
+
+fn write(fs: &Fs, held: &Held, at: u64, bytes: &[u8]) {
+    assert_eq!(ops::pwrite(fs, held, at, bytes).unwrap(), bytes.len());
+}
+
+fn read(fs: &Fs, held: &Held, at: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xaa; len];
+    let len = ops::pread(fs, held, at, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+fn free(fs: &Fs) -> u64 {
+    fs.statfs().unwrap().free
+}
+
+#[test]
+fn delayed_blocks_get_their_places_together_when_they_are_written_back() {
+    let image = image(64, &["-b", "4096"]);
+    let fs = open(&image, options(DataMode::Delayed));
+    let before = free(&fs);
+    let (a, b) = (create(&fs, "a"), create(&fs, "b"));
+    let bytes = pattern(1, 4096);
+    for i in 0..256 {
+        write(&fs, &a, i * 4096, &bytes);
+        write(&fs, &b, (255 - i) * 4096, &bytes);
+    }
+    let stats = fs.data_stats();
+    assert_eq!(stats.dirty_bytes, 2 << 20, "{stats:?}");
+    assert_eq!((stats.placed_in_write, stats.placed_in_writeback), (0, 0));
+    assert_eq!(free(&fs), before, "nothing has its place");
+    let seen = ops::stat(&fs, &a.view());
+    assert_eq!((seen.size, seen.sectors), (1 << 20, 2048));
+    assert_eq!(read(&fs, &b, 100 * 4096, 4096), bytes);
+    ops::syncfs(&fs).unwrap();
+    let stats = fs.data_stats();
+    assert_eq!((stats.dirty_bytes, stats.placed_in_writeback), (0, 512));
+    assert_eq!(free(&fs), before - 512);
+    for held in [&a, &b] {
+        assert_eq!(ops::extents_live(&fs, held).unwrap().len(), 1);
+        assert_eq!(ops::stat(&fs, &held.view()).sectors, 2048);
+    }
+    drop((a, b));
+    fs.close().unwrap();
+    assert_clean(&image.path());
+}
+
+#[test]
+fn without_delay_the_write_chooses_places_and_writeback_maps_them() {
+    let image = image(64, &["-b", "4096"]);
+    let fs = open(&image, options(DataMode::Placed));
+    let held = create(&fs, "a");
+    let bytes = pattern(1, 1024);
+    for i in 0..1000 {
+        write(&fs, &held, i * 8192, &bytes);
+    }
+    let stats = fs.data_stats();
+    assert_eq!(
+        (stats.placed_in_write, stats.placed_in_writeback),
+        (1000, 0)
+    );
+    let handles = fs.journal_stats().handles;
+    ops::fsync(&fs, &held).unwrap();
+    assert!(fs.journal_stats().handles - handles < 10);
+    assert_eq!(read(&fs, &held, 999 * 8192, 1024), bytes);
+    // What was placed and goes before it is mapped is free again.
+    let before = free(&fs);
+    write(&fs, &held, 32 << 20, &pattern(2, 100_000));
+    ops::truncate(&fs, &held, 0).unwrap();
+    let other = create(&fs, "b");
+    write(&fs, &other, 0, &pattern(2, 100_000));
+    drop(other);
+    unlink(&fs, "b");
+    fs.sync().unwrap();
+    assert!(free(&fs) >= before);
+    drop(held);
+    fs.close().unwrap();
+    assert_clean(&image.path());
+}
+
+#[test]
+fn many_small_extents_are_mapped_by_few_handles() {
+    let image = image(256, &[]);
+    let fs = open(&image, options(DataMode::Delayed));
+    let held = create(&fs, "sparse");
+    let bytes = pattern(1, 1024);
+    for i in 0..20_000 {
+        write(&fs, &held, i * 8192, &bytes);
+    }
+    let handles = fs.journal_stats().handles;
+    ops::fsync(&fs, &held).unwrap();
+    let handles = fs.journal_stats().handles - handles;
+    assert!(handles <= 12, "{handles} handles");
+    assert_eq!(ops::extents_live(&fs, &held).unwrap().len(), 20_000);
+    drop(held);
+    fs.close().unwrap();
+    assert_clean(&image.path());
+    let fs = image.open();
+    let held = fs.hold(image.ino("/sparse")).unwrap();
+    assert_eq!(read(&fs, &held, 12_345 * 8192, 1024), bytes);
+}
+
+#[test]
+fn what_is_deleted_or_cut_before_it_is_written_back_never_is() {
+    let image = image(64, &["-b", "4096"]);
+    let fs = open(&image, options(DataMode::Delayed));
+    let before = free(&fs);
+    let held = create(&fs, "a");
+    write(&fs, &held, 0, &pattern(1, 1 << 20));
+    ops::truncate(&fs, &held, 0).unwrap();
+    assert_eq!(fs.data_stats().dirty_bytes, 0);
+    write(&fs, &held, 0, &pattern(1, 1 << 20));
+    unlink(&fs, "a");
+    // Still open.
+    assert_eq!(read(&fs, &held, 0, 1 << 20), pattern(1, 1 << 20));
+    ops::release(&fs, held).unwrap();
+    let held = create(&fs, "b");
+    write(&fs, &held, 0, &pattern(1, 100));
+    drop(held);
+    unlink(&fs, "b");
+    fs.sync().unwrap();
+    let stats = fs.data_stats();
+    assert_eq!((stats.dirty_bytes, stats.cached_bytes), (0, 0), "{stats:?}");
+    assert_eq!(stats.placed_in_writeback, 0);
+    assert_eq!(free(&fs), before);
+    fs.close().unwrap();
+    assert_clean(&image.path());
+}
+
+#[test]
+fn memory_stays_within_its_budget_whoever_reads_and_writes() {
+    let image = image(128, &["-b", "4096"]);
+    let budget = 2 << 20;
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let fs = open(&image, options(mode).cache_bytes(budget));
+        let held = create(&fs, &format!("{mode:?}"));
+        let bytes = pattern(3, 16 << 20);
+        for (i, part) in bytes.chunks(100_000).enumerate() {
+            write(&fs, &held, i as u64 * 100_000, part);
+            let stats = fs.data_stats();
+            let most = budget as u64 + (1 << 20);
+            assert!(stats.cached_bytes <= most, "{stats:?}");
+        }
+        for (i, part) in bytes.chunks(123_456).enumerate() {
+            assert!(read(&fs, &held, i as u64 * 123_456, part.len()) == part);
+            let stats = fs.data_stats();
+            let most = budget as u64 + (2 << 20);
+            assert!(stats.cached_bytes <= most, "{stats:?}");
+        }
+        let small = read(&fs, &held, 5_000_000, 10);
+        assert_eq!(small, bytes[5_000_000..5_000_010]);
+        drop(held);
+        fs.close().unwrap();
+    }
+    assert_clean(&image.path());
+}
+
+#[test]
+fn a_failure_to_write_back_is_told_once_to_each_open_file_and_loses_nothing() {
+    let image = image(32, &[]);
+    let device = Arc::new(FaultDevice::new(Arc::new(
+        FileDevice::open(image.path()).unwrap(),
+    )));
+    let fs = Fs::open(device.clone(), options(DataMode::Delayed)).unwrap();
+    let held = create(&fs, "a");
+    fs.sync().unwrap();
+    let marks = [ErrorMark::new(&held), ErrorMark::new(&held)];
+    let bytes = pattern(1, 300_000);
+    write(&fs, &held, 0, &bytes);
+    device.inject(FaultRule::fail_nth(IoKind::Write, 0));
+    let failed = data::writeback(&fs, &held, 0..u64::MAX);
+    assert_eq!(failed.unwrap_err().errno(), 5);
+    device.heal();
+    assert!(read(&fs, &held, 0, bytes.len()) == bytes);
+    for mark in &marks {
+        let told = ops::fsync_file(&fs, &held, mark);
+        assert_eq!(told.unwrap_err().errno(), 5);
+        ops::fsync_file(&fs, &held, mark).unwrap();
+    }
+    // Who opens it later has nothing to hear.
+    ops::fsync_file(&fs, &held, &ErrorMark::new(&held)).unwrap();
+    // Nobody was told, but the data is there by now.
+    assert!(read(&fs, &held, 0, bytes.len()) == bytes);
+    drop(held);
+    fs.close().unwrap();
+    drop((fs, device));
+    assert_clean(&image.path());
+}
+
+#[test]
+fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let image = image(16, &["-b", "1024", "-m", "0"]);
+        let fs = open(&image, options(mode));
+        std::thread::scope(|scope| {
+            for worker in 0..4_u64 {
+                let fs = &fs;
+                scope.spawn(move || {
+                    let held = create(fs, &format!("{worker}"));
+                    let bytes = pattern(worker, 3000);
+                    let mut done = 0_u64;
+                    loop {
+                        match ops::pwrite(fs, &held, done, &bytes) {
+                            Ok(0) => break,
+                            Ok(n) => done += n as u64,
+                            Err(e) => {
+                                assert_eq!(e.errno(), 28, "{e}");
+                                break;
+                            }
+                        }
+                    }
+                    ops::fsync(fs, &held).unwrap();
+                    let mut at = 0;
+                    while at < done {
+                        let found = read(fs, &held, at, bytes.len().min((done - at) as usize));
+                        let skip = (at % 3000) as usize;
+                        assert!(found == bytes[skip..skip + found.len()] || skip > 0);
+                        at += found.len() as u64;
+                    }
+                });
+            }
+        });
+        let left = free(&fs);
+        assert!(left <= 8, "{mode:?}: {left} blocks are left");
+        for worker in 0..4 {
+            unlink(&fs, &format!("{worker}"));
+        }
+        fs.close().unwrap();
+        assert_clean(&image.path());
+    }
+}
+
+/// Threads write, read, sync and cut parts of files of their own and of one they share, in memory that is too
+/// small, with the flusher at work.
+#[test]
+fn writeback_eviction_and_truncation_leave_what_was_written() {
+    let seed = seed_from_env("memory threads");
+    let image = image(96, &["-b", "1024"]);
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let options = MountOptions::read_write()
+            .data_mode(mode)
+            .cache_bytes(1 << 20)
+            .commit_interval(std::time::Duration::from_millis(5));
+        let fs = open(&image, options);
+        let shared = create(&fs, &format!("shared {mode:?}"));
+        write(&fs, &shared, 0, &vec![0; 400_000]);
+        std::thread::scope(|scope| {
+            for worker in 0..4_u64 {
+                let (fs, shared) = (&fs, &shared);
+                scope.spawn(move || {
+                    let mut rng = Rng::new(seed ^ worker);
+                    let held = create(fs, &format!("{worker} {mode:?}"));
+                    let mut model: Vec<u8> = Vec::new();
+                    let own = 100_000 * worker..100_000 * (worker + 1);
+                    let mut mine = vec![0; 100_000];
+                    for step in 0..400_u64 {
+                        let at = rng.below(300_000) as usize;
+                        let bytes = pattern(step ^ seed, 1 + rng.below(20_000) as usize);
+                        match rng.below(12) {
+                            0 => {
+                                ops::truncate(fs, &held, at as u64).unwrap();
+                                model.resize(at, 0);
+                            }
+                            1 => ops::fsync(fs, &held).unwrap(),
+                            2 => fs.write_back().unwrap(),
+                            3 | 4 => {
+                                let found = read(fs, &held, at as u64, 50_000);
+                                let end = model.len().min(at + 50_000);
+                                assert!(found == model[at.min(end)..end], "step {step}");
+                            }
+                            5 | 6 => {
+                                let at = rng.below(90_000) as usize;
+                                let len = bytes.len().min(100_000 - at);
+                                write(fs, shared, own.start + at as u64, &bytes[..len]);
+                                mine[at..at + len].copy_from_slice(&bytes[..len]);
+                                assert!(read(fs, shared, own.start, 100_000) == mine);
+                            }
+                            _ => {
+                                write(fs, &held, at as u64, &bytes);
+                                let end = at + bytes.len();
+                                model.resize(model.len().max(end), 0);
+                                model[at..end].copy_from_slice(&bytes);
+                            }
+                        }
+                    }
+                    let found = read(fs, &held, 0, model.len() + 10);
+                    assert!(found == model, "seed {seed:#x}, worker {worker}");
+                });
+            }
+        });
+        drop(shared);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+    }
+}
