@@ -275,7 +275,7 @@ impl<'a> FileIo<'a> {
         }
     }
 
-    /// Of blocks of a folio of which nothing is known, those that hold no data on the device; the others
+    /// Of blocks of a folio of which nothing is known, those that have no place on the device; the others
     /// are known from now on.
     fn find_holes(&self, folio: &Folio, state: &mut State, unknown: u64) -> Result<u64> {
         let first = folio.first_block(self.log2);
@@ -285,17 +285,20 @@ impl<'a> FileIo<'a> {
         }
         let end = first + u64::from(u64::BITS - unknown.leading_zeros());
         let (_, runs) = map::runs_live(self.fs, self.live, |_| start..end)?;
-        let mut mapped = 0;
+        let (mut mapped, mut unwritten) = (0, 0);
         for run in runs {
-            if let Target::Written(_) = run.target {
-                let from = u64::from(run.lblk.get()).saturating_sub(first) as u32;
-                let to = run.end().saturating_sub(first).min(64) as u32;
-                mapped |= mask(from..to);
+            let from = u64::from(run.lblk.get()).saturating_sub(first) as u32;
+            let to = run.end().saturating_sub(first).min(64) as u32;
+            match run.target {
+                Target::Written(_) => mapped |= mask(from..to),
+                Target::Unwritten(_) => unwritten |= mask(from..to),
+                Target::Hole => {}
             }
         }
-        let holes = unknown & !mapped;
-        // A block that is dirty and neither mapped nor promised is what a failed writeback left.
+        // A block that is dirty and none of all this is what a failed writeback left.
         state.mapped |= unknown & mapped;
+        state.unwritten |= unknown & unwritten;
+        let holes = unknown & !mapped & !unwritten;
         match holes {
             0 => Ok(0),
             holes => self.check_new(holes),
@@ -332,8 +335,9 @@ impl<'a> FileIo<'a> {
         if holes == 0 {
             return Ok(());
         }
+        self.cache.promise(self.fs, self.live, holes.count_ones())?;
         if self.fs.data().mode() == DataMode::Delayed {
-            return self.cache.promise(self.fs, self.live, holes.count_ones());
+            return Ok(());
         }
         let mut missing = holes;
         while let Some(mut row) = rows(missing).next() {
@@ -348,7 +352,7 @@ impl<'a> FileIo<'a> {
                     privileged: false,
                 };
                 let taken = self.fs.take_for(self.live, &ask);
-                let taken = taken.inspect_err(|_| self.ungrant(folio, holes & !missing))?;
+                let taken = taken.inspect_err(|_| self.ungrant(folio, holes))?;
                 let (pblk, len) = taken.park();
                 self.cache.place(lblk, pblk, len);
                 self.cache.caches.count_places(true, len.into());
@@ -361,11 +365,11 @@ impl<'a> FileIo<'a> {
 
     /// Takes a grant back.
     fn ungrant(&self, folio: &Folio, holes: u64) {
-        if self.fs.data().mode() == DataMode::Delayed {
-            self.cache
-                .settle(self.fs, self.live, holes.count_ones(), 0, 0);
+        if holes == 0 {
             return;
         }
+        self.cache
+            .settle(self.fs, self.live, holes.count_ones(), 0, 0);
         for row in rows(holes) {
             let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
             for (_, pblk, len) in self.cache.unplace(lblk, u64::from(row.end - row.start)) {

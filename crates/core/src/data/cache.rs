@@ -297,7 +297,8 @@ impl FileCache {
         self.promise.lock().delayed
     }
 
-    /// Has space promised for `blocks` more of the file, and for the nodes that map them.
+    /// Has space promised for `blocks` more of the file, unless they have their places, and for the nodes
+    /// that map them.
     pub(super) fn promise(&self, fs: &Fs, live: &LiveInode, blocks: u32) -> crate::Result<()> {
         let tree = Tree::of(live.image(&pin()));
         let after = |promise: &Promise| tree.nodes_for(promise.delayed + u64::from(blocks));
@@ -305,8 +306,9 @@ impl FileCache {
             let promise = self.promise.lock();
             after(&promise).saturating_sub(promise.nodes)
         };
+        let own = if places_are_promised(fs) { blocks } else { 0 };
         // Two at the same time may ask for the same nodes: what is too much goes with the rest.
-        fs.reserve_space(blocks + nodes as u32, false)?;
+        fs.reserve_space(own + nodes as u32, false)?;
         let mut promise = self.promise.lock();
         promise.delayed += u64::from(blocks);
         promise.nodes += nodes;
@@ -323,9 +325,6 @@ impl FileCache {
     /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks for nodes
     /// come back. What is promised for nodes follows the tree as it is by now.
     pub(super) fn settle(&self, fs: &Fs, live: &LiveInode, blocks: u32, used: u32, nodes: u32) {
-        if fs.data().mode() != DataMode::Delayed {
-            return;
-        }
         let tree = Tree::of(live.image(&pin()));
         let (free, missing) = {
             let mut promise = self.promise.lock();
@@ -335,7 +334,12 @@ impl FileCache {
             promise.nodes = needed.min(have);
             (have.saturating_sub(needed), needed.saturating_sub(have))
         };
-        fs.return_space(blocks.saturating_sub(used) + free as u32);
+        let own = if places_are_promised(fs) {
+            blocks.saturating_sub(used)
+        } else {
+            0
+        };
+        fs.return_space(own + free as u32);
         // What was used of the worst case of all may be missing from that of the rest.
         if missing > 0 && fs.reserve_space(missing as u32, true).is_ok() {
             self.promise.lock().nodes += missing;
@@ -536,8 +540,13 @@ impl FileCache {
             }
         }
         let promise = std::mem::take(&mut *self.promise.lock());
-        // What files of memory can hold.
-        fs.return_space((promise.delayed + promise.nodes) as u32);
+        let own = if places_are_promised(fs) {
+            promise.delayed
+        } else {
+            0
+        };
+        // No more than memory can hold.
+        fs.return_space((own + promise.nodes) as u32);
         for (_, pblk, len) in self.unplace(0, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
         }
@@ -599,6 +608,11 @@ impl Drop for FileCache {
         self.caches
             .count_dirty(-dirty * (self.sectors as i64) * 512);
     }
+}
+
+/// Whether blocks that are not mapped yet are promised a place, and do not have it.
+fn places_are_promised(fs: &Fs) -> bool {
+    fs.data().mode() == DataMode::Delayed
 }
 
 /// Space that is promised to a file.

@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) writeback: u64,
     /// Known to hold data on the device.
     pub(super) mapped: u64,
+    /// Known to have a place on the device that holds nothing yet.
+    pub(super) unwritten: u64,
     /// In the way of the clock's hand.
     pub(super) clocked: bool,
 }
@@ -152,7 +154,7 @@ fn parts(range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
 impl State {
     /// Blocks of which it is known what they have on the device: a place, or a promise of one.
     pub(super) fn known(&self) -> u64 {
-        self.mapped | self.delayed | self.writeback
+        self.mapped | self.unwritten | self.delayed | self.writeback
     }
 
     /// How many pages there are.
@@ -238,6 +240,7 @@ impl State {
             &mut self.delayed,
             &mut self.writeback,
             &mut self.mapped,
+            &mut self.unwritten,
         ] {
             *bits &= !blocks;
         }

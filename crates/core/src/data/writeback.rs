@@ -519,7 +519,7 @@ impl<'f> FileIo<'f> {
         size: u64,
         credits: u32,
     ) -> Result<()> {
-        let (taken, reserved) = self.places_of(batch, pieces);
+        let (taken, delayed) = self.places_of(batch, pieces);
         // The nodes were promised along with the blocks.
         let nodes = Cell::new(self.cache.take_nodes());
         let version = self.live.map_version();
@@ -545,12 +545,12 @@ impl<'f> FileIo<'f> {
             map::change_promised(&handle, self.live, &guard, taken, edit, also, &nodes)
         });
         if let Err(e) = mapped {
-            self.promise_again(pieces, reserved, nodes.get());
+            self.promise_again(pieces, delayed, nodes.get());
             return Err(e);
         }
         self.cache
-            .settle(self.fs, self.live, reserved, reserved, nodes.get());
-        batch.delayed -= reserved;
+            .settle(self.fs, self.live, delayed, delayed, nodes.get());
+        batch.delayed -= delayed;
         if let Some(known) = known
             && version.load(Ordering::Acquire) == before + 2
         {
@@ -560,10 +560,10 @@ impl<'f> FileIo<'f> {
         Ok(())
     }
 
-    /// Takes out the places of new pieces, and says how many of them were promised.
+    /// Takes out the places of new pieces, and says how many of them were delayed.
     fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Taken<'f>>, u32) {
         let mut places = Vec::new();
-        let mut left = 0;
+        let (mut left, mut placed_blocks) = (0, 0);
         for piece in pieces {
             match piece.kind {
                 Kind::New => left += piece.len,
@@ -573,12 +573,14 @@ impl<'f> FileIo<'f> {
                         .into_iter()
                         .map(|(_, pblk, len)| Taken::unpark(self.fs, pblk, len));
                     places.extend(taken);
+                    placed_blocks += piece.len;
                 }
                 Kind::Written | Kind::Unwritten => {}
             }
         }
         let reserved = left.min(batch.reserved);
         batch.reserved -= reserved;
+        let settled = reserved + placed_blocks.min(batch.delayed - reserved.min(batch.delayed));
         while left > 0
             && let Some(first) = batch.taken.front_mut()
         {
@@ -589,7 +591,7 @@ impl<'f> FileIo<'f> {
                 batch.taken.pop_front();
             }
         }
-        (places, reserved)
+        (places, settled)
     }
 
     /// After a failure that gave the places of `pieces` back: promises new ones, or none if space is gone.
@@ -613,6 +615,7 @@ impl<'f> FileIo<'f> {
                 let mut state = folio.write();
                 state.writeback &= !blocks;
                 state.delayed &= !blocks;
+                state.unwritten &= !blocks;
                 state.mapped |= blocks;
             });
         }

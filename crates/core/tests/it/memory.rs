@@ -247,7 +247,7 @@ fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
                             }
                         }
                     }
-                    ops::fsync(fs, &held).unwrap();
+                    ops::fsync(fs, &held).unwrap_or_else(|e| panic!("{mode:?}: {e}"));
                     let mut at = 0;
                     while at < done {
                         let found = read(fs, &held, at, bytes.len().min((done - at) as usize));
