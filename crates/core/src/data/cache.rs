@@ -573,6 +573,13 @@ impl LiveInode {
         }
     }
 
+    /// Whether the device and the record have all that users see.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.file_cache().is_none_or(|file| {
+            file.is_dead() || file.is_idle() && file.extended() <= self.image(&pin()).size()
+        })
+    }
+
     /// The record as users see it, where it differs from `image`, its newest image.
     pub(crate) fn ahead(&self, image: &Inode) -> Option<Inode> {
         let cache = self.file_cache()?;

@@ -265,7 +265,7 @@ impl Table {
     fn may_go(&self, live: &LiveInode) -> bool {
         live.last_seq().get() <= self.durable.load(Ordering::Acquire)
             && live.membership() == Membership::None
-            && live.file_cache().is_none_or(|file| file.is_idle())
+            && live.is_stored()
     }
 }
 
