@@ -359,11 +359,6 @@ impl FileCache {
         placed.insert(lblk, (pblk, len));
     }
 
-    /// Whether blocks have a place and are not mapped yet.
-    pub(super) fn has_placed(&self) -> bool {
-        !self.placed.lock().is_empty()
-    }
-
     /// The run of placed blocks that `lblk` lies in: its first block's place and length from `lblk` on, or
     /// how many blocks further the next one begins.
     pub(super) fn placed_at(&self, lblk: u32) -> Result<(Pblk, u32), u32> {

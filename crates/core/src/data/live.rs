@@ -352,10 +352,9 @@ pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
 
 /// Brings the map up to what was written: what has no place yet is not in it.
 fn settle(fs: &Fs, held: &Held) -> Result<()> {
-    let size = |image: &Inode| image.size();
-    let behind = held.file_cache().is_some_and(|file| {
-        file.delayed() > 0 || file.has_placed() || file.extended() > size(held.image(&pin()))
-    });
+    // What is written over reserved blocks is a hole in the map as well.
+    let behind = held.file_cache().is_some_and(|file| file.is_dirty())
+        || held.live_size() > held.snapshot().size();
     match behind {
         true => super::writeback::write_back(fs, held.live()),
         false => Ok(()),
