@@ -242,11 +242,11 @@ impl Lane {
                     if !matches!(change, DataChange::Cut { .. }) {
                         step.written = Some(id);
                     }
-                    if let DataChange::Write { offset, len } = change {
-                        if log.would_map(offset, len, self.block_size) {
-                            touched.push(id);
-                            resized.push(id);
-                        }
+                    if let DataChange::Write { offset, len } = change
+                        && log.would_map(offset, len, self.block_size)
+                    {
+                        touched.push(id);
+                        resized.push(id);
                     }
                     log.push(number, change);
                 }
