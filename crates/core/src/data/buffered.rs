@@ -354,7 +354,7 @@ impl<'a> FileIo<'a> {
                 let taken = self.fs.take_for(self.live, &ask);
                 let taken = taken.inspect_err(|_| self.ungrant(folio, holes))?;
                 let (pblk, len) = taken.park();
-                self.cache.place(lblk, pblk, len);
+                self.cache.place(self.fs, lblk, pblk, len);
                 self.cache.caches.count_places(true, len.into());
                 missing &= !mask(row.start..row.start + len);
                 row.start += len;

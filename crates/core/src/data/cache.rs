@@ -347,9 +347,13 @@ impl FileCache {
     }
 
     /// Adds blocks that have a place and are not mapped yet.
-    pub(super) fn place(&self, lblk: u32, pblk: Pblk, len: u32) {
+    pub(super) fn place(&self, fs: &Fs, lblk: u32, pblk: Pblk, len: u32) {
+        // What is taken together lies in one group.
+        let begins_group = |(_, at): (extant_format::Group, u32)| at == 0;
+        let is_first = fs.geometry().bitmap_position(pblk).is_ok_and(begins_group);
         let mut placed = self.placed.lock();
-        if let Some((&first, (start, count))) = placed.range_mut(..lblk).next_back()
+        if !is_first
+            && let Some((&first, (start, count))) = placed.range_mut(..lblk).next_back()
             && first + *count == lblk
             && start.get() + u64::from(*count) == pblk.get()
         {

@@ -336,7 +336,11 @@ impl<'f> FileIo<'f> {
         let pieces = std::mem::take(&mut batch.pieces);
         let scattered = pieces.iter().filter(|p| p.kind == Kind::New).count() > 1;
         let size = self.live.live_size();
-        let mut promised = batch.delayed;
+        // Otherwise those that are delayed have their places.
+        let mut promised = match self.fs.data().mode() {
+            DataMode::Delayed => batch.delayed,
+            DataMode::Placed | DataMode::Through => 0,
+        };
         // What is left of the last run that was taken.
         let mut run = (Pblk::default(), 0_u32);
         for mut piece in pieces {

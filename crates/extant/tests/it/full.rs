@@ -316,7 +316,6 @@ fn writers_on_a_full_file_system_of_small_blocks_lose_nothing() {
 }
 
 #[test]
-#[ignore = "a truncation that meets a writeback may lose what was written"]
 fn writers_whose_blocks_are_chosen_late_lose_nothing_on_a_full_file_system() {
     let mount = MountOptions::read_write().delalloc(true);
     torture("full, delayed", &LARGE, &mount);
