@@ -324,7 +324,6 @@ fn writers_whose_blocks_are_chosen_late_lose_nothing_on_a_full_file_system() {
 }
 
 #[test]
-#[ignore = "space for nodes of the map is not promised yet to blocks that have a place"]
 fn writers_whose_blocks_are_chosen_at_once_lose_nothing_on_a_full_file_system() {
     let mount = MountOptions::read_write().delalloc(false);
     torture("full, placed", &LARGE, &mount);
