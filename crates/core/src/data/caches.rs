@@ -30,6 +30,9 @@ const HAND_STEPS: usize = 64;
 /// Folios that are looked at at once.
 const BATCH: usize = 32;
 
+/// Folios with pages, in the order in which the hand of the clock meets them.
+type Clock = VecDeque<(Weak<FileCache>, u32)>;
+
 /// What the caches of all files share.
 #[derive(Debug)]
 pub(crate) struct Caches {
@@ -42,7 +45,7 @@ pub(crate) struct Caches {
     dirty: ShardedCounter,
     /// Above this much, whoever writes also writes back.
     most_dirty: u64,
-    clock: PerCpu<Mutex<VecDeque<(Weak<FileCache>, u32)>>>,
+    clock: PerCpu<Mutex<Clock>>,
     files: PerCpu<Mutex<Vec<Arc<LiveInode>>>>,
     /// Blocks that got their place while they were written.
     placed: ShardedCounter,
