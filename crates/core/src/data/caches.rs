@@ -30,7 +30,7 @@ const HAND_STEPS: usize = 64;
 /// Folios that are looked at at once.
 const BATCH: usize = 32;
 
-/// Folios with pages, in the order in which the hand of the clock meets them.
+/// Folios that have pages, in the order the hand passes them: a file, and the number of a folio of it.
 type Clock = VecDeque<(Weak<FileCache>, u32)>;
 
 /// What the caches of all files share.

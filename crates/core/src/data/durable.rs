@@ -18,20 +18,24 @@ static MARK: RmwClass = RmwClass::new("failures an open file was told of");
 /// An inode that nobody holds may be forgotten, and what it knew of failures with it: who opens a file is
 /// told of those that come later.
 #[derive(Debug)]
-pub struct ErrorMark(CountedAtomicU64);
+pub struct ErrorMark {
+    told: CountedAtomicU64,
+}
 
 impl ErrorMark {
     /// The mark of a file that is being opened.
     #[must_use]
     pub fn new(held: &Held) -> Self {
         let failures = held.file_cache().map_or(0, |file| file.failures());
-        Self(CountedAtomicU64::new(&MARK, failures))
+        Self {
+            told: CountedAtomicU64::new(&MARK, failures),
+        }
     }
 
     /// The last failure, if it has not been told.
     fn take(&self, file: &FileCache) -> Option<Error> {
         let failures = file.failures();
-        let before = self.0.swap(failures, Ordering::AcqRel);
+        let before = self.told.swap(failures, Ordering::AcqRel);
         (before < failures).then(|| file.failure()).flatten()
     }
 }

@@ -306,8 +306,8 @@ impl LiveInode {
     /// further ado.
     #[must_use]
     pub(crate) fn is_only_record(&self) -> bool {
-        let more = self.more.get().map(Box::as_ref);
-        more.is_none_or(|more| more.alloc.get().is_none() && more.file.get().is_none())
+        let unused = |more: &More| more.alloc.get().is_none() && more.file.get().is_none();
+        self.more.get().is_none_or(|more| unused(more))
     }
 
     /// What the allocator knows of the file, if it needed blocks so far.
