@@ -19,6 +19,7 @@ needed=(
     setcap:libcap2-bin
     setfacl:acl
     tar:tar
+    valgrind:valgrind
     xz:xz-utils
     zstd:zstd
 )

@@ -35,6 +35,9 @@ cargo xtask mutants
 step "models"
 cargo xtask model
 
+step "instructions"
+cargo xtask instructions
+
 step "tidy"
 cargo xtask tidy
 

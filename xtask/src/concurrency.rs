@@ -44,7 +44,7 @@ const SANITIZED: &[Sanitized] = &[
     Sanitized {
         package: "extant-core",
         target: "it",
-        filters: &["threads::", "many_threads", "eight_threads"],
+        filters: &["threads::", "memory::", "many_threads", "eight_threads"],
     },
     Sanitized {
         package: "extant",

@@ -15,8 +15,9 @@ Usage: cargo xtask instructions [--record]
 Options:
   --record   Write the counts down as the ones to compare with from now on
 
-Counts depend on the compiler but not on how busy the machine is. Needs valgrind; installs gungraun-runner
-into target/tools the first time.";
+Counts depend on the compiler but not on how busy the machine is: with another compiler than the one they were
+recorded with nothing is compared, and that is said. Needs valgrind; installs gungraun-runner into target/tools the
+first time.";
 
 /// The one whose version gungraun asks for.
 const RUNNER_VERSION: &str = "0.20.0";
@@ -53,6 +54,19 @@ pub(crate) fn instructions(root: &Path, args: &[String]) -> ExitCode {
 }
 
 fn run(root: &Path, record: bool) -> Result<bool, String> {
+    let path = root.join(RECORDED);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => return Err(format!("{}: {e}", path.display())),
+    };
+    let compiler = compiler()?;
+    if let Some(other) = recorded_with(&text).filter(|with| !record && *with != compiler) {
+        println!(
+            "SKIPPED: comparing instructions: they were recorded with {other}, this is {compiler}"
+        );
+        return Ok(true);
+    }
     if !says(Command::new("valgrind").arg("--version"), "valgrind-") {
         return Err("valgrind is missing: install it (Debian name: valgrind)".to_owned());
     }
@@ -81,15 +95,10 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
     if counted.is_empty() {
         return Err(format!("no counts in what the benchmarks printed\n{text}"));
     }
-    let path = root.join(RECORDED);
-    let recorded = match std::fs::read_to_string(&path) {
-        Ok(text) => read(&text),
-        Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
-        Err(e) => return Err(format!("{}: {e}", path.display())),
-    };
-    let good = compare(&counted, &recorded);
+    let good = compare(&counted, &read(&text));
     if record {
-        std::fs::write(&path, written(&counted)).map_err(|e| format!("{}: {e}", path.display()))?;
+        std::fs::write(&path, written(&counted, &compiler))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
         println!("recorded in {RECORDED}");
         return Ok(true);
     }
@@ -164,15 +173,33 @@ fn read(recorded: &str) -> Counts {
         .collect()
 }
 
-fn written(counts: &Counts) -> String {
-    let mut text = String::from(
+fn written(counts: &Counts, compiler: &str) -> String {
+    let mut text = format!(
         "# Instructions of each benchmark in instructions.rs, all its operations together; written by\n\
-         # cargo xtask instructions --record\n",
+         # cargo xtask instructions --record\n\
+         {WITH}{compiler}\n"
     );
     for (name, count) in counts {
         text.push_str(&format!("{name}\t{count}\n"));
     }
     text
+}
+
+/// Begins the line that names the compiler.
+const WITH: &str = "# with ";
+
+fn recorded_with(recorded: &str) -> Option<&str> {
+    recorded.lines().find_map(|line| line.strip_prefix(WITH))
+}
+
+/// The compiler that builds the benchmarks: its name, version and commit.
+fn compiler() -> Result<String, String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc)
+        .arg("--version")
+        .output()
+        .map_err(|e| format!("cannot start rustc: {e}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The program that gungraun's benchmarks start, of the version they ask for.
@@ -239,7 +266,9 @@ Gungraun result: Ok. 2 without regressions; 0 regressed; 0 filtered; 2 benchmark
 
     #[test]
     fn what_is_recorded_reads_back() {
-        assert_eq!(read(&written(&counted(5, 7))), counted(5, 7));
+        let text = written(&counted(5, 7), "rustc 1.0");
+        assert_eq!(read(&text), counted(5, 7));
+        assert_eq!(recorded_with(&text), Some("rustc 1.0"));
     }
 
     #[test]
