@@ -2,6 +2,7 @@
 
 mod allocating;
 mod changing;
+mod exercise;
 mod export;
 mod files;
 mod full;
