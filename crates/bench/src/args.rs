@@ -66,6 +66,14 @@ pub(crate) struct Config {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) fallocations: Option<u64>,
 
+    /// Inodes of `bulkstat`
+    #[arg(long, default_value_t = 505_000, value_parser = clap::value_parser!(u64).range(1001..=100_000_000))]
+    pub(crate) inodes: u64,
+
+    /// Truncations of `orphan`, all workers together; a quarter as many where they do more
+    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) truncations: u64,
+
     /// Writes of `sparse`
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) writes: u64,
@@ -120,6 +128,10 @@ pub(crate) enum WorkloadName {
     Smallfiles,
     /// Reserve single blocks in a file with 1e3 to 1e6 live preallocations
     Live,
+    /// Look at every inode of a file system
+    Bulkstat,
+    /// Truncate files byte by byte, or block by block, or unlink them while they are open
+    Orphan,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
 }
@@ -155,7 +167,7 @@ pub(crate) enum Side {
     Kernel,
     /// `fuse2fs` of e2fsprogs
     Fuse2fs,
-    /// The engine with the unimproved forms of its allocator (needs `--features baseline`)
+    /// The engine with the unimproved forms of its mechanisms (needs `--features baseline`)
     Baseline,
     /// The same, which keeps at most 512 preallocations of a file
     #[value(name = "baseline-512")]

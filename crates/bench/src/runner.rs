@@ -33,6 +33,8 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         WorkloadName::Live => Box::new(workload::live::Live::prepare(config)?),
         WorkloadName::Age => Box::new(workload::age::Age::prepare(config)?),
         WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
+        WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
+        WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
     };
     let shape = workload.shape();

@@ -40,6 +40,7 @@
 //! Everything is `Send` and `Sync` and works through `&self`: share a [`Filesystem`] or clone it.
 #![forbid(unsafe_code)]
 
+mod bulkstat;
 mod change;
 mod error;
 pub mod export;
@@ -55,7 +56,7 @@ mod walk;
 pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{OpenSpec, SharedDevice};
 pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
-pub use extant_core::inode::{DeviceNumber, FileType, Mode, Timestamp};
+pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
 pub use extant_core::ops::Piece as Extent;
 pub use file::File;
 pub use filesystem::Filesystem;

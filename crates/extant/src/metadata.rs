@@ -8,6 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub struct Metadata(extant_core::inode::Metadata);
 
 impl Metadata {
+    pub(crate) fn new(found: extant_core::inode::Metadata) -> Self {
+        Self(found)
+    }
+
     pub(crate) fn of(fs: &extant_core::fs::Fs, inode: &Inode) -> Self {
         Self(inode.metadata(fs.block_size()))
     }

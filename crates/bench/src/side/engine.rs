@@ -1,9 +1,9 @@
 //! The engine, in this process, through the inode operations that every adapter uses.
 
-use super::{Counters, MountChoice, Mounted};
+use super::{Counters, MountChoice, Mounted, Visit};
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use std::ffi::CStr;
@@ -25,7 +25,7 @@ impl Engine {
     /// Those of the engine.
     pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
         let options = MountOptions::read_write()
-            .memory(MEMORY)
+            .memory(choice.memory.unwrap_or(MEMORY))
             .delalloc(choice.delalloc);
         let options = with_baseline(options, choice.baseline)?;
         let fs = OpenSpec::read_write(image)
@@ -37,17 +37,18 @@ impl Engine {
     }
 }
 
-/// Chooses the unimproved forms of the allocator, if so many preallocations of a file are named.
+/// Chooses the unimproved forms, if so many preallocations of a file are named.
 #[cfg(feature = "baseline")]
 fn with_baseline(options: MountOptions, most: Option<usize>) -> Result<MountOptions, String> {
     let Some(most) = most else {
         return Ok(options);
     };
     let mut options = options;
-    options.baseline = extant_core::alloc::Baseline {
+    options.baseline.alloc = extant_core::alloc::Baseline {
         preallocation_list: Some(most),
         ..extant_core::alloc::Baseline::all()
     };
+    options.baseline.inode = extant_core::inode::Baseline::all();
     Ok(options)
 }
 
@@ -116,6 +117,10 @@ impl Mounted for Engine {
             .map_err(at(name))
     }
 
+    fn close(&self, file: Held) -> Result<(), String> {
+        ops::release(&self.fs, file).map_err(|e| format!("close: {}", chain(&e)))
+    }
+
     fn unlink(&self, dir: &Held, name: &CStr) -> Result<(), String> {
         ops::unlink(&self.fs, dir, name.to_bytes()).map_err(at(name))
     }
@@ -149,12 +154,43 @@ impl Mounted for Engine {
         Some(self.fs.preallocations(file) as u64)
     }
 
+    fn visit_inodes(&self, how: Visit, workers: usize) -> Result<u64, String> {
+        let how = Bulkstat {
+            way: match how {
+                Visit::Cache => BulkstatWay::Cache,
+                Visit::Tables => BulkstatWay::Tables,
+            },
+            threads: workers,
+        };
+        let failures = std::sync::Mutex::new(None);
+        let visited = ops::bulkstat(&self.fs, how, |ino, found| match found {
+            Ok(found) => {
+                std::hint::black_box(&found);
+            }
+            Err(e) => {
+                if let Ok(mut failed) = failures.lock() {
+                    *failed = Some(format!("inode {ino}: {}", chain(&e)));
+                }
+            }
+        });
+        match failures.into_inner() {
+            Ok(None) => Ok(visited),
+            Ok(Some(failure)) => Err(failure),
+            Err(_) => Err("a worker panicked".to_owned()),
+        }
+    }
+
     fn counters(&self) -> Counters {
         let stats = self.fs.journal_stats();
+        let orphans = self.fs.orphan_stats();
         Counters {
             commits: Some(stats.commits),
             handles: Some(stats.handles),
             flushes: Some(stats.flushes),
+            orphans: Some((
+                orphans.list_added + orphans.file_added,
+                orphans.list_removed + orphans.file_removed,
+            )),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is mounted and reached by system calls: the kernel's ext4 on a loop device, and `fuse2fs`.
 
 use super::fuse2fs::Fuse2fs;
-use super::{Counters, MountChoice, Mounted};
+use super::{Counters, MountChoice, Mounted, Visit};
 use crate::args::KernelForm;
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A mounted image; unmounted on drop.
 pub(crate) struct Kernel {
@@ -110,6 +111,11 @@ impl Mounted for Kernel {
         rustix::io::pread(&file, buf, 0).map_err(at(name))
     }
 
+    fn close(&self, file: OwnedFd) -> Result<(), String> {
+        drop(file);
+        Ok(())
+    }
+
     fn unlink(&self, dir: &OwnedFd, name: &CStr) -> Result<(), String> {
         fs::unlinkat(dir, name, AtFlags::empty()).map_err(at(name))
     }
@@ -143,6 +149,39 @@ impl Mounted for Kernel {
         None
     }
 
+    fn visit_inodes(&self, _: Visit, workers: usize) -> Result<u64, String> {
+        let failed = |e: Errno| format!("listing: {e}");
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.root).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            if entry.file_name().to_bytes().starts_with(b"d") {
+                names.push(entry.file_name().to_owned());
+            }
+        }
+        let (next, visited) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let work = |_| {
+            while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let dir = self.open_dir(name)?;
+                // The directory itself too.
+                let mut seen = 1;
+                fs::fstat(&dir).map_err(at(name))?;
+                for entry in fs::Dir::read_from(&dir).map_err(at(name))? {
+                    let entry = entry.map_err(at(name))?;
+                    let file = entry.file_name();
+                    if file.to_bytes().starts_with(b".") {
+                        continue;
+                    }
+                    fs::statat(&dir, file, AtFlags::SYMLINK_NOFOLLOW).map_err(at(file))?;
+                    seen += 1;
+                }
+                visited.fetch_add(seen, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        crate::crew::timed(workers, work, || Ok(()))?;
+        Ok(visited.into_inner())
+    }
+
     fn counters(&self) -> Counters {
         let Some(name) = self.loop_name() else {
             return Counters::default();
@@ -165,6 +204,7 @@ impl Mounted for Kernel {
             commits,
             handles: commits.zip(per_commit).map(|(c, h)| c * h),
             flushes,
+            orphans: None,
         }
     }
 

@@ -37,6 +37,9 @@ pub(crate) trait Mounted: Sync {
     /// Opens a file for reading and reads from its start; how much there was.
     fn read(&self, dir: &Self::Dir, name: &CStr, buf: &mut [u8]) -> Result<usize, String>;
 
+    /// Closes a file: whatever that leaves to be done is done.
+    fn close(&self, file: Self::File) -> Result<(), String>;
+
     /// `unlink`.
     fn unlink(&self, dir: &Self::Dir, name: &CStr) -> Result<(), String>;
 
@@ -58,6 +61,9 @@ pub(crate) trait Mounted: Sync {
     /// Preallocations of a file that are alive, where that can be known.
     fn preallocations(&self, file: &Self::File) -> Option<u64>;
 
+    /// Looks at every inode with so many threads; how many there were.
+    fn visit_inodes(&self, how: Visit, workers: usize) -> Result<u64, String>;
+
     /// What was counted since mounting.
     fn counters(&self) -> Counters;
 
@@ -65,13 +71,24 @@ pub(crate) trait Mounted: Sync {
     fn unmount(self) -> Result<(), String>;
 }
 
+/// How all inodes are looked at, where there is a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// Through the cache of inodes.
+    Cache,
+    /// Straight from the inode tables.
+    Tables,
+}
+
 /// How a file system is mounted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MountChoice {
     /// Whether blocks are chosen when data is written back, not when it is written.
     pub(crate) delalloc: bool,
-    /// The unimproved forms of the allocator, with so many preallocations of a file at most.
+    /// The unimproved forms, with so many preallocations of a file at most.
     pub(crate) baseline: Option<usize>,
+    /// Bytes that the engine's caches may use, if not as many as usual.
+    pub(crate) memory: Option<usize>,
 }
 
 /// What a journal did since mounting, where it can be known.
@@ -83,6 +100,8 @@ pub(crate) struct Counters {
     pub(crate) handles: Option<u64>,
     /// Flushes the device got.
     pub(crate) flushes: Option<u64>,
+    /// Inodes noted as orphans, and notes taken back.
+    pub(crate) orphans: Option<(u64, u64)>,
 }
 
 impl Counters {
@@ -105,6 +124,14 @@ impl Counters {
         }
         if let Some(flushes) = less(self.flushes, before.flushes) {
             figures.insert("flushes per operation", flushes / operations.max(1) as f64);
+        }
+        if let (Some(now), Some(then)) = (self.orphans, before.orphans) {
+            let per_operation = |n: u64| n as f64 / operations.max(1) as f64;
+            figures.insert("orphans noted per operation", per_operation(now.0 - then.0));
+            figures.insert(
+                "orphans taken back per operation",
+                per_operation(now.1 - then.1),
+            );
         }
         figures
     }

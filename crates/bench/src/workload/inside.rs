@@ -21,6 +21,11 @@ pub(crate) trait Inside {
     /// Looks at the result after the unmount; `e2fsck -fn` has found nothing. What it learns besides
     /// goes with the result.
     fn check(&self, image: &Path, case: &Case) -> Result<Figures, String>;
+
+    /// Bytes that the engine's caches may use, if not as many as usual.
+    fn memory(&self, _case: &Case) -> Option<usize> {
+        None
+    }
 }
 
 /// The peers of workloads about allocation.
@@ -72,6 +77,7 @@ impl Images {
                 Side::BaselineCapped => Some(512),
                 _ => None,
             },
+            memory: inside.memory(case),
         };
         let mut measured = match case.side {
             Side::Engine | Side::Baseline | Side::BaselineCapped => {
@@ -110,9 +116,9 @@ impl Images {
             }
             Side::Kernel => "loop mount, system calls",
             Side::Fuse2fs => "fuse2fs, system calls",
-            Side::Baseline => "in process, unimproved allocator",
+            Side::Baseline => "in process, unimproved forms",
             Side::BaselineCapped => {
-                "in process, unimproved allocator with 512 preallocations of a file at most"
+                "in process, unimproved forms with 512 preallocations of a file at most"
             }
             _ => "in process, file device, caches of at most 1 GiB",
         };

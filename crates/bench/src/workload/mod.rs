@@ -3,6 +3,7 @@
 pub(crate) mod age;
 pub(crate) mod append64;
 pub(crate) mod build;
+pub(crate) mod bulkstat;
 pub(crate) mod extract;
 pub(crate) mod fallocate2;
 pub(crate) mod fill;
@@ -10,6 +11,7 @@ pub(crate) mod fsync;
 mod inside;
 pub(crate) mod live;
 pub(crate) mod metadata;
+pub(crate) mod orphan;
 mod pattern;
 pub(crate) mod smallfiles;
 pub(crate) mod sparse;

@@ -111,17 +111,18 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
         }
         return finish_truncate(fs, live);
     }
+    // The note comes first, so that whatever happens on the way is seen to after a crash.
     let keep = fs.orphan_credits();
     let handle = fs.start(1 + map::remove_credits(image) + keep)?;
+    fs.orphan_add(&handle, live)?;
     set_size(&handle, live, size, options)?;
     let guard = MapGuard::lock(live);
     let removed = map::remove_keeping(&handle, live, &guard, first..END, keep);
     drop(guard);
     match removed {
-        Ok(removed) if removed.next.is_none() => Ok(()),
-        // The rest takes more handles, or failed: with this one at least the note is stored.
+        Ok(removed) if removed.next.is_none() => fs.orphan_remove(&handle, live),
+        // The rest takes more handles, or failed.
         unfinished => {
-            fs.orphan_add(&handle, live)?;
             drop(handle);
             let _ = unfinished?;
             finish_truncate(fs, live)

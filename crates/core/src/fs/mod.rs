@@ -41,6 +41,8 @@ mod writable;
 
 use groups::Groups;
 pub use notice::Notice;
+#[cfg(feature = "baseline")]
+pub use options::Baseline;
 pub use options::{DataMode, JournalChoice, MountOptions, SuperblockChoice};
 pub use policy::{
     READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,

@@ -73,10 +73,13 @@ impl Fs {
             geometry.blocks_count(),
             options.memory - options.memory / INODE_SHARE - options.memory / NAME_SHARE,
         );
+        let inodes = Table::new(options.memory / INODE_SHARE, geometry.inode_size());
+        #[cfg(feature = "baseline")]
+        let inodes = inodes.with_one_lock(options.baseline.inode.one_inode_list);
         Ok(Self {
             numbers: Numbers::new(&superblock, &geometry),
             groups: Groups::new(&superblock, backup),
-            inodes: Table::new(options.memory / INODE_SHARE, geometry.inode_size()),
+            inodes,
             names: Names::new(options.memory / NAME_SHARE),
             cache: match overlay {
                 Some(overlay) => cache.with_overlay(overlay),

@@ -24,12 +24,22 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Which mechanisms work as they did before they were improved.
     #[cfg(feature = "baseline")]
-    pub baseline: crate::alloc::Baseline,
+    pub baseline: Baseline,
     /// How file data gets to the device.
     pub data_mode: DataMode,
     /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
     /// what the system has.
     pub cache_bytes: Option<usize>,
+}
+
+/// Which mechanisms work as they did before they were improved.
+#[cfg(feature = "baseline")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Baseline {
+    /// Those of the allocator.
+    pub alloc: crate::alloc::Baseline,
+    /// Those of inodes.
+    pub inode: crate::inode::Baseline,
 }
 
 /// How file data gets to the device.
@@ -88,7 +98,7 @@ impl MountOptions {
             background: true,
             commit_interval: COMMIT_INTERVAL,
             #[cfg(feature = "baseline")]
-            baseline: crate::alloc::Baseline::default(),
+            baseline: Baseline::default(),
             data_mode: DataMode::default(),
             cache_bytes: None,
         }

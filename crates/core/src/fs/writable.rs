@@ -195,8 +195,10 @@ impl Fs {
         let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
         let alloc = Alloc::new(&fs)?;
         #[cfg(feature = "baseline")]
-        let alloc = alloc.with(options.baseline);
+        let alloc = alloc.with(options.baseline.alloc);
         let orphans = Orphans::load(&fs)?;
+        #[cfg(feature = "baseline")]
+        let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
         fs.writer = Some(Writer {
             journal: Journal::new(first, log, queue),
             alloc,

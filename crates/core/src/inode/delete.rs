@@ -133,7 +133,7 @@ impl Fs {
             return Ok(());
         };
         let mut result = Ok(());
-        for live in orphans.reaper().take() {
+        for live in orphans.reapers().take() {
             let unnamed = live.snapshot().disk.links == 0;
             if unnamed && live.claim_if_unheld() {
                 let deleted = self.delete(&live);

@@ -235,7 +235,7 @@ impl LiveInode {
         }
         let image = self.image.load(&pin());
         match self.membership() {
-            Membership::List { next } if image.disk.dtime != next => {
+            Membership::List { next, .. } if image.disk.dtime != next => {
                 let mut linked = Inode::clone(&image);
                 linked.disk.dtime = next;
                 Arc::new(linked)
@@ -434,7 +434,7 @@ impl LiveInode {
 
     /// Has `reaper` delete the inode when the last hold goes and there is no name.
     pub(super) fn delete_through(&self, reaper: &Arc<Reaper>) {
-        let _ = self.reaper.set(Arc::clone(reaper));
+        self.reaper.get_or_init(|| Arc::clone(reaper));
     }
 
     /// Takes hold, unless the inode is leaving memory.

@@ -2,7 +2,7 @@
 
 use super::encode::XATTR_MAGIC;
 use super::orphan::Membership;
-use super::{Held, Inode, InodeId, LiveInode};
+use super::{Held, Inode, InodeId, LiveInode, Metadata};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
@@ -186,7 +186,7 @@ impl Fs {
                 let next = std::mem::take(&mut record.dtime);
                 let inode = self.check_inode(ino, record, slot)?;
                 let live = LiveInode::new(Arc::new(inode), block);
-                live.set_membership(Membership::List { next });
+                live.set_membership(Membership::List { next, at: 0 });
                 Ok(live)
             }
         }
@@ -216,6 +216,16 @@ impl Fs {
         self.check_inode(ino, disk, slot)
     }
 
+    /// What `stat` reports about an inode, straight from its slot of the inode table.
+    pub(super) fn stat_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
+        let disk = self.parse_record(ino, slot)?;
+        if disk.links == 0 {
+            return Err(Error::Stale);
+        }
+        let file_type = self.checked_type(ino, &disk)?;
+        Ok(Metadata::of(ino, file_type, &disk, self.block_size()))
+    }
+
     fn parse_record(&self, ino: Ino, slot: &[u8]) -> Result<DiskInode> {
         DiskInode::parse(slot, &self.inode_context(ino)).in_place(Place::Inode(ino))
     }
@@ -223,16 +233,7 @@ impl Fs {
     /// Makes an inode of its record, whether or not anything names it.
     fn check_inode(&self, ino: Ino, disk: DiskInode, slot: &[u8]) -> Result<Inode> {
         let context = self.inode_context(ino);
-        let place = Place::Inode(ino);
-        let file_type = disk.file_type().ok_or_else(|| {
-            let expected = Expected::Said("a known file type");
-            let mode = u64::from(disk.mode.bits());
-            Error::corrupt(
-                place,
-                FormatError::new(Structure::Inode, "mode", mode, expected),
-            )
-        })?;
-        check_size(&disk, file_type, self.block_size()).in_place(place)?;
+        let file_type = self.checked_type(ino, &disk)?;
         let region = disk.xattr_region(slot, context.inode_size);
         let xattrs = if region.starts_with(&XATTR_MAGIC) {
             region.into()
@@ -248,6 +249,21 @@ impl Fs {
             fresh: false,
             freed: false,
         })
+    }
+
+    /// The type of an inode with this record, if type and size can be right.
+    fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
+        let place = Place::Inode(ino);
+        let file_type = disk.file_type().ok_or_else(|| {
+            let expected = Expected::Said("a known file type");
+            let mode = u64::from(disk.mode.bits());
+            Error::corrupt(
+                place,
+                FormatError::new(Structure::Inode, "mode", mode, expected),
+            )
+        })?;
+        check_size(disk, file_type, self.block_size()).in_place(place)?;
+        Ok(file_type)
     }
 }
 

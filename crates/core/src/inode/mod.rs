@@ -10,8 +10,10 @@
 //! | `encode` | records into blocks of the inode table, once per commit |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
 //! | `orphan` | inodes that a crash must not leave behind |
+//! | `bulkstat` | every inode of the file system, in parallel, through the cache or around it |
 //! | `scan` | every inode of a group, straight from the inode table |
 //! | `symlink` | targets of symbolic links |
+//! | `baseline` | unimproved forms, to compare with |
 //!
 //! # Invariants
 //!
@@ -19,6 +21,9 @@
 //! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
 mod acl;
+#[cfg(feature = "baseline")]
+mod baseline;
+mod bulkstat;
 mod create;
 mod delete;
 mod encode;
@@ -32,12 +37,15 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "baseline")]
+pub use baseline::Baseline;
+pub use bulkstat::{Bulkstat, BulkstatWay};
 pub use create::NewInode;
 pub(crate) use encode::{CapturedInode, capture_inodes};
 pub use live::{Held, LiveInode};
 pub(crate) use lock::{Access, LockSet};
 pub(crate) use orphan::CapturedSlots;
-pub use orphan::Orphans;
+pub use orphan::{OrphanStats, Orphans};
 pub use scan::GroupInodes;
 pub use table::Table;
 
@@ -216,10 +224,16 @@ impl Inode {
     /// What `stat` reports.
     #[must_use]
     pub fn metadata(&self, block_size: BlockSize) -> Metadata {
-        let disk = &self.disk;
-        Metadata {
-            ino: self.ino,
-            file_type: self.file_type,
+        Metadata::of(self.ino, self.file_type, &self.disk, block_size)
+    }
+}
+
+impl Metadata {
+    /// What `stat` reports about an inode with this record.
+    fn of(ino: Ino, file_type: FileType, disk: &DiskInode, block_size: BlockSize) -> Self {
+        Self {
+            ino,
+            file_type,
             mode: disk.mode,
             uid: disk.uid,
             gid: disk.gid,
@@ -233,7 +247,7 @@ impl Inode {
             crtime: disk.crtime,
             flags: disk.flags,
             generation: disk.generation,
-            device: self.file_type.is_device().then(|| disk.device()),
+            device: file_type.is_device().then(|| disk.device()),
             project: disk.project,
             version: disk.version,
         }

@@ -32,6 +32,17 @@ pub struct GroupInodes<'a> {
     window_end: u32,
 }
 
+/// Which inodes of a group are in use, and where their records are.
+#[derive(Debug)]
+pub(super) struct InUse {
+    /// By index in the group; empty if none is.
+    pub(super) bitmap: Vec<u8>,
+    /// No inode from here on has ever been in use.
+    pub(super) end: u32,
+    /// First block of the inode table.
+    pub(super) table: Pblk,
+}
+
 impl Fs {
     /// The inodes in use of `group`, as its bitmap says, read in large pieces around the cache.
     ///
@@ -41,6 +52,29 @@ impl Fs {
     /// # Errors
     /// When the descriptor or the bitmap is wrong, or the device fails.
     pub fn group_inodes(&self, group: Group) -> Result<GroupInodes<'_>> {
+        let in_use = self.inodes_in_use(group)?;
+        let table = self
+            .block_size()
+            .offset_of(in_use.table)
+            .unwrap_or(u64::MAX);
+        Ok(GroupInodes {
+            fs: self,
+            group,
+            bitmap: in_use.bitmap,
+            table,
+            next: 0,
+            end: in_use.end,
+            window: Vec::new(),
+            window_first: 0,
+            window_end: 0,
+        })
+    }
+
+    /// Which inodes of `group` are in use.
+    ///
+    /// # Errors
+    /// When the descriptor or the bitmap is wrong, or the device fails.
+    pub(super) fn inodes_in_use(&self, group: Group) -> Result<InUse> {
         let desc = self.group(group)?;
         let per_group = self.geometry().inodes_per_group();
         let has_checksum = !matches!(
@@ -77,21 +111,25 @@ impl Fs {
             )?;
             (block.to_vec(), per_group.saturating_sub(unused))
         };
-        let table = self
-            .block_size()
-            .offset_of(desc.inode_table)
-            .unwrap_or(u64::MAX);
-        Ok(GroupInodes {
-            fs: self,
-            group,
+        Ok(InUse {
             bitmap,
-            table,
-            next: 0,
             end,
-            window: Vec::new(),
-            window_first: 0,
-            window_end: 0,
+            table: desc.inode_table,
         })
+    }
+
+    /// Reads a piece of an inode table around the cache, with what is newer in memory over it.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub(super) fn read_table(&self, offset: u64, window: &mut [u8]) -> Result<()> {
+        // First what is in memory: an image that goes home meanwhile is found on the device.
+        let newer = newer_blocks(self, offset, window.len());
+        self.device().read_at(offset, window)?;
+        for (at, image) in newer {
+            overlay(window, offset, at, &image);
+        }
+        Ok(())
     }
 }
 
@@ -106,12 +144,7 @@ impl GroupInodes<'_> {
             let offset = self
                 .table
                 .saturating_add(u64::from(index) * u64::from(size));
-            // First what is in memory: an image that goes home meanwhile is found on the device.
-            let newer = newer_blocks(self.fs, offset, self.window.len());
-            self.fs.device().read_at(offset, &mut self.window)?;
-            for (at, image) in newer {
-                overlay(&mut self.window, offset, at, &image);
-            }
+            self.fs.read_table(offset, &mut self.window)?;
             self.window_first = index;
             self.window_end = index + count;
         }

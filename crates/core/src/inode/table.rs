@@ -36,7 +36,7 @@ static QUEUE: LockClass = LockClass::new("inode queue", Rank::LruShard);
 static TURNS: RmwClass = RmwClass::new("inode turns");
 
 /// What an inode is taken to cost beyond its record, its place in map and queue included.
-const BYTES_PER_INODE: usize = 384;
+const BYTES_PER_INODE: usize = 256;
 /// Inodes the hand passes at most to find those to forget.
 const HAND_STEPS: usize = 16;
 /// Inodes forgotten at most for each that comes in: more than one, so that a table that had to grow
@@ -44,11 +44,15 @@ const HAND_STEPS: usize = 16;
 const VICTIMS: usize = 2;
 /// Turns are counted for this many classes of numbers.
 const TURN_CLASSES: usize = 64;
+/// Inodes that go into the hand's way with the lock taken once.
+const BATCH: usize = 32;
 
 /// The inodes in memory, by number.
 #[derive(Debug)]
 pub struct Table {
     map: RcuMap<Ino, Kept>,
+    #[cfg(feature = "baseline")]
+    one_lock: OneLock,
     /// Inodes in the order the hand passes them.
     queues: Box<[Mutex<VecDeque<Ino>>]>,
     /// Most inodes in one queue.
@@ -88,6 +92,16 @@ impl Kept {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn(u64);
 
+/// The same for records of any numbers.
+#[derive(Debug)]
+pub(super) struct Turns([u64; TURN_CLASSES]);
+
+impl Turns {
+    fn of(&self, ino: Ino) -> Turn {
+        Turn(self.0[ino.get() as usize % TURN_CLASSES])
+    }
+}
+
 impl Table {
     /// A table that keeps about as many inodes with records of `inode_size` bytes as fit `budget`
     /// bytes.
@@ -95,6 +109,8 @@ impl Table {
         let shards = shard_count().max(1);
         let cost = BYTES_PER_INODE + inode_size as usize;
         Self {
+            #[cfg(feature = "baseline")]
+            one_lock: OneLock::default(),
             map: RcuMap::new(&BUCKET, (shards * 32).max(128)),
             queues: (0..shards)
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
@@ -121,6 +137,8 @@ impl Table {
         ino: Ino,
         guard: &'g EpochGuard,
     ) -> Option<&'g Arc<LiveInode>> {
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.lock();
         let kept = self.map.get(&ino, guard)?;
         // Stored only after the hand came by, so that a hot inode's line stays shared.
         if !kept.used.load(Ordering::Relaxed) {
@@ -140,24 +158,71 @@ impl Table {
     pub(super) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
         let ino = live.ino();
         let guard = pin();
-        let same_turn = || self.turn(ino).0 == turn.0;
-        let (winner, rejected) = self
-            .map
-            .get_or_insert_if(ino, Kept::new(live), same_turn, &guard)
-            .ok()?;
-        let winner = Arc::clone(&winner.live);
+        let (winner, is_new) = self.insert_one(live, turn, &guard)?;
+        let winner = Arc::clone(winner);
         drop(guard);
-        if rejected.is_none() {
-            self.make_room(ino);
+        if is_new {
+            self.make_room(&[ino], &mut [Ino::default(); VICTIMS]);
         }
         Some(winner)
+    }
+
+    /// The inode that is kept, and whether that is `live`.
+    fn insert_one<'g>(
+        &'g self,
+        live: Arc<LiveInode>,
+        turn: Turn,
+        guard: &'g EpochGuard,
+    ) -> Option<(&'g Arc<LiveInode>, bool)> {
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.lock();
+        let ino = live.ino();
+        let same_turn = || self.turn(ino).0 == turn.0;
+        let inserted = self
+            .map
+            .get_or_insert_if(ino, Kept::new(live), same_turn, guard);
+        let (winner, rejected) = inserted.ok()?;
+        Some((&winner.live, rejected.is_none()))
+    }
+
+    /// What to note before records of many inodes are read.
+    pub(super) fn turns(&self) -> Turns {
+        let mut turns = [0; TURN_CLASSES];
+        for (noted, turn) in turns.iter_mut().zip(&self.turns) {
+            *noted = turn.load(Ordering::Acquire);
+        }
+        Turns(turns)
+    }
+
+    /// Keeps inodes whose records were read after `turns` were noted, but for those that are kept
+    /// already and those whose records may be old. Empties `loaded`.
+    pub(super) fn insert_all(&self, loaded: &mut Vec<Arc<LiveInode>>, turns: &Turns) {
+        let mut loaded = loaded.drain(..);
+        while loaded.len() > 0 {
+            let mut new = [Ino::default(); BATCH];
+            let mut len = 0;
+            let guard = pin();
+            for live in loaded.by_ref().take(BATCH) {
+                let ino = live.ino();
+                if let Some((_, true)) = self.insert_one(live, turns.of(ino), &guard) {
+                    new[len] = ino;
+                    len += 1;
+                }
+            }
+            drop(guard);
+            self.make_room(&new[..len], &mut [Ino::default(); VICTIMS * BATCH]);
+        }
     }
 
     /// Makes a new inode known, in place of the dead one that had the number before.
     pub(super) fn publish(&self, live: Arc<LiveInode>) {
         let ino = live.ino();
-        self.map.replace(ino, Kept::new(live), &pin());
-        self.make_room(ino);
+        {
+            #[cfg(feature = "baseline")]
+            let _held = self.one_lock.lock();
+            self.map.replace(ino, Kept::new(live), &pin());
+        }
+        self.make_room(&[ino], &mut [Ino::default(); VICTIMS]);
     }
 
     /// Notes that transaction `seq` and those before it are durable: the records of the inodes they
@@ -205,33 +270,45 @@ impl Table {
         &self.turns[ino.get() as usize % TURN_CLASSES]
     }
 
-    /// Puts a new inode into the hand's way and forgets others when there are too many.
-    fn make_room(&self, new: Ino) {
+    /// Puts new inodes into the hand's way and forgets others when there are too many: as many as
+    /// there are places for `victims`.
+    fn make_room(&self, new: &[Ino], victims: &mut [Ino]) {
         let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
             return;
         };
-        let mut victims = [None; VICTIMS];
+        let mut found = 0;
         {
             let mut queue = queue.lock();
-            queue.push_back(new);
+            queue.extend(new);
+            if queue.len() <= self.per_queue {
+                return;
+            }
             let guard = pin();
-            let mut places = victims.iter_mut();
-            let mut steps = HAND_STEPS;
-            while queue.len() > self.per_queue && places.len() > 0 {
-                let Some(ino) = queue.pop_front() else { break };
+            let mut steps = HAND_STEPS * new.len();
+            while queue.len() > self.per_queue
+                && let Some(place) = victims.get_mut(found)
+                && let Some(ino) = queue.pop_front()
+            {
                 steps = steps.saturating_sub(1);
                 let used = self.map.get(&ino, &guard).is_some_and(Kept::take_used);
                 if used && steps > 0 {
                     queue.push_back(ino);
-                } else if let Some(place) = places.next() {
-                    *place = Some(ino);
+                } else {
+                    *place = ino;
+                    found += 1;
                 }
             }
         }
-        for ino in victims.into_iter().flatten() {
-            if !self.forget(ino) {
-                queue.lock().push_back(ino);
+        // Those that stay move to the front of the victims, and go back together.
+        let mut stay = 0;
+        for at in 0..found {
+            if !self.forget(victims[at]) {
+                victims[stay] = victims[at];
+                stay += 1;
             }
+        }
+        if stay > 0 {
+            queue.lock().extend(&victims[..stay]);
         }
     }
 
@@ -257,6 +334,8 @@ impl Table {
             let turn: &CountedAtomicU64 = self.turn_of(ino);
             turn.fetch_add(1, Ordering::AcqRel);
         }
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.lock();
         self.map
             .remove_if(&ino, |kept| Arc::ptr_eq(&kept.live, live), &guard);
         true
@@ -266,6 +345,49 @@ impl Table {
         live.last_seq().get() <= self.durable.load(Ordering::Acquire)
             && live.membership() == Membership::None
             && live.is_stored()
+    }
+}
+
+/// The unimproved form, to compare with: one lock for the hash table, one list under one lock.
+#[cfg(feature = "baseline")]
+#[derive(Debug)]
+struct OneLock {
+    chosen: bool,
+    hash: Mutex<()>,
+}
+
+#[cfg(feature = "baseline")]
+static HASH: LockClass = LockClass::new("one inode hash lock", Rank::JournalRunning);
+#[cfg(feature = "baseline")]
+static LIST: LockClass = LockClass::new("one inode list", Rank::LruShard);
+
+#[cfg(feature = "baseline")]
+impl Default for OneLock {
+    fn default() -> Self {
+        Self {
+            chosen: false,
+            hash: Mutex::new(&HASH, ()),
+        }
+    }
+}
+
+#[cfg(feature = "baseline")]
+impl OneLock {
+    fn lock(&self) -> Option<extant_sync::MutexGuard<'_, ()>> {
+        self.chosen.then(|| self.hash.lock())
+    }
+}
+
+#[cfg(feature = "baseline")]
+impl Table {
+    /// The same with one lock for the hash table and one list, or without.
+    pub(crate) fn with_one_lock(mut self, chosen: bool) -> Self {
+        if chosen {
+            self.one_lock.chosen = true;
+            self.per_queue *= self.queues.len();
+            self.queues = Box::new([Mutex::new(&LIST, VecDeque::new())]);
+        }
+        self
     }
 }
 

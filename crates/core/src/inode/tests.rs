@@ -1,8 +1,8 @@
 //! Inodes that come and go, on images that Linux looks at before and after.
 
-use super::{FileType, Held, LiveInode, NewInode};
+use super::{Bulkstat, BulkstatWay, FileType, Held, LiveInode, NewInode};
 use crate::fs::{Fs, MountOptions};
-use crate::{Error, data, dir, map};
+use crate::{Error, data, dir, map, ops};
 use extant_blockdev::{FileDevice, SharedDevice};
 use extant_format::acl::{Acl, AclEntry, AclWho};
 use extant_format::inode::Timestamp;
@@ -626,17 +626,104 @@ fn inherited_access_lists_are_those_that_linux_makes() {
     }
 }
 
+fn named(fs: &Fs) -> Vec<(u32, i64)> {
+    fs.inodes()
+        .map(|(ino, inode)| (ino.get(), inode.unwrap().disk().mtime.secs))
+        .collect()
+}
+
+/// What bulkstat finds: numbers and times.
+fn bulkstat(fs: &Fs, way: BulkstatWay) -> Vec<(u32, i64)> {
+    let found = std::sync::Mutex::new(Vec::new());
+    let visited = fs.bulkstat(Bulkstat { way, threads: 3 }, |ino, inode| {
+        let inode = inode.unwrap();
+        assert_eq!(inode.ino, ino);
+        found.lock().unwrap().push((ino.get(), inode.mtime.secs));
+    });
+    let mut found = found.into_inner().unwrap();
+    assert_eq!(visited, found.len() as u64);
+    found.sort_unstable();
+    found
+}
+
+fn assert_all(fs: &Fs, expected: &[(u32, i64)]) {
+    assert_eq!(named(fs), expected);
+    // Around the cache, into it, and with what is in it.
+    for way in [
+        BulkstatWay::Tables,
+        BulkstatWay::Cache,
+        BulkstatWay::Tables,
+        BulkstatWay::Cache,
+    ] {
+        assert_eq!(bulkstat(fs, way), expected, "{way:?}");
+    }
+}
+
+#[test]
+fn bulkstat_sees_every_inode_that_stays_while_others_come_and_go_and_memory_is_short() {
+    let image = Image::new(KINDS[1]);
+    let options = MountOptions::read_write().background(false);
+    let fs = image.open_with(options.memory(256 << 10));
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = |i: i64| {
+        let new = NewInode::new(FileType::Regular, 0o600, Timestamp::from_secs(i));
+        let name = format!("{i}");
+        ops::create(&fs, &root, name.as_bytes(), &new).unwrap().ino()
+    };
+    let stays: Vec<u32> = (0..600).map(|i| new(i).get()).collect();
+    ops::syncfs(&fs).unwrap();
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            for round in 0..40 {
+                for i in 1000..1020 {
+                    new(i);
+                }
+                for i in 1000..1020 {
+                    ops::unlink(&fs, &root, format!("{i}").as_bytes()).unwrap();
+                }
+                // Changed ones that stay, so that some are forgotten with a newer record than was read.
+                let ino = stays[round * 7];
+                let held = fs.hold(Ino::new(ino)).unwrap();
+                ops::chmod(&fs, &held, 0o640).unwrap();
+                drop(held);
+                if round % 5 == 0 {
+                    ops::syncfs(&fs).unwrap();
+                }
+            }
+        });
+        let mut rounds = 0;
+        while !changes.is_finished() || rounds < 2 {
+            for way in [BulkstatWay::Cache, BulkstatWay::Tables] {
+                let found = bulkstat(&fs, way);
+                let mut numbers: Vec<u32> = found.iter().map(|(ino, _)| *ino).collect();
+                numbers.dedup();
+                assert_eq!(numbers.len(), found.len(), "each is visited once");
+                for ino in &stays {
+                    assert!(numbers.binary_search(ino).is_ok(), "{ino} {way:?}");
+                }
+            }
+            rounds += 1;
+        }
+    });
+    // What was changed is what everybody finds, read anew or not.
+    for (at, ino) in stays.iter().enumerate() {
+        let changed = at % 7 == 0 && at / 7 < 40;
+        let expected = if changed { 0o640 } else { 0o600 };
+        let found = fs.inode(Ino::new(*ino)).unwrap().disk().mode.permissions();
+        assert_eq!(found, expected, "{ino}");
+    }
+    drop(root);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path);
+}
+
 #[test]
 fn a_walk_over_the_tables_sees_what_is_newer_in_memory() {
     for kind in KINDS {
         let image = Image::new(kind);
         let options = MountOptions::read_write().background(false);
         let fs = image.open_with(options.memory(256 << 10));
-        let named = |fs: &Fs| -> Vec<(u32, i64)> {
-            fs.inodes()
-                .map(|(ino, inode)| (ino.get(), inode.unwrap().disk().mtime.secs))
-                .collect()
-        };
         let root = fs.hold(Ino::ROOT).unwrap();
         let mut expected = named(&fs);
         for i in 0..200 {
@@ -657,12 +744,12 @@ fn a_walk_over_the_tables_sees_what_is_newer_in_memory() {
         let lost = orphan(&fs);
         drop(orphan(&fs));
         expected.sort_unstable();
-        assert_eq!(named(&fs), expected, "{kind:?}");
+        assert_all(&fs, &expected);
         drop(lost);
         fs.reap().unwrap();
-        assert_eq!(named(&fs), expected);
+        assert_all(&fs, &expected);
         fs.checkpoint().unwrap();
-        assert_eq!(named(&fs), expected);
+        assert_all(&fs, &expected);
         drop(root);
         fs.close().unwrap();
         drop(fs);

@@ -27,6 +27,7 @@
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode
 
+mod bulkstat;
 mod create;
 mod fallocate;
 mod fsync;
@@ -54,6 +55,7 @@ pub use crate::data::{
 };
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
+pub use bulkstat::bulkstat;
 pub use create::create;
 pub use fallocate::fallocate;
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};

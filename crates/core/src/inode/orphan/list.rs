@@ -7,6 +7,8 @@
 //!   Inodes on it stay in memory, whoever else forgets them: the list has a reference to each.
 //! - Links change only under the lock, and under a handle in which the inode that carries the link (or
 //!   the superblock) was registered before.
+//! - The inode before another one may change, and may be on its way out, at any time but under the lock:
+//!   what changing its record needs is prepared before, and thrown away if it is another one by then.
 //! - What the memory says and what the next commit encodes are one: a change that cannot be
 //!   registered is not made.
 
@@ -16,12 +18,17 @@ use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::journal::Handle;
 use extant_format::Ino;
-use extant_sync::{LockClass, Mutex, Rank};
-use std::collections::HashMap;
+use extant_sync::{FirstTouch, LockClass, Mutex, Rank};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static LIST: LockClass = LockClass::new("orphan list", Rank::OrphanList);
+
+/// No place in the list.
+const NOWHERE: u32 = u32::MAX;
+/// How often a removal prepares for the inode before it. It changes only when that one is removed, so
+/// more than one attempt is rare; after these, the record's block is looked for under the lock.
+const ATTEMPTS: usize = 4;
 
 /// The inodes on the list.
 #[derive(Debug)]
@@ -29,27 +36,41 @@ pub(super) struct OrphanList {
     links: Mutex<Links>,
     /// The first one, 0 if there is none. Stored under the lock.
     head: AtomicU32,
+    /// When the superblock was last registered for the list's sake.
+    superblock: FirstTouch,
 }
 
-#[derive(Debug, Default)]
+/// The inodes on the list by their places, which their memberships name.
+#[derive(Debug)]
 struct Links {
-    entries: HashMap<Ino, Entry>,
+    entries: Vec<Entry>,
+    /// The newest one.
+    first: u32,
+    /// The first of the places that are free, chained by `older`.
+    free: u32,
 }
 
-/// An inode on the list, and its neighbours. The newest is the first one.
+/// An inode on the list, and the places of its neighbours.
 #[derive(Debug)]
 struct Entry {
-    live: Arc<LiveInode>,
-    newer: Option<Ino>,
-    older: Option<Ino>,
+    /// `None` if the place is free.
+    live: Option<Arc<LiveInode>>,
+    newer: u32,
+    older: u32,
 }
 
 impl OrphanList {
     /// A list that begins with `head`, the inodes on it not being known yet.
     pub(super) fn new(head: Option<Ino>) -> Self {
+        let links = Links {
+            entries: Vec::new(),
+            first: NOWHERE,
+            free: NOWHERE,
+        };
         Self {
-            links: Mutex::new(&LIST, Links::default()),
-            head: AtomicU32::new(raw(head)),
+            links: Mutex::new(&LIST, links),
+            head: AtomicU32::new(head.map_or(0, Ino::get)),
+            superblock: FirstTouch::new(),
         }
     }
 
@@ -64,39 +85,18 @@ impl OrphanList {
     /// Makes what was found on the device, first to last, the list.
     pub(super) fn install(&self, found: &[Arc<LiveInode>]) {
         let mut links = self.links.lock();
-        let mut newer = None;
-        for (at, live) in found.iter().enumerate() {
-            let older = found.get(at + 1).map(|live| live.ino());
-            live.set_membership(Membership::List { next: raw(older) });
-            let entry = Entry {
-                live: Arc::clone(live),
-                newer,
-                older,
-            };
-            newer = Some(live.ino());
-            links.entries.insert(live.ino(), entry);
+        for live in found.iter().rev() {
+            links.push(live);
         }
-        let head = found.first().map(|live| live.ino());
-        self.head.store(raw(head), Ordering::Release);
+        self.head.store(links.first_ino(), Ordering::Release);
     }
 
     /// Puts an inode, which is registered, in front.
     pub(super) fn add(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) {
-        handle.touch_superblock();
-        let ino = live.ino();
+        self.touch_superblock(handle);
         let mut links = self.links.lock();
-        let older = self.head();
-        if let Some(entry) = older.and_then(|older| links.entries.get_mut(&older)) {
-            entry.newer = Some(ino);
-        }
-        let entry = Entry {
-            live: Arc::clone(live),
-            newer: None,
-            older,
-        };
-        links.entries.insert(ino, entry);
-        live.set_membership(Membership::List { next: raw(older) });
-        self.head.store(ino.get(), Ordering::Release);
+        links.push(live);
+        self.head.store(live.ino().get(), Ordering::Release);
     }
 
     /// Takes an inode off.
@@ -104,48 +104,126 @@ impl OrphanList {
     /// # Errors
     /// When the record that names it cannot be registered; it stays on the list then.
     pub(super) fn remove(&self, fs: &Fs, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
-        let ino = live.ino();
         handle.touch_inode(live)?;
-        // What may have to be read comes into memory, and stays there, before the lock.
-        let before = self.links.lock().newer(ino).map(Arc::clone);
-        let block = before.map(|live| fs.inode_table_block(&live));
-        let _prepared = block.transpose()?;
-
-        let mut links = self.links.lock();
-        let before = links.newer(ino).map(Arc::clone);
-        match &before {
-            Some(before) => handle.touch_inode(before)?,
-            None => handle.touch_superblock(),
-        }
-        let Some(entry) = links.entries.remove(&ino) else {
+        self.touch_superblock(handle);
+        let Membership::List { at, .. } = live.membership() else {
             return Ok(());
         };
-        if let Some(older) = entry.older.and_then(|older| links.entries.get_mut(&older)) {
-            older.newer = entry.newer;
-        }
-        match before {
-            Some(before) => {
-                if let Some(newer) = links.entries.get_mut(&before.ino()) {
-                    newer.older = entry.older;
+        // The inode before, and its record's block, which is in memory while there is a reference.
+        let mut prepared = None;
+        for attempt in 1.. {
+            let mut links = self.links.lock();
+            let before = links.newer(at);
+            let is_ready = match (before, &prepared) {
+                (None, _) => true,
+                (Some(before), _) if before.last_seq() == handle.seq() => true,
+                (Some(before), Some((known, _))) => Arc::ptr_eq(before, known),
+                (Some(_), None) => false,
+            };
+            if is_ready || attempt == ATTEMPTS {
+                if let Some(before) = before {
+                    handle.touch_inode(before)?;
                 }
-                let next = raw(entry.older);
-                before.set_membership(Membership::List { next });
+                let gone = links.take(at);
+                self.head.store(links.first_ino(), Ordering::Release);
+                live.set_membership(Membership::None);
+                drop(links);
+                drop(gone);
+                return Ok(());
             }
-            None => self.head.store(raw(entry.older), Ordering::Release),
+            let before = before.map(Arc::clone);
+            drop(links);
+            if let Some(before) = before {
+                let block = fs.inode_table_block(&before)?;
+                prepared = Some((before, block));
+            }
         }
-        live.set_membership(Membership::None);
         Ok(())
+    }
+
+    /// The head is in the superblock.
+    fn touch_superblock(&self, handle: &Handle<'_>) {
+        if self.superblock.touch(handle.seq().get()) {
+            handle.touch_superblock();
+        }
     }
 }
 
 impl Links {
-    /// The inode that names `ino` as the next.
-    fn newer(&self, ino: Ino) -> Option<&Arc<LiveInode>> {
-        let newer = self.entries.get(&ino)?.newer?;
-        self.entries.get(&newer).map(|entry| &entry.live)
+    fn entry(&self, at: u32) -> Option<&Entry> {
+        self.entries.get(at as usize)
     }
-}
 
-fn raw(ino: Option<Ino>) -> u32 {
-    ino.map_or(0, Ino::get)
+    fn entry_mut(&mut self, at: u32) -> Option<&mut Entry> {
+        self.entries.get_mut(at as usize)
+    }
+
+    /// The number of the inode at a place, 0 where there is none.
+    fn ino_at(&self, at: u32) -> u32 {
+        let live = self.entry(at).and_then(|entry| entry.live.as_ref());
+        live.map_or(0, |live| live.ino().get())
+    }
+
+    fn first_ino(&self) -> u32 {
+        self.ino_at(self.first)
+    }
+
+    /// The inode that names the one at `at` as the next.
+    fn newer(&self, at: u32) -> Option<&Arc<LiveInode>> {
+        let newer = self.entry(at)?.newer;
+        self.entry(newer)?.live.as_ref()
+    }
+
+    /// Puts an inode in front and says so in its membership.
+    fn push(&mut self, live: &Arc<LiveInode>) {
+        let older = self.first;
+        let entry = Entry {
+            live: Some(Arc::clone(live)),
+            newer: NOWHERE,
+            older,
+        };
+        let free = self.free;
+        let at = match self.entry_mut(free) {
+            Some(place) => {
+                let next_free = std::mem::replace(place, entry).older;
+                self.free = next_free;
+                free
+            }
+            None => {
+                self.entries.push(entry);
+                // There are fewer inodes than numbers for them.
+                (self.entries.len() - 1) as u32
+            }
+        };
+        if let Some(entry) = self.entry_mut(older) {
+            entry.newer = at;
+        }
+        self.first = at;
+        let next = self.ino_at(older);
+        live.set_membership(Membership::List { next, at });
+    }
+
+    /// Takes the inode at `at` out and has the one before it name the one after it.
+    fn take(&mut self, at: u32) -> Option<Arc<LiveInode>> {
+        let free = self.free;
+        let entry = self.entry_mut(at)?;
+        let live = entry.live.take()?;
+        let (newer, older) = (entry.newer, entry.older);
+        entry.older = free;
+        self.free = at;
+        if let Some(entry) = self.entry_mut(older) {
+            entry.newer = newer;
+        }
+        let next = self.ino_at(older);
+        match self.entry_mut(newer) {
+            Some(entry) => {
+                entry.older = older;
+                if let Some(before) = &entry.live {
+                    before.set_membership(Membership::List { next, at: newer });
+                }
+            }
+            None => self.first = older,
+        }
+        Some(live)
+    }
 }

@@ -10,6 +10,8 @@
 //! | `list` | the list on the device: a head in the superblock, links in the inodes |
 //! | `file` | the orphan file: slots, no lock |
 //! | `reaper` | inodes that wait to be deleted |
+//! | `stats` | how often inodes were noted |
+//! | `one_lock` | the unimproved form, to compare with |
 //! | `recover` | orphans that a crash left |
 //!
 //! # Which of the two
@@ -27,12 +29,16 @@
 mod file;
 mod list;
 mod membership;
+#[cfg(feature = "baseline")]
+mod one_lock;
 mod reaper;
 mod recover;
+mod stats;
 
 pub(crate) use file::CapturedSlots;
 pub(crate) use membership::Membership;
-pub(crate) use reaper::Reaper;
+pub(crate) use reaper::{Reaper, Reapers};
+pub use stats::OrphanStats;
 
 use super::LiveInode;
 use crate::fs::Fs;
@@ -51,7 +57,10 @@ use std::sync::Arc;
 pub struct Orphans {
     list: OrphanList,
     file: Option<OrphanFile>,
-    reaper: Arc<Reaper>,
+    reapers: Reapers,
+    counters: stats::Counters,
+    #[cfg(feature = "baseline")]
+    one_lock: one_lock::OneLock,
     /// Order changes of the count of inodes that share a block of attributes, by block.
     shared: Box<[Mutex<()>]>,
 }
@@ -69,7 +78,10 @@ impl Orphans {
         Ok(Self {
             list: OrphanList::new(fs.superblock().orphan_list_head()),
             file: OrphanFile::load(fs)?,
-            reaper: Arc::new(Reaper::new()),
+            reapers: Reapers::new(),
+            counters: stats::Counters::default(),
+            #[cfg(feature = "baseline")]
+            one_lock: one_lock::OneLock::default(),
             shared: (0..SHARED_LOCKS).map(|_| Mutex::new(&SHARED, ())).collect(),
         })
     }
@@ -98,8 +110,8 @@ impl Orphans {
         self.shared[block.get() as usize % SHARED_LOCKS].lock()
     }
 
-    pub(super) fn reaper(&self) -> &Arc<Reaper> {
-        &self.reaper
+    pub(super) fn reapers(&self) -> &Reapers {
+        &self.reapers
     }
 }
 
@@ -118,7 +130,9 @@ impl Fs {
     /// When its record cannot be registered; it is no orphan then.
     pub(crate) fn orphan_add(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
         let orphans = self.orphans()?;
-        live.delete_through(&orphans.reaper);
+        live.delete_through(orphans.reapers.local());
+        #[cfg(feature = "baseline")]
+        let _held = orphans.one_lock.lock();
         if live.membership() != Membership::None || is_on(Mutant::OrphanForgotten) {
             return Ok(());
         }
@@ -126,8 +140,11 @@ impl Fs {
         // to 0 must reach the device with the note.
         handle.touch_inode(live)?;
         match &orphans.file {
-            Some(file) if file.add(handle, live) => {}
-            _ => orphans.list.add(handle, live),
+            Some(file) if file.add(handle, live) => orphans.counters.file_added.inc(),
+            _ => {
+                orphans.list.add(handle, live);
+                orphans.counters.list_added.inc();
+            }
         }
         Ok(())
     }
@@ -150,11 +167,18 @@ impl Fs {
     /// As for [`Fs::orphan_remove`].
     pub(super) fn orphan_erase(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
         let orphans = self.orphans()?;
+        #[cfg(feature = "baseline")]
+        let _held = orphans.one_lock.lock();
         match (live.membership(), &orphans.file) {
             (Membership::None, _) => Ok(()),
-            (Membership::List { .. }, _) => orphans.list.remove(self, handle, live),
+            (Membership::List { .. }, _) => {
+                orphans.list.remove(self, handle, live)?;
+                orphans.counters.list_removed.inc();
+                Ok(())
+            }
             (Membership::File { slot }, Some(file)) => {
                 file.remove(handle, live, slot);
+                orphans.counters.file_removed.inc();
                 Ok(())
             }
             // There is no such membership without a file.

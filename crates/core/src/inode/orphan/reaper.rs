@@ -10,40 +10,50 @@ static QUEUE: LockClass = LockClass::new("inode reaper", Rank::Leaf);
 /// Inodes without names that nobody holds any more. The last hold may end anywhere, under a handle or
 /// a lock; deleting needs neither to be held, so it is done by those who look here when they hold
 /// nothing.
+///
+/// There is one for each CPU, so that not even the count of references to it is shared.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    queues: PerCpu<Queue>,
-}
-
-#[derive(Debug)]
-struct Queue {
     waiting: Mutex<Vec<Arc<LiveInode>>>,
     /// Whether any do. Stored under the lock.
     some: AtomicBool,
 }
 
+/// The reapers of all CPUs.
+#[derive(Debug)]
+pub(crate) struct Reapers {
+    each: PerCpu<Arc<Reaper>>,
+}
+
 impl Reaper {
+    /// Notes an inode. It may be noted more than once, and may have been taken hold of again.
+    pub(crate) fn push(&self, live: Arc<LiveInode>) {
+        let mut waiting = self.waiting.lock();
+        waiting.push(live);
+        self.some.store(true, Ordering::Release);
+    }
+}
+
+impl Reapers {
     pub(super) fn new() -> Self {
+        let reaper = || Reaper {
+            waiting: Mutex::new(&QUEUE, Vec::new()),
+            some: AtomicBool::new(false),
+        };
         Self {
-            queues: PerCpu::new(|_| Queue {
-                waiting: Mutex::new(&QUEUE, Vec::new()),
-                some: AtomicBool::new(false),
-            }),
+            each: PerCpu::new(|_| Arc::new(reaper())),
         }
     }
 
-    /// Notes an inode. It may be noted more than once, and may have been taken hold of again.
-    pub(crate) fn push(&self, live: Arc<LiveInode>) {
-        let queue = self.queues.local();
-        let mut waiting = queue.waiting.lock();
-        waiting.push(live);
-        queue.some.store(true, Ordering::Release);
+    /// The one of this CPU.
+    pub(super) fn local(&self) -> &Arc<Reaper> {
+        self.each.local()
     }
 
     /// Takes all that wait.
     pub(crate) fn take(&self) -> Vec<Arc<LiveInode>> {
         let mut taken = Vec::new();
-        for queue in self.queues.iter() {
+        for queue in self.each.iter() {
             if queue.some.load(Ordering::Acquire) {
                 let mut waiting = queue.waiting.lock();
                 queue.some.store(false, Ordering::Release);

@@ -181,7 +181,7 @@ impl Search<'_> {
         let turn = self.fs.inode_table().turn(ino);
         let loaded = Arc::new(self.fs.load_orphan(ino)?);
         let next = match loaded.membership() {
-            Membership::List { next } if next != 0 => Some(Ino::new(next)),
+            Membership::List { next, .. } if next != 0 => Some(Ino::new(next)),
             _ => None,
         };
         let live = self.fs.inode_table().insert(loaded, turn);

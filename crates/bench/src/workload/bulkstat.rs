@@ -1,0 +1,158 @@
+//! `bulkstat`: every inode of a file system is looked at, by all threads together.
+//!
+//! | variant | the engine | others |
+//! |---|---|---|
+//! | `cold` | through its cache of inodes, just mounted | threads that list the directories and stat every name, just mounted |
+//! | `cycle` | the same, with room for an eighth of the inodes: most go again at once | as above |
+//! | `warm` | through its cache, where all inodes are already | the same once more |
+//! | `tables` | straight from the inode tables, just mounted | as `cold`: there is no such way |
+
+use crate::args::{Config, KernelForm};
+use crate::crew;
+use crate::peer::{Figures, Measured};
+use crate::side::engine::Engine;
+use crate::side::{MountChoice, Mounted, Visit};
+use crate::store::ImageShape;
+use crate::workload::inside::{Images, Inside, Meter, PEERS};
+use crate::workload::{Case, Shape, Workload};
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+/// Files in a directory.
+const IN_DIR: u64 = 1000;
+/// Bytes that caches account for an inode, and a little more.
+const INODE_BYTES: u64 = 576;
+
+/// See the module.
+pub(crate) struct Bulkstat {
+    images: Images,
+    inodes: u64,
+    /// The image, once it is made.
+    image: Option<PathBuf>,
+}
+
+impl Bulkstat {
+    /// Makes the scratch folder.
+    pub(crate) fn prepare(config: &Config) -> Result<Self, String> {
+        let inodes = config.inodes;
+        let mut images = Images::prepare(config, inodes + inodes / 8 + 4096)?;
+        // Room for the inode tables and the directories.
+        let mib = (inodes * 400 >> 20) + 256;
+        images.shape = ImageShape {
+            mib,
+            ..images.shape
+        };
+        Ok(Self {
+            images,
+            inodes,
+            image: None,
+        })
+    }
+
+    /// Directories, and files in all of them.
+    fn counts(&self) -> (u64, u64) {
+        let dirs = (self.inodes / (IN_DIR + 1)).max(1);
+        (dirs, self.inodes - dirs)
+    }
+
+    /// The image with the files in it.
+    fn image(&mut self) -> Result<PathBuf, String> {
+        if let Some(image) = &self.image {
+            return Ok(image.clone());
+        }
+        let made = self
+            .images
+            .store
+            .fresh_image(KernelForm::Plain, self.images.shape)?;
+        let (dirs, files) = self.counts();
+        let engine = Engine::mount(&made, MountChoice::default())?;
+        for dir in 0..dirs {
+            let name = CString::new(format!("d{dir:05}")).map_err(|e| e.to_string())?;
+            let opened = engine.make_dir(&name)?;
+            for file in 0..crew::share(files, dirs as usize, dir as usize) {
+                let name = CString::new(format!("f{file:04}")).map_err(|e| e.to_string())?;
+                engine.create(&opened, &name)?;
+            }
+        }
+        engine.unmount()?;
+        let image = self.images.store.path("bulkstat");
+        std::fs::rename(&made, &image).map_err(|e| e.to_string())?;
+        self.image = Some(image.clone());
+        Ok(image)
+    }
+}
+
+impl Inside for Bulkstat {
+    fn work<M: Mounted>(
+        &self,
+        mounted: &M,
+        case: &Case,
+        meter: &Meter,
+    ) -> Result<Measured, String> {
+        let how = match case.variant {
+            "tables" => Visit::Tables,
+            _ => Visit::Cache,
+        };
+        let visit = || {
+            let visited = mounted.visit_inodes(how, case.workers)?;
+            // The engine also visits the root and what a file system has for itself.
+            match (self.inodes..self.inodes + 16).contains(&visited) {
+                true => Ok(()),
+                false => Err(format!("{visited} inodes instead of {}", self.inodes)),
+            }
+        };
+        if case.variant == "warm" {
+            visit()?;
+        }
+        // The workers are started by the side.
+        meter.rate(mounted, self.inodes, || {
+            crew::timed(1, |_| visit(), || Ok(()))
+        })
+    }
+
+    fn check(&self, _: &Path, _: &Case) -> Result<Figures, String> {
+        Ok(Figures::new())
+    }
+
+    fn memory(&self, case: &Case) -> Option<usize> {
+        let all = (self.inodes * INODE_BYTES) as usize;
+        // A quarter of the memory is for inodes.
+        Some(match case.variant {
+            "cycle" => all / 8 * 4,
+            _ => all * 4,
+        })
+    }
+}
+
+impl Workload for Bulkstat {
+    fn name(&self) -> &'static str {
+        "bulkstat"
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            peers: PEERS,
+            variants: &["cold", "cycle", "warm", "tables"],
+            unit: "inodes/s",
+            better: "higher",
+            workers: &[1, 2, 4, 16],
+            peers_have_workers: true,
+        }
+    }
+
+    fn options(&self, case: &Case) -> String {
+        let how = match case.variant {
+            "warm" => "all in memory",
+            "cycle" => "just mounted, room for an eighth (engine)",
+            _ => "just mounted",
+        };
+        let (dirs, _) = self.counts();
+        let work = format!("{} inodes in {dirs} directories, {how}", self.inodes);
+        self.images.options(case, &work)
+    }
+
+    fn run(&mut self, case: &Case) -> Result<Measured, String> {
+        let image = self.image()?;
+        self.images.run_on(&image, case, self)
+    }
+}

@@ -1,0 +1,333 @@
+//! Every inode of the file system at once, by as many threads as there are CPUs.
+//!
+//! Threads take parts of inode tables, some hundred inodes each, from one counter. A part is read with
+//! one large read, around the cache of metadata, which it would only empty.
+//!
+//! | way | inodes in memory | the others |
+//! |---|---|---|
+//! | [`BulkstatWay::Cache`] | are looked at there | come into memory; others go to make room |
+//! | [`BulkstatWay::Tables`] | are looked at there, where they may be newer than the device | are looked at in the table, and nothing is kept |
+//!
+//! # Invariants
+//!
+//! - An inode that exists all the time is visited exactly once, as it was at some moment of the walk.
+//! - Nothing is locked, borrowed or pinned while the caller's code runs.
+//! - An inode comes into memory only if no newer state of it can have been forgotten since its record
+//!   was read; see [`Table`](super::Table).
+
+use super::table::Turns;
+use super::{Inode, LiveInode, Metadata};
+use crate::fs::Fs;
+use crate::inode::scan::InUse;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::bitmap::next_set;
+use extant_format::{Group, Ino, Pblk};
+use extant_sync::{CountedAtomicU64, RmwClass, pin};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+static PARTS: RmwClass = RmwClass::new("bulkstat parts");
+
+/// Bytes of an inode table that are read at once: not more than the caches near a CPU hold.
+const PART_BYTES: u32 = 256 << 10;
+/// Inodes that are looked for together, so that the memory they are in comes in at the same time.
+const TOGETHER: usize = 32;
+
+/// How a walk over all inodes comes by them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BulkstatWay {
+    /// Through the cache of inodes: what is not there comes in. For who goes on to use the inodes.
+    Cache,
+    /// Straight from the inode tables; what is newer in memory counts. The cache stays as it is.
+    #[default]
+    Tables,
+}
+
+/// What a walk over all inodes is to do. See [`Fs::bulkstat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Bulkstat {
+    /// How to come by the inodes.
+    pub way: BulkstatWay,
+    /// How many threads to use; 0 stands for one for each CPU.
+    pub threads: usize,
+}
+
+impl Fs {
+    /// Calls `visit` for every inode in use, in no particular order, from several threads at once:
+    /// with its number and what `stat` reports about it, or what is wrong with it. One bad record
+    /// does not end the walk, nor does a bad group, which is told with the number of its first inode.
+    ///
+    /// Reserved inodes that have never been written are left out, and so are inodes without names. What
+    /// others do meanwhile is seen or not. Returns how many inodes were visited without an error.
+    pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Ino, Result<Metadata>) + Sync) -> u64 {
+        let parts = Parts::new(self);
+        let threads = match how.threads {
+            0 => thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let work = || {
+            let mut worker = Worker::new(self, how.way, &visit);
+            while let Some((group, indexes)) = parts.next() {
+                worker.part(group, indexes);
+            }
+            worker.visited
+        };
+        // No more threads than there is work for.
+        let threads = threads.min(usize::try_from(parts.count).unwrap_or(usize::MAX));
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            others
+                .into_iter()
+                .fold(own, |sum, other| match other.join() {
+                    Ok(visited) => sum + visited,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+        })
+    }
+}
+
+/// The parts of all inode tables, dealt out one after the other.
+struct Parts {
+    next: CountedAtomicU64,
+    count: u64,
+    per_group: u64,
+    /// Inodes of a part.
+    len: u32,
+    /// Inodes of a group.
+    inodes: u32,
+}
+
+impl Parts {
+    fn new(fs: &Fs) -> Self {
+        let geometry = fs.geometry();
+        let inodes = geometry.inodes_per_group();
+        let in_block = fs.block_size().bytes() / geometry.inode_size().max(1);
+        let len = (PART_BYTES / geometry.inode_size().max(1))
+            .max(in_block)
+            .max(1);
+        let per_group = u64::from(inodes.div_ceil(len).max(1));
+        Self {
+            next: CountedAtomicU64::new(&PARTS, 0),
+            count: per_group * u64::from(geometry.groups_count()),
+            per_group,
+            len,
+            inodes,
+        }
+    }
+
+    /// The next part: its group, and indexes in it.
+    fn next(&self) -> Option<(Group, Range<u32>)> {
+        // Once for a part, not for an inode.
+        let part = self.next.fetch_add(1, Ordering::Relaxed);
+        if part >= self.count {
+            return None;
+        }
+        let group = Group::new((part / self.per_group) as u32);
+        let first = (part % self.per_group) as u32 * self.len;
+        Some((
+            group,
+            first..first.saturating_add(self.len).min(self.inodes),
+        ))
+    }
+}
+
+/// One thread of a walk. Its memory serves part after part.
+struct Worker<'a, V> {
+    fs: &'a Fs,
+    way: BulkstatWay,
+    visit: &'a V,
+    visited: u64,
+    /// Something may be newer in memory.
+    is_writable: bool,
+    /// Records as read.
+    window: Vec<u8>,
+    /// What is known about some inodes and not told yet.
+    known: Vec<Metadata>,
+    /// Indexes of inodes that are not in memory.
+    missing: Vec<u32>,
+    /// Inodes on their way into memory.
+    loaded: Vec<Arc<LiveInode>>,
+}
+
+impl<'a, V: Fn(Ino, Result<Metadata>) + Sync> Worker<'a, V> {
+    fn new(fs: &'a Fs, way: BulkstatWay, visit: &'a V) -> Self {
+        Self {
+            fs,
+            way,
+            visit,
+            visited: 0,
+            is_writable: fs.journal().is_ok(),
+            window: Vec::new(),
+            known: Vec::with_capacity(TOGETHER),
+            missing: Vec::new(),
+            loaded: Vec::new(),
+        }
+    }
+
+    fn tell(&mut self, ino: Ino, found: Result<Metadata>) {
+        self.visited += u64::from(found.is_ok());
+        (self.visit)(ino, found);
+    }
+
+    /// Visits the inodes of a part.
+    fn part(&mut self, group: Group, indexes: Range<u32>) {
+        let first = self.fs.geometry().inode_at(group, 0);
+        let first = match first.in_place(Place::Group(group)) {
+            Ok(first) => first,
+            Err(e) => return self.tell(Ino::default(), Err(e)),
+        };
+        let in_use = match self.fs.inodes_in_use(group) {
+            Ok(in_use) => in_use,
+            // Said once for each group.
+            Err(e) if indexes.start == 0 => return self.tell(first, Err(e)),
+            Err(_) => return,
+        };
+        let indexes = indexes.start..indexes.end.min(in_use.end);
+        self.missing.clear();
+        let table = self.fs.inode_table();
+        // A file system open for reading has nothing in memory that is newer than the tables.
+        let looks = !table.is_empty() && (self.is_writable || self.way == BulkstatWay::Cache);
+        if looks {
+            self.in_memory(&in_use, first, indexes);
+        } else {
+            let mut at = indexes.start;
+            while let Some(index) = next_set(&in_use.bitmap, at, indexes.end) {
+                self.missing.push(index);
+                at = index + 1;
+            }
+        }
+        self.not_in_memory(&in_use, first);
+    }
+
+    /// Visits those that are in memory, and notes the others.
+    fn in_memory(&mut self, in_use: &InUse, first: Ino, indexes: Range<u32>) {
+        let mut at = indexes.start;
+        loop {
+            let mut numbers = [0; TOGETHER];
+            let mut len = 0;
+            while len < TOGETHER
+                && let Some(index) = next_set(&in_use.bitmap, at, indexes.end)
+            {
+                numbers[len] = index;
+                len += 1;
+                at = index + 1;
+            }
+            if len == 0 {
+                return;
+            }
+            self.look(first, &numbers[..len]);
+            let mut known = std::mem::take(&mut self.known);
+            for metadata in known.drain(..) {
+                self.tell(metadata.ino, Ok(metadata));
+            }
+            self.known = known;
+        }
+    }
+
+    /// Finds out about inodes as far as they are in memory.
+    fn look(&mut self, first: Ino, indexes: &[u32]) {
+        let table = self.fs.inode_table();
+        let block_size = self.fs.block_size();
+        let guard = pin();
+        // First all of them, so that no look waits for the memory of the one before.
+        let mut found: [Option<&LiveInode>; TOGETHER] = [None; TOGETHER];
+        for (found, index) in found.iter_mut().zip(indexes) {
+            *found = table
+                .peek(number(first, *index), &guard)
+                .map(|live| &**live);
+        }
+        for (live, index) in found.into_iter().zip(indexes) {
+            let Some(live) = live else {
+                self.missing.push(*index);
+                continue;
+            };
+            live.settle();
+            let image = live.image(&guard);
+            // Without a name it is about to go, or has gone.
+            if image.disk.links > 0 {
+                self.known.push(match live.ahead(image) {
+                    Some(ahead) => ahead.metadata(block_size),
+                    None => image.metadata(block_size),
+                });
+            }
+        }
+    }
+
+    /// Visits those that were not in memory, from the inode table.
+    fn not_in_memory(&mut self, in_use: &InUse, first: Ino) {
+        let (Some(&from), Some(&last)) = (self.missing.first(), self.missing.last()) else {
+            return;
+        };
+        let turns = self.fs.inode_table().turns();
+        let size = self.fs.geometry().inode_size();
+        let start = self.fs.block_size().offset_of(in_use.table);
+        let offset = start
+            .unwrap_or(u64::MAX)
+            .saturating_add(u64::from(from) * u64::from(size));
+        let mut window = std::mem::take(&mut self.window);
+        window.resize((last - from + 1) as usize * size as usize, 0);
+        let read = self.fs.read_table(offset, &mut window);
+        let missing = std::mem::take(&mut self.missing);
+        for index in &missing {
+            let at = (index - from) as usize * size as usize;
+            let slot = window.get(at..at + size as usize).unwrap_or_default();
+            let ino = number(first, *index);
+            let found = match &read {
+                Ok(()) => self.record(ino, slot, home(self.fs, in_use.table, *index)),
+                Err(e) => Err(e.clone()),
+            };
+            match found {
+                // Deleted since the bitmap was read, or an orphan.
+                Err(Error::Stale) if self.is_writable => {}
+                Err(Error::Stale) if ino < self.fs.superblock().first_ino() => {}
+                found => self.tell(ino, found),
+            }
+        }
+        self.window = window;
+        self.missing = missing;
+        self.keep(&turns);
+    }
+
+    /// An inode from its slot of the inode table, which is in block `home`.
+    fn record(&mut self, ino: Ino, slot: &[u8], home: Pblk) -> Result<Metadata> {
+        let found = match self.way {
+            BulkstatWay::Tables => self.fs.stat_slot(ino, slot),
+            BulkstatWay::Cache => self.fs.parse_inode(ino, slot).map(|inode| {
+                let metadata = inode.metadata(self.fs.block_size());
+                let live = LiveInode::new(Arc::new(inode), home);
+                self.loaded.push(Arc::new(live));
+                metadata
+            }),
+        };
+        match found {
+            // Perhaps read while it was written: what the cache finds counts.
+            Err(e) if self.is_writable && e.is_corruption() => {
+                let of = |inode: &Inode| inode.metadata(self.fs.block_size());
+                self.fs.with_inode(ino, of)
+            }
+            found => found,
+        }
+    }
+
+    /// Brings what was loaded into memory.
+    fn keep(&mut self, turns: &Turns) {
+        if !self.loaded.is_empty() {
+            self.fs.inode_table().insert_all(&mut self.loaded, turns);
+        }
+    }
+}
+
+/// The number of the inode at `index` of the group whose first inode is `first`.
+fn number(first: Ino, index: u32) -> Ino {
+    // Within the group, so within what the geometry was checked for.
+    Ino::new(first.get().saturating_add(index))
+}
+
+/// The block that holds the record at `index` of the inode table at `table`.
+fn home(fs: &Fs, table: Pblk, index: u32) -> Pblk {
+    let bytes = u64::from(index) * u64::from(fs.geometry().inode_size());
+    Pblk::new(table.get().saturating_add(bytes >> fs.block_size().log2()))
+}
