@@ -668,7 +668,9 @@ fn bulkstat_sees_every_inode_that_stays_while_others_come_and_go_and_memory_is_s
     let new = |i: i64| {
         let new = NewInode::new(FileType::Regular, 0o600, Timestamp::from_secs(i));
         let name = format!("{i}");
-        ops::create(&fs, &root, name.as_bytes(), &new).unwrap().ino()
+        ops::create(&fs, &root, name.as_bytes(), &new)
+            .unwrap()
+            .ino()
     };
     let stays: Vec<u32> = (0..600).map(|i| new(i).get()).collect();
     ops::syncfs(&fs).unwrap();

@@ -5,6 +5,7 @@
 //! and does e2fsck (asked once in a while) agree?
 
 mod blocks;
+mod inodes;
 mod names;
 mod syncs;
 
@@ -48,6 +49,10 @@ struct World {
 
 impl World {
     fn new(image: &[u8]) -> Self {
+        Self::with(image, open)
+    }
+
+    fn with(image: &[u8], open: impl Fn(&Arc<MemoryDevice>) -> Arc<Fs>) -> Self {
         let device = Arc::new(MemoryDevice::from_image(image));
         let fs = open(&device);
         Self { device, fs }
@@ -79,7 +84,11 @@ fn bytes(device: &MemoryDevice) -> Vec<u8> {
 }
 
 fn open(device: &Arc<MemoryDevice>) -> Arc<Fs> {
-    let options = MountOptions::read_write().background(false).memory(1 << 20);
+    open_with_memory(device, 1 << 20)
+}
+
+fn open_with_memory(device: &Arc<MemoryDevice>, bytes: usize) -> Arc<Fs> {
+    let options = MountOptions::read_write().background(false).memory(bytes);
     Fs::open(device.clone(), options).unwrap()
 }
 

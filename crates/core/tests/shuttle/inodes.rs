@@ -1,0 +1,111 @@
+//! Inodes that are looked up, loaded, changed, deleted and forgotten at the same time, with room for next
+//! to none.
+
+use super::{World, create, explore, image, open_with_memory, was_there};
+use extant_core::inode::{Bulkstat, BulkstatWay};
+use extant_core::{Error, ops};
+use extant_sync::thread;
+
+/// Room for one inode in each shard.
+const SHORT: usize = 1 << 12;
+
+#[test]
+fn what_was_changed_is_never_found_as_it_was_before() {
+    let image = image();
+    explore(
+        "what_was_changed_is_never_found_as_it_was_before",
+        move || {
+            let world = World::with(&image, |device| open_with_memory(device, SHORT));
+            let root = world.root();
+            let made = ["a", "b", "c"].map(|name| create(&world.fs, &root, name).unwrap().ino());
+            ops::syncfs(&world.fs).unwrap();
+            let changer = {
+                let fs = world.fs.clone();
+                thread::spawn(move || {
+                    for mode in [0o600, 0o640] {
+                        let held = fs.hold(made[0]).unwrap();
+                        ops::chmod(&fs, &held, mode).unwrap();
+                        drop(held);
+                        ops::syncfs(&fs).unwrap();
+                        // Forgotten or not, this is how it is.
+                        assert_eq!(fs.inode(made[0]).unwrap().disk().mode.permissions(), mode);
+                    }
+                })
+            };
+            let walker = {
+                let fs = world.fs.clone();
+                thread::spawn(move || {
+                    for way in [BulkstatWay::Cache, BulkstatWay::Tables] {
+                        let how = Bulkstat { way, threads: 1 };
+                        let seen = std::sync::Mutex::new(0);
+                        fs.bulkstat(how, |ino, inode| {
+                            inode.unwrap();
+                            *seen.lock().unwrap() += u32::from(made.contains(&ino));
+                        });
+                        assert_eq!(*seen.lock().unwrap(), 3, "each is there, once");
+                    }
+                })
+            };
+            for ino in made {
+                assert!(world.fs.inode(ino).is_ok());
+            }
+            changer.join().unwrap();
+            walker.join().unwrap();
+            assert_eq!(
+                world.fs.inode(made[0]).unwrap().disk().mode.permissions(),
+                0o640
+            );
+            drop(root);
+            world.finish(&[&["a", "b", "c"]]);
+        },
+    );
+}
+
+#[test]
+fn a_number_that_is_used_again_is_never_the_old_inode() {
+    let image = image();
+    explore(
+        "a_number_that_is_used_again_is_never_the_old_inode",
+        move || {
+            let world = World::with(&image, |device| open_with_memory(device, SHORT));
+            let root = world.root();
+            let old = create(&world.fs, &root, "old").unwrap();
+            let id = old.id();
+            drop(old);
+            ops::syncfs(&world.fs).unwrap();
+            let replacer = {
+                let (fs, root) = (world.fs.clone(), root.clone());
+                thread::spawn(move || {
+                    assert!(was_there(ops::unlink(&fs, &root, b"old")));
+                    ops::syncfs(&fs).unwrap();
+                    create(&fs, &root, "new").unwrap().id()
+                })
+            };
+            let looker = {
+                let fs = world.fs.clone();
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        // It, or nothing: never another one of its number.
+                        match fs.hold_same(id) {
+                            Ok(held) => assert_eq!(held.id(), id),
+                            Err(Error::Stale) => {}
+                            Err(e) => panic!("{e}"),
+                        }
+                        let how = Bulkstat {
+                            way: BulkstatWay::Cache,
+                            threads: 1,
+                        };
+                        fs.bulkstat(how, |_, inode| drop(inode.unwrap()));
+                    }
+                })
+            };
+            let new = replacer.join().unwrap();
+            looker.join().unwrap();
+            assert_ne!(new, id);
+            assert_eq!(world.fs.inode(new.ino).unwrap().id(), new);
+            assert!(world.fs.hold_same(id).is_err());
+            drop(root);
+            world.finish(&[&["new"]]);
+        },
+    );
+}
