@@ -14,7 +14,8 @@ static GOAL: LockClass = LockClass::new("one goal and the freed list", Rank::Gro
 pub struct Baseline {
     /// Preallocations of a file are a list that is walked, each with a lock of its own: at most so many.
     pub preallocation_list: Option<usize>,
-    /// One goal for all files that are not small, under the one lock that also guards what was freed.
+    /// One goal for all files that are not small, under the one lock that also guards what was freed; all
+    /// of that waits for the commit.
     pub one_goal: bool,
     /// A search waits for groups that others use.
     pub waits_for_groups: bool,
@@ -56,6 +57,11 @@ impl Forms {
 
     pub(super) fn waits_for_groups(&self) -> bool {
         self.chosen().waits_for_groups
+    }
+
+    /// All that is freed waits for the commit in the list beside the one goal.
+    pub(super) fn frees_late(&self) -> bool {
+        self.chosen().one_goal
     }
 
     /// How many preallocations the list of a file has at most, if they are in a list.

@@ -41,7 +41,9 @@ impl Fs {
     /// taken is used up.
     pub(crate) fn take_promised(&self, request: &Request) -> Result<Taken<'_>> {
         let most = self.geometry().clusters_per_group();
-        self.take_charged(request, request.len.clamp(1, most), request.min.max(1))
+        let taken = self.take_charged(request, request.len.clamp(1, most), request.min.max(1))?;
+        self.note_promised(-i64::from(taken.len()));
+        Ok(taken)
     }
 
     /// As [`take_blocks`](Self::take_blocks), for at most `want` blocks that the caller has been granted.
@@ -72,8 +74,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Frees blocks that an inode owned, in the transaction of `handle`, which also unmaps them. They
-    /// can be taken again after it has committed. Changes each group they lie in and the superblock.
+    /// Frees blocks that an inode owned, in the transaction of `handle`, which also unmaps them. Changes
+    /// each group they lie in and the superblock.
+    ///
+    /// They can be taken again after it has committed. Data that this transaction also allocated is free
+    /// at once: after a crash nobody has it, whatever is durable by then.
     ///
     /// # Errors
     /// When some of the blocks lie outside the file system, hold its fixed metadata, or are not in
@@ -86,28 +91,60 @@ impl Fs {
         kind: FreedKind,
     ) -> Result<()> {
         let alloc = self.alloc()?;
-        self.check_owned(alloc, start, len)?;
+        let pieces = self.check_owned(alloc, start, len)?;
         handle.touch_superblock();
-        for piece in self.pieces(start, len) {
+        for piece in pieces {
             let (group, run) = piece?;
             let (slot, loaded) = self.load_group(group)?;
             handle.touch_group(group, &loaded.touched);
-            slot.lock(loaded).release(run.clone());
+            let mut back = 0;
+            let mut wait = Vec::new();
+            let mut state = slot.lock(loaded);
+            state.release(run.clone());
+            if kind == FreedKind::Data && alloc.reuses_at_once() {
+                state.split_by_age(run.clone(), |state, run, is_new| match is_new {
+                    true => {
+                        state.untake(&run);
+                        back += run.end - run.start;
+                    }
+                    false => wait.push(run),
+                });
+            } else {
+                wait.push(run.clone());
+            }
+            drop(state);
             alloc.free.add((run.end - run.start).into());
-            #[cfg(feature = "baseline")]
-            let _alone = alloc.forms.goal_and_freed();
-            let look = alloc.freed.push(FreedExtent {
-                seq: handle.seq(),
-                group,
-                run,
-                kind,
-            });
-            if look && self.is_much_pending(alloc) {
-                self.journal()?.press();
+            // After the bits are clear: whoever may take blocks finds some.
+            alloc.space.give(back);
+            for run in wait {
+                self.free_later(alloc, handle, group, run, kind)?;
             }
         }
         if is_on(Mutant::FreedTooEarly) {
             self.release_freed(handle.seq());
+        }
+        Ok(())
+    }
+
+    /// Has blocks wait for the commit.
+    fn free_later(
+        &self,
+        alloc: &Alloc,
+        handle: &Handle<'_>,
+        group: Group,
+        run: Range<u32>,
+        kind: FreedKind,
+    ) -> Result<()> {
+        #[cfg(feature = "baseline")]
+        let _alone = alloc.forms.goal_and_freed();
+        let look = alloc.freed.push(FreedExtent {
+            seq: handle.seq(),
+            group,
+            run,
+            kind,
+        });
+        if look && self.is_much_pending(alloc) {
+            self.journal()?.press();
         }
         Ok(())
     }
@@ -150,8 +187,13 @@ impl Fs {
         true
     }
 
-    /// Checks that blocks may be freed.
-    fn check_owned(&self, alloc: &Alloc, start: Pblk, len: u32) -> Result<()> {
+    /// Checks that blocks may be freed, and cuts them where groups end.
+    fn check_owned(
+        &self,
+        alloc: &Alloc,
+        start: Pblk,
+        len: u32,
+    ) -> Result<impl Iterator<Item = Result<(Group, Range<u32>)>>> {
         let blocks = start.get()..start.get().saturating_add(len.into());
         if !self.geometry().contains(start, len.into()) {
             return Err(Error::BlockOutOfRange {
@@ -179,7 +221,7 @@ impl Fs {
                 return Err(wrong(block.get(), "a block in use"));
             }
         }
-        Ok(())
+        Ok(self.pieces(start, len))
     }
 
     /// Blocks cut where groups end.

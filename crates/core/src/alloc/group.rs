@@ -171,6 +171,9 @@ impl Drop for Locked<'_> {
         publish(&slot.free, state.space.free());
         publish(&slot.free_inodes, state.desc.free_inodes);
         publish(&slot.dirs, state.desc.used_dirs);
+        if !std::mem::take(&mut state.moved) {
+            return;
+        }
         let standing = Standing::of(&state.space);
         if standing != state.standing {
             slot.index.shift(slot.group, state.standing, standing);
@@ -186,11 +189,16 @@ pub(super) struct State {
     pub(super) desc: GroupDesc,
     /// Which clusters inodes on the device own.
     pub(super) blocks: Bitmap,
+    /// `blocks` as the last transaction left them that commit has taken, which is what a crash may bring
+    /// back at the latest.
+    pub(super) before: Bitmap,
     /// Which clusters may be handed out: not those of `blocks`, nor the ones taken and not yet committed,
     /// nor the ones freed by transactions that have not committed.
     pub(super) space: Buddy,
     /// Where others find the group, as of the last time its lock was let go.
     pub(super) standing: Standing,
+    /// Whether `space` has changed since.
+    pub(super) moved: bool,
     /// Which inodes are in use.
     pub(super) inodes: Bitmap,
     /// Whether commit has not yet seen the newest `blocks`.
@@ -209,6 +217,7 @@ pub(super) struct State {
 impl State {
     /// Marks free clusters as taken, in the allocator bitmap only.
     pub(super) fn take(&mut self, run: &Range<u32>) {
+        self.moved = true;
         self.space.take(run);
     }
 
@@ -218,6 +227,7 @@ impl State {
             is_clear(self.blocks.bits(), run.clone()),
             "given back in use"
         );
+        self.moved = true;
         self.space.give(run);
     }
 
@@ -234,6 +244,27 @@ impl State {
         let len = run.end - run.start;
         bitmap::clear_range(self.edit_blocks(), run);
         self.desc.free_clusters += len;
+    }
+
+    /// Cuts clusters that were just released into those that the running transaction has allocated, and
+    /// others.
+    pub(super) fn split_by_age(
+        &mut self,
+        run: Range<u32>,
+        mut each: impl FnMut(&mut Self, Range<u32>, bool),
+    ) {
+        let mut at = run.start;
+        while at < run.end {
+            let before = self.before.bits();
+            let is_new = !bitmap::test(before, at);
+            let end = match is_new {
+                true => bitmap::next_set(before, at, run.end),
+                false => bitmap::next_clear(before, at, run.end),
+            };
+            let end = end.unwrap_or(run.end);
+            each(self, at..end, is_new);
+            at = end;
+        }
     }
 
     fn edit_blocks(&mut self) -> &mut [u8] {

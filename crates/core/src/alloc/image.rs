@@ -43,6 +43,7 @@ impl Fs {
             blocks_changed: std::mem::take(&mut state.blocks_changed),
             inodes_changed: std::mem::take(&mut state.inodes_changed),
         };
+        state.before = state.blocks.clone();
         Ok(image)
     }
 

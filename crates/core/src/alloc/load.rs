@@ -108,6 +108,8 @@ impl Loading<'_> {
         Ok(State {
             space: Buddy::of_used(blocks.bits(), clusters),
             standing: Standing::guess(desc.free_clusters),
+            moved: true,
+            before: blocks.clone(),
             blocks,
             inodes,
             blocks_changed: false,

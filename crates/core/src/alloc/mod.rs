@@ -102,6 +102,8 @@ pub struct Alloc {
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
     space: Space,
+    /// Blocks that are free on the device and yet somebody's: promised, or parked by their file.
+    promised: ShardedCounter,
     prealloc: Prealloc,
     freed: Freed,
     #[cfg(feature = "baseline")]
@@ -170,6 +172,7 @@ impl Alloc {
                 .collect(),
             fixed: fixed.finish(geometry)?,
             space: Space::new(free, superblock.reserved_blocks_count()),
+            promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),
             freed: Freed::new(),
             #[cfg(feature = "baseline")]
@@ -185,6 +188,18 @@ impl Alloc {
     /// Directories.
     pub(crate) fn directories(&self) -> u64 {
         self.dirs.count()
+    }
+
+    /// Whether data that was allocated and freed by one transaction can be taken again before it commits.
+    #[cfg_attr(
+        not(feature = "baseline"),
+        expect(clippy::unused_self, reason = "the forms say so")
+    )]
+    fn reuses_at_once(&self) -> bool {
+        #[cfg(feature = "baseline")]
+        return !self.forms.frees_late();
+        #[cfg(not(feature = "baseline"))]
+        true
     }
 
     fn slot(&self, group: Group) -> Result<&Slot> {
@@ -253,6 +268,18 @@ impl Fs {
             free_blocks: alloc.free.count(),
             free_inodes: u32::try_from(inodes).unwrap_or(u32::MAX),
         })
+    }
+
+    /// Blocks that are free by the disk bitmaps and are going to be used by data in memory.
+    pub(crate) fn promised_blocks(&self) -> u64 {
+        self.alloc().map_or(0, |alloc| alloc.promised.count())
+    }
+
+    /// Notes that `blocks` more are promised, or fewer if it is negative.
+    fn note_promised(&self, blocks: i64) {
+        if let Ok(alloc) = self.alloc() {
+            alloc.promised.add(blocks);
+        }
     }
 
     /// The descriptor of a group, if it is in memory and so may be newer than the device's.

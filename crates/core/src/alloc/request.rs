@@ -76,18 +76,21 @@ impl<'f> Taken<'f> {
         let (fs, start, len) = (self.fs, self.start, self.len);
         self.keep();
         fs.untake(start, len);
+        fs.note_promised(len.into());
     }
 
     /// The blocks as numbers, for a caller who remembers them: nobody else gets them until
     /// [`unpark`](Self::unpark).
     pub(crate) fn park(self) -> (Pblk, u32) {
         let parked = (self.start, self.len);
+        self.fs.note_promised(self.len.into());
         self.keep();
         parked
     }
 
     /// Blocks that were parked.
     pub(crate) fn unpark(fs: &'f Fs, start: Pblk, len: u32) -> Self {
+        fs.note_promised(-i64::from(len));
         Self::new(fs, start, len)
     }
 

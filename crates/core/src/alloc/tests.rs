@@ -356,7 +356,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
         let mut rng = Rng::new(seed ^ n as u64);
         let mut model = Model::of(&bench);
         let mut taken = Vec::new();
-        let mut owned: Vec<std::ops::Range<u64>> = Vec::new();
+        let mut owned: Vec<(Seq, std::ops::Range<u64>)> = Vec::new();
         let mut freed: Vec<(Seq, std::ops::Range<u64>)> = Vec::new();
         let blocks = bench.fs.geometry().blocks_count();
         for step in 0..3000 {
@@ -389,7 +389,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
                 }
                 7..10 if !owned.is_empty() && (!filling || rng.one_in(6)) => {
                     let at = rng.below(owned.len() as u64) as usize;
-                    let run = owned.swap_remove(at);
+                    let (since, run) = owned.swap_remove(at);
                     let len = (run.end - run.start) as u32;
                     let kind = *rng.pick(&[FreedKind::Data, FreedKind::Metadata]);
                     let handle = bench.handle();
@@ -398,7 +398,12 @@ fn random_work_agrees_with_a_model_of_single_bits() {
                         .free_blocks(&handle, Pblk::new(run.start), len, kind)
                         .unwrap();
                     Model::mark(&mut model.owned, run.clone(), false);
-                    freed.push((handle.seq(), run));
+                    // What no earlier transaction knows is free at once.
+                    if since == handle.seq() && kind == FreedKind::Data {
+                        Model::mark(&mut model.free, run, true);
+                    } else {
+                        freed.push((handle.seq(), run));
+                    }
                 }
                 _ if rng.one_in(30) => bench.fs.sync().unwrap(),
                 _ => {}
@@ -418,6 +423,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
             Model::mark(&mut model.free, blocks_of(&one), true);
         }
         model.check(&bench);
+        let owned: Vec<_> = owned.into_iter().map(|(_, run)| run).collect();
         give_all_back(&bench, &owned);
     }
 }
@@ -453,14 +459,16 @@ fn commit_one<'f>(
     model: &mut Model,
     mut one: Taken<'f>,
     rng: &mut Rng,
-    owned: &mut Vec<std::ops::Range<u64>>,
+    owned: &mut Vec<(Seq, std::ops::Range<u64>)>,
     taken: &mut Vec<Taken<'f>>,
 ) {
     let front = one.split_front(rng.between(1, one.len().into()) as u32);
     let run = blocks_of(&front);
-    bench.fs.commit_blocks(&bench.handle(), front).unwrap();
+    let handle = bench.handle();
+    bench.fs.commit_blocks(&handle, front).unwrap();
     Model::mark(&mut model.owned, run.clone(), true);
-    owned.push(run);
+    owned.push((handle.seq(), run));
+    drop(handle);
     if !one.is_empty() {
         taken.push(one);
     }
@@ -581,6 +589,7 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
         bench.fs.commit_blocks(&bench.handle(), one).unwrap();
     }
     assert_eq!(bench.fs.super_counts().unwrap().free_blocks, 0);
+    bench.fs.sync().unwrap();
     let run = runs.pop().unwrap();
     let len = (run.end - run.start) as u32;
     let start = Pblk::new(run.start);
@@ -608,6 +617,43 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     assert!(run.contains(&again.start().get()));
     drop(again);
     give_all_back(&bench, &runs);
+}
+
+#[test]
+fn data_freed_by_the_transaction_that_allocated_it_is_free_at_once() {
+    let bench = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let old = bench.take(5000, 50, 50).unwrap();
+    let start = old.start();
+    bench.fs.commit_blocks(&bench.handle(), old).unwrap();
+    bench.fs.sync().unwrap();
+    let new = bench.take(start.get() + 50, 50, 50).unwrap();
+    assert_eq!(new.start().get(), start.get() + 50);
+    let handle = bench.handle();
+    bench.fs.commit_blocks(&handle, new).unwrap();
+    // Both in one: of what was there before a crash may bring back the owner.
+    bench
+        .fs
+        .free_blocks(&handle, start, 100, FreedKind::Data)
+        .unwrap();
+    drop(handle);
+    assert_eq!(bench.fs.pending_free_blocks(), 50);
+    let again = bench.take(start.get() + 50, 50, 50).unwrap();
+    assert_eq!(again.start().get(), start.get() + 50);
+    let other = bench.take(start.get(), 50, 50).unwrap();
+    assert_ne!(other.start(), start);
+    drop((again, other));
+    // Images of metadata may be in the log.
+    let node = bench.take(start.get() + 50, 1, 1).unwrap();
+    let block = node.start();
+    let handle = bench.handle();
+    bench.fs.commit_blocks(&handle, node).unwrap();
+    bench
+        .fs
+        .free_blocks(&handle, block, 1, FreedKind::Metadata)
+        .unwrap();
+    drop(handle);
+    assert_eq!(bench.fs.pending_free_blocks(), 51);
+    bench.close();
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub struct StatFs {
 impl Fs {
     /// Space and inodes. The group descriptors are what counts, not the superblock, whose numbers
     /// may be older; the first call reads all of them. Later ones ask the allocator's counters on a
-    /// file system open for writing, and give the same answer on others.
+    /// file system open for writing, and give the same answer on others. Space that was promised to data
+    /// still in memory is not free; what is only kept ready for files that may grow is.
     ///
     /// # Errors
     /// When the device fails or a descriptor breaks the format.
@@ -50,8 +51,9 @@ impl Fs {
             }
         };
         if let Ok(now) = self.super_counts() {
-            counted.free = now.free_blocks;
-            counted.available = self.available(now.free_blocks);
+            // What data in memory is going to use is free on the device only.
+            counted.free = now.free_blocks.saturating_sub(self.promised_blocks());
+            counted.available = self.available(counted.free);
             counted.free_inodes = now.free_inodes.into();
             counted.directories = self.alloc()?.directories();
         }

@@ -3,13 +3,16 @@
 use super::FileState;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
-use crate::map;
+use crate::map::{self, Target};
 use extant_format::{Group, Ino, Lblk, Pblk};
 use extant_sync::PerCpu;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A file that goes on further away than this from its last blocks begins anew behind them.
 const FAR: u32 = 1 << 15;
+/// Runs of the map that are looked at before a hole.
+const MOST_PIECES: usize = 16;
 /// Groups for each place of the array of goals, at least.
 const GROUPS_EACH: u32 = 4;
 
@@ -89,8 +92,18 @@ impl Last {
 }
 
 impl Fs {
-    /// Where blocks of the file from `lblk` on should lie.
-    pub(super) fn goal_of(&self, live: &LiveInode, state: &FileState, lblk: u32) -> Pblk {
+    /// Where blocks of the file from `lblk` on should lie: `beside` its neighbours if it has any, else as
+    /// far from its last blocks as in the file.
+    pub(super) fn goal_of(
+        &self,
+        live: &LiveInode,
+        state: &FileState,
+        lblk: u32,
+        beside: Option<Pblk>,
+    ) -> Pblk {
+        if let Some(beside) = beside {
+            return beside;
+        }
         if let Some((next, pblk)) = state.last.get() {
             let at = if lblk >= next {
                 let ahead = Some(lblk - next).filter(|ahead| *ahead <= FAR);
@@ -101,9 +114,6 @@ impl Fs {
             };
             return Pblk::new(at);
         }
-        if let Some(behind) = self.behind_neighbour(live, lblk) {
-            return behind;
-        }
         let group = self.alloc().ok().and_then(|alloc| {
             let goal = alloc.prealloc.goals.of(live.ino())?;
             Some(Group::new(goal.load(Ordering::Relaxed)))
@@ -113,16 +123,58 @@ impl Fs {
             .unwrap_or_else(|| self.near_inode(live.ino()))
     }
 
-    /// Behind the block mapped before `lblk`, for a file that was not written since it was loaded.
-    fn behind_neighbour(&self, live: &LiveInode, lblk: u32) -> Option<Pblk> {
-        let before = Lblk::new(lblk.checked_sub(1)?);
+    /// The part of `window` that lies in the same hole of the map as `lblk`, and where its first block joins
+    /// what is mapped before or behind the hole.
+    ///
+    /// A file that goes on where it had its last blocks needs neither.
+    pub(super) fn hole_of(
+        &self,
+        live: &LiveInode,
+        state: &FileState,
+        lblk: u32,
+        window: Range<u32>,
+    ) -> (Range<u32>, Option<Pblk>) {
+        if state.last.get().is_some_and(|(next, _)| next == lblk) && window.start == lblk {
+            return (window, None);
+        }
         let image = live.snapshot();
         if image.disk().blocks == 0 {
-            return None;
+            return (window, None);
         }
-        // A hint: if the map changes meanwhile or is broken, others will notice.
-        let pblk = map::lookup(self, &image, before).ok()?.target.pblk()?;
-        Some(Pblk::new(pblk.get().saturating_add(1)))
+        // Hints: if the map changes meanwhile or is broken, others will notice.
+        let at = |lblk: u32| map::lookup(self, &image, Lblk::new(lblk)).ok();
+        let Some(here) = at(lblk).filter(|here| here.target == Target::Hole) else {
+            return (window, None);
+        };
+        let next = u32::try_from(here.end()).unwrap_or(u32::MAX);
+        let mut start = lblk;
+        if window.start < lblk {
+            let before = map::Runs::over(self, &image, window.start.into()..lblk.into());
+            // In a window of more pieces nothing before is worth the search.
+            let last = before.take(MOST_PIECES).last();
+            if let Some(Ok(run)) = last
+                && run.target == Target::Hole
+                && run.end() == u64::from(lblk)
+            {
+                start = run.lblk.get();
+            }
+        }
+        let behind = || {
+            let pblk = at(start.checked_sub(1)?)?.target.pblk()?;
+            pblk.get().checked_add(1).map(Pblk::new)
+        };
+        let ahead = || {
+            let distance = Some(next - start).filter(|distance| *distance <= FAR)?;
+            let pblk = at(next)?.target.pblk()?;
+            pblk.get().checked_sub(distance.into()).map(Pblk::new)
+        };
+        // What is nearer first: what lies between may be taken by others.
+        let beside = match next - lblk < lblk - start {
+            true => ahead().or_else(behind),
+            false => behind().or_else(ahead),
+        };
+        let end = window.end.min(next);
+        (start..end, beside)
     }
 
     /// Notes that a file which had no blocks so far, and is not small, has its first ones at `start`.

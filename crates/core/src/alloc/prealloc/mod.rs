@@ -148,6 +148,9 @@ impl Fs {
             }
             None => self.take_new(live, state, &ask)?,
         };
+        if ask.reserved {
+            alloc.promised.add(-i64::from(taken.len()));
+        }
         let behind = Pblk::new(taken.start().get() + u64::from(taken.len()));
         let next = lblk.saturating_add(taken.len());
         state.last.set(next, behind);
@@ -172,8 +175,9 @@ impl Fs {
             return Ok(taken);
         }
         let gap = state.kept.read().tree.gap(ask.lblk.get());
-        let mut window = window::window(ask, log2, gap);
         let lblk = ask.lblk.get();
+        let window = window::window(ask, log2, gap);
+        let (mut window, beside) = self.hole_of(live, state, lblk, window);
         // At least the first: nothing is kept for it.
         let asked = ask.len.min(window.end.saturating_sub(lblk)).max(1);
         let own = match ask.reserved {
@@ -184,10 +188,11 @@ impl Fs {
         let more = (window.end - window.start).min(most).saturating_sub(asked);
         let spare = own == asked && alloc.space.take_spare(more);
         let more = if spare { more } else { 0 };
+        let mut goal = self.goal_of(live, state, window.start, beside);
         if more == 0 {
+            goal = Pblk::new(goal.get().saturating_add((lblk - window.start).into()));
             window = lblk..lblk.saturating_add(own);
         }
-        let goal = self.goal_of(live, state, window.start);
         #[cfg(feature = "baseline")]
         let goal = alloc.forms.goal_and_freed().map_or(goal, |one| *one);
         let request = Request {
@@ -376,13 +381,16 @@ impl Fs {
         self.with_room(blocks.into(), || {
             let granted = space.take(blocks, blocks, privileged);
             granted.map(|_| ()).ok_or(Error::NoSpace)
-        })
+        })?;
+        self.note_promised(blocks.into());
+        Ok(())
     }
 
     /// Gives a promise back.
     pub(crate) fn return_space(&self, blocks: u32) {
         if let Ok(alloc) = self.alloc() {
             alloc.space.give(blocks);
+            alloc.promised.add(-i64::from(blocks));
         }
     }
 }

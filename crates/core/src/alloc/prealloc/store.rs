@@ -48,7 +48,11 @@ impl Store {
 
     /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
+        match self {
+            Self::Tree(tree) => tree.is_empty(),
+            #[cfg(feature = "baseline")]
+            Self::List(list) => list.len() == 0,
+        }
     }
 
     /// See [`PaTree::take`].

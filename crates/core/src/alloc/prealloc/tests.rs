@@ -3,6 +3,7 @@
 use super::*;
 use crate::alloc::tests::{Bench, MIB, blocks_of};
 use crate::inode::{FileType, Held, NewInode};
+use crate::map;
 use crate::ops;
 use extant_format::Ino;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -191,8 +192,11 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
     let file = bench.file("file");
     let before = bench.blocks_to_take();
+    let shown = || bench.fs.statfs().unwrap().free;
+    let free = shown();
     bench.fs.reserve_space(100, false).unwrap();
     assert_eq!(bench.blocks_to_take(), before - 100);
+    assert_eq!(shown(), free - 100);
     let mut asked = ask(1000, 60, 1 << 30);
     asked.reserved = true;
     let taken = bench.fs.take_for(&file, &asked).unwrap();
@@ -211,9 +215,15 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     assert_eq!(bench.kept() as i64, kept - 40);
     assert_eq!(bench.blocks_to_take(), before - 100 - (kept - 40));
     drop(more);
+    assert_eq!(shown(), free);
+    let (start, len) = taken.park();
+    assert_eq!(shown(), free - 60);
+    let taken = Taken::unpark(&bench.fs, start, len);
     taken.into_promise();
     assert_eq!(bench.blocks_to_take(), before - 60 - (kept - 40));
+    assert_eq!(shown(), free - 60);
     bench.fs.return_space(60);
+    assert_eq!(shown(), free);
     bench.fs.drop_preallocations(&file);
     assert_eq!(bench.blocks_to_take(), before);
 }
@@ -417,4 +427,38 @@ fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     drop(file);
     bench.fs.discard_preallocations(u64::MAX);
     bench.nothing_kept();
+}
+
+#[test]
+fn holes_of_a_file_are_filled_between_what_lies_beside_them() {
+    let seed = seed_from_env("alloc_holes");
+    let mut rng = Rng::new(seed);
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let file = bench.file("file");
+    let mode = ops::FallocateMode::default();
+    let reserve = |held: &Held, block: u64, blocks: u64| {
+        ops::fallocate(&bench.fs, held, block << 10, blocks << 10, mode).unwrap();
+    };
+    // Every eighth window of blocks is there, one behind the other; others take what lies between.
+    ops::truncate(&bench.fs, &file, 8 << 20).unwrap();
+    reserve(&file, 0, 64);
+    reserve(&file, 4096, 64);
+    bench.fs.drop_preallocations(&file);
+    let other = bench.file("other");
+    reserve(&other, 0, 2000);
+    file.alloc_state_if_any().unwrap().last.forget();
+    let mut order: Vec<u64> = (0..64).collect();
+    for i in (1..order.len()).rev() {
+        order.swap(i, rng.below(i as u64 + 1) as usize);
+    }
+    // Without anything kept ready in between, as if the file were opened each time.
+    for block in order {
+        reserve(&file, 4096 + 64 + block * 16, 16);
+        bench.fs.drop_preallocations(&file);
+    }
+    let image = file.snapshot();
+    let runs = map::Runs::over(&bench.fs, &image, 4096..4096 + 64 + 1024);
+    let pieces = runs.map(|run| run.unwrap().target).count();
+    assert!(pieces <= 24, "{pieces} pieces, seed {seed}");
+    bench.fs.drop_preallocations(&other);
 }

@@ -31,25 +31,76 @@ impl Packed {
     }
 }
 
+/// A run and the logical block it waits for.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    lblk: u32,
+    blocks: Packed,
+}
+
+impl Run {
+    /// One past the last logical block.
+    fn end(self) -> u32 {
+        self.lblk.saturating_add(self.blocks.len())
+    }
+
+    /// What is left of it from `lblk` on, which lies in it or at its end.
+    fn from(self, lblk: u32) -> Option<Self> {
+        let skip = lblk - self.lblk;
+        let len = self.blocks.len().checked_sub(skip).filter(|len| *len > 0)?;
+        let blocks = Packed::new(self.blocks.start() + u64::from(skip), len);
+        Some(Self { lblk, blocks })
+    }
+}
+
 /// The preallocations of a file.
 ///
 /// They hold unused blocks only: whoever uses some takes them out, and the rest goes on as one or two
 /// preallocations, all under the lock the tree lies in. So none is ever half used, none needs a lock or
 /// a count, and no two overlap.
+///
+/// The one that was made last, which a file that grows goes on with, lies beside the others: for such a
+/// file there is no tree at all.
 #[derive(Debug, Default)]
 pub(super) struct PaTree {
-    runs: BTreeMap<u32, Packed>,
+    recent: Option<Run>,
+    others: BTreeMap<u32, Packed>,
 }
 
 impl PaTree {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.runs.len()
+        self.others.len() + usize::from(self.recent.is_some())
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.recent.is_none() && self.others.is_empty()
     }
 
     /// Takes out what waits for `lblk` and up to `len` blocks from there on.
+    #[inline]
     pub(super) fn take(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
-        let (&first, run) = self.runs.range_mut(..=lblk).next_back()?;
+        if let Some(run) = self.recent
+            && (run.lblk..run.end()).contains(&lblk)
+        {
+            let there = run.from(lblk)?.blocks;
+            let len = len.min(there.len());
+            self.recent = run.from(lblk + len);
+            if run.lblk < lblk {
+                let front = Packed::new(run.blocks.start(), lblk - run.lblk);
+                self.others.insert(run.lblk, front);
+            }
+            return Some((Pblk::new(there.start()), len));
+        }
+        if self.others.is_empty() {
+            return None;
+        }
+        self.take_other(lblk, len)
+    }
+
+    fn take_other(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
+        let (&first, run) = self.others.range_mut(..=lblk).next_back()?;
         let skip = lblk - first;
         let whole = *run;
         let there = whole.len().checked_sub(skip).filter(|there| *there > 0)?;
@@ -58,21 +109,50 @@ impl PaTree {
         if skip > 0 {
             *run = Packed::new(whole.start(), skip);
         } else {
-            self.runs.remove(&first);
+            self.others.remove(&first);
         }
         if len < there {
             let rest = Packed::new(start + u64::from(len), there - len);
-            self.runs.insert(lblk + len, rest);
+            self.put(lblk + len, rest);
         }
         Some((Pblk::new(start), len))
     }
 
+    /// Adds a run to those beside `recent`, or in its place if there is none.
+    fn put(&mut self, lblk: u32, blocks: Packed) {
+        match self.recent {
+            None => self.recent = Some(Run { lblk, blocks }),
+            Some(_) => drop(self.others.insert(lblk, blocks)),
+        }
+    }
+
     /// The logical blocks around `lblk`, which nothing waits for, up to what there is on both sides.
     pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
-        let before = self.runs.range(..=lblk).next_back();
-        let start = before.map_or(0, |(first, run)| first.saturating_add(run.len()));
-        let behind = self.runs.range(lblk..).next();
-        start..behind.map_or(u32::MAX, |(first, _)| *first)
+        let (mut start, mut end) = (0, u32::MAX);
+        if let Some(run) = self.recent {
+            match run.lblk <= lblk {
+                true => start = run.end(),
+                false => end = run.lblk,
+            }
+        }
+        if self.others.is_empty() {
+            return start..end;
+        }
+        if let Some((first, run)) = self.others.range(..=lblk).next_back() {
+            start = start.max(first.saturating_add(run.len()));
+        }
+        if let Some((first, _)) = self.others.range(lblk..).next() {
+            end = end.min(*first);
+        }
+        start..end
+    }
+
+    /// How many blocks wait for `lblk` and those behind, in the run that begins there.
+    fn len_at(&self, lblk: u32) -> Option<u32> {
+        match self.recent {
+            Some(run) if run.lblk == lblk => Some(run.blocks.len()),
+            _ => self.others.get(&lblk).map(|run| run.len()),
+        }
     }
 
     /// Has blocks wait for `lblk` and the blocks behind it. Calls `left` with those for whose logical
@@ -94,14 +174,17 @@ impl PaTree {
                 at = to;
             } else if gap.end == at {
                 // Taken from here on.
-                let len = self.runs.get(&at).map_or(1, |run| run.len());
+                let len = self.len_at(at).unwrap_or(1);
                 let to = at.saturating_add(len).min(end);
                 left(blocks(at, to));
                 at = to;
             } else {
                 let to = gap.end.min(end).min(at.saturating_add(MOST));
                 let (start, len) = blocks(at, to);
-                self.runs.insert(at, Packed::new(start.get(), len));
+                let blocks = Packed::new(start.get(), len);
+                if let Some(old) = self.recent.replace(Run { lblk: at, blocks }) {
+                    self.others.insert(old.lblk, old.blocks);
+                }
                 at = to;
             }
         }
@@ -111,9 +194,11 @@ impl PaTree {
     pub(super) fn split_off(&mut self, lblk: u32) -> Vec<Blocks> {
         // The rest of what reaches over it.
         let mut out = Vec::from_iter(self.take(lblk, MOST));
+        let recent = self.recent.take_if(|run| run.lblk >= lblk);
+        out.extend(recent.map(|run| (Pblk::new(run.blocks.start()), run.blocks.len())));
         let behind = match lblk {
-            0 => std::mem::take(&mut self.runs),
-            _ => self.runs.split_off(&lblk),
+            0 => std::mem::take(&mut self.others),
+            _ => self.others.split_off(&lblk),
         };
         let behind = behind.into_values();
         out.extend(behind.map(|run| (Pblk::new(run.start()), run.len())));
@@ -123,8 +208,11 @@ impl PaTree {
     /// Each with the logical block it waits for.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Blocks)> + '_ {
-        let runs = self.runs.iter();
-        runs.map(|(lblk, run)| (*lblk, (Pblk::new(run.start()), run.len())))
+        let recent = self.recent.iter().map(|run| (run.lblk, run.blocks));
+        let others = self.others.iter().map(|(lblk, run)| (*lblk, *run));
+        others
+            .chain(recent)
+            .map(|(lblk, run)| (lblk, (Pblk::new(run.start()), run.len())))
     }
 }
 
