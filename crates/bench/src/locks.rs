@@ -51,11 +51,12 @@ impl fmt::Display for LockTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:>26} {:>9} {:>10} {:>12} {:>12} {:>11} {:>11}",
+            "{:>26} {:>9} {:>10} {:>12} {:>11} {:>12} {:>11} {:>11}",
             "lock class",
             "acq/op",
             "bounces/op",
             "contended/op",
+            "wait ns/op",
             "hold ns/op",
             "hold avg ns",
             "hold max ns"
@@ -64,11 +65,12 @@ impl fmt::Display for LockTable {
             let suffix = if lock.side == Side::Shared { "-R" } else { "" };
             writeln!(
                 f,
-                "{:>26} {:>9.3} {:>10.4} {:>12.5} {:>12.1} {:>11} {:>11}",
+                "{:>26} {:>9.3} {:>10.4} {:>12.5} {:>11.1} {:>12.1} {:>11} {:>11}",
                 format!("{}{suffix}", lock.name),
                 self.per_operation(lock.acquisitions),
                 self.per_operation(lock.acquisition_bounces),
                 self.per_operation(lock.wait.count),
+                self.per_operation(lock.wait.total_ns),
                 self.per_operation(lock.hold.total_ns),
                 lock.hold.avg_ns(),
                 lock.hold.max_ns,

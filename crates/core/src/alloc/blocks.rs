@@ -65,10 +65,12 @@ impl Fs {
             return Ok(());
         }
         let (group, run) = self.run_of(taken.start(), taken.len())?;
-        let (slot, loaded) = self.load_group(group)?;
-        handle.touch_group(group, &loaded.touched);
         handle.touch_superblock();
-        slot.lock(loaded).commit(run);
+        let (loaded, mut state) = self.lock_group(group)?;
+        // Under the lock: from here on its bitmaps stay in memory until the commit.
+        handle.touch_group(group, &loaded.touched);
+        state.commit(run);
+        drop(state);
         self.alloc()?.free.add(-i64::from(taken.len()));
         taken.keep();
         Ok(())
@@ -95,11 +97,10 @@ impl Fs {
         handle.touch_superblock();
         for piece in pieces {
             let (group, run) = piece?;
-            let (slot, loaded) = self.load_group(group)?;
-            handle.touch_group(group, &loaded.touched);
             let mut back = 0;
             let mut wait = Vec::new();
-            let mut state = slot.lock(loaded);
+            let (loaded, mut state) = self.lock_group(group)?;
+            handle.touch_group(group, &loaded.touched);
             state.release(run.clone());
             if kind == FreedKind::Data && alloc.reuses_at_once() {
                 state.split_by_age(run.clone(), |state, run, is_new| match is_new {
@@ -162,11 +163,10 @@ impl Fs {
     pub(super) fn untake_all(&self, runs: &[(Pblk, u32)]) {
         let group = runs.first().map(|(start, len)| self.run_of(*start, *len));
         let Some(Ok((group, _))) = group else { return };
-        // Cannot fail: the blocks were taken, so the group is loaded.
-        let Ok((slot, loaded)) = self.load_group(group) else {
+        // Cannot fail: the blocks were taken, so the group is in memory.
+        let Ok((_, mut state)) = self.lock_group(group) else {
             return;
         };
-        let mut state = slot.lock(loaded);
         for (start, len) in runs {
             if let Ok((_, run)) = self.run_of(*start, *len) {
                 state.untake(&run);
@@ -176,14 +176,14 @@ impl Fs {
 
     /// Returns taken blocks to their group, not to the space that may be taken.
     pub(super) fn untake(&self, start: Pblk, len: u32) -> bool {
-        // None can fail: the blocks were taken, so the group is loaded.
+        // None can fail: the blocks were taken, so the group is in memory.
         let Ok((group, run)) = self.run_of(start, len) else {
             return false;
         };
-        let Ok((slot, loaded)) = self.load_group(group) else {
+        let Ok((_, mut state)) = self.lock_group(group) else {
             return false;
         };
-        slot.lock(loaded).untake(&run);
+        state.untake(&run);
         true
     }
 
@@ -212,8 +212,7 @@ impl Fs {
         }
         for piece in self.pieces(start, len) {
             let (group, run) = piece?;
-            let (slot, loaded) = self.load_group(group)?;
-            let state = slot.lock(loaded);
+            let (_, state) = self.lock_group(group)?;
             let bits = state.blocks.bits();
             if let Some(clear) = extant_format::bitmap::next_clear(bits, run.start, run.end) {
                 drop(state);

@@ -12,7 +12,7 @@ pub(super) const ORDERS: usize = 20;
 const BITS: u32 = u64::BITS;
 
 /// The free clusters of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Buddy {
     /// The words of all levels, one level behind the other.
     words: Box<[u64]>,

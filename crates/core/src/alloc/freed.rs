@@ -44,6 +44,8 @@ pub(super) struct FreedExtent {
 #[derive(Debug)]
 pub(super) struct Freed {
     lists: PerCpu<Mutex<Vec<FreedExtent>>>,
+    /// Whether the device is told what is free.
+    discards: bool,
     /// Blocks in the lists.
     pending: ShardedCounter,
     /// Extents in the lists.
@@ -51,12 +53,19 @@ pub(super) struct Freed {
 }
 
 impl Freed {
-    pub(super) fn new() -> Self {
+    /// Nothing yet. `discards` says whether the device is told of what is free after each commit.
+    pub(super) fn new(discards: bool) -> Self {
         Self {
+            discards,
             lists: PerCpu::new(|_| Mutex::new(&FREED, Vec::new())),
             pending: ShardedCounter::new(),
             extents: ShardedCounter::new(),
         }
+    }
+
+    /// Whether the device is told what is free.
+    pub(super) fn discards(&self) -> bool {
+        self.discards
     }
 
     /// Adds an extent. Returns whether it is time to look at how much waits: not each time, as that
@@ -134,10 +143,28 @@ impl Fs {
     pub(crate) fn release_freed(&self, upto: Seq) {
         let Ok(alloc) = self.alloc() else { return };
         let extents = alloc.freed.take(upto);
+        if alloc.freed.discards {
+            self.discard_extents(&extents);
+        }
         for of_group in extents.chunk_by(|a, b| a.0 == b.0) {
-            // Cannot fail: to be freed they were in a loaded group.
+            // Cannot fail: the group is in memory as long as they wait.
             if let Err(error) = self.return_to_group(alloc, of_group) {
                 tracing::error!(%error, "freed blocks cannot be returned to their group");
+            }
+        }
+    }
+
+    /// Tells the device that nobody needs the content of these, before anybody gets them.
+    fn discard_extents(&self, extents: &[(Group, Range<u32>)]) {
+        let size = self.block_size();
+        for (group, run) in extents {
+            let (start, len) = self.blocks_of(*group, run);
+            let offset = size.offset_of(start).unwrap_or(u64::MAX);
+            let bytes = u64::from(len) << size.log2();
+            // A hint: what comes of it concerns nobody.
+            if let Err(error) = self.device().discard(offset, bytes) {
+                tracing::debug!(%error, "the device cannot discard");
+                return;
             }
         }
     }
@@ -146,9 +173,8 @@ impl Fs {
         let Some((group, _)) = extents.first() else {
             return Ok(());
         };
-        let (slot, loaded) = self.load_group(*group)?;
+        let (_, mut state) = self.lock_group(*group)?;
         let mut blocks = 0;
-        let mut state = slot.lock(loaded);
         for (_, run) in extents {
             state.untake(run);
             blocks += run.end - run.start;
@@ -168,7 +194,7 @@ mod tests {
 
     #[test]
     fn many_pieces_are_too_many_however_small_and_come_out_merged() {
-        let freed = Freed::new();
+        let freed = Freed::new(false);
         let piece = |at: u32| FreedExtent {
             seq: Seq::new(1 + u64::from(at % 2)),
             group: Group::new(at / 30_000),

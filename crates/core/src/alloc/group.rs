@@ -1,7 +1,8 @@
 //! One block group in memory: what commit will encode of it, and what may be handed out.
 //!
-//! A group that is loaded stays loaded, so its state is always the newest; a group that is not is
-//! as the device has it.
+//! A group that was loaded once is remembered: its descriptor is always the newest. Its bitmaps may leave
+//! memory while the device, or what waits for its checkpoint, has the same; until they come back the group
+//! is *away*. See [`memory`](super::memory). A group that was never loaded is as the device has it.
 
 use super::bits::{Bitmap, is_clear};
 use super::buddy::Buddy;
@@ -11,7 +12,7 @@ use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Group, Pblk, bitmap};
 use extant_sync::{CountedAtomicBool, FirstTouch, LockClass, Mutex, MutexGuard, Rank, RmwClass};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 static BAD: RmwClass = RmwClass::new("damaged group");
@@ -87,7 +88,7 @@ impl Slot {
     pub(super) fn publish(&self, loaded: Box<Loaded>) -> &Loaded {
         let loaded = self.loaded.get_or_init(|| loaded);
         // Others see what it really has from now on.
-        drop(self.lock(loaded));
+        drop(self.lock_remembered(loaded));
         loaded
     }
 
@@ -101,18 +102,29 @@ impl Slot {
         new
     }
 
-    /// Locks the state of a loaded group, to change it.
-    pub(super) fn lock<'a>(&'a self, loaded: &'a Loaded) -> Locked<'a> {
-        Locked {
-            slot: self,
-            state: loaded.state.lock(),
-        }
+    /// Locks the state of a group, to change it; `None` if its bitmaps are away.
+    pub(super) fn lock<'a>(&'a self, loaded: &'a Loaded) -> Option<Locked<'a>> {
+        let locked = self.lock_remembered(loaded);
+        (!locked.away).then_some(locked)
     }
 
-    /// The same, unless somebody holds the lock.
+    /// The same, also `None` if somebody holds the lock.
     pub(super) fn try_lock<'a>(&'a self, loaded: &'a Loaded) -> Option<Locked<'a>> {
-        let state = loaded.state.try_lock()?;
-        Some(Locked { slot: self, state })
+        let locked = self.locked(loaded, loaded.state.try_lock()?);
+        (!locked.away).then_some(locked)
+    }
+
+    /// Locks what is known of a group even while its bitmaps are away: they are empty then.
+    pub(super) fn lock_remembered<'a>(&'a self, loaded: &'a Loaded) -> Locked<'a> {
+        self.locked(loaded, loaded.state.lock())
+    }
+
+    fn locked<'a>(&'a self, loaded: &'a Loaded, state: MutexGuard<'a, State>) -> Locked<'a> {
+        Locked {
+            slot: self,
+            loaded,
+            state,
+        }
     }
 }
 
@@ -126,6 +138,10 @@ pub(super) struct Loaded {
     state: Mutex<State>,
     /// Whoever zeroes a part of the inode table is alone in that.
     pub(super) zeroing: Mutex<()>,
+    /// Whether the bitmaps are away, for a look without the lock. Stored under it.
+    away: AtomicBool,
+    /// Whether somebody used the bitmaps since they were last considered for leaving.
+    used: AtomicBool,
 }
 
 impl Loaded {
@@ -135,7 +151,21 @@ impl Loaded {
             inode_table: state.desc.inode_table,
             state: Mutex::new(&GROUP, state),
             zeroing: Mutex::new(&ZEROING, ()),
+            away: AtomicBool::new(false),
+            used: AtomicBool::new(true),
         }
+    }
+
+    /// Whether the bitmaps were away a short while ago.
+    pub(super) fn is_away(&self) -> bool {
+        self.away.load(Ordering::Acquire)
+    }
+
+    /// Whether somebody used the bitmaps since the last time this was asked.
+    pub(super) fn take_used(&self) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        self.used.store(false, Ordering::Relaxed);
+        used
     }
 }
 
@@ -143,7 +173,47 @@ impl Loaded {
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
     slot: &'a Slot,
+    loaded: &'a Loaded,
     state: MutexGuard<'a, State>,
+}
+
+impl Locked<'_> {
+    /// Lets the bitmaps go, if all that is in them can be had again: nothing was taken or freed that the
+    /// device does not know of, and the last transaction that changed them is durable, `durable` being the
+    /// newest that is. `seal` brings the checksums of the descriptor up to date.
+    pub(super) fn leave(&mut self, durable: u64, seal: impl FnOnce(&mut State)) -> bool {
+        let state = &mut *self.state;
+        // Each cluster that is free to be taken is free on the device: are there as many, they are the same.
+        let same = state.space.free() == state.desc.free_clusters;
+        let changed = state.blocks_changed || state.inodes_changed;
+        if state.away || changed || !same || self.loaded.touched.last() > durable {
+            return false;
+        }
+        seal(state);
+        state.away = true;
+        state.blocks = Bitmap::default();
+        state.before = Bitmap::default();
+        state.inodes = Bitmap::default();
+        state.space = Buddy::default();
+        self.loaded.away.store(true, Ordering::Release);
+        true
+    }
+
+    /// Puts bitmaps back, as they were read, if they still are away.
+    pub(super) fn come_back(&mut self, read: State) -> bool {
+        let state = &mut *self.state;
+        if !state.away {
+            return false;
+        }
+        state.away = false;
+        state.blocks = read.blocks;
+        state.before = read.before;
+        state.inodes = read.inodes;
+        state.space = read.space;
+        state.inodes_used_below = 0;
+        self.loaded.away.store(false, Ordering::Release);
+        true
+    }
 }
 
 impl std::ops::Deref for Locked<'_> {
@@ -163,6 +233,12 @@ impl std::ops::DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let (slot, state) = (self.slot, &mut *self.state);
+        if state.away {
+            return;
+        }
+        if !self.loaded.used.load(Ordering::Relaxed) {
+            self.loaded.used.store(true, Ordering::Relaxed);
+        }
         let publish = |to: &AtomicU32, value: u32| {
             if to.load(Ordering::Relaxed) != value {
                 to.store(value, Ordering::Relaxed);
@@ -187,6 +263,8 @@ impl Drop for Locked<'_> {
 pub(super) struct State {
     /// The descriptor as commit will encode it, but for checksums.
     pub(super) desc: GroupDesc,
+    /// Whether `blocks`, `before`, `space` and `inodes` are not in memory.
+    pub(super) away: bool,
     /// Which clusters inodes on the device own.
     pub(super) blocks: Bitmap,
     /// `blocks` as the last transaction left them that commit has taken, which is what a crash may bring

@@ -31,7 +31,9 @@ impl Fs {
         let loaded = slot.loaded().ok_or(Error::InvalidInput(
             "the image of a group that nobody changed",
         ))?;
-        let mut state = slot.lock(loaded);
+        let mut state = slot.lock(loaded).ok_or(Error::Internal(
+            "a group left memory before its change was committed",
+        ))?;
         let image = GroupImage {
             group,
             desc: state.desc,
@@ -100,21 +102,27 @@ impl Fs {
     }
 }
 
+/// Brings the checksums of the bitmaps in a descriptor up to date.
+pub(super) fn seal(fs: &Fs, desc: &mut GroupDesc, blocks: &Bitmap, inodes: &Bitmap) {
+    if !fs.superblock().has_metadata_csum() {
+        return;
+    }
+    let geometry = fs.geometry();
+    let seed = fs.superblock().checksum_seed();
+    // An uninitialised bitmap has none that anybody looks at: what the descriptor had stays.
+    if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+        desc.block_bitmap_csum = blocks.checksum(seed, geometry.clusters_per_group());
+    }
+    if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        desc.inode_bitmap_csum = inodes.checksum(seed, geometry.inodes_per_group());
+    }
+}
+
 impl GroupImage {
     /// The descriptor, with the checksums of the bitmaps.
     fn sealed(&self, fs: &Fs) -> GroupDesc {
         let mut desc = self.desc;
-        if fs.superblock().has_metadata_csum() {
-            let geometry = fs.geometry();
-            let seed = fs.superblock().checksum_seed();
-            // An uninitialised bitmap has none that anybody looks at: what the descriptor had stays.
-            if !desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-                desc.block_bitmap_csum = self.blocks.checksum(seed, geometry.clusters_per_group());
-            }
-            if !desc.flags.contains(GroupFlags::INODE_UNINIT) {
-                desc.inode_bitmap_csum = self.inodes.checksum(seed, geometry.inodes_per_group());
-            }
-        }
+        seal(fs, &mut desc, &self.blocks, &self.inodes);
         desc
     }
 }

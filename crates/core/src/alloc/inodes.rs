@@ -54,7 +54,10 @@ impl Fs {
         let inodes = geometry.inodes_per_group();
         let lowest = self.lowest_inode(group);
         loop {
-            let mut state = slot.lock(loaded);
+            let Some(mut state) = slot.lock(loaded) else {
+                self.load_group(group)?;
+                continue;
+            };
             let Some(index) = state.find_inode(lowest, inodes) else {
                 return Ok(None);
             };
@@ -95,8 +98,7 @@ impl Fs {
             return Err(wrong("an inode that files may have, not a reserved one"));
         }
         let alloc = self.alloc()?;
-        let (slot, loaded) = self.load_group(at.group)?;
-        let mut state = slot.lock(loaded);
+        let (loaded, mut state) = self.lock_group(at.group)?;
         if !bitmap::test(state.inodes.bits(), at.index) {
             drop(state);
             return Err(wrong("an inode in use"));
@@ -119,8 +121,7 @@ impl Fs {
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
-        let (slot, loaded) = self.load_group(at.group)?;
-        let state = slot.lock(loaded);
+        let (_, state) = self.lock_group(at.group)?;
         Ok(bitmap::test(state.inodes.bits(), at.index))
     }
 

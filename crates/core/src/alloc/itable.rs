@@ -31,7 +31,7 @@ impl Alloc {
     ) -> Result<()> {
         let _alone = loaded.zeroing.lock();
         let (table, sound) = {
-            let state = slot.lock(loaded);
+            let state = slot.lock_remembered(loaded);
             (state.desc.inode_table, state.table_sound)
         };
         if index < sound {
@@ -47,7 +47,7 @@ impl Alloc {
             // What lay there before may have come in beside a neighbour.
             fs.cache().discard(block);
         }
-        let mut state = slot.lock(loaded);
+        let mut state = slot.lock_remembered(loaded);
         state.table_sound = end
             .saturating_mul(per_block)
             .min(geometry.inodes_per_group());

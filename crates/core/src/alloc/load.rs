@@ -4,7 +4,7 @@
 use super::Alloc;
 use super::bits::{Bitmap, is_set};
 use super::buddy::Buddy;
-use super::group::{Loaded, Slot, State};
+use super::group::{Loaded, Locked, Slot, State};
 use super::order::Standing;
 use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
@@ -22,21 +22,57 @@ impl Fs {
     pub(super) fn load_group(&self, group: Group) -> Result<(&Slot, &Loaded)> {
         let alloc = self.alloc()?;
         let slot = alloc.slot(group)?;
-        if let Some(loaded) = slot.loaded() {
-            return Ok((slot, loaded));
+        match slot.loaded() {
+            Some(loaded) if !loaded.is_away() => Ok((slot, loaded)),
+            known => self.load_absent(alloc, group, slot, known),
         }
-        let loading = Loading {
-            fs: self,
-            alloc,
-            group,
+    }
+
+    #[cold]
+    fn load_absent<'a>(
+        &'a self,
+        alloc: &'a Alloc,
+        group: Group,
+        slot: &'a Slot,
+        known: Option<&'a Loaded>,
+    ) -> Result<(&'a Slot, &'a Loaded)> {
+        let desc = match known {
+            Some(loaded) => Ok(slot.lock_remembered(loaded).desc),
+            None => alloc.descriptor(self, group),
         };
-        match loading.state() {
-            Ok(state) => Ok((slot, slot.publish(Box::new(Loaded::new(state))))),
-            Err(error) => {
-                if error.is_corruption() {
-                    alloc.give_up(self, slot, &error);
-                }
-                Err(error)
+        let state = desc.and_then(|desc| {
+            let loading = Loading {
+                fs: self,
+                alloc,
+                group,
+            };
+            loading.state(desc)
+        });
+        let state = state.inspect_err(|error| {
+            if error.is_corruption() {
+                alloc.give_up(self, slot, error);
+            }
+        })?;
+        let (loaded, new) = match known {
+            Some(loaded) => (loaded, slot.lock_remembered(loaded).come_back(state)),
+            None => (slot.publish(Box::new(Loaded::new(state))), true),
+        };
+        if new {
+            self.note_in_memory(alloc, group);
+        }
+        Ok((slot, loaded))
+    }
+
+    /// A group with its lock, loaded if it is not in memory. May wait for the device.
+    ///
+    /// # Errors
+    /// As for [`load_group`](Self::load_group).
+    pub(super) fn lock_group(&self, group: Group) -> Result<(&Loaded, Locked<'_>)> {
+        loop {
+            let (slot, loaded) = self.load_group(group)?;
+            // Whose bitmaps have just come stays for a while.
+            if let Some(locked) = slot.lock(loaded) {
+                return Ok((loaded, locked));
             }
         }
     }
@@ -89,10 +125,9 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    fn state(&self) -> Result<State> {
+    fn state(&self, desc: GroupDesc) -> Result<State> {
         let geometry = self.fs.geometry();
         let place = Place::Group(self.group);
-        let desc = self.alloc.descriptor(self.fs, self.group)?;
         let clusters = geometry.clusters_in_group(self.group).in_place(place)?;
         let blocks = self.blocks(&desc, clusters)?;
         let inodes = self.inodes(&desc)?;
@@ -109,6 +144,7 @@ impl Loading<'_> {
             space: Buddy::of_used(blocks.bits(), clusters),
             standing: Standing::guess(desc.free_clusters),
             moved: true,
+            away: false,
             before: blocks.clone(),
             blocks,
             inodes,

@@ -14,6 +14,7 @@
 //! | `itable` | parts of the inode table that were never written |
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
+//! | `memory` | which groups stay in memory |
 //! | `fixed` | the blocks of the file system itself |
 //! | `baseline` | unimproved forms, to compare with |
 //! | `bits` | bitmaps whose images can be kept |
@@ -59,6 +60,7 @@ mod image;
 mod inodes;
 mod itable;
 mod load;
+mod memory;
 mod order;
 mod orlov;
 mod prealloc;
@@ -75,7 +77,7 @@ pub(crate) use image::GroupImage;
 pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
 
-use crate::fs::Fs;
+use crate::fs::{Fs, MountOptions};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
@@ -83,6 +85,7 @@ use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use fixed::{Fixed, FixedBuilder};
 use freed::Freed;
 use group::Slot;
+use memory::InMemory;
 use order::OrderIndex;
 use prealloc::Prealloc;
 use space::Space;
@@ -98,6 +101,7 @@ type DescBlock = Mutex<Option<Arc<[u8]>>>;
 #[derive(Debug)]
 pub struct Alloc {
     slots: Box<[Slot]>,
+    in_memory: InMemory,
     index: Arc<OrderIndex>,
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
@@ -133,7 +137,7 @@ impl Alloc {
     /// # Errors
     /// When the device fails, a descriptor is damaged, or two groups claim one block.
     /// [`Error::Unsupported`] when space is allocated in clusters.
-    pub(crate) fn new(fs: &Fs) -> Result<Self> {
+    pub(crate) fn new(fs: &Fs, options: &MountOptions) -> Result<Self> {
         let geometry = fs.geometry();
         if fs.has_clusters() {
             return Err(Error::Unsupported {
@@ -166,6 +170,7 @@ impl Alloc {
         });
         Ok(Self {
             slots: slots.into_boxed_slice(),
+            in_memory: InMemory::new(options.memory, fs.block_size()),
             index,
             desc_blocks: (0..geometry.desc_blocks())
                 .map(|_| Mutex::new(&DESCS, None))
@@ -174,7 +179,7 @@ impl Alloc {
             space: Space::new(free, superblock.reserved_blocks_count()),
             promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),
-            freed: Freed::new(),
+            freed: Freed::new(options.discard),
             #[cfg(feature = "baseline")]
             forms: baseline::Forms::default(),
             free: counter(free),
@@ -191,15 +196,13 @@ impl Alloc {
     }
 
     /// Whether data that was allocated and freed by one transaction can be taken again before it commits.
-    #[cfg_attr(
-        not(feature = "baseline"),
-        expect(clippy::unused_self, reason = "the forms say so")
-    )]
     fn reuses_at_once(&self) -> bool {
         #[cfg(feature = "baseline")]
-        return !self.forms.frees_late();
-        #[cfg(not(feature = "baseline"))]
-        true
+        if self.forms.frees_late() {
+            return false;
+        }
+        // What the device is told of is told after a commit.
+        !self.freed.discards()
     }
 
     fn slot(&self, group: Group) -> Result<&Slot> {
@@ -285,7 +288,7 @@ impl Fs {
     /// The descriptor of a group, if it is in memory and so may be newer than the device's.
     pub(crate) fn live_group(&self, group: Group) -> Option<GroupDesc> {
         let slot = self.alloc().ok()?.slot(group).ok()?;
-        Some(slot.lock(slot.loaded()?).desc)
+        Some(slot.lock_remembered(slot.loaded()?).desc)
     }
 
     /// Where the inode table of a group begins, if the group is in memory. Takes no lock.
@@ -294,17 +297,20 @@ impl Fs {
         Some(slot.loaded()?.inode_table)
     }
 
-    /// The block bitmap of a group, as commit would encode it, if the group is in memory.
+    /// The block bitmap of a group, as commit would encode it, if the group was ever loaded. May wait for
+    /// the device.
     fn live_block_bitmap(&self, group: Group) -> Option<Arc<[u8]>> {
-        let slot = self.alloc().ok()?.slot(group).ok()?;
-        Some(slot.lock(slot.loaded()?).blocks.image())
+        self.alloc().ok()?.slot(group).ok()?.loaded()?;
+        let (_, state) = self.lock_group(group).ok()?;
+        Some(state.blocks.image())
     }
 
     /// The inode bitmap of a group and the number of inodes at the end of its table that were
-    /// never used, if the group is in memory and so may be newer than on the device.
+    /// never used, if the group was ever loaded and so may be newer than on the device. May wait for the
+    /// device.
     pub(crate) fn live_inode_bitmap(&self, group: Group) -> Option<(Arc<[u8]>, u32)> {
-        let slot = self.alloc().ok()?.slot(group).ok()?;
-        let state = slot.lock(slot.loaded()?);
+        self.alloc().ok()?.slot(group).ok()?.loaded()?;
+        let (_, state) = self.lock_group(group).ok()?;
         let unused = if !state.has_uninit {
             0
         } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {

@@ -98,11 +98,11 @@ impl<'a> Search<'a> {
         }
         // A failure is found again by whoever has no other group.
         let (slot, loaded) = match slot.loaded() {
-            Some(loaded) => (slot, loaded),
-            None => self.fs.load_group_ahead(self.home, AHEAD).ok()?,
+            Some(loaded) if !loaded.is_away() => (slot, loaded),
+            _ => self.fs.load_group_ahead(self.home, AHEAD).ok()?,
         };
         let locked = (0..ATTEMPTS).find_map(|_| {
-            let locked = self.enter(slot, loaded, false);
+            let locked = self.enter(slot, loaded);
             if locked.is_none() {
                 std::hint::spin_loop();
             }
@@ -193,26 +193,29 @@ impl<'a> Search<'a> {
         if end == 0 || slot.free() == 0 {
             return Ok(None);
         }
+        if wait {
+            let (_, mut state) = self.fs.lock_group(group)?;
+            return Ok(self.take(&mut state, group, end, look));
+        }
         let (slot, loaded) = match slot.loaded() {
-            Some(loaded) => (slot, loaded),
-            None => self.fs.load_group_ahead(group, AHEAD)?,
+            Some(loaded) if !loaded.is_away() => (slot, loaded),
+            _ => self.fs.load_group_ahead(group, AHEAD)?,
         };
-        let Some(mut state) = self.enter(slot, loaded, wait) else {
+        let Some(mut state) = self.enter(slot, loaded) else {
             return Ok(None);
         };
         Ok(self.take(&mut state, group, end, look))
     }
 
-    /// Locks a group: whether or not somebody uses it, if the search `wait`s.
-    fn enter<'g>(&self, slot: &'g Slot, loaded: &'g Loaded, wait: bool) -> Option<Locked<'g>> {
+    /// Locks a group, unless somebody uses it, or it has just left memory.
+    fn enter<'g>(&self, slot: &'g Slot, loaded: &'g Loaded) -> Option<Locked<'g>> {
         #[cfg(feature = "baseline")]
-        let wait = wait || self.alloc.forms.waits_for_groups();
+        if self.alloc.forms.waits_for_groups() {
+            return slot.lock(loaded);
+        }
         #[cfg(not(feature = "baseline"))]
         let _ = self;
-        match wait {
-            true => Some(slot.lock(loaded)),
-            false => slot.try_lock(loaded),
-        }
+        slot.try_lock(loaded)
     }
 
     fn take(&self, state: &mut Locked<'_>, group: Group, end: u32, look: Look) -> Option<Spot> {

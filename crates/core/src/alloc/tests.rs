@@ -1,6 +1,7 @@
 //! The allocator on images of `mke2fs`, against naive models and the judgement of `e2fsck`.
 
 mod inodes;
+mod states;
 
 use super::{Alloc, FreedKind, Request, Taken};
 use crate::fs::{Fs, JournalChoice, MountOptions};
@@ -88,6 +89,18 @@ impl Bench {
 }
 
 impl Bench {
+    /// The same image opened in another way.
+    fn reopened(self, options: MountOptions) -> Self {
+        let Self { fs, image, _dir } = self;
+        fs.close().unwrap();
+        drop(fs);
+        Self {
+            fs: open_with(&image, options),
+            image,
+            _dir,
+        }
+    }
+
     /// Commits all, and lets `e2fsck` judge.
     pub(super) fn close(&self) {
         self.fs.close().unwrap();
@@ -96,9 +109,12 @@ impl Bench {
 }
 
 fn open(image: &Path) -> Fs {
+    open_with(image, MountOptions::read_write())
+}
+
+fn open_with(image: &Path, options: MountOptions) -> Fs {
     let device = OpenSpec::read_write(image).open().unwrap();
-    let options = MountOptions::read_write().background(false);
-    Arc::into_inner(Fs::open(device, options).unwrap()).unwrap()
+    Arc::into_inner(Fs::open(device, options.background(false)).unwrap()).unwrap()
 }
 
 /// Kinds of images that differ in where groups have what.
@@ -183,7 +199,7 @@ fn groups_load_as_dumpe2fs_sees_them() {
         );
         for (group, seen) in bench.groups().zip(&dump.groups) {
             let (slot, loaded) = bench.fs.load_group(group).unwrap();
-            let state = slot.lock(loaded);
+            let state = slot.lock(loaded).unwrap();
             let first = geometry.group_first_block(group).unwrap().get();
             let free: Vec<u64> = state
                 .space
@@ -314,7 +330,7 @@ impl Model {
             let Ok((slot, loaded)) = bench.fs.load_group(group) else {
                 continue;
             };
-            let state = slot.lock(loaded);
+            let state = slot.lock(loaded).unwrap();
             let first = geometry.group_first_block(group).unwrap().get() as usize;
             let mut free = 0;
             let mut unowned = 0;
@@ -519,7 +535,7 @@ fn threads_never_get_a_block_twice_and_lose_none() {
     assert_eq!(bench.alloc().space.total(), total - used as i64);
     for group in bench.groups() {
         let (slot, loaded) = bench.fs.load_group(group).unwrap();
-        let state = slot.lock(loaded);
+        let state = slot.lock(loaded).unwrap();
         let blocks = state.blocks.bits();
         assert_eq!(*state.space.used(blocks.len()), *blocks);
     }
@@ -617,43 +633,6 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     assert!(run.contains(&again.start().get()));
     drop(again);
     give_all_back(&bench, &runs);
-}
-
-#[test]
-fn data_freed_by_the_transaction_that_allocated_it_is_free_at_once() {
-    let bench = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024"]);
-    let old = bench.take(5000, 50, 50).unwrap();
-    let start = old.start();
-    bench.fs.commit_blocks(&bench.handle(), old).unwrap();
-    bench.fs.sync().unwrap();
-    let new = bench.take(start.get() + 50, 50, 50).unwrap();
-    assert_eq!(new.start().get(), start.get() + 50);
-    let handle = bench.handle();
-    bench.fs.commit_blocks(&handle, new).unwrap();
-    // Both in one: of what was there before a crash may bring back the owner.
-    bench
-        .fs
-        .free_blocks(&handle, start, 100, FreedKind::Data)
-        .unwrap();
-    drop(handle);
-    assert_eq!(bench.fs.pending_free_blocks(), 50);
-    let again = bench.take(start.get() + 50, 50, 50).unwrap();
-    assert_eq!(again.start().get(), start.get() + 50);
-    let other = bench.take(start.get(), 50, 50).unwrap();
-    assert_ne!(other.start(), start);
-    drop((again, other));
-    // Images of metadata may be in the log.
-    let node = bench.take(start.get() + 50, 1, 1).unwrap();
-    let block = node.start();
-    let handle = bench.handle();
-    bench.fs.commit_blocks(&handle, node).unwrap();
-    bench
-        .fs
-        .free_blocks(&handle, block, 1, FreedKind::Metadata)
-        .unwrap();
-    drop(handle);
-    assert_eq!(bench.fs.pending_free_blocks(), 51);
-    bench.close();
 }
 
 #[test]

@@ -84,13 +84,15 @@ pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMod
         },
     };
     let mut retries = 0;
+    let mut image = image;
     loop {
-        match rest.step(fs, held) {
+        match rest.step(fs, held, &image) {
             Ok(()) if rest.blocks.is_empty() => return Ok(()),
             Ok(()) => retries = 0,
             Err(Error::NoSpace) if retries < RETRIES && rest.make_room(fs)? => retries += 1,
             Err(e) => return Err(e),
         }
+        image = held.snapshot();
     }
 }
 
@@ -126,12 +128,11 @@ impl Reservation {
         Ok(pending)
     }
 
-    /// Reserves a first part, at least one block, with one handle. `op` is held exclusively.
-    fn step(&mut self, fs: &Fs, held: &Held) -> Result<()> {
+    /// Reserves a first part, at least one block, with one handle. `op` is held exclusively, and `image` is
+    /// the newest: only holders of `op` change map and size.
+    fn step(&mut self, fs: &Fs, held: &Held, image: &Inode) -> Result<()> {
         let _stay = held.pages().read();
-        // Only holders of `op` change map and size.
-        let image = held.snapshot();
-        let found = self.find(fs, held, &image)?;
+        let found = self.find(fs, held, image)?;
         let log2 = fs.block_size().log2();
         let upto = found.upto;
         let size = self
@@ -148,7 +149,7 @@ impl Reservation {
             held.live().update(&handle, also)?;
         } else {
             let runs = found.places.len() as u32;
-            let handle = fs.start(map::insert_credits(&image, runs))?;
+            let handle = fs.start(map::insert_credits(image, runs))?;
             let guard = MapGuard::lock(held.live());
             let edit = |tree: &mut map::Tree<'_>| {
                 let mut places = found.places.iter();

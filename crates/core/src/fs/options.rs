@@ -25,6 +25,9 @@ pub struct MountOptions {
     /// Which mechanisms work as they did before they were improved.
     #[cfg(feature = "baseline")]
     pub baseline: Baseline,
+    /// Whether the device is told what has become free, after the commit that made it so: an image file
+    /// gets holes there, a disk may reuse the space.
+    pub discard: bool,
     /// How file data gets to the device.
     pub data_mode: DataMode,
     /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
@@ -99,6 +102,7 @@ impl MountOptions {
             commit_interval: COMMIT_INTERVAL,
             #[cfg(feature = "baseline")]
             baseline: Baseline::default(),
+            discard: false,
             data_mode: DataMode::default(),
             cache_bytes: None,
         }
@@ -131,6 +135,13 @@ impl MountOptions {
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
+        self
+    }
+
+    /// The same options with or without telling the device what is free.
+    #[must_use]
+    pub fn discard(mut self, on: bool) -> Self {
+        self.discard = on;
         self
     }
 

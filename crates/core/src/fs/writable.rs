@@ -193,7 +193,7 @@ impl Fs {
         let queue = CheckpointQueue::new(images.max(1));
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
-        let alloc = Alloc::new(&fs)?;
+        let alloc = Alloc::new(&fs, options)?;
         #[cfg(feature = "baseline")]
         let alloc = alloc.with(options.baseline.alloc);
         let orphans = Orphans::load(&fs)?;

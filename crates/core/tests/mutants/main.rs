@@ -110,6 +110,7 @@ fn plans(seed: u64) -> Vec<Plan> {
             keeps_open: 2,
             checkpoints,
             through,
+            discards: false,
         };
         let start = shape.filled(&engine);
         let start = start.done(&engine, &Script::one(fill(filler)));

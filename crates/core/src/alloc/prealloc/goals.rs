@@ -168,8 +168,9 @@ impl Fs {
             let pblk = at(next)?.target.pblk()?;
             pblk.get().checked_sub(distance.into()).map(Pblk::new)
         };
-        // What is nearer first: what lies between may be taken by others.
-        let beside = match next - lblk < lblk - start {
+        // Where a window is filled in any order, what lies behind the hole was placed like this too; what lies
+        // before it may end at blocks of others.
+        let beside = match next <= window.end {
             true => ahead().or_else(behind),
             false => behind().or_else(ahead),
         };

@@ -42,7 +42,7 @@ impl Bench {
             let Some((slot, loaded)) = self.fs.load_group(group).ok() else {
                 continue;
             };
-            let state = slot.lock(loaded);
+            let state = slot.lock(loaded).unwrap();
             let blocks = state.blocks.bits();
             assert_eq!(*state.space.used(blocks.len()), *blocks, "{group}");
         }

@@ -26,6 +26,8 @@ pub(crate) struct Extant {
     pub(crate) checkpoints: bool,
     /// Writes go to the device at once.
     pub(crate) through: bool,
+    /// The device is told what is free, and forgets it.
+    pub(crate) discards: bool,
 }
 
 /// A file system open for writing.
@@ -40,10 +42,12 @@ impl Engine for Extant {
 
     fn open(&self, device: SharedDevice) -> Result<Open, String> {
         let options = MountOptions::read_write().background(false);
-        let options = options.data_mode(match self.through {
-            true => DataMode::Through,
-            false => DataMode::Delayed,
-        });
+        let options = options
+            .discard(self.discards)
+            .data_mode(match self.through {
+                true => DataMode::Through,
+                false => DataMode::Delayed,
+            });
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,

@@ -19,6 +19,7 @@ fn engine(keeps_open: usize) -> Extant {
         keeps_open,
         checkpoints: true,
         through: false,
+        discards: false,
     }
 }
 
@@ -103,6 +104,25 @@ fn long_runs_of_one_thread_survive_any_crash() {
 }
 
 #[test]
+fn what_the_device_is_told_to_forget_nobody_misses_after_any_crash() {
+    let seed = seed_from_env("crash runs with discards");
+    let engine = Extant {
+        discards: true,
+        ..engine(1)
+    };
+    for shape in [SMALL_BLOCKS, DEFAULT] {
+        let plan = RandomPlan {
+            universe: busy(12),
+            runs: amount(2, 20),
+            len: 150,
+            images: amount(300, 3000),
+            others_every: 200,
+        };
+        random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
+    }
+}
+
+#[test]
 fn runs_that_fill_the_log_many_times_survive_any_crash() {
     let seed = seed_from_env("crash runs around the log");
     // The log makes room when it is full.
@@ -110,6 +130,7 @@ fn runs_that_fill_the_log_many_times_survive_any_crash() {
         keeps_open: 2,
         checkpoints: false,
         through: false,
+        discards: false,
     };
     let plan = RandomPlan {
         universe: busy(60),
@@ -202,6 +223,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
                 keeps_open: usize::from(threads),
                 checkpoints: threads == 1,
                 through: false,
+                discards: false,
             };
             let start = match threads {
                 0 => shape.filled(&engine),
