@@ -66,7 +66,9 @@ fn delayed_blocks_get_their_places_together_when_they_are_written_back() {
     let stats = fs.data_stats();
     assert_eq!(stats.dirty_bytes, 2 << 20, "{stats:?}");
     assert_eq!((stats.placed_in_write, stats.placed_in_writeback), (0, 0));
-    assert_eq!(free(&fs), before, "nothing has its place");
+    // Nothing has its place, but nobody else can have the space, nor some for nodes of the maps.
+    let promised = before - free(&fs);
+    assert!((512..600).contains(&promised), "{promised}");
     let seen = ops::stat(&fs, &a.view());
     assert_eq!((seen.size, seen.sectors), (1 << 20, 2048));
     assert_eq!(read(&fs, &b, 100 * 4096, 4096), bytes);
