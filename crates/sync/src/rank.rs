@@ -14,6 +14,8 @@ pub enum Rank {
     FsState = 10,
     /// 2: renames that change the shape of the directory tree.
     RenameTopology = 20,
+    /// 2b: writing back all files.
+    Flush = 25,
     /// 3: an inode's operations. Ancestors first, then ascending inode number.
     InodeOp = 30,
     /// 3b: one name of a directory.

@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 
 static CLOCK: LockClass = LockClass::new("folio clock", Rank::Leaf);
 static FILES: LockClass = LockClass::new("dirty files", Rank::Leaf);
+static FLUSHING: LockClass = LockClass::new("writing back all files", Rank::Flush);
 
 /// Memory for file data where the system does not say how much it has.
 const SMALL_MEMORY: usize = 1 << 30;
@@ -53,6 +54,9 @@ pub(crate) struct Caches {
     delayed: ShardedCounter,
     /// Where the clock's hand begins next: updates may be lost.
     hand: AtomicU64,
+    /// Held from taking files off the list until they are written: who comes next finds all others' files
+    /// written, or on the list.
+    pub(super) flushing: Mutex<()>,
     pub(super) flusher: Flusher,
 }
 
@@ -72,6 +76,7 @@ impl Caches {
             placed: ShardedCounter::new(),
             delayed: ShardedCounter::new(),
             hand: AtomicU64::new(0),
+            flushing: Mutex::new(&FLUSHING, ()),
             flusher: Flusher::new(),
         }
     }

@@ -150,11 +150,13 @@ impl Fs {
         self.write_back_all()
     }
 
-    /// Writes back what is dirty of all files. The caller holds nothing.
+    /// Writes back what is dirty of all files, with what others are writing back already: everything that was
+    /// written before. The caller holds nothing.
     ///
     /// # Errors
     /// The first of what went wrong; all files are tried.
     pub(crate) fn write_back_all(&self) -> Result<()> {
+        let _alone = self.data().flushing.lock();
         let files = self.data().take_files();
         let workers = match files.len() {
             0..MANY_FILES => 1,

@@ -7,10 +7,11 @@ use extant_core::fs::{DataMode, Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::ops::{self, ErrorMark};
 use extant_format::Ino;
-use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
+use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::sync::Arc;
+use std::time::Duration;
 
 fn image(mib: u64, options: &[&str]) -> Image {
     let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
@@ -228,6 +229,38 @@ fn a_failure_to_write_back_is_told_once_to_each_open_file_and_loses_nothing() {
 }
 
 #[test]
+fn a_sync_waits_for_what_others_write_back() {
+    let image = image(32, &["-b", "4096"]);
+    let device = Arc::new(FaultDevice::new(Arc::new(
+        FileDevice::open(image.path()).unwrap(),
+    )));
+    let fs = Fs::open(device.clone(), options(DataMode::Delayed)).unwrap();
+    let held = create(&fs, "a");
+    fs.sync().unwrap();
+    for round in 1..=3_u64 {
+        let bytes = pattern(round, 100_000 * round as usize);
+        write(&fs, &held, 0, &bytes);
+        let late = Fault::Late(Duration::from_millis(200));
+        device.inject(FaultRule::fail_nth(IoKind::Write, 0).with(late));
+        let before = device.counts().total();
+        std::thread::scope(|scope| {
+            scope.spawn(|| fs.write_back().unwrap());
+            // The other has taken the file from the list once it writes.
+            while device.counts().total() == before {
+                std::thread::yield_now();
+            }
+            fs.sync().unwrap();
+            assert_eq!(held.snapshot().size(), bytes.len() as u64);
+            assert_eq!(fs.data_stats().dirty_bytes, 0);
+        });
+    }
+    drop(held);
+    fs.close().unwrap();
+    drop((fs, device));
+    assert_clean(&image.path());
+}
+
+#[test]
 fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
     for mode in [DataMode::Delayed, DataMode::Placed] {
         let image = image(16, &["-b", "1024", "-m", "0"]);
@@ -285,7 +318,7 @@ fn writeback_eviction_and_truncation_leave_what_was_written() {
         let options = MountOptions::read_write()
             .data_mode(mode)
             .cache_bytes(1 << 20)
-            .commit_interval(std::time::Duration::from_millis(5));
+            .commit_interval(Duration::from_millis(5));
         let fs = open(&image, options);
         let shared = create(&fs, &format!("shared {mode:?}"));
         write(&fs, &shared, 0, &vec![0; 400_000]);
