@@ -37,6 +37,8 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // As the `extant` command does: see there.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let config = args::parse();
     match runner::run(&config) {
         Ok(()) => ExitCode::SUCCESS,

@@ -110,6 +110,12 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
             peers.copied().collect()
         }
         Some(asked) => {
+            // The engine is always there: naming it alone asks for no peer.
+            let asked: Vec<Side> = asked
+                .iter()
+                .copied()
+                .filter(|side| *side != Side::Engine)
+                .collect();
             if let Some(other) = asked.iter().find(|s| !shape.peers.contains(s)) {
                 let all: Vec<_> = shape.peers.iter().map(|s| s.name()).collect();
                 return Err(format!(
@@ -118,7 +124,7 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
                     all.join(", ")
                 ));
             }
-            asked.clone()
+            asked
         }
     };
     let workers = match &config.workers {

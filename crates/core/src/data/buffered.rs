@@ -25,6 +25,7 @@ use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
 use extant_sync::pin;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,6 +40,8 @@ pub(super) struct FileIo<'a> {
     pub(super) cache: &'a Arc<FileCache>,
     /// Binary logarithm of the bytes of a block.
     pub(super) log2: u32,
+    /// Writeback made data of reserved space because there was no room for the map of parts of it.
+    pub(super) has_converted: Cell<bool>,
 }
 
 /// Where a write goes.
@@ -106,6 +109,7 @@ impl<'a> FileIo<'a> {
             live,
             cache: live.file_cache_in(fs),
             log2: fs.block_size().log2(),
+            has_converted: Cell::new(false),
         }
     }
 
@@ -190,12 +194,13 @@ impl<'a> FileIo<'a> {
     fn copy(&self, offset: u64, data: &[u8]) -> (usize, Option<Error>) {
         let mut done = 0;
         let mut failed = None;
+        let frugal = self.cache.note_write(offset, offset + data.len() as u64);
         while done < data.len() && failed.is_none() {
             let at = offset + done as u64;
             let inside = at as usize & (FOLIO_BYTES - 1);
             let len = (FOLIO_BYTES - inside).min(data.len() - done);
             let folio = self.cache.folio(at);
-            match self.copy_into(folio, inside, &data[done..done + len]) {
+            match self.copy_into(folio, inside, &data[done..done + len], frugal) {
                 Ok(some) => {
                     done += some;
                     if some < len {
@@ -212,7 +217,7 @@ impl<'a> FileIo<'a> {
     }
 
     /// Copies `data` into a folio. Returns how much: less than all when space ran out.
-    fn copy_into(&self, folio: &Folio, at: usize, data: &[u8]) -> Result<usize> {
+    fn copy_into(&self, folio: &Folio, at: usize, data: &[u8], frugal: bool) -> Result<usize> {
         let mut state = folio.write();
         let mut len = data.len();
         let holes = loop {
@@ -243,8 +248,8 @@ impl<'a> FileIo<'a> {
             return Err(e);
         }
         let blocks = mask_of_bytes(&bytes, self.log2);
-        let came = state.provide(&bytes, |written| self.cache.caches.page(written));
-        self.cache.caches.count_pages(came as i64);
+        let came = state.provide(&bytes, &self.cache.caches.pool, frugal);
+        self.cache.caches.count_memory(came as i64);
         state.copy_in(at, &data[..len]);
         state.uptodate |= blocks;
         state.delayed |= holes;
@@ -343,6 +348,9 @@ impl<'a> FileIo<'a> {
         while let Some(mut row) = rows(missing).next() {
             while !row.is_empty() {
                 let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
+                if self.cache.note_stride(lblk, lblk + (row.end - row.start)) {
+                    self.fs.keep_for(self.live, Lblk::new(lblk));
+                }
                 let ask = Ask {
                     lblk: Lblk::new(lblk),
                     len: row.end - row.start,
@@ -387,7 +395,6 @@ impl<'a> FileIo<'a> {
         bytes: &Range<usize>,
         holes: u64,
     ) -> Result<()> {
-        let size = 1_usize << self.log2;
         let first = bytes.start >> self.log2;
         let last = (bytes.end - 1) >> self.log2;
         let in_part = |block: usize| {
@@ -401,11 +408,7 @@ impl<'a> FileIo<'a> {
             }
             let own = block << self.log2..(block + 1) << self.log2;
             if holes & bit != 0 {
-                let came = state.provide(&own, |_| self.cache.caches.page(false));
-                self.cache.caches.count_pages(came as i64);
-                if came * super::page::PAGE < size {
-                    state.zero(own);
-                }
+                state.zero(own);
             } else {
                 let lblk = folio.first_block(self.log2) + block as u64;
                 let pblk = self.pblk_of(lblk)?;
@@ -437,12 +440,12 @@ impl<'a> FileIo<'a> {
         own: Range<usize>,
         pblk: Option<Pblk>,
     ) -> Result<()> {
-        let came = state.provide(&own, |_| self.cache.caches.page(false));
-        self.cache.caches.count_pages(came as i64);
         let Some(pblk) = pblk else {
             state.zero(own);
             return Ok(());
         };
+        let came = state.provide(&own, &self.cache.caches.pool, true);
+        self.cache.caches.count_memory(came as i64);
         let mut skip = 0;
         for slice in state.slices_mut(own.clone()) {
             read_device(self.fs, pblk, skip, slice)?;

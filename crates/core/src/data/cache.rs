@@ -20,6 +20,7 @@ use super::index::Index;
 use crate::Error;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode, Timestamp};
+use crate::map;
 use crate::mutants::{Mutant, is_on};
 use extant_format::Pblk;
 use extant_format::extent::{ExtentNode, ROOT_CAPACITY};
@@ -29,8 +30,8 @@ use extant_sync::{
     RmwClass, pin,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 static WRITING: LockClass = LockClass::new("file writeback", Rank::Writeback);
 static DIRTY: LockClass = LockClass::new("dirty folios", Rank::Leaf);
@@ -49,6 +50,14 @@ const NO_TIME: i64 = i64::MIN;
 /// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree that is
 /// half full; there is room for fewer on small blocks.
 const BLOCKS_PER_NODE: u64 = 40;
+
+/// Folios that become dirty one behind the other before somebody writes on and on.
+const STREAM: u32 = 512;
+/// Whoever goes on this many bytes ahead writes here and there.
+const FAR: u64 = 1 << 20;
+/// Writes with holes between them after which more of these are expected, and the longest of these holes.
+const STRIDES: u32 = 4;
+const MOST_STRIDE: u32 = 64;
 
 /// The data of one file in memory.
 #[derive(Debug)]
@@ -74,8 +83,13 @@ pub(crate) struct FileCache {
     /// The inode is being deleted: nothing is written back any more.
     dead: AtomicBool,
     writing: Mutex<()>,
-    /// Folios that became dirty since the last writeback; some may be clean again, or come twice.
-    dirty: Mutex<Vec<u32>>,
+    dirty: Mutex<Dirty>,
+    /// Somebody writes on and on, and what lies behind should be written back.
+    streams: AtomicBool,
+    /// How often in a row a write left a hole behind the one before and went on further ahead: a hint.
+    strides: AtomicU32,
+    /// The block behind the last one that got its place in a write.
+    stride_from: AtomicU32,
     /// Space that is promised.
     promise: Mutex<Promise>,
     /// The map version for which `mapped_end` holds.
@@ -86,9 +100,12 @@ pub(crate) struct FileCache {
     hint: Mutex<()>,
     /// Blocks that have a place and are not mapped yet, by first logical block.
     placed: Mutex<BTreeMap<u32, (Pblk, u32)>>,
+    /// Where the last write ended.
+    write_next: AtomicU64,
     /// Where a reader that goes on reading would go on, and how far ahead of it to read, in folios.
     pub(super) read_next: AtomicU64,
     pub(super) read_window: AtomicU32,
+    status: OnceLock<Box<map::Status>>,
     /// How often writeback failed, and the last reason.
     failures: CountedAtomicU64,
     failure: Mutex<Option<Error>>,
@@ -110,14 +127,19 @@ impl FileCache {
             listed: CountedAtomicBool::new(&LISTED, false),
             dead: AtomicBool::new(false),
             writing: Mutex::new(&WRITING, ()),
-            dirty: Mutex::new(&DIRTY, Vec::new()),
+            dirty: Mutex::new(&DIRTY, Dirty::default()),
+            streams: AtomicBool::new(false),
+            strides: AtomicU32::new(0),
+            stride_from: AtomicU32::new(0),
             promise: Mutex::new(&PROMISE, Promise::default()),
             mapped_at: AtomicU64::new(UNKNOWN),
             mapped_end: AtomicU64::new(u64::MAX),
             hint: Mutex::new(&HINT, ()),
             placed: Mutex::new(&PLACED, BTreeMap::new()),
+            write_next: AtomicU64::new(0),
             read_next: AtomicU64::new(0),
             read_window: AtomicU32::new(0),
+            status: OnceLock::new(),
             failures: CountedAtomicU64::new(&FAILURES, 0),
             failure: Mutex::new(&FAILURE, None),
         }
@@ -125,7 +147,12 @@ impl FileCache {
 
     /// The folio that byte `offset` lies in.
     pub(super) fn folio(&self, offset: u64) -> &Folio {
-        self.index.get_or_make(number(offset))
+        self.folio_at(number(offset))
+    }
+
+    /// The folio of that number.
+    pub(super) fn folio_at(&self, index: u32) -> &Folio {
+        self.index.get_or_make(index, &self.caches.folios)
     }
 
     /// The folio that byte `offset` lies in, if it was used.
@@ -145,8 +172,50 @@ impl FileCache {
 
     /// Notes that a folio became dirty.
     pub(super) fn note_dirty(&self, index: u32) {
-        self.dirty.lock().push(index);
+        let mut dirty = self.dirty.lock();
+        dirty.folios.push(index);
+        dirty.ascending = match index >= dirty.last {
+            true => dirty.ascending + 1,
+            false => 0,
+        };
+        dirty.last = index;
+        if dirty.ascending >= STREAM {
+            dirty.ascending = 0;
+            self.streams.store(true, Ordering::Relaxed);
+        }
+        drop(dirty);
         self.grown.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody wrote on and on since the last call, so that what lies behind is not likely to be written
+    /// again soon.
+    pub(super) fn take_streams(&self) -> bool {
+        let streams = self.streams.load(Ordering::Relaxed);
+        if streams {
+            self.streams.store(false, Ordering::Relaxed);
+        }
+        streams
+    }
+
+    /// Notes a write of bytes `from..to`. Whether what lies around these is not likely to be written soon: they begin
+    /// a little ahead of where the last one ended, or the file is small.
+    pub(super) fn note_write(&self, from: u64, to: u64) -> bool {
+        let next = self.write_next.load(Ordering::Relaxed);
+        self.write_next.store(to, Ordering::Relaxed);
+        to <= FOLIO_BYTES as u64 || from > next && from - next < FAR
+    }
+
+    /// Notes that blocks `lblk..end` get their places in a write. Whether writes have been leaving holes between each
+    /// other for some time, and went on ahead.
+    pub(super) fn note_stride(&self, lblk: u32, end: u32) -> bool {
+        let from = self.stride_from.load(Ordering::Relaxed);
+        self.stride_from.store(end, Ordering::Relaxed);
+        let strides = match lblk.checked_sub(from) {
+            Some(1..=MOST_STRIDE) => self.strides.load(Ordering::Relaxed).saturating_add(1),
+            _ => 0,
+        };
+        self.strides.store(strides, Ordering::Relaxed);
+        strides >= STRIDES
     }
 
     /// Whether a folio became dirty since the last call. One at the same moment may be overlooked.
@@ -160,25 +229,30 @@ impl FileCache {
 
     /// Takes the numbers of dirty folios, ascending.
     pub(super) fn take_dirty(&self) -> Vec<u32> {
-        let mut all = std::mem::take(&mut *self.dirty.lock());
+        let mut all = std::mem::take(&mut self.dirty.lock().folios);
         all.sort_unstable();
         all.dedup();
         all
     }
 
+    /// Whether no folio is dirty but the first.
+    pub(super) fn is_dirty_in_first_folio_only(&self) -> bool {
+        self.dirty.lock().folios.iter().all(|&index| index == 0)
+    }
+
     /// Puts dirty folios back.
     pub(super) fn put_dirty(&self, folios: &[u32]) {
-        self.dirty.lock().extend_from_slice(folios);
+        self.dirty.lock().folios.extend_from_slice(folios);
     }
 
     /// Whether blocks may be dirty.
     pub(super) fn has_dirty(&self) -> bool {
-        !self.dirty.lock().is_empty()
+        !self.dirty.lock().folios.is_empty()
     }
 
     /// Whether something may be newer than the device.
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.lock().is_empty() || self.time.load(Ordering::Acquire) != NO_TIME
+        !self.dirty.lock().folios.is_empty() || self.time.load(Ordering::Acquire) != NO_TIME
     }
 
     /// Whether nothing is newer than the device, nor being written.
@@ -289,6 +363,24 @@ impl FileCache {
             // maps only grow, so that is an end further on than it need be.
             self.mapped_end.store(end, Ordering::Release);
             self.mapped_at.store(version, Ordering::Release);
+        }
+    }
+
+    /// What is known of the map, if somebody looked at it.
+    pub(crate) fn status(&self) -> Option<&map::Status> {
+        self.status.get().map(Box::as_ref)
+    }
+
+    /// Changes what is known of the map; `learn` returns by how many bytes of memory it grew.
+    pub(crate) fn learn(&self, learn: impl FnOnce(&map::Status) -> i64) {
+        let grown = learn(self.status.get_or_init(Box::default));
+        self.caches.count_memory(grown);
+    }
+
+    /// Forgets what is known of the map.
+    fn forget_map(&self) {
+        if let Some(status) = self.status() {
+            self.caches.count_memory(-status.forget());
         }
     }
 
@@ -465,12 +557,12 @@ impl FileCache {
         let delayed = (state.delayed & blocks).count_ones();
         let dirty = (state.dirty & blocks).count_ones();
         self.caches.count_dirty(-(i64::from(dirty) << log2));
-        let mut pages = 0;
+        let mut memory = 0;
         state.forget(blocks, log2, |page| {
-            pages += 1;
-            self.caches.free_page(page);
+            memory += page.memory() as i64;
+            self.caches.pool.put(page);
         });
-        self.caches.count_pages(-pages);
+        self.caches.count_memory(-memory);
         delayed
     }
 
@@ -489,6 +581,7 @@ impl FileCache {
     /// Frees the pages of a folio, unless something needs them or it was used lately. `false` says that
     /// it is to be asked about again.
     pub(super) fn evict(&self, index: u32) -> bool {
+        self.forget_map();
         let Some(folio) = self.index.get(index) else {
             return true;
         };
@@ -498,7 +591,7 @@ impl FileCache {
         let Some(mut state) = folio.try_write() else {
             return false;
         };
-        if state.pages() == 0 {
+        if state.memory() == 0 {
             state.clocked = false;
             return true;
         }
@@ -529,8 +622,9 @@ impl FileCache {
 
     fn bury(&self, fs: &Fs) {
         self.dead.store(true, Ordering::Release);
+        self.forget_map();
         self.time.store(NO_TIME, Ordering::Release);
-        self.dirty.lock().clear();
+        self.dirty.lock().folios.clear();
         let log2 = fs.block_size().log2();
         for folio in self.index.folios(0..1 << 32) {
             // Nobody uses a file that is being deleted. What the clock looks at goes with the cache.
@@ -605,12 +699,16 @@ impl LiveInode {
 impl Drop for FileCache {
     fn drop(&mut self) {
         // No lock is taken here: values are dropped wherever an epoch ends.
-        let (mut pages, mut dirty) = (0, 0);
-        for state in self.index.folios(0..1 << 32).filter_map(Folio::try_write) {
-            pages += state.pages() as i64;
+        let (mut memory, mut dirty) = (self.status().map_or(0, map::Status::bytes), 0);
+        for folio in self.index.folios(0..1 << 32) {
+            self.caches.folios.dec();
+            let Some(state) = folio.try_write() else {
+                continue;
+            };
+            memory += state.memory() as i64;
             dirty += i64::from(state.dirty.count_ones());
         }
-        self.caches.count_pages(-pages);
+        self.caches.count_memory(-memory);
         self.caches
             .count_dirty(-dirty * (self.sectors as i64) * 512);
     }
@@ -619,6 +717,17 @@ impl Drop for FileCache {
 /// Whether blocks that are not mapped yet are promised a place, and do not have it.
 fn places_are_promised(fs: &Fs) -> bool {
     fs.data().mode() == DataMode::Delayed
+}
+
+/// Folios that became dirty.
+#[derive(Debug, Default)]
+struct Dirty {
+    /// Since the last writeback; some may be clean again, or come twice.
+    folios: Vec<u32>,
+    /// The last one.
+    last: u32,
+    /// How many came one behind the other.
+    ascending: u32,
 }
 
 /// Space that is promised to a file.

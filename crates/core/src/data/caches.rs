@@ -10,7 +10,7 @@
 
 use super::cache::FileCache;
 use super::flusher::Flusher;
-use super::page::{PAGE, Page, Pool};
+use super::page::{PAGE, Pool};
 use crate::fs::{DataMode, MountOptions};
 use crate::inode::LiveInode;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
@@ -38,10 +38,12 @@ type Clock = VecDeque<(Weak<FileCache>, u32)>;
 #[derive(Debug)]
 pub(crate) struct Caches {
     mode: DataMode,
-    pool: Pool,
-    /// Pages in use.
-    pages: ShardedCounter,
-    most_pages: u64,
+    pub(super) pool: Pool,
+    /// Bytes of memory in use.
+    memory: ShardedCounter,
+    most_memory: u64,
+    /// Folios, with memory or without.
+    pub(super) folios: ShardedCounter,
     /// Bytes of dirty blocks.
     dirty: ShardedCounter,
     /// Above this much, whoever writes also writes back.
@@ -63,14 +65,15 @@ pub(crate) struct Caches {
 impl Caches {
     pub(crate) fn new(options: &MountOptions) -> Self {
         let bytes = options.cache_bytes.unwrap_or_else(share_of_memory);
-        let most_pages = (bytes / PAGE).max(16) as u64;
+        let most_memory = bytes.max(16 * PAGE) as u64;
         Self {
             mode: options.data_mode,
             pool: Pool::new(),
-            pages: ShardedCounter::new(),
-            most_pages,
+            memory: ShardedCounter::new(),
+            most_memory,
+            folios: ShardedCounter::new(),
             dirty: ShardedCounter::new(),
-            most_dirty: most_pages * PAGE as u64 / 2,
+            most_dirty: most_memory / 2,
             clock: PerCpu::new(|_| Mutex::new(&CLOCK, VecDeque::new())),
             files: PerCpu::new(|_| Mutex::new(&FILES, Vec::new())),
             placed: ShardedCounter::new(),
@@ -91,20 +94,10 @@ impl Caches {
         self.mode
     }
 
-    /// A page, of zeros unless it is `written` over.
-    pub(super) fn page(&self, written: bool) -> Page {
-        self.pool.get(written)
-    }
-
-    /// Takes a page back.
-    pub(super) fn free_page(&self, page: Page) {
-        self.pool.put(page);
-    }
-
-    /// Counts pages that came into use, or left it.
-    pub(super) fn count_pages(&self, pages: i64) {
-        if pages != 0 {
-            self.pages.add(pages);
+    /// Counts bytes of memory that came into use, or left it.
+    pub(super) fn count_memory(&self, bytes: i64) {
+        if bytes != 0 {
+            self.memory.add(bytes);
         }
     }
 
@@ -128,8 +121,9 @@ impl Caches {
     /// What the data path did.
     pub(crate) fn stats(&self) -> DataStats {
         DataStats {
-            cached_bytes: self.pages.count() * PAGE as u64,
+            cached_bytes: self.memory.count(),
             dirty_bytes: self.dirty.count(),
+            folios: self.folios.count(),
             placed_in_write: self.placed.count(),
             placed_in_writeback: self.delayed.count(),
         }
@@ -147,7 +141,7 @@ impl Caches {
 
     /// Whether more memory is used than the budget says.
     pub(super) fn is_full(&self) -> bool {
-        self.pages.count() > self.most_pages
+        self.memory.count() > self.most_memory
     }
 
     /// Puts a folio that got its first page into the way of the clock's hand.
@@ -226,6 +220,8 @@ pub struct DataStats {
     pub cached_bytes: u64,
     /// File data in memory that the device does not have yet.
     pub dirty_bytes: u64,
+    /// Parts of files, of 64 KiB, of which memory knows something: some hundred bytes for each, beside its data.
+    pub folios: u64,
     /// Blocks whose place was chosen inside a write.
     pub placed_in_write: u64,
     /// Blocks whose place was chosen when they were written back.

@@ -1,6 +1,7 @@
 //! Writing back what nobody asked to have written: by age, when much is dirty, and when space or memory run
 //! out.
 
+use super::gather::write_back_files;
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
@@ -21,10 +22,12 @@ const TURNS: u32 = 6;
 const MANY_FILES: usize = 256;
 const MOST_WORKERS: usize = 8;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Signals {
     write: bool,
     stop: bool,
+    /// Files that somebody writes on and on.
+    streams: Vec<Arc<LiveInode>>,
 }
 
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub(crate) struct Flusher {
     bell: Arc<Bell>,
     /// Rung, and not awake yet.
     is_rung: AtomicBool,
+    /// There is a thread.
+    runs: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -51,6 +56,7 @@ impl Flusher {
                 rung: Condvar::new(),
             }),
             is_rung: AtomicBool::new(false),
+            runs: AtomicBool::new(false),
             thread: Mutex::new(&SIGNALS, None),
         }
     }
@@ -63,7 +69,22 @@ impl Flusher {
             .spawn(move || run(&fs, &bell, interval))
             .map_err(|_| Error::Internal("the system has no thread for file data"))?;
         *self.thread.lock() = Some(thread);
+        self.runs.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Asks the thread, if there is one, to write back a file that somebody writes on and on.
+    fn write_behind(&self, live: &Arc<LiveInode>) {
+        if !self.runs.load(Ordering::Acquire) {
+            return;
+        }
+        let mut signals = self.bell.signals.lock();
+        // What it has not come to yet is no less by asking again.
+        if !signals.streams.iter().any(|other| Arc::ptr_eq(other, live)) {
+            signals.streams.push(Arc::clone(live));
+            drop(signals);
+            self.bell.rung.notify_all();
+        }
     }
 
     /// Asks the thread to write back what is dirty.
@@ -77,6 +98,7 @@ impl Flusher {
 
     /// Ends the thread and waits for its end.
     pub(crate) fn stop(&self) {
+        self.runs.store(false, Ordering::Release);
         self.bell.signals.lock().stop = true;
         self.bell.rung.notify_all();
         let thread = self.thread.lock().take();
@@ -111,9 +133,12 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
             turns += 1;
             next = Instant::now() + interval;
         }
+        // Files keep what went wrong for who asks.
+        for live in signals.streams {
+            let _ = write_back(&fs, &live);
+        }
         if signals.write || turns >= TURNS {
             turns = 0;
-            // Files keep what went wrong for who asks.
             let _ = fs.write_back_all();
         }
     }
@@ -124,7 +149,7 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     let mut signals = bell.signals.lock();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if signals.stop || signals.write || left.is_zero() {
+        if signals.stop || signals.write || !signals.streams.is_empty() || left.is_zero() {
             return std::mem::take(&mut *signals);
         }
         bell.rung.wait_for(&mut signals, left);
@@ -165,39 +190,21 @@ impl Fs {
             }
         };
         if workers == 1 {
-            return self.write_back_each(&files);
+            return write_back_files(self, &files);
         }
         let chunk = files.len().div_ceil(workers);
         std::thread::scope(|scope| {
             let (own, others) = files.split_at(chunk);
             let others: Vec<_> = others
                 .chunks(chunk)
-                .map(|files| scope.spawn(|| self.write_back_each(files)))
+                .map(|files| scope.spawn(|| write_back_files(self, files)))
                 .collect();
-            let own = self.write_back_each(own);
+            let own = write_back_files(self, own);
             others.into_iter().fold(own, |result, other| {
                 let other = other.join();
                 result.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             })
         })
-    }
-
-    /// Writes back files that were taken from the list.
-    fn write_back_each(&self, files: &[Arc<LiveInode>]) -> Result<()> {
-        let mut result = Ok(());
-        for live in files {
-            let Some(file) = live.file_cache() else {
-                continue;
-            };
-            file.unlist();
-            let written = write_back(self, live);
-            if file.is_dirty() && !file.is_dead() {
-                // Written to meanwhile, or it failed.
-                file.list(live);
-            }
-            result = result.and(written);
-        }
-        result
     }
 }
 
@@ -221,6 +228,8 @@ pub(super) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
         caches.evict();
     } else if caches.is_rather_dirty() {
         caches.flusher.ring();
+    } else if file.take_streams() {
+        caches.flusher.write_behind(live);
     }
     Ok(())
 }

@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //!
-//! - Every page of a block that is *up to date* is there, and bytes past the end of the file in it are zeros.
+//! - What has no memory of a block that is *up to date* is zeros, and so are bytes past the end of the file in it.
 //! - A block that is *dirty* or *under writeback* is up to date.
 //! - A *delayed* block is dirty or under writeback and not mapped; space is promised for it, or its place is
 //!   chosen.
 //! - A *mapped* block holds data on the device. Blocks that are neither may or may not have a place there.
 
-use super::page::{PAGE, PAGE_LOG2, Page};
+use super::page::{PAGE, PAGE_LOG2, Page, Pool};
+use super::transfer::ZEROS;
 use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,7 +35,8 @@ pub(super) struct Folio {
 /// The content of a folio. Masks have one bit for each block.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pages: [Option<Page>; PAGES],
+    /// None at all while nothing has memory: then a folio is small.
+    pages: Vec<Option<Page>>,
     /// Holds what the file holds.
     pub(super) uptodate: u64,
     /// Newer than the device.
@@ -157,9 +159,9 @@ impl State {
         self.mapped | self.unwritten | self.delayed | self.writeback
     }
 
-    /// How many pages there are.
-    pub(super) fn pages(&self) -> usize {
-        self.pages.iter().filter(|page| page.is_some()).count()
+    /// Bytes of memory of all pages.
+    pub(super) fn memory(&self) -> usize {
+        self.pages.iter().flatten().map(Page::memory).sum()
     }
 
     /// Whether nothing is there that the device does not have.
@@ -167,15 +169,31 @@ impl State {
         self.dirty | self.writeback | self.delayed == 0
     }
 
-    /// Sees to it that there are pages for bytes `range`. Those that come are from `new`, which is told
-    /// whether all bytes are about to be written; returns how many came.
-    pub(super) fn provide(&mut self, range: &Range<usize>, new: impl Fn(bool) -> Page) -> usize {
+    /// Sees to it that there is memory for bytes `range`, which are about to be written. Other bytes that
+    /// get memory by this, as few as can be if it is to be `frugal`, are zeros. Returns how many bytes of memory
+    /// came.
+    pub(super) fn provide(&mut self, range: &Range<usize>, pool: &Pool, frugal: bool) -> usize {
         let mut came = 0;
-        for (page, part) in parts(range.clone()) {
-            if let Some(place @ None) = self.pages.get_mut(page) {
-                *place = Some(new(part == (0..PAGE)));
-                came += 1;
+        if self.pages.len() < PAGES && !range.is_empty() {
+            // Small files have one page.
+            let most = if range.end <= PAGE { 1 } else { PAGES };
+            if self.pages.len() < most {
+                self.pages.reserve_exact(most - self.pages.len());
+                self.pages.resize_with(most, || None);
             }
+        }
+        for (page, part) in parts(range.clone()) {
+            let Some(place) = self.pages.get_mut(page) else {
+                continue;
+            };
+            let before = place.as_ref().map_or(0, Page::memory);
+            let page = match place.take() {
+                None => pool.get(&part, frugal),
+                Some(page) if page.covers(&part) => page,
+                Some(page) => pool.widen(page, &part, frugal),
+            };
+            came += page.memory() - before;
+            *place = Some(page);
         }
         came
     }
@@ -189,7 +207,7 @@ impl State {
         }
     }
 
-    /// Copies `data` to `at`. The pages are there.
+    /// Copies `data` to `at`. There is memory.
     pub(super) fn copy_in(&mut self, at: usize, data: &[u8]) {
         let mut done = 0;
         for slice in self.slices_mut(at..at + data.len()) {
@@ -198,11 +216,11 @@ impl State {
         }
     }
 
-    /// Makes zeros of bytes `range`, where there are pages.
+    /// Makes zeros of bytes `range`.
     pub(super) fn zero(&mut self, range: Range<usize>) {
         for (page, part) in parts(range) {
             if let Some(Some(page)) = self.pages.get_mut(page) {
-                page.bytes_mut()[part].fill(0);
+                page.part_mut(&part).fill(0);
             }
         }
     }
@@ -213,21 +231,22 @@ impl State {
             .any(|slice| slice.iter().any(|&byte| byte != 0))
     }
 
-    /// Bytes `range`, in pieces. The pages are there.
+    /// Bytes `range`, in pieces.
     pub(super) fn slices(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
-        parts(range).filter_map(|(page, part)| {
-            let page = self.pages.get(page)?.as_ref()?;
-            page.bytes().get(part)
-        })
+        let pieces = parts(range).flat_map(|(page, part)| match self.pages.get(page) {
+            Some(Some(page)) => page.pieces(&part),
+            _ => [&ZEROS[..part.len()], &[], &[]],
+        });
+        pieces.filter(|piece| !piece.is_empty())
     }
 
-    /// Bytes `range`, in pieces, to be changed. The pages are there.
+    /// Bytes `range`, in pieces, to be changed. There is memory.
     pub(super) fn slices_mut(&mut self, range: Range<usize>) -> impl Iterator<Item = &mut [u8]> {
         let first = range.start >> PAGE_LOG2;
         let mut parts = parts(range);
         self.pages.iter_mut().skip(first).map_while(move |page| {
             let (_, part) = parts.next()?;
-            page.as_mut()?.bytes_mut().get_mut(part)
+            Some(page.as_mut()?.part_mut(&part))
         })
     }
 
@@ -251,6 +270,9 @@ impl State {
             {
                 gone(page);
             }
+        }
+        if self.uptodate == 0 {
+            self.pages = Vec::new();
         }
     }
 }
@@ -281,8 +303,9 @@ mod tests {
     fn bytes_written_over_pages_come_back_and_forgotten_pages_go() {
         let mut state = State::default();
         let data: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
-        let came = state.provide(&(100..10_100), |_| Page::zeroed());
-        assert_eq!(came, 3);
+        let came = state.provide(&(100..10_100), &Pool::new(), true);
+        // Of the last page the first half.
+        assert_eq!(came, 2 * PAGE + PAGE / 2);
         state.copy_in(100, &data);
         let mut back = vec![0; data.len()];
         state.copy_out(100, &mut back);
@@ -290,6 +313,6 @@ mod tests {
         state.uptodate = 0b111;
         let mut gone = 0;
         state.forget(0b101, 12, |_| gone += 1);
-        assert_eq!((gone, state.pages(), state.uptodate), (2, 1, 0b010));
+        assert_eq!((gone, state.memory(), state.uptodate), (2, PAGE, 0b010));
     }
 }

@@ -4,6 +4,7 @@
 //! a folio follows from its number, so that small files need one slot.
 
 use super::folio::Folio;
+use extant_sync::ShardedCounter;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -67,18 +68,21 @@ impl Index {
         leaf.get(at(index, 0, LEAF_LOG2))?.get().map(Box::as_ref)
     }
 
-    /// The folio of that number, which comes into being if there is none.
+    /// The folio of that number, which comes into being, and is counted in `made`, if there is none.
     #[inline]
-    pub(super) fn get_or_make(&self, index: u32) -> &Folio {
+    pub(super) fn get_or_make(&self, index: u32, made: &ShardedCounter) -> &Folio {
         match self.get(index) {
             Some(folio) => folio,
-            None => self.make(index),
+            None => self.make(index, made),
         }
     }
 
     #[cold]
-    fn make(&self, index: u32) -> &Folio {
-        let new = || Box::new(Folio::new(index));
+    fn make(&self, index: u32, made: &ShardedCounter) -> &Folio {
+        let new = || {
+            made.inc();
+            Box::new(Folio::new(index))
+        };
         if index == 0 {
             return self.first.get_or_init(new);
         }
@@ -131,20 +135,22 @@ mod tests {
     #[test]
     fn folios_of_any_number_are_found_again_and_come_in_order() {
         let index = Index::default();
+        let made = ShardedCounter::new();
         let numbers = [0, 1, 63, 64, 65, 1000, 32767, 32768, 1 << 24, u32::MAX];
         for number in numbers {
             assert!(index.get(number).is_none());
-            assert_eq!(index.get_or_make(number).index(), number);
+            assert_eq!(index.get_or_make(number, &made).index(), number);
         }
         for number in numbers {
             assert_eq!(index.get(number).map(Folio::index), Some(number));
             assert!(std::ptr::eq(
-                index.get_or_make(number),
+                index.get_or_make(number, &made),
                 index.get(number).unwrap()
             ));
         }
         let all: Vec<u32> = index.folios(0..1 << 32).map(Folio::index).collect();
         assert_eq!(all, numbers);
+        assert_eq!(made.sum(), numbers.len() as i64);
         let some: Vec<u32> = index.folios(64..32768).map(Folio::index).collect();
         assert_eq!(some, [64, 65, 1000, 32767]);
     }

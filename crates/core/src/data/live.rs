@@ -138,6 +138,10 @@ impl FileIo<'_> {
     /// Reads into `buf` from byte `offset` on, and ahead if that is how the file is read. Returns how much
     /// of `buf` was filled.
     fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let holes = self.skip_hole(offset, buf)?;
+        if holes > 0 {
+            return Ok(holes);
+        }
         // Blocks stay where they are until everything is read.
         let _stay = self.live.pages().read();
         let end = offset + buf.len() as u64;
@@ -151,7 +155,7 @@ impl FileIo<'_> {
             ahead => last.max(first.saturating_add(ahead - 1)).min(top),
         };
         let mut folios: Vec<_> = (first..=until)
-            .map(|index| (self.cache.index.get_or_make(index), index))
+            .map(|index| (self.cache.folio_at(index), index))
             .map(|(folio, index)| (index, folio, folio.write()))
             .collect();
         // Random reads bring in what was asked for, others all there is.
@@ -183,11 +187,37 @@ impl FileIo<'_> {
             done += len;
         }
         for (_, folio, state) in &mut folios {
-            if state.pages() > 0 {
+            if state.memory() > 0 {
                 self.set_clocked(folio, state);
             }
         }
         Ok(done)
+    }
+
+    /// Makes zeros of what lies in a hole of the file of which memory has nothing, at the front of `buf`. Returns how
+    /// much. So reading holes takes no memory, however large they are.
+    fn skip_hole(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let end = offset + buf.len() as u64;
+        let last = super::cache::number(end - 1);
+        // In this order: what somebody wrote before is in a folio, or in the map by now.
+        let unused = (super::cache::number(offset)..=last)
+            .take_while(|&index| self.cache.index.get(index).is_none())
+            .count() as u64;
+        if unused == 0 {
+            return Ok(0);
+        }
+        let end = end.min(((offset >> FOLIO_LOG2) + unused) << FOLIO_LOG2);
+        let blocks = super::write::blocks_of(self.fs, &(offset..end));
+        let (_, runs) = map::runs_live(self.fs, self.live, |_| blocks.clone())?;
+        let data = runs
+            .iter()
+            .find(|run| matches!(run.target, Target::Written(_)))
+            .map_or(end, |run| u64::from(run.lblk.get()) << self.log2);
+        let len = data.min(end).saturating_sub(offset) as usize;
+        if let Some(zeros) = buf.get_mut(..len) {
+            zeros.fill(0);
+        }
+        Ok(len)
     }
 
     /// How many folios to read at once, this read included; 0 for what was asked for only.
@@ -229,8 +259,8 @@ impl FileIo<'_> {
                 let Some(own) = part_of(*index, &bytes) else {
                     continue;
                 };
-                let came = state.provide(&own, |written| self.cache.caches.page(written));
-                self.cache.caches.count_pages(came as i64);
+                let came = state.provide(&own, &self.cache.caches.pool, true);
+                self.cache.caches.count_memory(came as i64);
                 slices.extend(state.slices_mut(own).map(IoSliceMut::new));
             }
             let from = device_offset(self.fs, pblk, 0)?;

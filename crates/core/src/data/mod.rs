@@ -11,6 +11,8 @@
 //! | `write` | writing a range, and doing so without memory in between |
 //! | `buffered` | writing to memory |
 //! | `writeback` | what is dirty of a file to the device, and into its map |
+//! | `gather` | the same for many small files together |
+//! | `reserved` | reserved space when there is no room to map it in parts |
 //! | `flusher` | writing back by age and under pressure |
 //! | `cache` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `caches` | what all files share: budget, eviction, the list of dirty files |
@@ -36,11 +38,13 @@ mod durable;
 mod fallocate;
 mod flusher;
 mod folio;
+mod gather;
 mod index;
 mod inline;
 mod live;
 mod page;
 mod read;
+mod reserved;
 mod seek;
 mod stream;
 mod times;

@@ -26,6 +26,7 @@ use super::read::device_offset;
 use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
+use crate::journal::Handle;
 use crate::map::{self, MapGuard, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
@@ -74,8 +75,13 @@ pub(super) fn write_back_quiet(
         return Ok(());
     }
     let io = FileIo::new(fs, live);
-    let written = io
-        .write_dirty()
+    let first = io.write_dirty();
+    let written = match first {
+        // What stood in the way has been dealt with: reserved space in which there was no room for more extents.
+        Err(Error::NoSpace) if io.has_converted.get() => io.write_dirty(),
+        first => first,
+    };
+    let written = written
         .and_then(|()| io.store_size())
         .and_then(|()| io.store_time());
     written.inspect_err(|error| {
@@ -86,17 +92,17 @@ pub(super) fn write_back_quiet(
 
 /// A row of blocks and where it goes.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    lblk: u64,
-    len: u32,
-    pblk: Pblk,
-    kind: Kind,
+pub(super) struct Piece {
+    pub(super) lblk: u64,
+    pub(super) len: u32,
+    pub(super) pblk: Pblk,
+    pub(super) kind: Kind,
     /// How many leaves of the tree were met before.
     leaf: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Holds data.
     Written,
     /// The file's, and never written.
@@ -108,23 +114,32 @@ enum Kind {
 }
 
 impl Piece {
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.lblk + u64::from(self.len)
     }
 }
 
 /// What is written back together.
 #[derive(Debug, Default)]
-struct Batch<'f> {
+pub(super) struct Batch<'f> {
     /// Blocks by folio.
     blocks: Vec<(u32, u64)>,
     /// How many of them were delayed.
     delayed: u32,
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// The places of new pieces, in their order.
     taken: VecDeque<Taken<'f>>,
     /// Promises that were used up for those.
     reserved: u32,
+}
+
+/// What became of pieces that were to be mapped.
+pub(super) struct Mapped {
+    /// How many of their blocks were delayed.
+    delayed: u32,
+    /// Promises for nodes that are left.
+    nodes: u32,
+    result: Result<()>,
 }
 
 /// A part of a piece that lies in one folio.
@@ -153,7 +168,7 @@ impl<'f> FileIo<'f> {
 
     /// Moves the size of the record to where the file ends, once nothing is dirty: what a writer wrote may
     /// have been mapped before the file was longer for it.
-    fn store_size(&self) -> Result<()> {
+    pub(super) fn store_size(&self) -> Result<()> {
         let size = self.live.live_size();
         if size <= self.live.snapshot().size() || self.cache.has_dirty() {
             return Ok(());
@@ -166,7 +181,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Stores the time of the last write, if no handle did so on the way.
-    fn store_time(&self) -> Result<()> {
+    pub(super) fn store_time(&self) -> Result<()> {
         if self.cache.has_time() {
             let handle = self.fs.start(1)?;
             self.live.update(&handle, |_| ())?;
@@ -175,7 +190,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Puts dirty blocks of some of `folios` under writeback. Returns the folios that are left.
-    fn collect<'d>(&self, folios: &'d [u32], batch: &mut Batch<'f>) -> &'d [u32] {
+    pub(super) fn collect<'d>(&self, folios: &'d [u32], batch: &mut Batch<'f>) -> &'d [u32] {
         let (mut count, mut bytes) = (0, 0_u64);
         for (i, &index) in folios.iter().enumerate() {
             if count >= MOST_ROWS || bytes >= MOST_BYTES {
@@ -200,6 +215,12 @@ impl<'f> FileIo<'f> {
             count += rows(blocks).count();
         }
         &[]
+    }
+
+    /// Gives up what was not written, or not mapped, of `batch`: it is dirty again.
+    pub(super) fn give_up(&self, batch: &mut Batch<'f>) {
+        self.keep_promises(batch);
+        self.restore(batch);
     }
 
     /// Makes dirty again what is still under writeback.
@@ -246,11 +267,17 @@ impl<'f> FileIo<'f> {
         match short {
             Some(e) => Err(e),
             None => {
-                // Promised for blocks that turned out to have a place.
-                self.cache.settle(self.fs, self.live, batch.delayed, 0, 0);
-                batch.delayed = 0;
+                self.settle_rest(batch);
                 Ok(())
             }
+        }
+    }
+
+    /// Gives back what was promised for blocks that turned out to have a place.
+    pub(super) fn settle_rest(&self, batch: &mut Batch<'f>) {
+        if batch.delayed > 0 {
+            self.cache.settle(self.fs, self.live, batch.delayed, 0, 0);
+            batch.delayed = 0;
         }
     }
 
@@ -270,7 +297,7 @@ impl<'f> FileIo<'f> {
     /// # Errors
     /// What looking them up says. [`Error::NoSpace`] when there were not enough places: the pieces that are
     /// there by then can be written.
-    fn plan(&self, batch: &mut Batch<'f>) -> Result<()> {
+    pub(super) fn plan(&self, batch: &mut Batch<'f>) -> Result<()> {
         let ranges = self.ranges(&batch.blocks);
         // Nobody else changes the map now.
         let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, &ranges))?;
@@ -437,7 +464,7 @@ impl<'f> FileIo<'f> {
         let mut folios: Vec<&Folio> = Vec::new();
         for part in parts {
             if folios.last().is_none_or(|last| last.index() != part.folio) {
-                folios.push(self.cache.index.get_or_make(part.folio));
+                folios.push(self.cache.folio_at(part.folio));
             }
         }
         // Users of these wait for the transfer: then what is written is of one moment.
@@ -476,7 +503,11 @@ impl<'f> FileIo<'f> {
             let size = end.min(self.live.live_size()).max(image.size());
             let changes = now.iter().any(|piece| piece.kind != Kind::Written);
             if changes {
-                self.map_some(batch, now, size, credits)?;
+                let mapped = self.map_some(batch, now, size, credits);
+                if matches!(mapped, Err(Error::NoSpace)) && self.convert_whole(now)? {
+                    self.has_converted.set(true);
+                }
+                mapped?;
             } else if size > image.size() {
                 let handle = self.fs.start(1)?;
                 self.live.update(&handle, |inode| {
@@ -491,7 +522,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// How many of `pieces` one handle can map, and with how many credits.
-    fn fitting(&self, image: &Inode, pieces: &[Piece]) -> Result<(usize, u32)> {
+    pub(super) fn fitting(&self, image: &Inode, pieces: &[Piece]) -> Result<(usize, u32)> {
         let most = self.fs.journal()?.max_credits() / 2;
         let geometry = self.fs.geometry();
         let group = |pblk| geometry.bitmap_position(pblk).ok().map(|(group, _)| group);
@@ -523,6 +554,21 @@ impl<'f> FileIo<'f> {
         size: u64,
         credits: u32,
     ) -> Result<()> {
+        let handle = self.fs.start(credits)?;
+        let mapped = self.map_under(&handle, batch, pieces, size);
+        drop(handle);
+        self.mapped(batch, pieces, mapped)
+    }
+
+    /// Maps pieces under a handle, and moves the size of the record to `size` if that is more. What comes of
+    /// it goes to [`mapped`](Self::mapped) when there is no handle any more.
+    pub(super) fn map_under(
+        &self,
+        handle: &Handle<'f>,
+        batch: &mut Batch<'f>,
+        pieces: &[Piece],
+        size: u64,
+    ) -> Mapped {
         let (taken, delayed) = self.places_of(batch, pieces);
         // The nodes were promised along with the blocks.
         let nodes = Cell::new(self.cache.take_nodes());
@@ -544,23 +590,42 @@ impl<'f> FileIo<'f> {
             let disk = inode.disk_mut();
             disk.size = disk.size.max(size);
         };
-        let mapped = self.fs.start(credits).and_then(|handle| {
+        let result = {
             let guard = MapGuard::lock(self.live);
-            map::change_promised(&handle, self.live, &guard, taken, edit, also, &nodes)
-        });
-        if let Err(e) = mapped {
-            self.promise_again(pieces, delayed, nodes.get());
-            return Err(e);
-        }
-        self.cache
-            .settle(self.fs, self.live, delayed, delayed, nodes.get());
-        batch.delayed -= delayed;
-        if let Some(known) = known
+            map::change_promised(handle, self.live, &guard, taken, edit, also, &nodes)
+        };
+        if let (Ok(()), Some(known)) = (&result, known)
             && version.load(Ordering::Acquire) == before + 2
         {
             let end = pieces.last().map_or(0, Piece::end);
             self.cache.set_mapped_end(before + 2, known.max(end));
         }
+        Mapped {
+            delayed,
+            nodes: nodes.get(),
+            result,
+        }
+    }
+
+    /// Settles the promises of pieces that were mapped, or were not.
+    pub(super) fn mapped(
+        &self,
+        batch: &mut Batch<'f>,
+        pieces: &[Piece],
+        mapped: Mapped,
+    ) -> Result<()> {
+        let Mapped {
+            delayed,
+            nodes,
+            result,
+        } = mapped;
+        if result.is_err() {
+            self.promise_again(pieces, delayed, nodes);
+            return result;
+        }
+        self.cache
+            .settle(self.fs, self.live, delayed, delayed, nodes);
+        batch.delayed -= delayed;
         Ok(())
     }
 
@@ -613,7 +678,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Ends the writeback of pieces that are mapped.
-    fn finish(&self, pieces: &[Piece]) {
+    pub(super) fn finish(&self, pieces: &[Piece]) {
         for piece in pieces {
             self.for_each_part(piece, |folio, blocks| {
                 let mut state = folio.write();
@@ -625,7 +690,7 @@ impl<'f> FileIo<'f> {
         }
     }
 
-    fn for_each_part(&self, piece: &Piece, mut visit: impl FnMut(&Folio, u64)) {
+    pub(super) fn for_each_part(&self, piece: &Piece, mut visit: impl FnMut(&Folio, u64)) {
         let per_folio = 1_u64 << (FOLIO_LOG2 - self.log2);
         let mut at = piece.lblk;
         while at < piece.end() {

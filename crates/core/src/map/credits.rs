@@ -2,11 +2,11 @@
 
 use crate::fs::Fs;
 use crate::inode::Inode;
-use extant_format::extent::{ExtentNode, MAX_DEPTH, block_capacity};
+use extant_format::extent::{ExtentNode, MAX_DEPTH, ROOT_CAPACITY, block_capacity};
 use extant_format::inode::InodeFlags;
 
 /// A group whose blocks are taken or freed: bitmap, descriptor, and one to be safe.
-pub(super) const GROUP: u32 = 3;
+pub(crate) const GROUP: u32 = 3;
 /// The record of the inode, and the superblock.
 const ALWAYS: u32 = 2;
 
@@ -27,6 +27,14 @@ pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
     ALWAYS + nodes + GROUP * (runs + 2)
 }
 
+/// Whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
+pub(crate) fn stays_in_record(inode: &Inode, runs: u32) -> bool {
+    // A run may cut an extent in three.
+    let most = 2 * runs as usize;
+    let root = ExtentNode::parse(&inode.disk().map).ok();
+    root.is_some_and(|root| root.is_leaf() && root.len() + most <= usize::from(ROOT_CAPACITY))
+}
+
 /// Credits for mapping `runs` runs, ascending, that belong to `leaves` leaves of the tree and whose blocks
 /// come from `groups` groups, these included.
 pub(crate) fn insert_many_credits(
@@ -38,6 +46,9 @@ pub(crate) fn insert_many_credits(
 ) -> u32 {
     if runs == 0 {
         return 1;
+    }
+    if stays_in_record(inode, runs) {
+        return ALWAYS + GROUP * groups;
     }
     let capacity = u32::from(block_capacity(fs.block_size())).max(1);
     // A run may cut an extent in three. Each leaf that is full may leave a rest of its own.

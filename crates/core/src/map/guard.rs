@@ -1,6 +1,6 @@
 //! Changing and reading the map of a live inode.
 
-use super::{Mapping, Walk};
+use super::{Mapping, Walk, status};
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -80,8 +80,12 @@ pub(crate) fn runs_live(
     live: &LiveInode,
     range: impl Fn(&Inode) -> Range<u64>,
 ) -> Result<(Arc<Inode>, Vec<Mapping>)> {
+    if let Some(known) = status::look(live, &range) {
+        return Ok(known);
+    }
+    let version = live.map_version().load(Ordering::Acquire);
     stable(live, |inode| {
-        let runs = runs_of(fs, inode, range(inode))?;
+        let runs = status::read(fs, live, inode, version, &range(inode))?;
         Ok((Arc::clone(inode), runs))
     })
 }

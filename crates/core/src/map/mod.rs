@@ -6,6 +6,7 @@
 //! | `indirect` | searching indirect maps |
 //! | `runs` | walking a range of a file, run by run |
 //! | `guard` | [`MapGuard`], the right to change a map, and reading maps that may change |
+//! | `status` | what is known of the map of a file, found without a lock |
 //! | `tree` | changing extent trees |
 //! | `remove` | taking blocks away, whatever the map is made of |
 //! | `indirect_remove` | taking blocks away from indirect maps |
@@ -26,9 +27,12 @@ mod indirect;
 mod indirect_remove;
 mod remove;
 mod runs;
+mod status;
 mod tree;
 
-pub(crate) use credits::{insert_credits, insert_many_credits, remove_credits};
+pub(crate) use credits::{
+    GROUP, insert_credits, insert_many_credits, remove_credits, stays_in_record,
+};
 pub use guard::MapGuard;
 pub(crate) use guard::{runs_live, runs_of, stable};
 pub use remove::Removed;
@@ -37,6 +41,7 @@ pub(crate) use remove::remove;
 pub(crate) use remove::remove_keeping;
 pub(crate) use runs::runs_of_all;
 pub use runs::{Runs, Walk};
+pub(crate) use status::Status;
 #[cfg(test)]
 pub(crate) use tree::convert;
 pub(crate) use tree::{Tree, change, change_promised, indirect_unsupported};

@@ -11,7 +11,7 @@ use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle::assert_clean;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn image(mib: u64, options: &[&str]) -> Image {
     let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
@@ -370,5 +370,216 @@ fn writeback_eviction_and_truncation_leave_what_was_written() {
         fs.close().unwrap();
         drop(fs);
         assert_clean(&image.path());
+    }
+}
+
+#[test]
+fn small_files_are_written_back_together() {
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let image = image(64, &["-b", "4096"]);
+        let device = Arc::new(FaultDevice::new(Arc::new(
+            FileDevice::open(image.path()).unwrap(),
+        )));
+        let fs = Fs::open(device.clone(), options(mode)).unwrap();
+        let name = |i: u64| format!("{i}");
+        for i in 0..600 {
+            write(&fs, &create(&fs, &name(i)), 0, &pattern(i, 2000));
+        }
+        // One that is larger, one that is overwritten, one that only got its time.
+        let large = create(&fs, "large");
+        write(&fs, &large, 0, &pattern(1, 300_000));
+        fs.sync().unwrap();
+        let first = fs.hold(fs_ino(&fs, "0")).unwrap();
+        write(&fs, &first, 100, &pattern(7, 50));
+        for i in 600..1200 {
+            write(&fs, &create(&fs, &name(i)), 0, &pattern(i, 2000));
+        }
+        let handles = fs.journal_stats().handles;
+        device.reset_counts();
+        fs.write_back().unwrap();
+        let writes = device.counts().writes;
+        let handles = fs.journal_stats().handles - handles;
+        assert!(writes <= 30, "{mode:?}: {writes} writes");
+        assert!(handles <= 50, "{mode:?}: {handles} handles");
+        assert_eq!(fs.data_stats().dirty_bytes, 0);
+        drop((large, first));
+        fs.close().unwrap();
+        drop(fs);
+        drop(device);
+        assert_clean(&image.path());
+        let fs = image.open();
+        for i in 0..1200 {
+            let held = fs.hold(fs_ino(&fs, &name(i))).unwrap();
+            let mut expected = pattern(i, 2000);
+            if i == 0 {
+                expected[100..150].copy_from_slice(&pattern(7, 50));
+            }
+            assert!(read(&fs, &held, 0, 3000) == expected, "{mode:?}: file {i}");
+        }
+    }
+}
+
+fn fs_ino(fs: &Fs, name: &str) -> Ino {
+    let root = fs.hold(Ino::ROOT).unwrap();
+    ops::lookup_held(fs, &root, name.as_bytes()).unwrap().ino()
+}
+
+#[test]
+fn a_write_that_fails_concerns_one_of_many_small_files() {
+    let image = image(32, &["-b", "4096"]);
+    let device = Arc::new(FaultDevice::new(Arc::new(
+        FileDevice::open(image.path()).unwrap(),
+    )));
+    let fs = Fs::open(device.clone(), options(DataMode::Delayed)).unwrap();
+    let files: Vec<Held> = (0..20).map(|i| create(&fs, &format!("{i}"))).collect();
+    fs.sync().unwrap();
+    let marks: Vec<ErrorMark> = files.iter().map(ErrorMark::new).collect();
+    for (i, held) in files.iter().enumerate() {
+        write(&fs, held, 0, &pattern(i as u64, 1000));
+    }
+    // That of all together, then that of the first by itself.
+    device.inject(FaultRule::fail_nth(IoKind::Write, 0));
+    device.inject(FaultRule::fail_nth(IoKind::Write, 1));
+    assert_eq!(fs.write_back().unwrap_err().errno(), 5);
+    device.heal();
+    fs.write_back().unwrap();
+    let told = files.iter().zip(&marks);
+    let told = told.filter(|(held, mark)| ops::fsync_file(&fs, held, mark).is_err());
+    assert_eq!(told.count(), 1);
+    drop(files);
+    fs.close().unwrap();
+    drop((fs, device));
+    assert_clean(&image.path());
+    let fs = image.open();
+    for i in 0..20 {
+        let held = fs.hold(fs_ino(&fs, &format!("{i}"))).unwrap();
+        assert!(read(&fs, &held, 0, 2000) == pattern(i, 1000), "file {i}");
+    }
+}
+
+#[test]
+fn writes_with_holes_between_them_take_memory_and_places_side_by_side() {
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let image = image(64, &["-b", "4096"]);
+        let fs = open(&image, options(mode));
+        let held = create(&fs, "a");
+        for i in 0..1000 {
+            write(&fs, &held, i * 8192, &pattern(i, 1024));
+        }
+        let cached = fs.data_stats().cached_bytes;
+        assert!(cached <= 1000 << 10, "{mode:?}: {cached} bytes");
+        let mut expected = pattern(77, 1024);
+        expected.resize(8192, 0);
+        assert!(read(&fs, &held, 77 * 8192, 8192) == expected);
+        // A little of another page of the same block.
+        write(&fs, &held, 77 * 8192 + 3000, &[1; 10]);
+        expected[3000..3010].fill(1);
+        assert!(read(&fs, &held, 77 * 8192, 8192) == expected);
+        ops::fsync(&fs, &held).unwrap();
+        let all = ops::allocated_live(&fs, &held).unwrap();
+        assert_eq!(all.len(), 1000);
+        let apart = all.windows(2).filter(|two| {
+            two[0].device_offset.unwrap() + two[0].len != two[1].device_offset.unwrap()
+        });
+        let apart = apart.count();
+        assert!(apart <= 40, "{mode:?}: {apart} gaps on the device");
+        drop(held);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+        let fs = image.open();
+        let held = fs.hold(image.ino("/a")).unwrap();
+        assert!(read(&fs, &held, 77 * 8192, 8192) == expected);
+    }
+}
+
+#[test]
+fn a_file_that_is_written_on_and_on_is_written_back_meanwhile() {
+    let image = image(128, &["-b", "4096"]);
+    let options = MountOptions::read_write().cache_bytes(1 << 30);
+    let fs = open(&image, options);
+    let held = create(&fs, "a");
+    let bytes = pattern(1, 1 << 16);
+    for i in 0..1400 {
+        write(&fs, &held, i << 16, &bytes);
+    }
+    let end = Instant::now() + Duration::from_secs(60);
+    while fs.data_stats().dirty_bytes > 48 << 20 {
+        assert!(Instant::now() < end, "{:?}", fs.data_stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(read(&fs, &held, 77 << 16, 1 << 16) == bytes);
+    drop(held);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn reading_a_large_hole_takes_no_memory() {
+    let image = image(32, &["-b", "4096"]);
+    let fs = open(&image, options(DataMode::Delayed));
+    let held = create(&fs, "a");
+    // Twelve TiB, of which some is read all over.
+    write(&fs, &held, 12 << 40, b"end");
+    write(&fs, &held, 5 << 40, b"middle");
+    let mut buf = vec![0xaa; 1 << 16];
+    for i in 0..400_000_u64 {
+        let at = i * (30 << 20) + (i % 3);
+        let len = if i % 100 == 0 { buf.len() } else { 1 };
+        assert_eq!(ops::pread(&fs, &held, at, &mut buf[..len]).unwrap(), len);
+        assert!(buf[..len].iter().all(|&byte| byte == 0));
+        buf[0] = 0xaa;
+    }
+    assert_eq!(read(&fs, &held, (5 << 40) - 2, 8), b"\0\0middle");
+    assert!(fs.data_stats().folios < 10, "{:?}", fs.data_stats());
+    assert!(fs.data_stats().cached_bytes < 1 << 20);
+    drop(held);
+    fs.close().unwrap();
+    assert_clean(&image.path());
+}
+
+#[test]
+fn reserved_space_of_a_full_image_can_be_written_in_any_parts() {
+    let image = image(16, &["-b", "1024", "-m", "0"]);
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let fs = open(&image, options(mode));
+        let held = create(&fs, "reserved");
+        let len = 4000 << 10;
+        ops::fallocate(&fs, &held, 0, len, data::FallocateMode::default()).unwrap();
+        let other = create(&fs, "rest");
+        let mut at = 0;
+        for size in [1 << 20, 1 << 10] {
+            let bytes = vec![3; size];
+            while let Ok(n) = ops::pwrite(&fs, &other, at, &bytes) {
+                at += n as u64;
+            }
+        }
+        fs.sync().unwrap();
+        assert!(free(&fs) <= 8, "{} blocks are free", free(&fs));
+        // Every third block, which makes more extents than the tree has room for.
+        for i in 0..1300_u64 {
+            write(&fs, &held, i * 3072 + 100, &pattern(i, 500));
+        }
+        ops::fsync(&fs, &held).unwrap();
+        let check = |fs: &Fs, held: &Held| {
+            for i in 0..1300_u64 {
+                let mut expected = vec![0; 3072];
+                expected[100..600].copy_from_slice(&pattern(i, 500));
+                assert!(read(fs, held, i * 3072, 3072) == expected, "{i}");
+            }
+        };
+        check(&fs, &held);
+        drop((held, other));
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+        let fs = image.open();
+        check(&fs, &fs.hold(image.ino("/reserved")).unwrap());
+        drop(fs);
+        let fs = open(&image, options(mode));
+        unlink(&fs, "reserved");
+        unlink(&fs, "rest");
+        fs.close().unwrap();
     }
 }

@@ -8,6 +8,7 @@ mod blocks;
 mod inodes;
 mod names;
 mod syncs;
+mod writeback;
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::fs::{Fs, MountOptions};

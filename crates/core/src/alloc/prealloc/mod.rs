@@ -315,6 +315,18 @@ impl Fs {
         group(a).ok() == group(b).ok()
     }
 
+    /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead: for files that are
+    /// written with holes between, so that what follows in the file follows on the device.
+    pub(crate) fn keep_for(&self, live: &LiveInode, lblk: Lblk) {
+        let Some(state) = live.alloc_state_if_any() else {
+            return;
+        };
+        if let Some((next, behind)) = state.last.get().filter(|(next, _)| *next < lblk.get()) {
+            let mut kept = state.kept.write();
+            kept.tree.move_up(next, behind, lblk.get());
+        }
+    }
+
     /// Preallocations of a file that are alive: a figure for tests and measurements.
     #[must_use]
     pub fn preallocations(&self, live: &LiveInode) -> usize {

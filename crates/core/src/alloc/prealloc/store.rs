@@ -3,6 +3,7 @@
 use super::tree::{Blocks, PaTree};
 #[cfg(feature = "baseline")]
 use crate::alloc::baseline::list::PaList;
+use extant_format::Pblk;
 use std::ops::Range;
 
 /// What is kept ready for a file: see [`PaTree`].
@@ -58,6 +59,15 @@ impl Store {
     /// See [`PaTree::take`].
     pub(super) fn take(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
         ask!(self, form => form.take(lblk, len))
+    }
+
+    /// See [`PaTree::move_up`]. Lists stay as they are.
+    pub(super) fn move_up(&mut self, from: u32, start: Pblk, to: u32) {
+        match self {
+            Self::Tree(tree) => tree.move_up(from, start, to),
+            #[cfg(feature = "baseline")]
+            Self::List(_) => {}
+        }
     }
 
     /// See [`PaTree::gap`].

@@ -126,6 +126,33 @@ impl PaTree {
         }
     }
 
+    /// Has the run that waits for `from` and begins at `start` wait for `to`, further ahead, if nothing waits for what
+    /// it passes or for what it would wait for then.
+    pub(super) fn move_up(&mut self, from: u32, start: Pblk, to: u32) {
+        let recent = self.recent.filter(|run| run.lblk == from);
+        let run = recent.map(|run| run.blocks);
+        let Some(run) = run.or_else(|| self.others.get(&from).copied()) else {
+            return;
+        };
+        let behind = from
+            .checked_add(1)
+            .and_then(|at| self.others.range(at..).next());
+        let recent_behind = self.recent.filter(|run| run.lblk > from);
+        let next = behind
+            .map_or(u32::MAX, |(at, _)| *at)
+            .min(recent_behind.map_or(u32::MAX, |run| run.lblk));
+        let fits = next.checked_sub(to).is_some_and(|room| room >= run.len());
+        if !fits || run.start() != start.get() {
+            return;
+        }
+        if recent.is_some() {
+            self.recent = None;
+        } else {
+            self.others.remove(&from);
+        }
+        self.put(to, run);
+    }
+
     /// The logical blocks around `lblk`, which nothing waits for, up to what there is on both sides.
     pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
         let (mut start, mut end) = (0, u32::MAX);
@@ -313,6 +340,26 @@ mod tests {
             assert!(gap.start == 0 || naive.contains_key(&(gap.start - 1)));
             assert!(gap.end == u32::MAX || naive.contains_key(&gap.end));
         }
+    }
+
+    #[test]
+    fn a_run_moves_up_unless_others_wait_there() {
+        let mut tree = PaTree::default();
+        let none = |_| unreachable!();
+        tree.insert(10, (Pblk::new(100), 5), none);
+        tree.insert(30, (Pblk::new(200), 5), none);
+        tree.move_up(10, Pblk::new(100), 12);
+        assert_eq!(tree.take(12, 1), Some((Pblk::new(100), 1)));
+        tree.move_up(13, Pblk::new(101), 26);
+        assert_eq!(tree.take(26, 9), Some((Pblk::new(101), 4)));
+        tree.insert(10, (Pblk::new(100), 5), none);
+        for to in [26, 31, 35, u32::MAX] {
+            tree.move_up(10, Pblk::new(100), to);
+        }
+        tree.move_up(10, Pblk::new(101), 11);
+        tree.move_up(11, Pblk::new(100), 12);
+        let all: Vec<_> = tree.iter().collect();
+        assert_eq!(all, [(10, (Pblk::new(100), 5)), (30, (Pblk::new(200), 5))]);
     }
 
     #[test]

@@ -1,0 +1,386 @@
+//! What is known of the map of a file: runs of one version of it, so that who only looks neither reads the tree nor
+//! takes a lock, nor counts a reference.
+//!
+//! # How
+//!
+//! [`Known`] is immutable: who learns more puts another one in its place, and readers borrow the one of now under an
+//! epoch guard. It belongs to one version of the map ([`LiveInode::map_version`]). Every change of the map makes
+//! another version, so nothing has to be taken out here by truncation, allocation or writeback: what is known of an
+//! older version does not count.
+//!
+//! What memory alone knows, blocks that are delayed or have a place that is not mapped yet, is in the folios of the file.
+//!
+//! # Invariants
+//!
+//! - Parts ascend and do not overlap. The runs of a part cover it without gaps: holes are runs as well.
+//! - Memory is bounded for each file, counts as that of the file's data, and goes when that is short.
+
+use super::{Mapping, Walk};
+use crate::Result;
+use crate::fs::Fs;
+use crate::inode::{Inode, LiveInode};
+use extant_format::inode::InodeFlags;
+use extant_sync::{LockClass, Mutex, Rank, RcuCell, pin};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+static LEARN: LockClass = LockClass::new("extent status", Rank::Leaf);
+
+/// Parts of one file at most, and runs of a part unless more were asked for at once.
+const MOST_PARTS: usize = 128;
+const PART_RUNS: usize = 128;
+/// Blocks behind those asked for that are looked at along with them, at most.
+const AHEAD: u64 = 1 << 16;
+/// Parts that give way to others in one version of a map before it is left alone: then the file is in too many
+/// pieces for this to help.
+const MOST_LOST: u32 = 512;
+
+/// What is known of one file's map.
+#[derive(Debug)]
+pub(crate) struct Status {
+    known: RcuCell<Known>,
+    /// Held to replace it.
+    learning: Mutex<()>,
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self {
+            known: RcuCell::new(Arc::new(Known::nothing())),
+            learning: Mutex::new(&LEARN, ()),
+        }
+    }
+}
+
+impl Status {
+    /// The runs of `range`, if all of it is known of map version `version`.
+    fn runs(&self, version: u64, range: &Range<u64>) -> Option<Vec<Mapping>> {
+        let guard = pin();
+        let known = self.known.get(&guard);
+        (known.version == version)
+            .then(|| known.runs(range))
+            .flatten()
+    }
+
+    /// Adds what was found in map version `version`. Returns by how many bytes memory grew.
+    fn learn(&self, version: u64, runs: Vec<Mapping>) -> i64 {
+        // Who meets another one may do without.
+        let Some(_alone) = self.learning.try_lock() else {
+            return 0;
+        };
+        let guard = pin();
+        let old = self.known.get(&guard);
+        if old.version > version && old.version != NONE {
+            return 0;
+        }
+        let new = old.with(version, runs);
+        let grown = new.bytes() as i64 - old.bytes() as i64;
+        self.known.replace(Arc::new(new), &guard);
+        grown
+    }
+
+    /// Forgets all. Returns how many bytes of memory that frees.
+    pub(crate) fn forget(&self) -> i64 {
+        let Some(_alone) = self.learning.try_lock() else {
+            return 0;
+        };
+        let guard = pin();
+        let bytes = self.known.get(&guard).bytes() as i64;
+        if bytes > 0 {
+            self.known.replace(Arc::new(Known::nothing()), &guard);
+        }
+        bytes
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn bytes(&self) -> i64 {
+        self.known.get(&pin()).bytes() as i64
+    }
+}
+
+/// As [`runs_live`](super::runs_live), from what is known of the map, if that is all it takes.
+pub(super) fn look(
+    live: &LiveInode,
+    range: impl Fn(&Inode) -> Range<u64>,
+) -> Option<(Arc<Inode>, Vec<Mapping>)> {
+    let status = live.file_cache()?.status()?;
+    let version = live.map_version();
+    let before = version.load(Ordering::Acquire);
+    if before & 1 != 0 {
+        return None;
+    }
+    let image = live.snapshot();
+    let runs = status.runs(before, &range(&image))?;
+    fence(Ordering::Acquire);
+    (version.load(Ordering::Relaxed) == before).then_some((image, runs))
+}
+
+/// Reads the runs of `range` and some more from the map of `image`, which is stable or of version `version`, and
+/// learns them. Returns those of `range`.
+///
+/// # Errors
+/// As for [`lookup`](super::lookup).
+pub(super) fn read(
+    fs: &Fs,
+    live: &LiveInode,
+    image: &Inode,
+    version: u64,
+    range: &Range<u64>,
+) -> Result<Vec<Mapping>> {
+    if range.is_empty() {
+        return Ok(Vec::new());
+    }
+    // What follows costs little where it lies in the same node.
+    let ahead = match image.flags().contains(InodeFlags::EXTENTS) {
+        true => range.end.saturating_add(AHEAD).min(1 << 32),
+        false => range.end,
+    };
+    let mut walk = Walk::over(range.start..ahead);
+    let mut runs = Vec::new();
+    let mut end = range.start;
+    while end < range.end || runs.len() < PART_RUNS {
+        match walk.next(fs, image) {
+            Ok(Some(run)) => {
+                end = run.end();
+                runs.push(run);
+            }
+            Ok(None) => break,
+            // Whoever asks for it hears of it.
+            Err(_) if end >= range.end => break,
+            Err(e) => return Err(e),
+        }
+    }
+    let wanted = clip(&runs, range).collect();
+    if version & 1 == 0
+        && live.map_version().load(Ordering::Acquire) == version
+        && let Some(file) = live.file_cache()
+    {
+        file.learn(|status| status.learn(version, runs));
+    }
+    Ok(wanted)
+}
+
+/// The version of what is known of no map.
+const NONE: u64 = u64::MAX;
+
+/// Runs of one version of a map.
+#[derive(Debug)]
+struct Known {
+    version: u64,
+    parts: Vec<Arc<[Mapping]>>,
+    /// Parts that gave way.
+    lost: u32,
+}
+
+/// Where a part begins and ends.
+fn extent(part: &[Mapping]) -> Range<u64> {
+    let start = part.first().map_or(0, |run| run.lblk.get().into());
+    start..part.last().map_or(0, Mapping::end)
+}
+
+/// The parts of `runs` within `range`.
+fn clip<'r>(runs: &'r [Mapping], range: &'r Range<u64>) -> impl Iterator<Item = Mapping> + 'r {
+    let first = runs.partition_point(|run| run.end() <= range.start);
+    let inside = runs.get(first..).unwrap_or(&[]).iter();
+    inside
+        .take_while(|run| u64::from(run.lblk.get()) < range.end)
+        .map(|run| {
+            let start = u64::from(run.lblk.get()).max(range.start);
+            let skip = start - u64::from(run.lblk.get());
+            Mapping {
+                // Below the end of a run, which is 2^32 at most.
+                lblk: extant_format::Lblk::new(start as u32),
+                len: run.end().min(range.end) - start,
+                target: run.target.advanced(skip),
+            }
+        })
+}
+
+impl Known {
+    fn nothing() -> Self {
+        Self {
+            version: NONE,
+            parts: Vec::new(),
+            lost: 0,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let runs: usize = self.parts.iter().map(|part| part.len()).sum();
+        runs * size_of::<Mapping>() + self.parts.len() * size_of::<Arc<[Mapping]>>()
+    }
+
+    /// The runs of `range`, if all of it is known.
+    fn runs(&self, range: &Range<u64>) -> Option<Vec<Mapping>> {
+        let mut out: Vec<Mapping> = Vec::new();
+        let mut at = range.start;
+        let first = self.parts.partition_point(|part| extent(part).end <= at);
+        let mut parts = self.parts.get(first..)?.iter();
+        while at < range.end {
+            let part = parts.next().filter(|part| extent(part).start <= at)?;
+            for run in clip(part, &(at..range.end)) {
+                at = run.end();
+                match out.last_mut() {
+                    Some(last) if last.is_followed_by(&run) => last.len += run.len,
+                    _ => out.push(run),
+                }
+            }
+        }
+        Some(out)
+    }
+
+    /// What is known with `runs` of map version `version`, which cover a range without gaps.
+    fn with(&self, version: u64, runs: Vec<Mapping>) -> Self {
+        let (mut parts, mut lost) = match self.version == version {
+            true => (self.parts.clone(), self.lost),
+            false => (Vec::new(), 0),
+        };
+        let new = extent(&runs);
+        if new.is_empty() || lost >= MOST_LOST {
+            return Self {
+                version,
+                parts,
+                lost,
+            };
+        }
+        // What it overlaps says the same: only what it does not cover stays.
+        let from = parts.partition_point(|part| extent(part).end <= new.start);
+        let to = parts.partition_point(|part| extent(part).start < new.end);
+        let rest = |part: Option<&Arc<[Mapping]>>, range: Range<u64>| {
+            let left: Vec<Mapping> =
+                part.map_or_else(Vec::new, |part| clip(part, &range).collect());
+            (!left.is_empty()).then(|| Arc::from(left))
+        };
+        let overlapped = parts.get(from..to).unwrap_or(&[]);
+        let before = rest(overlapped.first(), 0..new.start);
+        let after = rest(overlapped.last(), new.end..u64::MAX);
+        let middle = before.into_iter().chain([Arc::from(runs)]).chain(after);
+        parts.splice(from..to, middle);
+        while parts.len() > MOST_PARTS {
+            // Any but the new one will do.
+            let turn = (lost as usize * 37) % parts.len();
+            let victim = if extent(&parts[turn]).start == new.start {
+                (turn + 1) % parts.len()
+            } else {
+                turn
+            };
+            parts.remove(victim);
+            lost += 1;
+        }
+        Self {
+            version,
+            parts,
+            lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::Target;
+    use extant_format::{Lblk, Pblk};
+    use extant_testkit::rng::{Rng, seed_from_env};
+
+    const BLOCKS: u64 = 600;
+
+    /// The runs of `range` of a map of single blocks, cut at random.
+    fn cut(map: &[Target], range: Range<u64>, rng: &mut Rng) -> Vec<Mapping> {
+        let mut runs: Vec<Mapping> = Vec::new();
+        for at in range {
+            let run = Mapping {
+                lblk: Lblk::new(at as u32),
+                len: 1,
+                target: map[at as usize],
+            };
+            match runs.last_mut() {
+                Some(last) if last.is_followed_by(&run) && !rng.one_in(9) => last.len += 1,
+                _ => runs.push(run),
+            }
+        }
+        runs
+    }
+
+    fn random_map(rng: &mut Rng) -> Vec<Target> {
+        let mut map = Vec::new();
+        let mut next = 1000;
+        while map.len() < BLOCKS as usize {
+            next += rng.below(2) * 100;
+            let target = match rng.below(3) {
+                0 => Target::Hole,
+                1 => Target::Written(Pblk::new(next)),
+                _ => Target::Unwritten(Pblk::new(next)),
+            };
+            let len = rng.between(1, 12);
+            map.extend((0..len).map(|i| target.advanced(i)));
+            next += len;
+        }
+        map.truncate(BLOCKS as usize);
+        map
+    }
+
+    #[test]
+    fn what_is_known_is_what_a_map_of_single_blocks_says() {
+        let mut rng = Rng::new(seed_from_env("map_status"));
+        for round in 0..60 {
+            let mut version = 0;
+            let mut map = random_map(&mut rng);
+            let mut known = Known::nothing();
+            let mut hits = 0;
+            for _ in 0..300 {
+                let start = rng.below(BLOCKS);
+                let range = start..start + rng.between(1, (BLOCKS - start).min(30));
+                match rng.below(40) {
+                    0 => {
+                        version += 2;
+                        map = random_map(&mut rng);
+                    }
+                    1..14 => known = known.with(version, cut(&map, range, &mut rng)),
+                    _ if known.version == version => {
+                        if let Some(runs) = known.runs(&range) {
+                            hits += 1;
+                            let mut at = range.start;
+                            for run in runs {
+                                assert_eq!(u64::from(run.lblk.get()), at, "round {round}");
+                                for i in 0..run.len {
+                                    assert_eq!(run.target.advanced(i), map[(at + i) as usize]);
+                                }
+                                at = run.end();
+                            }
+                            assert_eq!(at, range.end);
+                        }
+                    }
+                    _ => {}
+                }
+                let mut end = 0;
+                for part in &known.parts {
+                    let here = extent(part);
+                    assert!(here.start >= end && !here.is_empty());
+                    end = here.end;
+                }
+            }
+            assert!(hits > 0);
+        }
+    }
+
+    #[test]
+    fn memory_is_bounded_and_a_file_in_too_many_pieces_is_left_alone() {
+        let mut known = Known::nothing();
+        for i in 0..10_000_u32 {
+            let run = Mapping {
+                lblk: Lblk::new(i * 3),
+                len: 1,
+                target: Target::Hole,
+            };
+            known = known.with(4, vec![run]);
+            assert!(known.parts.len() <= MOST_PARTS);
+            let at = u64::from(i) * 3;
+            if known.lost < MOST_LOST {
+                assert!(known.runs(&(at..at + 1)).is_some(), "{i}");
+            }
+        }
+        assert!(known.lost >= MOST_LOST);
+        assert_eq!(known.with(6, Vec::new()).lost, 0);
+    }
+}

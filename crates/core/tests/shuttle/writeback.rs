@@ -1,0 +1,152 @@
+//! Writing back what others cut, evict, remove or write to meanwhile.
+
+use super::{World, content, create, explore, image, names, open_and_close};
+use extant_blockdev::MemoryDevice;
+use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::Held;
+use extant_core::ops;
+use extant_sync::thread;
+use std::sync::Arc;
+
+impl World {
+    /// The same with as little memory for file data as there can be.
+    fn with_little_memory(image: &[u8]) -> Self {
+        let device = Arc::new(MemoryDevice::from_image(image));
+        let options = MountOptions::read_write()
+            .background(false)
+            .memory(1 << 20)
+            .cache_bytes(0);
+        let fs = Fs::open(device.clone(), options).unwrap();
+        Self { device, fs }
+    }
+
+    fn spawn(&self, work: impl FnOnce(&Fs) + Send + 'static) -> thread::JoinHandle<()> {
+        let fs = Arc::clone(&self.fs);
+        thread::spawn(move || work(&fs))
+    }
+}
+
+fn write(fs: &Fs, file: &Held, offset: u64, bytes: &[u8]) {
+    assert_eq!(ops::pwrite(fs, file, offset, bytes).unwrap(), bytes.len());
+}
+
+fn read(fs: &Fs, file: &Held, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0xaa; len];
+    let len = ops::pread(fs, file, 0, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+/// One writes back while another cuts the file in the middle of a block and makes it longer again. A reader sees a
+/// state that was, and what was cut is zeros, in memory and on the device.
+#[test]
+fn what_is_cut_while_it_is_written_back_stays_cut() {
+    let image = image();
+    explore("what_is_cut_while_it_is_written_back", move || {
+        let world = World::new(&image);
+        let file = create(&world.fs, &world.root(), "a").unwrap();
+        write(&world.fs, &file, 0, &[1; 5000]);
+        let threads = [
+            world.spawn(|fs| fs.write_back().unwrap()),
+            {
+                let file = file.clone();
+                world.spawn(move |fs| {
+                    ops::truncate(fs, &file, 1500).unwrap();
+                    write(fs, &file, 3000, &[2; 100]);
+                })
+            },
+            {
+                let file = file.clone();
+                world.spawn(move |fs| {
+                    let found = read(fs, &file, 6000);
+                    assert!(found[..1500].iter().all(|&byte| byte == 1));
+                    let rest = &found[1500..found.len().min(3000)];
+                    assert!(rest.iter().all(|&byte| byte <= 1));
+                })
+            },
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let expected = [vec![1; 1500], vec![0; 1500], vec![2; 100]].concat();
+        assert!(read(&world.fs, &file, 6000) == expected);
+        ops::fsync(&world.fs, &file).unwrap();
+        let recovered = open_and_close(&world.copy());
+        let found = names(&recovered);
+        assert!(content(&recovered, found["a"]) == expected);
+        drop(file);
+        world.finish(&[&["a"]]);
+    });
+}
+
+/// Memory is short: what one writes back another one evicts, and reads again.
+#[test]
+fn what_is_evicted_while_it_is_written_back_is_there_again() {
+    let image = image();
+    explore("what_is_evicted_while_it_is_written_back", move || {
+        let world = World::with_little_memory(&image);
+        let files = ["a", "b"].map(|name| create(&world.fs, &world.root(), name).unwrap());
+        // More than memory holds, of both together.
+        let threads = [1, 2].map(|value: u8| {
+            let file = files[usize::from(value) - 1].clone();
+            world.spawn(move |fs| {
+                write(fs, &file, 0, &[value; 50_000]);
+                write(fs, &file, 1000, &[9; 10]);
+                let found = read(fs, &file, 60_000);
+                assert_eq!(found.len(), 50_000);
+                let is_right = |(i, byte): (usize, &u8)| {
+                    *byte == if (1000..1010).contains(&i) { 9 } else { value }
+                };
+                assert!(found.iter().enumerate().all(is_right));
+            })
+        });
+        let third = world.spawn(|fs| fs.write_back().unwrap());
+        for thread in threads.into_iter().chain([third]) {
+            thread.join().unwrap();
+        }
+        world.fs.sync().unwrap();
+        let recovered = open_and_close(&world.copy());
+        for (name, value) in [("a", 1), ("b", 2)] {
+            let found = content(&recovered, names(&recovered)[name]);
+            assert_eq!((found.len(), found[999], found[1005]), (50_000, value, 9));
+        }
+        drop(files);
+        world.finish(&[&["a", "b"]]);
+    });
+}
+
+/// Two write small files back, together, while one of the files is removed and another one is written to.
+#[test]
+fn small_files_are_written_back_together_or_by_themselves() {
+    let image = image();
+    explore("small_files_are_written_back_together", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        let files = ["a", "b", "c"].map(|name| create(&world.fs, &root, name).unwrap());
+        for file in &files {
+            write(&world.fs, file, 0, &[1; 1500]);
+        }
+        let [a, b, c] = files;
+        let threads = [
+            world.spawn(|fs| fs.write_back().unwrap()),
+            world.spawn(move |fs| {
+                write(fs, &a, 1000, &[2; 1000]);
+                ops::fsync(fs, &a).unwrap();
+            }),
+            world.spawn(move |fs| {
+                drop((b, c));
+                ops::unlink(fs, &root, b"b").unwrap();
+                fs.write_back().unwrap();
+            }),
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        world.fs.sync().unwrap();
+        let recovered = open_and_close(&world.copy());
+        let found = names(&recovered);
+        assert!(content(&recovered, found["a"]) == [vec![1; 1000], vec![2; 1000]].concat());
+        assert!(content(&recovered, found["c"]) == vec![1; 1500]);
+        world.finish(&[&["a", "c"]]);
+    });
+}
