@@ -108,6 +108,9 @@ impl Flusher {
             // What it met is in the files it met it at.
             let _ = thread.join();
         }
+        // They hold on to this.
+        let streams = std::mem::take(&mut self.bell.signals.lock().streams);
+        drop(streams);
     }
 }
 
