@@ -358,7 +358,8 @@ mod tests {
         }
         tree.move_up(10, Pblk::new(101), 11);
         tree.move_up(11, Pblk::new(100), 12);
-        let all: Vec<_> = tree.iter().collect();
+        let mut all: Vec<_> = tree.iter().collect();
+        all.sort_unstable_by_key(|(lblk, _)| *lblk);
         assert_eq!(all, [(10, (Pblk::new(100), 5)), (30, (Pblk::new(200), 5))]);
     }
 
