@@ -5,7 +5,7 @@ use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_writable, size_limit};
 use super::writeback::write_back;
-use crate::fs::Fs;
+use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
@@ -89,6 +89,10 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
     // Nor are they written back.
     let _quiet = held.file_cache().map(|file| file.quiesce());
     let image = &*held.snapshot();
+    let tail = size..(first << fs.block_size().log2()).min(image.size());
+    let known = held
+        .file_cache()
+        .and_then(|file| file.has_stored(tail.clone(), fs.block_size().log2()));
     if let Some(file) = held.file_cache() {
         file.set_extended(0);
         if size == 0 {
@@ -97,16 +101,17 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
         file.cut(fs, live, size, first);
     }
     fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
-    let tail = size..(first << fs.block_size().log2()).min(image.size());
-    if has_data(fs, image, tail)? {
-        // Only when the new size is durable may what lies past it go: a crash must not leave the old
-        // size and zeros where data was. As an orphan the file is seen to after a crash.
+    if known.map_or_else(|| has_data(fs, image, tail), Ok)? {
+        // As an orphan the file is seen to after a crash. Where writes go through, only when the new size is
+        // durable may what lies past it go: a crash must not leave the old size and zeros where data
+        // was. Otherwise what is in the last block is promised no more than if it had been written to.
         let handle = fs.start(1 + fs.orphan_credits())?;
         fs.orphan_add(&handle, live)?;
         set_size(&handle, live, size, options)?;
         let seq = handle.seq();
         drop(handle);
-        if !is_on(Mutant::TailZeroedTooEarly) {
+        let goes_through = fs.data().mode() == DataMode::Through;
+        if goes_through && !is_on(Mutant::TailZeroedTooEarly) {
             fs.commit(seq)?;
         }
         return finish_truncate(fs, live);
