@@ -40,6 +40,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const REMOVED: usize = 1;
 /// Slots in the smallest table.
 const MIN_SLOTS: usize = 8;
+/// Slots in the first table of a bucket, at most.
+const MAX_FIRST_SLOTS: usize = 1024;
 
 /// An entry. The alignment leaves three bits for the tag.
 #[repr(align(8))]
@@ -78,6 +80,8 @@ struct Bucket<K, V> {
 /// ```
 pub struct RcuMap<K, V> {
     buckets: Box<[CachePadded<Bucket<K, V>>]>,
+    /// Slots of the smallest table a bucket has, a power of two.
+    least_slots: usize,
     seed: u64,
 }
 
@@ -104,8 +108,19 @@ where
                     })
                 })
                 .collect(),
+            least_slots: MIN_SLOTS,
             seed: RandomState::new().hash_one(0_u8) | 1,
         }
+    }
+
+    /// The same map, empty still, prepared for about so many entries: a bucket has room for its share, up
+    /// to some hundreds, as soon as it has one entry. So growing up to there moves nothing.
+    #[must_use]
+    pub fn expecting(mut self, entries: usize) -> Self {
+        let share = entries.div_ceil(self.buckets.len());
+        let slots = share.saturating_mul(2).clamp(MIN_SLOTS, MAX_FIRST_SLOTS);
+        self.least_slots = slots.next_power_of_two();
+        self
     }
 
     /// The value of `key`.
@@ -231,7 +246,7 @@ where
         unlink(slots, at, &mut used, &guard.guard);
         let live = bucket.live.load(Ordering::Relaxed) - 1;
         bucket.live.store(live, Ordering::Relaxed);
-        if slots.len() > MIN_SLOTS && live < slots.len() / 8 {
+        if slots.len() > self.least_slots && live < slots.len() / 8 {
             self.rebuild(bucket, &mut used, live, &guard.guard);
         }
         // SAFETY: as in `replace`.
@@ -333,7 +348,7 @@ where
         guard: &'g Guard,
     ) -> &'g Slots<K, V> {
         // Half full after a rebuild: the next one is at least a quarter of the slots away.
-        let len = (live * 2).next_power_of_two().max(MIN_SLOTS);
+        let len = (live * 2).next_power_of_two().max(self.least_slots);
         let mut new = Owned::<Slots<K, V>>::init(len);
         for slot in new.iter_mut() {
             slot.write(Atomic::null());

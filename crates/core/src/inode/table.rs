@@ -44,6 +44,8 @@ const HAND_STEPS: usize = 16;
 const VICTIMS: usize = 2;
 /// Turns are counted for this many classes of numbers.
 const TURN_CLASSES: usize = 64;
+/// Inodes in a bucket of the map, about, when the budget is used up and that is large.
+const IN_BUCKET: usize = 256;
 /// Inodes that go into the hand's way with the lock taken once.
 const BATCH: usize = 32;
 
@@ -108,14 +110,16 @@ impl Table {
     pub(crate) fn new(budget: usize, inode_size: u32) -> Self {
         let shards = shard_count().max(1);
         let cost = BYTES_PER_INODE + inode_size as usize;
+        let most = budget / cost;
+        let buckets = (shards * 32).max(128).max(most / IN_BUCKET);
         Self {
             #[cfg(feature = "baseline")]
             one_lock: OneLock::default(),
-            map: RcuMap::new(&BUCKET, (shards * 32).max(128)),
+            map: RcuMap::new(&BUCKET, buckets).expecting(most),
             queues: (0..shards)
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
-            per_queue: (budget / cost / shards).max(1),
+            per_queue: (most / shards).max(1),
             durable: AtomicU64::new(Seq::NONE.get()),
             turns: (0..TURN_CLASSES)
                 .map(|_| CountedAtomicU64::new(&TURNS, 0))

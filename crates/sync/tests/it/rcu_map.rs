@@ -198,3 +198,23 @@ fn readers_see_stable_entries_and_live_values_while_writers_resize() {
         made.load(Ordering::Relaxed)
     );
 }
+
+#[test]
+fn a_map_that_expects_many_entries_holds_few_and_more_all_the_same() {
+    let map = RcuMap::new(&BUCKET, 4).expecting(1000);
+    for round in 0..3 {
+        for key in 0..5000_u64 {
+            let guard = pin();
+            let (_, rejected) = map.get_or_insert(key, key + round, &guard);
+            assert_eq!(rejected, None);
+        }
+        assert_eq!(map.len(), 5000);
+        for key in 0..5000_u64 {
+            let guard = pin();
+            assert_eq!(map.get(&key, &guard), Some(&(key + round)));
+            assert_eq!(map.remove(&key, &guard), Some(&(key + round)));
+            assert_eq!(map.get(&key, &guard), None);
+        }
+        assert!(map.is_empty());
+    }
+}
