@@ -382,8 +382,8 @@ pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
 
 /// Brings the map up to what was written: what has no place yet is not in it.
 fn settle(fs: &Fs, held: &Held) -> Result<()> {
-    // What is written over reserved blocks is a hole in the map as well.
-    let behind = held.file_cache().is_some_and(|file| file.is_dirty())
+    // What is written over reserved blocks is a hole in the map as well, and so is what is on its way to the device.
+    let behind = held.file_cache().is_some_and(|file| !file.is_idle())
         || held.live_size() > held.snapshot().size();
     match behind {
         true => super::writeback::write_back(fs, held.live()),

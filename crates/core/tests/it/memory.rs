@@ -228,8 +228,8 @@ fn a_failure_to_write_back_is_told_once_to_each_open_file_and_loses_nothing() {
     assert_clean(&image.path());
 }
 
-#[test]
-fn a_sync_waits_for_what_others_write_back() {
+/// Writes to a file, and does something while another thread has it on its way to the device.
+fn while_written_back(each: impl Fn(&Fs, &Held, &[u8])) {
     let image = image(32, &["-b", "4096"]);
     let device = Arc::new(FaultDevice::new(Arc::new(
         FileDevice::open(image.path()).unwrap(),
@@ -249,15 +249,32 @@ fn a_sync_waits_for_what_others_write_back() {
             while device.counts().total() == before {
                 std::thread::yield_now();
             }
-            fs.sync().unwrap();
-            assert_eq!(held.snapshot().size(), bytes.len() as u64);
-            assert_eq!(fs.data_stats().dirty_bytes, 0);
+            each(&fs, &held, &bytes);
         });
     }
     drop(held);
     fs.close().unwrap();
     drop((fs, device));
     assert_clean(&image.path());
+}
+
+#[test]
+fn a_sync_waits_for_what_others_write_back() {
+    while_written_back(|fs, held, bytes| {
+        fs.sync().unwrap();
+        assert_eq!(held.snapshot().size(), bytes.len() as u64);
+        assert_eq!(fs.data_stats().dirty_bytes, 0);
+    });
+}
+
+#[test]
+fn what_is_on_its_way_to_the_device_is_data() {
+    while_written_back(|fs, held, bytes| {
+        let last = bytes.len() as u64 - 1;
+        assert_eq!(data::seek_data_live(fs, held, last).unwrap(), Some(last));
+        let hole = data::seek_hole_live(fs, held, 0).unwrap();
+        assert_eq!(hole, Some(bytes.len() as u64));
+    });
 }
 
 #[test]
