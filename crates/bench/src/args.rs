@@ -21,8 +21,12 @@ pub(crate) struct Config {
     pub(crate) against: Option<Vec<Side>>,
 
     /// Run the peers alone
-    #[arg(long)]
+    #[arg(long, conflicts_with = "engine_only")]
     pub(crate) peers_only: bool,
+
+    /// Run the engine alone, to look into it
+    #[arg(long, conflicts_with = "against")]
+    pub(crate) engine_only: bool,
 
     /// Repetitions of each side
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]

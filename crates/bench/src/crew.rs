@@ -23,10 +23,19 @@ pub(crate) fn timed(
     };
     let starts: Vec<Result<Instant, String>> = thread::scope(|scope| {
         let crew: Vec<_> = (0..workers)
-            .map(|worker| scope.spawn(move || one(worker)))
+            .map(|worker| {
+                // Named so that a profile can tell them from what prepares and checks.
+                thread::Builder::new()
+                    .name("worker".to_owned())
+                    .spawn_scoped(scope, move || one(worker))
+            })
             .collect();
         crew.into_iter()
-            .map(|w| w.join().unwrap_or_else(|_| Err("a worker panicked".into())))
+            .map(|w| {
+                w.map_err(|e| e.to_string())?
+                    .join()
+                    .unwrap_or_else(|_| Err("a worker panicked".into()))
+            })
             .collect()
     });
     let starts = starts.into_iter().collect::<Result<Vec<_>, _>>()?;

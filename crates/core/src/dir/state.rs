@@ -44,6 +44,9 @@ const TICK: u64 = 1_000_000;
 /// directory while it lives, so this stays right. And where the search for room in a block may begin,
 /// changed under the lock of the leaf.
 ///
+/// Whether the name cache had all names of the directory, which a new directory has it do: as long as
+/// nothing is forgotten there, a name that is not in it does not exist, and no block needs to be searched for it.
+///
 /// When names changed last: that is noted here first, and goes into the record before anybody looks at
 /// it. So threads that change names in one directory do not have to change its record each time.
 #[derive(Debug)]
@@ -54,6 +57,8 @@ pub(crate) struct DirState {
     version: AtomicU64,
     /// When names changed, if the record does not say so yet; otherwise 0.
     changed: CountedAtomicU64,
+    /// How many names had been forgotten when all names of this directory were known, and 1; 0 if they never were.
+    all_known: AtomicU64,
     known: [OnceLock<Box<[Known]>>; PIECES],
 }
 
@@ -121,8 +126,19 @@ impl DirState {
             leaves: std::array::from_fn(|_| Mutex::new(&LEAF, ())),
             version: AtomicU64::new(0),
             changed: CountedAtomicU64::new(&CHANGED, 0),
+            all_known: AtomicU64::new(0),
             known: [const { OnceLock::new() }; PIECES],
         }
+    }
+
+    /// Notes that the name cache has all names, of which there are none yet, and had forgotten so many.
+    pub(crate) fn note_all_known(&self, losses: u64) {
+        self.all_known.store(losses + 1, Ordering::Release);
+    }
+
+    /// Whether the name cache has all names, if it has forgotten so many by now.
+    pub(crate) fn knows_all(&self, losses: u64) -> bool {
+        self.all_known.load(Ordering::Acquire) == losses + 1
     }
 
     /// Keeps names in their blocks.

@@ -296,6 +296,12 @@ impl LiveInode {
         self.more.get()?.dir.get().map(Box::as_ref)
     }
 
+    /// Whether all names of the directory are known, if so many have been forgotten by now.
+    pub(crate) fn knows_all_names(&self, losses: u64) -> bool {
+        self.dir_state_if_any()
+            .is_some_and(|state| state.knows_all(losses))
+    }
+
     /// What the allocator knows of the file.
     #[must_use]
     pub(crate) fn alloc_state(&self) -> &Arc<FileState> {

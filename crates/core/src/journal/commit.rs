@@ -9,8 +9,16 @@
 //!
 //! When a leader is done, those whose transaction it committed are woken, and of those who wait for the
 //! next one a single one, to lead. So they wait in two places: of any two transactions that somebody waits
-//! for at one time, one is the successor of the other. Where commits are short compared with putting a
-//! thread to sleep and waking it, waiters first let others run for about as long as a commit takes.
+//! for at one time, one is the successor of the other. Those who only need room wait in a third, and go on as
+//! soon as another transaction runs. Where commits are short compared with putting a thread to sleep and
+//! waking it, waiters first let others run for about as long as a commit takes, unless there are more of
+//! them than CPUs.
+//!
+//! # Who is waited for
+//!
+//! Those whom one commit served mostly come back with more. So a leader who saw several at the last commit lets
+//! them do so before it closes the gate: until as many ask, and only for part of the time that all their
+//! commits would take. Who was alone at the last commit waits for nobody.
 
 use super::capture::{Captured, capture};
 use super::encode::encode;
@@ -21,8 +29,10 @@ use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Pblk, Tid};
 use extant_jbd2::{CommitTime, LogImage, LogTransaction, LogWriter};
-use extant_sync::{Condvar, LockClass, Mutex, MutexGuard, Rank, debug_assert_no_locks_at_or_above};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use extant_sync::{
+    Condvar, LockClass, Mutex, MutexGuard, Rank, debug_assert_no_locks_at_or_above, shard_count,
+};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
@@ -30,15 +40,23 @@ static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
 /// As long as sleeping and being woken takes, about: commits that take longer are slept through.
 const SHORT: Duration = Duration::from_micros(100);
 
+/// A leader waits for others for at most one part in this many of the time that a commit for each would take.
+const GATHER_PART: u32 = 4;
+
 /// Who commits, and what is committed.
 #[derive(Debug)]
 pub(super) struct Progress {
     state: Mutex<State>,
     /// Where those wait whose transaction has an even number, and an odd one.
     changed: [Condvar; 2],
+    /// Where those wait who need room: for the next transaction to begin, or to lead.
+    room: Condvar,
     /// What the state says, for a look without the lock. Stored under it.
     durable: AtomicU64,
     led: AtomicBool,
+    /// How many ask for a transaction that is not durable yet, of an even number and of an odd one, whoever
+    /// leads included. Stored under the lock.
+    asked: [AtomicU32; 2],
     /// Nanoseconds that commits take, about. Stored by leaders.
     usual: AtomicU64,
 }
@@ -49,6 +67,8 @@ struct State {
     led: bool,
     /// The last transaction that is durable.
     durable: Seq,
+    /// How many had asked for it, and for the next one, when it became so.
+    crowd: u32,
 }
 
 impl Progress {
@@ -59,11 +79,14 @@ impl Progress {
                 State {
                     led: false,
                     durable,
+                    crowd: 0,
                 },
             ),
             changed: [Condvar::new(), Condvar::new()],
+            room: Condvar::new(),
             durable: AtomicU64::new(durable.get()),
             led: AtomicBool::new(false),
+            asked: [AtomicU32::new(0), AtomicU32::new(0)],
             usual: AtomicU64::new(0),
         }
     }
@@ -78,23 +101,59 @@ impl Progress {
         }
     }
 
-    fn wake_all(&self) {
-        self.changed.iter().for_each(Condvar::notify_all);
+    /// How many ask for `seq`.
+    fn asked(&self, seq: Seq) -> &AtomicU32 {
+        let [even, odd] = &self.asked;
+        if seq.get().is_multiple_of(2) {
+            even
+        } else {
+            odd
+        }
     }
 
-    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `upto` is
-    /// durable or a leader is needed.
-    fn wait_briefly(&self, upto: Seq) {
-        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+    /// One more asks for `seq`. Under the lock.
+    fn ask(&self, seq: Seq) {
+        let asked = self.asked(seq);
+        asked.store(asked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Lets those come who asked lately, before `seq` is committed for them together.
+    fn gather(&self, seq: Seq, crowd: u32) {
         // No time passes under a model checker.
-        if usual > SHORT || cfg!(feature = "shuttle") {
+        if crowd < 2 || cfg!(feature = "shuttle") {
+            return;
+        }
+        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        let most = (usual.saturating_mul(crowd) / GATHER_PART).min(SHORT);
+        let start = Instant::now();
+        while self.asked(seq).load(Ordering::Relaxed) < crowd && start.elapsed() < most {
+            extant_sync::thread::yield_now();
+        }
+    }
+
+    fn wake_all(&self) {
+        self.changed.iter().for_each(Condvar::notify_all);
+        self.room.notify_all();
+    }
+
+    /// Another transaction runs: those who need room find some.
+    fn wake_for_room(&self) {
+        // Who looked before it began waits by now.
+        drop(self.state.lock());
+        self.room.notify_all();
+    }
+
+    /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `is_over` or a
+    /// leader is needed.
+    fn wait_briefly(&self, upto: Seq, is_over: impl Fn() -> bool) {
+        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
+        let many = self.asked(upto).load(Ordering::Relaxed) as usize > shard_count();
+        // No time passes under a model checker.
+        if usual > SHORT || many || cfg!(feature = "shuttle") {
             return;
         }
         let start = Instant::now();
-        while self.led.load(Ordering::Acquire)
-            && self.durable.load(Ordering::Acquire) < upto.get()
-            && start.elapsed() < SHORT
-        {
+        while self.led.load(Ordering::Acquire) && !is_over() && start.elapsed() < SHORT {
             extant_sync::thread::yield_now();
         }
     }
@@ -149,13 +208,21 @@ impl Drop for Leader<'_> {
         let mut state = progress.state.lock();
         progress.set_led(&mut state, false);
         let durable = state.durable;
+        let nothing = durable == self.before;
+        if nothing {
+            // Who asked is told, or asks no more: not counted twice.
+            for asked in &progress.asked {
+                asked.store(0, Ordering::Relaxed);
+            }
+        }
         drop(state);
-        if durable == self.before {
-            // Nothing came of it, which concerns all who wait.
+        if nothing {
+            // Which concerns all who wait.
             return progress.wake_all();
         }
         progress.changed(durable).notify_all();
         progress.changed(durable.next()).notify_one();
+        progress.room.notify_all();
     }
 }
 
@@ -172,8 +239,9 @@ impl Fs {
         self.commit_what(upto, Idle::Nothing)
     }
 
-    /// The same for a transaction that has no room. If nothing has been registered in it, the room is
-    /// with handles that have yet to use it or give it back: their end is waited for.
+    /// Ends a transaction that has no room: returns when another one runs, which is before `full` is durable where
+    /// another thread commits it. If nothing has been registered in it, the room is with handles that have
+    /// yet to use it or give it back: their end is waited for.
     ///
     /// # Errors
     /// As for [`Fs::commit`].
@@ -185,10 +253,11 @@ impl Fs {
         let journal = self.journal()?;
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         self.write_reports();
-        let mut state = journal.progress.state.lock();
+        let progress = &journal.progress;
+        let mut state = progress.state.lock();
         let mut looked = false;
         loop {
-            if state.durable >= upto {
+            if state.durable >= upto || (idle == Idle::Drain && journal.running() > upto) {
                 if looked {
                     journal.counters.shared_commits.inc();
                 }
@@ -197,20 +266,29 @@ impl Fs {
             if let Err(cause) = journal.check_going() {
                 // Woken to lead, and will not: nor will the others.
                 drop(state);
-                journal.progress.wake_all();
+                progress.wake_all();
                 return Err(cause);
+            }
+            if !looked && idle == Idle::Nothing {
+                progress.ask(upto);
             }
             if !state.led {
                 break;
             }
             if looked {
-                journal.progress.changed(upto).wait(&mut state);
+                match idle {
+                    Idle::Nothing => progress.changed(upto).wait(&mut state),
+                    Idle::Drain => progress.room.wait(&mut state),
+                }
                 continue;
             }
             looked = true;
             drop(state);
-            journal.progress.wait_briefly(upto);
-            state = journal.progress.state.lock();
+            progress.wait_briefly(upto, || match idle {
+                Idle::Nothing => progress.durable.load(Ordering::Acquire) >= upto.get(),
+                Idle::Drain => journal.running() > upto,
+            });
+            state = progress.state.lock();
         }
         self.lead(journal, state, idle)
     }
@@ -224,9 +302,12 @@ impl Fs {
 
     fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>, idle: Idle) -> Result<()> {
         journal.progress.set_led(&mut state, true);
-        let before = state.durable;
+        let (before, crowd) = (state.durable, state.crowd);
         drop(state);
         let leader = Leader { journal, before };
+        if idle == Idle::Nothing {
+            journal.progress.gather(journal.running(), crowd);
+        }
         let began = Instant::now();
         let outcome = self.commit_running(journal, idle);
         journal.progress.took(began.elapsed());
@@ -247,6 +328,7 @@ impl Fs {
         let Some(mut captured) = capture(self, journal)? else {
             return Ok(());
         };
+        journal.progress.wake_for_room();
         let images = encode(self, &mut captured)?;
         let flushed = journal.flushes.begin();
         if is_on(Mutant::CheckpointTooEarly) {
@@ -336,7 +418,11 @@ impl Fs {
         journal.flushes.done(flushed);
         // Before anybody is told: who waited for space finds it.
         self.release_freed(seq);
-        let mut state = journal.progress.state.lock();
+        let progress = &journal.progress;
+        let mut state = progress.state.lock();
+        let next = progress.asked(seq.next()).load(Ordering::Relaxed);
+        state.crowd = next.saturating_add(progress.asked(seq).load(Ordering::Relaxed));
+        progress.asked(seq).store(0, Ordering::Relaxed);
         state.durable = state.durable.max(seq);
         let durable = &journal.progress.durable;
         durable.store(state.durable.get(), Ordering::Release);

@@ -3,9 +3,12 @@
 //! One pool, from which each CPU shard takes room in chunks, so that most handles take theirs from
 //! a line of their own. When the pool runs dry the chunks that lie in other shards are gathered
 //! before anybody is told that there is no room: under pressure the account is exact.
+//!
+//! When much of the room has been handed out somebody is told, once for each transaction, so that it can be
+//! committed before anybody has to wait for that.
 
 use extant_sync::{CountedAtomicI64, PerCpu, RmwClass};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static POOL: RmwClass = RmwClass::new("journal credits");
 static SHARD: RmwClass = RmwClass::new("journal credits of a shard");
@@ -19,6 +22,8 @@ pub(super) struct Credits {
     pool: CountedAtomicI64,
     shards: PerCpu<CountedAtomicI64>,
     blocks: u32,
+    /// Somebody was told that little is left.
+    told: AtomicBool,
 }
 
 impl Credits {
@@ -27,6 +32,7 @@ impl Credits {
             pool: CountedAtomicI64::new(&POOL, blocks.into()),
             shards: PerCpu::new(|_| CountedAtomicI64::new(&SHARD, 0)),
             blocks,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -35,8 +41,9 @@ impl Credits {
         self.blocks
     }
 
-    /// Takes room for `blocks`, if there is as much.
-    pub(super) fn take(&self, blocks: u32) -> bool {
+    /// Takes room for `blocks`, if there is as much. Calls `when_low` if less than a third is left and nobody has
+    /// been told yet.
+    pub(super) fn take(&self, blocks: u32, when_low: impl FnOnce()) -> bool {
         let wanted = i64::from(blocks);
         let shard: &CountedAtomicI64 = self.shards.local();
         if take_from(shard, wanted) {
@@ -44,6 +51,11 @@ impl Credits {
         }
         if take_from(&self.pool, wanted + i64::from(CHUNK)) {
             shard.fetch_add(CHUNK.into(), Ordering::Relaxed);
+            // Two may see this at the same time, and tell twice, which does no harm.
+            if !self.told.load(Ordering::Relaxed) && self.is_low() {
+                self.told.store(true, Ordering::Relaxed);
+                when_low();
+            }
             return true;
         }
         if take_from(&self.pool, wanted) {
@@ -51,6 +63,10 @@ impl Credits {
         }
         self.gather();
         take_from(&self.pool, wanted)
+    }
+
+    fn is_low(&self) -> bool {
+        self.pool.load(Ordering::Relaxed) < i64::from(self.blocks / 3)
     }
 
     /// Gives back what was not used.
@@ -73,6 +89,7 @@ impl Credits {
             shard.store(0, Ordering::Relaxed);
         }
         self.pool.store(self.blocks.into(), Ordering::Relaxed);
+        self.told.store(false, Ordering::Relaxed);
     }
 
     /// Brings what lies in the shards back to the pool.
@@ -120,16 +137,33 @@ mod tests {
         let credits = Credits::new(100);
         let mut taken = 0;
         for piece in [1, 30, 7, 40, 3] {
-            assert!(credits.take(piece));
+            assert!(credits.take(piece, || {}));
             taken += piece;
         }
-        assert!(!credits.take(100 - taken + 1));
-        assert!(credits.take(100 - taken));
-        assert!(!credits.take(1));
+        assert!(!credits.take(100 - taken + 1, || {}));
+        assert!(credits.take(100 - taken, || {}));
+        assert!(!credits.take(1, || {}));
         credits.give_back(100);
-        assert!(credits.take(100));
+        assert!(credits.take(100, || {}));
         credits.reset();
-        assert!(credits.take(100));
+        assert!(credits.take(100, || {}));
+    }
+
+    #[test]
+    fn one_is_told_of_each_transaction_that_fills() {
+        let credits = Credits::new(1000);
+        let told = std::cell::Cell::new(0);
+        for transaction in 1..4 {
+            for taken in (0..1000).step_by(10) {
+                let before = told.get();
+                assert!(credits.take(10, || told.set(told.get() + 1)));
+                // What lies in a shard counts as handed out.
+                let early = taken + 10 + i64::from(CHUNK) <= 660;
+                assert!(!early || told.get() == before, "told at {taken}");
+            }
+            assert_eq!(told.get(), transaction);
+            credits.reset();
+        }
     }
 
     #[test]
@@ -139,9 +173,9 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    while credits.take(7) {
+                    while credits.take(7, || {}) {
                         taken.fetch_add(7, Ordering::Relaxed);
-                        if credits.take(3) {
+                        if credits.take(3, || {}) {
                             credits.give_back(3);
                         }
                     }
@@ -151,7 +185,7 @@ mod tests {
         let taken = taken.into_inner();
         assert!(taken <= 1000, "{taken}");
         // What is left is less than one piece, wherever it lies.
-        assert!(!credits.take(1000 - taken + 1));
-        assert!(credits.take(1000 - taken));
+        assert!(!credits.take(1000 - taken + 1, || {}));
+        assert!(credits.take(1000 - taken, || {}));
     }
 }

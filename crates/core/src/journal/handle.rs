@@ -17,6 +17,10 @@ static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle)
 /// Revokes that take as much of the log as one image, at the most.
 const REVOKES_PER_CREDIT: usize = 64;
 
+/// Records of inodes for which a transaction takes one block more than those they are in: capturing that many takes
+/// longer than capturing a block.
+const RECORDS_PER_CREDIT: u32 = 4;
+
 /// The right to change metadata: all that is changed under one handle reaches the device together
 /// or not at all.
 ///
@@ -63,7 +67,7 @@ impl Fs {
             };
             // Inside the gate, so that closing the file system sees the end of all who got in.
             journal.check_open()?;
-            if journal.credits.take(credits) {
+            if journal.take_room(credits) {
                 journal.counters.handles.inc();
                 return Ok(Handle {
                     fs: self,
@@ -106,7 +110,7 @@ impl<'f> Handle<'f> {
     /// Asks for more room, without waiting. `false` when the transaction has none: the caller
     /// then brings what it does to a consistent state, drops the handle and goes on with a new one.
     pub(crate) fn extend(&self, credits: u32) -> bool {
-        let granted = self.journal.credits.take(credits);
+        let granted = self.journal.take_room(credits);
         if granted {
             self.credits.set(self.credits.get() + credits);
         }
@@ -178,7 +182,7 @@ impl<'f> Handle<'f> {
         });
         if revoked.is_multiple_of(REVOKES_PER_CREDIT) {
             // When the transaction has no more room, of what this handle was promised.
-            let room = self.journal.credits.take(1);
+            let room = self.journal.take_room(1);
             let own = self.credits.get();
             if !room && own > 0 {
                 self.credits.set(own - 1);
@@ -197,7 +201,11 @@ impl<'f> Handle<'f> {
         }
         let block = self.fs.inode_table_block(live)?;
         if live.touched().touch(self.seq.get()) {
-            self.spend();
+            // Whoever finds the block counted is in the same transaction.
+            let first = block.records().touch(self.seq.get());
+            if first || live.ino().get().is_multiple_of(RECORDS_PER_CREDIT) {
+                self.spend();
+            }
             self.touched(|touched| touched.inodes.push((Arc::clone(live), block)));
         }
         Ok(())

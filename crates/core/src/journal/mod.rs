@@ -181,6 +181,14 @@ impl Journal {
         self.background.start(fs, interval)
     }
 
+    /// Takes room in the running transaction, if there is as much. The thread commits a transaction that is two
+    /// thirds full, so that who works neither encodes and writes it nor waits for that.
+    fn take_room(&self, blocks: u32) -> bool {
+        self.credits.take(blocks, || {
+            self.background.commit();
+        })
+    }
+
     /// Asks for a commit soon: of the thread, or else of the next one to start a handle. Any lock
     /// may be held.
     pub(crate) fn press(&self) {

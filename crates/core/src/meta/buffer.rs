@@ -2,7 +2,9 @@
 
 use crate::journal::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
-use extant_sync::{CountedAtomicBool, LockClass, Mutex, PerCpu, Rank, RmwClass, shard_count};
+use extant_sync::{
+    CountedAtomicBool, FirstTouch, LockClass, Mutex, PerCpu, Rank, RmwClass, shard_count,
+};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -14,9 +16,9 @@ static USED: RmwClass = RmwClass::new("meta used bit");
 /// The place of a buffer that is in no ring.
 const NOWHERE: u32 = u32::MAX;
 
-/// Most bytes of memory without a block that are kept for each CPU: each change of a block needs some,
-/// and a commit frees as much at once.
-const MAX_SPARE: usize = 2 << 20;
+/// Most bytes of memory without a block that are kept for each CPU: each change of a block needs some, a commit
+/// as much as the blocks it completes have, and a checkpoint frees as much at once.
+const MAX_SPARE: usize = 16 << 20;
 /// The part of the cache's budget that all of them may have.
 const SPARE_PART: usize = 16;
 
@@ -129,6 +131,9 @@ pub(super) struct Buffer {
     /// Where the buffer is in its ring. Changed under the ring's lock only.
     ring_at: AtomicU32,
     home: Arc<Home>,
+    /// The last transaction in which a record inside the block was registered. Handed on from image to image;
+    /// what is lost in between only makes a transaction take the block for two.
+    records: FirstTouch,
     /// The transaction that wrote this image; [`Seq::NONE`] for one that was loaded.
     seq: Seq,
     seal: Seal,
@@ -177,24 +182,29 @@ pub struct BlockRef(Arc<Buffer>);
 impl BlockRef {
     /// A block that was loaded.
     pub(super) fn new(block: Pblk, data: Box<[u8]>, home: &Arc<Home>) -> Self {
-        Self::written(block, data, home, Seq::NONE, Seal::Plain, 0)
+        Self::written(block, data, home, Seq::NONE, Seal::Plain, None)
     }
 
-    /// An image that transaction `seq` wrote, `verified` as the image before it was.
+    /// An image that transaction `seq` wrote, which takes over what is known of `old`, the image before it.
     pub(super) fn written(
         block: Pblk,
         data: Box<[u8]>,
         home: &Arc<Home>,
         seq: Seq,
         seal: Seal,
-        verified: u64,
+        old: Option<&Self>,
     ) -> Self {
+        let records = FirstTouch::new();
+        if let Some(last) = old.map(|old| old.0.records.last()).filter(|last| *last > 0) {
+            records.touch(last);
+        }
         Self(Arc::new(Buffer {
             block,
             data,
             seq,
             seal,
-            verified: AtomicU64::new(verified),
+            records,
+            verified: AtomicU64::new(old.map_or(0, Self::verified)),
             // What is asked for once only makes way first.
             used: CountedAtomicBool::new(&USED, false),
             ring_at: AtomicU32::new(NOWHERE),
@@ -245,8 +255,13 @@ impl BlockRef {
         self.0.seal
     }
 
+    /// What remembers that a record inside the block was registered in a transaction.
+    pub(crate) fn records(&self) -> &FirstTouch {
+        &self.0.records
+    }
+
     /// What the content was verified as, to hand on to the next image.
-    pub(super) fn verified(&self) -> u64 {
+    fn verified(&self) -> u64 {
         self.0.verified.load(Ordering::Relaxed)
     }
 

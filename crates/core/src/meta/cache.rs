@@ -383,8 +383,7 @@ impl Cache {
         seal: Seal,
         old: Option<&BlockRef>,
     ) -> BlockRef {
-        let verified = old.map_or(0, BlockRef::verified);
-        let new = BlockRef::written(block, data, self.homes.local(), seq, seal, verified);
+        let new = BlockRef::written(block, data, self.homes.local(), seq, seal, old);
         let guard = pin();
         let before = self.table.replace(block, new.clone(), &guard);
         if before.is_none() {

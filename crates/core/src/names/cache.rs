@@ -4,7 +4,9 @@ use super::LockedName;
 use crate::inode::InodeId;
 use extant_format::Ino;
 use extant_format::dir::entry::NAME_MAX;
-use extant_sync::{LockClass, Mutex, Rank, RcuMap, cpu_hint, pin, shard_count};
+use extant_sync::{
+    CountedAtomicU64, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin, shard_count,
+};
 use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
@@ -15,6 +17,10 @@ static BUCKET: LockClass = LockClass::new("name bucket", Rank::CacheBucket);
 static QUEUE: LockClass = LockClass::new("name queue", Rank::LruShard);
 static NAME: LockClass = LockClass::ascending("name", Rank::Name);
 
+static LOSSES: RmwClass = RmwClass::new("names forgotten");
+
+/// Directories share this many counts of what was forgotten of them.
+const LOSS_CLASSES: usize = 64;
 /// Locks that all names share.
 const STRIPES: usize = 512;
 /// What a name is taken to cost, its place in table and queue included.
@@ -35,6 +41,8 @@ pub(crate) struct Names {
     queues: Box<[Queue]>,
     /// Most keys in one queue.
     per_queue: usize,
+    /// How often a name was forgotten that its directory still has.
+    losses: Box<[CountedAtomicU64]>,
     pub(super) stripes: Box<[Mutex<()>]>,
 }
 
@@ -72,6 +80,12 @@ impl StoredKey {
             }
             None => Self::Long(key.into()),
         }
+    }
+
+    /// The directory that the name is of.
+    fn dir(&self) -> Ino {
+        let bytes = self.bytes().first_chunk::<INO_LEN>();
+        Ino::new(bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes)))
     }
 
     #[inline]
@@ -143,6 +157,9 @@ impl Names {
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
             per_queue: (budget / BYTES_PER_NAME / shards).max(1),
+            losses: (0..LOSS_CLASSES)
+                .map(|_| CountedAtomicU64::new(&LOSSES, 0))
+                .collect(),
             stripes: (0..STRIPES).map(|_| Mutex::new(&NAME, ())).collect(),
         }
     }
@@ -181,6 +198,26 @@ impl Names {
         if let Some(key) = Key::new(dir, name) {
             self.table.remove(key.bytes(), &pin());
         }
+    }
+
+    /// How often a name of the directory, or of one that it shares the count with, may have been forgotten though
+    /// the directory has it. Whoever has not found a name here and sees the count unchanged since all
+    /// names of the directory were here knows that it does not have the name.
+    #[inline]
+    pub(crate) fn losses(&self, dir: Ino) -> u64 {
+        self.losses_of(dir)
+            .map_or(0, |losses| losses.load(Ordering::Acquire))
+    }
+
+    /// A name of the directory may be missing here from now on. Counted before it is.
+    pub(crate) fn lose(&self, dir: Ino) {
+        if let Some(losses) = self.losses_of(dir) {
+            losses.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn losses_of(&self, dir: Ino) -> Option<&CountedAtomicU64> {
+        self.losses.get(dir.get() as usize % LOSS_CLASSES)
     }
 
     fn set(&self, name: &LockedName<'_>, id: Option<InodeId>) {
@@ -229,6 +266,7 @@ impl Names {
             }
         }
         if let Some(key) = victim {
+            self.lose(key.dir());
             self.table.remove(key.bytes(), &pin());
         }
     }
@@ -287,6 +325,21 @@ mod tests {
             names.insert(&names.lock(dir, &i.to_le_bytes()), id(i + 1));
         }
         assert!(names.len() <= 64 * shard_count());
+    }
+
+    #[test]
+    fn what_is_forgotten_for_lack_of_room_is_counted_and_what_is_removed_is_not() {
+        let names = Names::new(BYTES_PER_NAME * 64 * shard_count());
+        let (dir, other) = (Ino::new(12), Ino::new(13));
+        names.insert(&names.lock(dir, b"a"), id(5));
+        names.remove(&names.lock(dir, b"a"));
+        assert_eq!((names.losses(dir), names.losses(other)), (0, 0));
+        let kept = 64 * shard_count() as u32;
+        for i in 0..2 * kept {
+            names.insert(&names.lock(dir, &i.to_le_bytes()), id(i + 1));
+        }
+        assert!(names.losses(dir) >= u64::from(kept) - 1);
+        assert_eq!(names.losses(other), 0);
     }
 
     #[test]

@@ -66,6 +66,10 @@ impl Fs {
         if let Some(known) = self.names.get(dir.ino(), name.name()) {
             return Ok(known);
         }
+        // Asked after the look: what was there then, and is not any more, has been counted.
+        if is_kept(name.name()) && dir.knows_all_names(self.names.losses(dir.ino())) {
+            return Ok(None);
+        }
         let Some(found) = dir::find(self, dir, name.name())? else {
             return Ok(None);
         };

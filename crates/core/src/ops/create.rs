@@ -35,6 +35,7 @@ fn create_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held>
     let made = dir::insert(&handle, dir, name, held.ino(), new.file_type)
         .and_then(|()| touch_parent(&handle, dir));
     if let Err(e) = made {
+        fs.names().lose(dir.ino());
         undo_new(fs, &handle, held);
         return Err(e);
     }

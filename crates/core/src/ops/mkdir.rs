@@ -7,6 +7,7 @@ use crate::inode::{FileType, Held, NewInode};
 use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::features::RoCompat;
+use extant_format::inode::InodeFlags;
 
 /// Most names of a directory without the `dir_nlink` feature, as under Linux.
 const MAX_LINKS: u16 = 65_000;
@@ -50,11 +51,17 @@ fn mkdir_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> 
         Ok(held) => held,
         Err(e) => return undo(e),
     };
+    let losses = fs.names().losses(held.ino());
     let made = dir::init(&handle, &held, dir.ino())
         .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Directory));
     if let Err(e) = made {
+        fs.names().lose(dir.ino());
         undo_new(fs, &handle, held);
         return undo(e);
+    }
+    let flags = held.snapshot().flags();
+    if !flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
+        held.dir_state().note_all_known(losses);
     }
     fs.names().insert(&locked, held.id());
     Ok(held)

@@ -160,6 +160,7 @@ fn change(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
     }
     let finished = finish(fs, handle, from, to, found);
     if let Err(e) = &finished {
+        fs.names().lose(to.dir.ino());
         // The new name is there and the old one may be too. Half a rename must not be committed, and the
         // commit that takes this handle's changes looks for this.
         fs.journal()?.abort(e.clone());

@@ -50,6 +50,7 @@ fn symlink_once(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode)
         .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Symlink))
         .and_then(|()| touch_parent(&handle, dir));
     if let Err(e) = made {
+        fs.names().lose(dir.ino());
         undo_new(fs, &handle, held);
         return Err(e);
     }
