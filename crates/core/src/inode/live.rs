@@ -51,13 +51,17 @@ const TOLD_MOST: u64 = u64::MAX >> TICKET_BITS;
 /// Whether the inode is an orphan changes only under `op` held exclusively, or while nobody else can
 /// reach the inode: when it is new, or leaving. The link to the next inode of the orphan list belongs
 /// to that list's lock and is kept apart from the image.
+// What a look reads comes first, so that it lies in one cache line.
+#[repr(C)]
 pub struct LiveInode {
-    ino: Ino,
-    /// The block of the inode table that holds its record.
-    home: Pblk,
     image: RcuCell<Inode>,
+    /// What only inodes in use have.
+    more: OnceLock<Box<More>>,
     /// How many [`Held`] there are, and [`LEAVING`].
     holds: CountedAtomicU64,
+    /// The block of the inode table that holds its record.
+    home: Pblk,
+    ino: Ino,
     op: BiasedRwLock<()>,
     pages: BiasedRwLock<()>,
     map: RwLock<()>,
@@ -74,8 +78,6 @@ pub struct LiveInode {
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
     reaper: OnceLock<Arc<Reaper>>,
-    /// What only inodes in use have.
-    more: OnceLock<Box<More>>,
 }
 
 /// What only inodes in use have: most in memory do without.
@@ -499,6 +501,37 @@ impl LiveInode {
         if let (true, Some(reaper)) = (unnamed, self.reaper.get()) {
             reaper.push(Arc::clone(self));
         }
+    }
+}
+
+impl Fs {
+    /// Looks at this very inode, if it is in memory and has names; never waits.
+    #[inline]
+    pub(crate) fn look_in_memory<R>(
+        &self,
+        id: InodeId,
+        guard: &EpochGuard,
+        look: impl FnOnce(&Inode) -> R,
+    ) -> Option<R> {
+        let live = self.inode_table().peek(id.ino, guard)?;
+        live.settle();
+        let image = live.image(guard);
+        if image.disk.links == 0 || image.id() != id {
+            return None;
+        }
+        Some(match live.ahead(image) {
+            Some(ahead) => look(&ahead),
+            None => look(image),
+        })
+    }
+
+    /// Whether this very inode is a directory that is in memory and has names.
+    #[inline]
+    pub(crate) fn is_dir_in_memory(&self, id: InodeId, guard: &EpochGuard) -> bool {
+        self.inode_table().peek(id.ino, guard).is_some_and(|live| {
+            let image = live.image(guard);
+            image.disk.links > 0 && image.id() == id && image.is_dir()
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, InodeId};
 use crate::{Error, Result, dir};
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// Longest name of a directory entry, in bytes.
@@ -35,6 +36,9 @@ pub fn lookup_with<R>(
     name: &[u8],
     look: impl Fn(&Inode) -> R,
 ) -> Result<(InodeId, R)> {
+    if let Some(found) = look_in_memory(fs, dir, name, &look) {
+        return Ok(found);
+    }
     let found = match fs.names().get(dir.ino, name) {
         Some(known) => known,
         None => fs.lookup_name(&hold_dir(fs, dir, name)?, name)?,
@@ -55,6 +59,25 @@ pub fn lookup_with<R>(
     let held = fs.hold_name(&hold_dir(fs, dir, name)?, name)?;
     let image = held.ok_or(Error::NotFound)?.snapshot();
     Ok((image.id(), look(&image)))
+}
+
+/// As [`lookup_with`], if the name is known and both inodes are in memory.
+#[inline]
+fn look_in_memory<R>(
+    fs: &Fs,
+    dir: InodeId,
+    name: &[u8],
+    look: impl FnOnce(&Inode) -> R,
+) -> Option<(InodeId, R)> {
+    // One guard for all of it.
+    let guard = pin();
+    let id = fs.names().get(dir.ino, name)??;
+    // Asked after the look: only then it was that directory's name that was found.
+    if !fs.is_dir_in_memory(dir, &guard) {
+        return None;
+    }
+    let looked = fs.look_in_memory(id, &guard, look)?;
+    Some((id, looked))
 }
 
 /// The inode that `name` stands for in `dir`, to work with.
