@@ -37,7 +37,7 @@ impl Bulkstat {
         let inodes = config.inodes;
         let mut images = Images::prepare(config, inodes + inodes / 8 + 4096)?;
         // Room for the inode tables and the directories.
-        let mib = (inodes * 400 >> 20) + 256;
+        let mib = ((inodes * 400) >> 20) + 256;
         images.shape = ImageShape {
             mib,
             ..images.shape

@@ -552,21 +552,6 @@ impl FileCache {
         self.set_tail(u64::MAX);
     }
 
-    /// Whether anything but zeros is on the device in `range`, in bytes of the file and within a block, if
-    /// that can be said without looking there.
-    pub(super) fn has_stored(&self, range: std::ops::Range<u64>, log2: u32) -> Option<bool> {
-        if range.is_empty() {
-            return Some(false);
-        }
-        let state = self.folio_if_any(range.start)?.read();
-        let start = range.start as usize & (FOLIO_BYTES - 1);
-        let bytes = start..start + (range.end - range.start) as usize;
-        let block = super::folio::mask_of_bytes(&bytes, log2);
-        let newer = state.dirty | state.delayed | state.writeback;
-        let known = state.uptodate & block == block && newer & block == 0;
-        known.then(|| state.has_data(bytes))
-    }
-
     /// Forgets blocks of a folio; returns how many were delayed.
     fn forget(&self, state: &mut State, blocks: u64, log2: u32) -> u32 {
         let delayed = (state.delayed & blocks).count_ones();

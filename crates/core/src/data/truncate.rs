@@ -1,6 +1,8 @@
 //! Setting the size of a file, both ways, and taking blocks away.
 
 use super::WriteOptions;
+use super::cache::FileCache;
+use super::folio::{FOLIO_BYTES, mask_of_bytes};
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_writable, size_limit};
@@ -12,6 +14,7 @@ use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::Lblk;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// One past the last block any file has.
@@ -92,7 +95,7 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
     let tail = size..(first << fs.block_size().log2()).min(image.size());
     let known = held
         .file_cache()
-        .and_then(|file| file.has_stored(tail.clone(), fs.block_size().log2()));
+        .and_then(|file| has_stored(file, &tail, fs.block_size().log2()));
     if let Some(file) = held.file_cache() {
         file.set_extended(0);
         if size == 0 {
@@ -133,6 +136,21 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
             finish_truncate(fs, live)
         }
     }
+}
+
+/// Whether anything but zeros is on the device in `range`, in bytes of the file and within a block, if that
+/// can be said without looking there.
+fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
+    if range.is_empty() {
+        return Some(false);
+    }
+    let state = file.folio_if_any(range.start)?.read();
+    let start = range.start as usize & (FOLIO_BYTES - 1);
+    let bytes = start..start + (range.end - range.start) as usize;
+    let block = mask_of_bytes(&bytes, log2);
+    let newer = state.dirty | state.delayed | state.writeback;
+    let known = state.uptodate & block == block && newer & block == 0;
+    known.then(|| state.has_data(bytes))
 }
 
 /// Brings an orphan that has names to the end of its truncation: bytes past its size become zeros on

@@ -97,7 +97,7 @@ fn a_crash_leaves_a_state_that_was_and_nothing_older_than_what_was_synced() {
         // Mark n: the state n is durable.
         let mut states = vec![model.clone()];
         // What was cleared on the way to each.
-        let mut cleared = vec![0..0];
+        let mut cleared = vec![std::ops::Range::default()];
         device.mark(0);
         for step in 0..14 {
             let gone = change(&fs, &held, &mut rng, &mut model, step);
