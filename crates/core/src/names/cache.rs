@@ -266,8 +266,12 @@ impl Names {
             }
         }
         if let Some(key) = victim {
-            self.lose(key.dir());
-            self.table.remove(key.bytes(), &pin());
+            // Counted before it goes, and where nobody can put another one in its place in between.
+            let lose = |_: &Known| {
+                self.lose(key.dir());
+                true
+            };
+            self.table.remove_if(key.bytes(), lose, &pin());
         }
     }
 
