@@ -57,7 +57,7 @@ pub struct Bulkstat {
 impl Fs {
     /// Calls `visit` for every inode in use, in no particular order, from several threads at once:
     /// with its number and what `stat` reports about it, or what is wrong with it. One bad record
-    /// does not end the walk, nor does a bad group, which is told with the number of its first inode.
+    /// does not end the walk, nor does a bad group: of each part that is visited at once the first inode's number is told.
     ///
     /// Reserved inodes that have never been written are left out, and so are inodes without names. What
     /// others do meanwhile is seen or not. Returns how many inodes were visited without an error.
@@ -77,7 +77,10 @@ impl Fs {
         // No more threads than there is work for.
         let threads = threads.min(usize::try_from(parts.count).unwrap_or(usize::MAX));
         thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            // Where the system has no more threads, those that there are do all of it.
+            let others: Vec<_> = (1..threads)
+                .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
+                .collect();
             let own = work();
             others
                 .into_iter()
@@ -181,9 +184,7 @@ impl<'a, V: Fn(Ino, Result<Metadata>) + Sync> Worker<'a, V> {
         };
         let in_use = match self.fs.inodes_in_use(group) {
             Ok(in_use) => in_use,
-            // Said once for each group.
-            Err(e) if indexes.start == 0 => return self.tell(first, Err(e)),
-            Err(_) => return,
+            Err(e) => return self.tell(number(first, indexes.start), Err(e)),
         };
         let indexes = indexes.start..indexes.end.min(in_use.end);
         self.missing.clear();
@@ -280,9 +281,8 @@ impl<'a, V: Fn(Ino, Result<Metadata>) + Sync> Worker<'a, V> {
                 Err(e) => Err(e.clone()),
             };
             match found {
-                // Deleted since the bitmap was read, or an orphan.
-                Err(Error::Stale) if self.is_writable => {}
-                Err(Error::Stale) if ino < self.fs.superblock().first_ino() => {}
+                // Reserved, deleted since the bitmap was read, or an orphan.
+                Err(Error::Stale) => {}
                 found => self.tell(ino, found),
             }
         }

@@ -88,7 +88,7 @@ impl Fs {
         } else {
             let unused = if has_checksum { desc.itable_unused } else { 0 };
             let place = Place::Group(group);
-            let block = self.metadata(
+            let read = self.metadata(
                 desc.inode_bitmap,
                 place,
                 Structure::InodeBitmap,
@@ -108,8 +108,13 @@ impl Fs {
                         ))
                     }
                 },
-            )?;
-            (block.to_vec(), per_group.saturating_sub(unused))
+            );
+            match (read, self.live_inode_bitmap(group)) {
+                (Ok(block), _) => (block.to_vec(), per_group.saturating_sub(unused)),
+                // Somebody brought the group into memory and changed it since the descriptor was read.
+                (Err(_), Some((bits, unused))) => (bits.to_vec(), per_group.saturating_sub(unused)),
+                (Err(e), None) => return Err(e),
+            }
         };
         Ok(InUse {
             bitmap,

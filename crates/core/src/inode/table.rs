@@ -214,7 +214,10 @@ impl Table {
                 }
             }
             drop(guard);
-            self.make_room(&new[..len], &mut [Ino::default(); VICTIMS * BATCH]);
+            self.make_room(
+                &new[..len],
+                &mut [Ino::default(); VICTIMS * BATCH][..VICTIMS * len],
+            );
         }
     }
 
