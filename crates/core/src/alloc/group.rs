@@ -191,6 +191,7 @@ impl Locked<'_> {
         }
         seal(state);
         state.away = true;
+        state.left += 1;
         state.blocks = Bitmap::default();
         state.before = Bitmap::default();
         state.inodes = Bitmap::default();
@@ -199,10 +200,10 @@ impl Locked<'_> {
         true
     }
 
-    /// Puts bitmaps back, as they were read, if they still are away.
-    pub(super) fn come_back(&mut self, read: State) -> bool {
+    /// Puts bitmaps back, as they were read after they had left `left` times, if they are away since.
+    pub(super) fn come_back(&mut self, read: State, left: u64) -> bool {
         let state = &mut *self.state;
-        if !state.away {
+        if !state.away || state.left != left {
             return false;
         }
         state.away = false;
@@ -265,6 +266,8 @@ pub(super) struct State {
     pub(super) desc: GroupDesc,
     /// Whether `blocks`, `before`, `space` and `inodes` are not in memory.
     pub(super) away: bool,
+    /// How often they have left memory.
+    pub(super) left: u64,
     /// Which clusters inodes on the device own.
     pub(super) blocks: Bitmap,
     /// `blocks` as the last transaction left them that commit has taken, which is what a crash may bring

@@ -36,10 +36,20 @@ impl Fs {
         slot: &'a Slot,
         known: Option<&'a Loaded>,
     ) -> Result<(&'a Slot, &'a Loaded)> {
-        let desc = match known {
-            Some(loaded) => Ok(slot.lock_remembered(loaded).desc),
-            None => alloc.descriptor(self, group),
+        let (desc, left) = match known {
+            Some(loaded) => {
+                let remembered = slot.lock_remembered(loaded);
+                (Ok(remembered.desc), remembered.left)
+            }
+            None => (alloc.descriptor(self, group), 0),
         };
+        if known.is_some()
+            && let Ok(desc) = &desc
+        {
+            // What somebody read ahead may be older than what the group was when it left.
+            self.cache().discard(desc.block_bitmap);
+            self.cache().discard(desc.inode_bitmap);
+        }
         let state = desc.and_then(|desc| {
             let loading = Loading {
                 fs: self,
@@ -48,13 +58,27 @@ impl Fs {
             };
             loading.state(desc)
         });
-        let state = state.inspect_err(|error| {
-            if error.is_corruption() {
-                alloc.give_up(self, slot, error);
+        let state = match state {
+            Ok(state) => state,
+            Err(error) if error.is_corruption() => {
+                // Somebody else may have loaded the group and changed it since the descriptor was looked at.
+                let is_overtaken = match known {
+                    None => slot.loaded().is_some(),
+                    Some(loaded) => {
+                        let now = slot.lock_remembered(loaded);
+                        !now.away || now.left != left
+                    }
+                };
+                if is_overtaken {
+                    return self.load_group(group);
+                }
+                alloc.give_up(self, slot, &error);
+                return Err(error);
             }
-        })?;
+            Err(error) => return Err(error),
+        };
         let (loaded, new) = match known {
-            Some(loaded) => (loaded, slot.lock_remembered(loaded).come_back(state)),
+            Some(loaded) => (loaded, slot.lock_remembered(loaded).come_back(state, left)),
             None => (slot.publish(Box::new(Loaded::new(state))), true),
         };
         if new {
@@ -145,6 +169,7 @@ impl Loading<'_> {
             standing: Standing::guess(desc.free_clusters),
             moved: true,
             away: false,
+            left: 0,
             before: blocks.clone(),
             blocks,
             inodes,
