@@ -262,8 +262,9 @@ impl FileCache {
 
     /// Puts the file on the list of dirty ones, unless it is there.
     pub(super) fn list(&self, live: &Arc<LiveInode>) {
-        if !self.listed.load(Ordering::Acquire) && !self.listed.swap(true, Ordering::AcqRel) {
-            self.caches.note_file(Arc::clone(live));
+        if !self.listed.load(Ordering::Acquire) {
+            let is_first = || !self.listed.swap(true, Ordering::AcqRel);
+            self.caches.note_file(live, is_first);
         }
     }
 
@@ -373,6 +374,10 @@ impl FileCache {
 
     /// Changes what is known of the map; `learn` returns by how many bytes of memory it grew.
     pub(crate) fn learn(&self, learn: impl FnOnce(&map::Status) -> i64) {
+        // Eviction finds it by way of folios, of which there may be none.
+        if self.caches.is_full() {
+            return;
+        }
         let grown = learn(self.status.get_or_init(Box::default));
         self.caches.count_memory(grown);
     }

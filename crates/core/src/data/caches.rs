@@ -155,10 +155,14 @@ impl Caches {
         }
     }
 
-    /// Notes that something of a file is dirty that is not on the list.
-    pub(super) fn note_file(&self, live: Arc<LiveInode>) {
+    /// Notes that something of a file is dirty that is not on the list, if `is_first` says so. Who finds the file noted
+    /// and then takes the list finds it there, since he waits for this lock.
+    pub(super) fn note_file(&self, live: &Arc<LiveInode>, is_first: impl FnOnce() -> bool) {
         let mut files = self.files.local().lock();
-        files.push(live);
+        if !is_first() {
+            return;
+        }
+        files.push(Arc::clone(live));
         // Deleted files need not wait for the next who takes the list.
         if files.len().is_power_of_two() && files.len() >= 1024 {
             let gone: Vec<_> = files

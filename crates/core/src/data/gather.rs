@@ -135,7 +135,8 @@ impl<'f, 'c> Gathering<'f, 'c> {
         let io = FileIo::new(self.fs, live);
         let mut batch = Batch::default();
         let dirty = cache.take_dirty();
-        io.collect(&dirty, &mut batch);
+        // More may have come since the look.
+        cache.put_dirty(io.collect(&dirty, &mut batch));
         let before = (self.segments.len(), self.content.len());
         let planned = io.plan(&mut batch).and_then(|()| {
             self.copy(&io, &batch.pieces)?;

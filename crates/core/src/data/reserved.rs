@@ -26,7 +26,10 @@ impl FileIo<'_> {
                 at = match self.reserved_around(&image, at)? {
                     // One before lay in the same.
                     Err(next) => next,
-                    Ok((whole, pblk)) => {
+                    Ok((mut whole, pblk)) => {
+                        // No data past the end of the file.
+                        let blocks = self.fs.block_size().blocks_for(self.live.live_size());
+                        whole.end = whole.end.min(blocks).max(at + 1);
                         self.clear_unwritten(&whole, pblk, pieces)?;
                         self.convert(&image, &whole)?;
                         any = true;
@@ -89,6 +92,11 @@ impl FileIo<'_> {
         let handle = self.fs.start(credits)?;
         let guard = MapGuard::lock(self.live);
         let edit = |tree: &mut map::Tree<'_>| tree.convert(whole);
-        map::change(&handle, self.live, &guard, Vec::new(), edit, |_| ())
+        let end = (whole.end << self.log2).min(self.live.live_size());
+        let also = |inode: &mut Inode| {
+            let disk = inode.disk_mut();
+            disk.size = disk.size.max(end);
+        };
+        map::change(&handle, self.live, &guard, Vec::new(), edit, also)
     }
 }

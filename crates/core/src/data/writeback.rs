@@ -75,12 +75,12 @@ pub(super) fn write_back_quiet(
         return Ok(());
     }
     let io = FileIo::new(fs, live);
-    let first = io.write_dirty();
-    let written = match first {
-        // What stood in the way has been dealt with: reserved space in which there was no room for more extents.
-        Err(Error::NoSpace) if io.has_converted.get() => io.write_dirty(),
-        first => first,
-    };
+    let mut written = io.write_dirty();
+    // What stood in the way has been dealt with: reserved space in which there was no room for more extents. Each time
+    // there is less of it.
+    while matches!(written, Err(Error::NoSpace)) && io.has_converted.take() {
+        written = io.write_dirty();
+    }
     let written = written
         .and_then(|()| io.store_size())
         .and_then(|()| io.store_time());

@@ -146,9 +146,8 @@ pub(super) fn read(
                 runs.push(run);
             }
             Ok(None) => break,
-            // Whoever asks for it hears of it.
-            Err(_) if end >= range.end => break,
-            Err(e) => return Err(e),
+            // It may lie further on than anybody asked for.
+            Err(_) => return super::runs_of(fs, image, range.clone()),
         }
     }
     let wanted = clip(&runs, range).collect();
