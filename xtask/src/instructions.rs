@@ -55,13 +55,13 @@ pub(crate) fn instructions(root: &Path, args: &[String]) -> ExitCode {
 
 fn run(root: &Path, record: bool) -> Result<bool, String> {
     let path = root.join(RECORDED);
-    let text = match std::fs::read_to_string(&path) {
+    let recorded = match std::fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(format!("{}: {e}", path.display())),
     };
     let compiler = compiler()?;
-    if let Some(other) = recorded_with(&text).filter(|with| !record && *with != compiler) {
+    if let Some(other) = recorded_with(&recorded).filter(|with| !record && *with != compiler) {
         println!(
             "SKIPPED: comparing instructions: they were recorded with {other}, this is {compiler}"
         );
@@ -95,7 +95,7 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
     if counted.is_empty() {
         return Err(format!("no counts in what the benchmarks printed\n{text}"));
     }
-    let good = compare(&counted, &read(&text));
+    let good = compare(&counted, &read(&recorded));
     if record {
         std::fs::write(&path, written(&counted, &compiler))
             .map_err(|e| format!("{}: {e}", path.display()))?;
