@@ -15,8 +15,8 @@ Usage: cargo xtask instructions [--record]
 Options:
   --record   Write the counts down as the ones to compare with from now on
 
-Counts depend on the compiler but not on how busy the machine is: with another compiler than the one they were
-recorded with nothing is compared, and that is said. Needs valgrind; installs gungraun-runner into target/tools the
+Counts depend on the compiler, and through the C library on the processor, but not on how busy the machine is:
+where these are others than the counts were recorded with nothing is compared, and that is said. Needs valgrind; installs gungraun-runner into target/tools the
 first time.";
 
 /// The one whose version gungraun asks for.
@@ -60,10 +60,10 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
         Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(format!("{}: {e}", path.display())),
     };
-    let compiler = compiler()?;
-    if let Some(other) = recorded_with(&recorded).filter(|with| !record && *with != compiler) {
+    let setting = setting()?;
+    if let Some(other) = recorded_with(&recorded).filter(|with| !record && *with != setting) {
         println!(
-            "SKIPPED: comparing instructions: they were recorded with {other}, this is {compiler}"
+            "SKIPPED: comparing instructions: they were recorded with {other}, this is {setting}"
         );
         return Ok(true);
     }
@@ -97,7 +97,7 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
     }
     let good = compare(&counted, &read(&recorded));
     if record {
-        std::fs::write(&path, written(&counted, &compiler))
+        std::fs::write(&path, written(&counted, &setting))
             .map_err(|e| format!("{}: {e}", path.display()))?;
         println!("recorded in {RECORDED}");
         return Ok(true);
@@ -173,11 +173,11 @@ fn read(recorded: &str) -> Counts {
         .collect()
 }
 
-fn written(counts: &Counts, compiler: &str) -> String {
+fn written(counts: &Counts, setting: &str) -> String {
     let mut text = format!(
         "# Instructions of each benchmark in instructions.rs, all its operations together; written by\n\
          # cargo xtask instructions --record\n\
-         {WITH}{compiler}\n"
+         {WITH}{setting}\n"
     );
     for (name, count) in counts {
         text.push_str(&format!("{name}\t{count}\n"));
@@ -185,21 +185,34 @@ fn written(counts: &Counts, compiler: &str) -> String {
     text
 }
 
-/// Begins the line that names the compiler.
+/// Begins the line that names compiler and processor.
 const WITH: &str = "# with ";
 
 fn recorded_with(recorded: &str) -> Option<&str> {
     recorded.lines().find_map(|line| line.strip_prefix(WITH))
 }
 
-/// The compiler that builds the benchmarks: its name, version and commit.
-fn compiler() -> Result<String, String> {
+/// What counts depend on: the compiler that builds the benchmarks, and the processor, by which the C library chooses
+/// how to copy and clear memory.
+fn setting() -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)
         .arg("--version")
         .output()
         .map_err(|e| format!("cannot start rustc: {e}"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let compiler = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let field = |wanted: &str| {
+        let of = |line: &str| {
+            let (name, value) = line.split_once(':')?;
+            (name.trim() == wanted).then(|| value.trim().to_owned())
+        };
+        cpus.lines().find_map(of).unwrap_or_default()
+    };
+    let [name, family, model] = ["model name", "cpu family", "model"].map(field);
+    Ok(format!(
+        "{compiler} on {name} (family {family}, model {model})"
+    ))
 }
 
 /// The program that gungraun's benchmarks start, of the version they ask for.
