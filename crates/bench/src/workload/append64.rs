@@ -73,14 +73,7 @@ impl Workload for Append64 {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            peers: PEERS,
-            variants: &["default"],
-            unit: "ops/s",
-            better: "higher",
-            workers: &[64],
-            peers_have_workers: true,
-        }
+        Shape::rates(PEERS, &["default"], &[64])
     }
 
     fn options(&self, case: &Case) -> String {

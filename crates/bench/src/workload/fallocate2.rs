@@ -78,14 +78,7 @@ impl Workload for Fallocate2 {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            peers: PEERS,
-            variants: &["default"],
-            unit: "ops/s",
-            better: "higher",
-            workers: &[1, 2, 4, 16, 64],
-            peers_have_workers: true,
-        }
+        Shape::rates(PEERS, &["default"], &[1, 2, 4, 16, 64])
     }
 
     fn options(&self, case: &Case) -> String {

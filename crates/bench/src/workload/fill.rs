@@ -103,14 +103,7 @@ impl Workload for Fill {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            peers: PEERS,
-            variants: &["delalloc", "nodelalloc"],
-            unit: "ops/s",
-            better: "higher",
-            workers: &[1],
-            peers_have_workers: true,
-        }
+        Shape::rates(PEERS, &["delalloc", "nodelalloc"], &[1])
     }
 
     fn options(&self, case: &Case) -> String {

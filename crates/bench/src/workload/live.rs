@@ -88,14 +88,7 @@ impl Workload for Live {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            peers: PEERS,
-            variants: &["1e3", "1e4", "1e5", "1e6"],
-            unit: "ops/s",
-            better: "higher",
-            workers: &[1],
-            peers_have_workers: true,
-        }
+        Shape::rates(PEERS, &["1e3", "1e4", "1e5", "1e6"], &[1])
     }
 
     fn options(&self, case: &Case) -> String {

@@ -64,6 +64,22 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Work of which every side does so many operations per second with so many workers.
+    pub(crate) fn rates(
+        peers: &'static [Side],
+        variants: &'static [&'static str],
+        workers: &'static [usize],
+    ) -> Self {
+        Self {
+            peers,
+            variants,
+            unit: "ops/s",
+            better: "higher",
+            workers,
+            peers_have_workers: true,
+        }
+    }
+
     /// Work without variants, of which the engine alone has workers and the wall time is reported.
     pub(crate) fn seconds(peers: &'static [Side]) -> Self {
         Self {

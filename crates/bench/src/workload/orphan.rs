@@ -155,9 +155,9 @@ impl Workload for Orphan {
     }
 
     fn shape(&self) -> Shape {
-        Shape {
-            peers: PEERS,
-            variants: &[
+        Shape::rates(
+            PEERS,
+            &[
                 "list",
                 "file",
                 "list-blocks",
@@ -165,11 +165,8 @@ impl Workload for Orphan {
                 "list-unlink",
                 "file-unlink",
             ],
-            unit: "ops/s",
-            better: "higher",
-            workers: &[1, 2, 4, 10, 20, 40],
-            peers_have_workers: true,
-        }
+            &[1, 2, 4, 10, 20, 40],
+        )
     }
 
     fn options(&self, case: &Case) -> String {
