@@ -90,6 +90,12 @@ pub enum Error {
     /// "invalid argument: ".
     #[error("invalid argument: {0}")]
     InvalidInput(&'static str),
+    /// Direct I/O whose offset or length does not fit (EINVAL).
+    #[error("direct I/O needs offsets and lengths that are multiples of {bytes} bytes")]
+    Misaligned {
+        /// The alignment that is needed, in bytes.
+        bytes: u32,
+    },
     /// Features this engine cannot handle, by name (EOPNOTSUPP).
     #[error("the file system uses features that are not supported: {features}")]
     Unsupported {
@@ -249,7 +255,10 @@ impl Error {
             Self::NotFound => ENOENT,
             Self::NotADirectory => ENOTDIR,
             Self::IsADirectory => EISDIR,
-            Self::NotASymlink | Self::NotARegularFile | Self::InvalidInput(_) => EINVAL,
+            Self::NotASymlink
+            | Self::NotARegularFile
+            | Self::InvalidInput(_)
+            | Self::Misaligned { .. } => EINVAL,
             Self::NameTooLong => ENAMETOOLONG,
             Self::Unsupported { .. } => EOPNOTSUPP,
             Self::ReadOnly => EROFS,

@@ -48,6 +48,7 @@ struct Access {
     read: bool,
     write: bool,
     append: bool,
+    direct: bool,
 }
 
 impl fmt::Debug for File {
@@ -74,6 +75,7 @@ impl File {
                 read: options.read,
                 write: options.writes(),
                 append: options.append,
+                direct: options.direct,
             },
         }
     }
@@ -101,12 +103,17 @@ impl File {
     ///
     /// # Errors
     /// When the file was not opened for reading, the content is encrypted, its map is corrupt, or the
-    /// device fails.
+    /// device fails; when it was opened for direct I/O and `offset` or the length of `buf` is no multiple of a
+    /// sector.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         if !self.access.read {
             return Err(self.error(extant_core::Error::BadHandle("reading")));
         }
-        ops::pread(self.fs(), self.held(), offset, buf).map_err(|e| self.error(e))
+        let read = match self.access.direct {
+            false => ops::pread(self.fs(), self.held(), offset, buf),
+            true => ops::pread_direct(self.fs(), self.held(), offset, buf),
+        };
+        read.map_err(|e| self.error(e))
     }
 
     /// Writes at byte `offset`, or at the end of the file if it was opened for appending. Returns how
@@ -115,13 +122,18 @@ impl File {
     ///
     /// # Errors
     /// When the file was not opened for writing, no space is left, the file would be too large, its map
-    /// is corrupt, or the device fails.
+    /// is corrupt, or the device fails; when it was opened for direct I/O and `offset` or the length of `buf` is
+    /// no multiple of a sector.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         if self.access.append {
             return self.append(buf).map(|(_, written)| written);
         }
         self.check_writable()?;
-        ops::pwrite(self.fs(), self.held(), offset, buf).map_err(|e| self.error(e))
+        let written = match self.access.direct {
+            false => ops::pwrite(self.fs(), self.held(), offset, buf),
+            true => ops::pwrite_direct(self.fs(), self.held(), offset, buf),
+        };
+        written.map_err(|e| self.error(e))
     }
 
     /// Writes all of `buf` at byte `offset`.
@@ -143,7 +155,11 @@ impl File {
     /// As for [`File::write_at`].
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.check_writable()?;
-        ops::append(self.fs(), self.held(), buf).map_err(|e| self.error(e))
+        let appended = match self.access.direct {
+            false => ops::append(self.fs(), self.held(), buf),
+            true => ops::append_direct(self.fs(), self.held(), buf),
+        };
+        appended.map_err(|e| self.error(e))
     }
 
     /// Makes the file `size` bytes long: what was there beyond is gone, what comes in addition reads as

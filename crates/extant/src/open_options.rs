@@ -25,6 +25,7 @@ pub struct OpenOptions {
     pub(crate) create: bool,
     pub(crate) create_new: bool,
     pub(crate) mode: Option<u16>,
+    pub(crate) direct: bool,
 }
 
 impl OpenOptions {
@@ -74,6 +75,26 @@ impl OpenOptions {
     /// The permissions of a file that is made; 0644 unless said.
     pub fn mode(&mut self, permissions: u16) -> &mut Self {
         self.mode = Some(permissions);
+        self
+    }
+
+    /// Whether reads and writes go past memory, to the device and back (`O_DIRECT` of `open(2)`). Offsets and
+    /// lengths must then be multiples of a sector of the device, which is mostly 512 bytes; memory may lie anywhere.
+    /// What others read and write through memory at the same time agrees with it.
+    ///
+    /// ```no_run
+    /// # fn main() -> extant::Result<()> {
+    /// use extant::{Filesystem, OpenOptions};
+    ///
+    /// let fs = Filesystem::open_writable("disk.img")?;
+    /// let table = OpenOptions::new().read(true).write(true).direct(true).open(&fs, "/var/db/table")?;
+    /// table.write_all_at(&[7; 4096], 8192)?;
+    /// table.sync_data()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn direct(&mut self, on: bool) -> &mut Self {
+        self.direct = on;
         self
     }
 

@@ -137,7 +137,8 @@ impl<'a> FileIo<'a> {
             }
             if inside(data) {
                 let _shared = self.live.op().read();
-                if inside(data) {
+                if inside(data) && !self.cache.is_bypassed() {
+                    self.cache.note_memory_use();
                     self.clear_set_ids(options)?;
                     let (done, failed) = self.copy(offset, data);
                     return Ok((offset, done, failed));
@@ -145,6 +146,7 @@ impl<'a> FileIo<'a> {
             }
         }
         let _alone = self.live.op().write();
+        self.cache.end_bypass();
         let size = self.live.live_size();
         let offset = match to {
             To::Byte(offset) => offset,
@@ -175,7 +177,7 @@ impl<'a> FileIo<'a> {
     }
 
     /// Takes away what an unprivileged writer takes away, before anything is written.
-    fn clear_set_ids(&self, options: WriteOptions) -> Result<()> {
+    pub(super) fn clear_set_ids(&self, options: WriteOptions) -> Result<()> {
         if !options.clear_set_ids {
             return Ok(());
         }

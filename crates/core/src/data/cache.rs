@@ -15,6 +15,7 @@
 //! | `dirty`, `placed`, `failure`, `hint` | Leaf | what these names say |
 
 use super::caches::Caches;
+use super::direct::Bypass;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State};
 use super::index::Index;
 use crate::Error;
@@ -106,6 +107,8 @@ pub(crate) struct FileCache {
     pub(super) read_next: AtomicU64,
     pub(super) read_window: AtomicU32,
     status: OnceLock<Box<map::Status>>,
+    /// What direct I/O knows, once there was any.
+    pub(super) bypass: OnceLock<Box<Bypass>>,
     /// How often writeback failed, and the last reason.
     failures: CountedAtomicU64,
     failure: Mutex<Option<Error>>,
@@ -140,6 +143,7 @@ impl FileCache {
             read_next: AtomicU64::new(0),
             read_window: AtomicU32::new(0),
             status: OnceLock::new(),
+            bypass: OnceLock::new(),
             failures: CountedAtomicU64::new(&FAILURES, 0),
             failure: Mutex::new(&FAILURE, None),
         }
@@ -260,6 +264,11 @@ impl FileCache {
         self.writing.try_lock().is_some() && !self.is_dirty()
     }
 
+    /// Whether the device has all data and the record, of `size`, where it ends: times may be missing.
+    pub(super) fn is_written(&self, size: u64) -> bool {
+        self.writing.try_lock().is_some() && !self.has_dirty() && self.extended() <= size
+    }
+
     /// Puts the file on the list of dirty ones, unless it is there.
     pub(super) fn list(&self, live: &Arc<LiveInode>) {
         if !self.listed.load(Ordering::Acquire) {
@@ -321,7 +330,7 @@ impl FileCache {
     }
 
     /// The time of the last write, if the record does not have it.
-    fn time(&self) -> Option<Timestamp> {
+    pub(super) fn time(&self) -> Option<Timestamp> {
         time_of(self.time.load(Ordering::Acquire))
     }
 
@@ -558,7 +567,7 @@ impl FileCache {
     }
 
     /// Forgets blocks of a folio; returns how many were delayed.
-    fn forget(&self, state: &mut State, blocks: u64, log2: u32) -> u32 {
+    pub(super) fn forget(&self, state: &mut State, blocks: u64, log2: u32) -> u32 {
         let delayed = (state.delayed & blocks).count_ones();
         let dirty = (state.dirty & blocks).count_ones();
         self.caches.count_dirty(-(i64::from(dirty) << log2));

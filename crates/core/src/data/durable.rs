@@ -3,11 +3,11 @@
 use super::cache::FileCache;
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
-use crate::inode::{Held, LiveInode};
+use crate::inode::Held;
 use crate::journal::Seq;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
-use extant_sync::{CountedAtomicU64, RmwClass};
+use extant_sync::{CountedAtomicU64, RmwClass, pin};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -59,20 +59,25 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
     }
 }
 
-/// Makes durable what was written to the file, and the transaction that `seq` names: the last that
-/// changed the inode, or the last that changed its size or map. `mark` is that of the open file; without
+/// What of a file is made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Its content, and all of its record.
+    All,
+    /// Its content, and of its record what reading that back needs. So a time that only memory has takes no
+    /// transaction.
+    Content,
+}
+
+/// Makes durable what was written to the file, and the transaction that changed the inode last, or its size or
+/// map. `mark` is that of the open file; without
 /// one, failures that nobody asked about are not told.
 ///
 /// # Errors
 /// [`Error::Device`] when the device fails, or failed to write back or to flush for somebody else
 /// since the file was written: what was written since the last success may be lost.
-pub(crate) fn fsync(
-    fs: &Fs,
-    held: &Held,
-    mark: Option<&ErrorMark>,
-    seq: impl FnOnce(&LiveInode) -> Seq,
-) -> Result<()> {
-    let durable = make_durable(fs, held, seq);
+pub(crate) fn fsync(fs: &Fs, held: &Held, mark: Option<&ErrorMark>, what: What) -> Result<()> {
+    let durable = make_durable(fs, held, what);
     let Some(file) = held.file_cache() else {
         return durable;
     };
@@ -81,11 +86,18 @@ pub(crate) fn fsync(
     told.map_or(Ok(()), Err)
 }
 
-fn make_durable(fs: &Fs, held: &Held, seq: impl FnOnce(&LiveInode) -> Seq) -> Result<()> {
-    write_back(fs, held.live())?;
+fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
+    let lacks_time_only =
+        || (held.file_cache()).is_none_or(|file| file.is_written(held.image(&pin()).size()));
+    if what == What::All || !lacks_time_only() {
+        write_back(fs, held.live())?;
+    }
     // Before the commit, which flushes: then that will do.
     let ticket = held.data_ticket().unwrap_or_else(|| fs.data_ticket());
-    let seq = seq(held);
+    let seq = match what {
+        What::All => held.last_seq(),
+        What::Content => held.datasync_seq(),
+    };
     if seq != Seq::NONE {
         fs.commit(seq)?;
     }

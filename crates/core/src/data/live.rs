@@ -142,8 +142,17 @@ impl FileIo<'_> {
         if holes > 0 {
             return Ok(holes);
         }
-        // Blocks stay where they are until everything is read.
-        let _stay = self.live.pages().read();
+        // Blocks stay where they are until everything is read, and nobody begins to go past memory.
+        let _stay = loop {
+            let stay = self.live.pages().read();
+            if !self.cache.is_bypassed() {
+                break stay;
+            }
+            drop(stay);
+            let _alone = self.live.op().write();
+            self.cache.end_bypass();
+        };
+        self.cache.note_memory_use();
         let end = offset + buf.len() as u64;
         let first = super::cache::number(offset);
         let last = super::cache::number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));

@@ -9,6 +9,8 @@
 //! | `stream` | reading a whole file in order, holes kept apart |
 //! | `live` | reading files that may change, from memory or through it |
 //! | `write` | writing a range, and doing so without memory in between |
+//! | `direct` | reading and writing past memory |
+//! | `converting` | making data of reserved blocks that were written past memory |
 //! | `buffered` | writing to memory |
 //! | `writeback` | what is dirty of a file to the device, and into its map |
 //! | `gather` | the same for many small files together |
@@ -34,6 +36,8 @@ mod blocks;
 mod buffered;
 mod cache;
 mod caches;
+mod converting;
+mod direct;
 mod durable;
 mod fallocate;
 mod flusher;
@@ -56,8 +60,9 @@ mod writeback;
 pub(crate) use cache::FileCache;
 pub(crate) use caches::Caches;
 pub use caches::DataStats;
+pub use direct::{append_direct, read_direct, write_direct};
 pub use durable::{ErrorMark, invalidate, writeback};
-pub(crate) use durable::{fsync, write_back_early};
+pub(crate) use durable::{What, fsync, write_back_early};
 pub use fallocate::{FallocateMode, fallocate};
 pub use live::{allocated_live, extents_live, read_live, seek_data_live, seek_hole_live};
 pub use read::{read_at, read_content};

@@ -1,10 +1,13 @@
 //! Times that writes leave behind, and what they take away.
 
 use super::WriteOptions;
+use super::cache::FileCache;
 use crate::Result;
 use crate::fs::Fs;
-use crate::inode::{Held, Mode, Timestamp};
+use crate::inode::{Held, LiveInode, Mode, Timestamp};
 use extant_format::inode::Inode as DiskInode;
+use extant_sync::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const SET_UID: u16 = 0o4000;
@@ -24,6 +27,19 @@ pub fn now() -> Timestamp {
     Timestamp {
         secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
         nanos: since.subsec_nanos(),
+    }
+}
+
+/// Notes in memory that bytes are being overwritten in place, once a tick: so nothing that others read is
+/// stored to in between. The record gets the time when the file is written back, or with its next change.
+pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache) {
+    let time = now();
+    let last = file
+        .time()
+        .unwrap_or_else(|| live.image(&pin()).disk().mtime);
+    if !is_recent(last, time) {
+        file.set_time(time);
+        file.list(live);
     }
 }
 

@@ -81,7 +81,7 @@ pub fn write_with(
         return Ok(written);
     }
     let _alone = held.op().write();
-    write_alone(fs, held, offset, buf, options)
+    write_alone(fs, held, offset, buf, options, Pages::Ours)
 }
 
 /// Writes `buf` at the end of a regular file, wherever that is when no other write is under way.
@@ -102,7 +102,8 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result
     if buf.is_empty() {
         return Ok((offset, 0));
     }
-    Ok((offset, write_alone(fs, held, offset, buf, options)?))
+    let written = write_alone(fs, held, offset, buf, options, Pages::Ours)?;
+    Ok((offset, written))
 }
 
 /// Refuses what has no content that can be written.
@@ -201,18 +202,28 @@ fn overwrite(
 }
 
 /// The byte of the device `skip` bytes past the start of `target`.
-fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
+pub(super) fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
     let nowhere = Error::InvalidInput("a write to blocks without a place");
     device_offset(fs, target.pblk().ok_or(nowhere)?, skip)
 }
 
+/// Who locks the inode's `pages` while blocks are written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// The write does, part by part.
+    Ours,
+    /// The caller has.
+    Callers,
+}
+
 /// Writes with the inode's `op` lock held exclusively.
-fn write_alone(
+pub(super) fn write_alone(
     fs: &Fs,
     held: &Held,
     offset: u64,
     buf: &[u8],
     options: WriteOptions,
+    pages: Pages,
 ) -> Result<usize> {
     let mut done = 0;
     let mut may_retry = true;
@@ -221,7 +232,11 @@ fn write_alone(
         let len = usize::try_from(CHUNK - at % CHUNK).unwrap_or(usize::MAX);
         let chunk = &left[..len.min(left.len())];
         let before = fs.durable();
-        match write_chunk(fs, held, at, chunk, options) {
+        let written = {
+            let _stay = (pages == Pages::Ours).then(|| held.pages().read());
+            write_chunk(fs, held, at, chunk, options)
+        };
+        match written {
             Ok(written) => done += written,
             // What was freed comes back with the commit: that of somebody else meanwhile, or ours.
             Err(Error::NoSpace) if may_retry && fs.durable() > before => may_retry = false,
@@ -239,7 +254,7 @@ fn write_alone(
 
 /// A run of blocks that a write goes to.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+pub(super) struct Piece {
     lblk: Lblk,
     len: u32,
     pblk: Pblk,
@@ -247,7 +262,7 @@ struct Piece {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Holds data.
     Written,
     /// The file's, and never written.
@@ -262,10 +277,9 @@ impl Piece {
     }
 }
 
-/// Writes a first part of `data`, at least one byte, and maps it with one handle.
+/// Writes a first part of `data`, at least one byte, and maps it with one handle. `pages` is held shared.
 fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
     let log2 = fs.block_size().log2();
-    let _stay = held.pages().read();
     // Only holders of `op` change map and size.
     let image = held.snapshot();
     let bytes = at..at + data.len() as u64;
@@ -371,7 +385,7 @@ fn prepare<'f>(
     Ok((pieces, taken))
 }
 
-fn piece(run: &Mapping, pblk: Pblk, kind: Kind) -> Piece {
+pub(super) fn piece(run: &Mapping, pblk: Pblk, kind: Kind) -> Piece {
     Piece {
         lblk: run.lblk,
         // A chunk is far shorter.
@@ -397,7 +411,12 @@ fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
 
 /// Writes `data`, which are the bytes `bytes` of the file, to `pieces`, and zeros to the rest of those
 /// that hold no data yet. Pieces side by side on the device are written at once.
-fn write_pieces(fs: &Fs, pieces: &[Piece], bytes: &Range<u64>, data: &[u8]) -> Result<()> {
+pub(super) fn write_pieces(
+    fs: &Fs,
+    pieces: &[Piece],
+    bytes: &Range<u64>,
+    data: &[u8],
+) -> Result<()> {
     let log2 = fs.block_size().log2();
     let mut rest = data;
     let mut slices: Vec<IoSlice<'_>> = Vec::new();

@@ -57,10 +57,11 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let Some(cache) = live.file_cache() else {
         return Ok(());
     };
-    if fs.data().mode() == DataMode::Through {
-        return Ok(());
-    }
     debug_assert_no_locks_at_or_above(Rank::Writeback);
+    if fs.data().mode() == DataMode::Through {
+        // Data is there already.
+        return FileIo::new(fs, live).store_time();
+    }
     let _alone = cache.quiesce();
     write_back_quiet(fs, live, cache)
 }
@@ -98,7 +99,7 @@ pub(super) struct Piece {
     pub(super) pblk: Pblk,
     pub(super) kind: Kind,
     /// How many leaves of the tree were met before.
-    leaf: u32,
+    pub(super) leaf: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,7 +41,7 @@ pub(crate) use remove::remove;
 pub(crate) use remove::remove_keeping;
 pub(crate) use runs::runs_of_all;
 pub use runs::{Runs, Walk};
-pub(crate) use status::Status;
+pub(crate) use status::{KnownRuns, Status, known};
 #[cfg(test)]
 pub(crate) use tree::convert;
 pub(crate) use tree::{Tree, change, change_promised, indirect_unsupported};

@@ -116,6 +116,49 @@ pub(super) fn look(
     (version.load(Ordering::Relaxed) == before).then_some((image, runs))
 }
 
+/// The runs of `range`, if all of it is known. Unlike [`look`] this counts no reference to the image.
+///
+/// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op` lock.
+pub(crate) fn known(live: &LiveInode, range: &Range<u64>) -> Option<KnownRuns> {
+    let status = live.file_cache()?.status()?;
+    let version = live.map_version();
+    let before = version.load(Ordering::Acquire);
+    if before & 1 != 0 {
+        return None;
+    }
+    let runs = {
+        let guard = pin();
+        let known = status.known.get(&guard);
+        if known.version != before {
+            return None;
+        }
+        match known.run(range) {
+            Some(run) => KnownRuns::One(run),
+            None => KnownRuns::Some(known.runs(range)?),
+        }
+    };
+    fence(Ordering::Acquire);
+    (version.load(Ordering::Relaxed) == before).then_some(runs)
+}
+
+/// Runs of a range that were known: mostly it is one.
+#[derive(Debug)]
+pub(crate) enum KnownRuns {
+    One(Mapping),
+    Some(Vec<Mapping>),
+}
+
+impl std::ops::Deref for KnownRuns {
+    type Target = [Mapping];
+
+    fn deref(&self) -> &[Mapping] {
+        match self {
+            Self::One(run) => std::slice::from_ref(run),
+            Self::Some(runs) => runs,
+        }
+    }
+}
+
 /// Reads the runs of `range` and some more from the map of `image`, which is stable or of version `version`, and
 /// learns them. Returns those of `range`.
 ///
@@ -208,6 +251,17 @@ impl Known {
     fn bytes(&self) -> usize {
         let runs: usize = self.parts.iter().map(|part| part.len()).sum();
         runs * size_of::<Mapping>() + self.parts.len() * size_of::<Arc<[Mapping]>>()
+    }
+
+    /// The run of `range`, if that is known to be one.
+    fn run(&self, range: &Range<u64>) -> Option<Mapping> {
+        let first = self
+            .parts
+            .partition_point(|part| extent(part).end <= range.start);
+        let mut runs = clip(self.parts.get(first)?, range);
+        let run = runs.next()?;
+        let is_all = u64::from(run.lblk.get()) == range.start && run.end() == range.end;
+        is_all.then_some(run)
     }
 
     /// The runs of `range`, if all of it is known.
@@ -337,6 +391,9 @@ mod tests {
                     }
                     1..14 => known = known.with(version, cut(&map, range, &mut rng)),
                     _ if known.version == version => {
+                        if let Some(run) = known.run(&range) {
+                            assert_eq!(known.runs(&range), Some(vec![run]), "round {round}");
+                        }
                         if let Some(runs) = known.runs(&range) {
                             hits += 1;
                             let mut at = range.start;

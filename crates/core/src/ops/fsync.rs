@@ -1,7 +1,8 @@
 //! `fsync`, `fdatasync` and `syncfs`.
 
+use crate::data::What;
 use crate::fs::Fs;
-use crate::inode::{Held, LiveInode};
+use crate::inode::Held;
 use crate::{Result, data};
 
 pub use crate::data::ErrorMark;
@@ -16,7 +17,7 @@ pub use crate::data::ErrorMark;
 /// [`Error::Device`](crate::Error::Device) when the device fails: what was written since the last
 /// success may be lost.
 pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
-    data::fsync(fs, inode, None, LiveInode::last_seq)
+    data::fsync(fs, inode, None, What::All)
 }
 
 /// The same for an open file: a failure to write back or to flush since `mark` was made, or since it was
@@ -25,7 +26,7 @@ pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
 /// # Errors
 /// As for [`fsync`].
 pub fn fsync_file(fs: &Fs, inode: &Held, mark: &ErrorMark) -> Result<()> {
-    data::fsync(fs, inode, Some(mark), LiveInode::last_seq)
+    data::fsync(fs, inode, Some(mark), What::All)
 }
 
 /// [`fdatasync`] for an open file; see [`fsync_file`].
@@ -36,7 +37,7 @@ pub fn fdatasync_file(fs: &Fs, inode: &Held, mark: &ErrorMark) -> Result<()> {
     if inode.snapshot().is_dir() {
         return fsync_file(fs, inode, mark);
     }
-    data::fsync(fs, inode, Some(mark), LiveInode::datasync_seq)
+    data::fsync(fs, inode, Some(mark), What::Content)
 }
 
 /// Makes the content of the file durable, and of its record what reading the content back needs. The
@@ -48,7 +49,7 @@ pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
     if inode.snapshot().is_dir() {
         return fsync(fs, inode);
     }
-    data::fsync(fs, inode, None, LiveInode::datasync_seq)
+    data::fsync(fs, inode, None, What::Content)
 }
 
 /// Makes everything durable that was done before.

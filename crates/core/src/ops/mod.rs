@@ -18,6 +18,7 @@
 //! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
 //! | [`unlink`], [`rmdir`], [`rename`] | the calls of these names |
 //! | [`pread`], [`pwrite`], [`append`], [`truncate`] | file content that may change meanwhile |
+//! | [`pread_direct`], [`pwrite_direct`], [`append_direct`] | the same past memory |
 //! | [`fallocate`] | reserving blocks |
 //! | [`chmod`], [`chown`], [`utimens`] | the record |
 //! | [`release`] | `close` |
@@ -64,8 +65,8 @@ pub use link::link;
 pub use listxattr::listxattr;
 pub use lookup::{lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
-pub use pread::pread;
-pub use pwrite::{append, pwrite, truncate};
+pub use pread::{pread, pread_direct};
+pub use pwrite::{append, append_direct, pwrite, pwrite_direct, truncate};
 pub use read::read;
 pub use readdir::readdir;
 pub use readlink::readlink;

@@ -12,3 +12,11 @@ use crate::{Result, data};
 pub fn pread(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     data::read_live(fs, file, offset, buf)
 }
+
+/// The same past memory, as after opening with `O_DIRECT`.
+///
+/// # Errors
+/// As for [`data::read_direct`].
+pub fn pread_direct(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    data::read_direct(fs, file, offset, buf)
+}

@@ -24,6 +24,24 @@ pub fn append(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
     with_space(fs, || data::append(fs, file, buf, WriteOptions::default()))
 }
 
+/// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
+///
+/// # Errors
+/// As for [`data::write_direct`].
+pub fn pwrite_direct(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
+    let options = WriteOptions::default();
+    with_space(fs, || data::write_direct(fs, file, offset, buf, options))
+}
+
+/// The same as [`append`] past memory.
+///
+/// # Errors
+/// As for [`data::append_direct`].
+pub fn append_direct(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+    let options = WriteOptions::default();
+    with_space(fs, || data::append_direct(fs, file, buf, options))
+}
+
 /// Makes a regular file `size` bytes long.
 ///
 /// # Errors

@@ -1,30 +1,53 @@
-//! One file in every way of writing data, exercised at random in memory that is too small.
+//! One file in every way of writing data, exercised at random in memory that is too small: through memory, past it, and
+//! both in turns.
 
 use crate::support::Blank;
 use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec};
 use extant_core::fs::DataMode;
 use extant_testkit::exercise::{Exercise, Seek, Subject};
 use extant_testkit::facility::is_full_run;
-use extant_testkit::rng::seed_from_env;
+use extant_testkit::rng::{Rng, seed_from_env};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// How the file is read and written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Through memory.
+    Buffered,
+    /// Past memory.
+    Direct,
+    /// Each operation in either way.
+    Mixed,
+    /// Many operations in one way, then many in the other.
+    Turns,
+}
 
 /// A file of an image, by the public interface.
 struct Ours {
     path: PathBuf,
     mode: DataMode,
-    // Drop order: the file goes before its file system.
+    way: Way,
+    rng: Rng,
+    /// Whether the next operation goes past memory, where there is a choice.
+    is_direct: bool,
+    // Drop order: files go before their file system.
     file: Option<File>,
+    direct: Option<File>,
     fs: Option<Filesystem>,
 }
 
 impl Ours {
-    fn new(image: &Blank, mode: DataMode) -> io::Result<Ours> {
+    fn new(image: &Blank, mode: DataMode, way: Way, seed: u64) -> io::Result<Ours> {
         let mut ours = Ours {
             path: image.path().to_owned(),
             mode,
+            way,
+            rng: Rng::new(seed ^ 1),
+            is_direct: false,
             file: None,
+            direct: None,
             fs: None,
         };
         ours.open()?;
@@ -40,12 +63,14 @@ impl Ours {
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true);
         self.file = Some(how.open(&fs, "/file")?);
+        self.direct = Some(how.direct(true).open(&fs, "/file")?);
         self.fs = Some(fs);
         Ok(())
     }
 
     fn close(&mut self) -> io::Result<()> {
         self.file = None;
+        self.direct = None;
         match self.fs.take() {
             Some(fs) => Ok(fs.close()?),
             None => Ok(()),
@@ -55,25 +80,31 @@ impl Ours {
     fn file(&self) -> &File {
         self.file.as_ref().expect("the file is open")
     }
+
+    /// The file for the next transfer.
+    fn chosen(&mut self) -> &File {
+        let direct = match self.way {
+            Way::Buffered => false,
+            Way::Direct => true,
+            Way::Mixed => self.rng.one_in(2),
+            Way::Turns => {
+                self.is_direct ^= self.rng.one_in(12);
+                self.is_direct
+            }
+        };
+        let file = if direct { &self.direct } else { &self.file };
+        file.as_ref().expect("the file is open")
+    }
 }
 
 impl Subject for Ours {
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self
-                .file()
-                .read_at(&mut buf[done..], offset + done as u64)?
-            {
-                0 => break,
-                n => done += n,
-            }
-        }
-        Ok(done)
+        // Short at the end of the file only.
+        Ok(self.chosen().read_at(buf, offset)?)
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        Ok(self.file().write_all_at(bytes, offset)?)
+        Ok(self.chosen().write_all_at(bytes, offset)?)
     }
 
     fn set_len(&mut self, size: u64) -> io::Result<()> {
@@ -109,30 +140,57 @@ impl Subject for Ours {
     }
 }
 
-fn exercised(mode: DataMode, block: &str) {
-    let seed = seed_from_env(&format!("exercise {mode:?}, blocks of {block}"));
+/// Sectors of an image file.
+const SECTOR: u64 = 512;
+
+fn exercised(mode: DataMode, way: Way, block: &str) {
+    let seed = seed_from_env(&format!("exercise {mode:?} {way:?}, blocks of {block}"));
     let operations = if is_full_run() { 500_000 } else { 3_000 };
     let image = Blank::with(24, &["-t", "ext4", "-b", block]);
-    let mut ours = Ours::new(&image, mode).unwrap();
-    Exercise::new(seed, operations).run(&mut ours);
+    let mut ours = Ours::new(&image, mode, way, seed).unwrap();
+    let exercise = Exercise {
+        aligned_to: if way == Way::Buffered { 1 } else { SECTOR },
+        ..Exercise::new(seed, operations)
+    };
+    exercise.run(&mut ours);
     ours.close().unwrap();
     image.check();
 }
 
 #[test]
 fn a_file_holds_what_was_written_with_delayed_allocation() {
-    exercised(DataMode::Delayed, "1024");
-    exercised(DataMode::Delayed, "4096");
+    exercised(DataMode::Delayed, Way::Buffered, "1024");
+    exercised(DataMode::Delayed, Way::Buffered, "4096");
 }
 
 #[test]
 fn a_file_holds_what_was_written_with_blocks_chosen_at_once() {
-    exercised(DataMode::Placed, "1024");
-    exercised(DataMode::Placed, "4096");
+    exercised(DataMode::Placed, Way::Buffered, "1024");
+    exercised(DataMode::Placed, Way::Buffered, "4096");
 }
 
 #[test]
 fn a_file_holds_what_was_written_through_to_the_device() {
-    exercised(DataMode::Through, "1024");
-    exercised(DataMode::Through, "4096");
+    exercised(DataMode::Through, Way::Buffered, "1024");
+    exercised(DataMode::Through, Way::Buffered, "4096");
+}
+
+#[test]
+fn a_file_holds_what_was_written_past_memory() {
+    exercised(DataMode::Delayed, Way::Direct, "1024");
+    exercised(DataMode::Delayed, Way::Direct, "4096");
+}
+
+#[test]
+fn a_file_holds_what_was_written_past_memory_and_through_it() {
+    exercised(DataMode::Delayed, Way::Mixed, "1024");
+    exercised(DataMode::Delayed, Way::Mixed, "4096");
+    exercised(DataMode::Placed, Way::Mixed, "1024");
+}
+
+#[test]
+fn a_file_holds_what_was_written_past_memory_and_through_it_by_turns() {
+    exercised(DataMode::Delayed, Way::Turns, "1024");
+    exercised(DataMode::Delayed, Way::Turns, "4096");
+    exercised(DataMode::Placed, Way::Turns, "4096");
 }
