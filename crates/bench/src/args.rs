@@ -86,6 +86,10 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1_048_576))]
     pub(crate) fill_mib: u64,
 
+    /// Transfers of `overwrite`, all workers together
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub(crate) transfers: u64,
+
     /// Rounds of `age`, each of which writes as much as the file system holds
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) rounds: u32,
@@ -136,6 +140,8 @@ pub(crate) enum WorkloadName {
     Bulkstat,
     /// Truncate files byte by byte, or block by block, or unlink them while they are open
     Orphan,
+    /// Read and write 4 KiB here and there in files that are written already
+    Overwrite,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
 }
@@ -182,6 +188,10 @@ pub(crate) enum Side {
     Genext2fs,
     /// `debugfs rdump`
     Debugfs,
+    /// The backing file without a file system
+    Raw,
+    /// Memory
+    Memcpy,
 }
 
 impl Side {
@@ -196,6 +206,8 @@ impl Side {
             Self::Mke2fs => "mke2fs",
             Self::Genext2fs => "genext2fs",
             Self::Debugfs => "debugfs",
+            Self::Raw => "raw",
+            Self::Memcpy => "memcpy",
         }
     }
 }

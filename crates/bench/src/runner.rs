@@ -35,11 +35,13 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
         WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
         WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
+        WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
     };
     let shape = workload.shape();
     let mut lanes: Vec<Lane> = cases(config, workload.name(), &shape)?
         .into_iter()
+        .filter(|case| workload.does(case.side, case.variant))
         .map(|case| Lane {
             case,
             row: empty_row(&*workload, &shape, &case),

@@ -1,13 +1,15 @@
 //! The engine, in this process, through the inode operations that every adapter uses.
 
 use super::{Counters, MountChoice, Mounted, Visit};
-use extant_blockdev::OpenSpec;
+use extant_blockdev::{BlockDevice, MemoryDevice, OpenSpec, SharedDevice};
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use std::ffi::CStr;
-use std::path::Path;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Bytes the engine's caches may use: enough for everything here, as the kernel has.
@@ -16,6 +18,9 @@ pub(crate) const MEMORY: usize = 1 << 30;
 /// An image open for writing.
 pub(crate) struct Engine {
     fs: Arc<Fs>,
+    direct: bool,
+    /// Where the image came from that is in memory.
+    memory: Option<(Arc<MemoryDevice>, PathBuf)>,
 }
 
 impl Engine {
@@ -26,15 +31,71 @@ impl Engine {
     pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
         let options = MountOptions::read_write()
             .memory(choice.memory.unwrap_or(MEMORY))
-            .delalloc(choice.delalloc);
+            .delalloc(choice.delalloc)
+            .dax(choice.dax);
+        let options = match choice.cache_bytes {
+            Some(bytes) => options.cache_bytes(bytes),
+            None => options,
+        };
         let options = with_baseline(options, choice.baseline)?;
-        let fs = OpenSpec::read_write(image)
-            .open()
+        let memory = match choice.dax {
+            true => Some((into_memory(image)?, image.to_owned())),
+            false => None,
+        };
+        let device = match &memory {
+            Some((device, _)) => Ok(Arc::clone(device) as SharedDevice),
+            None => OpenSpec::read_write(image).open(),
+        };
+        let fs = device
             .map_err(Error::from)
             .and_then(|device| Fs::open(device, options))
             .map_err(|e| format!("{}: {}", image.display(), chain(&e)))?;
-        Ok(Self { fs })
+        Ok(Self {
+            fs,
+            direct: choice.direct,
+            memory,
+        })
     }
+}
+
+/// Bytes copied at a time.
+const CHUNK: usize = 1 << 20;
+
+/// A device in memory with what an image holds.
+fn into_memory(image: &Path) -> Result<Arc<MemoryDevice>, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", image.display());
+    let mut file = File::open(image).map_err(failed)?;
+    let device = MemoryDevice::new(file.metadata().map_err(failed)?.len());
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        match file.read(&mut chunk).map_err(failed)? {
+            0 => return Ok(Arc::new(device)),
+            n => {
+                let some = &chunk[..n];
+                if some.iter().any(|&byte| byte != 0) {
+                    device.write_at(at, some).map_err(|e| e.to_string())?;
+                }
+                at += n as u64;
+            }
+        }
+    }
+}
+
+/// Writes what a device in memory holds to an image, for others to look at.
+fn out_of_memory(device: &MemoryDevice, image: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", image.display());
+    let mut file = File::create(image).map_err(failed)?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    while at < device.size() {
+        let len = (device.size() - at).min(CHUNK as u64) as usize;
+        let some = &mut chunk[..len];
+        device.read_at(at, some).map_err(|e| e.to_string())?;
+        file.write_all(some).map_err(failed)?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 /// Chooses the unimproved forms, if so many preallocations of a file are named.
@@ -126,10 +187,26 @@ impl Mounted for Engine {
     }
 
     fn write_at(&self, file: &Held, offset: u64, data: &[u8]) -> Result<(), String> {
-        match ops::pwrite(&self.fs, file, offset, data) {
+        let written = match self.direct {
+            false => ops::pwrite(&self.fs, file, offset, data),
+            true => ops::pwrite_direct(&self.fs, file, offset, data),
+        };
+        match written {
             Ok(n) if n == data.len() => Ok(()),
             Ok(n) => Err(format!("only {n} of {} bytes written", data.len())),
             Err(e) => Err(format!("pwrite: {}", chain(&e))),
+        }
+    }
+
+    fn read_at(&self, file: &Held, offset: u64, buf: &mut [u8]) -> Result<(), String> {
+        let read = match self.direct {
+            false => ops::pread(&self.fs, file, offset, buf),
+            true => ops::pread_direct(&self.fs, file, offset, buf),
+        };
+        match read {
+            Ok(n) if n == buf.len() => Ok(()),
+            Ok(n) => Err(format!("only {n} of {} bytes read", buf.len())),
+            Err(e) => Err(format!("pread: {}", chain(&e))),
         }
     }
 
@@ -195,6 +272,12 @@ impl Mounted for Engine {
     }
 
     fn unmount(self) -> Result<(), String> {
-        self.fs.close().map_err(|e| format!("close: {}", chain(&e)))
+        self.fs
+            .close()
+            .map_err(|e| format!("close: {}", chain(&e)))?;
+        match &self.memory {
+            Some((device, image)) => out_of_memory(device, image),
+            None => Ok(()),
+        }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Kernel {
     // Drop order: nothing may be open when the mount goes.
     root: OwnedFd,
     mount: Mount,
+    /// For files that are opened.
+    flags: OFlags,
 }
 
 enum Mount {
@@ -42,22 +44,27 @@ impl Kernel {
         let mount = LoopDevice::attach(image, access)
             .and_then(|device| KernelMount::from_device("ext4", device, Mode::ReadWrite, options))
             .map_err(|e| format!("the kernel does not mount {}: {e}", image.display()))?;
-        Self::at(mount.path().to_owned(), Mount::Ext4(mount))
+        Self::at(mount.path().to_owned(), Mount::Ext4(mount), choice)
     }
 
     /// Has `fuse2fs` mount an image.
     ///
     /// # Errors
     /// Without FUSE.
-    pub(crate) fn fuse2fs(image: &Path) -> Result<Self, String> {
+    pub(crate) fn fuse2fs(image: &Path, choice: MountChoice) -> Result<Self, String> {
         let mount = Fuse2fs::mount(image)?;
-        Self::at(mount.path().to_owned(), Mount::Fuse2fs(mount))
+        Self::at(mount.path().to_owned(), Mount::Fuse2fs(mount), choice)
     }
 
-    fn at(point: PathBuf, mount: Mount) -> Result<Self, String> {
+    fn at(point: PathBuf, mount: Mount, choice: MountChoice) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(point, flags, fs::Mode::empty()).map_err(|e| e.to_string())?;
-        Ok(Self { root, mount })
+        let direct = match choice.direct {
+            true => OFlags::DIRECT,
+            false => OFlags::empty(),
+        };
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | direct;
+        Ok(Self { root, mount, flags })
     }
 
     fn loop_name(&self) -> Option<&str> {
@@ -82,8 +89,7 @@ impl Mounted for Kernel {
     }
 
     fn open(&self, dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, String> {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        fs::openat(dir, name, flags, fs::Mode::empty()).map_err(at(name))
+        fs::openat(dir, name, self.flags, fs::Mode::empty()).map_err(at(name))
     }
 
     fn open_dir(&self, name: &CStr) -> Result<OwnedFd, String> {
@@ -96,7 +102,7 @@ impl Mounted for Kernel {
     }
 
     fn create(&self, dir: &OwnedFd, name: &CStr) -> Result<OwnedFd, String> {
-        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let flags = OFlags::CREATE | OFlags::EXCL | self.flags;
         fs::openat(dir, name, flags, fs::Mode::from_raw_mode(0o644)).map_err(at(name))
     }
 
@@ -125,6 +131,14 @@ impl Mounted for Kernel {
             Ok(n) if n == data.len() => Ok(()),
             Ok(n) => Err(format!("only {n} of {} bytes written", data.len())),
             Err(e) => Err(format!("pwrite: {e}")),
+        }
+    }
+
+    fn read_at(&self, file: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<(), String> {
+        match rustix::io::pread(file, &mut *buf, offset) {
+            Ok(n) if n == buf.len() => Ok(()),
+            Ok(n) => Err(format!("only {n} of {} bytes read", buf.len())),
+            Err(e) => Err(format!("pread: {e}")),
         }
     }
 
@@ -209,7 +223,7 @@ impl Mounted for Kernel {
     }
 
     fn unmount(self) -> Result<(), String> {
-        let Self { root, mount } = self;
+        let Self { root, mount, .. } = self;
         drop(root);
         match mount {
             Mount::Ext4(mount) => mount.unmount(),

@@ -22,10 +22,10 @@ pub(crate) trait Mounted: Sync {
     /// Opens the root directory.
     fn root(&self) -> Result<Self::Dir, String>;
 
-    /// `open(O_CREAT | O_EXCL | O_WRONLY)`.
+    /// `open(O_CREAT | O_EXCL | O_RDWR)`, past memory if the side was mounted for that.
     fn create(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
 
-    /// `open(O_WRONLY)`.
+    /// `open(O_RDWR)`, past memory if the side was mounted for that.
     fn open(&self, dir: &Self::Dir, name: &CStr) -> Result<Self::File, String>;
 
     /// Opens a directory in the root.
@@ -45,6 +45,9 @@ pub(crate) trait Mounted: Sync {
 
     /// `pwrite` of all of `data`.
     fn write_at(&self, file: &Self::File, offset: u64, data: &[u8]) -> Result<(), String>;
+
+    /// `pread` of all of `buf`.
+    fn read_at(&self, file: &Self::File, offset: u64, buf: &mut [u8]) -> Result<(), String>;
 
     /// `fallocate` without flags.
     fn fallocate(&self, file: &Self::File, offset: u64, len: u64) -> Result<(), String>;
@@ -89,6 +92,12 @@ pub(crate) struct MountChoice {
     pub(crate) baseline: Option<usize>,
     /// Bytes that the engine's caches may use, if not as many as usual.
     pub(crate) memory: Option<usize>,
+    /// Bytes that file data may take in the engine, if not as many as usual.
+    pub(crate) cache_bytes: Option<usize>,
+    /// Whether files are read and written past memory.
+    pub(crate) direct: bool,
+    /// Whether the engine has the image in a device that is memory, with direct access.
+    pub(crate) dax: bool,
 }
 
 /// What a journal did since mounting, where it can be known.

@@ -26,6 +26,11 @@ pub(crate) trait Inside {
     fn memory(&self, _case: &Case) -> Option<usize> {
         None
     }
+
+    /// How the file system is mounted, where that is not as usual.
+    fn choice(&self, _case: &Case, usual: MountChoice) -> MountChoice {
+        usual
+    }
 }
 
 /// The peers of workloads about allocation.
@@ -78,13 +83,15 @@ impl Images {
                 _ => None,
             },
             memory: inside.memory(case),
+            ..MountChoice::default()
         };
+        let choice = inside.choice(case, choice);
         let mut measured = match case.side {
             Side::Engine | Side::Baseline | Side::BaselineCapped => {
                 self.on(Engine::mount(image, choice)?, case, inside)?
             }
             Side::Kernel => self.on(Kernel::mount(image, case.form, choice)?, case, inside)?,
-            Side::Fuse2fs => self.on(Kernel::fuse2fs(image)?, case, inside)?,
+            Side::Fuse2fs => self.on(Kernel::fuse2fs(image, choice)?, case, inside)?,
             other => return Err(format!("{} has no such operations", other.name())),
         };
         check::e2fsck(image)?;

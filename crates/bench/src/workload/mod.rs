@@ -12,6 +12,7 @@ mod inside;
 pub(crate) mod live;
 pub(crate) mod metadata;
 pub(crate) mod orphan;
+pub(crate) mod overwrite;
 mod pattern;
 pub(crate) mod smallfiles;
 pub(crate) mod sparse;
@@ -29,6 +30,11 @@ pub(crate) trait Workload {
 
     /// The options a case is run with, for the report.
     fn options(&self, case: &Case) -> String;
+
+    /// Whether a side can do a variant.
+    fn does(&self, _side: Side, _variant: &str) -> bool {
+        true
+    }
 
     /// Does the work once and checks the result before its time counts.
     fn run(&mut self, case: &Case) -> Result<Measured, String>;

@@ -264,11 +264,6 @@ impl FileCache {
         self.writing.try_lock().is_some() && !self.is_dirty()
     }
 
-    /// Whether the device has all data and the record, of `size`, where it ends: times may be missing.
-    pub(super) fn is_written(&self, size: u64) -> bool {
-        self.writing.try_lock().is_some() && !self.has_dirty() && self.extended() <= size
-    }
-
     /// Puts the file on the list of dirty ones, unless it is there.
     pub(super) fn list(&self, live: &Arc<LiveInode>) {
         if !self.listed.load(Ordering::Acquire) {

@@ -38,6 +38,7 @@ type Clock = VecDeque<(Weak<FileCache>, u32)>;
 #[derive(Debug)]
 pub(crate) struct Caches {
     mode: DataMode,
+    dax: bool,
     pub(super) pool: Pool,
     /// Bytes of memory in use.
     memory: ShardedCounter,
@@ -67,7 +68,11 @@ impl Caches {
         let bytes = options.cache_bytes.unwrap_or_else(share_of_memory);
         let most_memory = bytes.max(16 * PAGE) as u64;
         Self {
-            mode: options.data_mode,
+            mode: match options.dax {
+                true => DataMode::Through,
+                false => options.data_mode,
+            },
+            dax: options.dax,
             pool: Pool::new(),
             memory: ShardedCounter::new(),
             most_memory,
@@ -92,6 +97,11 @@ impl Caches {
     /// How data gets to the device.
     pub(crate) fn mode(&self) -> DataMode {
         self.mode
+    }
+
+    /// Whether data is copied straight to the device, which is memory.
+    pub(super) fn is_dax(&self) -> bool {
+        self.dax
     }
 
     /// Counts bytes of memory that came into use, or left it.

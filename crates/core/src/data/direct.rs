@@ -30,10 +30,10 @@ use super::buffered::FileIo;
 use super::cache::FileCache;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
 use super::live::read_live;
-use super::read::read_device;
+use super::read::device_offset;
 use super::write::{Pages, blocks_of, check_writable, target_offset, within_limit, write_alone};
 use super::writeback::{write_back, write_back_quiet};
-use super::{flusher, times, write};
+use super::{dax, flusher, times, write};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{FileType, Held, LiveInode};
 use crate::map::{self, KnownRuns, Mapping, Target};
@@ -57,6 +57,8 @@ pub(super) struct Bypass {
     turns: AtomicU32,
     /// Blocks that were written and are reserved still.
     pub(super) waiting: Waiting,
+    /// What was copied to a device that is memory, and may be lost.
+    pub(super) unpersisted: dax::Unpersisted,
 }
 
 impl FileCache {
@@ -187,7 +189,7 @@ pub(super) fn read_shared(fs: &Fs, live: &LiveInode, offset: u64, buf: &mut [u8]
         let here = usize::try_from(here).unwrap_or(usize::MAX).min(rest.len());
         let (now, after) = rest.split_at_mut(here);
         match run.target {
-            Target::Written(pblk) => read_device(fs, pblk, skip, now)?,
+            Target::Written(pblk) => dax::get(fs, device_offset(fs, pblk, skip)?, now)?,
             Target::Unwritten(_) | Target::Hole => now.fill(0),
         }
         at += now.len() as u64;
@@ -259,7 +261,7 @@ pub fn append_direct(
 }
 
 /// Tries again with what space can be had when there is none.
-fn retried<R>(fs: &Fs, held: &Held, mut write: impl FnMut() -> Result<R>) -> Result<R> {
+pub(super) fn retried<R>(fs: &Fs, held: &Held, mut write: impl FnMut() -> Result<R>) -> Result<R> {
     match write() {
         Err(Error::NoSpace) => {
             flusher::make_room(fs, held.live())?;
@@ -332,7 +334,7 @@ fn write_shared(
     }
     // First: who may not write without losing them must not have written with them in place.
     FileIo::new(fs, held.live()).clear_set_ids(options)?;
-    let written = write_runs(fs, held, &runs, bytes.start, buf)?;
+    let written = write_runs(fs, held.live(), file, &runs, bytes.start, buf)?;
     let is_reserved = |run: &Mapping| matches!(run.target, Target::Unwritten(_));
     if runs.iter().any(is_reserved) {
         let blocks = bytes.start >> log2..(bytes.start + written as u64) >> log2;
@@ -350,9 +352,10 @@ fn write_shared(
 ///
 /// # Errors
 /// When nothing was written.
-pub(super) fn write_runs(
+fn write_runs(
     fs: &Fs,
-    live: &LiveInode,
+    live: &Arc<LiveInode>,
+    file: &FileCache,
     runs: &[Mapping],
     at: u64,
     buf: &[u8],
@@ -367,7 +370,7 @@ pub(super) fn write_runs(
         let len = (run.end() << log2).saturating_sub(at);
         let len = usize::try_from(len).unwrap_or(usize::MAX).min(left.len());
         let written = target_offset(fs, run.target, at.saturating_sub(start))
-            .and_then(|to| Ok(fs.device().write_at(to, &left[..len])?));
+            .and_then(|to| dax::put(fs, live, file, to, &left[..len]));
         match written {
             Ok(()) => done += len,
             Err(e) if done == 0 => return Err(e),
@@ -379,7 +382,7 @@ pub(super) fn write_runs(
 }
 
 /// Writes at byte `offset`, or at the end, with `op` held exclusively. Returns where, and how much.
-fn write_exclusive(
+pub(super) fn write_exclusive(
     fs: &Fs,
     held: &Held,
     file: &Arc<FileCache>,
@@ -391,7 +394,9 @@ fn write_exclusive(
     let _alone = held.op().write();
     let size = held.live_size();
     let offset = offset.unwrap_or(size);
-    check_aligned(fs, offset, buf.len())?;
+    if !fs.data().is_dax() {
+        check_aligned(fs, offset, buf.len())?;
+    }
     let buf = {
         let guard = pin();
         let image = held.image(&guard);
@@ -405,7 +410,7 @@ fn write_exclusive(
     // Addresses stay what they are, and nobody else changes the map.
     let _stay = held.pages().read();
     let _quiet = file.quiesce();
-    let memory = !file.is_bypassed();
+    let memory = fs.data().mode() != DataMode::Through && !file.is_bypassed();
     if memory {
         write_back_quiet(fs, live, file)?;
     }
@@ -417,7 +422,7 @@ fn write_exclusive(
             .all(|run| matches!(run.target, Target::Written(_)))
     {
         io.clear_set_ids(options)?;
-        let written = write_runs(fs, live, &runs, offset, buf);
+        let written = write_runs(fs, live, file, &runs, offset, buf);
         times::note_lazily(live, file);
         written
     } else {

@@ -59,6 +59,13 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
     }
 }
 
+impl FileCache {
+    /// Whether the device has all data and the record, of `size`, where it ends: times may be missing.
+    fn is_written(&self, size: u64) -> bool {
+        self.try_quiesce().is_some() && !self.has_dirty() && self.extended() <= size
+    }
+}
+
 /// What of a file is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
@@ -89,7 +96,7 @@ pub(crate) fn fsync(fs: &Fs, held: &Held, mark: Option<&ErrorMark>, what: What) 
 fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
     let lacks_time_only =
         || (held.file_cache()).is_none_or(|file| file.is_written(held.image(&pin()).size()));
-    if what == What::All || !lacks_time_only() {
+    if what == What::All || fs.data().is_dax() || !lacks_time_only() {
         write_back(fs, held.live())?;
     }
     // Before the commit, which flushes: then that will do.

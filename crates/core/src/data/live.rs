@@ -46,6 +46,9 @@ pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<us
     if is_inline {
         return read_inline(fs, &held.snapshot(), offset, buf);
     }
+    if fs.data().is_dax() {
+        return super::dax::read(fs, held, offset, buf);
+    }
     if fs.data().mode() == DataMode::Through {
         return read_device_live(fs, held, offset, buf);
     }

@@ -11,6 +11,7 @@
 //! | `write` | writing a range, and doing so without memory in between |
 //! | `direct` | reading and writing past memory |
 //! | `converting` | making data of reserved blocks that were written past memory |
+//! | `dax` | the same where the device is memory |
 //! | `buffered` | writing to memory |
 //! | `writeback` | what is dirty of a file to the device, and into its map |
 //! | `gather` | the same for many small files together |
@@ -37,6 +38,7 @@ mod buffered;
 mod cache;
 mod caches;
 mod converting;
+mod dax;
 mod direct;
 mod durable;
 mod fallocate;

@@ -71,6 +71,9 @@ pub fn write_with(
         let (_, written) = buffered::write(fs, held, To::Byte(offset), buf, options)?;
         return Ok(written);
     }
+    if fs.data().is_dax() {
+        return super::dax::write(fs, held, Some(offset), buf, options).map(|(_, written)| written);
+    }
     let image = held.snapshot();
     check_writable(&image)?;
     let buf = within_limit(fs, &image, offset, buf)?;
@@ -93,6 +96,9 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result
     fs.journal()?;
     if fs.data().mode() != DataMode::Through {
         return buffered::write(fs, held, To::End, buf, options);
+    }
+    if fs.data().is_dax() {
+        return super::dax::write(fs, held, None, buf, options);
     }
     let _alone = held.op().write();
     let image = held.snapshot();

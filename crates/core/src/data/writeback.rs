@@ -60,6 +60,7 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     debug_assert_no_locks_at_or_above(Rank::Writeback);
     if fs.data().mode() == DataMode::Through {
         // Data is there already.
+        super::dax::persist(fs, cache)?;
         return FileIo::new(fs, live).store_time();
     }
     let _alone = cache.quiesce();

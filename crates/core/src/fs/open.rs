@@ -34,6 +34,10 @@ impl Fs {
     /// what is wrong with the superblock or the journal. [`Error::InvalidInput`] when options ask
     /// for what this engine cannot do yet.
     pub fn open(device: SharedDevice, options: MountOptions) -> Result<Arc<Self>> {
+        if options.dax && device.direct().is_none() {
+            let reason = "direct access (dax) to a device that is not memory";
+            return Err(Error::InvalidInput(reason));
+        }
         if !options.read_only {
             return Self::open_writable(device, &options);
         }

@@ -33,6 +33,9 @@ pub struct MountOptions {
     /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
     /// what the system has.
     pub cache_bytes: Option<usize>,
+    /// Whether file data is copied straight between callers and a device that is memory, with no copy of it
+    /// kept. [`data_mode`](Self::data_mode) means nothing then.
+    pub dax: bool,
 }
 
 /// Which mechanisms work as they did before they were improved.
@@ -105,6 +108,7 @@ impl MountOptions {
             discard: false,
             data_mode: DataMode::default(),
             cache_bytes: None,
+            dax: false,
         }
     }
 
@@ -166,6 +170,21 @@ impl MountOptions {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// The same options with or without direct access to a device that is memory (`dax` under Linux): file data
+    /// is copied straight between callers and the device. Opening any other device so is an error.
+    ///
+    /// ```
+    /// use extant_core::fs::MountOptions;
+    ///
+    /// let options = MountOptions::read_write().dax(true);
+    /// assert!(options.dax);
+    /// ```
+    #[must_use]
+    pub fn dax(mut self, on: bool) -> Self {
+        self.dax = on;
         self
     }
 

@@ -2,13 +2,15 @@
 //! both in turns.
 
 use crate::support::Blank;
-use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec};
+use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec, SharedDevice};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::fs::DataMode;
 use extant_testkit::exercise::{Exercise, Seek, Subject};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How the file is read and written.
@@ -24,9 +26,16 @@ enum Way {
     Turns,
 }
 
+/// Where the image is.
+enum Where {
+    File(PathBuf),
+    /// In a device that is memory, with direct access.
+    Memory(SharedDevice),
+}
+
 /// A file of an image, by the public interface.
 struct Ours {
-    path: PathBuf,
+    place: Where,
     mode: DataMode,
     way: Way,
     rng: Rng,
@@ -39,9 +48,9 @@ struct Ours {
 }
 
 impl Ours {
-    fn new(image: &Blank, mode: DataMode, way: Way, seed: u64) -> io::Result<Ours> {
+    fn new(place: Where, mode: DataMode, way: Way, seed: u64) -> io::Result<Ours> {
         let mut ours = Ours {
-            path: image.path().to_owned(),
+            place,
             mode,
             way,
             rng: Rng::new(seed ^ 1),
@@ -59,7 +68,10 @@ impl Ours {
             .data_mode(self.mode)
             .cache_bytes(256 << 10)
             .commit_interval(Duration::from_millis(20));
-        let fs = Filesystem::open_spec(&OpenSpec::read_write(&self.path), options)?;
+        let fs = match &self.place {
+            Where::File(path) => Filesystem::open_spec(&OpenSpec::read_write(path), options)?,
+            Where::Memory(device) => Filesystem::open_device(device.clone(), options.dax(true))?,
+        };
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true);
         self.file = Some(how.open(&fs, "/file")?);
@@ -147,7 +159,8 @@ fn exercised(mode: DataMode, way: Way, block: &str) {
     let seed = seed_from_env(&format!("exercise {mode:?} {way:?}, blocks of {block}"));
     let operations = if is_full_run() { 500_000 } else { 3_000 };
     let image = Blank::with(24, &["-t", "ext4", "-b", block]);
-    let mut ours = Ours::new(&image, mode, way, seed).unwrap();
+    let place = Where::File(image.path().to_owned());
+    let mut ours = Ours::new(place, mode, way, seed).unwrap();
     let exercise = Exercise {
         aligned_to: if way == Way::Buffered { 1 } else { SECTOR },
         ..Exercise::new(seed, operations)
@@ -193,4 +206,24 @@ fn a_file_holds_what_was_written_past_memory_and_through_it_by_turns() {
     exercised(DataMode::Delayed, Way::Turns, "1024");
     exercised(DataMode::Delayed, Way::Turns, "4096");
     exercised(DataMode::Placed, Way::Turns, "4096");
+}
+
+#[test]
+fn a_file_holds_what_was_written_straight_to_memory() {
+    for block in ["1024", "4096"] {
+        let seed = seed_from_env(&format!("exercise dax, blocks of {block}"));
+        let operations = if is_full_run() { 500_000 } else { 3_000 };
+        let image = Blank::with(24, &["-t", "ext4", "-b", block]);
+        let device = Arc::new(MemoryDevice::from_image(
+            &std::fs::read(image.path()).unwrap(),
+        ));
+        let place = Where::Memory(device.clone());
+        let mut ours = Ours::new(place, DataMode::Delayed, Way::Buffered, seed).unwrap();
+        Exercise::new(seed, operations).run(&mut ours);
+        ours.close().unwrap();
+        let mut bytes = vec![0; device.size() as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        std::fs::write(image.path(), bytes).unwrap();
+        image.check();
+    }
 }

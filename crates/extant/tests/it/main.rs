@@ -2,6 +2,7 @@
 
 mod allocating;
 mod changing;
+mod direct;
 mod exercise;
 mod export;
 mod files;

@@ -6,7 +6,7 @@
 //! | `owner` | a thread's own files and directories, between those of others |
 //! | `crowd` | what all threads do in the same places |
 
-mod crew;
+pub(crate) mod crew;
 mod crowd;
 mod owner;
 
