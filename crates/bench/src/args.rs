@@ -4,7 +4,7 @@ use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
 /// Measures Extant against its peers: same work, same run, sides alternating.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(
     name = "extant-bench",
     version,
@@ -144,6 +144,8 @@ pub(crate) enum WorkloadName {
     Overwrite,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
+    /// Simulate more cores than there are, from what is measured here (needs `--features lockstat,baseline`)
+    Model,
 }
 
 /// How the kernel's side is set up.

@@ -31,6 +31,11 @@ impl LockTable {
         }
     }
 
+    /// What was counted, of so many operations.
+    pub(crate) fn counted(&self) -> (&Snapshot, u64) {
+        (&self.snapshot, self.operations)
+    }
+
     fn per_operation(&self, value: u64) -> f64 {
         value as f64 / self.operations as f64
     }
@@ -76,13 +81,18 @@ impl fmt::Display for LockTable {
                 lock.hold.max_ns,
             )?;
         }
-        writeln!(f, "{:>26} {:>9}", "shared atomic", "rmw/op")?;
+        writeln!(
+            f,
+            "{:>26} {:>9} {:>10}",
+            "shared atomic", "rmw/op", "bounces/op"
+        )?;
         for atomic in &self.snapshot.atomics {
             writeln!(
                 f,
-                "{:>26} {:>9.3}",
+                "{:>26} {:>9.3} {:>10.4}",
                 atomic.name,
-                self.per_operation(atomic.count)
+                self.per_operation(atomic.count),
+                self.per_operation(atomic.bounces)
             )?;
         }
         let acquisitions: u64 = self.snapshot.locks.iter().map(|l| l.acquisitions).sum();
@@ -116,6 +126,7 @@ mod tests {
             contention_bounces: 0,
             acquisition_bounces: bounces,
             acquisitions: 1000,
+            squares: 1_000_000,
             wait: Times::default(),
             hold: Times {
                 count: 1000,
@@ -140,6 +151,8 @@ mod tests {
                 atomics: vec![RmwSnapshot {
                     name: "counter",
                     count: 200,
+                    bounces: 0,
+                    squares: 40_000,
                 }],
             },
         };

@@ -7,6 +7,7 @@
 //! | `crew` | workers that start together, and the time they take |
 //! | `fragments` | in how many pieces files and free space are |
 //! | `locks` | lock statistics per operation |
+//! | `model` | more cores than there are, by simulation |
 //! | `source_tree` | the generated tree that images are built from |
 //! | `store` | backing files on tmpfs, fresh for every repetition |
 //! | `side` | file systems under measurement behind one trait: the engine, a kernel mount |
@@ -22,6 +23,7 @@ mod check;
 mod crew;
 mod fragments;
 mod locks;
+mod model;
 mod peer;
 mod report;
 mod runner;

@@ -2,6 +2,7 @@
 
 use crate::args::{Config, KernelForm, Side, WorkloadName};
 use crate::locks::LockTable;
+use crate::model;
 use crate::report::{self, Row};
 use crate::workload::{self, Case, Shape, Workload};
 use std::thread;
@@ -18,26 +19,13 @@ struct Lane {
 /// # Errors
 /// A side that fails or whose result does not pass its check, as a sentence.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
+    if config.workload == WorkloadName::Model {
+        return model::run(config);
+    }
     if config.locks && !extant_sync::stat::enabled() {
         return Err("--locks needs a build with `--features lockstat`".to_owned());
     }
-    let mut workload: Box<dyn Workload> = match config.workload {
-        WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
-        WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
-        WorkloadName::Metadata => Box::new(workload::metadata::Metadata::prepare(config)?),
-        WorkloadName::Fallocate2 => Box::new(workload::fallocate2::Fallocate2::prepare(config)?),
-        WorkloadName::Append64 => Box::new(workload::append64::Append64::prepare(config)?),
-        WorkloadName::Sparse => Box::new(workload::sparse::Sparse::prepare(config)?),
-        WorkloadName::Fill => Box::new(workload::fill::Fill::prepare(config, 1)?),
-        WorkloadName::Fill4 => Box::new(workload::fill::Fill::prepare(config, 4)?),
-        WorkloadName::Live => Box::new(workload::live::Live::prepare(config)?),
-        WorkloadName::Age => Box::new(workload::age::Age::prepare(config)?),
-        WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
-        WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
-        WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
-        WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),
-        WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
-    };
+    let mut workload = workload(config.workload, config)?;
     let shape = workload.shape();
     let mut lanes: Vec<Lane> = cases(config, workload.name(), &shape)?
         .into_iter()
@@ -88,6 +76,31 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The workload of that name.
+///
+/// # Errors
+/// One whose scratch folder or source cannot be made.
+pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Workload>, String> {
+    Ok(match name {
+        WorkloadName::Build => Box::new(workload::build::Build::prepare(config)?),
+        WorkloadName::Extract => Box::new(workload::extract::Extract::prepare(config)?),
+        WorkloadName::Metadata => Box::new(workload::metadata::Metadata::prepare(config)?),
+        WorkloadName::Fallocate2 => Box::new(workload::fallocate2::Fallocate2::prepare(config)?),
+        WorkloadName::Append64 => Box::new(workload::append64::Append64::prepare(config)?),
+        WorkloadName::Sparse => Box::new(workload::sparse::Sparse::prepare(config)?),
+        WorkloadName::Fill => Box::new(workload::fill::Fill::prepare(config, 1)?),
+        WorkloadName::Fill4 => Box::new(workload::fill::Fill::prepare(config, 4)?),
+        WorkloadName::Live => Box::new(workload::live::Live::prepare(config)?),
+        WorkloadName::Age => Box::new(workload::age::Age::prepare(config)?),
+        WorkloadName::Smallfiles => Box::new(workload::smallfiles::Smallfiles::prepare(config)?),
+        WorkloadName::Bulkstat => Box::new(workload::bulkstat::Bulkstat::prepare(config)?),
+        WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
+        WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),
+        WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
+        WorkloadName::Model => return Err("model measures other workloads".to_owned()),
+    })
 }
 
 /// Everything to measure, in the order of one round: what is compared stands side by side.

@@ -37,8 +37,8 @@ impl RmwClass {
 
     #[cfg(feature = "lockstat")]
     #[inline]
-    fn count(&'static self) {
-        self.stats.record(self);
+    fn count(&'static self, uses: &stat::Uses) {
+        self.stats.record(self, uses.note());
     }
 }
 
@@ -49,6 +49,8 @@ macro_rules! counted {
             inner: $atomic,
             #[cfg(feature = "lockstat")]
             class: &'static RmwClass,
+            #[cfg(feature = "lockstat")]
+            uses: stat::Uses,
         }
 
         impl $name {
@@ -63,6 +65,8 @@ macro_rules! counted {
                         inner: $atomic::new(value),
                         #[cfg(feature = "lockstat")]
                         class,
+                        #[cfg(feature = "lockstat")]
+                        uses: stat::Uses::new(),
                     }
                 }
             }
@@ -70,7 +74,7 @@ macro_rules! counted {
             #[inline(always)]
             fn count(&self) {
                 #[cfg(feature = "lockstat")]
-                self.class.count();
+                self.class.count(&self.uses);
             }
 
             /// The value. Not counted.

@@ -14,7 +14,7 @@ use std::fmt;
 #[cfg(feature = "lockstat")]
 mod record;
 #[cfg(feature = "lockstat")]
-pub(crate) use record::{ClassStats, Hold, LastOwner, RmwStats};
+pub(crate) use record::{ClassStats, Hold, RmwStats, Use, Uses};
 
 /// Whether statistics are compiled in.
 #[must_use]
@@ -83,6 +83,9 @@ pub struct LockSnapshot {
     pub acquisition_bounces: u64,
     /// All acquisitions.
     pub acquisitions: u64,
+    /// The acquisitions of each lock squared, added up. `acquisitions`² / `squares` is the number of locks
+    /// that the class would have if all were used alike; see [`meetings`].
+    pub squares: u64,
     /// Acquisitions that had to wait (`count`), and how long.
     pub wait: Times,
     /// Completed holds, and how long.
@@ -96,6 +99,26 @@ pub struct RmwSnapshot {
     pub name: &'static str,
     /// Read-modify-writes.
     pub count: u64,
+    /// Those of an atomic that another thread had changed last.
+    pub bounces: u64,
+    /// Those of each atomic squared, added up, as in [`LockSnapshot::squares`].
+    pub squares: u64,
+}
+
+/// The chance that two threads use the same lock (or atomic) of a class: 1 if there is one only, 0 if each has its own,
+/// 1 / n if all use n alike.
+///
+/// `alone` and `together` are uses and sum of their squares with one thread and with `threads`, of which
+/// each does what the one did. Of two uses one in `threads` pairs is by the same thread, which meets itself
+/// as it does alone; the rest of what is seen is meetings of different ones.
+#[must_use]
+pub fn meetings(alone: (u64, u64), together: (u64, u64), threads: usize) -> f64 {
+    let same = |(uses, squares): (u64, u64)| squares as f64 / (uses as f64 * uses as f64).max(1.0);
+    let own = 1.0 / threads.max(1) as f64;
+    if threads < 2 {
+        return 0.0;
+    }
+    ((same(together) - own * same(alone)) / (1.0 - own)).clamp(0.0, 1.0)
 }
 
 /// Statistics of all classes. Displays as a table.
@@ -160,9 +183,14 @@ impl fmt::Display for Snapshot {
             writeln!(f)?;
         }
         if !self.atomics.is_empty() {
-            writeln!(f, "{:>24} {:>14}", "shared atomic", "rmws")?;
+            writeln!(
+                f,
+                "{:>24} {:>14} {:>14}",
+                "shared atomic", "rmws", "bounces"
+            )?;
             for atomic in &self.atomics {
-                writeln!(f, "{:>24} {:>14}", atomic.name, atomic.count)?;
+                let (count, bounces) = (atomic.count, atomic.bounces);
+                writeln!(f, "{:>24} {count:>14} {bounces:>14}", atomic.name)?;
             }
         }
         Ok(())

@@ -23,7 +23,7 @@ pub(crate) struct Track {
     #[cfg(any(debug_assertions, feature = "lockstat"))]
     class: &'static LockClass,
     #[cfg(feature = "lockstat")]
-    owner: stat::LastOwner,
+    uses: stat::Uses,
 }
 
 impl Track {
@@ -35,7 +35,7 @@ impl Track {
             #[cfg(any(debug_assertions, feature = "lockstat"))]
             class,
             #[cfg(feature = "lockstat")]
-            owner: stat::LastOwner::new(),
+            uses: stat::Uses::new(),
         }
     }
 
@@ -98,8 +98,8 @@ impl Track {
     fn acquired(&self, key: u64, mode: Mode, waited: Option<std::time::Duration>) -> Acquired {
         #[cfg(feature = "lockstat")]
         {
-            let bounced = self.owner.bounced();
-            self.class.stats.record(self.class, mode, bounced, waited);
+            let found = self.uses.note();
+            self.class.stats.record(self.class, mode, found, waited);
         }
         #[cfg(not(feature = "lockstat"))]
         let _ = waited;
@@ -110,7 +110,9 @@ impl Track {
     #[inline]
     pub(crate) fn acquired_unshared(&self, key: u64, mode: Mode) -> Acquired {
         #[cfg(feature = "lockstat")]
-        self.class.stats.record(self.class, mode, false, None);
+        self.class
+            .stats
+            .record(self.class, mode, stat::Use::UNSHARED, None);
         self.trace(key, mode)
     }
 

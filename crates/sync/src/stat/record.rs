@@ -77,6 +77,7 @@ impl TimesCell {
 #[derive(Debug)]
 struct Shard {
     acquisitions: AtomicU64,
+    squares: AtomicU64,
     acquisition_bounces: AtomicU64,
     contention_bounces: AtomicU64,
     wait: TimesCell,
@@ -87,6 +88,7 @@ impl Shard {
     const fn new() -> Self {
         Self {
             acquisitions: AtomicU64::new(0),
+            squares: AtomicU64::new(0),
             acquisition_bounces: AtomicU64::new(0),
             contention_bounces: AtomicU64::new(0),
             wait: TimesCell::new(),
@@ -114,11 +116,13 @@ impl SideStats {
             contention_bounces: 0,
             acquisition_bounces: 0,
             acquisitions: 0,
+            squares: 0,
             wait: Times::default(),
             hold: Times::default(),
         };
         for shard in &self.0 {
             sum.acquisitions += shard.acquisitions.load(Relaxed);
+            sum.squares += shard.squares.load(Relaxed);
             sum.acquisition_bounces += shard.acquisition_bounces.load(Relaxed);
             sum.contention_bounces += shard.contention_bounces.load(Relaxed);
             shard.wait.fold_into(&mut sum.wait);
@@ -130,6 +134,7 @@ impl SideStats {
     fn reset(&self) {
         for shard in &self.0 {
             shard.acquisitions.store(0, Relaxed);
+            shard.squares.store(0, Relaxed);
             shard.acquisition_bounces.store(0, Relaxed);
             shard.contention_bounces.store(0, Relaxed);
             shard.wait.reset();
@@ -167,12 +172,14 @@ impl ClassStats {
         &self,
         class: &'static LockClass,
         mode: Mode,
-        bounced: bool,
+        found: Use,
         waited: Option<Duration>,
     ) {
         register(&self.known, &LOCKS, class);
         let shard = self.side(mode).local();
         shard.acquisitions.fetch_add(1, Relaxed);
+        shard.squares.fetch_add(found.adds_to_squares(), Relaxed);
+        let bounced = found.bounced;
         if bounced {
             shard.acquisition_bounces.fetch_add(1, Relaxed);
         }
@@ -209,7 +216,9 @@ impl Hold {
 
     /// Begins another hold, which counts as an acquisition.
     pub(crate) fn resume(&mut self) {
-        self.class.stats.record(self.class, self.mode, false, None);
+        self.class
+            .stats
+            .record(self.class, self.mode, Use::UNSHARED, None);
         self.since = Instant::now();
     }
 
@@ -236,49 +245,108 @@ impl Drop for Hold {
     }
 }
 
-/// Which thread acquired a lock last.
-#[derive(Debug)]
-pub(crate) struct LastOwner(AtomicU32);
+/// Counts resets, so that what locks remember of the time before is known for old.
+static ROUND: AtomicU64 = AtomicU64::new(1);
 
-impl LastOwner {
+/// What a thread found when it used a lock or an atomic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// Whether another thread had used it last.
+    bounced: bool,
+    /// How often it was used before.
+    before: u64,
+}
+
+impl Use {
+    /// The use of something that writes nothing other threads look at.
+    pub(crate) const UNSHARED: Self = Self {
+        bounced: false,
+        before: 0,
+    };
+
+    /// What this use adds to the sum of the squares of uses.
+    fn adds_to_squares(self) -> u64 {
+        2 * self.before + 1
+    }
+}
+
+/// Which thread used a lock or an atomic last, and how often it was used since the last reset.
+///
+/// One word: the low bits of the round, the thread and the count. What two threads do at once may be counted once.
+#[derive(Debug)]
+pub(crate) struct Uses(AtomicU64);
+
+impl Uses {
+    const COUNT_BITS: u32 = 32;
+    const THREAD_BITS: u32 = 20;
+
     pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(0))
+        Self(AtomicU64::new(0))
     }
 
-    /// Makes this thread the last owner; whether another thread was.
-    pub(crate) fn bounced(&self) -> bool {
+    /// Makes this thread the last user.
+    pub(crate) fn note(&self) -> Use {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         thread_local! {
-            static THIS: u32 = NEXT.fetch_add(1, Relaxed);
+            static THIS: u64 = u64::from(NEXT.fetch_add(1, Relaxed)) & ((1 << Uses::THREAD_BITS) - 1);
         }
         let this = THIS.try_with(|id| *id).unwrap_or(0);
-        let last = self.0.load(Relaxed);
-        if last != this {
-            self.0.store(this, Relaxed);
-        }
-        last != this && last != 0
+        let round = ROUND.load(Relaxed) << (Self::COUNT_BITS + Self::THREAD_BITS);
+        let mark = round | this << Self::COUNT_BITS;
+        let word = self.0.load(Relaxed);
+        let found = match (word ^ round) >> (Self::COUNT_BITS + Self::THREAD_BITS) {
+            0 => Use {
+                bounced: (word ^ mark) >> Self::COUNT_BITS != 0,
+                before: word & ((1 << Self::COUNT_BITS) - 1),
+            },
+            _ => Use::UNSHARED,
+        };
+        let count = (found.before + 1).min((1 << Self::COUNT_BITS) - 1);
+        self.0.store(mark | count, Relaxed);
+        found
     }
+}
+
+/// What is counted of a class of shared atomics on one CPU.
+#[derive(Debug)]
+struct RmwShard {
+    count: AtomicU64,
+    bounces: AtomicU64,
+    squares: AtomicU64,
 }
 
 /// Statistics of a class of shared atomics.
 #[derive(Debug)]
 pub(crate) struct RmwStats {
     known: AtomicBool,
-    shards: [CachePadded<AtomicU64>; SHARDS],
+    shards: [CachePadded<RmwShard>; SHARDS],
 }
 
 impl RmwStats {
     pub(crate) const fn new() -> Self {
         Self {
             known: AtomicBool::new(false),
-            shards: [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS],
+            shards: [const {
+                CachePadded::new(RmwShard {
+                    count: AtomicU64::new(0),
+                    bounces: AtomicU64::new(0),
+                    squares: AtomicU64::new(0),
+                })
+            }; SHARDS],
         }
     }
 
     /// Counts a read-modify-write of an atomic of `class`, whose statistics these are.
-    pub(crate) fn record(&self, class: &'static RmwClass) {
+    pub(crate) fn record(&self, class: &'static RmwClass, found: Use) {
         register(&self.known, &ATOMICS, class);
-        self.shards[cpu_hint() % SHARDS].fetch_add(1, Relaxed);
+        let shard = &self.shards[cpu_hint() % SHARDS];
+        shard.count.fetch_add(1, Relaxed);
+        shard.bounces.fetch_add(u64::from(found.bounced), Relaxed);
+        shard.squares.fetch_add(found.adds_to_squares(), Relaxed);
+    }
+
+    fn sum(&self, of: impl Fn(&RmwShard) -> &AtomicU64) -> u64 {
+        self.shards.iter().map(|s| of(s).load(Relaxed)).sum()
     }
 }
 
@@ -301,7 +369,9 @@ pub(crate) fn snapshot() -> Snapshot {
         .iter()
         .map(|class| RmwSnapshot {
             name: class.name(),
-            count: class.stats.shards.iter().map(|s| s.load(Relaxed)).sum(),
+            count: class.stats.sum(|s| &s.count),
+            bounces: class.stats.sum(|s| &s.bounces),
+            squares: class.stats.sum(|s| &s.squares),
         })
         .filter(|a| a.count > 0)
         .collect();
@@ -310,13 +380,16 @@ pub(crate) fn snapshot() -> Snapshot {
 }
 
 pub(crate) fn reset() {
+    ROUND.fetch_add(1, Relaxed);
     for class in LOCKS.lock().iter() {
         class.stats.exclusive.reset();
         class.stats.shared.reset();
     }
     for class in ATOMICS.lock().iter() {
         for shard in &class.stats.shards {
-            shard.store(0, Relaxed);
+            for counter in [&shard.count, &shard.bounces, &shard.squares] {
+                counter.store(0, Relaxed);
+            }
         }
     }
 }

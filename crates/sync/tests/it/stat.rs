@@ -101,7 +101,48 @@ fn shared_read_modify_writes_are_counted() {
     assert_eq!(next.load(Ordering::Relaxed), 5);
     let snapshot = stat::snapshot();
     let found = snapshot.atomics.iter().find(|a| a.name == "next number");
-    assert_eq!(found.unwrap().count, 6);
+    let found = found.unwrap();
+    assert_eq!((found.count, found.bounces, found.squares), (6, 0, 36));
+    std::thread::scope(|s| {
+        s.spawn(|| next.fetch_add(1, Ordering::Relaxed));
+    });
+    let snapshot = stat::snapshot();
+    let found = snapshot.atomics.iter().find(|a| a.name == "next number");
+    assert_eq!(found.unwrap().bounces, 1);
+}
+
+#[test]
+fn how_often_threads_meet_at_a_lock_is_known_from_the_uses_of_each() {
+    static SHARED: LockClass = LockClass::new("one for all", Rank::Leaf);
+    static OWN: LockClass = LockClass::new("one for each", Rank::Leaf);
+    let work = |one: &Mutex<()>, own: &Mutex<()>| {
+        for _ in 0..100 {
+            drop(one.lock());
+            drop(own.lock());
+        }
+    };
+    let uses = |name| {
+        let stats = of(name, Side::Exclusive);
+        (stats.acquisitions, stats.squares)
+    };
+    work(&Mutex::new(&SHARED, ()), &Mutex::new(&OWN, ()));
+    let alone = [uses("one for all"), uses("one for each")];
+    let one = Mutex::new(&SHARED, ());
+    for _ in 0..4 {
+        std::thread::scope(|s| {
+            s.spawn(|| work(&one, &Mutex::new(&OWN, ())));
+        });
+    }
+    let since = |name, before: (u64, u64)| {
+        let (uses, squares) = uses(name);
+        (uses - before.0, squares - before.1)
+    };
+    let shared = since("one for all", alone[0]);
+    let own = since("one for each", alone[1]);
+    assert!((stat::meetings(alone[0], shared, 4) - 1.0).abs() < 1e-9);
+    assert!(stat::meetings(alone[1], own, 4) < 1e-9);
+    // A thread that meets itself in one of ten uses meets the others as often, if all use the same ten locks.
+    assert!((stat::meetings((100, 1000), (400, 16_000), 4) - 0.1).abs() < 1e-9);
 }
 
 #[test]
