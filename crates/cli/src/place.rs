@@ -51,6 +51,11 @@ impl Place {
             .unwrap_or_else(|| at(colons().find(|&i| i > 0).unwrap_or(bytes.len())))
     }
 
+    /// Whether the whole image is meant: no path, or that of the root.
+    pub(crate) fn is_root(&self) -> bool {
+        !self.has_path || self.path.as_os_str() == "/"
+    }
+
     /// The place inside an image that an operand of a command that changes images names.
     pub(crate) fn inside(text: &OsStr) -> Outcome<Self> {
         let place = Self::parse(text);

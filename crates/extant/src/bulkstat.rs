@@ -19,22 +19,51 @@ impl Filesystem {
     /// use std::sync::atomic::{AtomicU64, Ordering};
     ///
     /// let fs = Filesystem::open("disk.img")?;
-    /// let bytes = AtomicU64::new(0);
+    /// let large = AtomicU64::new(0);
     /// let files = fs.bulkstat(Bulkstat::default(), |file| {
-    ///     if let Ok(file) = file {
-    ///         bytes.fetch_add(file.len(), Ordering::Relaxed);
+    ///     if file.is_ok_and(|file| file.len() > 1 << 30) {
+    ///         large.fetch_add(1, Ordering::Relaxed);
     ///     }
     /// });
-    /// println!("{files} files of {} bytes", bytes.into_inner());
+    /// println!("{} of {files} files are large", large.into_inner());
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Result<Metadata>) + Sync) -> u64 {
         ops::bulkstat(self.engine(), how, |_, found| {
-            visit(match found {
-                Ok(found) => Ok(Metadata::new(found)),
-                // Names the inode itself.
-                Err(e) => Err(Error::engine(PathBuf::new(), e)),
-            });
+            visit(found.map(Metadata::new).map_err(nameless));
         })
     }
+
+    /// As [`bulkstat`](Self::bulkstat), with a state for each thread, begun by `start`: what `visit` does to it
+    /// meets no other thread. Returns the state of each.
+    ///
+    /// ```no_run
+    /// use extant::{Bulkstat, Filesystem};
+    ///
+    /// let fs = Filesystem::open("disk.img")?;
+    /// let bytes = fs.bulkstat_fold(
+    ///     Bulkstat::default(),
+    ///     || 0,
+    ///     |bytes, file| *bytes += file.map_or(0, |file| file.len()),
+    /// );
+    /// println!("{} bytes", bytes.iter().sum::<u64>());
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn bulkstat_fold<S: Send>(
+        &self,
+        how: Bulkstat,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Result<Metadata>) + Sync,
+    ) -> Vec<S> {
+        let visit = |state: &mut S, _, found: extant_core::Result<_>| {
+            visit(state, found.map(Metadata::new).map_err(nameless));
+        };
+        let (_, states) = ops::bulkstat_fold(self.engine(), how, start, visit);
+        states
+    }
+}
+
+/// The error of an inode whose names nobody knows; it says which inode.
+fn nameless(error: extant_core::Error) -> Error {
+    Error::engine(PathBuf::new(), error)
 }

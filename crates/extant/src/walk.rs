@@ -29,7 +29,11 @@ pub struct Walk {
     /// The directory just given out, to be listed at the next step.
     pending: Option<(PathBuf, Arc<Inode>)>,
     failed: Option<Error>,
+    unwanted: Option<Unwanted>,
 }
+
+/// Whether nobody wants the inode of this number.
+type Unwanted = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 struct Level {
     path: PathBuf,
@@ -72,7 +76,14 @@ impl Walk {
             entered: HashSet::new(),
             pending: None,
             failed: None,
+            unwanted: None,
         }
+    }
+
+    /// From here on leaves out files whose inode numbers are `unwanted`, and what is below them, without reading
+    /// their inodes. With what [`Filesystem::bulkstat`] found out, a walk then reads only what is worth it.
+    pub fn leave_out(&mut self, unwanted: impl Fn(u32) -> bool + Send + Sync + 'static) {
+        self.unwanted = Some(Box::new(unwanted));
     }
 
     /// Leaves out what is below the directory that was given out last.
@@ -143,6 +154,11 @@ impl Iterator for Walk {
             };
             level.next += 1;
             let is_last = level.next == level.listing.len();
+            if let Some(unwanted) = &self.unwanted
+                && unwanted(ino.get())
+            {
+                continue;
+            }
             let path = join(&level.path, name);
             if matches!(name, b"." | b"..") {
                 return Some(Err(Error::new(path, Cause::BadName)));

@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Cp(Cp),
     Tar(Tar),
     Info(Info),
+    Df(Df),
     Map(Map),
     Mkdir(Mkdir),
     Rm(Rm),
@@ -376,6 +377,41 @@ pub(crate) struct Info {
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Show how much space and how many inodes are in use, and whose
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant df rootfs.img
+  extant df rootfs.img --by owner
+  extant df --json --by project rootfs.img | jq '.parts[0]'
+
+Parts are listed by the space they take, largest first. Every file counts once, however many names it
+has. Space is what is allocated; bytes are what files contain, holes included.")]
+pub(crate) struct Df {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// Divide what is in use
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) by: Option<DfBy>,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// By what `df` divides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DfBy {
+    /// Number of the user who owns a file
+    Owner,
+    /// Number of its group
+    Group,
+    /// Its type: file, directory, ...
+    Type,
+    /// Its project number, where the image has projects
+    Project,
 }
 
 /// Show where the blocks of a file or of the whole image lie

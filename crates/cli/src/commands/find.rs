@@ -6,7 +6,8 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::record::{Record, letter};
 use crate::{glob, size};
-use extant::{FileType, WalkEntry};
+use extant::{Bulkstat, FileType, Filesystem, Metadata, Walk, WalkEntry};
+use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -15,6 +16,9 @@ pub(super) fn run(args: &Find, place: &Where) -> Outcome {
     let from = Place::parse(&args.path);
     let fs = from.open(place)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
+    if from.is_root() && args.max_depth.is_none() && wanted.asks_inodes() {
+        leave_out_others(&fs, &wanted, &mut walk);
+    }
     let mut output = Output::new();
     let mut all_done = true;
     while let Some(entry) = walk.next() {
@@ -94,28 +98,47 @@ impl<'a> Wanted<'a> {
 
     fn takes(&self, entry: &WalkEntry) -> bool {
         let Find {
-            name,
-            path_glob,
+            name, path_glob, ..
+        } = self.args;
+        name.as_ref()
+            .is_none_or(|pattern| glob::matches(pattern.as_bytes(), entry.file_name().as_bytes()))
+            && path_glob
+                .as_ref()
+                .is_none_or(|pattern| glob::matches(pattern.as_bytes(), entry.path_bytes()))
+            && self.takes_inode(&entry.metadata())
+    }
+
+    /// Whether there is a condition that an inode answers without its name.
+    fn asks_inodes(&self) -> bool {
+        let Find {
             types,
             uid,
             gid,
             inum,
             ..
         } = self.args;
-        let file_type = entry.file_type();
+        !types.is_empty()
+            || uid.or(*gid).or(*inum).is_some()
+            || self.size.is_some()
+            || self.perm.is_some()
+    }
+
+    /// Whether the inode meets the conditions that it alone answers.
+    fn takes_inode(&self, metadata: &Metadata) -> bool {
+        let Find {
+            types,
+            uid,
+            gid,
+            inum,
+            ..
+        } = self.args;
         // The letters are those of `ls -l`, but for files.
-        let type_letter = match letter(file_type) {
+        let type_letter = match letter(metadata.file_type()) {
             '-' => 'f',
             letter => letter,
         };
-        let metadata = entry.metadata();
         let mode = metadata.mode().permissions();
-        name.as_ref()
-            .is_none_or(|pattern| glob::matches(pattern.as_bytes(), entry.file_name().as_bytes()))
-            && path_glob
-                .as_ref()
-                .is_none_or(|pattern| glob::matches(pattern.as_bytes(), entry.path_bytes()))
-            && (types.is_empty() || types.contains(&type_letter))
+        (types.is_empty() || types.contains(&type_letter))
             && uid.is_none_or(|uid| metadata.uid() == uid)
             && gid.is_none_or(|gid| metadata.gid() == gid)
             && inum.is_none_or(|inum| metadata.ino() == inum)
@@ -129,6 +152,38 @@ impl<'a> Wanted<'a> {
                 Perm::All(bits) => mode & bits == bits,
                 Perm::Any(bits) => bits == 0 || mode & bits != 0,
             })
+    }
+}
+
+/// Looks at all inodes first, which is fast, so that the walk need not read those that are not what is
+/// searched. Those that are damaged the walk comes to, and tells where they are.
+fn leave_out_others(fs: &Filesystem, wanted: &Wanted<'_>, walk: &mut Walk) {
+    let others = fs.bulkstat_fold(Bulkstat::default(), Inodes::default, |others, inode| {
+        if let Ok(inode) = inode
+            && !inode.is_dir()
+            && !wanted.takes_inode(&inode)
+        {
+            others.add(inode.ino());
+        }
+    });
+    walk.leave_out(move |ino| others.iter().any(|others| others.has(ino)));
+}
+
+/// A set of inode numbers, which lie close together.
+#[derive(Default)]
+struct Inodes {
+    /// By the number's upper bits: the lower ones.
+    words: HashMap<u32, u64>,
+}
+
+impl Inodes {
+    fn add(&mut self, ino: u32) {
+        *self.words.entry(ino / 64).or_default() |= 1 << (ino % 64);
+    }
+
+    fn has(&self, ino: u32) -> bool {
+        let word = self.words.get(&(ino / 64)).copied().unwrap_or_default();
+        word & 1 << (ino % 64) != 0
     }
 }
 

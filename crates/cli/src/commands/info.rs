@@ -136,7 +136,7 @@ struct FreeSize {
 
 pub(super) fn run(args: &Info, place: &Where) -> Outcome {
     let from = Place::parse(&args.image);
-    if from.has_path && from.path.as_os_str() != "/" {
+    if !from.is_root() {
         return Err(Failure::usage(
             "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
         ));

@@ -5,6 +5,7 @@ mod chmod;
 mod chown;
 mod completions;
 mod cp;
+mod df;
 mod fallocate;
 mod find;
 mod info;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Cp(args) => cp::run(&args, place),
         Command::Tar(args) => tar::run(&args, place),
         Command::Info(args) => info::run(&args, place),
+        Command::Df(args) => df::run(&args, place),
         Command::Map(args) => map::run(&args, place),
         Command::Mkdir(args) => mkdir::run(&args, place),
         Command::Rm(args) => rm::run(&args, place),

@@ -218,8 +218,69 @@ fn find_takes_what_meets_all_conditions() {
         .ok()
         .lines();
     assert_eq!(lines[0]["target"], "hostname");
+    // Conditions of the inode alone are asked of all inodes first; the walk agrees.
+    for conditions in [
+        &["--type", "f"][..],
+        &["--type", "l,p"],
+        &["--uid", "0"],
+        &["--size", "-5K"],
+    ] {
+        let usr = format!("{image}:/usr");
+        let below = [&["find", &usr], conditions].concat();
+        let below = extant(below).ok().text();
+        let all = find(conditions);
+        let of_all: Vec<&str> = all.lines().filter(|l| l.starts_with("/usr")).collect();
+        assert_eq!(below.lines().collect::<Vec<_>>(), of_all, "{conditions:?}");
+    }
     extant(["find", &image, "--type", "x"]).fails(2);
     extant(["find", &image, "--size", "huge"]).fails(2);
+}
+
+#[test]
+fn df_tells_what_is_in_use_and_whose() {
+    let place = Place::new();
+    let mut plan = small_plan();
+    plan.file("theirs", Content::filled(9, 200_000)).owner(7, 8);
+    let image = place.image(&plan, &[]);
+    let df = |args: &[&str]| {
+        let start = [&["df", "--json", &image], args].concat();
+        extant(start).ok().json()
+    };
+    let plain = df(&[]);
+    let info = extant(["info", "--json", &image]).ok().json();
+    assert_eq!(plain["inodes"], info["inodes"]);
+    assert_eq!(plain["free_inodes"], info["free_inodes"]);
+    let size = plain["size"].as_u64().unwrap();
+    let free = info["free_blocks"].as_u64().unwrap() * info["block_size"].as_u64().unwrap();
+    assert_eq!(plain["used"].as_u64().unwrap() + free, size);
+    assert!(plain["parts"].is_null());
+    let owners = df(&["--by", "owner"]);
+    let parts = owners["parts"].as_array().unwrap();
+    let theirs = parts.iter().find(|part| part["key"] == "7").unwrap();
+    assert_eq!(
+        (&theirs["files"], &theirs["bytes"]),
+        (&1.into(), &200_000.into())
+    );
+    let files: u64 = parts.iter().map(|p| p["files"].as_u64().unwrap()).sum();
+    let found = extant(["find", &image, "--json"]).ok().lines();
+    let mut inodes: Vec<u64> = found.iter().map(|f| f["inode"].as_u64().unwrap()).collect();
+    inodes.sort_unstable();
+    inodes.dedup();
+    // The journal and the list of resized descriptors have no names; hard links are one file.
+    assert!(
+        (inodes.len()..inodes.len() + 3).contains(&(files as usize)),
+        "{files}, {inodes:?}"
+    );
+    let types = df(&["--by", "type"]);
+    let fifos = types["parts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|p| p["key"] == "pipe");
+    assert_eq!(fifos.unwrap()["files"], 1);
+    let text = extant(["df", &image, "--by", "group"]).ok().text();
+    assert!(text.lines().any(|l| l.starts_with("8 ")), "{text}");
+    extant(["df", &format!("{image}:/etc")]).fails(2);
 }
 
 #[test]

@@ -26,7 +26,7 @@ use extant_sync::{CountedAtomicU64, RmwClass, pin};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::{iter, thread};
 
 static PARTS: RmwClass = RmwClass::new("bulkstat parts");
 
@@ -62,17 +62,29 @@ impl Fs {
     /// Reserved inodes that have never been written are left out, and so are inodes without names. What
     /// others do meanwhile is seen or not. Returns how many inodes were visited without an error.
     pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Ino, Result<Metadata>) + Sync) -> u64 {
+        let (visited, _) = self.bulkstat_fold(how, || (), |(), ino, found| visit(ino, found));
+        visited
+    }
+
+    /// As [`bulkstat`](Self::bulkstat), with a state for each thread, begun by `start`, which `visit` changes without meeting
+    /// other threads. Returns how many inodes were visited without an error, and the state of each thread.
+    pub fn bulkstat_fold<S: Send>(
+        &self,
+        how: Bulkstat,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Ino, Result<Metadata>) + Sync,
+    ) -> (u64, Vec<S>) {
         let parts = Parts::new(self);
         let threads = match how.threads {
             0 => thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
         let work = || {
-            let mut worker = Worker::new(self, how.way, &visit);
+            let mut worker = Worker::new(self, how.way, start(), &visit);
             while let Some((group, indexes)) = parts.next() {
                 worker.part(group, indexes);
             }
-            worker.visited
+            (worker.visited, worker.state)
         };
         // No more threads than there is work for.
         let threads = threads.min(usize::try_from(parts.count).unwrap_or(usize::MAX));
@@ -82,12 +94,16 @@ impl Fs {
                 .map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok())
                 .collect();
             let own = work();
-            others
-                .into_iter()
-                .fold(own, |sum, other| match other.join() {
-                    Ok(visited) => sum + visited,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                })
+            let others = others.into_iter().map(|other| match other.join() {
+                Ok(done) => done,
+                Err(panic) => std::panic::resume_unwind(panic),
+            });
+            let (mut visited, mut states) = (0, Vec::new());
+            for (more, state) in iter::once(own).chain(others) {
+                visited += more;
+                states.push(state);
+            }
+            (visited, states)
         })
     }
 }
@@ -138,9 +154,10 @@ impl Parts {
 }
 
 /// One thread of a walk. Its memory serves part after part.
-struct Worker<'a, V> {
+struct Worker<'a, S, V> {
     fs: &'a Fs,
     way: BulkstatWay,
+    state: S,
     visit: &'a V,
     visited: u64,
     /// Something may be newer in memory.
@@ -155,11 +172,12 @@ struct Worker<'a, V> {
     loaded: Vec<Arc<LiveInode>>,
 }
 
-impl<'a, V: Fn(Ino, Result<Metadata>) + Sync> Worker<'a, V> {
-    fn new(fs: &'a Fs, way: BulkstatWay, visit: &'a V) -> Self {
+impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
+    fn new(fs: &'a Fs, way: BulkstatWay, state: S, visit: &'a V) -> Self {
         Self {
             fs,
             way,
+            state,
             visit,
             visited: 0,
             is_writable: fs.journal().is_ok(),
@@ -172,7 +190,7 @@ impl<'a, V: Fn(Ino, Result<Metadata>) + Sync> Worker<'a, V> {
 
     fn tell(&mut self, ino: Ino, found: Result<Metadata>) {
         self.visited += u64::from(found.is_ok());
-        (self.visit)(ino, found);
+        (self.visit)(&mut self.state, ino, found);
     }
 
     /// Visits the inodes of a part.

@@ -56,7 +56,7 @@ pub use crate::data::{
 };
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
-pub use bulkstat::bulkstat;
+pub use bulkstat::{bulkstat, bulkstat_fold};
 pub use create::create;
 pub use fallocate::fallocate;
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};
