@@ -28,6 +28,7 @@ const SUBJECTS: &[(WorkloadName, &str)] = &[
     (WorkloadName::Orphan, "file"),
     (WorkloadName::Orphan, "list"),
     (WorkloadName::Bulkstat, "warm"),
+    (WorkloadName::Overwrite, "direct"),
     (WorkloadName::Metadata, "create-own"),
     (WorkloadName::Metadata, "stat"),
 ];
