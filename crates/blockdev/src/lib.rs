@@ -8,7 +8,7 @@
 //! | `device` | the trait, its defaults, [`DirectMemory`] |
 //! | `request` | batches, their order and their completion |
 //! | `buffer` | page-aligned buffers |
-//! | `file` | image files and block special files, O_DIRECT |
+//! | `file` | image files and block special files, O_DIRECT, io_uring |
 //! | `memory` | a sparse device in memory |
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
@@ -32,7 +32,7 @@ mod window;
 pub use buffer::{AlignedBuf, BUFFER_ALIGN, WriteBuf};
 pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
-pub use file::{FileDevice, FileOptions};
+pub use file::{Backend, FileDevice, FileOptions};
 pub use memory::MemoryDevice;
 pub use open::OpenSpec;
 pub use overlay::OverlayDevice;

@@ -1,7 +1,8 @@
 //! One place that turns what a user says about an image into a device.
 
 use crate::{
-    DeviceError, DeviceResult, FileDevice, FileOptions, SharedDevice, WindowDevice, open_partition,
+    Backend, DeviceError, DeviceResult, FileDevice, FileOptions, SharedDevice, WindowDevice,
+    open_partition,
 };
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub struct OpenSpec {
     offset: Option<u64>,
     length: Option<u64>,
     partition: Option<u32>,
+    backend: Backend,
 }
 
 impl OpenSpec {
@@ -27,6 +29,7 @@ impl OpenSpec {
             offset: None,
             length: None,
             partition: None,
+            backend: Backend::Auto,
         }
     }
 
@@ -66,6 +69,13 @@ impl OpenSpec {
         self
     }
 
+    /// How transfers reach the kernel. Unless said, as fits.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -86,7 +96,8 @@ impl OpenSpec {
         } else {
             FileOptions::read_only()
         };
-        let file: FileDevice = options.direct(self.direct).open(&self.path)?;
+        let options = options.direct(self.direct).backend(self.backend);
+        let file: FileDevice = options.open(&self.path)?;
         let mut device: SharedDevice = Arc::new(file);
         if let Some(number) = self.partition {
             device = Arc::new(open_partition(device, number)?);

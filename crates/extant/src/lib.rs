@@ -54,7 +54,7 @@ mod read_dir;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, Result};
-pub use extant_blockdev::{OpenSpec, SharedDevice};
+pub use extant_blockdev::{Backend, OpenSpec, SharedDevice};
 pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
 pub use extant_core::ops::Piece as Extent;

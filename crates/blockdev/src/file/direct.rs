@@ -43,7 +43,7 @@ pub(super) struct DirectFile {
 
 /// Held while a write runs.
 #[expect(dead_code, reason = "held for their drop")]
-enum RegionGuard<'a> {
+pub(super) enum RegionGuard<'a> {
     Shared(RwLockReadGuard<'a, ()>),
     Exclusive(RwLockWriteGuard<'a, ()>),
 }
@@ -82,6 +82,11 @@ impl DirectFile {
         })
     }
 
+    /// The file.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Alignment of offsets and lengths in bytes.
     pub(super) fn align(&self) -> u64 {
         self.align
@@ -98,11 +103,22 @@ impl DirectFile {
 
     /// Locks what a write to `range` touches.
     fn lock(&self, range: Range<u64>, exclusive: bool) -> Vec<RegionGuard<'_>> {
-        let first = range.start / REGION;
-        let last = range.end.saturating_sub(1).max(range.start) / REGION;
+        self.lock_wanted(&[range], exclusive)
+    }
+
+    /// Locks what aligned writes to `ranges` touch.
+    pub(super) fn lock_all(&self, ranges: &[Range<u64>]) -> Vec<RegionGuard<'_>> {
+        self.lock_wanted(ranges, false)
+    }
+
+    fn lock_wanted(&self, ranges: &[Range<u64>], exclusive: bool) -> Vec<RegionGuard<'_>> {
         let mut wanted = [false; LOCKS as usize];
-        for region in first..=last.min(first + LOCKS - 1) {
-            wanted[(region % LOCKS) as usize] = true;
+        for range in ranges {
+            let first = range.start / REGION;
+            let last = range.end.saturating_sub(1).max(range.start) / REGION;
+            for region in first..=last.min(first + LOCKS - 1) {
+                wanted[(region % LOCKS) as usize] = true;
+            }
         }
         let chosen = (0..).zip(self.regions.iter().zip(wanted));
         chosen
@@ -154,6 +170,11 @@ impl FileDevice {
         usize::try_from(room).map_or(len, |room| room.min(len))
     }
 
+    /// Whether a transfer, which lies on the device, can be direct as it is.
+    pub(super) fn fits_direct(&self, direct: &DirectFile, offset: u64, buf: &[u8]) -> bool {
+        direct.fits(offset, buf) && offset + buf.len() as u64 <= self.direct_end(direct)
+    }
+
     /// Reads a range that lies on the device.
     pub(super) fn read_direct(
         &self,
@@ -164,7 +185,9 @@ impl FileDevice {
         let split = self.direct_len(direct, offset, buf.len());
         let (body, tail) = buf.split_at_mut(split);
         if direct.fits(offset, body) {
-            self.read_full(&direct.file, offset, body)?;
+            if !self.read_large(offset, &mut [IoSliceMut::new(&mut *body)])? {
+                self.read_full(&direct.file, offset, body)?;
+            }
         } else {
             self.read_bounced(direct, offset, body)?;
         }
@@ -201,7 +224,9 @@ impl FileDevice {
             let partly = !direct.place_fits(offset, body.len() as u64);
             let _regions = direct.lock(offset..end, partly);
             if direct.fits(offset, body) {
-                self.write_full(&direct.file, offset, body)?;
+                if !self.write_large(offset, &[IoSlice::new(body)])? {
+                    self.write_full(&direct.file, offset, body)?;
+                }
             } else {
                 self.write_bounced(direct, offset, body)?;
             }
@@ -246,7 +271,10 @@ impl FileDevice {
             && offset.is_multiple_of(direct.align)
             && bufs.iter().all(|buf| direct.fits(0, buf));
         if all_fit {
-            return self.read_vectored_full(&direct.file, offset, bufs);
+            return match self.read_large(offset, bufs)? {
+                true => Ok(()),
+                false => self.read_vectored_full(&direct.file, offset, bufs),
+            };
         }
         let mut at = offset;
         for buf in bufs {
@@ -269,7 +297,10 @@ impl FileDevice {
             && bufs.iter().all(|buf| direct.fits(0, buf));
         if all_fit {
             let _regions = direct.lock(offset..offset + len, false);
-            return self.write_vectored_full(&direct.file, offset, bufs);
+            return match self.write_large(offset, bufs)? {
+                true => Ok(()),
+                false => self.write_vectored_full(&direct.file, offset, bufs),
+            };
         }
         let mut at = offset;
         for buf in bufs {

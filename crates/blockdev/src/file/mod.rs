@@ -6,20 +6,25 @@
 //! | `open.rs` | [`FileOptions`]: what may be opened, locking, creation |
 //! | `mounted.rs` | image files that the kernel has mounted |
 //! | `direct.rs` | transfers past the page cache, whatever the caller's alignment |
+//! | `backend.rs` | [`Backend`]: system calls or io_uring, and what goes through which |
+//! | `uring.rs` | rings of io_uring |
 //!
 //! # Invariants
 //! - A device open for writing holds an exclusive `flock` on the file, so that no two programs
 //!   that respect it change the same image. Readers take no lock.
 //! - Only positioned transfers are used; the file's own position means nothing.
 
+mod backend;
 mod direct;
 mod mounted;
 mod open;
+mod uring;
 
+pub use backend::Backend;
 pub use open::FileOptions;
 
 use crate::device::{total_len, write_zeroes};
-use crate::{BlockDevice, DeviceError, DeviceResult};
+use crate::{BlockDevice, Completion, DeviceError, DeviceResult, Request};
 use direct::DirectFile;
 use extant_sync::debug_assert_may_wait_for_device;
 use rustix::fs::{FallocateFlags, FlockOperation, SeekFrom, fallocate, flock, seek};
@@ -30,6 +35,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use uring::Rings;
 
 /// Most slices that Linux takes in one vectored transfer.
 const MAX_SLICES: usize = 1024;
@@ -37,6 +43,8 @@ const MAX_SLICES: usize = 1024;
 /// A device in a regular file or a block special file.
 #[derive(Debug)]
 pub struct FileDevice {
+    // Before the files it knows by number.
+    rings: Option<Rings>,
     path: PathBuf,
     file: File,
     direct: Option<DirectFile>,
@@ -318,6 +326,12 @@ impl BlockDevice for FileDevice {
             None => self.write_vectored_full(&self.file, offset, bufs),
             Some(direct) => self.write_vectored_direct(direct, offset, bufs),
         }
+    }
+
+    /// Ends before it returns. Through io_uring all requests between two barriers are under way together.
+    fn submit(&self, batch: Vec<Request>) -> Completion {
+        debug_assert_may_wait_for_device();
+        Completion::ended(self.do_batch(batch))
     }
 
     /// Punches a hole where the file can have holes. On a block special file this unmaps the

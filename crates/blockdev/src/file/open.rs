@@ -1,8 +1,8 @@
 //! Opening files: what may be a device, in which mode, and alone.
 
-use super::FileDevice;
 use super::direct::DirectFile;
 use super::mounted::is_loop_mounted;
+use super::{Backend, FileDevice, backend};
 use crate::{DeviceError, DeviceResult};
 use rustix::fs::{FlockOperation, OFlags, SeekFrom, flock, ioctl_blksszget, seek};
 use rustix::io::Errno;
@@ -31,6 +31,7 @@ enum Mode {
 pub struct FileOptions {
     mode: Mode,
     direct: bool,
+    backend: Backend,
 }
 
 impl FileOptions {
@@ -39,6 +40,7 @@ impl FileOptions {
         Self {
             mode: Mode::ReadOnly,
             direct: false,
+            backend: Backend::Auto,
         }
     }
 
@@ -47,6 +49,7 @@ impl FileOptions {
         Self {
             mode: Mode::ReadWrite,
             direct: false,
+            backend: Backend::Auto,
         }
     }
 
@@ -56,6 +59,7 @@ impl FileOptions {
         Self {
             mode: Mode::Create { size },
             direct: false,
+            backend: Backend::Auto,
         }
     }
 
@@ -64,6 +68,7 @@ impl FileOptions {
         Self {
             mode: Mode::CreateNew { size },
             direct: false,
+            backend: Backend::Auto,
         }
     }
 
@@ -75,10 +80,17 @@ impl FileOptions {
         self
     }
 
+    /// How transfers reach the kernel. Unless said, as fits.
+    #[must_use]
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
+        self
+    }
+
     /// Opens the file.
     ///
     /// # Errors
-    /// - `Open` when the system refuses;
+    /// - `Open` when the system refuses, also io_uring where that is asked for;
     /// - `NotADevice` for directories, pipes and the like;
     /// - `InUse` when another program has it open for writing, or the kernel has it
     ///   mounted, also through a loop device as far as the system tells;
@@ -191,11 +203,18 @@ impl FileOptions {
             true => Some(DirectFile::open(path, &file, logical_sector)?),
             false => None,
         };
+        let rings = backend::choose(
+            self.backend,
+            path,
+            &file,
+            direct.as_ref().map(DirectFile::file),
+        )?;
         let block_size = u32::try_from(found.blksize()).unwrap_or(4096);
         let smallest = direct
             .as_ref()
             .map_or(4096, |direct| direct.align().max(4096) as u32);
         Ok(FileDevice {
+            rings,
             path: path.to_owned(),
             file,
             direct,

@@ -8,4 +8,5 @@ mod model;
 mod overlay;
 mod partitions;
 mod specs;
+mod uring;
 mod windows;
