@@ -534,6 +534,44 @@ pub fn build_node(bytes: &mut [u8], entries: Entries<'_>) -> FormatResult<()> {
     Ok(())
 }
 
+/// Puts `new` in the place of the extents at positions `replaced` of a leaf, of which there may be none. Room that
+/// is not used any more becomes zero; the checksum is stored apart.
+///
+/// # Errors
+/// When the header is unreadable or not that of a leaf with these positions, when there is no room, or `new`
+/// cannot be represented. Nothing has changed then.
+pub fn put_extent(bytes: &mut [u8], replaced: Range<usize>, new: &Extent) -> FormatResult<()> {
+    let mut header = ExtentHeader::parse(bytes)?;
+    let entry = new.encode()?;
+    if header.depth != 0 {
+        return Err(wrong("depth", header.depth.into(), Expected::Exactly(0)));
+    }
+    let before = usize::from(header.entries);
+    let count = replaced.len();
+    if replaced.start + count > before {
+        let expected = Expected::AtMost(before as u64);
+        return Err(wrong("entries", replaced.end as u64, expected));
+    }
+    let after = before - count + 1;
+    if after > usize::from(header.max) {
+        let expected = Expected::AtMost(header.max.into());
+        return Err(wrong("entries", after as u64, expected));
+    }
+    header.entries = after as u16;
+    let (chunks, _) = bytes.as_chunks_mut::<ENTRY_BYTES>();
+    let Some((first, entries)) = chunks.split_first_mut() else {
+        return Err(FormatError::short(Structure::ExtentNode, 0, ENTRY_BYTES));
+    };
+    *first = header.encode();
+    // The header's room is what the bytes have, at most.
+    entries.copy_within(replaced.start + count..before, replaced.start + 1);
+    entries[replaced.start] = entry;
+    if after < before {
+        entries[after..before].fill([0; ENTRY_BYTES]);
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -589,6 +627,30 @@ mod tests {
             let lblk = Lblk::new(probe % span);
             let expected = extents.iter().rposition(|extent| extent.lblk <= lblk);
             prop_assert_eq!(node.search(lblk), expected);
+        }
+
+        #[test]
+        fn an_extent_put_in_place_is_as_if_the_leaf_were_built_anew(
+            old in extents(84),
+            new in extents(1),
+            at in any::<proptest::sample::Index>(),
+            count in 0_usize..3,
+        ) {
+            let Some(new) = new.first() else { return Ok(()) };
+            let mut block = vec![0xee; 1024];
+            build_node(&mut block, Entries::Extents(&old)).unwrap();
+            let start = at.index(old.len() + 1);
+            let replaced = start..start + count;
+            let put = put_extent(&mut block, replaced.clone(), new);
+            let fits = replaced.end <= old.len() && old.len() - count < 84;
+            prop_assert_eq!(put.is_ok(), fits);
+            let mut expected = old.clone();
+            if fits {
+                expected.splice(replaced, [*new]);
+            }
+            let mut anew = vec![0; 1024];
+            build_node(&mut anew, Entries::Extents(&expected)).unwrap();
+            prop_assert_eq!(block, anew);
         }
 
         #[test]

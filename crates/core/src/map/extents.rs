@@ -140,6 +140,11 @@ impl Leaf {
         self.context.logical.contains(&lblk)
     }
 
+    /// The block, unless it is the root inside the inode, and one past the last logical block it may map.
+    pub(super) fn into_parts(self) -> (Option<BlockRef>, u64) {
+        (self.block, self.context.logical.end)
+    }
+
     /// One past the last block it maps.
     fn end(&self, inode: &Inode) -> Result<u64> {
         let bytes = match &self.block {

@@ -2,12 +2,14 @@
 
 use crate::alloc::Request;
 use crate::fs::{Fs, MountOptions};
-use crate::inode::Held;
+use crate::inode::{Held, Inode};
 use crate::map::{self, MapGuard, Target, Tree};
 use extant_blockdev::FileDevice;
+use extant_format::extent::Extent;
 use extant_format::{Ino, Lblk, Pblk};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::rng::Rng;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -40,15 +42,19 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
             break;
         }
         let request = Request {
-            // Far apart, so that few extents join.
-            goal: Pblk::new(at * 5 % 30_000 + 1),
+            // Far apart, so that few extents join; alone at the same distance, so that many do.
+            goal: Pblk::new(if lens.len() > 1 {
+                at * 5 % 30_000 + 1
+            } else {
+                at + 9000
+            }),
             len,
             min: len,
             below_32_bits: false,
             privileged: false,
         };
         let got = fs.take_blocks(&request).unwrap();
-        runs.push((at, got.start(), got.len(), at.is_multiple_of(3)));
+        runs.push((at, got.start(), got.len(), at / 16 % 2 == 0));
         taken.push(got);
         at += u64::from(len);
     }
@@ -60,10 +66,23 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
             tree.insert(Lblk::new(at as u32), start, len, unwritten)
         })
     };
-    map::change(&handle, held.live(), &guard, taken, edit, |inode| {
-        inode.disk_mut().size = 60 << 20;
-    })
-    .unwrap();
+    let also = |inode: &mut Inode| inode.disk_mut().size = 60 << 20;
+    let live = held.live();
+    let done = match runs[..] {
+        [(at, pblk, len, unwritten)] => {
+            let lblk = Lblk::new(at as u32);
+            let extent = Extent {
+                lblk,
+                len,
+                pblk,
+                unwritten,
+            };
+            let promised = Cell::new(0);
+            map::insert_promised(&handle, live, &guard, taken, extent, also, &promised)
+        }
+        _ => map::change(&handle, live, &guard, taken, edit, also),
+    };
+    done.unwrap();
     for (at, start, len, unwritten) in runs {
         for i in 0..u64::from(len) {
             model.insert(at + i, (start.get() + i, unwritten));
@@ -151,7 +170,7 @@ fn random_changes_on_an_image_satisfy_e2fsck() {
                     convert(&fs, &held, &mut model, at..at + len);
                 }
                 _ => {
-                    let lens: Vec<_> = (0..=rng.below(5))
+                    let lens: Vec<_> = (0..=rng.below(6).saturating_sub(2))
                         .map(|_| (rng.below(3), 1 + rng.below(4) as u32))
                         .collect();
                     map_some(&fs, &held, &mut model, at, &lens);

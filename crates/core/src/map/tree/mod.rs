@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `node` | a node, taken apart |
 //! | `draft` | a tree being changed: insert, convert, remove |
+//! | `quick` | one run of blocks that goes into a leaf as it is |
 //! | `settle` | splitting, dropping and moving nodes until each can be stored |
 //! | `store` | putting a changed tree in place under a handle |
 //!
@@ -25,6 +26,7 @@ mod draft;
 #[cfg(test)]
 mod image_tests;
 mod node;
+mod quick;
 mod settle;
 pub(super) mod store;
 #[cfg(test)]
@@ -45,6 +47,7 @@ use extant_format::extent::{
 };
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
+use quick::Spot;
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,6 +181,31 @@ pub(crate) fn change_promised<'f>(
         store::store(handle, live, tree.0, taken, also, promised)
     };
     change().inspect_err(|e| report(handle, e))
+}
+
+/// The same for a change that maps `extent`, which may be longer than one, and nothing else.
+///
+/// # Errors
+/// As for [`change`].
+pub(crate) fn insert_promised<'f>(
+    handle: &Handle<'f>,
+    live: &Arc<LiveInode>,
+    guard: &MapGuard<'_>,
+    taken: Vec<Taken<'f>>,
+    extent: Extent,
+    also: impl FnOnce(&mut Inode),
+    promised: &Cell<u32>,
+) -> Result<()> {
+    debug_assert!(guard.is_of(live), "the guard is another inode's");
+    let insert = || {
+        if let Some(spot) = Spot::find(handle.fs(), live, &extent)? {
+            return spot.store(handle, live, taken, also);
+        }
+        let mut tree = Tree::open(handle.fs(), live, guard)?;
+        tree.insert(extent.lblk, extent.pblk, extent.len, extent.unwritten)?;
+        store::store(handle, live, tree.0, taken, also, promised)
+    };
+    insert().inspect_err(|e| report(handle, e))
 }
 
 /// Makes written what is unwritten in `range`, in logical blocks.

@@ -93,7 +93,7 @@ pub(super) fn store<'f>(
 }
 
 /// Which checksum the nodes of an inode's map carry.
-fn seal(inode: &Inode) -> Seal {
+pub(super) fn seal(inode: &Inode) -> Seal {
     inode.seed().map_or(Seal::Plain, Seal::ExtentNode)
 }
 
