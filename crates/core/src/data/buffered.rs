@@ -251,7 +251,10 @@ impl<'a> FileIo<'a> {
         }
         let blocks = mask_of_bytes(&bytes, self.log2);
         let came = state.provide(&bytes, &self.cache.caches.pool, frugal);
-        self.cache.caches.count_memory(came as i64);
+        if came > 0 {
+            self.cache.caches.count_memory(came as i64);
+            self.cache.caches.see_to_stock();
+        }
         state.copy_in(at, &data[..len]);
         state.uptodate |= blocks;
         state.delayed |= holes;

@@ -73,7 +73,7 @@ impl Caches {
                 false => options.data_mode,
             },
             dax: options.dax,
-            pool: Pool::new(),
+            pool: Pool::new(bytes),
             memory: ShardedCounter::new(),
             most_memory,
             folios: ShardedCounter::new(),
@@ -108,6 +108,13 @@ impl Caches {
     pub(super) fn count_memory(&self, bytes: i64) {
         if bytes != 0 {
             self.memory.add(bytes);
+        }
+    }
+
+    /// Has pages made ready if writers keep needing them.
+    pub(super) fn see_to_stock(&self) {
+        if self.pool.stock.take_wanted() {
+            self.flusher.make_ready();
         }
     }
 

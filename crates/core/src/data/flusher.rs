@@ -26,6 +26,8 @@ const MOST_WORKERS: usize = 8;
 struct Signals {
     write: bool,
     stop: bool,
+    /// Pages are wanted.
+    stock: bool,
     /// Files that somebody writes on and on.
     streams: Vec<Arc<LiveInode>>,
 }
@@ -96,6 +98,15 @@ impl Flusher {
         }
     }
 
+    /// Asks the thread, if there is one, to make pages ready for writers.
+    #[cold]
+    pub(super) fn make_ready(&self) {
+        if self.runs.load(Ordering::Acquire) {
+            self.bell.signals.lock().stock = true;
+            self.bell.rung.notify_all();
+        }
+    }
+
     /// Ends the thread and waits for its end.
     pub(crate) fn stop(&self) {
         self.runs.store(false, Ordering::Release);
@@ -134,7 +145,11 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
         fs.data().flusher.is_rung.store(false, Ordering::Relaxed);
         if Instant::now() >= next {
             turns += 1;
+            fs.data().pool.stock.trim();
             next = Instant::now() + interval;
+        }
+        if signals.stock {
+            fs.data().pool.stock.fill();
         }
         // Files keep what went wrong for who asks.
         for live in signals.streams {
@@ -152,7 +167,8 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     let mut signals = bell.signals.lock();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        if signals.stop || signals.write || !signals.streams.is_empty() || left.is_zero() {
+        let has_work = signals.write || signals.stock || !signals.streams.is_empty();
+        if signals.stop || has_work || left.is_zero() {
             return std::mem::take(&mut *signals);
         }
         bell.rung.wait_for(&mut signals, left);

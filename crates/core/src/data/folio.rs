@@ -303,7 +303,7 @@ mod tests {
     fn bytes_written_over_pages_come_back_and_forgotten_pages_go() {
         let mut state = State::default();
         let data: Vec<u8> = (0..10_000_u32).map(|i| i as u8).collect();
-        let came = state.provide(&(100..10_100), &Pool::new(), true);
+        let came = state.provide(&(100..10_100), &Pool::new(1 << 30), true);
         // Of the last page the first half.
         assert_eq!(came, 2 * PAGE + PAGE / 2);
         state.copy_in(100, &data);

@@ -20,6 +20,7 @@
 //! | `cache` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `caches` | what all files share: budget, eviction, the list of dirty files |
 //! | `folio`, `page`, `index` | 64 KiB of a file, the memory it is made of, the folios of a file |
+//! | `stock` | pages made ready ahead of their use |
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
 //! | `durable` | writing back, throwing away, `fsync` |
@@ -52,6 +53,7 @@ mod page;
 mod read;
 mod reserved;
 mod seek;
+mod stock;
 mod stream;
 mod times;
 mod transfer;

@@ -3,6 +3,7 @@
 //! A page need not have memory for all its bytes: who writes a little here and there pays for little. Bytes
 //! without memory are zeros.
 
+use super::stock::Stock;
 use super::transfer::ZEROS;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 use std::ops::Range;
@@ -18,9 +19,10 @@ const QUARTER: usize = PAGE / 4;
 /// Pieces of each size that are kept for use again, for each CPU.
 const KEPT: usize = 1024;
 
-type Memory<const BYTES: usize> = Box<[u8; BYTES]>;
+pub(super) type Memory<const BYTES: usize> = Box<[u8; BYTES]>;
 
-fn zeroed<const BYTES: usize>() -> Memory<BYTES> {
+/// New memory.
+pub(super) fn zeroed<const BYTES: usize>() -> Memory<BYTES> {
     match vec![0; BYTES].into_boxed_slice().try_into() {
         Ok(memory) => memory,
         Err(_) => unreachable!("as long as it was made"),
@@ -97,19 +99,24 @@ impl Page {
 #[derive(Debug)]
 pub(super) struct Pool {
     free: PerCpu<Mutex<Free>>,
+    pub(super) stock: Stock,
 }
 
 #[derive(Debug, Default)]
 struct Free {
     wholes: Vec<Memory<PAGE>>,
+    /// The same that are zeros.
+    fresh: Vec<Memory<PAGE>>,
     halves: Vec<Memory<HALF>>,
     quarters: Vec<Memory<QUARTER>>,
 }
 
 impl Pool {
-    pub(super) fn new() -> Self {
+    /// For a cache of `memory` bytes.
+    pub(super) fn new(memory: usize) -> Self {
         Self {
             free: PerCpu::new(|_| Mutex::new(&POOL, Free::default())),
+            stock: Stock::new(memory),
         }
     }
 
@@ -117,8 +124,7 @@ impl Pool {
     /// `frugal`. All other bytes are zeros.
     pub(super) fn get(&self, range: &Range<usize>, frugal: bool) -> Page {
         if !frugal {
-            let kept = self.free.local().lock().wholes.pop();
-            return Page::Whole(ready(kept, range));
+            return Page::Whole(self.whole(range));
         }
         let last = range.end.max(range.start + 1) - 1;
         let (half, quarter) = (range.start / HALF, range.start / QUARTER);
@@ -129,9 +135,25 @@ impl Pool {
             let kept = self.free.local().lock().halves.pop();
             Page::Half(ready(kept, range), half as u8)
         } else {
-            let kept = self.free.local().lock().wholes.pop();
-            Page::Whole(ready(kept, range))
+            Page::Whole(self.whole(range))
         }
+    }
+
+    /// Memory for a whole page, of which bytes `range` are about to be written.
+    fn whole(&self, range: &Range<usize>) -> Memory<PAGE> {
+        let mut free = self.free.local().lock();
+        if let Some(kept) = free.wholes.pop() {
+            drop(free);
+            return ready(Some(kept), range);
+        }
+        if free.fresh.is_empty()
+            && let Some(batch) = self.stock.take()
+        {
+            free.fresh = batch;
+        }
+        let fresh = free.fresh.pop();
+        drop(free);
+        fresh.unwrap_or_else(zeroed)
     }
 
     /// A page like `page` with memory for bytes `range` too.
@@ -185,7 +207,7 @@ mod tests {
     #[test]
     fn what_was_never_written_is_zeros_whatever_memory_held_before() {
         let mut rng = Rng::new(seed_from_env("data_page"));
-        let pool = Pool::new();
+        let pool = Pool::new(1 << 30);
         for _ in 0..2000 {
             let mut expected = [0_u8; PAGE];
             let mut page: Option<Page> = None;
@@ -211,7 +233,7 @@ mod tests {
 
     #[test]
     fn small_writes_take_little_memory() {
-        let pool = Pool::new();
+        let pool = Pool::new(1 << 30);
         assert_eq!(pool.get(&(1024..2048), true).memory(), 1024);
         assert_eq!(pool.get(&(3000..4096), true).memory(), 2048);
         assert_eq!(pool.get(&(2047..2049), true).memory(), 4096);
