@@ -105,27 +105,41 @@ impl Index {
 
     /// The folios of `range`, ascending.
     pub(super) fn folios(&self, range: Range<u64>) -> impl Iterator<Item = &Folio> {
-        let leaf = self.leaf.get().into_iter().flat_map(|leaf| leaf.iter());
-        let middle = self.middle.get().into_iter().flat_map(|all| all.iter());
-        let top = self.top.get().into_iter().flat_map(|all| all.iter());
-        let in_middle = middle
-            .filter_map(OnceLock::get)
-            .flat_map(|leaf| leaf.iter());
-        let in_top = top
-            .filter_map(OnceLock::get)
-            .flat_map(|upper| upper.iter())
-            .filter_map(OnceLock::get)
-            .flat_map(|middle| middle.iter())
-            .filter_map(OnceLock::get)
-            .flat_map(|leaf| leaf.iter());
-        std::iter::once(&self.first)
-            .chain(leaf)
-            .chain(in_middle)
+        let (start, end) = (range.start, range.end);
+        let leaf = self.leaf.get().into_iter().map(|leaf| (0, leaf));
+        let middle = self.middle.get().into_iter().map(|middle| (0, middle));
+        let top = self.top.get().into_iter();
+        let upper = top.flat_map(move |top| inside(top, 0, TOP_BELOW, start..end));
+        let in_top = upper.flat_map(move |(at, upper)| inside(upper, at, UPPER_BELOW, start..end));
+        let leaves = middle
             .chain(in_top)
-            .filter_map(OnceLock::get)
+            .flat_map(move |(at, middle)| inside(middle, at, LEAF_LOG2, start..end));
+        let others = leaf
+            .chain(leaves)
+            .flat_map(move |(at, leaf)| inside(leaf, at, 0, start..end));
+        let first = self.first.get().into_iter();
+        first
+            .chain(others.map(|(_, folio)| folio))
             .map(Box::as_ref)
             .filter(move |folio| range.contains(&folio.index().into()))
     }
+}
+
+/// The slots in use of those from folio `at` on, which stand for `2^below` folios each, that have to do with `range`,
+/// and the first folio of each.
+fn inside<T>(
+    slots: &[OnceLock<T>],
+    at: u64,
+    below: u32,
+    range: Range<u64>,
+) -> impl Iterator<Item = (u64, &T)> {
+    let first = range.start.saturating_sub(at) >> below;
+    let end = range.end.saturating_sub(at).div_ceil(1 << below);
+    let last = end.min(slots.len() as u64);
+    (first..last).filter_map(move |i| {
+        let slot = slots.get(i as usize)?.get()?;
+        Some((at + (i << below), slot))
+    })
 }
 
 #[cfg(test)]
@@ -153,5 +167,10 @@ mod tests {
         assert_eq!(made.sum(), numbers.len() as i64);
         let some: Vec<u32> = index.folios(64..32768).map(Folio::index).collect();
         assert_eq!(some, [64, 65, 1000, 32767]);
+        for range in [0..1, 1..64, 63..66, 32768..1 << 24, 1 << 24..1 << 32, 5..5] {
+            let found: Vec<u32> = index.folios(range.clone()).map(Folio::index).collect();
+            let expected = numbers.iter().filter(|n| range.contains(&u64::from(**n)));
+            assert!(expected.eq(&found), "{range:?}: {found:?}");
+        }
     }
 }

@@ -356,24 +356,6 @@ fn copy_or_zero(state: &State, at: usize, buf: &mut [u8], log2: u32) {
     }
 }
 
-/// [`seek_data`](super::seek_data) in a file that others may change meanwhile.
-///
-/// # Errors
-/// As there; what writing back says.
-pub fn seek_data_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> {
-    settle(fs, held)?;
-    map::stable(held, |image| seek::seek_data(fs, image, offset))
-}
-
-/// [`seek_hole`](super::seek_hole) in a file that others may change meanwhile.
-///
-/// # Errors
-/// As there; what writing back says.
-pub fn seek_hole_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> {
-    settle(fs, held)?;
-    map::stable(held, |image| seek::seek_hole(fs, image, offset))
-}
-
 /// [`extents`](super::extents) of a file that others may change meanwhile, all of one moment.
 ///
 /// # Errors

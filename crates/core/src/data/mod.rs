@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `read` | reading a range into the caller's buffer |
 //! | `seek` | where data and holes begin, and where data lies on the device |
+//! | `seek_live` | the same in files that may change |
 //! | `blocks` | blocks of directories and other metadata files, through the cache |
 //! | `inline` | content inside the inode |
 //! | `stream` | reading a whole file in order, holes kept apart |
@@ -53,6 +54,7 @@ mod page;
 mod read;
 mod reserved;
 mod seek;
+mod seek_live;
 mod stock;
 mod stream;
 mod times;
@@ -68,9 +70,10 @@ pub use direct::{append_direct, read_direct, write_direct};
 pub use durable::{ErrorMark, invalidate, writeback};
 pub(crate) use durable::{What, fsync, write_back_early};
 pub use fallocate::{FallocateMode, fallocate};
-pub use live::{allocated_live, extents_live, read_live, seek_data_live, seek_hole_live};
+pub use live::{allocated_live, extents_live, read_live};
 pub use read::{read_at, read_content};
 pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
+pub use seek_live::{seek_data_live, seek_hole_live};
 pub use stream::{Sink, stream, stream_live};
 pub use times::now;
 pub(crate) use truncate::finish_truncate;

@@ -1,7 +1,8 @@
 //! Reading a whole file in order, holes kept apart: what copying out needs.
 
-use super::live::{read_live, seek_data_live, seek_hole_live};
+use super::live::read_live;
 use super::read::{read_at, read_content, read_device};
+use super::seek_live::{seek_data_live, seek_hole_live};
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -123,7 +124,7 @@ pub fn stream_live<S: Sink>(
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
     loop {
-        let size = held.snapshot().size();
+        let size = held.live_size();
         let data = seek_data_live(fs, held, at)?.unwrap_or(size.max(at));
         if data > at {
             if let Err(e) = sink.hole(at, data - at) {

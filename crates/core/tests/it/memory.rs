@@ -278,6 +278,64 @@ fn what_is_on_its_way_to_the_device_is_data() {
 }
 
 #[test]
+fn data_and_holes_are_found_in_memory_without_writing_anything_back() {
+    const BLOCKS: usize = 3000;
+    let mut rng = Rng::new(seed_from_env("seek_in_memory"));
+    for mode in [DataMode::Delayed, DataMode::Placed] {
+        let image = image(32, &["-b", "1024"]);
+        let fs = open(&image, options(mode));
+        let held = create(&fs, "a");
+        let mut blocks: Vec<bool> = Vec::new();
+        for _ in 0..300 {
+            let at = rng.below(BLOCKS as u64) as usize;
+            let most = if rng.one_in(8) { 200 } else { 4 };
+            let len = 1 + rng.below(most) as usize;
+            let (first, end) = (at as u64 * 1024, (at + len) as u64 * 1024);
+            match rng.below(20) {
+                0 => {
+                    ops::truncate(&fs, &held, first).unwrap();
+                    blocks.resize(at, false);
+                }
+                1 => data::writeback(&fs, &held, 0..u64::MAX).unwrap(),
+                2 => {
+                    let mode = ops::FallocateMode::default();
+                    ops::fallocate(&fs, &held, first, end - first, mode).unwrap();
+                    blocks.resize(blocks.len().max(at + len), false);
+                }
+                _ => {
+                    write(&fs, &held, first, &pattern(first, len * 1024));
+                    blocks.resize(blocks.len().max(at + len), false);
+                    blocks[at..at + len].fill(true);
+                }
+            }
+            let before = fs.data_stats().dirty_bytes;
+            for _ in 0..4 {
+                let from = rng.below(BLOCKS as u64 + 200) as usize;
+                let offset = from as u64 * 1024 + rng.below(1024);
+                let next = |data| {
+                    let rest = blocks.get(from..).filter(|rest| !rest.is_empty())?;
+                    let found = rest.iter().position(|&is| is == data);
+                    let found = found.map(|i| ((from + i) as u64 * 1024).max(offset));
+                    match data {
+                        true => found,
+                        false => found.or(Some(blocks.len() as u64 * 1024)),
+                    }
+                };
+                let data = data::seek_data_live(&fs, &held, offset).unwrap();
+                assert_eq!(data, next(true), "data from {offset}");
+                let hole = data::seek_hole_live(&fs, &held, offset).unwrap();
+                assert_eq!(hole, next(false), "hole from {offset}");
+            }
+            assert_eq!(fs.data_stats().dirty_bytes, before);
+        }
+        drop(held);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+    }
+}
+
+#[test]
 fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
     for mode in [DataMode::Delayed, DataMode::Placed] {
         let image = image(16, &["-b", "1024", "-m", "0"]);
