@@ -1,6 +1,6 @@
 //! Blocks that several threads want, give back and keep ready.
 
-use super::{World, create, explore, image};
+use super::{World, create, explore, image, image_with, open_with_memory};
 use extant_core::data::FallocateMode;
 use extant_core::inode::Held;
 use extant_core::{Error, ops};
@@ -91,6 +91,45 @@ fn freed_blocks_come_back_with_the_commit_and_once() {
         assert!(reserving.join().unwrap());
         let free = blocks_free(&world);
         assert_eq!(free, before + (MUCH >> 10) - (before / 2));
+        drop(files);
+        world.finish(&[&["a", "b"]]);
+    });
+}
+
+/// More groups than may stay in memory: while one thread has some loaded, and others leave for them, others want
+/// blocks in these, give some back, or commit.
+#[test]
+fn groups_leave_memory_and_come_back_with_what_they_had() {
+    /// Room for the bitmaps of as few groups as there may be.
+    const SHORT: usize = 1 << 18;
+    let image = image_with(8 << 20, &["-g", "256"]);
+    explore("groups_leave_memory_and_come_back", move || {
+        let world = World::with(&image, |device| open_with_memory(device, SHORT));
+        let before = blocks_free(&world);
+        let files = ["a", "b"].map(|name| create(&world.fs, &world.root(), name).unwrap());
+        // All groups have been in memory once, and most are as the device has them.
+        for file in &files {
+            assert!(reserve(&world, file, 0, 3 << 20).join().unwrap());
+            ops::truncate(&world.fs, file, 64 << 10).unwrap();
+        }
+        world.fs.sync().unwrap();
+        let threads = files.each_ref().map(|file| {
+            let (fs, file) = (Arc::clone(&world.fs), file.clone());
+            thread::spawn(move || {
+                let mode = FallocateMode::default();
+                ops::fallocate(&fs, &file, 64 << 10, 1 << 20, mode).unwrap();
+                ops::truncate(&fs, &file, 100 << 10).unwrap();
+                ops::fallocate(&fs, &file, 0, 2 << 20, mode).unwrap();
+            })
+        });
+        let fs = Arc::clone(&world.fs);
+        let committing = thread::spawn(move || fs.sync().unwrap());
+        for thread in threads.into_iter().chain([committing]) {
+            thread.join().unwrap();
+        }
+        // What maps them takes a few more.
+        let taken = before - blocks_free(&world);
+        assert!((4096..4130).contains(&taken), "{taken}");
         drop(files);
         world.finish(&[&["a", "b"]]);
     });

@@ -35,10 +35,16 @@ fn explore(name: &str, scenario: impl Fn() + Send + Sync + Clone + 'static) {
 
 /// An image that each schedule begins with: empty, with blocks and a journal as small as they get.
 fn image() -> Arc<[u8]> {
+    image_with(3 << 20, &[])
+}
+
+/// The same of another size, made with more options.
+fn image_with(bytes: u64, options: &[&str]) -> Arc<[u8]> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let options = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
-    mke2fs(&path, 3 << 20, &options);
+    let mut all = vec!["-t", "ext4", "-b", "1024", "-J", "size=1", "-N", "64"];
+    all.extend(options);
+    mke2fs(&path, bytes, &all);
     std::fs::read(&path).unwrap().into()
 }
 

@@ -2,6 +2,7 @@
 
 use super::{World, content, create, explore, image, names, open_and_close};
 use extant_blockdev::MemoryDevice;
+use extant_core::data;
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::Held;
 use extant_core::ops;
@@ -148,5 +149,88 @@ fn small_files_are_written_back_together_or_by_themselves() {
         assert!(content(&recovered, found["a"]) == [vec![1; 1000], vec![2; 1000]].concat());
         assert!(content(&recovered, found["c"]) == vec![1; 1500]);
         world.finish(&[&["a", "c"]]);
+    });
+}
+
+/// One gathers small files to write them back while another makes one of them longer, shorter and longer again.
+#[test]
+fn what_is_gathered_is_of_one_moment_for_each_file() {
+    let image = image();
+    explore("what_is_gathered_is_of_one_moment", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        let [a, b] = ["a", "b"].map(|name| create(&world.fs, &root, name).unwrap());
+        for file in [&a, &b] {
+            write(&world.fs, file, 0, &[1; 1500]);
+        }
+        let threads = [
+            world.spawn(|fs| fs.write_back().unwrap()),
+            world.spawn(|fs| fs.sync().unwrap()),
+            {
+                let a = a.clone();
+                world.spawn(move |fs| {
+                    write(fs, &a, 1500, &[2; 2000]);
+                    ops::truncate(fs, &a, 700).unwrap();
+                    write(fs, &a, 900, &[3; 300]);
+                })
+            },
+        ];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let expected = [vec![1; 700], vec![0; 200], vec![3; 300]].concat();
+        assert!(read(&world.fs, &a, 5000) == expected);
+        world.fs.sync().unwrap();
+        let recovered = open_and_close(&world.copy());
+        let found = names(&recovered);
+        assert!(content(&recovered, found["a"]) == expected);
+        assert!(content(&recovered, found["b"]) == vec![1; 1500]);
+        drop((a, b, root));
+        world.finish(&[&["a", "b"]]);
+    });
+}
+
+/// What was written is data to who looks for it, at each moment of its way to the device; what lies between is a hole.
+#[test]
+fn data_and_holes_are_told_apart_while_the_file_is_written_back() {
+    const FAR: u64 = 200 << 10;
+    let image = image();
+    explore("data_and_holes_are_told_apart", move || {
+        let world = World::new(&image);
+        let file = create(&world.fs, &world.root(), "a").unwrap();
+        write(&world.fs, &file, 2048, &[1; 2048]);
+        write(&world.fs, &file, FAR, &[1; 1024]);
+        let look = |file: &Held| {
+            let file = file.clone();
+            world.spawn(move |fs| {
+                for _ in 0..3 {
+                    assert_eq!(data::seek_data_live(fs, &file, 0).unwrap(), Some(2048));
+                    let hole = data::seek_hole_live(fs, &file, 2048).unwrap().unwrap();
+                    assert!(hole == 4096 || hole == 5120, "{hole}");
+                    assert_eq!(data::seek_data_live(fs, &file, 6000).unwrap(), Some(FAR));
+                    let end = data::seek_hole_live(fs, &file, FAR).unwrap();
+                    assert_eq!(end, Some(FAR + 1024));
+                    let all = data::allocated_live(fs, &file).unwrap();
+                    let blocks: u64 = all.iter().map(|piece| piece.len >> 10).sum();
+                    assert!((3..=4).contains(&blocks), "{all:?}");
+                }
+            })
+        };
+        let threads = [world.spawn(|fs| fs.sync().unwrap()), look(&file), {
+            let file = file.clone();
+            world.spawn(move |fs| {
+                write(fs, &file, 4096, &[2; 1024]);
+                fs.sync().unwrap();
+            })
+        }];
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(
+            data::seek_hole_live(&world.fs, &file, 2048).unwrap(),
+            Some(5120)
+        );
+        drop(file);
+        world.finish(&[&["a"]]);
     });
 }
