@@ -48,6 +48,9 @@ const GOOD: f64 = 1.25;
 /// The published figures come from one machine and one lock whose exact work is not known.
 const GOOD_PUBLISHED: f64 = 1.5;
 
+/// Bytes of one operation of what is measured in bytes.
+const BYTES: f64 = 4096.0;
+
 /// How a class was used by so many workers: uses, the sum of their squares, and time held, for all operations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
@@ -175,7 +178,11 @@ fn look(config: &Config, workload: &mut dyn Workload, case: &Case) -> Result<See
         );
         let measured = workload.run(case)?;
         let locks = measured.locks.ok_or("nothing was counted")?;
-        runs.push((measured.value, locks));
+        let rate = match workload.shape().unit {
+            "MB/s" => measured.value * 1e6 / BYTES,
+            _ => measured.value,
+        };
+        runs.push((rate, locks));
     }
     runs.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (rate, locks) = runs.swap_remove(runs.len() / 2);
