@@ -39,7 +39,7 @@ impl Recovery {
     pub fn write_home(&self, log: &Log<'_>) -> JournalResult<WrittenHome> {
         self.refuse_targets_in(log)?;
         let size = log.superblock().block_size;
-        let mut batch = Batch::new(log, size);
+        let mut batch = Batch::new(log, size, self.blocks.len());
         for (home, image) in self.blocks.images() {
             if batch.is_full() {
                 batch.write()?;
@@ -76,12 +76,15 @@ struct Batch<'l> {
 }
 
 impl<'l> Batch<'l> {
-    fn new(log: &'l Log<'_>, size: BlockSize) -> Self {
+    /// For so many images.
+    fn new(log: &'l Log<'_>, size: BlockSize, images: usize) -> Self {
+        // A whole buffer is a mebibyte of fresh memory, and most logs hold a few blocks.
+        let most = (BATCH_BYTES / size.len()).max(1);
         Self {
             log,
             size,
             images: Vec::new(),
-            buf: AlignedBuf::zeroed(BATCH_BYTES.max(size.len())),
+            buf: AlignedBuf::zeroed(images.min(most) * size.len()),
             done: WrittenHome::default(),
         }
     }
