@@ -16,7 +16,7 @@ use crate::inode::LiveInode;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 static CLOCK: LockClass = LockClass::new("folio clock", Rank::Leaf);
 static FILES: LockClass = LockClass::new("dirty files", Rank::Leaf);
@@ -251,11 +251,18 @@ pub struct DataStats {
 
 /// A share of the system's memory.
 fn share_of_memory() -> usize {
+    // Once for all: reading it takes longer than the rest of opening a small file system.
+    static MEMORY: OnceLock<usize> = OnceLock::new();
+    *MEMORY.get_or_init(installed_memory) / MEMORY_SHARE
+}
+
+/// Bytes of memory that the machine has.
+fn installed_memory() -> usize {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib = text
         .lines()
         .find_map(|line| line.strip_prefix("MemTotal:"))
         .and_then(|rest| rest.split_whitespace().next())
         .and_then(|kib| kib.parse::<usize>().ok());
-    kib.map_or(SMALL_MEMORY, |kib| kib << 10) / MEMORY_SHARE
+    kib.map_or(SMALL_MEMORY, |kib| kib << 10)
 }

@@ -155,47 +155,42 @@ impl DataLog {
 
     /// What the byte at `offset` may come from.
     fn legal(&self, offset: u64, when: When) -> Legal {
-        let begun = || self.changes.iter().filter(|change| change.0 < when.begun);
-        let writes = || {
-            begun().filter_map(|(op, change)| match *change {
-                DataChange::Write { offset: o, len } => {
-                    (o <= offset && offset < o + len).then_some(*op)
+        let mut legal = Legal {
+            tags: Vec::new(),
+            zeros: false,
+        };
+        let (mut is_durable, mut is_mapped) = (false, false);
+        // From the newest: what came before a truncation that is in the tree, or before what is durable, is gone.
+        let begun = self.changes.iter().rev();
+        for (op, change) in begun.filter(|change| change.0 < when.begun) {
+            match *change {
+                DataChange::Write { offset: o, len } if (o..o + len).contains(&offset) => {
+                    if !is_durable {
+                        legal.tags.push(Tag {
+                            lane: when.lane,
+                            op: *op as u32,
+                        });
+                    }
+                    is_durable |= *op < when.durable;
+                    // Of a write in part, what the new size covers is mapped.
+                    is_mapped |= *op < when.prefix || (*op == when.prefix && offset >= when.size);
                 }
-                DataChange::Cut { .. } | DataChange::Extend { .. } => None,
-            })
-        };
-        let cuts = || {
-            begun().filter_map(|(op, change)| match *change {
-                DataChange::Cut { size } => (size <= offset).then_some(*op),
-                DataChange::Write { .. } | DataChange::Extend { .. } => None,
-            })
-        };
-        let last_cut = cuts().rfind(|op| *op < when.prefix);
-        let after_cut = |op: &usize| last_cut.is_none_or(|cut| *op > cut);
-        let durable = writes().filter(|op| *op < when.durable).rfind(after_cut);
-        let tags = writes()
-            .filter(after_cut)
-            .filter(|op| durable.is_none_or(|durable| *op >= durable));
-        let is_mapped = match when.promise {
-            DataPromise::Delayed => false,
-            // Of a write in part, what the new size covers is mapped.
-            DataPromise::InOrder => writes()
-                .filter(after_cut)
-                .any(|op| op < when.prefix || (op == when.prefix && offset >= when.size)),
-        };
-        // A truncation that is not in the tree may have cleared the rest of its last block, unless the
-        // smaller size is made durable first.
-        let may_be_cleared =
-            when.promise == DataPromise::Delayed && cuts().any(|op| op >= when.prefix);
-        Legal {
-            tags: tags
-                .map(|op| Tag {
-                    lane: when.lane,
-                    op: op as u32,
-                })
-                .collect(),
-            zeros: may_be_cleared || (durable.is_none() && !is_mapped),
+                // A truncation that is not in the tree may have cleared the rest of its last block, unless the
+                // smaller size is made durable first.
+                DataChange::Cut { size } if size <= offset && *op >= when.prefix => {
+                    legal.zeros |= when.promise == DataPromise::Delayed;
+                }
+                DataChange::Cut { size } if size <= offset => break,
+                _ => {}
+            }
+            if is_durable && *op < when.prefix {
+                break;
+            }
         }
+        legal.tags.reverse();
+        let is_mapped = is_mapped && when.promise == DataPromise::InOrder;
+        legal.zeros |= !is_durable && !is_mapped;
+        legal
     }
 }
 
