@@ -36,6 +36,25 @@ impl LockTable {
         (&self.snapshot, self.operations)
     }
 
+    /// What one in a thousand operations or more shared with others: locks but the read side of `own`, moves of that
+    /// between threads, and shared atomics.
+    pub(crate) fn shared_beyond(&self, own: &str) -> Vec<String> {
+        let often = |count: u64| count * 1000 >= self.operations;
+        let locks = self.snapshot.locks.iter().filter(|lock| {
+            let is_own = lock.name == own && lock.side == Side::Shared;
+            match is_own {
+                true => often(lock.acquisition_bounces),
+                false => often(lock.acquisitions),
+            }
+        });
+        let atomics = self.snapshot.atomics.iter();
+        let atomics = atomics.filter(|atomic| often(atomic.count));
+        locks
+            .map(|lock| format!("{} ({:?})", lock.name, lock.side))
+            .chain(atomics.map(|atomic| atomic.name.to_owned()))
+            .collect()
+    }
+
     fn per_operation(&self, value: u64) -> f64 {
         value as f64 / self.operations as f64
     }
@@ -135,6 +154,21 @@ mod tests {
                 total_ns,
             },
         }
+    }
+
+    #[test]
+    fn what_is_shared_is_named_but_for_marks_in_rows_of_ones_own() {
+        let table = |operations, bounces| LockTable {
+            operations,
+            snapshot: Snapshot {
+                locks: vec![lock("own", Side::Shared, bounces, 1)],
+                atomics: Vec::new(),
+            },
+        };
+        assert!(table(1000, 0).shared_beyond("own").is_empty());
+        assert_eq!(table(1000, 1).shared_beyond("own"), ["own (Shared)"]);
+        assert!(table(1001, 1).shared_beyond("own").is_empty());
+        assert_eq!(table(1000, 0).shared_beyond("other"), ["own (Shared)"]);
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! | `buffered` | through memory, which holds all | the same | |
 //! | `dax` | a device in memory, direct access | | `memcpy`: the same transfers within memory, each worker in a part of its own |
 //!
+//! With `--locks` it is an error if a direct transfer shares anything with others: a lock but the mark of a reader in the
+//! thread's own row, or an atomic.
+//!
 //! Nothing is written back while `buffered` is measured; how long that takes afterwards is a figure beside it.
 
 use crate::args::{Config, Side};
@@ -248,6 +251,12 @@ impl Inside for Overwrite {
         let mut measured = meter.seconds(mounted, self.transfers, || {
             crew::timed(case.workers, work, || Ok(()))
         })?;
+        if let (Some(locks), "direct") = (&measured.locks, case.variant) {
+            let shared = locks.shared_beyond("inode op");
+            if !shared.is_empty() {
+                return Err(format!("overwriting shares {}\n{locks}", shared.join(", ")));
+            }
+        }
         let start = Instant::now();
         mounted.sync()?;
         let syncfs = start.elapsed().as_secs_f64();

@@ -138,3 +138,47 @@ fn what_cannot_be_measured_is_refused_with_what_can() {
         assert!(said.contains(expected), "{said}");
     }
 }
+
+#[test]
+fn overwrite_measures_each_variant_beside_what_bounds_it() {
+    require!(KernelExt4);
+    let rows = rows(&["overwrite", "--transfers", "4000", "--workers", "2"]);
+    rows.iter().for_each(check_row);
+    let expected = [
+        ("engine", "direct", 2),
+        ("raw", "direct", 2),
+        ("kernel", "direct", 2),
+        ("engine", "buffered", 2),
+        ("kernel", "buffered", 2),
+        ("engine", "dax", 2),
+        ("memcpy", "dax", 2),
+    ];
+    assert_eq!(cases(&rows), expected);
+    // No transfer takes part in a transaction.
+    for row in rows.iter().filter(|row| row["side"] == "engine") {
+        assert_eq!(row["figures"]["commits"].as_f64(), Some(0.0), "{row}");
+        assert_eq!(
+            row["figures"]["handles per commit"].as_f64(),
+            Some(0.0),
+            "{row}"
+        );
+    }
+}
+
+/// The run fails if a direct transfer shares anything with other workers.
+#[cfg(feature = "lockstat")]
+#[test]
+fn overwriting_past_memory_shares_nothing_between_workers() {
+    let rows = rows(&[
+        "overwrite",
+        "--variant",
+        "direct",
+        "--transfers",
+        "40000",
+        "--workers",
+        "2",
+        "--engine-only",
+        "--locks",
+    ]);
+    assert_eq!(cases(&rows), [("engine", "direct", 2)]);
+}

@@ -134,6 +134,17 @@ impl FileCache {
 /// [`Error::Misaligned`] unless `offset` and the length of `buf` are multiples of a sector of the device; as for
 /// [`read_live`](super::read_live).
 pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    check_aligned(fs, offset, buf.len())?;
+    // What is bypassed is a regular file.
+    if let Some(file) = held.file_cache()
+        && file.is_bypassed()
+    {
+        let shared = held.op().read();
+        if file.is_bypassed() {
+            return read_shared(fs, held, offset, buf);
+        }
+        drop(shared);
+    }
     let is_inline = {
         let guard = pin();
         let image = held.image(&guard);
@@ -144,12 +155,11 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
             _ => return Err(Error::NotARegularFile),
         }
     };
-    check_aligned(fs, offset, buf.len())?;
     if is_inline || fs.data().mode() == DataMode::Through {
         return read_live(fs, held, offset, buf);
     }
     let file = held.file_cache_in(fs);
-    let mut is_settled = file.is_bypassed();
+    let mut is_settled = false;
     loop {
         let shared = held.op().read();
         if !is_settled && !file.is_bypassed() {
@@ -174,12 +184,21 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
 
 /// Reads what the device has. `op` is held.
 pub(super) fn read_shared(fs: &Fs, live: &LiveInode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let left = live.live_size().saturating_sub(offset);
-    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+    let (len, known) = {
+        // Once for all that is looked at.
+        let _guard = pin();
+        let left = live.live_size().saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let range = offset..offset.saturating_add(len as u64);
+        (len, map::known(live, &blocks_of(fs, &range)))
+    };
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(0);
     };
-    let runs = runs(fs, live, &(offset..offset + len as u64))?;
+    let runs = match known {
+        Some(runs) => runs,
+        None => learn(fs, live, &(offset..offset + len as u64))?,
+    };
     let log2 = fs.block_size().log2();
     let mut at = offset;
     let mut rest = buf;
@@ -212,24 +231,23 @@ pub fn write_direct(
     buf: &[u8],
     options: WriteOptions,
 ) -> Result<usize> {
-    fs.journal()?;
+    // Overwriting takes no handle, which would find this.
+    fs.journal()?.check_open()?;
     check_aligned(fs, offset, buf.len())?;
     if fs.data().mode() == DataMode::Through {
         return write::write_with(fs, held, offset, buf, options);
     }
-    let buf = {
-        let guard = pin();
-        let image = held.image(&guard);
-        check_writable(image)?;
-        within_limit(fs, image, offset, buf)?
+    let file = match held.file_cache() {
+        Some(file) if file.is_bypassed() => file,
+        _ => {
+            check_writable(held.image(&pin()))?;
+            let file = held.file_cache_in(fs);
+            if file.note_turn() {
+                bypass(fs, held, file)?;
+            }
+            file
+        }
     };
-    if buf.is_empty() {
-        return Ok(0);
-    }
-    let file = held.file_cache_in(fs);
-    if !file.is_bypassed() && file.note_turn() {
-        bypass(fs, held, file)?;
-    }
     if let Some(written) = write_shared(fs, held, file, offset, buf, options)? {
         return Ok(written);
     }
@@ -281,12 +299,9 @@ fn check_aligned(fs: &Fs, offset: u64, len: usize) -> Result<()> {
     }
 }
 
-/// Where bytes `range` lie.
-fn runs(fs: &Fs, live: &LiveInode, range: &Range<u64>) -> Result<KnownRuns> {
+/// Looks up where bytes `range` lie, which is known afterwards.
+fn learn(fs: &Fs, live: &LiveInode, range: &Range<u64>) -> Result<KnownRuns> {
     let blocks = blocks_of(fs, range);
-    if let Some(known) = map::known(live, &blocks) {
-        return Ok(known);
-    }
     let (_, runs) = map::runs_live(fs, live, |_| blocks.clone())?;
     Ok(KnownRuns::Some(runs))
 }
@@ -319,10 +334,22 @@ fn write_shared(
 ) -> Result<Option<usize>> {
     let bytes = offset..offset.saturating_add(buf.len() as u64);
     let _shared = held.op().read();
-    if !file.is_bypassed() || bytes.end > held.live_size() {
+    if !file.is_bypassed() || buf.is_empty() {
         return Ok(None);
     }
-    let runs = runs(fs, held, &bytes)?;
+    let known = {
+        // Once for all that is looked at.
+        let guard = pin();
+        check_writable(held.image(&guard))?;
+        if bytes.end > held.live_size() {
+            return Ok(None);
+        }
+        map::known(held, &blocks_of(fs, &bytes))
+    };
+    let runs = match known {
+        Some(runs) => runs,
+        None => learn(fs, held, &bytes)?,
+    };
     let log2 = fs.block_size().log2();
     let fits = |run: &Mapping| match run.target {
         Target::Written(_) => true,
@@ -392,6 +419,7 @@ pub(super) fn write_exclusive(
 ) -> Result<(u64, usize)> {
     let live = held.live();
     let _alone = held.op().write();
+    fs.journal()?.check_open()?;
     let size = held.live_size();
     let offset = offset.unwrap_or(size);
     if !fs.data().is_dax() {
@@ -416,7 +444,10 @@ pub(super) fn write_exclusive(
     }
     let io = FileIo::new(fs, live);
     let written = if bytes.end <= size
-        && let runs = runs(fs, live, &bytes)?
+        && let runs = match map::known(live, &blocks_of(fs, &bytes)) {
+            Some(runs) => runs,
+            None => learn(fs, live, &bytes)?,
+        }
         && runs
             .iter()
             .all(|run| matches!(run.target, Target::Written(_)))

@@ -234,7 +234,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Stopped`] after an error, [`Error::ReadOnly`] when the file system is closed.
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if let Some(cause) = self.aborted.get() {
             return Err(Error::Stopped(Arc::new(cause.clone())));
         }

@@ -5,6 +5,7 @@
 //! and does e2fsck (asked once in a while) agree?
 
 mod blocks;
+mod direct;
 mod inodes;
 mod names;
 mod syncs;

@@ -16,6 +16,9 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
+/// Bytes of a sector of the recorded device.
+const SECTOR: u64 = 512;
+
 /// The engine, with nothing going on in the background.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extant {
@@ -26,6 +29,8 @@ pub(crate) struct Extant {
     pub(crate) checkpoints: bool,
     /// Writes go to the device at once.
     pub(crate) through: bool,
+    /// Writes of whole sectors go past memory.
+    pub(crate) direct: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
 }
@@ -59,7 +64,11 @@ impl Engine for Extant {
         match op {
             Op::Write { path, offset, len } => {
                 let file = walk_to_file(&open.fs, path)?;
-                let written = ops::pwrite(&open.fs, &file, *offset, &tagged(tag, *offset, *len));
+                let bytes = tagged(tag, *offset, *len);
+                let written = match self.direct && (offset | len) % SECTOR == 0 {
+                    true => ops::pwrite_direct(&open.fs, &file, *offset, &bytes),
+                    false => ops::pwrite(&open.fs, &file, *offset, &bytes),
+                };
                 self.keep(open, file);
                 Ok(written.map_err(errno)? as u64)
             }

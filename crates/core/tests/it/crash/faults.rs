@@ -17,6 +17,7 @@ const ENGINE: Extant = Extant {
     keeps_open: 1,
     checkpoints: true,
     through: false,
+    direct: false,
     discards: false,
 };
 

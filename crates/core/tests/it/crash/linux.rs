@@ -24,6 +24,7 @@ fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
         keeps_open: 2,
         checkpoints: false,
         through: false,
+        direct: false,
         discards: false,
     };
     for shape in SHAPES {

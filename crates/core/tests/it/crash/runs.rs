@@ -19,6 +19,7 @@ fn engine(keeps_open: usize) -> Extant {
         keeps_open,
         checkpoints: true,
         through: false,
+        direct: false,
         discards: false,
     }
 }
@@ -123,6 +124,40 @@ fn what_the_device_is_told_to_forget_nobody_misses_after_any_crash() {
 }
 
 #[test]
+fn writes_past_memory_survive_any_crash() {
+    let seed = seed_from_env("crash runs past memory");
+    let engine = Extant {
+        direct: true,
+        ..engine(1)
+    };
+    for shape in [SMALL_BLOCKS, DEFAULT] {
+        // Overwrites, parts of blocks, new blocks behind holes and behind the end; few names, so that they meet. What
+        // is not aligned goes through memory.
+        let universe = Universe {
+            writes: vec![
+                (0, 4096),
+                (0, 65_536),
+                (512, 512),
+                (4096, 8192),
+                (12_288, 1024),
+                (1 << 20, 10_240),
+                (5000, 3000),
+            ],
+            syncs: 15,
+            ..Universe::wide(1, 4)
+        };
+        let plan = RandomPlan {
+            universe,
+            runs: amount(4, 40),
+            len: 150,
+            images: amount(300, 3000),
+            others_every: 200,
+        };
+        random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
+    }
+}
+
+#[test]
 fn runs_that_fill_the_log_many_times_survive_any_crash() {
     let seed = seed_from_env("crash runs around the log");
     // The log makes room when it is full.
@@ -130,6 +165,7 @@ fn runs_that_fill_the_log_many_times_survive_any_crash() {
         keeps_open: 2,
         checkpoints: false,
         through: false,
+        direct: false,
         discards: false,
     };
     let plan = RandomPlan {
@@ -223,6 +259,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
                 keeps_open: usize::from(threads),
                 checkpoints: threads == 1,
                 through: false,
+                direct: false,
                 discards: false,
             };
             let start = match threads {

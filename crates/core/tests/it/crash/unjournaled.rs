@@ -29,6 +29,7 @@ fn without_a_journal_a_check_mends_what_a_crash_left() {
         keeps_open: 1,
         checkpoints: false,
         through: false,
+        direct: false,
         discards: false,
     };
     let start = UNJOURNALED.filled(&engine);
