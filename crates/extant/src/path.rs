@@ -58,6 +58,9 @@ fn walk_to(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
+    if let Some(id) = look_in_memory(fs, path, Inode::id) {
+        return Ok(id);
+    }
     let mut walk = Walk::from_root(fs, path)?;
     while let Some(name) = walk.rest.pop() {
         let follow = last == LastLink::Follow || !walk.rest.is_empty();
@@ -78,7 +81,20 @@ pub(crate) fn resolve_with<R>(
     last: LastLink,
     look: impl Fn(&Inode) -> R,
 ) -> Result<R> {
+    if let Some(found) = look_in_memory(fs, path, &look) {
+        return Ok(found);
+    }
     again(|| fs.with_same(walk_to(fs, path, last)?, &look))
+}
+
+/// Looks at the inode at `path`, if everything on the way is in memory and leads there straight.
+#[inline]
+fn look_in_memory<R>(fs: &Fs, path: &[u8], look: impl FnOnce(&Inode) -> R) -> Option<R> {
+    if path.is_empty() || path.ends_with(b"/") {
+        return None;
+    }
+    let names = path.split(|&byte| byte == b'/');
+    ops::look_along(fs, names.filter(|name| !name.is_empty()), look)
 }
 
 /// Walks again when something was removed between being found and being used: in its place there may be

@@ -7,7 +7,7 @@
 //! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
 //! | [`JoinGate`] | joined and left at almost no cost, until somebody closes it and waits for it to drain |
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
-//! | [`RcuCell`] | one value, borrowed by readers and replaced as a whole |
+//! | [`RcuCell`], [`RcuSlot`] | one value, or a place for one, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`AtomicBitSet`] | a set of small numbers, changed and searched without a lock |
 //! | [`SlotArray`] | slots that threads fill and empty without a lock |
@@ -71,7 +71,7 @@ pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
 pub use rank::{LockClass, Rank};
-pub use rcu_cell::RcuCell;
+pub use rcu_cell::{RcuCell, RcuSlot};
 pub use rcu_map::RcuMap;
 pub use rmw::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU32, CountedAtomicU64, CountedAtomicUsize,

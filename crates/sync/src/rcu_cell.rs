@@ -1,8 +1,9 @@
-//! One value that readers borrow under an epoch guard and writers replace as a whole.
+//! One value, or a place for one, that readers borrow under an epoch guard and writers replace as a whole.
 
 #![allow(unsafe_code)]
 
 use crate::EpochGuard;
+use crate::backend::schedule_point;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -95,5 +96,125 @@ impl<T> Drop for RcuCell<T> {
 impl<T> fmt::Debug for RcuCell<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RcuCell")
+    }
+}
+
+/// A place for a shared value: as [`RcuCell`], but it may be empty.
+///
+/// Changes are not ordered among themselves either: who makes them holds a lock of their own.
+///
+/// # Invariants
+///
+/// Those of [`RcuCell`], where the pointer is not null.
+///
+/// ```
+/// use extant_sync::{RcuSlot, pin};
+/// use std::sync::Arc;
+///
+/// let slot = RcuSlot::empty();
+/// let guard = pin();
+/// assert_eq!(slot.get(&guard), None);
+/// slot.put(Arc::new(1), &guard);
+/// let found = slot.get(&guard);
+/// slot.clear(&guard);
+/// assert_eq!((found, slot.get(&guard)), (Some(&1), None));
+/// ```
+pub struct RcuSlot<T> {
+    value: AtomicPtr<T>,
+}
+
+// SAFETY: as for `RcuCell`.
+unsafe impl<T: Send + Sync> Send for RcuSlot<T> {}
+// SAFETY: as for `RcuCell`.
+unsafe impl<T: Send + Sync> Sync for RcuSlot<T> {}
+
+impl<T> RcuSlot<T> {
+    /// A place with nothing in it.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self {
+            value: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Whether nothing is there.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.value.load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl<T: Send + Sync + 'static> RcuSlot<T> {
+    /// The value of now, borrowed: not even a reference count changes.
+    #[inline]
+    pub fn get<'g>(&'g self, _guard: &'g EpochGuard) -> Option<&'g T> {
+        schedule_point();
+        // SAFETY: what was read from the slot under a guard is freed only after the guard is gone
+        // (`put` and `clear` defer) or when nobody borrows the slot (`drop`). Null is told apart.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The value of now, to keep.
+    #[inline]
+    pub fn load(&self, _guard: &EpochGuard) -> Option<Arc<T>> {
+        schedule_point();
+        let value = self.value.load(Ordering::Acquire).cast_const();
+        if value.is_null() {
+            return None;
+        }
+        // SAFETY: the pointer came from `Arc::into_raw`, and the slot's reference is not given up
+        // before the guard is gone, so there is one while another is made.
+        unsafe {
+            Arc::increment_strong_count(value);
+            Some(Arc::from_raw(value))
+        }
+    }
+
+    /// Puts a value there, in place of what there was, which readers may go on to use.
+    pub fn put(&self, value: Arc<T>, guard: &EpochGuard) {
+        self.exchange(Arc::into_raw(value).cast_mut(), guard);
+    }
+
+    /// Empties the place. Readers may go on to use what was there.
+    pub fn clear(&self, guard: &EpochGuard) {
+        self.exchange(std::ptr::null_mut(), guard);
+    }
+
+    fn exchange(&self, new: *mut T, guard: &EpochGuard) {
+        schedule_point();
+        let old = self.value.swap(new, Ordering::AcqRel);
+        if old.is_null() {
+            return;
+        }
+        let old = old as usize;
+        // SAFETY: as in `RcuCell::replace`.
+        unsafe {
+            guard
+                .guard
+                .defer_unchecked(move || drop(Arc::from_raw(old as *const T)));
+        }
+    }
+}
+
+impl<T> Default for RcuSlot<T> {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl<T> Drop for RcuSlot<T> {
+    fn drop(&mut self) {
+        let value = self.value.get_mut().cast_const();
+        if !value.is_null() {
+            // SAFETY: as for `RcuCell`.
+            drop(unsafe { Arc::from_raw(value) });
+        }
+    }
+}
+
+impl<T> fmt::Debug for RcuSlot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RcuSlot")
     }
 }

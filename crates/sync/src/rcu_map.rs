@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - A slot is *empty* (null, tag 0), *removed* (null, tag 1) or holds an entry whose pointer is
-//!   tagged with three bits of the key's hash. A lookup ends at the first empty slot.
+//!   tagged with six bits of the key's hash. A lookup ends at the first empty slot.
 //! - A table always has an empty slot: at most three quarters of its slots are not empty.
 //! - An entry is retired by the writer that unlinks it, exactly once, and is in no table that is
 //!   published afterwards. A reader of an older table may still find it; such a lookup counts as
@@ -43,8 +43,9 @@ const MIN_SLOTS: usize = 8;
 /// Slots in the first table of a bucket, at most.
 const MAX_FIRST_SLOTS: usize = 1024;
 
-/// An entry. The alignment leaves three bits for the tag.
-#[repr(align(8))]
+/// An entry. The alignment leaves six bits for the tag, and has a small entry lie in one cache line: a lookup
+/// rarely touches an entry that is not the one, and then no more of it than it must.
+#[repr(align(64))]
 struct Entry<K, V> {
     key: K,
     value: V,
@@ -135,6 +136,22 @@ where
         let (_, entry) = find(slots, hash, key, &guard.guard)?;
         // SAFETY: `entry` was read from a published table under `guard`, so it is not freed
         // before the guard is gone, nor before the map, both of which outlive 'g.
+        Some(&unsafe { entry.deref() }.value)
+    }
+
+    /// The value of the key that `is` finds to be the one: a key that hashes like `hashed`. For keys that are
+    /// costly to make just to look.
+    #[inline]
+    pub fn get_by<'g>(
+        &'g self,
+        hashed: &impl Hash,
+        is: impl Fn(&K) -> bool,
+        guard: &'g EpochGuard,
+    ) -> Option<&'g V> {
+        let hash = self.hash(hashed);
+        let slots = self.bucket(hash).slots(&guard.guard)?;
+        let (_, entry) = find_by(slots, hash, is, &guard.guard)?;
+        // SAFETY: as in `get`.
         Some(&unsafe { entry.deref() }.value)
     }
 
@@ -243,15 +260,42 @@ where
         if !condition(value) {
             return None;
         }
-        unlink(slots, at, &mut used, &guard.guard);
-        let live = bucket.live.load(Ordering::Relaxed) - 1;
-        bucket.live.store(live, Ordering::Relaxed);
-        if slots.len() > self.least_slots && live < slots.len() / 8 {
-            self.rebuild(bucket, &mut used, live, &guard.guard);
-        }
+        self.take_out(bucket, &mut used, slots, at, &guard.guard);
         // SAFETY: as in `replace`.
         unsafe { guard.guard.defer_destroy(entry) };
         Some(value)
+    }
+
+    /// Has `change` look at the value of `key`, or at a new one if there is none, and says whether that is to be
+    /// in the map from then on. For values that change inside. Returns what `change` returns besides.
+    ///
+    /// `change` runs under the bucket's lock, so that nobody else changes the bucket meanwhile.
+    pub fn update<R>(&self, key: K, change: impl FnOnce(&V) -> (R, bool), guard: &EpochGuard) -> R
+    where
+        V: Default,
+    {
+        let hash = self.hash(&key);
+        let bucket = self.bucket(hash);
+        let mut used = bucket.writer.lock();
+        let found = bucket
+            .slots(&guard.guard)
+            .and_then(|slots| Some((slots, find(slots, hash, &key, &guard.guard)?)));
+        let Some((slots, (at, entry))) = found else {
+            let value = V::default();
+            let (result, stays) = change(&value);
+            if stays {
+                self.insert_new(bucket, &mut used, hash, key, value, &guard.guard);
+            }
+            return result;
+        };
+        // SAFETY: as in `get`.
+        let (result, stays) = change(&unsafe { entry.deref() }.value);
+        if !stays {
+            self.take_out(bucket, &mut used, slots, at, &guard.guard);
+            // SAFETY: as in `replace`.
+            unsafe { guard.guard.defer_destroy(entry) };
+        }
+        result
     }
 
     /// How many entries there are; while others change the map, about how many.
@@ -315,6 +359,23 @@ where
     fn bucket(&self, hash: u64) -> &Bucket<K, V> {
         // The low half of the hash finds the slot, the high half the bucket.
         &self.buckets[(hash >> 32) as usize & (self.buckets.len() - 1)]
+    }
+
+    /// Unlinks the entry in slot `at`, which the caller retires. `used` is the content of the bucket's lock.
+    fn take_out(
+        &self,
+        bucket: &Bucket<K, V>,
+        used: &mut usize,
+        slots: &Slots<K, V>,
+        at: usize,
+        guard: &Guard,
+    ) {
+        unlink(slots, at, used, guard);
+        let live = bucket.live.load(Ordering::Relaxed) - 1;
+        bucket.live.store(live, Ordering::Relaxed);
+        if slots.len() > self.least_slots && live < slots.len() / 8 {
+            self.rebuild(bucket, used, live, guard);
+        }
     }
 
     /// Adds an entry that is known to be new. `used` is the content of the bucket's lock.
@@ -395,10 +456,10 @@ fn slot_of<K, V>(slot: &MaybeUninit<Slot<K, V>>) -> &Slot<K, V> {
     unsafe { slot.assume_init_ref() }
 }
 
-/// Three bits of the hash that neither slot nor (for up to 2^29 buckets) bucket numbers use.
+/// Six bits of the hash that neither slot nor (for up to 2^26 buckets) bucket numbers use.
 #[inline]
 fn tag_of(hash: u64) -> usize {
-    (hash >> 61) as usize
+    (hash >> 58) as usize
 }
 
 /// The slots a key of `hash` may be in, in order.
@@ -420,6 +481,17 @@ where
     K: Borrow<Q>,
     Q: Eq + ?Sized,
 {
+    find_by(slots, hash, |found| found.borrow() == key, guard)
+}
+
+/// Looks for the key that `is` finds to be the one.
+#[inline]
+fn find_by<'g, K, V>(
+    slots: &Slots<K, V>,
+    hash: u64,
+    is: impl Fn(&K) -> bool,
+    guard: &'g Guard,
+) -> Option<(usize, Shared<'g, Entry<K, V>>)> {
     let tag = tag_of(hash);
     for at in probe(hash, slots.len()) {
         schedule_point();
@@ -431,7 +503,7 @@ where
             return None;
         }
         // SAFETY: not null, and read from a published table under a guard.
-        if entry.tag() == tag && unsafe { entry.deref() }.key.borrow() == key {
+        if entry.tag() == tag && is(&unsafe { entry.deref() }.key) {
             return Some((at, entry));
         }
     }

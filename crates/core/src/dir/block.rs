@@ -123,7 +123,7 @@ impl<'a> Directory<'a> {
         if let Some(block) = self.fs.cache().peek(pblk, &guard)
             && block.is_verified(Structure::DirBlock, Some(self.inode.ino()))
         {
-            return Ok(Some(read(block)));
+            return Ok(Some(read(&block)));
         }
         drop(guard);
         let block = self.block_at(lblk, pblk)?;

@@ -188,6 +188,7 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         }
     }
 
+    #[inline]
     fn tell(&mut self, ino: Ino, found: Result<Metadata>) {
         self.visited += u64::from(found.is_ok());
         (self.visit)(&mut self.state, ino, found);
@@ -206,9 +207,8 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         };
         let indexes = indexes.start..indexes.end.min(in_use.end);
         self.missing.clear();
-        let table = self.fs.inode_table();
         // A file system open for reading has nothing in memory that is newer than the tables.
-        let looks = !table.is_empty() && (self.is_writable || self.way == BulkstatWay::Cache);
+        let looks = self.is_writable || self.way == BulkstatWay::Cache;
         if looks {
             self.in_memory(&in_use, first, indexes);
         } else {
@@ -251,20 +251,24 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         let table = self.fs.inode_table();
         let block_size = self.fs.block_size();
         let guard = pin();
-        // First all of them, so that no look waits for the memory of the one before.
+        // First all of them, then the images of all, so that no look waits for the memory of the one before.
         let mut found: [Option<&LiveInode>; TOGETHER] = [None; TOGETHER];
+        let mut leaves = table.leaves(&guard);
         for (found, index) in found.iter_mut().zip(indexes) {
-            *found = table
-                .peek(number(first, *index), &guard)
-                .map(|live| &**live);
+            *found = leaves.peek(number(first, *index));
         }
-        for (live, index) in found.into_iter().zip(indexes) {
-            let Some(live) = live else {
+        let mut images: [Option<&Inode>; TOGETHER] = [None; TOGETHER];
+        for (image, live) in images.iter_mut().zip(&found) {
+            if let Some(live) = live {
+                live.settle();
+                *image = Some(live.image(&guard));
+            }
+        }
+        for ((live, image), index) in found.iter().zip(&images).zip(indexes) {
+            let (Some(live), Some(image)) = (live, image) else {
                 self.missing.push(*index);
                 continue;
             };
-            live.settle();
-            let image = live.image(&guard);
             // Without a name it is about to go, or has gone.
             if image.disk.links > 0 {
                 self.known.push(match live.ahead(image) {
@@ -294,14 +298,10 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
             let at = (index - from) as usize * size as usize;
             let slot = window.get(at..at + size as usize).unwrap_or_default();
             let ino = number(first, *index);
-            let found = match &read {
-                Ok(()) => self.record(ino, slot, home(self.fs, in_use.table, *index)),
-                Err(e) => Err(e.clone()),
-            };
-            match found {
-                // Reserved, deleted since the bitmap was read, or an orphan.
-                Err(Error::Stale) => {}
-                found => self.tell(ino, found),
+            let home = home(self.fs, in_use.table, *index);
+            match &read {
+                Ok(()) => self.record(ino, slot, home),
+                Err(e) => self.tell(ino, Err(e.clone())),
             }
         }
         self.window = window;
@@ -309,25 +309,35 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         self.keep(&turns);
     }
 
-    /// An inode from its slot of the inode table, which is in block `home`.
-    fn record(&mut self, ino: Ino, slot: &[u8], home: Pblk) -> Result<Metadata> {
+    /// Visits an inode in its slot of the inode table, which is in block `home`.
+    #[inline]
+    fn record(&mut self, ino: Ino, slot: &[u8], home: Pblk) {
         let found = match self.way {
             BulkstatWay::Tables => self.fs.stat_slot(ino, slot),
-            BulkstatWay::Cache => self.fs.parse_inode(ino, slot).map(|inode| {
-                let metadata = inode.metadata(self.fs.block_size());
-                let live = LiveInode::new(Arc::new(inode), home);
-                self.loaded.push(Arc::new(live));
-                metadata
-            }),
+            BulkstatWay::Cache => self.load(ino, slot, home),
         };
-        match found {
+        match &found {
+            // Reserved, deleted since the bitmap was read, or an orphan.
+            Err(Error::Stale) => {}
             // Perhaps read while it was written: what the cache finds counts.
             Err(e) if self.is_writable && e.is_corruption() => {
                 let of = |inode: &Inode| inode.metadata(self.fs.block_size());
-                self.fs.with_inode(ino, of)
+                match self.fs.with_inode(ino, of) {
+                    Err(Error::Stale) => {}
+                    found => self.tell(ino, found),
+                }
             }
-            found => found,
+            _ => self.tell(ino, found),
         }
+    }
+
+    /// Makes an inode of its slot, to come into memory.
+    #[inline]
+    fn load(&mut self, ino: Ino, slot: &[u8], home: Pblk) -> Result<Metadata> {
+        let inode = Arc::new(self.fs.parse_inode(ino, slot)?);
+        let metadata = inode.metadata(self.fs.block_size());
+        self.loaded.push(Arc::new(LiveInode::new(inode, home)));
+        Ok(metadata)
     }
 
     /// Brings what was loaded into memory.

@@ -6,23 +6,47 @@ use crate::journal::{Seal, Seq};
 use crate::meta::BlockRef;
 use crate::{InPlace, Place, Result};
 use extant_format::Pblk;
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// The magic number in front of extended attributes inside an inode.
 pub(super) const XATTR_MAGIC: [u8; 4] = 0xea02_0000_u32.to_le_bytes();
 
+/// Inodes that are looked at before the first of them is captured.
+const TOGETHER: usize = 32;
+
 /// A record to encode, and the block of the inode table that holds it.
-pub(crate) type CapturedInode = (Arc<Inode>, BlockRef);
+#[derive(Debug)]
+pub(crate) struct CapturedInode {
+    image: Arc<Inode>,
+    block: BlockRef,
+    /// Kept only so that it is let go of when handles are running again.
+    _live: Arc<LiveInode>,
+}
 
 /// The records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has drained the
 /// handles.
-pub(crate) fn capture_inodes(
-    registered: impl IntoIterator<Item = (Arc<LiveInode>, BlockRef)>,
-) -> Vec<CapturedInode> {
-    registered
-        .into_iter()
-        .map(|(live, block)| (live.capture(), block))
-        .collect()
+pub(crate) fn capture_inodes(registered: Vec<(Arc<LiveInode>, BlockRef)>) -> Vec<CapturedInode> {
+    let mut captured = Vec::with_capacity(registered.len());
+    let mut rest = registered.into_iter();
+    while rest.len() > 0 {
+        // Everybody waits for this: the memory of many comes in at the same time, where taking references one by one
+        // would wait for that of each.
+        let guard = pin();
+        let next = rest.as_slice().iter().take(TOGETHER);
+        std::hint::black_box(next.map(|(live, _)| live.image(&guard).size()).max());
+        drop(guard);
+        captured.extend(
+            rest.by_ref()
+                .take(TOGETHER)
+                .map(|(live, block)| CapturedInode {
+                    image: live.capture(),
+                    block,
+                    _live: live,
+                }),
+        );
+    }
+    captured
 }
 
 impl Fs {
@@ -39,12 +63,16 @@ impl Fs {
         seq: Seq,
     ) -> Result<Vec<BlockRef>> {
         // A number that was freed and used again comes twice: what lives counts, so it is last.
-        captured.sort_by_key(|(inode, block)| (block.block(), inode.ino(), !inode.is_freed()));
+        captured.sort_by_cached_key(|CapturedInode { image, block, .. }| {
+            (block.block(), image.ino(), !image.is_freed())
+        });
         let mut images = Vec::new();
-        for group in captured.chunk_by(|(_, a), (_, b)| a.block() == b.block()) {
-            if let Some((_, block)) = group.first() {
-                let inodes = group.iter().map(|(inode, _)| &**inode);
-                images.push(self.encode_block(block.block(), inodes, seq)?);
+        for group in captured
+            .chunk_by(|a, b| a.block.same_load(&b.block) || a.block.block() == b.block.block())
+        {
+            if let Some(first) = group.first() {
+                let inodes = group.iter().map(|captured| &*captured.image);
+                images.push(self.encode_block(first.block.block(), inodes, seq)?);
             }
         }
         Ok(images)

@@ -97,6 +97,7 @@ impl LiveInode {
     }
 
     /// An inode that nobody holds, whose record is in block `home`.
+    #[inline]
     pub(super) fn new(image: Arc<Inode>, home: Pblk) -> Self {
         Self::with_holds(image, home, 0)
     }
@@ -108,6 +109,7 @@ impl LiveInode {
         }
     }
 
+    #[inline]
     fn with_holds(image: Arc<Inode>, home: Pblk, holds: u64) -> Self {
         // Directories are shared by many threads; most files come and go without.
         let is_dir = image.is_dir();
@@ -200,6 +202,31 @@ impl LiveInode {
         if self.take_change(&mut image) {
             self.image.replace(Arc::new(image), &pin());
         }
+    }
+
+    /// Looks at the record as users see it, if there are names for it; never waits.
+    #[inline]
+    pub(crate) fn look_at<R>(
+        &self,
+        guard: &EpochGuard,
+        look: impl FnOnce(&Inode) -> R,
+    ) -> Option<R> {
+        self.settle();
+        let image = self.image.get(guard);
+        if image.disk.links == 0 {
+            return None;
+        }
+        Some(match self.ahead(image) {
+            Some(ahead) => look(&ahead),
+            None => look(image),
+        })
+    }
+
+    /// Whether this still is the inode of its number, and has names. What was found by its number before has been this
+    /// inode's, if so.
+    #[inline]
+    pub(crate) fn is_here(&self, guard: &EpochGuard) -> bool {
+        !self.is_leaving() && self.image.get(guard).disk.links > 0
     }
 
     /// Puts the time of the last change of names into an image; whether there was one. Under `meta`.
@@ -445,8 +472,8 @@ impl LiveInode {
         self.reaper.get_or_init(|| Arc::clone(reaper));
     }
 
-    /// Takes hold, unless the inode is leaving memory.
-    pub(super) fn try_hold(self: &Arc<Self>) -> Option<Held> {
+    /// Takes hold, unless the inode is leaving memory: then it comes back.
+    pub(super) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
         let mut count = self.holds.load(Ordering::Relaxed);
         while count & LEAVING == 0 {
             match self.holds.compare_exchange_weak(
@@ -455,15 +482,11 @@ impl LiveInode {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => {
-                    return Some(Held {
-                        live: Arc::clone(self),
-                    });
-                }
+                Ok(_) => return Ok(Held { live: self }),
                 Err(now) => count = now,
             }
         }
-        None
+        Err(self)
     }
 
     /// Claims the inode for its way out of memory, if nobody holds it. From then on nobody can.
@@ -505,6 +528,16 @@ impl LiveInode {
 }
 
 impl Fs {
+    /// The inode of this number, if it is in memory, borrowed.
+    #[inline]
+    pub(crate) fn peek_inode<'g>(
+        &'g self,
+        ino: Ino,
+        guard: &'g EpochGuard,
+    ) -> Option<&'g LiveInode> {
+        self.inode_table().peek(ino, guard)
+    }
+
     /// Looks at this very inode, if it is in memory and has names; never waits.
     #[inline]
     pub(crate) fn look_in_memory<R>(
@@ -513,22 +546,17 @@ impl Fs {
         guard: &EpochGuard,
         look: impl FnOnce(&Inode) -> R,
     ) -> Option<R> {
-        let live = self.inode_table().peek(id.ino, guard)?;
-        live.settle();
-        let image = live.image(guard);
-        if image.disk.links == 0 || image.id() != id {
+        let live = self.peek_inode(id.ino, guard)?;
+        if live.image(guard).id() != id {
             return None;
         }
-        Some(match live.ahead(image) {
-            Some(ahead) => look(&ahead),
-            None => look(image),
-        })
+        live.look_at(guard, look)
     }
 
     /// Whether this very inode is a directory that is in memory and has names.
     #[inline]
     pub(crate) fn is_dir_in_memory(&self, id: InodeId, guard: &EpochGuard) -> bool {
-        self.inode_table().peek(id.ino, guard).is_some_and(|live| {
+        self.peek_inode(id.ino, guard).is_some_and(|live| {
             let image = live.image(guard);
             image.disk.links > 0 && image.id() == id && image.is_dir()
         })

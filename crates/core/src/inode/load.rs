@@ -42,16 +42,14 @@ impl Fs {
     /// As for [`Fs::inode`].
     pub fn hold(&self, ino: Ino) -> Result<Held> {
         loop {
-            let live = self.live_inode(ino)?;
-            let held = live.try_hold();
-            let unnamed = live.image(&pin()).disk.links == 0;
-            match held {
+            let is_unnamed = |live: &LiveInode| live.image(&pin()).disk.links == 0;
+            match LiveInode::try_hold(self.live_inode(ino)?) {
                 // Without a name only those can have it who hold it already.
-                Some(held) if unnamed && held.holds() == 1 => return Err(Error::Stale),
-                Some(held) => return Ok(held),
-                None if unnamed => return Err(Error::Stale),
+                Ok(held) if is_unnamed(&held) && held.holds() == 1 => return Err(Error::Stale),
+                Ok(held) => return Ok(held),
+                Err(live) if is_unnamed(&live) => return Err(Error::Stale),
                 // Being forgotten: it is gone in a moment, or stays.
-                None => extant_sync::thread::yield_now(),
+                Err(_) => extant_sync::thread::yield_now(),
             }
         }
     }
@@ -63,7 +61,7 @@ impl Fs {
     pub fn hold_same(&self, id: InodeId) -> Result<Held> {
         let held = self.hold(id.ino)?;
         // What is held keeps its number.
-        match held.snapshot().id() == id {
+        match held.id() == id {
             true => Ok(held),
             false => Err(Error::Stale),
         }
@@ -207,6 +205,7 @@ impl Fs {
     }
 
     /// Reads an inode from its slot of the inode table.
+    #[inline]
     pub(super) fn parse_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
         let disk = self.parse_record(ino, slot)?;
         // A free inode keeps its old type: what tells is that nothing names it.
@@ -217,8 +216,12 @@ impl Fs {
     }
 
     /// What `stat` reports about an inode, straight from its slot of the inode table.
+    #[inline]
     pub(super) fn stat_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
-        let disk = self.parse_record(ino, slot)?;
+        let disk = match DiskInode::parse(slot, &self.inode_context(ino)) {
+            Ok(disk) => disk,
+            Err(e) => return Err(Error::corrupt(Place::Inode(ino), e)),
+        };
         if disk.links == 0 {
             return Err(Error::Stale);
         }
@@ -226,11 +229,13 @@ impl Fs {
         Ok(Metadata::of(ino, file_type, &disk, self.block_size()))
     }
 
+    #[inline]
     fn parse_record(&self, ino: Ino, slot: &[u8]) -> Result<DiskInode> {
         DiskInode::parse(slot, &self.inode_context(ino)).in_place(Place::Inode(ino))
     }
 
     /// Makes an inode of its record, whether or not anything names it.
+    #[inline]
     fn check_inode(&self, ino: Ino, disk: DiskInode, slot: &[u8]) -> Result<Inode> {
         let context = self.inode_context(ino);
         let file_type = self.checked_type(ino, &disk)?;
@@ -252,6 +257,7 @@ impl Fs {
     }
 
     /// The type of an inode with this record, if type and size can be right.
+    #[inline]
     fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
         let place = Place::Inode(ino);
         let file_type = disk.file_type().ok_or_else(|| {
@@ -268,6 +274,7 @@ impl Fs {
 }
 
 /// Refuses sizes that the map cannot reach.
+#[inline]
 fn check_size(
     disk: &DiskInode,
     file_type: FileType,

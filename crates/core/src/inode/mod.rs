@@ -55,19 +55,21 @@ use extant_format::inode::{Inode as DiskInode, InodeFlags};
 use extant_format::{BlockSize, Ino};
 
 /// An inode's record at one moment.
+// What lookups read comes first, so that it lies in one cache line.
+#[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Inode {
     ino: Ino,
     file_type: FileType,
-    disk: DiskInode,
-    /// Checksum seed of everything that belongs to this inode.
-    seed: Option<Crc32c>,
-    /// The part of the record after the extra fields; empty when it holds nothing.
-    xattrs: Box<[u8]>,
     /// Made here, not loaded: nothing in its slot of the inode table is its own.
     fresh: bool,
     /// The number is free, and this is what the record says from then on.
     freed: bool,
+    /// Checksum seed of everything that belongs to this inode.
+    seed: Option<Crc32c>,
+    disk: DiskInode,
+    /// The part of the record after the extra fields; empty when it holds nothing.
+    xattrs: Box<[u8]>,
 }
 
 /// One inode for good: its number is used again after it, by an inode of another generation.
@@ -230,6 +232,7 @@ impl Inode {
 
 impl Metadata {
     /// What `stat` reports about an inode with this record.
+    #[inline]
     fn of(ino: Ino, file_type: FileType, disk: &DiskInode, block_size: BlockSize) -> Self {
         Self {
             ino,

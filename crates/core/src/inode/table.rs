@@ -3,6 +3,9 @@
 //! Lookups take no lock. Inodes are kept until the budget is used up; then those not asked for since
 //! the hand last came by make room.
 //!
+//! The map holds *leaves*: the places of 16 inodes whose numbers follow each other, which mostly are
+//! those of one block of the inode table. Who looks at one inode finds its neighbours next to it, and they come and go together.
+//!
 //! # Invariants
 //!
 //! - An inode that somebody holds, that is an orphan, whose newest image is not durable, or whose data is
@@ -13,6 +16,8 @@
 //! - A record that was read before an inode of that number changed and was forgotten does not come
 //!   back: a loader notes the *turn* of the number before it reads, and inserts what it read only if
 //!   no changed inode was forgotten in that turn.
+//! - A leaf in the map has an inode, and one place in a queue, or is on its way there or from there.
+//!   Its places change under the lock of its bucket.
 //!
 //! # Locking
 //!
@@ -24,8 +29,8 @@ use super::orphan::Membership;
 use crate::journal::Seq;
 use extant_format::Ino;
 use extant_sync::{
-    CountedAtomicU64, EpochGuard, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin,
-    shard_count,
+    CountedAtomicI64, CountedAtomicU64, EpochGuard, LockClass, Mutex, PerCpu, Rank, RcuMap,
+    RcuSlot, RmwClass, cpu_hint, pin, shard_count,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -34,60 +39,159 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 static BUCKET: LockClass = LockClass::new("inode bucket", Rank::CacheBucket);
 static QUEUE: LockClass = LockClass::new("inode queue", Rank::LruShard);
 static TURNS: RmwClass = RmwClass::new("inode turns");
+static COUNT: RmwClass = RmwClass::new("inodes in memory");
 
-/// What an inode is taken to cost beyond its record, its place in map and queue included.
-const BYTES_PER_INODE: usize = 256;
-/// Inodes the hand passes at most to find those to forget.
+/// Places of a leaf.
+const LEAF: usize = 16;
+/// What an inode is taken to cost beyond its record.
+const BYTES_PER_INODE: usize = 240;
+/// What a leaf is taken to cost, its place in map and queue included.
+const BYTES_PER_LEAF: usize = 256;
+/// Leaves the hand passes at most, for each that comes in, to find inodes to forget.
 const HAND_STEPS: usize = 16;
-/// Inodes forgotten at most for each that comes in: more than one, so that a table that had to grow
-/// past its budget shrinks again.
+/// Inodes forgotten at least for each that comes in, if there are so many too many: more than one, so that a
+/// table that had to grow past its budget shrinks again.
 const VICTIMS: usize = 2;
+/// Whether there are too many inodes is asked once for so many that come in on one CPU, if there is room for many.
+const ASK_ONCE_IN: i64 = LEAF as i64;
 /// Turns are counted for this many classes of numbers.
 const TURN_CLASSES: usize = 64;
-/// Inodes in a bucket of the map, about, when the budget is used up and that is large.
-const IN_BUCKET: usize = 256;
-/// Inodes that go into the hand's way with the lock taken once.
-const BATCH: usize = 32;
+/// Leaves in a bucket of the map, about, when the budget is used up and that is large.
+const IN_BUCKET: usize = 64;
 
 /// The inodes in memory, by number.
 #[derive(Debug)]
 pub struct Table {
-    map: RcuMap<Ino, Kept>,
+    map: RcuMap<LeafKey, Leaf>,
     #[cfg(feature = "baseline")]
     one_lock: OneLock,
-    /// Inodes in the order the hand passes them.
-    queues: Box<[Mutex<VecDeque<Ino>>]>,
-    /// Most inodes in one queue.
-    per_queue: usize,
+    /// Leaves in the order the hand passes them.
+    queues: Box<[Mutex<VecDeque<LeafKey>>]>,
+    /// How many came in less how many were forgotten, by the CPU that did it.
+    counts: PerCpu<Counts>,
+    /// Bytes that an inode is taken to cost.
+    cost: i64,
+    /// Bytes that all may take.
+    budget: i64,
+    /// See [`ASK_ONCE_IN`].
+    ask_once_in: i64,
     /// The newest transaction that is durable.
     durable: AtomicU64,
     /// How many changed inodes of a class of numbers were forgotten.
     turns: Box<[CountedAtomicU64]>,
 }
 
-#[derive(Debug)]
-struct Kept {
-    live: Arc<LiveInode>,
+/// What the numbers of the inodes of a leaf have in common.
+type LeafKey = u32;
+
+/// The places of inodes whose numbers follow each other.
+#[derive(Debug, Default)]
+struct Leaf {
+    places: [RcuSlot<LiveInode>; LEAF],
     /// Asked for since the hand last came by.
-    used: AtomicBool,
+    used: [AtomicBool; LEAF],
 }
 
-impl Kept {
-    fn new(live: Arc<LiveInode>) -> Self {
-        Self {
-            live,
-            used: AtomicBool::new(false),
+#[derive(Debug)]
+struct Counts {
+    inodes: CountedAtomicI64,
+    leaves: CountedAtomicI64,
+}
+
+/// The leaf that an inode of this number is in, and its place there. Blocks of the inode table begin with the same
+/// numbers as leaves, as inodes count from 1.
+#[inline]
+fn place_of(ino: Ino) -> (LeafKey, usize) {
+    let index = ino.get().wrapping_sub(1);
+    (index / LEAF as u32, index as usize % LEAF)
+}
+
+impl Leaf {
+    /// The inode at `place`, if it is in memory; notes that it was asked for.
+    #[inline]
+    fn peek<'g>(&'g self, place: usize, guard: &'g EpochGuard) -> Option<&'g LiveInode> {
+        let live = self.places.get(place)?.get(guard)?;
+        self.note_use(place);
+        Some(live)
+    }
+
+    /// Stored only after the hand came by, so that a hot inode's line stays shared.
+    #[inline]
+    fn note_use(&self, place: usize) {
+        if let Some(used) = self.used.get(place)
+            && !used.load(Ordering::Relaxed)
+        {
+            used.store(true, Ordering::Relaxed);
         }
     }
 
     /// Whether the inode was asked for since the last call. A use at the same moment may be lost.
-    fn take_used(&self) -> bool {
-        let used = self.used.load(Ordering::Relaxed);
-        if used {
-            self.used.store(false, Ordering::Relaxed);
+    fn take_used(&self, place: usize) -> bool {
+        let Some(used) = self.used.get(place) else {
+            return false;
+        };
+        let was = used.load(Ordering::Relaxed);
+        if was {
+            used.store(false, Ordering::Relaxed);
         }
-        used
+        was
     }
+
+    fn is_empty(&self) -> bool {
+        self.places.iter().all(RcuSlot::is_empty)
+    }
+
+    /// Puts an inode in its place, which holds none or one that is dead. Under the bucket's lock.
+    fn put(&self, place: usize, live: Arc<LiveInode>, guard: &EpochGuard) {
+        if let (Some(to), Some(used)) = (self.places.get(place), self.used.get(place)) {
+            used.store(false, Ordering::Relaxed);
+            to.put(live, guard);
+        }
+    }
+}
+
+/// See [`Table::leaves`].
+pub(super) struct Leaves<'g> {
+    table: &'g Table,
+    guard: &'g EpochGuard,
+    /// The leaf that was looked at last, if there is one.
+    last: Option<(LeafKey, Option<&'g Leaf>)>,
+}
+
+impl<'g> Leaves<'g> {
+    /// As [`Table::peek`].
+    #[inline]
+    pub(super) fn peek(&mut self, ino: Ino) -> Option<&'g LiveInode> {
+        #[cfg(feature = "baseline")]
+        let _held = self.table.one_lock.lock();
+        let (key, place) = place_of(ino);
+        let leaf = match self.last {
+            Some((last, leaf)) if last == key => leaf,
+            _ => {
+                let leaf = self.table.map.get(&key, self.guard);
+                self.last = Some((key, leaf));
+                leaf
+            }
+        };
+        leaf?.peek(place, self.guard)
+    }
+}
+
+/// What became of inodes that were to come into a leaf.
+#[derive(Clone, Copy, Debug, Default)]
+struct Came {
+    /// How many did.
+    inodes: usize,
+    /// They are the first ones of the leaf.
+    is_new_leaf: bool,
+}
+
+/// What became of a leaf that the hand came by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Passed {
+    forgotten: usize,
+    /// There still are inodes in it.
+    stays: bool,
 }
 
 /// A moment before a record was read; see [`Table::insert`].
@@ -110,16 +214,23 @@ impl Table {
     pub(crate) fn new(budget: usize, inode_size: u32) -> Self {
         let shards = shard_count().max(1);
         let cost = BYTES_PER_INODE + inode_size as usize;
-        let most = budget / cost;
-        let buckets = (shards * 32).max(128).max(most / IN_BUCKET);
+        let leaves = budget / (cost * LEAF + BYTES_PER_LEAF);
+        let buckets = (shards * 32).max(128).max(leaves / IN_BUCKET);
+        let signed = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
         Self {
             #[cfg(feature = "baseline")]
             one_lock: OneLock::default(),
-            map: RcuMap::new(&BUCKET, buckets).expecting(most),
+            map: RcuMap::new(&BUCKET, buckets).expecting(leaves),
             queues: (0..shards)
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
-            per_queue: (most / shards).max(1),
+            counts: PerCpu::new(|_| Counts {
+                inodes: CountedAtomicI64::new(&COUNT, 0),
+                leaves: CountedAtomicI64::new(&COUNT, 0),
+            }),
+            cost: signed(cost),
+            budget: signed(budget),
+            ask_once_in: signed(budget / cost / LEAF).clamp(1, ASK_ONCE_IN),
             durable: AtomicU64::new(Seq::NONE.get()),
             turns: (0..TURN_CLASSES)
                 .map(|_| CountedAtomicU64::new(&TURNS, 0))
@@ -130,25 +241,32 @@ impl Table {
     /// The live inode, if it is in memory.
     #[inline]
     pub(crate) fn get_live(&self, ino: Ino) -> Option<Arc<LiveInode>> {
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.lock();
         let guard = pin();
-        self.peek(ino, &guard).map(Arc::clone)
+        let (key, place) = place_of(ino);
+        let leaf = self.map.get(&key, &guard)?;
+        let live = leaf.places.get(place)?.load(&guard)?;
+        leaf.note_use(place);
+        Some(live)
     }
 
     /// The inode, if it is in memory, borrowed: not even a reference count changes.
     #[inline]
-    pub(super) fn peek<'g>(
-        &'g self,
-        ino: Ino,
-        guard: &'g EpochGuard,
-    ) -> Option<&'g Arc<LiveInode>> {
+    pub(super) fn peek<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g LiveInode> {
         #[cfg(feature = "baseline")]
         let _held = self.one_lock.lock();
-        let kept = self.map.get(&ino, guard)?;
-        // Stored only after the hand came by, so that a hot inode's line stays shared.
-        if !kept.used.load(Ordering::Relaxed) {
-            kept.used.store(true, Ordering::Relaxed);
+        let (key, place) = place_of(ino);
+        self.map.get(&key, guard)?.peek(place, guard)
+    }
+
+    /// Looks at inodes one after the other, borrowed under one guard: the quicker, the closer their numbers are.
+    pub(super) fn leaves<'g>(&'g self, guard: &'g EpochGuard) -> Leaves<'g> {
+        Leaves {
+            table: self,
+            guard,
+            last: None,
         }
-        Some(&kept.live)
     }
 
     /// What to note before the record of `ino` is read.
@@ -160,33 +278,32 @@ impl Table {
     /// returns the one that is kept. `None` says that the record may be old, and is to be read
     /// again.
     pub(super) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
-        let ino = live.ino();
+        let (key, place) = place_of(live.ino());
         let guard = pin();
-        let (winner, is_new) = self.insert_one(live, turn, &guard)?;
-        let winner = Arc::clone(winner);
+        let (kept, came) = self.update(
+            key,
+            |leaf| {
+                let is_new_leaf = leaf.is_empty();
+                let known = leaf.places.get(place).and_then(|known| known.load(&guard));
+                let (kept, inodes) = match known {
+                    Some(known) => (Some(known), 0),
+                    None if self.turn(live.ino()).0 == turn.0 => {
+                        leaf.put(place, Arc::clone(&live), &guard);
+                        (Some(live), 1)
+                    }
+                    None => (None, 0),
+                };
+                let came = Came {
+                    inodes,
+                    is_new_leaf,
+                };
+                ((kept, came), !is_new_leaf || inodes > 0)
+            },
+            &guard,
+        );
         drop(guard);
-        if is_new {
-            self.make_room(&[ino], &mut [Ino::default(); VICTIMS]);
-        }
-        Some(winner)
-    }
-
-    /// The inode that is kept, and whether that is `live`.
-    fn insert_one<'g>(
-        &'g self,
-        live: Arc<LiveInode>,
-        turn: Turn,
-        guard: &'g EpochGuard,
-    ) -> Option<(&'g Arc<LiveInode>, bool)> {
-        #[cfg(feature = "baseline")]
-        let _held = self.one_lock.lock();
-        let ino = live.ino();
-        let same_turn = || self.turn(ino).0 == turn.0;
-        let inserted = self
-            .map
-            .get_or_insert_if(ino, Kept::new(live), same_turn, guard);
-        let (winner, rejected) = inserted.ok()?;
-        Some((&winner.live, rejected.is_none()))
+        self.came(key, came);
+        kept
     }
 
     /// What to note before records of many inodes are read.
@@ -199,37 +316,87 @@ impl Table {
     }
 
     /// Keeps inodes whose records were read after `turns` were noted, but for those that are kept
-    /// already and those whose records may be old. Empties `loaded`.
+    /// already and those whose records may be old. They come in ascending order. Empties `loaded`.
     pub(super) fn insert_all(&self, loaded: &mut Vec<Arc<LiveInode>>, turns: &Turns) {
-        let mut loaded = loaded.drain(..);
-        while loaded.len() > 0 {
-            let mut new = [Ino::default(); BATCH];
-            let mut len = 0;
+        let key_of = |live: &Arc<LiveInode>| place_of(live.ino()).0;
+        let mut loaded = loaded.drain(..).peekable();
+        while let Some(key) = loaded.peek().map(key_of) {
             let guard = pin();
-            for live in loaded.by_ref().take(BATCH) {
-                let ino = live.ino();
-                if let Some((_, true)) = self.insert_one(live, turns.of(ino), &guard) {
-                    new[len] = ino;
-                    len += 1;
-                }
-            }
-            drop(guard);
-            self.make_room(
-                &new[..len],
-                &mut [Ino::default(); VICTIMS * BATCH][..VICTIMS * len],
+            let came = self.update(
+                key,
+                |leaf| {
+                    let is_new_leaf = leaf.is_empty();
+                    let mut inodes = 0;
+                    while let Some(live) = loaded.next_if(|live| key_of(live) == key) {
+                        let (_, place) = place_of(live.ino());
+                        let is_free = leaf.places.get(place).is_some_and(RcuSlot::is_empty);
+                        if is_free && self.turn(live.ino()).0 == turns.of(live.ino()).0 {
+                            leaf.put(place, live, &guard);
+                            inodes += 1;
+                        }
+                    }
+                    let came = Came {
+                        inodes,
+                        is_new_leaf,
+                    };
+                    (came, !is_new_leaf || inodes > 0)
+                },
+                &guard,
             );
+            drop(guard);
+            self.came(key, came);
         }
     }
 
     /// Makes a new inode known, in place of the dead one that had the number before.
     pub(super) fn publish(&self, live: Arc<LiveInode>) {
-        let ino = live.ino();
-        {
-            #[cfg(feature = "baseline")]
-            let _held = self.one_lock.lock();
-            self.map.replace(ino, Kept::new(live), &pin());
+        let (key, place) = place_of(live.ino());
+        let guard = pin();
+        let came = self.update(
+            key,
+            |leaf| {
+                let is_new_leaf = leaf.is_empty();
+                let was_empty = leaf.places.get(place).is_some_and(RcuSlot::is_empty);
+                leaf.put(place, live, &guard);
+                let came = Came {
+                    inodes: usize::from(was_empty),
+                    is_new_leaf,
+                };
+                (came, true)
+            },
+            &guard,
+        );
+        drop(guard);
+        self.came(key, came);
+    }
+
+    /// Changes a leaf under the lock of its bucket; see [`RcuMap::update`].
+    fn update<R>(
+        &self,
+        key: LeafKey,
+        change: impl FnOnce(&Leaf) -> (R, bool),
+        guard: &EpochGuard,
+    ) -> R {
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.change();
+        self.map.update(key, change, guard)
+    }
+
+    /// Counts what came in, and makes room for it. The caller holds nothing.
+    fn came(&self, key: LeafKey, came: Came) {
+        if came.inodes == 0 {
+            return;
         }
-        self.make_room(&[ino], &mut [Ino::default(); VICTIMS]);
+        let counts = self.counts.local();
+        let more = came.inodes as i64;
+        let before = counts.inodes.fetch_add(more, Ordering::Relaxed);
+        let is_new_leaf = came.is_new_leaf;
+        if is_new_leaf {
+            counts.leaves.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_new_leaf || before / self.ask_once_in != (before + more) / self.ask_once_in {
+            self.make_room(is_new_leaf.then_some(key), came.inodes);
+        }
     }
 
     /// Notes that transaction `seq` and those before it are durable: the records of the inodes they
@@ -243,28 +410,27 @@ impl Table {
 
     /// Forgets inodes that had to stay past the budget until now. Each is passed twice at most: those
     /// asked for lately are spared the first time.
-    fn trim(&self, queue: &Mutex<VecDeque<Ino>>) {
+    fn trim(&self, queue: &Mutex<VecDeque<LeafKey>>) {
+        if self.excess() <= 0 {
+            return;
+        }
         let mut steps = 2 * queue.lock().len();
-        while steps > 0 {
+        while steps > 0 && self.excess() > 0 {
             steps -= 1;
-            let next = {
-                let mut queue = queue.lock();
-                (queue.len() > self.per_queue)
-                    .then(|| queue.pop_front())
-                    .flatten()
+            let Some(key) = queue.lock().pop_front() else {
+                return;
             };
-            let Some(ino) = next else { return };
-            let used = self.map.get(&ino, &pin()).is_some_and(Kept::take_used);
-            if used || !self.forget(ino) {
-                queue.lock().push_back(ino);
+            if self.pass(key, true).stays {
+                queue.lock().push_back(key);
             }
         }
     }
 
-    /// Number of inodes in memory.
+    /// Number of inodes in memory; while others change that, about so many.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.map.len()
+        let inodes = |counts: &Counts| counts.inodes.load(Ordering::Relaxed);
+        usize::try_from(self.counts.iter().map(inodes).sum::<i64>()).unwrap_or(0)
     }
 
     /// Whether no inode is in memory.
@@ -273,59 +439,88 @@ impl Table {
         self.map.is_empty()
     }
 
+    /// How many inodes there are too many.
+    fn excess(&self) -> i64 {
+        let sums = self.counts.iter().fold((0, 0), |(inodes, leaves), counts| {
+            (
+                inodes + counts.inodes.load(Ordering::Relaxed),
+                leaves + counts.leaves.load(Ordering::Relaxed),
+            )
+        });
+        let bytes = sums.0 * self.cost + sums.1 * BYTES_PER_LEAF as i64;
+        (bytes - self.budget + self.cost - 1).div_euclid(self.cost)
+    }
+
     fn turn_of(&self, ino: Ino) -> &CountedAtomicU64 {
         &self.turns[ino.get() as usize % TURN_CLASSES]
     }
 
-    /// Puts new inodes into the hand's way and forgets others when there are too many: as many as
-    /// there are places for `victims`.
-    fn make_room(&self, new: &[Ino], victims: &mut [Ino]) {
-        let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
-            return;
-        };
-        let mut found = 0;
-        {
-            let mut queue = queue.lock();
-            queue.extend(new);
-            if queue.len() <= self.per_queue {
+    /// Puts a new leaf into the hand's way, and forgets others when there are too many, now that so many have come in.
+    fn make_room(&self, new: Option<LeafKey>, came: usize) {
+        let local = cpu_hint() % self.queues.len().max(1);
+        if let (Some(new), Some(queue)) = (new, self.queues.get(local)) {
+            queue.lock().push_back(new);
+        }
+        let excess = usize::try_from(self.excess()).unwrap_or(0);
+        let mut wanted = excess.min(VICTIMS * came.max(ASK_ONCE_IN as usize));
+        let mut steps = 0;
+        // What one's own queue does not have, the others' may.
+        for at in 0..self.queues.len() {
+            let Some(queue) = self.queues.get((local + at) % self.queues.len()) else {
                 return;
-            }
-            let guard = pin();
-            let mut steps = HAND_STEPS * new.len();
-            while queue.len() > self.per_queue
-                && let Some(place) = victims.get_mut(found)
-                && let Some(ino) = queue.pop_front()
-            {
-                steps = steps.saturating_sub(1);
-                let used = self.map.get(&ino, &guard).is_some_and(Kept::take_used);
-                if used && steps > 0 {
-                    queue.push_back(ino);
-                } else {
-                    *place = ino;
-                    found += 1;
+            };
+            while wanted > 0 && steps < HAND_STEPS {
+                let Some(key) = queue.lock().pop_front() else {
+                    break;
+                };
+                steps += 1;
+                // Rather one in use than none.
+                let passed = self.pass(key, steps < HAND_STEPS);
+                wanted = wanted.saturating_sub(passed.forgotten);
+                if passed.stays {
+                    queue.lock().push_back(key);
                 }
             }
         }
-        // Those that stay move to the front of the victims, and go back together.
-        let mut stay = 0;
-        for at in 0..found {
-            if !self.forget(victims[at]) {
-                victims[stay] = victims[at];
-                stay += 1;
-            }
-        }
-        if stay > 0 {
-            queue.lock().extend(&victims[..stay]);
-        }
     }
 
-    /// Forgets an inode unless it must stay; whether it is gone.
-    fn forget(&self, ino: Ino) -> bool {
+    /// Forgets the inodes of a leaf that need not stay; with `spares` those only that were not asked for since the
+    /// last time. Who calls this has taken the leaf out of its queue.
+    fn pass(&self, key: LeafKey, spares: bool) -> Passed {
         let guard = pin();
-        let Some(live) = self.map.get(&ino, &guard).map(|kept| &kept.live) else {
-            return true;
+        let Some(leaf) = self.map.get(&key, &guard) else {
+            return Passed::default();
         };
-        let dead = live.image(&guard).is_freed();
+        let mut going: [Option<&LiveInode>; LEAF] = [None; LEAF];
+        for (place, going) in going.iter_mut().enumerate() {
+            let used = leaf.take_used(place);
+            if !(used && spares)
+                && let Some(live) = leaf.places.get(place).and_then(|live| live.get(&guard))
+                && self.claim(live, &guard)
+            {
+                *going = Some(live);
+            }
+        }
+        if going.iter().all(Option::is_none) {
+            return Passed {
+                forgotten: 0,
+                stays: true,
+            };
+        }
+        let passed = self.update(key, |leaf| forget(leaf, &going, &guard), &guard);
+        drop(guard);
+        let counts = self.counts.local();
+        let forgotten = passed.forgotten as i64;
+        counts.inodes.fetch_sub(forgotten, Ordering::Relaxed);
+        if !passed.stays {
+            counts.leaves.fetch_sub(1, Ordering::Relaxed);
+        }
+        passed
+    }
+
+    /// Claims an inode to forget it, unless it must stay.
+    fn claim(&self, live: &LiveInode, guard: &EpochGuard) -> bool {
+        let dead = live.image(guard).is_freed();
         if !dead && !live.claim_if_unheld() {
             return false;
         }
@@ -338,13 +533,9 @@ impl Table {
         }
         if live.last_seq() != Seq::NONE {
             // Before it is gone, so that whoever finds it gone also finds the turn over.
-            let turn: &CountedAtomicU64 = self.turn_of(ino);
+            let turn: &CountedAtomicU64 = self.turn_of(live.ino());
             turn.fetch_add(1, Ordering::AcqRel);
         }
-        #[cfg(feature = "baseline")]
-        let _held = self.one_lock.lock();
-        self.map
-            .remove_if(&ino, |kept| Arc::ptr_eq(&kept.live, live), &guard);
         true
     }
 
@@ -355,12 +546,39 @@ impl Table {
     }
 }
 
+/// Takes claimed inodes out of their leaf, and says whether that is to stay. Under the bucket's lock.
+fn forget(leaf: &Leaf, going: &[Option<&LiveInode>; LEAF], guard: &EpochGuard) -> (Passed, bool) {
+    let is_going = |place: usize, going: Option<&LiveInode>| {
+        let there = leaf.places.get(place).and_then(|live| live.get(guard));
+        there.is_some() && there.map(std::ptr::from_ref) == going.map(std::ptr::from_ref)
+    };
+    let mut forgotten = 0;
+    let mut stays = false;
+    for (place, (going, there)) in going.iter().zip(&leaf.places).enumerate() {
+        if is_going(place, *going) {
+            forgotten += 1;
+        } else {
+            stays |= !there.is_empty();
+        }
+    }
+    // Otherwise they go with their leaf.
+    if stays {
+        for (place, (going, there)) in going.iter().zip(&leaf.places).enumerate() {
+            if is_going(place, *going) {
+                there.clear(guard);
+            }
+        }
+    }
+    (Passed { forgotten, stays }, stays)
+}
+
 /// The unimproved form, to compare with: one lock for the hash table, one list under one lock.
 #[cfg(feature = "baseline")]
 #[derive(Debug)]
 struct OneLock {
     chosen: bool,
     hash: Mutex<()>,
+    list: Mutex<()>,
 }
 
 #[cfg(feature = "baseline")]
@@ -374,6 +592,7 @@ impl Default for OneLock {
         Self {
             chosen: false,
             hash: Mutex::new(&HASH, ()),
+            list: Mutex::new(&LIST, ()),
         }
     }
 }
@@ -383,6 +602,14 @@ impl OneLock {
     fn lock(&self) -> Option<extant_sync::MutexGuard<'_, ()>> {
         self.chosen.then(|| self.hash.lock())
     }
+
+    /// For a change: the list is locked too, though not at the same time.
+    fn change(&self) -> Option<extant_sync::MutexGuard<'_, ()>> {
+        if self.chosen {
+            drop(self.list.lock());
+        }
+        self.lock()
+    }
 }
 
 #[cfg(feature = "baseline")]
@@ -391,7 +618,6 @@ impl Table {
     pub(crate) fn with_one_lock(mut self, chosen: bool) -> Self {
         if chosen {
             self.one_lock.chosen = true;
-            self.per_queue *= self.queues.len();
             self.queues = Box::new([Mutex::new(&LIST, VecDeque::new())]);
         }
         self
@@ -411,19 +637,16 @@ mod tests {
         let arc = 2 * size_of::<usize>();
         let image = arc + size_of::<Inode>() + HEADER;
         let live = arc + size_of::<LiveInode>() + HEADER;
-        let entry = size_of::<(Ino, Kept)>() + HEADER;
         // Slots of the map are between half and an eighth in use; the queue's are a number each.
-        let slots = 3 * size_of::<usize>() + 2 * size_of::<Ino>();
-        let total = image + live + entry + slots;
+        let slots = 3 * size_of::<usize>() + 2 * size_of::<LeafKey>();
+        let leaf = (size_of::<(LeafKey, Leaf)>().next_multiple_of(64) + slots).div_ceil(LEAF);
+        let total = image + live + leaf;
         // Debug builds keep the class in each lock.
         let allowed = if cfg!(debug_assertions) {
             512 + 32
         } else {
             512
         };
-        assert!(
-            total <= allowed,
-            "{image} + {live} + {entry} + {slots} = {total}"
-        );
+        assert!(total <= allowed, "{image} + {live} + {leaf} = {total}");
     }
 }

@@ -71,8 +71,7 @@ fn take(fs: &Fs, seq: Seq, touched: Touched) -> Result<Captured> {
         .blocks
         .iter()
         .filter_map(|block| fs.cache().newest(*block, &guard))
-        .filter(|image| image.seq() == seq)
-        .cloned();
+        .filter(|image| image.seq() == seq);
     blocks.extend(images);
     drop(guard);
     let groups = touched.groups.iter().map(|group| fs.group_image(*group));

@@ -172,6 +172,47 @@ impl Buffer {
     }
 }
 
+/// A block of metadata that is borrowed from the cache. See [`BlockRef`].
+#[derive(Clone, Copy)]
+pub struct Peeked<'g>(pub(super) &'g Buffer);
+
+impl Peeked<'_> {
+    /// Whether this is the same load of the same block.
+    #[must_use]
+    pub fn same_load(&self, other: &BlockRef) -> bool {
+        std::ptr::eq(self.0, &raw const *other.0)
+    }
+
+    /// As [`BlockRef::seq`].
+    #[inline]
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.0.seq
+    }
+
+    /// As [`BlockRef::is_verified`].
+    #[inline]
+    #[must_use]
+    pub fn is_verified(&self, what: Structure, owner: Option<Ino>) -> bool {
+        self.0.verified.load(Ordering::Relaxed) == seal(what, owner)
+    }
+}
+
+impl Deref for Peeked<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0.data
+    }
+}
+
+impl fmt::Debug for Peeked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Peeked").field(&self.0.block).finish()
+    }
+}
+
 /// A block of metadata, shared with the cache and cheap to clone.
 ///
 /// Its content never changes, and stays available for as long as the handle lives, even if the
@@ -212,8 +253,16 @@ impl BlockRef {
         }))
     }
 
+    pub(super) fn of(buffer: Arc<Buffer>) -> Self {
+        Self(buffer)
+    }
+
     pub(super) fn buffer(&self) -> &Buffer {
         &self.0
+    }
+
+    pub(super) fn shared(&self) -> Arc<Buffer> {
+        Arc::clone(&self.0)
     }
 
     /// Whether nobody but the cache (its table and its ring) holds the block.

@@ -3,19 +3,15 @@
 use super::buffer::{Content, Homes};
 use super::clock::{Added, Clock};
 use super::inflight::{Claim, Claimed, InFlight, Outcome};
-use super::{BlockRef, Overlay};
+use super::table::Table;
+use super::{BlockRef, Overlay, Peeked};
 use crate::journal::{Seal, Seq};
 use crate::{Error, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
 use extant_format::{BlockSize, Pblk};
-use extant_sync::{
-    EpochGuard, LockClass, Rank, RcuMap, ShardedCounter, debug_assert_may_wait_for_device, pin,
-    shard_count,
-};
+use extant_sync::{EpochGuard, ShardedCounter, debug_assert_may_wait_for_device, pin, shard_count};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-
-static BUCKET: LockClass = LockClass::new("meta bucket", Rank::CacheBucket);
 
 /// Most bytes that one device read of the readahead carries.
 const MAX_RUN_BYTES: usize = 1 << 20;
@@ -37,7 +33,7 @@ pub struct Cache {
     block_size: BlockSize,
     /// Blocks in the file system.
     blocks: u64,
-    table: RcuMap<Pblk, BlockRef>,
+    table: Table,
     inflight: InFlight,
     clock: Clock,
     /// Know the blocks whose memory is not freed: kept, held by somebody, or retired and waiting for
@@ -106,7 +102,7 @@ impl Cache {
             overlay: None,
             block_size,
             blocks,
-            table: RcuMap::new(&BUCKET, (shard_count() * 32).max(128)),
+            table: Table::new(),
             inflight: InFlight::new(),
             clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
             homes: Homes::new(budget_bytes),
@@ -151,16 +147,16 @@ impl Cache {
 
     /// The block if it is in the cache, borrowed: not even a reference count changes.
     #[inline]
-    pub fn peek<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<&'g BlockRef> {
-        let found = self.table.get(&block, guard)?;
-        found.buffer().touch();
+    pub fn peek<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<Peeked<'g>> {
+        let found = self.table.peek(block, guard)?;
+        found.touch();
         self.counters.hits.inc();
-        Some(found)
+        Some(Peeked(found))
     }
 
     /// The same for whoever goes through many blocks: this is no use of them, and not counted.
-    pub(crate) fn newest<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<&'g BlockRef> {
-        self.table.get(&block, guard)
+    pub(crate) fn newest(&self, block: Pblk, guard: &EpochGuard) -> Option<BlockRef> {
+        self.table.get(block, guard)
     }
 
     /// Loads those of `count` blocks from `first` that are not in the cache, each run of them with
@@ -203,8 +199,8 @@ impl Cache {
         // First the load in flight, which might otherwise publish after the removal.
         self.inflight.discard(block);
         let guard = pin();
-        if let Some(removed) = self.table.remove(&block, &guard) {
-            self.clock.remove(removed);
+        if let Some(removed) = self.table.remove_if(block, |_| true, &guard) {
+            self.clock.remove(&removed);
         }
     }
 
@@ -233,14 +229,13 @@ impl Cache {
 
     #[inline]
     fn lookup(&self, block: Pblk) -> Option<BlockRef> {
-        let guard = pin();
-        let found = self.table.get(&block, &guard)?;
+        let found = self.table.get(block, &pin())?;
         found.buffer().touch();
-        Some(found.clone())
+        Some(found)
     }
 
     fn is_cached(&self, block: Pblk) -> bool {
-        self.table.get(&block, &pin()).is_some()
+        self.table.peek(block, &pin()).is_some()
     }
 
     /// A lookup that missed: loads the block, or waits for who does.
@@ -335,12 +330,8 @@ impl Cache {
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
         let loaded = BlockRef::new(claim.block(), data, self.homes.local());
         let guard = pin();
-        let (winner, rejected) = self
-            .table
-            .get_or_insert(claim.block(), loaded.clone(), &guard);
-        if rejected.is_some() {
+        if let Some(winner) = self.table.get_or_insert(&loaded, &guard) {
             // A transaction wrote the block meanwhile: what was loaded is older.
-            let winner = winner.clone();
             drop(guard);
             claim.end(Outcome::Loaded(winner.clone()));
             return winner;
@@ -385,13 +376,13 @@ impl Cache {
     ) -> BlockRef {
         let new = BlockRef::written(block, data, self.homes.local(), seq, seal, old);
         let guard = pin();
-        let before = self.table.replace(block, new.clone(), &guard);
+        let before = self.table.replace(&new, &guard);
         if before.is_none() {
             // A read in flight would bring back what is older than this. There is none of a block that
             // is in the table: what began before that was told when it came in.
             self.inflight.discard(block);
         }
-        let added = self.clock.supersede(before, &new);
+        let added = self.clock.supersede(before.as_ref(), &new);
         self.forget_victims(&added, &guard);
         new
     }
@@ -429,18 +420,17 @@ impl Cache {
 
     /// Takes exactly this load of a block out of the table.
     fn forget(&self, block: &BlockRef, guard: &EpochGuard) {
-        let key = block.block();
         self.table
-            .remove_if(&key, |found| found.same_load(block), guard);
+            .remove_if(block.block(), |found| found.same_load(block), guard);
     }
 
     /// Fills `data` with the newest image of `block`, if that is in memory. Never waits; for reads that
     /// go around the cache, which ask before they read: an image that goes home meanwhile is then
     /// found there.
     pub(crate) fn newer_than_device(&self, block: Pblk, data: &mut [u8]) -> bool {
-        if let Some(found) = self.table.get(&block, &pin()) {
-            if found.bytes().len() == data.len() {
-                data.copy_from_slice(found.bytes());
+        if let Some(found) = self.table.peek(block, &pin()).map(Peeked) {
+            if found.len() == data.len() {
+                data.copy_from_slice(&found);
                 return true;
             }
             return false;

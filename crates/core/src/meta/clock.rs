@@ -11,10 +11,17 @@ static RING: LockClass = LockClass::new("meta clock", Rank::LruShard);
 /// Fewest blocks a shard should hold, so that chance does not fill one and leave others empty.
 const MIN_PER_SHARD: usize = 64;
 
+/// In shards of as many blocks, those whose numbers differ in so few bits go into the same one: threads that work in
+/// different groups then use different shards.
+const MANY: usize = 4096;
+const TOGETHER: u32 = 9;
+
 /// The rings of all shards.
 #[derive(Debug)]
 pub(super) struct Clock {
-    shards: Box<[Mutex<Ring>]>,
+    shards: Box<[Shard]>,
+    /// How many bits of a block's number its shard does not depend on.
+    together: u32,
     /// Most blocks per shard.
     limit: usize,
     /// Blocks in all shards, about.
@@ -22,6 +29,11 @@ pub(super) struct Clock {
     /// Images that later transactions wrote exist nowhere else and must stay.
     clean: AtomicU64,
 }
+
+/// A shard, on lines of memory of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard(Mutex<Ring>);
 
 /// The blocks of a shard. Each knows its place, so that it can be taken out at once.
 #[derive(Debug, Default)]
@@ -61,12 +73,14 @@ impl Clock {
         } else {
             shards
         };
+        let limit = (blocks / shards).max(1);
         Self {
-            limit: (blocks / shards).max(1),
+            limit,
+            together: if limit >= MANY { TOGETHER } else { 0 },
             kept: ShardedCounter::new(),
             clean: AtomicU64::new(0),
             shards: (0..shards)
-                .map(|_| Mutex::new(&RING, Ring::default()))
+                .map(|_| Shard(Mutex::new(&RING, Ring::default())))
                 .collect(),
         }
     }
@@ -142,7 +156,7 @@ impl Clock {
 
     /// How many blocks are in.
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().blocks.len()).sum()
+        self.shards.iter().map(|s| s.0.lock().blocks.len()).sum()
     }
 
     /// About how many blocks are in, without a lock.
@@ -156,9 +170,10 @@ impl Clock {
     }
 
     fn shard(&self, block: Pblk) -> &Mutex<Ring> {
-        // Neighbours in one shard would let a sequential scan empty it: spread them.
-        let hash = block.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        &self.shards[hash as usize & (self.shards.len() - 1)]
+        // Very many neighbours in one shard would let a sequential scan empty it: spread them.
+        let block = block.get() >> self.together;
+        let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        &self.shards[hash as usize & (self.shards.len() - 1)].0
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `buffer` | [`BlockRef`]: a block's content and what is known about it |
 //! | `inflight` | who loads which block right now, and who waits for it |
 //! | `clock` | which blocks to forget when the budget is used up |
+//! | `table` | which blocks are in memory |
 //! | `overlay` | [`Overlay`]: newer images of blocks than the device has |
 //!
 //! # Locking
@@ -30,8 +31,9 @@ mod cache;
 mod clock;
 mod inflight;
 mod overlay;
+mod table;
 
-pub use buffer::BlockRef;
 pub(crate) use buffer::Content;
+pub use buffer::{BlockRef, Peeked};
 pub use cache::{Cache, CacheStats};
 pub use overlay::Overlay;

@@ -5,9 +5,9 @@ use crate::inode::InodeId;
 use extant_format::Ino;
 use extant_format::dir::entry::NAME_MAX;
 use extant_sync::{
-    CountedAtomicU64, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin, shard_count,
+    CountedAtomicU64, EpochGuard, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin,
+    shard_count,
 };
-use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -21,30 +21,42 @@ static LOSSES: RmwClass = RmwClass::new("names forgotten");
 
 /// Directories share this many counts of what was forgotten of them.
 const LOSS_CLASSES: usize = 64;
-/// Locks that all names share.
-const STRIPES: usize = 512;
+/// Tables of names. Those of one directory are in one, so that threads that work in directories of their own
+/// change no common line of memory.
+const TABLES: usize = 32;
+/// Names that all tables have room for from the beginning, if so many may be kept.
+const EXPECTED: usize = 1 << 16;
+/// Locks of names, in groups that have a line of memory of their own, for the same reason.
+const GROUPS: usize = 256;
+/// Locks of a group.
+pub(super) const GROUP: usize = 64;
+/// Groups that names of one directory have their locks in.
+const GROUPS_OF_DIR: usize = 8;
 /// What a name is taken to cost, its place in table and queue included.
 const BYTES_PER_NAME: usize = 128;
 /// Names the hand passes at most to find one to forget.
 const HAND_STEPS: usize = 8;
-/// Bytes of a key before the name.
-const INO_LEN: usize = 4;
 
 /// Keys, the next to be passed in front.
-type Queue = Mutex<VecDeque<StoredKey>>;
+type Queue = Mutex<VecDeque<Key>>;
 
 /// Names that were looked up, and the locks of names.
 #[derive(Debug)]
 pub(crate) struct Names {
-    table: RcuMap<StoredKey, Known>,
+    tables: Box<[RcuMap<Key, Known>]>,
     /// Keys in the order the hand passes them.
     queues: Box<[Queue]>,
     /// Most keys in one queue.
     per_queue: usize,
     /// How often a name was forgotten that its directory still has.
     losses: Box<[CountedAtomicU64]>,
-    pub(super) stripes: Box<[Mutex<()>]>,
+    pub(super) stripes: Box<[Stripes]>,
 }
+
+/// A group of locks.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Stripes(pub(super) [Mutex<()>; GROUP]);
 
 /// What is known about one name.
 #[derive(Debug)]
@@ -55,90 +67,108 @@ struct Known {
     used: AtomicBool,
 }
 
-/// Bytes of a key that is kept where the entry is.
-const SHORT: usize = 38;
+/// Bytes of a name that is kept where the entry is: with what is known about the name, a cache line.
+const SHORT: usize = 34;
 
-/// The key of a name, to keep. Equal keys are of one kind: which one depends on their length.
+/// The key of a name. Equal keys are of one kind: which one depends on the length of the name.
 #[derive(Clone, Debug)]
-enum StoredKey {
+enum Key {
     /// Most names: a lookup meets no other line of memory than the entry's.
     Short {
         len: u8,
-        bytes: [u8; SHORT],
+        name: [u8; SHORT],
+        dir: u32,
     },
-    Long(Arc<[u8]>),
+    Long(u32, Arc<[u8]>),
 }
 
-impl StoredKey {
-    fn new(key: &[u8]) -> Self {
-        let mut bytes = [0; SHORT];
-        match bytes.get_mut(..key.len()) {
+impl Key {
+    fn new(dir: Ino, name: &[u8]) -> Self {
+        let dir = dir.get();
+        let mut short = [0; SHORT];
+        match short.get_mut(..name.len()) {
             Some(to) => {
-                to.copy_from_slice(key);
-                let len = key.len() as u8;
-                Self::Short { len, bytes }
+                to.copy_from_slice(name);
+                Self::Short {
+                    len: name.len() as u8,
+                    name: short,
+                    dir,
+                }
             }
-            None => Self::Long(key.into()),
+            None => Self::Long(dir, name.into()),
         }
     }
 
     /// The directory that the name is of.
+    #[inline]
     fn dir(&self) -> Ino {
-        let bytes = self.bytes().first_chunk::<INO_LEN>();
-        Ino::new(bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes)))
+        match self {
+            Self::Short { dir, .. } | Self::Long(dir, _) => Ino::new(*dir),
+        }
     }
 
     #[inline]
-    fn bytes(&self) -> &[u8] {
+    fn name(&self) -> &[u8] {
         match self {
-            Self::Short { len, bytes } => bytes.get(..usize::from(*len)).unwrap_or_default(),
-            Self::Long(bytes) => bytes,
+            Self::Short { len, name, .. } => name.get(..usize::from(*len)).unwrap_or_default(),
+            Self::Long(_, name) => name,
         }
     }
 }
 
-impl Borrow<[u8]> for StoredKey {
-    #[inline]
-    fn borrow(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
-// As of the bytes: what a key borrows as must be equal, and hash, like the key itself.
-impl Hash for StoredKey {
+impl Hash for Key {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.bytes().hash(state);
+        Borrowed(self.dir(), self.name()).hash(state);
     }
 }
 
-impl PartialEq for StoredKey {
+impl PartialEq for Key {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
-        self.bytes() == other.bytes()
+        self.dir() == other.dir() && self.name() == other.name()
     }
 }
 
-impl Eq for StoredKey {}
+impl Eq for Key {}
 
-/// The key of a name, on the stack.
-struct Key {
-    bytes: [u8; INO_LEN + NAME_MAX],
-    len: usize,
+/// What a key is made of. Hashes like it.
+struct Borrowed<'a>(Ino, &'a [u8]);
+
+impl Hash for Borrowed<'_> {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.0.get());
+        // The hasher takes the length of the bytes in.
+        state.write(self.1);
+    }
 }
 
-impl Key {
-    fn new(dir: Ino, name: &[u8]) -> Option<Self> {
-        let mut bytes = [0; INO_LEN + NAME_MAX];
-        bytes
-            .first_chunk_mut::<INO_LEN>()?
-            .copy_from_slice(&dir.get().to_le_bytes());
-        let len = INO_LEN + name.len();
-        bytes.get_mut(INO_LEN..len)?.copy_from_slice(name);
-        Some(Self { bytes, len })
+/// A number that is likely to be another one for another directory.
+#[inline]
+fn spread(dir: Ino) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (u64::from(dir.get()).wrapping_mul(ODD) >> 40) as usize
+}
+
+/// Mixes names, to choose their locks by.
+struct Fold(u64);
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            for (to, from) in word.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.0 = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(ODD);
+            self.0 ^= self.0 >> 29;
+        }
     }
 
-    fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+    fn finish(&self) -> u64 {
+        self.0 >> 32
     }
 }
 
@@ -152,7 +182,12 @@ impl Names {
     pub(crate) fn new(budget: usize) -> Self {
         let shards = shard_count().max(1);
         Self {
-            table: RcuMap::new(&BUCKET, (shards * 64).max(256)),
+            tables: (0..TABLES)
+                .map(|_| {
+                    let expected = (budget / BYTES_PER_NAME).min(EXPECTED) / TABLES;
+                    RcuMap::new(&BUCKET, (shards * 16).max(32)).expecting(expected)
+                })
+                .collect(),
             queues: (0..shards)
                 .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
                 .collect(),
@@ -160,16 +195,43 @@ impl Names {
             losses: (0..LOSS_CLASSES)
                 .map(|_| CountedAtomicU64::new(&LOSSES, 0))
                 .collect(),
-            stripes: (0..STRIPES).map(|_| Mutex::new(&NAME, ())).collect(),
+            stripes: (0..GROUPS)
+                .map(|_| Stripes(std::array::from_fn(|_| Mutex::new(&NAME, ()))))
+                .collect(),
         }
+    }
+
+    /// The table that has the names of a directory.
+    #[inline]
+    fn table(&self, dir: Ino) -> &RcuMap<Key, Known> {
+        &self.tables[spread(dir) % self.tables.len()]
+    }
+
+    /// Which lock a name has. Locks of one group are in a row.
+    pub(super) fn stripe(&self, dir: Ino, name: &[u8]) -> usize {
+        let mut hasher = Fold(spread(dir) as u64);
+        hasher.write(name);
+        let hash = hasher.finish() as usize;
+        let group = spread(dir) + hash % GROUPS_OF_DIR;
+        (group % GROUPS) * GROUP + hash / GROUPS_OF_DIR % GROUP
     }
 
     /// What is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
     #[inline]
     pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<InodeId>> {
-        let key = Key::new(dir, name)?;
-        let guard = pin();
-        let known = self.table.get(key.bytes(), &guard)?;
+        self.get_under(dir, name, &pin())
+    }
+
+    /// The same for whoever looks at more under the same guard.
+    #[inline]
+    pub(crate) fn get_under(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        guard: &EpochGuard,
+    ) -> Option<Option<InodeId>> {
+        let is = |key: &Key| key.dir() == dir && key.name() == name;
+        let known = self.table(dir).get_by(&Borrowed(dir, name), is, guard)?;
         // Stored only after the hand came by, so that a hot name's line stays shared.
         if !known.used.load(Ordering::Relaxed) {
             known.used.store(true, Ordering::Relaxed);
@@ -195,9 +257,7 @@ impl Names {
     /// The same for the directory room, whose callers have locked the name: what the name stood for must
     /// not be found any more when the inode is deleted and its number used again.
     pub(crate) fn forget(&self, dir: Ino, name: &[u8]) {
-        if let Some(key) = Key::new(dir, name) {
-            self.table.remove(key.bytes(), &pin());
-        }
+        self.table(dir).remove(&Key::new(dir, name), &pin());
     }
 
     /// How often a name of the directory, or of one that it shares the count with, may have been forgotten though
@@ -221,23 +281,23 @@ impl Names {
     }
 
     fn set(&self, name: &LockedName<'_>, id: Option<InodeId>) {
-        let Some(key) = Key::new(name.dir(), name.name()).filter(|_| is_kept(name.name())) else {
+        if !is_kept(name.name()) {
             return;
-        };
-        let key = StoredKey::new(key.bytes());
+        }
+        let key = Key::new(name.dir(), name.name());
         let known = Known {
             id,
             used: AtomicBool::new(false),
         };
         let guard = pin();
-        let before = self.table.replace(key.clone(), known, &guard);
+        let before = self.table(key.dir()).replace(key.clone(), known, &guard);
         if before.is_none() {
             self.make_room(key);
         }
     }
 
     /// Puts a new name into the hand's way and forgets another one when there are too many.
-    fn make_room(&self, new: StoredKey) {
+    fn make_room(&self, new: Key) {
         let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
             return;
         };
@@ -251,7 +311,7 @@ impl Names {
                     break;
                 }
                 let Some(key) = queue.pop_front() else { break };
-                match self.table.get(key.bytes(), &guard) {
+                match self.table(key.dir()).get(&key, &guard) {
                     // Changed or removed meanwhile: this place in the queue is nobody's.
                     None => {}
                     Some(known) if known.used.load(Ordering::Relaxed) && step + 1 < HAND_STEPS => {
@@ -271,14 +331,14 @@ impl Names {
                 self.lose(key.dir());
                 true
             };
-            self.table.remove_if(key.bytes(), lose, &pin());
+            self.table(key.dir()).remove_if(&key, lose, &pin());
         }
     }
 
     /// How many names are known.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.table.len()
+        self.tables.iter().map(RcuMap::len).sum()
     }
 }
 

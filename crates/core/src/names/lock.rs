@@ -1,6 +1,7 @@
 //! One name, or two, held still.
 
 use super::Names;
+use super::cache::GROUP;
 use extant_format::Ino;
 use extant_sync::MutexGuard;
 use std::ops::Deref;
@@ -95,22 +96,7 @@ impl Names {
 
     /// The lock of this number; there always is one.
     fn lock_stripe(&self, stripe: usize) -> Option<MutexGuard<'_, ()>> {
-        let lock = self.stripes.get(stripe)?;
+        let lock = self.stripes.get(stripe / GROUP)?.0.get(stripe % GROUP)?;
         Some(lock.lock_ascending(stripe as u64))
-    }
-
-    /// Which lock a name has.
-    fn stripe(&self, dir: Ino, name: &[u8]) -> usize {
-        const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut hash = u64::from(dir.get()).wrapping_mul(ODD);
-        for chunk in name.chunks(8) {
-            let mut word = [0; 8];
-            for (to, from) in word.iter_mut().zip(chunk) {
-                *to = *from;
-            }
-            hash = (hash ^ u64::from_le_bytes(word)).wrapping_mul(ODD);
-            hash ^= hash >> 29;
-        }
-        (hash >> 32) as usize % self.stripes.len().max(1)
     }
 }

@@ -1,8 +1,9 @@
 //! One step of a path.
 
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, InodeId};
+use crate::inode::{FileType, Held, Inode, InodeId};
 use crate::{Error, Result, dir};
+use extant_format::Ino;
 use extant_sync::pin;
 use std::sync::Arc;
 
@@ -71,13 +72,45 @@ fn look_in_memory<R>(
 ) -> Option<(InodeId, R)> {
     // One guard for all of it.
     let guard = pin();
-    let id = fs.names().get(dir.ino, name)??;
+    let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
     if !fs.is_dir_in_memory(dir, &guard) {
         return None;
     }
     let looked = fs.look_in_memory(id, &guard, look)?;
     Some((id, looked))
+}
+
+/// Looks at the inode that `names` lead to, one after the other from the root, if all of that is known and in
+/// memory: no lock is taken and no count of references changes. `None` leaves it open whether there is such an
+/// inode, and why not: then the names are to be looked up one by one. So it is for `.`, `..` and symbolic
+/// links. `look` must not wait for the device.
+#[inline]
+pub fn look_along<'n, R>(
+    fs: &Fs,
+    names: impl Iterator<Item = &'n [u8]>,
+    look: impl FnOnce(&Inode) -> R,
+) -> Option<R> {
+    // One guard for all of it.
+    let guard = pin();
+    let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
+    for name in names {
+        let dir = at.image(&guard);
+        let found = match dir.is_dir() {
+            true => fs.names().get_under(dir.ino(), name, &guard)??,
+            false => return None,
+        };
+        // Asked after the look: only then it was that directory's name that was found.
+        if !at.is_here(&guard) {
+            return None;
+        }
+        at = fs.peek_inode(found.ino, &guard)?;
+        let image = at.image(&guard);
+        if image.id() != found || image.file_type() == FileType::Symlink {
+            return None;
+        }
+    }
+    at.look_at(&guard, look)
 }
 
 /// The inode that `name` stands for in `dir`, to work with.

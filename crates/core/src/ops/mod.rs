@@ -63,7 +63,7 @@ pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs}
 pub use getxattr::getxattr;
 pub use link::link;
 pub use listxattr::listxattr;
-pub use lookup::{lookup, lookup_held, lookup_with};
+pub use lookup::{look_along, lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
 pub use pread::{pread, pread_direct};
 pub use pwrite::{append, append_direct, pwrite, pwrite_direct, truncate};

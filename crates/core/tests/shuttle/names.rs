@@ -1,6 +1,6 @@
 //! Names of one directory that come, go and change at once.
 
-use super::{World, create, explore, image, names, was_there};
+use super::{World, create, explore, image, names, open_with_memory, was_there};
 use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::{Error, ops};
 use extant_sync::thread;
@@ -105,4 +105,52 @@ fn moves_in_both_directions_do_not_wait_for_each_other_in_a_circle() {
         drop((root, left, right));
         world.finish(&[&["left", "right"]]);
     });
+}
+
+/// A directory goes, and another one, with a file of the same name in it, may get its number.
+#[test]
+fn a_path_does_not_lead_through_what_took_the_number_of_a_directory() {
+    let image = image();
+    explore(
+        "a_path_does_not_lead_through_what_took_the_number",
+        move || {
+            // Room for next to nothing, so that inodes and names are forgotten all the time.
+            let world = World::with(&image, |device| open_with_memory(device, 1 << 12));
+            let root = world.root();
+            let new = NewInode::new(FileType::Directory, 0o755, ops::now());
+            let old = ops::mkdir(&world.fs, &root, b"old", &new).unwrap();
+            let file = create(&world.fs, &old, "file").unwrap().id();
+            drop(old);
+            ops::syncfs(&world.fs).unwrap();
+            let replacer = {
+                let (fs, root) = (Arc::clone(&world.fs), root.clone());
+                thread::spawn(move || {
+                    let old = ops::lookup_held(&fs, &root, b"old").unwrap();
+                    ops::unlink(&fs, &old, b"file").unwrap();
+                    drop(old);
+                    ops::rmdir(&fs, &root, b"old").unwrap();
+                    ops::syncfs(&fs).unwrap();
+                    let new = ops::mkdir(&fs, &root, b"new", &new).unwrap();
+                    create(&fs, &new, "file").unwrap();
+                })
+            };
+            let walker = {
+                let fs = Arc::clone(&world.fs);
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        let names = [&b"old"[..], b"file"].into_iter();
+                        if let Some(found) = ops::look_along(&fs, names, |inode| inode.id()) {
+                            assert_eq!(found, file);
+                        }
+                        let dir = fs.inode(file.ino).map(|inode| inode.id());
+                        assert!(dir.is_ok() || matches!(dir, Err(Error::Stale)), "{dir:?}");
+                    }
+                })
+            };
+            replacer.join().unwrap();
+            walker.join().unwrap();
+            drop(root);
+            world.finish(&[&["new"]]);
+        },
+    );
 }

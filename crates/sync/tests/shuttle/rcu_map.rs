@@ -2,7 +2,7 @@
 //! pointer and before every publication of one.
 
 use extant_sync::model::explore;
-use extant_sync::{LockClass, Rank, RcuMap, pin, thread};
+use extant_sync::{LockClass, Rank, RcuMap, RcuSlot, pin, thread};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -120,5 +120,55 @@ fn what_a_reader_found_lives_until_its_guard_is_gone() {
         drop(guard);
         changer.join().unwrap();
         assert!(map.get(&1, &pin()).is_none());
+    });
+}
+
+/// A value that holds places: it is in the map as long as one of them is taken.
+#[test]
+fn places_in_a_value_come_and_go_with_it() {
+    type Places = [RcuSlot<Watched>; 2];
+    explore("places_in_a_value_come_and_go_with_it", || {
+        let map: Arc<RcuMap<u32, Places>> = Arc::new(RcuMap::new(&BUCKET, 1));
+        let put = |map: &RcuMap<u32, Places>, at: usize| {
+            let guard = pin();
+            let value = Arc::new(Watched::new(at as u64));
+            map.update(1, |places| (places[at].put(value, &guard), true), &guard);
+        };
+        let clear = |map: &RcuMap<u32, Places>, at: usize| {
+            let guard = pin();
+            map.update(
+                1,
+                |places| {
+                    let stays = !places[1 - at].is_empty();
+                    if stays {
+                        places[at].clear(&guard);
+                    }
+                    ((), stays)
+                },
+                &guard,
+            );
+        };
+        put(&map, 0);
+        let other = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || {
+                put(&map, 1);
+                clear(&map, 1);
+                pin().flush();
+            })
+        };
+        let guard = pin();
+        // Nobody touches this one yet, whatever happens to its neighbour.
+        let found = map.get(&1, &guard).and_then(|places| places[0].get(&guard));
+        let found = found.expect("it was put there");
+        let gone = Arc::clone(&found.gone);
+        clear(&map, 0);
+        thread::yield_now();
+        assert!(!gone.load(Relaxed) && found.n == 0, "freed under a guard");
+        drop(guard);
+        other.join().unwrap();
+        let guard = pin();
+        assert!(map.get(&1, &guard).is_none());
+        assert_eq!(map.len(), 0);
     });
 }
