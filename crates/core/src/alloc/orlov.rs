@@ -50,9 +50,14 @@ impl Alloc {
             (home, true)
         };
         let start = u64::from(parent.ino().get());
+        // Files of different directories go on in different places when all of that is full.
+        let far = match is_dir {
+            true => first,
+            false => (mix(start) % u64::from(groups.max(1))) as u32,
+        };
         std::iter::once(first)
             .chain(self.hops(home, start).filter(move |_| hops))
-            .chain((first..groups).chain(0..first))
+            .chain((far..groups).chain(0..far))
             .map(Group::new)
     }
 
@@ -83,7 +88,8 @@ impl Alloc {
         } else {
             self.near(fs, home / per_unit, per_unit, units)
         };
-        // Within the unit: with the parent if it is there, else the first that has an inode.
+        // Within the unit: with the parent if it is there, else where the fewest directories are. Whoever works below one
+        // of those that are spread then does not meet whoever works below another in one group.
         let within = unit * per_unit..((unit + 1).saturating_mul(per_unit)).min(groups);
         let has_inodes = |group: u32| {
             let slot = self.slots.get(group as usize);
@@ -93,7 +99,14 @@ impl Alloc {
             return home;
         }
         let first = within.start;
-        within.into_iter().find(|g| has_inodes(*g)).unwrap_or(first)
+        let dirs = |group: &u32| {
+            let slot = self.slots.get(*group as usize);
+            slot.map_or(u32::MAX, |slot| slot.dirs())
+        };
+        within
+            .filter(|group| has_inodes(*group))
+            .min_by_key(dirs)
+            .unwrap_or(first)
     }
 
     /// A unit with at least the average of free inodes and blocks, and the fewest directories.

@@ -25,7 +25,6 @@ use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
 use extant_format::{Pblk, Structure};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above, pin};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A group whose blocks or inodes are freed: bitmap, descriptor, and one to be safe.
 const GROUP: u32 = 3;
@@ -113,7 +112,7 @@ impl Fs {
             return Ok(false);
         }
         live.update(handle, |inode| {
-            inode.bury();
+            inode.bury(time);
             inode.disk.ctime = time;
         })?;
         if let Err(e) = self.free_inode(handle, live.ino(), false) {
@@ -201,7 +200,7 @@ impl Fs {
         let was = live.membership();
         self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
-        live.update(handle, Inode::bury)?;
+        live.update(handle, |inode| inode.bury(crate::data::now()))?;
         let freed = self.free_inode(handle, live.ino(), image.is_dir());
         if let Err(e) = freed {
             live.update(handle, Inode::unbury)?;
@@ -256,11 +255,11 @@ impl Fs {
 
 impl Inode {
     /// Makes this the record of a free inode, as Linux leaves it: the type stays.
-    fn bury(&mut self) {
+    fn bury(&mut self, time: Timestamp) {
         self.freed = true;
         self.disk.links = 0;
         self.disk.size = 0;
-        self.disk.dtime = seconds_now();
+        self.disk.dtime = deletion_time(time);
     }
 
     fn unbury(&mut self) {
@@ -308,9 +307,7 @@ fn maps_blocks(image: &Inode) -> bool {
             && ExtentNode::parse(&image.disk.map).is_ok_and(is_empty))
 }
 
-/// The time of now as the deletion time says it: seconds, never 0.
-fn seconds_now() -> u32 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = since.map_or(0, |since| since.as_secs());
-    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+/// A time as the deletion time says it: seconds, never 0.
+fn deletion_time(time: Timestamp) -> u32 {
+    u32::try_from(time.secs.max(1)).unwrap_or(u32::MAX)
 }

@@ -144,7 +144,8 @@ impl Leaf {
     /// Puts an inode in its place, which holds none or one that is dead. Under the bucket's lock.
     fn put(&self, place: usize, live: Arc<LiveInode>, guard: &EpochGuard) {
         if let (Some(to), Some(used)) = (self.places.get(place), self.used.get(place)) {
-            used.store(false, Ordering::Relaxed);
+            // The first one of a leaf is last in the hand's way; others may have it come by at once.
+            used.store(!self.is_empty(), Ordering::Relaxed);
             to.put(live, guard);
         }
     }
@@ -302,7 +303,8 @@ impl Table {
             &guard,
         );
         drop(guard);
-        self.came(key, came);
+        // What was asked for is not forgotten before it is handed out.
+        self.came(key, came, Some(place));
         kept
     }
 
@@ -344,7 +346,7 @@ impl Table {
                 &guard,
             );
             drop(guard);
-            self.came(key, came);
+            self.came(key, came, None);
         }
     }
 
@@ -367,7 +369,7 @@ impl Table {
             &guard,
         );
         drop(guard);
-        self.came(key, came);
+        self.came(key, came, None);
     }
 
     /// Changes a leaf under the lock of its bucket; see [`RcuMap::update`].
@@ -382,8 +384,9 @@ impl Table {
         self.map.update(key, change, guard)
     }
 
-    /// Counts what came in, and makes room for it. The caller holds nothing.
-    fn came(&self, key: LeafKey, came: Came) {
+    /// Counts what came into a leaf, and makes room for it, but not with what is at the place `kept` there. The caller
+    /// holds nothing.
+    fn came(&self, key: LeafKey, came: Came, kept: Option<usize>) {
         if came.inodes == 0 {
             return;
         }
@@ -395,7 +398,7 @@ impl Table {
             counts.leaves.fetch_add(1, Ordering::Relaxed);
         }
         if is_new_leaf || before / self.ask_once_in != (before + more) / self.ask_once_in {
-            self.make_room(is_new_leaf.then_some(key), came.inodes);
+            self.make_room(key, came, kept);
         }
     }
 
@@ -420,7 +423,7 @@ impl Table {
             let Some(key) = queue.lock().pop_front() else {
                 return;
             };
-            if self.pass(key, true).stays {
+            if self.pass(key, true, None).stays {
                 queue.lock().push_back(key);
             }
         }
@@ -455,14 +458,17 @@ impl Table {
         &self.turns[ino.get() as usize % TURN_CLASSES]
     }
 
-    /// Puts a new leaf into the hand's way, and forgets others when there are too many, now that so many have come in.
-    fn make_room(&self, new: Option<LeafKey>, came: usize) {
+    /// Puts a leaf into the hand's way if it is new, and forgets inodes when there are too many, now that so many have
+    /// come into that leaf, but not what is at the place `kept` there.
+    fn make_room(&self, new: LeafKey, came: Came, kept: Option<usize>) {
         let local = cpu_hint() % self.queues.len().max(1);
-        if let (Some(new), Some(queue)) = (new, self.queues.get(local)) {
+        if came.is_new_leaf
+            && let Some(queue) = self.queues.get(local)
+        {
             queue.lock().push_back(new);
         }
         let excess = usize::try_from(self.excess()).unwrap_or(0);
-        let mut wanted = excess.min(VICTIMS * came.max(ASK_ONCE_IN as usize));
+        let mut wanted = excess.min(VICTIMS * came.inodes.max(ASK_ONCE_IN as usize));
         let mut steps = 0;
         // What one's own queue does not have, the others' may.
         for at in 0..self.queues.len() {
@@ -475,7 +481,8 @@ impl Table {
                 };
                 steps += 1;
                 // Rather one in use than none.
-                let passed = self.pass(key, steps < HAND_STEPS);
+                let kept = kept.filter(|_| key == new);
+                let passed = self.pass(key, steps < HAND_STEPS, kept);
                 wanted = wanted.saturating_sub(passed.forgotten);
                 if passed.stays {
                     queue.lock().push_back(key);
@@ -485,8 +492,8 @@ impl Table {
     }
 
     /// Forgets the inodes of a leaf that need not stay; with `spares` those only that were not asked for since the
-    /// last time. Who calls this has taken the leaf out of its queue.
-    fn pass(&self, key: LeafKey, spares: bool) -> Passed {
+    /// last time, and not what is at the place `kept`. Who calls this has taken the leaf out of its queue.
+    fn pass(&self, key: LeafKey, spares: bool, kept: Option<usize>) -> Passed {
         let guard = pin();
         let Some(leaf) = self.map.get(&key, &guard) else {
             return Passed::default();
@@ -495,6 +502,7 @@ impl Table {
         for (place, going) in going.iter_mut().enumerate() {
             let used = leaf.take_used(place);
             if !(used && spares)
+                && kept != Some(place)
                 && let Some(live) = leaf.places.get(place).and_then(|live| live.get(&guard))
                 && self.claim(live, &guard)
             {
@@ -520,6 +528,10 @@ impl Table {
 
     /// Claims an inode to forget it, unless it must stay.
     fn claim(&self, live: &LiveInode, guard: &EpochGuard) -> bool {
+        // Most that must stay are told without a store.
+        if !self.may_go(live) {
+            return false;
+        }
         let dead = live.image(guard).is_freed();
         if !dead && !live.claim_if_unheld() {
             return false;

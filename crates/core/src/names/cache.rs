@@ -21,15 +21,17 @@ static LOSSES: RmwClass = RmwClass::new("names forgotten");
 
 /// Directories share this many counts of what was forgotten of them.
 const LOSS_CLASSES: usize = 64;
+/// Under a model checker locks are costly to make.
+const IS_MODEL: bool = cfg!(feature = "shuttle");
 /// Tables of names. Those of one directory are in one, so that threads that work in directories of their own
 /// change no common line of memory.
-const TABLES: usize = 32;
+const TABLES: usize = if IS_MODEL { 2 } else { 32 };
 /// Names that all tables have room for from the beginning, if so many may be kept.
 const EXPECTED: usize = 1 << 16;
 /// Locks of names, in groups that have a line of memory of their own, for the same reason.
-const GROUPS: usize = 256;
+const GROUPS: usize = if IS_MODEL { 16 } else { 256 };
 /// Locks of a group.
-pub(super) const GROUP: usize = 64;
+pub(super) const GROUP: usize = if IS_MODEL { 4 } else { 64 };
 /// Groups that names of one directory have their locks in.
 const GROUPS_OF_DIR: usize = 8;
 /// What a name is taken to cost, its place in table and queue included.

@@ -189,7 +189,7 @@ fn finish(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
     let time = now();
     source.update(handle, |inode| inode.disk_mut().ctime = time)?;
     match &found.victim {
-        Some(victim) => drop_name(fs, handle, victim),
+        Some(victim) => drop_name(fs, handle, victim, now()),
         None => Ok(()),
     }
 }

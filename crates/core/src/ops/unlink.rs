@@ -1,7 +1,7 @@
 //! `unlink` and `rmdir`.
 
 use super::mkdir::remove_subdirectory;
-use super::naming::{live_parent, now, reap, touch_parent, with_space};
+use super::naming::{live_parent, now, reap, with_space};
 use crate::fs::Fs;
 use crate::inode::{Access, Held, LockSet, Timestamp};
 use crate::journal::Handle;
@@ -74,18 +74,24 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
     handle.touch_inode(victim.live())?;
     handle.touch_inode(dir.live())?;
     dir::remove(&handle, dir, name)?;
+    // One look at the clock for all of it.
+    let time = now();
     match kind {
-        Kind::File => touch_parent(&handle, dir)?,
+        Kind::File => dir.live().names_changed(&handle, time)?,
         Kind::Directory => remove_subdirectory(&handle, dir)?,
     }
-    drop_name(fs, &handle, victim)?;
+    drop_name(fs, &handle, victim, time)?;
     Ok(true)
 }
 
 /// Takes one name from a file, all names from a directory. Without names it is deleted if
 /// this hold is the only one and it is small, otherwise when the last hold is given up.
-pub(super) fn drop_name(fs: &Fs, handle: &Handle<'_>, victim: &Held) -> Result<()> {
-    let time = now();
+pub(super) fn drop_name(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    victim: &Held,
+    time: Timestamp,
+) -> Result<()> {
     let deleted = fs.delete_empty(handle, victim, time);
     if deleted.as_ref().is_ok_and(|deleted| !deleted) {
         return drop_one(fs, handle, victim, time);

@@ -113,14 +113,24 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
     let root = bench.fs.inode(Ino::ROOT).unwrap();
     let group = |ino| geometry.locate_inode(ino).unwrap().group.get();
     let mut units: HashMap<u32, u32> = HashMap::new();
-    for _ in 0..8 {
+    let mut groups = HashSet::new();
+    let take_dir = || {
         let dir = bench
             .fs
             .take_inode(&bench.handle(), &root, FileType::Directory)
             .unwrap();
-        *units.entry(group(dir) / 4).or_default() += 1;
+        group(dir)
+    };
+    for _ in 0..8 {
+        let group = take_dir();
+        groups.insert(group);
+        *units.entry(group / 4).or_default() += 1;
     }
     assert_eq!(units.len(), 8, "{units:?}");
+    for _ in 8..32 {
+        groups.insert(take_dir());
+    }
+    assert_eq!(groups.len(), 32, "two of them share a group: {groups:?}");
     for _ in 0..50 {
         let file = bench
             .fs
