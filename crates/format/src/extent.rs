@@ -538,11 +538,10 @@ pub fn build_node(bytes: &mut [u8], entries: Entries<'_>) -> FormatResult<()> {
 /// is not used any more becomes zero; the checksum is stored apart.
 ///
 /// # Errors
-/// When the header is unreadable or not that of a leaf with these positions, when there is no room, or `new`
-/// cannot be represented. Nothing has changed then.
-pub fn put_extent(bytes: &mut [u8], replaced: Range<usize>, new: &Extent) -> FormatResult<()> {
+/// When the header is unreadable or not that of a leaf with these positions, when there is no room, or one of `new`
+/// cannot be represented. What the leaf holds is of no use then.
+pub fn put_extents(bytes: &mut [u8], replaced: Range<usize>, new: &[Extent]) -> FormatResult<()> {
     let mut header = ExtentHeader::parse(bytes)?;
-    let entry = new.encode()?;
     if header.depth != 0 {
         return Err(wrong("depth", header.depth.into(), Expected::Exactly(0)));
     }
@@ -552,7 +551,7 @@ pub fn put_extent(bytes: &mut [u8], replaced: Range<usize>, new: &Extent) -> For
         let expected = Expected::AtMost(before as u64);
         return Err(wrong("entries", replaced.end as u64, expected));
     }
-    let after = before - count + 1;
+    let after = before - count + new.len();
     if after > usize::from(header.max) {
         let expected = Expected::AtMost(header.max.into());
         return Err(wrong("entries", after as u64, expected));
@@ -564,8 +563,11 @@ pub fn put_extent(bytes: &mut [u8], replaced: Range<usize>, new: &Extent) -> For
     };
     *first = header.encode();
     // The header's room is what the bytes have, at most.
-    entries.copy_within(replaced.start + count..before, replaced.start + 1);
-    entries[replaced.start] = entry;
+    let rest = replaced.start + count..before;
+    entries.copy_within(rest, replaced.start + new.len());
+    for (to, extent) in entries[replaced.start..].iter_mut().zip(new) {
+        *to = extent.encode()?;
+    }
     if after < before {
         entries[after..before].fill([0; ENTRY_BYTES]);
     }
@@ -630,23 +632,22 @@ mod tests {
         }
 
         #[test]
-        fn an_extent_put_in_place_is_as_if_the_leaf_were_built_anew(
+        fn extents_put_in_place_are_as_if_the_leaf_were_built_anew(
             old in extents(84),
-            new in extents(1),
+            new in extents(3),
             at in any::<proptest::sample::Index>(),
             count in 0_usize..3,
         ) {
-            let Some(new) = new.first() else { return Ok(()) };
             let mut block = vec![0xee; 1024];
             build_node(&mut block, Entries::Extents(&old)).unwrap();
             let start = at.index(old.len() + 1);
             let replaced = start..start + count;
-            let put = put_extent(&mut block, replaced.clone(), new);
-            let fits = replaced.end <= old.len() && old.len() - count < 84;
+            let put = put_extents(&mut block, replaced.clone(), &new);
+            let fits = replaced.end <= old.len() && old.len() - count + new.len() <= 84;
             prop_assert_eq!(put.is_ok(), fits);
             let mut expected = old.clone();
             if fits {
-                expected.splice(replaced, [*new]);
+                expected.splice(replaced, new);
             }
             let mut anew = vec![0; 1024];
             build_node(&mut anew, Entries::Extents(&expected)).unwrap();

@@ -23,10 +23,9 @@ use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
 use crate::map::{self, MapGuard, Target, Walk};
 use crate::{Error, Result};
-use extant_format::extent::{Extent, MAX_UNWRITTEN_LEN};
+use extant_format::extent::MAX_UNWRITTEN_LEN;
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
-use std::cell::Cell;
 use std::ops::Range;
 
 /// Runs that one handle maps at most.
@@ -152,23 +151,11 @@ impl Reservation {
             let runs = found.places.len() as u32;
             let handle = fs.start(map::insert_credits(image, runs))?;
             let guard = MapGuard::lock(held.live());
-            let (live, taken) = (held.live(), found.taken);
-            if let [(lblk, pblk, len)] = found.places[..] {
-                let extent = Extent {
-                    lblk,
-                    len,
-                    pblk,
-                    unwritten: true,
-                };
-                let promised = Cell::new(0);
-                map::insert_promised(&handle, live, &guard, taken, extent, also, &promised)?;
-            } else {
-                let edit = |tree: &mut map::Tree<'_>| {
-                    let mut places = found.places.iter();
-                    places.try_for_each(|&(lblk, pblk, len)| tree.insert(lblk, pblk, len, true))
-                };
-                map::change(&handle, live, &guard, taken, edit, also)?;
-            }
+            let edit = |tree: &mut map::Tree<'_>| {
+                let mut places = found.places.iter();
+                places.try_for_each(|&(lblk, pblk, len)| tree.insert(lblk, pblk, len, true))
+            };
+            map::change(&handle, held.live(), &guard, found.taken, edit, also)?;
         }
         self.blocks.start = upto;
         Ok(())

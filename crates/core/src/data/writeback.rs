@@ -30,7 +30,6 @@ use crate::journal::Handle;
 use crate::map::{self, MapGuard, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
-use extant_format::extent::Extent;
 use extant_format::{Lblk, Pblk};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
 use std::cell::Cell;
@@ -120,23 +119,6 @@ impl Piece {
     pub(super) fn end(&self) -> u64 {
         self.lblk + u64::from(self.len)
     }
-
-    fn extent(&self) -> Extent {
-        Extent {
-            lblk: Lblk::new(self.lblk as u32),
-            len: self.len,
-            pblk: self.pblk,
-            unwritten: false,
-        }
-    }
-}
-
-/// The one of `pieces` that changes the map, if there are no others and it is mapped nowhere yet.
-fn only_new(pieces: &[Piece]) -> Option<&Piece> {
-    let mut changes = pieces.iter().filter(|piece| piece.kind != Kind::Written);
-    let first = changes.next()?;
-    let is_new = matches!(first.kind, Kind::New | Kind::Placed);
-    (is_new && changes.next().is_none()).then_some(first)
 }
 
 /// What is written back together.
@@ -612,13 +594,7 @@ impl<'f> FileIo<'f> {
         };
         let result = {
             let guard = MapGuard::lock(self.live);
-            match only_new(pieces) {
-                Some(one) => {
-                    let one = one.extent();
-                    map::insert_promised(handle, self.live, &guard, taken, one, also, &nodes)
-                }
-                None => map::change_promised(handle, self.live, &guard, taken, edit, also, &nodes),
-            }
+            map::change_promised(handle, self.live, &guard, taken, edit, also, &nodes)
         };
         if let (Ok(()), Some(known)) = (&result, known)
             && version.load(Ordering::Acquire) == before + 2

@@ -5,11 +5,9 @@ use crate::fs::{Fs, MountOptions};
 use crate::inode::{Held, Inode};
 use crate::map::{self, MapGuard, Target, Tree};
 use extant_blockdev::FileDevice;
-use extant_format::extent::Extent;
 use extant_format::{Ino, Lblk, Pblk};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::rng::Rng;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -54,7 +52,7 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
             privileged: false,
         };
         let got = fs.take_blocks(&request).unwrap();
-        runs.push((at, got.start(), got.len(), at / 16 % 2 == 0));
+        runs.push((at, got.start(), got.len(), (at / 16).is_multiple_of(2)));
         taken.push(got);
         at += u64::from(len);
     }
@@ -67,22 +65,7 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
         })
     };
     let also = |inode: &mut Inode| inode.disk_mut().size = 60 << 20;
-    let live = held.live();
-    let done = match runs[..] {
-        [(at, pblk, len, unwritten)] => {
-            let lblk = Lblk::new(at as u32);
-            let extent = Extent {
-                lblk,
-                len,
-                pblk,
-                unwritten,
-            };
-            let promised = Cell::new(0);
-            map::insert_promised(&handle, live, &guard, taken, extent, also, &promised)
-        }
-        _ => map::change(&handle, live, &guard, taken, edit, also),
-    };
-    done.unwrap();
+    map::change(&handle, held.live(), &guard, taken, edit, also).unwrap();
     for (at, start, len, unwritten) in runs {
         for i in 0..u64::from(len) {
             model.insert(at + i, (start.get() + i, unwritten));

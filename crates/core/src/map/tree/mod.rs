@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `node` | a node, taken apart |
 //! | `draft` | a tree being changed: insert, convert, remove |
-//! | `quick` | one run of blocks that goes into a leaf as it is |
+//! | `quick` | a change of one leaf, as nearly all are |
 //! | `settle` | splitting, dropping and moving nodes until each can be stored |
 //! | `store` | putting a changed tree in place under a handle |
 //!
@@ -66,33 +66,110 @@ impl Source for Nodes<'_> {
     }
 }
 
+/// A change of a map.
+#[derive(Clone, Debug)]
+enum Edit {
+    /// Maps what nothing maps, which may be longer than an extent.
+    Insert(Extent),
+    /// Makes written what is unwritten in these logical blocks.
+    Convert(Range<u64>),
+}
+
+impl Edit {
+    fn apply(&self, draft: &mut Draft<Nodes<'_>>) -> Result<()> {
+        let whole = match self {
+            Self::Convert(range) => return draft.convert(range),
+            Self::Insert(whole) => whole,
+        };
+        let mut done = 0;
+        while done < whole.len {
+            let part = (whole.len - done).min(most(whole.unwritten));
+            draft.insert(Extent {
+                lblk: Lblk::new(whole.lblk.get() + done),
+                len: part,
+                pblk: Pblk::new(whole.pblk.get().saturating_add(done.into())),
+                unwritten: whole.unwritten,
+            })?;
+            done += part;
+        }
+        Ok(())
+    }
+}
+
+/// Most blocks of an extent.
+fn most(unwritten: bool) -> u32 {
+    match unwritten {
+        true => MAX_UNWRITTEN_LEN,
+        false => MAX_WRITTEN_LEN,
+    }
+}
+
 /// The map of an inode while a change is made up; see [`change`].
-pub(crate) struct Tree<'f>(Draft<Nodes<'f>>);
+pub(crate) struct Tree<'f> {
+    fs: &'f Fs,
+    inode: Arc<Inode>,
+    /// The change, as long as it is the only one: then it may be so simple that it takes no draft.
+    only: Option<Edit>,
+    draft: Option<Draft<Nodes<'f>>>,
+}
 
 impl<'f> Tree<'f> {
     fn open(fs: &'f Fs, live: &LiveInode, guard: &MapGuard<'_>) -> Result<Self> {
         debug_assert!(guard.is_of(live), "the guard is another inode's");
         let inode = live.snapshot();
-        let ino = inode.ino();
         if !inode.flags().contains(InodeFlags::EXTENTS) {
             return Err(indirect_unsupported());
         }
-        let map = inode.disk().map;
+        Ok(Self {
+            fs,
+            inode,
+            only: None,
+            draft: None,
+        })
+    }
+
+    /// The tree with all changes so far.
+    fn into_draft(self) -> Result<Draft<Nodes<'f>>> {
+        if let Some(draft) = self.draft {
+            return Ok(draft);
+        }
+        let (fs, ino) = (self.fs, self.inode.ino());
+        let map = self.inode.disk().map;
         ExtentNode::parse(&map)
             .and_then(|node| node.validate(&NodeContext::root(fs.physical())))
             .in_place(Place::Inode(ino))?;
         let capacity = usize::from(block_capacity(fs.block_size()));
         #[cfg(test)]
         let capacity = tests::capped(capacity);
+        let inode = self.inode;
         let nodes = Nodes { fs, inode };
-        Draft::new(nodes, ino, &map, fs.physical(), capacity).map(Self)
+        let mut draft = Draft::new(nodes, ino, &map, fs.physical(), capacity)?;
+        if let Some(only) = self.only {
+            only.apply(&mut draft)?;
+        }
+        Ok(draft)
+    }
+
+    fn edit(&mut self, edit: Edit) -> Result<()> {
+        if self.draft.is_none() && self.only.is_none() {
+            self.only = Some(edit);
+            return Ok(());
+        }
+        let so_far = Self {
+            fs: self.fs,
+            inode: Arc::clone(&self.inode),
+            only: self.only.take(),
+            draft: self.draft.take(),
+        };
+        let draft = self.draft.insert(so_far.into_draft()?);
+        edit.apply(draft)
     }
 
     /// Maps `len` blocks from `lblk` to those from `pblk`. Nothing may map them yet.
     ///
     /// # Errors
     /// [`Error::FileTooLarge`] past 2^32 blocks; when something maps one of the blocks, or a node is
-    /// broken or cannot be read.
+    /// broken or cannot be read, if not now, then when the change is stored.
     pub(crate) fn insert(
         &mut self,
         lblk: Lblk,
@@ -100,36 +177,45 @@ impl<'f> Tree<'f> {
         len: u32,
         unwritten: bool,
     ) -> Result<()> {
-        let most = if unwritten {
-            MAX_UNWRITTEN_LEN
-        } else {
-            MAX_WRITTEN_LEN
+        let whole = Extent {
+            lblk,
+            len,
+            pblk,
+            unwritten,
         };
-        let mut done = 0;
-        while done < len {
-            let part = (len - done).min(most);
-            let end = u64::from(lblk.get()) + u64::from(done) + u64::from(part);
-            // The last block of all is never mapped: its end would not fit 32 bits.
-            if end > u64::from(u32::MAX) {
-                return Err(Error::FileTooLarge);
-            }
-            self.0.insert(Extent {
-                lblk: Lblk::new(lblk.get() + done),
-                len: part,
-                pblk: Pblk::new(pblk.get().saturating_add(done.into())),
-                unwritten,
-            })?;
-            done += part;
+        // The last block of all is never mapped: its end would not fit 32 bits.
+        if whole.end() > u64::from(u32::MAX) {
+            return Err(Error::FileTooLarge);
         }
-        Ok(())
+        match len {
+            0 => Ok(()),
+            _ => self.edit(Edit::Insert(whole)),
+        }
     }
 
     /// Makes written what is unwritten in `range`, in logical blocks.
     ///
     /// # Errors
-    /// When a node is broken or cannot be read.
+    /// When a node is broken or cannot be read, if not now, then when the change is stored.
     pub(crate) fn convert(&mut self, range: &Range<u64>) -> Result<()> {
-        self.0.convert(range)
+        self.edit(Edit::Convert(range.clone()))
+    }
+
+    /// Makes it the map of the inode: see [`store::store`].
+    fn store(
+        self,
+        handle: &Handle<'f>,
+        live: &Arc<LiveInode>,
+        taken: Vec<Taken<'f>>,
+        also: impl FnOnce(&mut Inode),
+        promised: &Cell<u32>,
+    ) -> Result<()> {
+        if let (None, Some(only)) = (&self.draft, &self.only)
+            && let Some(spot) = Spot::find(self.fs, &self.inode, only)?
+        {
+            return spot.store(handle, live, taken, also);
+        }
+        store::store(handle, live, self.into_draft()?, taken, also, promised)
     }
 }
 
@@ -178,34 +264,9 @@ pub(crate) fn change_promised<'f>(
     let change = || {
         let mut tree = Tree::open(handle.fs(), live, guard)?;
         edit(&mut tree)?;
-        store::store(handle, live, tree.0, taken, also, promised)
+        tree.store(handle, live, taken, also, promised)
     };
     change().inspect_err(|e| report(handle, e))
-}
-
-/// The same for a change that maps `extent`, which may be longer than one, and nothing else.
-///
-/// # Errors
-/// As for [`change`].
-pub(crate) fn insert_promised<'f>(
-    handle: &Handle<'f>,
-    live: &Arc<LiveInode>,
-    guard: &MapGuard<'_>,
-    taken: Vec<Taken<'f>>,
-    extent: Extent,
-    also: impl FnOnce(&mut Inode),
-    promised: &Cell<u32>,
-) -> Result<()> {
-    debug_assert!(guard.is_of(live), "the guard is another inode's");
-    let insert = || {
-        if let Some(spot) = Spot::find(handle.fs(), live, &extent)? {
-            return spot.store(handle, live, taken, also);
-        }
-        let mut tree = Tree::open(handle.fs(), live, guard)?;
-        tree.insert(extent.lblk, extent.pblk, extent.len, extent.unwritten)?;
-        store::store(handle, live, tree.0, taken, also, promised)
-    };
-    insert().inspect_err(|e| report(handle, e))
 }
 
 /// Makes written what is unwritten in `range`, in logical blocks.
@@ -231,8 +292,8 @@ pub(super) fn remove(
     range: &Range<u64>,
     budget: &mut Budget<'_, '_>,
 ) -> Result<Removed> {
-    let mut tree = Tree::open(handle.fs(), live, guard)?;
-    let stopped = tree.0.remove(range, budget)?;
-    store::store(handle, live, tree.0, Vec::new(), |_| (), &Cell::new(0))?;
+    let mut draft = Tree::open(handle.fs(), live, guard)?.into_draft()?;
+    let stopped = draft.remove(range, budget)?;
+    store::store(handle, live, draft, Vec::new(), |_| (), &Cell::new(0))?;
     Ok(Removed::up_to(stopped))
 }

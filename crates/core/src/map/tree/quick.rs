@@ -1,10 +1,11 @@
-//! Mapping one run of blocks where a single leaf changes, and no node comes or goes: what nearly every insertion
+//! A change where a single leaf changes, and no node comes or goes: what nearly every insertion and conversion
 //! is. The leaf is searched and edited as it is stored, so that the cost does not follow what the nodes on the way hold.
 //!
 //! Everything that is more than this is left to a [draft](super::draft).
 
 use super::super::extents::{Found, find_leaf};
-use super::node::joined;
+use super::Edit;
+use super::node::{clip, joined};
 use super::store::{Charge, seal};
 use crate::alloc::Taken;
 use crate::fs::Fs;
@@ -12,41 +13,40 @@ use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
 use crate::meta::BlockRef;
 use crate::{InPlace, Place, Result};
-use extant_format::extent::{self, Extent, ExtentNode, MAX_UNWRITTEN_LEN, MAX_WRITTEN_LEN};
-use extant_format::inode::InodeFlags;
+use extant_format::Lblk;
+use extant_format::extent::{self, Extent, ExtentNode, LBLK_END};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Where an extent goes.
-pub(super) struct Spot {
-    inode: Arc<Inode>,
+/// Where a change goes.
+pub(super) struct Spot<'i> {
+    inode: &'i Inode,
     /// The leaf; `None` for the root.
     leaf: Option<BlockRef>,
-    /// Positions of the extents in the leaf that it is joined with.
-    replaced: Range<usize>,
-    /// What takes their place.
-    new: Extent,
-    /// Blocks that are mapped.
-    len: u32,
+    replacement: Replacement,
 }
 
-impl Spot {
-    /// Finds out where `extent` goes. `None` if that takes more than a change of one leaf, or something is mapped
-    /// there.
+/// What becomes of some extents of a leaf.
+struct Replacement {
+    /// Their positions.
+    replaced: Range<usize>,
+    /// What takes their place.
+    new: Vec<Extent>,
+    /// Blocks that were mapped to nothing before.
+    gained: u32,
+}
+
+impl<'i> Spot<'i> {
+    /// Finds out where `edit` goes. `None` if it takes more than a change of one leaf, or cannot be done.
     ///
     /// # Errors
     /// When a node is broken or cannot be read.
-    pub(super) fn find(fs: &Fs, live: &LiveInode, extent: &Extent) -> Result<Option<Self>> {
-        let inode = live.snapshot();
-        let most = match extent.unwritten {
-            true => MAX_UNWRITTEN_LEN,
-            false => MAX_WRITTEN_LEN,
+    pub(super) fn find(fs: &Fs, inode: &'i Inode, edit: &Edit) -> Result<Option<Self>> {
+        let first = match edit {
+            Edit::Insert(extent) => extent.lblk,
+            Edit::Convert(range) => Lblk::new(u32::try_from(range.start).unwrap_or(u32::MAX)),
         };
-        let fits = (1..=most).contains(&extent.len) && extent.end() <= u32::MAX.into();
-        if !fits || !inode.flags().contains(InodeFlags::EXTENTS) {
-            return Ok(None);
-        }
-        let Found::Leaf(leaf) = find_leaf(fs, &inode, extent.lblk)? else {
+        let Found::Leaf(leaf) = find_leaf(fs, inode, first)? else {
             return Ok(None);
         };
         let (leaf, end) = leaf.into_parts();
@@ -55,41 +55,24 @@ impl Spot {
             None => &inode.disk().map[..],
         };
         let node = ExtentNode::parse(bytes).in_place(Place::Inode(inode.ino()))?;
-        let before = node.search(extent.lblk);
-        let at = before.map_or(0, |i| i + 1);
-        if at == 0 && leaf.is_some() {
-            // The key in the parent would change.
-            return Ok(None);
-        }
-        let left = before.and_then(|i| node.extent(i));
-        let right = (at < node.len()).then(|| node.extent(at)).flatten();
-        let free_to = right.map_or(end, |right| right.lblk.get().into());
-        if left.is_some_and(|left| left.end() > extent.lblk.get().into()) || free_to < extent.end()
-        {
-            return Ok(None);
-        }
-        let (mut replaced, mut new) = (at..at, *extent);
-        if let Some(both) = left.and_then(|left| joined(&left, &new)) {
-            (replaced.start, new) = (at - 1, both);
-        }
-        if let Some(both) = right.and_then(|right| joined(&new, &right)) {
-            (replaced.end, new) = (at + 1, both);
-        }
+        let replacement = match edit {
+            Edit::Insert(extent) => insert(&node, extent, end, leaf.is_none()),
+            Edit::Convert(range) => convert(&node, range),
+        };
         let capacity = usize::from(node.header().max);
         #[cfg(test)]
         let capacity = match leaf {
             Some(_) => super::tests::capped(capacity),
             None => capacity,
         };
-        if replaced.is_empty() && node.len() >= capacity {
-            return Ok(None);
-        }
-        Ok(Some(Self {
-            leaf,
-            replaced,
-            new,
-            len: extent.len,
+        let has_room = |all: &Replacement| {
+            let count = node.len() - all.replaced.len() + all.new.len();
+            count <= capacity || count <= node.len()
+        };
+        Ok(replacement.filter(has_room).map(|replacement| Self {
             inode,
+            leaf,
+            replacement,
         }))
     }
 
@@ -103,11 +86,12 @@ impl Spot {
     ) -> Result<()> {
         let fs = handle.fs();
         let charge = Charge {
-            gained: self.len.into(),
+            gained: self.replacement.gained.into(),
             lost: 0,
         };
-        charge.check(fs, &self.inode)?;
-        let put = |bytes: &mut [u8]| extent::put_extent(bytes, self.replaced.clone(), &self.new);
+        charge.check(fs, self.inode)?;
+        let Replacement { replaced, new, .. } = self.replacement;
+        let put = |bytes: &mut [u8]| extent::put_extents(bytes, replaced, &new);
         let mut root = None;
         let mut image = None;
         match &self.leaf {
@@ -128,7 +112,7 @@ impl Spot {
         }
         // From here on nothing fails that could be undone.
         if let Some((leaf, copy)) = image {
-            handle.replace(leaf, seal(&self.inode), copy);
+            handle.replace(leaf, seal(self.inode), copy);
         }
         live.note_datasync(handle);
         live.update(handle, |inode| {
@@ -139,4 +123,64 @@ impl Spot {
             also(inode);
         })
     }
+}
+
+/// How `extent` goes into a leaf that may map up to block `end`, and whose first block may change if it is the root.
+fn insert(node: &ExtentNode<'_>, extent: &Extent, end: u64, is_root: bool) -> Option<Replacement> {
+    let before = node.search(extent.lblk);
+    let at = before.map_or(0, |i| i + 1);
+    // Otherwise the key in the parent would change, or it is more than one extent.
+    if (at == 0 && !is_root) || extent.len > super::most(extent.unwritten) {
+        return None;
+    }
+    let left = before.and_then(|i| node.extent(i));
+    let right = node.extent(at);
+    let free_from = left.map_or(0, |left| left.end());
+    let free_to = right.map_or(end, |right| right.lblk.get().into());
+    if free_from > extent.lblk.get().into() || free_to < extent.end() {
+        return None;
+    }
+    let (mut replaced, mut new) = (at..at, *extent);
+    if let Some(both) = left.and_then(|left| joined(&left, &new)) {
+        (replaced.start, new) = (at - 1, both);
+    }
+    if let Some(both) = right.and_then(|right| joined(&new, &right)) {
+        (replaced.end, new) = (at + 1, both);
+    }
+    Some(Replacement {
+        replaced,
+        new: vec![new],
+        gained: extent.len,
+    })
+}
+
+/// How `range`, which lies in one unwritten extent of a leaf, is made written.
+fn convert(node: &ExtentNode<'_>, range: &Range<u64>) -> Option<Replacement> {
+    let at = node.search(Lblk::new(u32::try_from(range.start).ok()?))?;
+    let whole = node.extent(at)?;
+    let mut middle = clip(&whole, range)?;
+    if !whole.unwritten || range.end > whole.end() {
+        return None;
+    }
+    middle.unwritten = false;
+    let front = clip(&whole, &(0..range.start));
+    let back = clip(&whole, &(range.end..LBLK_END));
+    let mut replaced = at..at + 1;
+    if front.is_none()
+        && let Some(left) = at.checked_sub(1).and_then(|i| node.extent(i))
+        && let Some(both) = joined(&left, &middle)
+    {
+        (replaced.start, middle) = (at - 1, both);
+    }
+    if back.is_none()
+        && let Some(right) = node.extent(at + 1)
+        && let Some(both) = joined(&middle, &right)
+    {
+        (replaced.end, middle) = (at + 2, both);
+    }
+    Some(Replacement {
+        replaced,
+        new: front.into_iter().chain([middle]).chain(back).collect(),
+        gained: 0,
+    })
 }
