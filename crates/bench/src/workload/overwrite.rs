@@ -3,7 +3,7 @@
 //!
 //! | variant | the engine | the kernel, fuse2fs | the ceiling |
 //! |---|---|---|---|
-//! | `direct` | past memory | `O_DIRECT` | `raw`: the same transfers within one file like the backing file, no file system |
+//! | `direct` | past memory | `O_DIRECT` | `raw`: the same transfers within one backing file, no file system |
 //! | `buffered` | through memory, which holds all | the same | |
 //! | `dax` | a device in memory, direct access | | `memcpy`: the same transfers within memory, each worker in a part of its own |
 //!
@@ -97,26 +97,28 @@ impl Overwrite {
         }
     }
 
-    /// One file that is like the backing file.
+    /// A backing file without a file system: of its second and third quarter, the rest is there too.
     fn raw(&self, case: &Case) -> Result<Measured, String> {
-        let path = self.images.store.path("raw");
+        let path = self
+            .images
+            .store
+            .fresh_image(case.form, self.images.shape)?;
         let failed = |e: std::io::Error| format!("{}: {e}", path.display());
         let file = File::options()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
             .open(&path)
             .map_err(failed)?;
+        let first = (self.images.shape.mib << 20) / 4;
         for number in 0..FILES {
+            let start = first + number * self.blocks * BLOCK as u64;
             self.fill(number, |offset, piece| {
-                file.write_all_at(piece, number * self.blocks * BLOCK as u64 + offset)
-                    .map_err(failed)
+                file.write_all_at(piece, start + offset).map_err(failed)
             })?;
         }
         let work = |worker| {
             self.work_of(case, worker, |number, block, writes, buf| {
-                let at = (number * self.blocks + block) * BLOCK as u64;
+                let at = first + (number * self.blocks + block) * BLOCK as u64;
                 let done = match writes {
                     true => file.write_all_at(buf, at),
                     false => file.read_exact_at(buf, at),
@@ -125,8 +127,6 @@ impl Overwrite {
             })
         };
         let value = crew::timed(case.workers, work, || Ok(()))?;
-        drop(file);
-        std::fs::remove_file(&path).map_err(failed)?;
         Ok(self.rate(Measured {
             value,
             ..Measured::default()
@@ -321,7 +321,7 @@ impl Workload for Overwrite {
             (self.blocks * BLOCK as u64) >> 20
         );
         match (case.side, case.variant) {
-            (Side::Raw, _) => format!("{work} laid end to end in one file on tmpfs"),
+            (Side::Raw, _) => format!("{work} laid end to end in the middle of a backing file"),
             (Side::Memcpy, _) => format!("{work} laid end to end in memory, dealt out to workers"),
             (Side::Engine, "dax") => {
                 let image = self.images.options(case, &work);
