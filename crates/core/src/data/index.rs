@@ -79,10 +79,19 @@ impl Index {
 
     #[cold]
     fn make(&self, index: u32, made: &ShardedCounter) -> &Folio {
-        let new = || {
-            made.inc();
+        let mut is_new = false;
+        let folio = self.made(index, || {
+            is_new = true;
             Box::new(Folio::new(index))
-        };
+        });
+        // Not while others wait for the slot.
+        if is_new {
+            made.inc();
+        }
+        folio
+    }
+
+    fn made(&self, index: u32, new: impl FnOnce() -> Box<Folio>) -> &Folio {
         if index == 0 {
             return self.first.get_or_init(new);
         }
