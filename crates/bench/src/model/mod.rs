@@ -20,7 +20,7 @@ use crate::runner;
 use crate::workload::{Case, Workload};
 use extant_sync::stat::{self, Snapshot};
 use simulate::{Operation, Shared};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is simulated: workload, variant.
 const SUBJECTS: &[(WorkloadName, &str)] = &[
@@ -137,9 +137,11 @@ fn curve(
     };
     let [alone, together] = [look(MEASURED[0])?, look(MEASURED[1])?];
     let operation = operation(&alone, &together, line_ns);
-    let simulated = workers
-        .iter()
-        .map(|&workers| {
+    // Those that were measured in any case: they say whether the others count.
+    let counts: BTreeSet<usize> = workers.iter().copied().chain(MEASURED).collect();
+    let simulated = counts
+        .into_iter()
+        .map(|workers| {
             let rate = simulate::rate(&operation, workers as u32, line_ns);
             (workers, rate)
         })
@@ -268,7 +270,7 @@ impl Curve {
     fn worst(&self) -> f64 {
         let off = |&(workers, measured): &(usize, f64)| {
             let found = self.simulated.iter().find(|s| s.0 == workers);
-            found.map_or(1.0, |&(_, s)| (s / measured).max(measured / s))
+            found.map_or(f64::INFINITY, |&(_, s)| (s / measured).max(measured / s))
         };
         self.measured.iter().map(off).fold(1.0, f64::max)
     }

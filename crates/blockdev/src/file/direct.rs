@@ -106,6 +106,12 @@ impl DirectFile {
         self.lock_wanted(&[range], exclusive)
     }
 
+    /// Locks what making zeros of `range` touches: alone, where it covers a part of what others write as a whole.
+    pub(super) fn lock_zeroed(&self, range: Range<u64>) -> Vec<RegionGuard<'_>> {
+        let fits = self.place_fits(range.start, range.end - range.start);
+        self.lock(range, !fits)
+    }
+
     /// Locks what aligned writes to `ranges` touch.
     pub(super) fn lock_all(&self, ranges: &[Range<u64>]) -> Vec<RegionGuard<'_>> {
         self.lock_wanted(ranges, false)

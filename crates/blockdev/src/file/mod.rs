@@ -231,6 +231,14 @@ impl FileDevice {
     }
 
     /// Punches a hole; `false` when this file has no such thing.
+    /// Makes zeros without writing them, if that is possible.
+    fn zero_in_place(&self, offset: u64, len: u64) -> DeviceResult<bool> {
+        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+        let direct = self.direct.as_ref();
+        let _regions = direct.map(|direct| direct.lock_zeroed(offset..offset + len));
+        Ok(self.punch("zero", offset, len)? || self.fallocate(zero_range, "zero", offset, len)?)
+    }
+
     fn punch(&self, op: &'static str, offset: u64, len: u64) -> DeviceResult<bool> {
         self.fallocate(
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -340,6 +348,8 @@ impl BlockDevice for FileDevice {
         debug_assert_may_wait_for_device();
         self.check_writable("discard", offset, len)?;
         if len > 0 {
+            let direct = self.direct.as_ref();
+            let _regions = direct.map(|direct| direct.lock_zeroed(offset..offset + len));
             self.punch("discard", offset, len)?;
         }
         Ok(())
@@ -348,11 +358,7 @@ impl BlockDevice for FileDevice {
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
         debug_assert_may_wait_for_device();
         self.check_writable("zero", offset, len)?;
-        let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-        if len == 0
-            || self.punch("zero", offset, len)?
-            || self.fallocate(zero_range, "zero", offset, len)?
-        {
+        if len == 0 || self.zero_in_place(offset, len)? {
             return Ok(());
         }
         write_zeroes(self, offset, len)

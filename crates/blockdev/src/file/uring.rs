@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use extant_sync::{LockClass, Mutex, Rank};
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -27,6 +27,15 @@ const DEPTH: u32 = 64;
 const KEPT: usize = 16;
 /// Bytes of one transfer at most; the rest follows.
 const MOST: usize = 1 << 30;
+
+/// The operations that are asked for.
+const USED: [u8; 5] = [
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Readv::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+];
 
 /// Which of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +97,12 @@ impl Rings {
         };
         // What does not work now never will.
         let ring = rings.open()?;
+        let mut known = Probe::new();
+        ring.submitter().register_probe(&mut known)?;
+        // Linux has had them since 5.6 only.
+        if !USED.iter().all(|&code| known.is_supported(code)) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         rings.idle.lock().push(Ring(ring));
         Ok(rings)
     }
@@ -118,8 +133,11 @@ impl Rings {
             jobs,
             waiting: VecDeque::new(),
             under_way: 0,
+            is_flushing: false,
+            over: Vec::new(),
             failed: false,
         };
+        run.over.resize(run.jobs.len(), false);
         run.waiting.extend(0..run.jobs.len());
         let clean = run.all(&mut ring, through, &mut ended);
         if clean {
@@ -139,6 +157,10 @@ struct Run<'r, 'b, 's> {
     waiting: VecDeque<usize>,
     /// How many were given to the ring, and have not ended.
     under_way: usize,
+    /// What is under way is a barrier.
+    is_flushing: bool,
+    /// Which have ended, and their outcome was told.
+    over: Vec<bool>,
     failed: bool,
 }
 
@@ -174,7 +196,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
         through: Through,
         ended: &mut impl FnMut(usize, &mut Job<'b, 's>, Outcome) -> bool,
     ) {
-        while self.under_way < DEPTH as usize {
+        while self.under_way < DEPTH as usize && !self.is_flushing {
             let Some(number) = self.waiting.front().copied() else {
                 return;
             };
@@ -184,6 +206,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
             }
             if is_barrier && self.failed {
                 for number in std::mem::take(&mut self.waiting) {
+                    self.over[number] = true;
                     ended(number, &mut self.jobs[number], Outcome::Cancelled);
                 }
                 return;
@@ -199,9 +222,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
             }
             self.waiting.pop_front();
             self.under_way += 1;
-            if is_barrier {
-                return;
-            }
+            self.is_flushing = is_barrier;
         }
     }
 
@@ -214,6 +235,8 @@ impl<'b, 's> Run<'_, 'b, 's> {
         for entry in ring.completion() {
             let number = entry.user_data() as usize;
             self.under_way -= 1;
+            // A barrier is alone.
+            self.is_flushing = false;
             let outcome = match usize::try_from(entry.result()) {
                 Ok(moved) => Outcome::Moved(moved),
                 Err(_) => Outcome::Failed(io::Error::from_raw_os_error(-entry.result())),
@@ -223,6 +246,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
                 self.waiting.push_front(number);
                 continue;
             }
+            self.over[number] = true;
             self.failed |= !ended(number, &mut self.jobs[number], outcome);
         }
     }
@@ -236,17 +260,13 @@ impl<'b, 's> Run<'_, 'b, 's> {
     ) {
         // What the kernel has not taken goes with the ring.
         let untaken = ring.submission().len();
-        let mut over = vec![false; self.jobs.len()];
         while self.under_way > untaken {
-            self.reap(ring, &mut |number, job, outcome| {
-                over[number] = true;
-                ended(number, job, outcome)
-            });
+            self.reap(ring, ended);
             std::thread::sleep(Duration::from_micros(50));
         }
         let errno = why.raw_os_error().unwrap_or(0);
         for (number, job) in self.jobs.iter_mut().enumerate() {
-            if !over[number] {
+            if !self.over[number] {
                 let again = io::Error::from_raw_os_error(errno);
                 ended(number, job, Outcome::Failed(again));
             }

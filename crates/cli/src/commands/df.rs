@@ -118,6 +118,7 @@ fn divide(fs: &Filesystem, by: DfBy) -> (Vec<Part>, Vec<extant::Error>) {
         }
         errors.extend(failed);
     }
+    errors.truncate(MOST_ERRORS);
     let mut parts: Vec<Part> = sums
         .into_iter()
         .map(|(key, sum)| Part {

@@ -214,6 +214,8 @@ impl<'a> FileIo<'a> {
         }
         if done > 0 {
             self.cache.set_time(now());
+            // Again: it may have been written back, and left the list, before its time was set.
+            self.cache.list(self.live);
         }
         (done, failed)
     }
@@ -449,6 +451,7 @@ impl<'a> FileIo<'a> {
             state.zero(own);
             return Ok(());
         };
+        let size = self.live.live_size();
         let came = state.provide(&own, &self.cache.caches.pool, true);
         self.cache.caches.count_memory(came as i64);
         let mut skip = 0;
@@ -456,15 +459,21 @@ impl<'a> FileIo<'a> {
             read_device(self.fs, pblk, skip, slice)?;
             skip += slice.len() as u64;
         }
-        self.clear_past_end(folio, state, own);
+        self.clear_past_end(folio, state, own, size);
         Ok(())
     }
 
     /// Makes zeros of what blocks that came from the device, bytes `own` of a folio, hold past the end of the
-    /// file.
-    pub(super) fn clear_past_end(&self, folio: &Folio, state: &mut State, own: Range<usize>) {
+    /// file, whose size was `size` before they were read: somebody may have cleared them on the device since.
+    pub(super) fn clear_past_end(
+        &self,
+        folio: &Folio,
+        state: &mut State,
+        own: Range<usize>,
+        size: u64,
+    ) {
         let start = u64::from(folio.index()) << FOLIO_LOG2;
-        let past = self.live.live_size().saturating_sub(start);
+        let past = size.saturating_sub(start);
         let past = usize::try_from(past).unwrap_or(usize::MAX).max(own.start)..own.end;
         if !past.is_empty() && state.has_data(past.clone()) && !is_on(Mutant::TailNotZeroed) {
             state.zero(past);

@@ -256,12 +256,14 @@ impl FileCache {
 
     /// Whether something may be newer than the device.
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.dirty.lock().folios.is_empty() || self.time.load(Ordering::Acquire) != NO_TIME
+        self.has_dirty() || self.time.load(Ordering::Acquire) != NO_TIME || self.has_unpersisted()
     }
 
     /// Whether nothing is newer than the device, nor being written.
     pub(crate) fn is_idle(&self) -> bool {
-        self.writing.try_lock().is_some() && !self.is_dirty()
+        // Kept to the end: who writes back takes the list of what is dirty first.
+        let alone = self.writing.try_lock();
+        alone.is_some() && !self.is_dirty()
     }
 
     /// Puts the file on the list of dirty ones, unless it is there.

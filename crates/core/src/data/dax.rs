@@ -57,6 +57,14 @@ impl Unpersisted {
     }
 }
 
+impl FileCache {
+    /// Whether something was copied to the device that may be lost.
+    pub(super) fn has_unpersisted(&self) -> bool {
+        let bypass = self.bypass.get();
+        bypass.is_some_and(|bypass| !bypass.unpersisted.0.lock().is_empty())
+    }
+}
+
 /// The device as memory, if it is used so.
 fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
     match fs.data().is_dax() {
@@ -115,7 +123,8 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Makes durable what was copied for the file.
+/// Makes durable what was copied for the file. For who keeps others from writing it back: who comes next finds either
+/// nothing left, or what failed.
 pub(super) fn persist(fs: &Fs, file: &FileCache) -> Result<()> {
     let (Some(memory), Some(bypass)) = (memory(fs), file.bypass.get()) else {
         return Ok(());

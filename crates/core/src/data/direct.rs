@@ -159,14 +159,15 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
         return read_live(fs, held, offset, buf);
     }
     let file = held.file_cache_in(fs);
-    let mut is_settled = false;
+    let (mut is_settled, mut is_tried) = (false, false);
     loop {
         let shared = held.op().read();
         if !is_settled && !file.is_bypassed() {
             is_settled = true;
             let end = offset.saturating_add(buf.len() as u64).min(1 << 48);
-            if file.note_turn() {
+            if !is_tried && file.note_turn() {
                 drop(shared);
+                is_tried = true;
                 // What stands in the way is no concern of a reader, unless it is in its way as well.
                 let _ = bypass(fs, held, file);
                 is_settled = false;

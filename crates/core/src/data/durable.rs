@@ -62,7 +62,11 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
 impl FileCache {
     /// Whether the device has all data and the record, of `size`, where it ends: times may be missing.
     fn is_written(&self, size: u64) -> bool {
-        self.try_quiesce().is_some() && !self.has_dirty() && self.extended() <= size
+        // Kept to the end: who writes back takes the list of what is dirty before it is on the device.
+        let Some(_alone) = self.try_quiesce() else {
+            return false;
+        };
+        !self.has_dirty() && self.extended() <= size
     }
 }
 

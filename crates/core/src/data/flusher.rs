@@ -127,9 +127,16 @@ impl Flusher {
 
 impl Drop for Flusher {
     fn drop(&mut self) {
-        // Not waited for: it may be the thread itself that drops the last reference.
-        self.bell.signals.lock().stop = true;
-        self.bell.rung.notify_all();
+        // Not waited for: it may be the thread itself that drops the last reference. And only tried: a file that was
+        // forgotten may go later, in the middle of anything, and take this along. The thread
+        // then learns of the end when it looks around.
+        if self.runs.load(Ordering::Acquire)
+            && let Some(mut signals) = self.bell.signals.try_lock()
+        {
+            signals.stop = true;
+            drop(signals);
+            self.bell.rung.notify_all();
+        }
     }
 }
 
@@ -267,4 +274,23 @@ pub(super) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
         fs.commit(fs.journal()?.running())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_sync::Mutex;
+
+    #[test]
+    fn what_goes_in_the_middle_of_anything_waits_for_no_lock() {
+        static HELD: LockClass = LockClass::new("anything", Rank::Leaf);
+        let flusher = Flusher::new();
+        flusher.runs.store(true, Ordering::Release);
+        let bell = Arc::clone(&flusher.bell);
+        let held = Mutex::new(&HELD, ());
+        let guard = held.lock();
+        drop(flusher);
+        drop(guard);
+        assert!(bell.signals.lock().stop);
+    }
 }

@@ -182,7 +182,7 @@ impl FileIo<'_> {
         })?;
         for run in &runs {
             if let Target::Written(_) = run.target {
-                self.fill(&mut folios, run)?;
+                self.fill(&mut folios, run, size)?;
             }
         }
         let mut done = 0;
@@ -254,6 +254,7 @@ impl FileIo<'_> {
         &self,
         folios: &mut [(u32, &super::folio::Folio, RwLockWriteGuard<'_, State>)],
         run: &Mapping,
+        size: u64,
     ) -> Result<()> {
         let log2 = self.log2;
         let missing = missing(folios, run, log2);
@@ -289,7 +290,7 @@ impl FileIo<'_> {
                     continue;
                 };
                 let blocks = mask_of_bytes(&own, log2);
-                self.clear_past_end(folio, state, own);
+                self.clear_past_end(folio, state, own, size);
                 state.uptodate |= blocks;
                 state.mapped |= blocks;
             }

@@ -137,7 +137,11 @@ pub fn stream_live<S: Sink>(
         // Less if the file was cut meanwhile.
         let len = read_live(fs, held, at, &mut buf[..len])?;
         if len == 0 {
-            return Ok(Ok(()));
+            if at >= held.live_size() {
+                return Ok(Ok(()));
+            }
+            // Cut and made longer again: what comes next is looked for anew.
+            continue;
         }
         if let Err(e) = sink.data(at, &buf[..len]) {
             return Ok(Err(e));

@@ -60,7 +60,11 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     debug_assert_no_locks_at_or_above(Rank::Writeback);
     if fs.data().mode() == DataMode::Through {
         // Data is there already.
-        super::dax::persist(fs, cache)?;
+        let _alone = cache.quiesce();
+        if let Err(e) = super::dax::persist(fs, cache) {
+            cache.note_failure(&e);
+            return Err(e);
+        }
         return FileIo::new(fs, live).store_time();
     }
     let _alone = cache.quiesce();

@@ -3,10 +3,13 @@
 use crate::stress::crew;
 use crate::support::Blank;
 use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec};
+use extant_blockdev::{BlockDevice, DeviceResult, DirectMemory, MemoryDevice, SharedDevice};
+use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::rng::{Rng, seed_from_env};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 const BLOCK: usize = 4096;
@@ -300,3 +303,147 @@ fn threads_that_write_past_memory_and_through_it_see_each_others_blocks_while_ot
 
 /// Set in a turn while the block is cut away.
 const CUT: u64 = 1 << 32;
+
+#[test]
+fn direct_reads_go_on_when_nothing_can_be_written_any_more() {
+    let image = Blank::new(16);
+    let bytes = std::fs::read(image.path()).unwrap();
+    let device = Arc::new(FaultDevice::new(Arc::new(MemoryDevice::from_image(&bytes))));
+    let options = MountOptions::read_write().background(false);
+    let shared: SharedDevice = device.clone();
+    let fs = Filesystem::open_device(shared, options).unwrap();
+    let file = written(&fs, "/file", 8);
+    // One block is newer in memory, and stays there.
+    let buffered = open(&fs, "/file", false);
+    buffered.write_all_at(&[77; BLOCK], 0).unwrap();
+    device.inject(FaultRule::fail_nth(IoKind::Write, 0).from_then_on());
+    for round in 0..20_u64 {
+        let block = 1 + round % 7;
+        let mut found = [0; BLOCK];
+        let read = file.read_at(&mut found, block * BLOCK as u64);
+        assert_eq!(read.unwrap(), BLOCK);
+        assert_eq!(found, [block as u8; BLOCK]);
+    }
+    // What cannot be written back is in the way of who reads it past memory, but not lost.
+    assert!(file.read_at(&mut [0; BLOCK], 0).is_err());
+    let mut found = [0; BLOCK];
+    assert_eq!(buffered.read_at(&mut found, 0).unwrap(), BLOCK);
+    assert_eq!(found, [77; BLOCK]);
+}
+
+/// Memory that loses what was copied to it and not persisted, and refuses to persist when told to.
+#[derive(Debug)]
+struct Volatile {
+    now: MemoryDevice,
+    durable: MemoryDevice,
+    written: Mutex<Vec<Range<u64>>>,
+    refuses: std::sync::atomic::AtomicBool,
+}
+
+impl Volatile {
+    fn new(image: &[u8]) -> Self {
+        Self {
+            now: MemoryDevice::from_image(image),
+            durable: MemoryDevice::from_image(image),
+            written: Mutex::default(),
+            refuses: false.into(),
+        }
+    }
+
+    fn keep(&self, range: Range<u64>) -> DeviceResult<()> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.now.read_at(range.start, &mut bytes)?;
+        self.durable.write_at(range.start, &bytes)
+    }
+
+    /// What a loss of power leaves.
+    fn after_power_loss(&self) -> MemoryDevice {
+        let mut bytes = vec![0; self.durable.size() as usize];
+        self.durable.read_at(0, &mut bytes).unwrap();
+        MemoryDevice::from_image(&bytes)
+    }
+}
+
+impl BlockDevice for Volatile {
+    fn size(&self) -> u64 {
+        self.now.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.now.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.now.write_at(offset, buf)?;
+        let range = offset..offset + buf.len() as u64;
+        self.written.lock().unwrap().push(range);
+        Ok(())
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        let written = std::mem::take(&mut *self.written.lock().unwrap());
+        written.into_iter().try_for_each(|range| self.keep(range))
+    }
+
+    fn direct(&self) -> Option<&dyn DirectMemory> {
+        Some(self)
+    }
+}
+
+impl DirectMemory for Volatile {
+    fn copy_in(&self, offset: u64, src: &[u8]) -> DeviceResult<()> {
+        self.now.write_at(offset, src)
+    }
+
+    fn copy_out(&self, offset: u64, dst: &mut [u8]) -> DeviceResult<()> {
+        self.now.read_at(offset, dst)
+    }
+
+    fn persist(&self, range: Range<u64>) -> DeviceResult<()> {
+        match self.refuses.load(Ordering::Relaxed) {
+            // Out of range: what this device can say for sure.
+            true => self.now.read_at(self.now.size(), &mut [0; 512]),
+            false => self.keep(range),
+        }
+    }
+}
+
+fn stored(device: MemoryDevice, path: &str) -> Vec<u8> {
+    let fs = Filesystem::open_device(Arc::new(device), MountOptions::read_only()).unwrap();
+    fs.read(path).unwrap()
+}
+
+#[test]
+fn what_was_copied_to_memory_is_persisted_by_each_way_to_sync_and_a_failure_is_not_forgotten() {
+    let image = Blank::new(16);
+    let bytes = std::fs::read(image.path()).unwrap();
+    let device = Arc::new(Volatile::new(&bytes));
+    let options = MountOptions::read_write().background(false).dax(true);
+    let shared: SharedDevice = device.clone();
+    let fs = Filesystem::open_device(shared, options).unwrap();
+    let file = open(&fs, "/file", false);
+    let mut expected = vec![1; 16 * BLOCK];
+    file.write_all_at(&expected, 0).unwrap();
+    file.sync_all().unwrap();
+    type Sync<'a> = &'a dyn Fn() -> extant::Result<()>;
+    let ways: [Sync; 3] = [&|| file.sync_data(), &|| file.sync_all(), &|| fs.sync()];
+    for (round, sync) in ways.into_iter().enumerate() {
+        let place = 3 * BLOCK + 100 * round;
+        let data = [round as u8 + 10; 100];
+        file.write_all_at(&data, place as u64).unwrap();
+        // Nobody has asked for it yet.
+        assert_eq!(stored(device.after_power_loss(), "/file"), expected);
+        device.refuses.store(true, Ordering::Relaxed);
+        sync().unwrap_err();
+        device.refuses.store(false, Ordering::Relaxed);
+        sync().unwrap();
+        expected[place..place + 100].copy_from_slice(&data);
+        assert_eq!(stored(device.after_power_loss(), "/file"), expected);
+    }
+    drop(file);
+    fs.close().unwrap();
+}

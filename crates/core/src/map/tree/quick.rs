@@ -14,7 +14,7 @@ use crate::journal::Handle;
 use crate::meta::BlockRef;
 use crate::{InPlace, Place, Result};
 use extant_format::Lblk;
-use extant_format::extent::{self, Extent, ExtentNode, LBLK_END};
+use extant_format::extent::{self, Extent, ExtentNode, LBLK_END, ROOT_CAPACITY};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -65,9 +65,13 @@ impl<'i> Spot<'i> {
             Some(_) => super::tests::capped(capacity),
             None => capacity,
         };
+        // What would fit the root goes there, which a draft sees to.
+        let is_only = leaf.is_some()
+            && ExtentNode::parse(&inode.disk().map).is_ok_and(|root| root.len() == 1);
         let has_room = |all: &Replacement| {
             let count = node.len() - all.replaced.len() + all.new.len();
-            count <= capacity || count <= node.len()
+            let stays = !is_only || count > usize::from(ROOT_CAPACITY);
+            stays && (count <= capacity || count <= node.len())
         };
         Ok(replacement.filter(has_room).map(|replacement| Self {
             inode,
