@@ -111,6 +111,7 @@ fn plans(seed: u64) -> Vec<Plan> {
             checkpoints,
             through,
             discards: false,
+            direct: false,
         };
         let start = shape.filled(&engine);
         let start = start.done(&engine, &Script::one(fill(filler)));
