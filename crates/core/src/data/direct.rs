@@ -29,13 +29,13 @@ use super::WriteOptions;
 use super::buffered::FileIo;
 use super::cache::FileCache;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
-use super::live::read_live;
+use super::live::{is_inline_file, read_live};
 use super::read::device_offset;
 use super::write::{Pages, blocks_of, check_writable, target_offset, within_limit, write_alone};
 use super::writeback::{write_back, write_back_quiet};
 use super::{dax, flusher, times, write};
 use crate::fs::{DataMode, Fs};
-use crate::inode::{FileType, Held, LiveInode};
+use crate::inode::{Held, LiveInode};
 use crate::map::{self, KnownRuns, Mapping, Target};
 use crate::{Error, Result};
 use extant_sync::pin;
@@ -145,16 +145,7 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
         }
         drop(shared);
     }
-    let is_inline = {
-        let guard = pin();
-        let image = held.image(&guard);
-        match image.file_type() {
-            FileType::Regular if image.is_encrypted() => return Err(Error::Encrypted),
-            FileType::Regular => image.is_inline(),
-            FileType::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::NotARegularFile),
-        }
-    };
+    let is_inline = is_inline_file(held)?;
     if is_inline || fs.data().mode() == DataMode::Through {
         return read_live(fs, held, offset, buf);
     }

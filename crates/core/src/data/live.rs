@@ -20,6 +20,21 @@ use std::sync::atomic::Ordering;
 /// Folios that are read at once at most.
 const MOST_FOLIOS: u32 = 16;
 
+/// Whether the content of a file lies in its record.
+///
+/// # Errors
+/// When it is no regular file, or its content can be read by nobody without a key.
+pub(super) fn is_inline_file(held: &Held) -> Result<bool> {
+    let guard = pin();
+    let image = held.image(&guard);
+    match image.file_type() {
+        FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
+        FileType::Regular => Ok(image.is_inline()),
+        FileType::Directory => Err(Error::IsADirectory),
+        _ => Err(Error::NotARegularFile),
+    }
+}
+
 /// Reads from byte `offset` of a regular file that others may change meanwhile. Returns how much was
 /// read: less than the buffer holds only at the end of the file, 0 past it.
 ///
@@ -28,16 +43,7 @@ const MOST_FOLIOS: u32 = 16;
 /// # Errors
 /// As for [`read_at`](super::read_at).
 pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let is_inline = {
-        let guard = pin();
-        let image = held.image(&guard);
-        match image.file_type() {
-            FileType::Regular if image.is_encrypted() => return Err(Error::Encrypted),
-            FileType::Regular => image.is_inline(),
-            FileType::Directory => return Err(Error::IsADirectory),
-            _ => return Err(Error::NotARegularFile),
-        }
-    };
+    let is_inline = is_inline_file(held)?;
     let left = held.live_size().saturating_sub(offset);
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
