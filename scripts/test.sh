@@ -5,10 +5,14 @@ cd "$(dirname "$0")/.."
 
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
+# The seeds of random tests are made from the commit: other ones for each, the same when it is tested again.
+export EXTANT_SEED_FROM="${EXTANT_SEED_FROM:-$(git rev-parse HEAD 2>/dev/null || date -u +%s)}"
+
 step() {
     printf '\n== %s (%s)\n' "$1" "$(date -u +%H:%M:%S)"
 }
 
+echo "seeds are made from EXTANT_SEED_FROM=$EXTANT_SEED_FROM"
 step "set-up"
 scripts/setup.sh
 

@@ -12,6 +12,7 @@ pub use self::sampled::explore;
 mod sampled {
     use shuttle::scheduler::{PctScheduler, RandomScheduler};
     use shuttle::{Config, Runner};
+    use std::hash::{DefaultHasher, Hash, Hasher};
 
     /// Schedules of each kind, unless `EXTANT_SCHEDULES` says how many.
     const SCHEDULES: usize = 1000;
@@ -25,7 +26,8 @@ mod sampled {
     /// Runs `scenario` under many schedules: half of them change the thread at random, half
     /// prefer threads by random priorities that change a few times.
     ///
-    /// Prints its seed; `EXTANT_SEED` repeats a run. `EXTANT_SCHEDULES` is the number of schedules of each
+    /// Prints its seed; `EXTANT_SEED` repeats a run, and so does `EXTANT_SEED_FROM`, a text from which seeds
+    /// are made. `EXTANT_SCHEDULES` is the number of schedules of each
     /// kind.
     ///
     /// # Panics
@@ -38,11 +40,18 @@ mod sampled {
                     .unwrap_or_else(|_| panic!("{variable} is a number")),
             )
         };
-        let seed: u64 = number("EXTANT_SEED").unwrap_or_else(|| {
+        let derived = || {
+            let text = std::env::var("EXTANT_SEED_FROM").ok()?;
+            let mut hasher = DefaultHasher::new();
+            (text, name).hash(&mut hasher);
+            Some(hasher.finish())
+        };
+        let clock = || {
             std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(1, |d| d.as_nanos() as u64)
-        });
+        };
+        let seed: u64 = number("EXTANT_SEED").or_else(derived).unwrap_or_else(clock);
         let schedules = number("EXTANT_SCHEDULES").map_or(SCHEDULES, |n| n as usize);
         println!("{name}: EXTANT_SEED={seed} EXTANT_SCHEDULES={schedules}");
         let mut config = Config::new();

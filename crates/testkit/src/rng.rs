@@ -1,5 +1,8 @@
 //! A small generator of random numbers: the same seed gives the same run on every machine.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 /// Splitmix64 (Steele, Lea, Flood 2014): any seed is a good seed.
 #[derive(Debug, Clone)]
 pub struct Rng {
@@ -55,22 +58,32 @@ impl Rng {
     }
 }
 
-/// The seed of a random test: `EXTANT_SEED` when set, otherwise from the clock. It is printed, so
-/// that a failing run can be repeated.
+/// The seed of a random test: `EXTANT_SEED` when set; otherwise made from the name of the test and the text
+/// `EXTANT_SEED_FROM` when that is set (the test run sets it to the commit under test, so that a run and its
+/// repetition do the same); otherwise from the clock. It is printed, so that a failing run can be repeated.
 ///
 /// # Panics
 ///
 /// When `EXTANT_SEED` is not a number (decimal or `0x` hexadecimal).
 pub fn seed_from_env(test: &str) -> u64 {
-    let seed = match std::env::var("EXTANT_SEED") {
-        Ok(text) => text
-            .strip_prefix("0x")
+    let number = |text: String| {
+        text.strip_prefix("0x")
             .map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16))
-            .unwrap_or_else(|e| panic!("EXTANT_SEED={text}: {e}")),
-        Err(_) => std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos() as u64),
+            .unwrap_or_else(|e| panic!("EXTANT_SEED={text}: {e}"))
     };
+    let of_text = |text: String| {
+        let mut hasher = DefaultHasher::new();
+        (text, test).hash(&mut hasher);
+        hasher.finish()
+    };
+    let clock = || {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |d| d.as_nanos() as u64)
+    };
+    let given = std::env::var("EXTANT_SEED").ok().map(number);
+    let derived = || std::env::var("EXTANT_SEED_FROM").ok().map(of_text);
+    let seed = given.or_else(derived).unwrap_or_else(clock);
     println!("{test}: seed {seed:#x} (repeat with EXTANT_SEED={seed:#x})");
     seed
 }

@@ -6,7 +6,7 @@ use super::data::{DataLog, When};
 use super::found::read_parts;
 use super::history::{DataPromise, Lane, Outcome};
 use super::state::{Id, Inode, Kind, ROOT, State};
-use super::{Found, FoundKind};
+use super::{Found, FoundKind, Op};
 
 /// What was found of a lane, by path within the lane.
 pub(super) type LaneTree<'a> = BTreeMap<&'a str, &'a Found>;
@@ -139,11 +139,13 @@ impl Comparison<'_> {
         }
     }
 
-    /// The file that the operation after the prefix writes, when it had begun.
+    /// The file that the operation after the prefix writes, when it had begun. A refused write changed
+    /// nothing, but blocks may be reserved up to where space ran out.
     fn write_in_part(&self) -> Option<Id> {
         let step = self.lane.steps().get(self.when.prefix)?;
         let may_be = self.when.prefix < self.when.begun;
-        let refused = matches!(step.outcome, Outcome::Refused(_));
+        let refused =
+            matches!(step.outcome, Outcome::Refused(_)) && !matches!(step.op, Op::Allocate { .. });
         (may_be && !refused).then_some(step.written).flatten()
     }
 

@@ -257,9 +257,19 @@ impl Lane {
                     self.changed.entry(id).or_insert((number, None)).1 = Some(number);
                 }
                 step.sync = self.sync_of(&step.op, effect.synced);
+                if let Op::Allocate { path, .. } = &step.op {
+                    step.written = next.find(path).ok();
+                }
                 self.states.push(next);
             }
-            _ => self.states.push(self.state().clone()),
+            _ => {
+                let mut same = self.state().clone();
+                if let Op::Allocate { path, .. } = &step.op {
+                    // What was reserved before space ran out stays, and is a change of the file.
+                    step.written = same.touch(path);
+                }
+                self.states.push(same);
+            }
         }
         self.steps.push(step);
         Ok(outcome)

@@ -463,6 +463,13 @@ impl State {
         Ok(effect)
     }
 
+    /// Takes note that the file at `path`, if there is one, may have been changed just now.
+    pub(super) fn touch(&mut self, path: &str) -> Option<Id> {
+        let (id, inode) = self.file_mut(path).ok()?;
+        inode.mtime = None;
+        Some(id)
+    }
+
     fn truncate(&mut self, path: &str, size: u64) -> Result<Effect, Errno> {
         let (id, inode) = self.file_mut(path)?;
         inode.mtime = None;

@@ -466,6 +466,35 @@ fn a_failed_operation_may_be_there_or_not() {
 }
 
 #[test]
+fn blocks_reserved_before_space_ran_out_may_have_changed_the_file() {
+    let utimens = Op::Utimens {
+        path: "a".to_owned(),
+        mtime: Time { sec: 7, nsec: 0 },
+    };
+    let run = |result: Result<u64, Errno>| {
+        let mut run = Run::ops([create("a"), utimens.clone()]);
+        let device = run.device.clone();
+        let allocate = Op::Allocate {
+            path: "a".to_owned(),
+            offset: 0,
+            len: 100_000,
+            keep: true,
+        };
+        run.lanes[0]
+            .run(Some(&device), allocate, |_, _| result)
+            .expect("what the model expects");
+        run.done(0, Op::Syncfs);
+        run
+    };
+    let now = tree([("a", empty(12))]);
+    assert!(run(Ok(100_000)).judge(&now).is_ok());
+    assert!(run(Err(Errno::NOSPC)).judge(&now).is_ok());
+    let mut nothing = Run::ops([create("a"), utimens.clone()]);
+    nothing.done(0, Op::Syncfs);
+    nothing.judge(&now).expect_err("the time was set");
+}
+
+#[test]
 fn an_unexpected_result_is_told() {
     let mut lane = Lane::new(0, "");
     let why = lane

@@ -180,16 +180,14 @@ fn walk_to_file(fs: &Fs, path: &str) -> Result<Held, Errno> {
 /// Reserves blocks, and says how many bytes of the range the file covers now: when space ran out,
 /// what the file grew by before stays.
 fn reserve(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Result<u64, Error> {
-    let before = file.snapshot().size();
+    let before = file.live_size();
     let mode = FallocateMode {
         keep_size,
         ..FallocateMode::default()
     };
     match ops::fallocate(fs, file, offset, len, mode) {
         Ok(()) => Ok(len),
-        Err(Error::NoSpace) if file.snapshot().size() > before => {
-            Ok(file.snapshot().size() - offset)
-        }
+        Err(Error::NoSpace) if file.live_size() > before => Ok(file.live_size() - offset),
         Err(e) => Err(e),
     }
 }
