@@ -32,8 +32,6 @@ pub enum Rank {
     InodeMap = 60,
     /// 6b: the index of a hashed directory.
     DirIndex = 62,
-    /// 6b, after the index: a leaf block of a directory.
-    DirLeaf = 64,
     /// 7: an inode's disk and live state.
     InodeMeta = 70,
     /// 7, after the state: an inode's extended attributes.

@@ -110,7 +110,7 @@ impl<'a> Directory<'a> {
     }
 
     /// Calls `read` with a block of the directory, verified; `None` for a hole. A block in memory is
-    /// borrowed only: `read` must not wait.
+    /// borrowed only, or locked where it is changed in place: `read` must not wait.
     pub(super) fn with_block<R>(
         &self,
         lblk: Lblk,
@@ -126,6 +126,13 @@ impl<'a> Directory<'a> {
             return Ok(Some(read(&block)));
         }
         drop(guard);
+        let read = match self.state.and_then(|state| state.leaf_if_any(lblk)) {
+            Some(leaf) => match leaf.with_draft(read) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(read) => read,
+            },
+            None => read,
+        };
         let block = self.block_at(lblk, pblk)?;
         Ok(Some(read(&block)))
     }

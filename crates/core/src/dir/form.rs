@@ -6,7 +6,7 @@ use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::journal::Seal;
-use crate::meta::BlockRef;
+use crate::meta::{BlockRef, LockedBlock};
 use crate::{Error, Result};
 use extant_format::Lblk;
 use extant_format::checksum::Crc32c;
@@ -81,6 +81,16 @@ impl<'a> Directory<'a> {
 
     fn seed(&self) -> Option<Crc32c> {
         self.inode.seed().filter(|_| self.layout.checksums)
+    }
+
+    /// Locks a block that must be there, to be changed. The caller holds the lock of the index.
+    pub(super) fn lock_leaf<'s>(
+        &'s self,
+        state: &'s DirState,
+        lblk: Lblk,
+    ) -> Result<LockedBlock<'s>> {
+        let load = || self.existing_block(lblk);
+        state.leaf(lblk).lock(self.fs.cache(), load)
     }
 
     /// A block that must be there.

@@ -3,7 +3,7 @@
 use super::block::Directory;
 use super::form::Form;
 use super::insert::{block_number, try_insert};
-use super::state::{Exclusive, Start};
+use super::state::Exclusive;
 use super::{convert, index};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
@@ -200,7 +200,7 @@ impl Growth {
             handle.replace(&block, seal, data);
         }
         for lblk in self.laid_out {
-            names.state().set_start(lblk, Start::default());
+            names.state().forget_start(lblk);
         }
         Ok(())
     }

@@ -132,19 +132,18 @@ fn insert_into(
     entry: &NewEntry<'_>,
     may_move: bool,
 ) -> Result<bool> {
-    let _changing = state.leaf(lblk);
     let place = Place::FileBlock(dir.inode.ino(), lblk);
-    let block = dir.existing_block(lblk)?;
+    let mut block = dir.lock_leaf(state, lblk)?;
     let need = dir.layout.min_rec_len(entry.name);
-    let from = state.start(lblk).of(need);
+    let from = Start::unpack(block.note()).of(need);
     let room = edit::find_room_from(&block, &dir.layout, need, from).in_place(place)?;
     if let Some(room) = room {
-        handle.edit(&block, dir.leaf_seal(), |bytes| {
+        handle.edit_locked(&mut block, dir.leaf_seal(), |bytes| {
             let fits = edit::insert(bytes, &dir.layout, &room, entry);
             debug_assert!(fits, "there was room");
-        });
+        })?;
         let at = room.entry_at();
-        state.set_start(lblk, Start { at, need });
+        block.set_note(Start { at, need }.pack());
         return Ok(true);
     }
     let may_move = may_move && edit::slack(&block, &dir.layout).in_place(place)? >= need;
@@ -153,10 +152,10 @@ fn insert_into(
         false => None,
     };
     if let Some(packed) = &packed {
-        handle.edit(&block, dir.leaf_seal(), |bytes| {
+        handle.edit_locked(&mut block, dir.leaf_seal(), |bytes| {
             bytes.copy_from_slice(packed)
-        });
-        state.set_start(lblk, Start::default());
+        })?;
+        block.set_note(Start::default().pack());
     }
     Ok(packed.is_some())
 }

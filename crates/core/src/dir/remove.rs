@@ -205,20 +205,20 @@ impl Change<'_, '_> {
     ) -> Result<Option<Found>> {
         let layout = &self.dir.layout;
         let place = Place::FileBlock(self.dir.inode.ino(), lblk);
-        let _changing = self.state.leaf(lblk);
-        let block = self.dir.existing_block(lblk)?;
+        let mut block = self.dir.lock_leaf(self.state, lblk)?;
         let Some(spot) = edit::find(&block, layout, self.name).in_place(place)? else {
             return Ok(None);
         };
         if let Some(edit) = edit.take() {
             let seal = self.dir.leaf_seal();
             let mut roomier = None;
-            self.handle
-                .edit(&block, seal, |bytes| roomier = edit(bytes, layout, &spot));
+            self.handle.edit_locked(&mut block, seal, |bytes| {
+                roomier = edit(bytes, layout, &spot);
+            })?;
             if let Some(at) = roomier {
-                let start = self.state.start(lblk);
+                let start = Start::unpack(block.note());
                 let at = start.at.min(at);
-                self.state.set_start(lblk, Start { at, ..start });
+                block.set_note(Start { at, ..start }.pack());
             }
         }
         Ok(Some(found(spot.ino, spot.file_type)))

@@ -1,20 +1,16 @@
 //! The locks of a directory that is written to.
 
 use crate::inode::Timestamp;
+use crate::meta::OpenBlock;
 use extant_format::{Lblk, Pblk};
 use extant_sync::{
-    BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, CountedAtomicU64, LockClass, Mutex,
-    MutexGuard, Rank, RmwClass,
+    BiasedReadGuard, BiasedRwLock, BiasedWriteGuard, CountedAtomicU64, LockClass, Rank, RmwClass,
 };
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 
 static INDEX: LockClass = LockClass::new("directory index", Rank::DirIndex);
 static CHANGED: RmwClass = RmwClass::new("directory time");
-static LEAF: LockClass = LockClass::new("directory leaf", Rank::DirLeaf);
-
-/// Locks that all leaves of a directory share.
-const LEAVES: usize = 16;
 
 /// Blocks of a directory about which something is remembered: the first so many. They come in pieces,
 /// each twice as large as the one before.
@@ -32,17 +28,17 @@ const TICK: u64 = 1_000_000;
 /// | lock | rank | guards |
 /// |---|---|---|
 /// | index | DirIndex | shared: which block holds which names stays. Exclusive: blocks come, names move between blocks |
-/// | leaf | DirLeaf | changes inside a block (one of 16 locks, by block number), under the shared index |
+/// | leaf | BufferContent | changes inside a block, under the shared index: see [`OpenBlock`] |
 ///
-/// Blocks are published as whole images, so who only reads one takes no lock. Who follows the index
+/// Blocks are read as whole images, so who only reads one takes no lock, unless it is being changed in place. Who follows the index
 /// to a block without the lock of the index checks [`DirState::version`] before and after: names may
 /// have moved in between.
 ///
 /// # What is remembered
 ///
 /// Where a block lies on the device, noted by whoever holds the lock of the index: blocks never leave a
-/// directory while it lives, so this stays right. And where the search for room in a block may begin,
-/// changed under the lock of the leaf.
+/// directory while it lives, so this stays right. And the lock of each block that was changed, which keeps
+/// where the search for room in it may begin.
 ///
 /// Whether the name cache had all names of the directory, which a new directory has it do: as long as
 /// nothing is forgotten there, a name that is not in it does not exist, and no block needs to be searched for it.
@@ -52,7 +48,8 @@ const TICK: u64 = 1_000_000;
 #[derive(Debug)]
 pub(crate) struct DirState {
     index: BiasedRwLock<()>,
-    leaves: [Mutex<()>; LEAVES],
+    /// The lock of all blocks too far back to have one of their own.
+    far: Arc<OpenBlock>,
     /// Odd while names move between blocks; another even number afterwards.
     version: AtomicU64,
     /// When names changed, if the record does not say so yet; otherwise 0.
@@ -67,8 +64,8 @@ pub(crate) struct DirState {
 struct Known {
     /// Where it lies; 0 if that was not asked yet.
     place: AtomicU64,
-    /// See [`Start`].
-    start: AtomicU32,
+    /// Its lock, with the [`Start`] as what is noted there.
+    leaf: OnceLock<Arc<OpenBlock>>,
 }
 
 /// Where the search for room in a block begins: no record before `at` has room for `need` bytes.
@@ -81,7 +78,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Both are multiples of 4.
-    fn pack(self) -> u32 {
+    pub(super) fn pack(self) -> u32 {
         let field = |n: usize| u32::from(u16::try_from(n / 4).unwrap_or(0));
         match field(self.need) {
             0 => 0,
@@ -89,7 +86,7 @@ impl Start {
         }
     }
 
-    fn unpack(packed: u32) -> Self {
+    pub(super) fn unpack(packed: u32) -> Self {
         let field = |n: u32| (n & 0xffff) as usize * 4;
         Self {
             at: field(packed >> 16),
@@ -123,7 +120,7 @@ impl DirState {
     pub(crate) fn new() -> Self {
         Self {
             index: BiasedRwLock::new(&INDEX, ()),
-            leaves: std::array::from_fn(|_| Mutex::new(&LEAF, ())),
+            far: Arc::new(OpenBlock::shared()),
             version: AtomicU64::new(0),
             changed: CountedAtomicU64::new(&CHANGED, 0),
             all_known: AtomicU64::new(0),
@@ -154,10 +151,24 @@ impl DirState {
         }
     }
 
-    /// Allows to change a block.
-    pub(super) fn leaf(&self, lblk: Lblk) -> Option<MutexGuard<'_, ()>> {
-        let at = lblk.get() as usize % LEAVES;
-        self.leaves.get(at).map(Mutex::lock)
+    /// The lock that allows to change a block.
+    pub(super) fn leaf(&self, lblk: Lblk) -> &Arc<OpenBlock> {
+        let new = || Arc::new(OpenBlock::new());
+        self.know(lblk)
+            .map_or(&self.far, |known| known.leaf.get_or_init(new))
+    }
+
+    /// The same, if anybody needed it so far.
+    pub(super) fn leaf_if_any(&self, lblk: Lblk) -> Option<&Arc<OpenBlock>> {
+        self.known(lblk)?.leaf.get()
+    }
+
+    /// Forgets where to begin to look for room in a block, for whoever holds the lock of the index
+    /// exclusively and lays it out anew.
+    pub(super) fn forget_start(&self, lblk: Lblk) {
+        if let Some(leaf) = self.leaf_if_any(lblk) {
+            leaf.forget_note();
+        }
     }
 
     /// What is remembered about a block, if so far anything was.
@@ -187,27 +198,6 @@ impl DirState {
     pub(super) fn note_place(&self, lblk: Lblk, place: Pblk) {
         if let Some(known) = self.know(lblk) {
             known.place.store(place.get(), Ordering::Relaxed);
-        }
-    }
-
-    /// Where to begin to look for room. Under the lock of the leaf.
-    pub(super) fn start(&self, lblk: Lblk) -> Start {
-        let known = self.known(lblk);
-        known.map_or_else(Start::default, |known| {
-            Start::unpack(known.start.load(Ordering::Relaxed))
-        })
-    }
-
-    /// Remembers where to begin to look for room. Under the lock of the leaf, or that of the index
-    /// exclusively.
-    pub(super) fn set_start(&self, lblk: Lblk, start: Start) {
-        let packed = start.pack();
-        let known = match packed {
-            0 => self.known(lblk),
-            _ => self.know(lblk),
-        };
-        if let Some(known) = known {
-            known.start.store(packed, Ordering::Relaxed);
         }
     }
 
@@ -324,19 +314,25 @@ mod tests {
             assert_eq!(state.place(lblk), None);
             state.note_place(lblk, Pblk::new(1 << 40));
             assert_eq!(state.place(lblk), Some(Pblk::new(1 << 40)));
-            let start = Start {
-                at: 4084,
-                need: 264,
-            };
-            state.set_start(lblk, start);
-            assert_eq!(state.start(lblk), start);
-            assert_eq!((start.of(264), start.of(260)), (4084, 0));
-            state.set_start(lblk, Start::default());
-            assert_eq!(state.start(lblk), Start::default());
+            assert!(state.leaf_if_any(lblk).is_none());
+            assert!(Arc::ptr_eq(state.leaf(lblk), state.leaf(lblk)));
+            assert!(!Arc::ptr_eq(state.leaf(lblk), &state.far));
         }
         let far = Lblk::new(1 << 27);
         state.note_place(far, Pblk::new(5));
         assert_eq!(state.place(far), None);
+        assert!(Arc::ptr_eq(state.leaf(far), &state.far));
+    }
+
+    #[test]
+    fn where_to_look_for_room_is_a_number() {
+        let start = Start {
+            at: 4084,
+            need: 264,
+        };
+        assert_eq!(Start::unpack(start.pack()), start);
+        assert_eq!((start.of(264), start.of(260)), (4084, 0));
+        assert_eq!(Start::unpack(0).of(12), 0);
     }
 
     #[test]

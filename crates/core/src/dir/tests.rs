@@ -691,3 +691,91 @@ fn a_broken_index_is_not_written_to() {
     let output = e2fsck(&path, &["-fn"]);
     assert_eq!(output.code, 0, "{output}");
 }
+
+#[test]
+fn whoever_reads_sees_what_was_changed_in_place() {
+    let seed = seed_from_env("whoever_reads_sees_what_was_changed_in_place");
+    for kind in KINDS {
+        let rng = &mut Rng::new(seed);
+        let rig = Rig::new(24, kind);
+        let mut model = Model::new();
+        for _ in 0..600 {
+            let steps = rng.between(1, 6) as usize;
+            mix_quietly(&rig, rng, &mut model, steps);
+            let name = any_name(rng, 2);
+            let expected = model.get(&name).copied();
+            match rng.below(5) {
+                // Who knows the directory's record only.
+                0 => {
+                    let found = super::lookup(&rig.fs, &rig.dir.snapshot(), &name).unwrap();
+                    assert_eq!(found.map(|found| found.ino), expected);
+                }
+                1 => assert_eq!(rig.lookup(&name), expected),
+                2 => assert_eq!(rig.list(), model),
+                3 => rig.fs.commit(rig.fs.journal().unwrap().running()).unwrap(),
+                _ => {}
+            }
+        }
+        rig.judge(&model);
+    }
+}
+
+/// Gives and takes names of one or two letters, without a look at others.
+fn mix_quietly(rig: &Rig, rng: &mut Rng, model: &mut Model, steps: usize) {
+    for _ in 0..steps {
+        let name = any_name(rng, 2);
+        let ino = *rng.pick(&rig.files);
+        if let Some(gone) = model.remove(&name) {
+            assert_eq!(rig.remove(&name).unwrap().ino, gone);
+        } else {
+            rig.insert(&name, ino).unwrap();
+            model.insert(name, ino);
+        }
+    }
+}
+
+#[test]
+fn threads_see_their_changes_of_blocks_that_others_read_and_commit() {
+    let seed = seed_from_env("threads_see_their_changes_of_blocks");
+    for kind in [KINDS[0], KINDS[3]] {
+        let rig = Rig::new(24, kind);
+        rig.insert(b"stays", rig.files[0]).unwrap();
+        let models = std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..3_u8)
+                .map(|id| {
+                    let rig = &rig;
+                    scope.spawn(move || {
+                        let mut rng = Rng::new(seed ^ u64::from(id));
+                        let mut model = Model::new();
+                        for step in 0..300 {
+                            let mut name = any_name(&mut rng, 2);
+                            name.push(b'0' + id);
+                            match model.remove(&name) {
+                                Some(ino) => assert_eq!(rig.remove(&name).unwrap().ino, ino),
+                                None => {
+                                    let ino = *rng.pick(&rig.files);
+                                    rig.insert(&name, ino).unwrap();
+                                    model.insert(name.clone(), ino);
+                                }
+                            }
+                            assert_eq!(rig.lookup(&name), model.get(&name).copied());
+                            assert_eq!(rig.lookup(b"stays"), Some(rig.files[0]));
+                            if step % 32 == 0 {
+                                rig.fs.commit(rig.fs.journal().unwrap().running()).unwrap();
+                            }
+                        }
+                        model
+                    })
+                })
+                .collect();
+            writers
+                .into_iter()
+                .map(|w| w.join().unwrap())
+                .collect::<Vec<_>>()
+        });
+        let mut model: Model = models.into_iter().flatten().collect();
+        model.insert(b"stays".to_vec(), rig.files[0]);
+        assert_eq!(rig.list(), model);
+        rig.judge(&model);
+    }
+}

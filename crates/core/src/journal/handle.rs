@@ -3,7 +3,7 @@
 use super::{Journal, Seal, Seq, Touched};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
-use crate::meta::BlockRef;
+use crate::meta::{BlockRef, LockedBlock};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Group, Pblk};
@@ -128,6 +128,27 @@ impl<'f> Handle<'f> {
         let mut data = self.fs.cache().copy_of(block);
         edit(&mut data);
         self.publish(block.block(), data, seal, Some(block))
+    }
+
+    /// The same for a block that is locked, and copied only where that has to be.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when the block has no image, which never happens.
+    pub(crate) fn edit_locked(
+        &self,
+        block: &mut LockedBlock<'_>,
+        seal: Seal,
+        edit: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        match block.draft(self.seq) {
+            Ok(draft) => edit(draft),
+            Err(image) => {
+                let image = image.ok_or(Error::Internal("a locked block without an image"))?;
+                let image = self.edit(&image, seal, edit);
+                block.set_image(image);
+            }
+        }
+        Ok(())
     }
 
     /// The same with new content that the caller has made up.

@@ -1,5 +1,6 @@
 //! A block's content, and what is known about it.
 
+use super::OpenBlock;
 use crate::journal::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
 use extant_sync::{
@@ -7,8 +8,8 @@ use extant_sync::{
 };
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 static SPARE: LockClass = LockClass::new("spare blocks", Rank::Leaf);
 static USED: RmwClass = RmwClass::new("meta used bit");
@@ -137,6 +138,8 @@ pub(super) struct Buffer {
     /// The transaction that wrote this image; [`Seq::NONE`] for one that was loaded.
     seq: Seq,
     seal: Seal,
+    /// Where the block is changed in place, if it is: this image is older.
+    open: OnceLock<Weak<OpenBlock>>,
 }
 
 impl Drop for Buffer {
@@ -163,6 +166,17 @@ impl Buffer {
     pub(super) fn ring_at(&self) -> Option<usize> {
         let at = self.ring_at.load(Ordering::Relaxed);
         (at != NOWHERE).then_some(at as usize)
+    }
+
+    /// Whether the block is changed in place, so that there is more to it than this image.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.open.get().is_some()
+    }
+
+    /// Where the block is changed in place, if it is.
+    pub(super) fn open(&self) -> Option<Arc<OpenBlock>> {
+        self.open.get()?.upgrade()
     }
 
     /// Notes the place in the ring. Under the ring's lock.
@@ -250,6 +264,7 @@ impl BlockRef {
             used: CountedAtomicBool::new(&USED, false),
             ring_at: AtomicU32::new(NOWHERE),
             home: home.clone(),
+            open: OnceLock::new(),
         }))
     }
 
@@ -302,6 +317,11 @@ impl BlockRef {
     #[must_use]
     pub fn seal(&self) -> Seal {
         self.0.seal
+    }
+
+    /// Notes that the block is changed in place from now on; `false` if somebody else does that already.
+    pub(super) fn set_open(&self, block: &Arc<OpenBlock>) -> bool {
+        self.0.open.set(Arc::downgrade(block)).is_ok()
     }
 
     /// What remembers that a record inside the block was registered in a transaction.

@@ -145,10 +145,13 @@ impl Cache {
         self.read_slow(block)
     }
 
-    /// The block if it is in the cache, borrowed: not even a reference count changes.
+    /// The block if it is in the cache and not changed in place, borrowed: not even a reference count changes.
     #[inline]
     pub fn peek<'g>(&'g self, block: Pblk, guard: &'g EpochGuard) -> Option<Peeked<'g>> {
-        let found = self.table.peek(block, guard)?;
+        let found = self
+            .table
+            .peek(block, guard)
+            .filter(|found| !found.is_open())?;
         found.touch();
         self.counters.hits.inc();
         Some(Peeked(found))
@@ -156,7 +159,26 @@ impl Cache {
 
     /// The same for whoever goes through many blocks: this is no use of them, and not counted.
     pub(crate) fn newest(&self, block: Pblk, guard: &EpochGuard) -> Option<BlockRef> {
-        self.table.get(block, guard)
+        let found = self.table.get(block, guard)?;
+        Some(self.whole(found, guard))
+    }
+
+    /// The image, or the one that is made of the changes since then if the block is open.
+    #[inline]
+    fn whole(&self, found: BlockRef, guard: &EpochGuard) -> BlockRef {
+        match found.buffer().is_open() {
+            false => found,
+            true => self.close(found, guard),
+        }
+    }
+
+    #[cold]
+    fn close(&self, found: BlockRef, guard: &EpochGuard) -> BlockRef {
+        let open = found.buffer().open();
+        // What another one has made an image of meanwhile is in the table.
+        open.and_then(|open| open.publish(self))
+            .or_else(|| self.table.get(found.block(), guard))
+            .unwrap_or(found)
     }
 
     /// Loads those of `count` blocks from `first` that are not in the cache, each run of them with
@@ -200,6 +222,9 @@ impl Cache {
         self.inflight.discard(block);
         let guard = pin();
         if let Some(removed) = self.table.remove_if(block, |_| true, &guard) {
+            if let Some(open) = removed.buffer().open() {
+                open.discard();
+            }
             self.clock.remove(&removed);
         }
     }
@@ -229,7 +254,8 @@ impl Cache {
 
     #[inline]
     fn lookup(&self, block: Pblk) -> Option<BlockRef> {
-        let found = self.table.get(block, &pin())?;
+        let guard = pin();
+        let found = self.whole(self.table.get(block, &guard)?, &guard);
         found.buffer().touch();
         Some(found)
     }
@@ -332,6 +358,7 @@ impl Cache {
         let guard = pin();
         if let Some(winner) = self.table.get_or_insert(&loaded, &guard) {
             // A transaction wrote the block meanwhile: what was loaded is older.
+            let winner = self.whole(winner, &guard);
             drop(guard);
             claim.end(Outcome::Loaded(winner.clone()));
             return winner;
@@ -428,7 +455,7 @@ impl Cache {
     /// go around the cache, which ask before they read: an image that goes home meanwhile is then
     /// found there.
     pub(crate) fn newer_than_device(&self, block: Pblk, data: &mut [u8]) -> bool {
-        if let Some(found) = self.table.peek(block, &pin()).map(Peeked) {
+        if let Some(found) = self.newest(block, &pin()) {
             if found.len() == data.len() {
                 data.copy_from_slice(&found);
                 return true;

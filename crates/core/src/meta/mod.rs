@@ -7,6 +7,7 @@
 //! | `inflight` | who loads which block right now, and who waits for it |
 //! | `clock` | which blocks to forget when the budget is used up |
 //! | `table` | which blocks are in memory |
+//! | `open` | [`OpenBlock`]: a block that is changed in place |
 //! | `overlay` | [`Overlay`]: newer images of blocks than the device has |
 //!
 //! # Locking
@@ -20,7 +21,8 @@
 //!
 //! # Invariants
 //!
-//! - A block's content does not change once it is published. A change is a new image.
+//! - A block's content does not change once it is published. A change is a new image, of which several
+//!   changes of one transaction may share one: who asks for a block that is open gets an image of it as it is then.
 //! - At most one load of a block is in flight.
 //! - The blocks kept never exceed the budget. A block that somebody holds is never evicted; if
 //!   nothing can be evicted, a new block is handed out without being kept.
@@ -30,10 +32,12 @@ mod buffer;
 mod cache;
 mod clock;
 mod inflight;
+mod open;
 mod overlay;
 mod table;
 
 pub(crate) use buffer::Content;
 pub use buffer::{BlockRef, Peeked};
 pub use cache::{Cache, CacheStats};
+pub(crate) use open::{LockedBlock, OpenBlock};
 pub use overlay::Overlay;
