@@ -1,7 +1,9 @@
 //! `extant-plot`: draws what `extant-bench --json` printed.
 //!
 //! One picture for each workload and variant: curves over the number of workers where several were
-//! measured, bars otherwise. All rows of a picture should come from one run.
+//! measured, bars otherwise. Variants that are sizes make one picture together: curves over the size, which
+//! tell how cost grows. `--ratios` draws in one more how many times the rate of the kernel the engine
+//! reaches in each case. All rows of a picture should come from one run.
 
 use clap::Parser;
 use plotters::prelude::*;
@@ -26,6 +28,10 @@ struct Args {
     /// Folder for the pictures
     #[arg(long, default_value = ".")]
     out: PathBuf,
+
+    /// Also draws what the engine reaches beside the kernel in each case, as `ratios.svg`
+    #[arg(long)]
+    ratios: bool,
 }
 
 /// What is drawn of a row.
@@ -36,9 +42,17 @@ struct Row {
     variant: String,
     workers: u32,
     unit: String,
+    better: String,
     median: f64,
     min: f64,
     max: f64,
+}
+
+impl Row {
+    /// The size that the variant names, as `1e6`.
+    fn size(&self) -> Option<f64> {
+        self.variant.parse().ok()
+    }
 }
 
 const SIZE: (u32, u32) = (720, 400);
@@ -56,56 +70,75 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut pictures: BTreeMap<(String, String), Vec<Row>> = BTreeMap::new();
+    let mut all = Vec::new();
     for file in &args.files {
         let text = std::fs::read_to_string(file)
             .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
         for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.is_empty()) {
             let row: Row = serde_json::from_str(line)
                 .map_err(|e| format!("{}, line {}: {e}", file.display(), number + 1))?;
-            let key = (row.workload.clone(), row.variant.clone());
-            pictures.entry(key).or_default().push(row);
+            let of = match row.size() {
+                Some(_) => "growth".to_owned(),
+                None => row.variant.clone(),
+            };
+            let key = (row.workload.clone(), of);
+            pictures.entry(key).or_default().push(row.clone());
+            all.push(row);
         }
     }
     std::fs::create_dir_all(&args.out)?;
+    let draw = |name: &str, how: &dyn Fn(&Path) -> Result<(), Box<dyn Error>>| {
+        let path = args.out.join(format!("{name}.svg"));
+        how(&path).map_err(|e| format!("cannot draw {}: {e}", path.display()))?;
+        println!("{}", path.display());
+        Ok::<(), Box<dyn Error>>(())
+    };
     for ((workload, variant), rows) in &pictures {
         let name = match variant.as_str() {
             "default" => workload.clone(),
             variant => format!("{workload}-{variant}"),
         };
-        let path = args.out.join(format!("{name}.svg"));
         let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
-        let drawn = match workers.len() {
-            0 | 1 => bars(&path, &name, rows),
-            _ => curves(&path, &name, rows, &workers),
-        };
-        drawn.map_err(|e| format!("cannot draw {}: {e}", path.display()))?;
-        println!("{}", path.display());
+        draw(&name, &|path| match workers.len() {
+            _ if variant == "growth" => {
+                curves(path, &name, rows, "size", &|row| row.size().unwrap_or(1.0))
+            }
+            0 | 1 => bars(path, &name, rows),
+            _ => curves(path, &name, rows, "workers", &|row| row.workers.into()),
+        })?;
     }
-    Ok(())
+    match args.ratios {
+        true => draw("ratios", &|path| ratios(path, &all)),
+        false => Ok(()),
+    }
 }
 
-/// Rates or times over the number of workers, both axes logarithmic to the base of 2 and from 0.
+/// Rates or times over what `place` says, which is drawn logarithmically.
 fn curves(
     path: &Path,
     title: &str,
     rows: &[Row],
-    workers: &BTreeSet<u32>,
+    over: &str,
+    place: &dyn Fn(&Row) -> f64,
 ) -> Result<(), Box<dyn Error>> {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);
-    let last = workers.last().copied().unwrap_or(1);
+    let first = rows.iter().map(place).fold(f64::INFINITY, f64::min);
+    let last = rows.iter().map(place).fold(1.0, f64::max);
     let unit = rows.first().map_or("", |row| row.unit.as_str());
+    let base = if last > 1000.0 { 10.0 } else { 2.0 };
     let mut chart = ChartBuilder::on(&root)
         .caption(title, (FONT, 20))
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(80)
-        .build_cartesian_2d((1..last).log_scale().base(2.0), 0.0..most * 1.1)?;
+        .build_cartesian_2d((first..last).log_scale().base(base), 0.0..most * 1.1)?;
     chart
         .configure_mesh()
-        .x_desc("workers")
+        .x_desc(over)
         .y_desc(unit)
+        .x_label_formatter(&|value| short(*value))
         .y_label_formatter(&|value| short(*value))
         .light_line_style(WHITE)
         .draw()?;
@@ -113,16 +146,16 @@ fn curves(
     for (index, side) in sides.into_iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
         let mut points: Vec<_> = rows.iter().filter(|row| row.side == side).collect();
-        points.sort_by_key(|row| row.workers);
+        points.sort_by(|a, b| place(a).total_cmp(&place(b)));
         chart
             .draw_series(LineSeries::new(
-                points.iter().map(|row| (row.workers, row.median)),
+                points.iter().map(|row| (place(row), row.median)),
                 colour.stroke_width(2),
             ))?
             .label(side)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
         chart.draw_series(points.iter().map(|row| {
-            let ends = [(row.workers, row.min), (row.workers, row.max)];
+            let ends = [(place(row), row.min), (place(row), row.max)];
             PathElement::new(ends, colour.stroke_width(1))
         }))?;
     }
@@ -131,6 +164,84 @@ fn curves(
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.4))
         .draw()?;
+    root.present()?;
+    Ok(())
+}
+
+/// What one case is called in the picture of ratios, and how much better the engine is there.
+fn ratio(row: &Row, rows: &[Row]) -> Option<(String, f64)> {
+    let same = |other: &&Row| {
+        other.side == "kernel"
+            && (&other.workload, &other.variant) == (&row.workload, &row.variant)
+            && other.workers == row.workers
+    };
+    let kernel = rows.iter().find(same)?;
+    let times = match row.better.as_str() {
+        "lower" => kernel.median / row.median,
+        _ => row.median / kernel.median,
+    };
+    let variant = match row.variant.as_str() {
+        "default" => String::new(),
+        variant => format!(" {variant}"),
+    };
+    Some((format!("{}{variant}, {}", row.workload, row.workers), times))
+}
+
+/// One lying bar for each case that both the engine and the kernel have done.
+fn ratios(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+    let engine = rows.iter().filter(|row| row.side == "engine");
+    let mut cases: Vec<(String, f64)> = engine.filter_map(|row| ratio(row, rows)).collect();
+    // The axis goes upward, a reader downward.
+    cases.reverse();
+    let count = i32::try_from(cases.len())?;
+    if count == 0 {
+        return Err("no case was done by both the engine and the kernel".into());
+    }
+    let height = 90 + 18 * cases.len() as u32;
+    let root = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
+    root.fill(&WHITE)?;
+    let most = cases.iter().map(|case| case.1).fold(2.0, f64::max);
+    let name = |at: &SegmentValue<i32>| match at {
+        SegmentValue::CenterOf(at) => usize::try_from(*at)
+            .ok()
+            .and_then(|at| cases.get(at))
+            .map_or(String::new(), |case| case.0.clone()),
+        _ => String::new(),
+    };
+    let mut chart = ChartBuilder::on(&root)
+        .caption("Times as fast as the kernel", (FONT, 20))
+        .margin(12)
+        .x_label_area_size(24)
+        .y_label_area_size(200)
+        .build_cartesian_2d(
+            (0.5..most * 1.3).log_scale().base(2.0),
+            (0..count - 1).into_segmented(),
+        )?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .y_labels(cases.len())
+        .y_label_formatter(&name)
+        .x_label_formatter(&|value| short(*value))
+        .light_line_style(WHITE)
+        .draw()?;
+    chart.draw_series(cases.iter().zip(0..).map(|((_, times), at)| {
+        let corners = [
+            (1.0, SegmentValue::Exact(at)),
+            (*times, SegmentValue::Exact(at + 1)),
+        ];
+        let colour = if *times < 1.0 { &RED } else { &BLUE };
+        let mut bar = Rectangle::new(corners, colour.mix(0.5).filled());
+        bar.set_margin(2, 2, 0, 0);
+        bar
+    }))?;
+    chart.draw_series(cases.iter().zip(0..).map(|((_, times), at)| {
+        Text::new(
+            format!(" {times:.1}"),
+            (times.max(1.0), SegmentValue::CenterOf(at)),
+            (FONT, 11),
+        )
+    }))?;
     root.present()?;
     Ok(())
 }

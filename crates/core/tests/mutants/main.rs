@@ -22,6 +22,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Random runs on each file system.
 const RUNS: usize = 12;
+/// The same to find a mistake, of which most show in the first run or two.
+const RUNS_FOR_MISTAKE: usize = 48;
 /// Operations of a run.
 const LEN: usize = 40;
 /// Images of a run.
@@ -122,7 +124,7 @@ fn plans(seed: u64) -> Vec<Plan> {
         };
         Plan {
             name: shape.name,
-            scripts: (0..RUNS).map(script).collect(),
+            scripts: (0..RUNS_FOR_MISTAKE).map(script).collect(),
             engine,
             start,
         }
@@ -141,7 +143,8 @@ fn plans(seed: u64) -> Vec<Plan> {
 }
 
 /// Makes and removes a directory, then fills the file system: what was metadata becomes data, while
-/// its old images still lie in the log. Then overwrites, cuts inside a block, and grows again.
+/// its old images still lie in the log. Then overwrites, cuts inside a block, grows again, and overwrites what
+/// needs no transaction.
 fn reuse(rng: &mut Rng) -> Script {
     let path = || "b".to_owned();
     let made = match rng.one_in(2) {
@@ -177,13 +180,18 @@ fn reuse(rng: &mut Rng) -> Script {
     };
     let reused = [made, Op::Syncfs, removed, Op::Syncfs, fill, sync()];
     let changed = [write(0), sync(), cut, sync(), write(30_000), sync()];
-    Script::one(reused.into_iter().chain(changed).collect())
+    let datasync = || Op::Fdatasync {
+        path: "f".to_owned(),
+    };
+    let overwritten = [write(30_000), datasync(), write(30_500), datasync()];
+    let ops = reused.into_iter().chain(changed).chain(overwritten);
+    Script::one(ops.collect())
 }
 
-/// Does all runs, as far as the first that goes wrong.
-fn sweep(plans: &[Plan], seed: u64) -> (SweepReport, Option<String>) {
+/// Does `runs` runs of each plan, as far as the first that goes wrong.
+fn sweep(plans: &[Plan], runs: usize, seed: u64) -> (SweepReport, Option<String>) {
     let mut report = SweepReport::default();
-    for n in 0..RUNS {
+    for n in 0..runs {
         for plan in plans {
             let sweep = Sweep {
                 checked_every: 6,
@@ -221,7 +229,7 @@ fn every_mistake_is_found_and_without_one_nothing_is() {
             continue;
         }
         make(Some(*mistake));
-        let (report, found) = sweep(&plans, seed);
+        let (report, found) = sweep(&plans, RUNS_FOR_MISTAKE, seed);
         make(None);
         match found {
             Some(what) => {
@@ -235,7 +243,7 @@ fn every_mistake_is_found_and_without_one_nothing_is() {
             }
         }
     }
-    let (report, found) = sweep(&plans, seed);
+    let (report, found) = sweep(&plans, RUNS, seed);
     println!("without a mistake: {report}");
     assert!(found.is_none(), "{}", found.unwrap_or_default());
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
