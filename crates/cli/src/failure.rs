@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Failed(String),
     /// Something was not done, and standard error says so already.
     Said,
+    /// Something is to be told by this exit code alone; all has been said.
+    Code(u8),
     /// Nobody reads the output any more.
     PipeClosed,
 }
@@ -42,6 +44,7 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Self::Said => ExitCode::FAILURE,
+            Self::Code(code) => ExitCode::from(code),
             Self::PipeClosed => ExitCode::SUCCESS,
         }
     }

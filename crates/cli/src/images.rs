@@ -109,7 +109,7 @@ impl Problems {
         self.count += 1;
         match failure {
             Failure::Usage(text) | Failure::Failed(text) => say(text),
-            Failure::Said | Failure::PipeClosed => {}
+            Failure::Said | Failure::Code(_) | Failure::PipeClosed => {}
         }
     }
 

@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! Exit code 0 means that everything asked for was done; 1 that something was not, which standard
-//! error explains; 2 that the command line makes no sense. A reader that closes the pipe is no
+//! error explains; 2 that the command line makes no sense. `check` has the exit codes of `e2fsck`. A reader that closes the pipe is no
 //! failure.
 //!
 //! A command that changes an image closes it at the end, also after a failure, and an error of closing
@@ -45,6 +45,15 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The exit code for a command line that makes no sense: `check` has those of `e2fsck`.
+fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
+    let mut args = args.skip_while(|arg| arg.as_encoded_bytes().starts_with(b"-"));
+    match args.next() {
+        Some(command) if command == "check" => 16,
+        _ => 2,
+    }
+}
+
 fn main() -> ExitCode {
     // The allocator asks for huge pages, of which file data and metadata use a part. In a virtual machine that gives
     // free memory back, each of them costs its host hundreds of faults: writing to memory was four times as slow.
@@ -55,7 +64,7 @@ fn main() -> ExitCode {
             let text = e.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             failure::say(text.trim_end());
-            return ExitCode::from(2);
+            return ExitCode::from(usage_code(std::env::args_os().skip(1)));
         }
         Err(help) => {
             // A reader that has seen enough of the help is no failure.

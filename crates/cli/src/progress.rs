@@ -38,6 +38,18 @@ impl Bar {
         self.bar.set_length(bytes);
     }
 
+    /// Says that another part of the work begins, and how many units it has.
+    pub(crate) fn begin(&self, what: &'static str, units: u64) {
+        let style = ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len} {eta}")
+            .map(|style| style.progress_chars("=> "));
+        if let Ok(style) = style {
+            self.bar.set_style(style);
+        }
+        self.bar.set_message(what);
+        self.bar.set_length(units);
+        self.bar.set_position(0);
+    }
+
     /// Says that so many more bytes are done.
     pub(crate) fn advance(&self, bytes: u64) {
         self.bar.inc(bytes);

@@ -1,6 +1,7 @@
 //! One command per file.
 
 mod cat;
+mod check;
 mod chmod;
 mod chown;
 mod completions;
@@ -54,6 +55,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Truncate(args) => truncate::run(&args, place),
         Command::Write(args) => write::run(&args, place),
         Command::Replay(args) => replay::run(&args, place),
+        Command::Check(args) => check::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -1,5 +1,6 @@
 //! The command, run as people run it.
 
+mod checking;
 mod copying;
 mod copying_in;
 mod help;

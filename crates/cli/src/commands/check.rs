@@ -1,0 +1,182 @@
+//! `extant check`. Its exit codes are those of `e2fsck`: 0 clean, 4 errors left, 8 no verdict, 16 usage.
+
+use crate::args::{Check, Where};
+use crate::failure::{Failure, Outcome, say};
+use crate::output::Output;
+use crate::progress::Bar;
+use extant::{Escaped, OpenSpec};
+use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// Errors are left.
+const ERRORS: u8 = 4;
+/// No verdict could be given.
+const OPERATIONAL: u8 = 8;
+
+/// A finding, for programs.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    severity: &'a str,
+    code: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inode: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inode_block: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block: Option<u64>,
+    evidence: String,
+}
+
+/// The last line, for programs.
+#[derive(Debug, Serialize)]
+struct Summary {
+    clean: bool,
+    warnings: u64,
+    errors: u64,
+    fatal: u64,
+    inodes: u64,
+    directories: u64,
+    blocks: u64,
+}
+
+pub(super) fn run(args: &Check, place: &Where) -> Outcome {
+    let report = check(args, place).map_err(|text| {
+        say(text);
+        Failure::Code(OPERATIONAL)
+    })?;
+    let told = tell(args, &report);
+    match told {
+        Err(Failure::PipeClosed) | Ok(()) => {}
+        Err(other) => {
+            let _ = other.report();
+            return Err(Failure::Code(OPERATIONAL));
+        }
+    }
+    match report.is_clean() {
+        true => Ok(()),
+        false => Err(Failure::Code(ERRORS)),
+    }
+}
+
+fn check(args: &Check, place: &Where) -> Result<Report, String> {
+    let image = Path::new(&args.image);
+    let named = |e: &dyn std::fmt::Display| format!("{}: {e}", Escaped::path(image));
+    let device = OpenSpec::read_only(image)
+        .offset(place.offset)
+        .partition(place.partition)
+        .open()
+        .map_err(|e| e.to_string())?;
+    let bars = Bars(Bar::new("checking"));
+    let options = Options::default().as_is(place.as_is);
+    let report = extant_fsck::check(device, options, &bars);
+    bars.0.finish();
+    report.map_err(|e| match e {
+        extant_fsck::Error::Device(e) => e.to_string(),
+        e => named(&e),
+    })
+}
+
+/// Shows the passes.
+struct Bars(Bar);
+
+impl Progress for Bars {
+    fn begin(&self, pass: Pass, units: u64) {
+        let what = match pass {
+            Pass::Inodes => "inodes",
+            Pass::Attributes => "attributes",
+            Pass::Directories => "directories",
+            Pass::Bitmaps => "bitmaps",
+            _ => "checking",
+        };
+        self.0.begin(what, units);
+    }
+
+    fn advance(&self, units: u64) {
+        self.0.advance(units);
+    }
+}
+
+fn tell(args: &Check, report: &Report) -> Outcome {
+    let mut output = Output::new();
+    let summary = Summary {
+        clean: report.is_clean(),
+        warnings: report.count(Severity::Warning),
+        errors: report.count(Severity::Error),
+        fatal: report.count(Severity::Fatal),
+        inodes: report.totals.inodes,
+        directories: report.totals.directories,
+        blocks: report.totals.blocks,
+    };
+    if !args.quiet {
+        for finding in &report.findings {
+            match args.json {
+                true => output.json_line(&line(finding))?,
+                false => writeln!(output, "{finding}")?,
+            }
+        }
+    }
+    match args.json {
+        true => output.json_line(&summary)?,
+        false if args.quiet => {}
+        false => summarise(&mut output, args, &summary, report)?,
+    }
+    output.finish()
+}
+
+fn summarise(
+    output: &mut Output,
+    args: &Check,
+    summary: &Summary,
+    report: &Report,
+) -> std::io::Result<()> {
+    let all = summary.warnings + summary.errors + summary.fatal;
+    let kept = report.findings.len() as u64;
+    if all > kept {
+        writeln!(output, "... and {} findings more", all - kept)?;
+    }
+    output.name(args.image.as_encoded_bytes())?;
+    let verdict = match summary.clean {
+        true => "clean",
+        false => "NOT clean",
+    };
+    write!(output, ": {verdict}, ")?;
+    let Summary {
+        inodes,
+        directories,
+        blocks,
+        warnings,
+        ..
+    } = summary;
+    write!(
+        output,
+        "{inodes} inodes in use, {directories} directories, {blocks} blocks"
+    )?;
+    let errors = summary.errors + summary.fatal;
+    for (count, one, many) in [
+        (errors, "error", "errors"),
+        (*warnings, "warning", "warnings"),
+    ] {
+        match count {
+            0 => {}
+            1 => write!(output, ", 1 {one}")?,
+            n => write!(output, ", {n} {many}")?,
+        }
+    }
+    writeln!(output)
+}
+
+fn line(finding: &Finding) -> Line<'_> {
+    Line {
+        severity: finding.severity().name(),
+        code: finding.code.name(),
+        group: finding.place.group.map(extant_format::Group::get),
+        inode: finding.place.ino.map(extant_format::Ino::get),
+        inode_block: finding.place.lblk.map(extant_format::Lblk::get),
+        block: finding.place.block.map(extant_format::Pblk::get),
+        evidence: finding.evidence.to_string(),
+    }
+}

@@ -1,0 +1,138 @@
+//! The tree of directories, and link counts.
+
+use crate::dir::Names;
+use crate::inode_table::InodeTable;
+use crate::report::Sink;
+use crate::volume::Volume;
+use crate::{Code, Place};
+use extant_format::Ino;
+use extant_format::features::RoCompat;
+
+/// More subdirectories than this are not counted: the link count is 1 then.
+const LINKS_MAX: u64 = 65_000;
+
+/// Checks that every directory has one name and hangs from the root, and that link counts are right.
+pub(crate) fn check(volume: &Volume, table: &InodeTable, names: &mut Names, dirs: &[Ino]) {
+    let sink = &mut names.sink;
+    if !table.get(Ino::ROOT).is_dir() {
+        let text = "inode 2 is not a directory";
+        sink.say(Code::RootMissing, Place::ino(Ino::ROOT), text);
+    }
+    names.parents.sort_unstable();
+    for pair in names.parents.windows(2) {
+        if let [(child, first), (other, second)] = pair
+            && child == other
+        {
+            let text = format!("the directory has names in inodes {first} and {second}");
+            sink.say(Code::DirHardLink, Place::ino(*child), text);
+        }
+    }
+    names.parents.dedup_by_key(|(child, _)| *child);
+    let parents = names.parents.as_slice();
+    dotdots(&names.dotdots, parents, sink);
+    tree(table, dirs, parents, sink);
+    let has_links = volume.has_ro_compat(RoCompat::DIR_NLINK);
+    for (ino, summary) in table.in_use() {
+        if summary.is_nameless() || summary.is_ea_inode() || summary.kind == 0 {
+            continue;
+        }
+        let counted = names.counts.get(ino);
+        let place = Place::ino(ino);
+        if counted == 0 && summary.is_orphan() {
+            continue;
+        }
+        if counted == 0 && !summary.is_dir() {
+            sink.say(Code::InodeUnattached, place, "the inode has no name");
+            continue;
+        }
+        let expected = if summary.is_dir() && has_links && counted > LINKS_MAX {
+            1
+        } else {
+            counted
+        };
+        if u64::from(summary.links) != expected && !(summary.is_orphan() && summary.links == 0) {
+            let what = "link count";
+            sink.number(Code::LinkCount, place, what, summary.links, expected);
+        }
+    }
+    if !names.lost_found {
+        let text = "the root has no directory lost+found";
+        sink.say(Code::LostFound, Place::FILE_SYSTEM, text);
+    }
+}
+
+fn parent_of(parents: &[(Ino, Ino)], child: Ino) -> Option<Ino> {
+    let at = parents.binary_search_by_key(&child, |(child, _)| *child);
+    at.ok().and_then(|at| parents.get(at)).map(|pair| pair.1)
+}
+
+fn dotdots(dotdots: &[(Ino, Ino)], parents: &[(Ino, Ino)], sink: &mut Sink) {
+    for &(dir, found) in dotdots {
+        let expected = match dir {
+            Ino::ROOT => Some(Ino::ROOT),
+            _ => parent_of(parents, dir),
+        };
+        if let Some(expected) = expected
+            && expected != found
+        {
+            let what = "the directory's entry for its parent";
+            sink.number(
+                Code::DirDotDot,
+                Place::ino(dir),
+                what,
+                found.get(),
+                expected.get(),
+            );
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Unknown,
+    OnTheWay,
+    Done,
+}
+
+/// Follows every directory up to the root. `dirs` are all directories, ascending.
+fn tree(table: &InodeTable, dirs: &[Ino], parents: &[(Ino, Ino)], sink: &mut Sink) {
+    let mut states = vec![State::Unknown; dirs.len()];
+    let mut way = Vec::new();
+    for start in 0..dirs.len() {
+        let mut at = start;
+        loop {
+            match states[at] {
+                State::Done => break,
+                State::OnTheWay => {
+                    let text = "the directory contains itself";
+                    sink.say(Code::DirLoop, Place::ino(dirs[at]), text);
+                    break;
+                }
+                State::Unknown => {}
+            }
+            states[at] = State::OnTheWay;
+            way.push(at);
+            let dir = dirs[at];
+            if dir == Ino::ROOT {
+                break;
+            }
+            let Some(parent) = parent_of(parents, dir) else {
+                if !table.get(dir).is_orphan() {
+                    sink.say(
+                        Code::DirUnattached,
+                        Place::ino(dir),
+                        "the directory has no name",
+                    );
+                }
+                break;
+            };
+            match dirs.binary_search(&parent) {
+                Ok(next) => at = next,
+                Err(_) => break,
+            }
+        }
+        for at in way.drain(..) {
+            states[at] = State::Done;
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Why a check could not be made, as opposed to what it found.
+
+use extant_blockdev::DeviceError;
+use extant_format::FormatError;
+use extant_jbd2::JournalError;
+
+/// A check that could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// There is no ext4 file system, and no backup of its superblock was found either.
+    #[error("no ext4 file system was found: {0}")]
+    NotExt4(FormatError),
+    /// The file system has features that this version cannot judge.
+    #[error("the file system has features that cannot be checked: {}", names.join(", "))]
+    Unsupported {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// What recovery would make of the journal cannot be said.
+    #[error("{0} (--as-is judges the file system without its journal)")]
+    Journal(JournalError),
+    /// The file system has more groups than are held in memory.
+    #[error("the file system has {groups} block groups, at most {most} can be checked")]
+    TooLarge {
+        /// Its groups.
+        groups: u32,
+        /// The limit.
+        most: u32,
+    },
+}
+
+/// Result of a check.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,476 @@
+//! Checks of one inode by itself: mode, flags, size, block count, times, its map and its attributes.
+
+use crate::bytes::{le16, le32};
+use crate::claims::InodeClaims;
+use crate::error::Result;
+use crate::inode_table::{Summary, kind_of};
+use crate::maps::{self, Piece, Run};
+use crate::scan::{Scan, XattrReference};
+use crate::volume::Volume;
+use crate::{Code, Place, special, xattr};
+use extant_format::checksum::Crc32c;
+use extant_format::extent;
+use extant_format::features::{Compat, Incompat, RoCompat};
+use extant_format::inode::{FileType, Inode, InodeFlags};
+use extant_format::{Ino, indirect};
+use std::collections::HashSet;
+
+/// Types and permissions.
+const MODE_AT: usize = 0;
+const LINKS_AT: usize = 26;
+const DTIME_AT: usize = 20;
+const FRAGMENT_AT: usize = 0x70;
+const SIZE_HI_AT: usize = 0x6c;
+const BLOCKS_HI_AT: usize = 0x74;
+const FILE_ACL_HI_AT: usize = 0x76;
+
+/// Checks inodes.
+pub(crate) struct Checker<'a> {
+    pub(crate) volume: &'a Volume,
+    orphans: &'a HashSet<Ino>,
+    first_ino: Ino,
+    journal: Option<Ino>,
+    orphan_file: Option<Ino>,
+    quotas: [Option<Ino>; 3],
+    keeps_usage: bool,
+}
+
+/// What the map of an inode holds.
+#[derive(Debug, Default)]
+struct Tally {
+    claims: InodeClaims,
+    /// One past the last mapped block.
+    end: u64,
+    /// The last block that is not unwritten.
+    last_written: Option<u64>,
+    misaligned: Option<Run>,
+    unwritten: bool,
+}
+
+impl<'a> Checker<'a> {
+    pub(crate) fn new(volume: &'a Volume, orphans: &'a HashSet<Ino>) -> Self {
+        let sb = &volume.sb;
+        Self {
+            volume,
+            orphans,
+            first_ino: sb.first_ino(),
+            journal: sb.journal_ino(),
+            orphan_file: sb.orphan_file_ino(),
+            quotas: sb.quota_inodes(),
+            keeps_usage: volume.has_ro_compat(RoCompat::QUOTA),
+        }
+    }
+
+    /// Checks the inode in `slot`, and says what is to be remembered of it.
+    pub(crate) fn inode(&self, ino: Ino, slot: &[u8], scan: &mut Scan) -> Result<Summary> {
+        let (mode, links) = (le16(slot, MODE_AT), le16(slot, LINKS_AT));
+        let orphan = self.orphans.contains(&ino);
+        let reserved = ino < self.first_ino && ino != Ino::ROOT;
+        if links == 0 && !orphan && !reserved {
+            if mode != 0 && le32(slot, DTIME_AT) == 0 {
+                let text =
+                    "a deleted inode without a time of deletion, and not in the list of orphans";
+                scan.sink
+                    .say(Code::InodeDeletedUndated, Place::ino(ino), text);
+            }
+            return Ok(Summary::default());
+        }
+        if slot.iter().all(|byte| *byte == 0) {
+            // Reserved numbers are in use, whatever is there.
+            return Ok(if reserved {
+                Summary::in_use(0, 0).nameless(true)
+            } else {
+                Summary::default()
+            });
+        }
+        let place = Place::ino(ino);
+        let parsed = self.volume.parse_inode(slot, ino, &mut |e| {
+            let code = if e.is_checksum() {
+                Code::InodeChecksum
+            } else {
+                Code::InodeExtraSize
+            };
+            scan.sink.format(code, place, e);
+        });
+        let Some(inode) = parsed else {
+            return Ok(Summary::in_use(links, 0));
+        };
+        if reserved {
+            self.reserved(ino, &inode, slot, scan)?;
+            return Ok(Summary::in_use(links, 0).nameless(true));
+        }
+        self.general(ino, &inode, slot, orphan, scan)?;
+        let flags = inode.flags;
+        Ok(Summary::in_use(links, kind_of(inode.file_type()))
+            .ea_inode(flags.contains(InodeFlags::EA_INODE))
+            .orphan(orphan)
+            .casefold(flags.contains(InodeFlags::CASEFOLD))
+            .nameless(self.orphan_file == Some(ino)))
+    }
+
+    fn reserved(&self, ino: Ino, inode: &Inode, slot: &[u8], scan: &mut Scan) -> Result<()> {
+        let place = Place::ino(ino);
+        let own_file = self.journal == Some(ino) || self.quotas.contains(&Some(ino));
+        if own_file {
+            if inode.file_type() != Some(FileType::Regular) {
+                let (mode, regular) = (inode.mode.bits(), FileType::Regular.mode_bits());
+                scan.sink
+                    .number(Code::InodeMode, place, "mode", mode, regular);
+            }
+            return self.general(ino, inode, slot, false, scan);
+        }
+        if ino == Ino::RESIZE && self.volume.has_compat(Compat::RESIZE_INODE) {
+            return special::resize_inode(self.volume, inode, scan);
+        }
+        if ino == Ino::BAD_BLOCKS {
+            if inode.mode.bits() != 0 || inode.links != 0 || inode.file_acl.get() != 0 {
+                let text = "the list of bad blocks has a mode, links or attributes";
+                scan.sink.say(Code::InodeReserved, place, text);
+            }
+            let tally = self.map(ino, inode, scan)?;
+            self.check_blocks(ino, inode, tally.claims.clusters, scan);
+            return Ok(());
+        }
+        let wrong = if ino == Ino::BOOT_LOADER {
+            inode.file_type() == Some(FileType::Directory)
+        } else {
+            inode.mode.bits() != 0
+        };
+        if wrong {
+            let mode = inode.mode.bits();
+            scan.sink.number(Code::InodeMode, place, "mode", mode, 0u64);
+        }
+        let tally = self.map(ino, inode, scan)?;
+        self.check_blocks(ino, inode, tally.claims.clusters, scan);
+        Ok(())
+    }
+
+    /// Checks that apply to every inode that holds something.
+    fn general(
+        &self,
+        ino: Ino,
+        inode: &Inode,
+        slot: &[u8],
+        orphan: bool,
+        scan: &mut Scan,
+    ) -> Result<()> {
+        let place = Place::ino(ino);
+        let Some(file_type) = inode.file_type() else {
+            let mode = inode.mode.bits();
+            let text = format!("mode {mode:#o} names no file type");
+            scan.sink.say(Code::InodeMode, place, text);
+            return Ok(());
+        };
+        if inode.dtime != 0 && !orphan {
+            let (what, found) = ("time of deletion", inode.dtime);
+            scan.sink
+                .number(Code::InodeDeletionTime, place, what, found, 0u64);
+        }
+        self.fixed_fields(place, file_type, slot, scan);
+        self.flags(place, file_type, inode, scan);
+        let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
+            && self.volume.has_incompat(Incompat::INLINE_DATA);
+        let mut clusters = 0;
+        let mut cost =
+            xattr::in_inode(self.volume, ino, inode, slot, &mut scan.sink, &mut scan.ea)?;
+        if inline {
+            special::inline_data(self.volume, ino, inode, slot, &mut scan.sink);
+        } else if special::has_map(inode, file_type) {
+            self.root_form(place, inode, scan);
+            let tally = self.map(ino, inode, scan)?;
+            clusters = tally.claims.clusters;
+            self.check_size(place, file_type, inode, &tally, scan);
+            if file_type == FileType::Symlink {
+                special::slow_symlink(self.volume, ino, inode, &mut scan.sink)?;
+            }
+        } else if file_type == FileType::Symlink {
+            special::fast_symlink(place, inode, &mut scan.sink);
+        } else {
+            special::device(place, file_type, inode, &mut scan.sink);
+        }
+        if self.xattr_block(ino, inode, scan) {
+            clusters += 1;
+            cost.add(xattr::cost_of_block(self.volume, inode.file_acl)?);
+        }
+        clusters += cost.clusters;
+        self.check_blocks(ino, inode, clusters, scan);
+        self.charge(ino, inode, clusters, 1 + cost.inodes, scan);
+        Ok(())
+    }
+
+    fn fixed_fields(&self, place: Place, file_type: FileType, slot: &[u8], scan: &mut Scan) {
+        let mut zero = |what, found: u32| {
+            if found != 0 {
+                scan.sink
+                    .number(Code::InodeReserved, place, what, found, 0u64);
+            }
+        };
+        zero("fragment address", le32(slot, FRAGMENT_AT));
+        let wide_size = file_type == FileType::Regular
+            || (file_type == FileType::Directory && self.volume.has_incompat(Incompat::LARGEDIR));
+        if !wide_size {
+            zero("high half of the size", le32(slot, SIZE_HI_AT));
+        }
+        if !self.volume.has_ro_compat(RoCompat::HUGE_FILE) {
+            let found = le16(slot, BLOCKS_HI_AT).into();
+            zero("high half of the block count", found);
+        }
+        if !self.volume.has_incompat(Incompat::BIT64) {
+            let found = le16(slot, FILE_ACL_HI_AT).into();
+            zero("high half of the attribute block", found);
+        }
+        let extra = usize::from(le16(slot, 128));
+        for (what, at) in [
+            ("ctime", 0x84),
+            ("mtime", 0x88),
+            ("atime", 0x8c),
+            ("crtime", 0x94),
+        ] {
+            let nanos = le32(slot, at) >> 2;
+            if slot.len() > 128 && at + 4 <= 128 + extra && nanos > 999_999_999 {
+                let text = format!("{what} has {nanos} nanoseconds");
+                scan.sink.say(Code::InodeTime, place, text);
+            }
+        }
+    }
+
+    fn flags(&self, place: Place, file_type: FileType, inode: &Inode, scan: &mut Scan) {
+        let volume = self.volume;
+        let is_dir = file_type == FileType::Directory;
+        let mapped = is_dir || matches!(file_type, FileType::Regular | FileType::Symlink);
+        let mut wrong = |flag: InodeFlags, bad: bool, why: &str| {
+            if bad && inode.flags.contains(flag) {
+                let text = format!("flag {:#x} {why}", flag.bits());
+                scan.sink.say(Code::InodeFlags, place, text);
+            }
+        };
+        let no_incompat = |feature| !volume.has_incompat(feature);
+        wrong(
+            InodeFlags::EXTENTS,
+            no_incompat(Incompat::EXTENTS),
+            "needs the feature extent",
+        );
+        wrong(
+            InodeFlags::EXTENTS,
+            !mapped,
+            "has no meaning for this type of file",
+        );
+        wrong(
+            InodeFlags::INLINE_DATA,
+            no_incompat(Incompat::INLINE_DATA),
+            "needs the feature inline_data",
+        );
+        wrong(
+            InodeFlags::INLINE_DATA | InodeFlags::EXTENTS,
+            true,
+            "says both inline data and extents",
+        );
+        wrong(
+            InodeFlags::INLINE_DATA,
+            !mapped,
+            "has no meaning for this type of file",
+        );
+        wrong(InodeFlags::INDEX, !is_dir, "needs a directory");
+        wrong(
+            InodeFlags::INDEX,
+            !volume.has_compat(Compat::DIR_INDEX),
+            "needs the feature dir_index",
+        );
+        wrong(InodeFlags::CASEFOLD, !is_dir, "needs a directory");
+        wrong(
+            InodeFlags::CASEFOLD,
+            no_incompat(Incompat::CASEFOLD),
+            "needs the feature casefold",
+        );
+        wrong(
+            InodeFlags::EA_INODE,
+            no_incompat(Incompat::EA_INODE) || file_type != FileType::Regular,
+            "needs the feature ea_inode and a regular file",
+        );
+        wrong(
+            InodeFlags::IMAGIC,
+            !volume.has_compat(Compat::IMAGIC_INODES),
+            "needs the feature imagic_inodes",
+        );
+        let unused = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        let special = !is_dir && file_type != FileType::Regular;
+        if special && inode.flags.intersects(unused) {
+            let text = "immutable or append-only says nothing about this type of file";
+            scan.sink.say(Code::InodeFlagsUnused, place, text);
+        }
+    }
+
+    /// Whether the root of the map is of the form that the flags say.
+    fn root_form(&self, place: Place, inode: &Inode, scan: &mut Scan) {
+        let looks_like_extents = le16(&inode.map, 0) == extent::MAGIC
+            && (1..=extent::ROOT_CAPACITY).contains(&le16(&inode.map, 4))
+            && le16(&inode.map, 2) <= le16(&inode.map, 4)
+            && le16(&inode.map, 6) <= extent::MAX_DEPTH;
+        let flagged = inode.flags.contains(InodeFlags::EXTENTS);
+        if looks_like_extents && !flagged && self.volume.has_incompat(Incompat::EXTENTS) {
+            let text = "the map is an extent tree, but the flags do not say so";
+            scan.sink.say(Code::InodeFlags, place, text);
+        }
+    }
+
+    /// Walks the map, claims its blocks and sums it up.
+    fn map(&self, ino: Ino, inode: &Inode, scan: &mut Scan) -> Result<Tally> {
+        let mut tally = Tally::default();
+        if scan.abandoned {
+            return Ok(tally);
+        }
+        let volume = self.volume;
+        let ratio = volume.cluster_ratio();
+        let Scan { sink, claims, .. } = scan;
+        maps::walk(volume, ino, inode, sink, &mut |piece| match piece {
+            Piece::Node(block) => {
+                tally.claims.node();
+                let cluster = volume.cluster_of(block.get());
+                claims.claim(cluster..cluster + 1);
+            }
+            Piece::Data(run) => {
+                let (lblk, len) = (u64::from(run.lblk), u64::from(run.len));
+                tally.end = tally.end.max(lblk + len);
+                if run.unwritten {
+                    tally.unwritten = true;
+                } else {
+                    let last = lblk + len - 1;
+                    tally.last_written = Some(tally.last_written.unwrap_or(0).max(last));
+                }
+                if ratio > 1 && run.pblk % ratio != lblk % ratio {
+                    tally.misaligned.get_or_insert(run);
+                }
+                let clusters = volume.clusters_of(run.pblk..run.pblk + len);
+                claims.claim(tally.claims.data(clusters, lblk / ratio));
+            }
+        })?;
+        if let Some(run) = tally.misaligned {
+            let place = Place::ino(ino).at_lblk(maps::lblk(run.lblk.into()));
+            let what = "place inside its cluster";
+            sink.number(
+                Code::ExtentMisaligned,
+                place,
+                what,
+                run.pblk % ratio,
+                u64::from(run.lblk) % ratio,
+            );
+        }
+        // A sound file system claims every cluster once.
+        if claims.total() > volume.geo.clusters_count().saturating_mul(4) + (1 << 16) {
+            scan.abandoned = true;
+            let text = "most blocks are claimed many times over: further maps were not looked at";
+            scan.sink.say(Code::ClaimsAbandoned, Place::ino(ino), text);
+        }
+        Ok(tally)
+    }
+
+    fn check_size(
+        &self,
+        place: Place,
+        file_type: FileType,
+        inode: &Inode,
+        tally: &Tally,
+        scan: &mut Scan,
+    ) {
+        let size = u64::from(self.volume.block_size().bytes());
+        match file_type {
+            FileType::Directory => {
+                if tally.unwritten {
+                    let text = "a directory has unwritten blocks";
+                    scan.sink.say(Code::InodeSize, place, text);
+                }
+                let expected = tally.end * size;
+                if inode.size != expected || inode.size == 0 {
+                    let expected = expected.max(size);
+                    scan.sink
+                        .number(Code::InodeSize, place, "size", inode.size, expected);
+                }
+            }
+            FileType::Regular => {
+                let past_end = tally.last_written.unwrap_or(0) * size;
+                let allowed = inode.flags.contains(InodeFlags::VERITY);
+                if past_end > inode.size && !allowed {
+                    let expected = past_end + 1;
+                    scan.sink
+                        .number(Code::InodeSize, place, "size", inode.size, expected);
+                }
+                let reached = if inode.flags.contains(InodeFlags::EXTENTS) {
+                    extent::LBLK_END
+                } else {
+                    indirect::blocks_reached(self.volume.block_size())
+                };
+                let most = reached.saturating_mul(size);
+                if inode.size > most {
+                    scan.sink
+                        .number(Code::InodeSize, place, "size", inode.size, most);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes note of the attribute block; returns whether there is one.
+    fn xattr_block(&self, ino: Ino, inode: &Inode, scan: &mut Scan) -> bool {
+        let block = inode.file_acl;
+        if block.get() == 0 {
+            return false;
+        }
+        let allowed = self.volume.has_compat(Compat::EXT_ATTR);
+        if !allowed || !self.volume.physical().contains(&block.get()) {
+            let most = self.volume.geo.blocks_count() - 1;
+            let place = Place::ino(ino);
+            let what = "attribute block";
+            scan.sink
+                .number(Code::XattrLocation, place, what, block.get(), most);
+            return false;
+        }
+        let reference = XattrReference { count: 1, ino };
+        scan.refer_to_xattr_block(block, reference);
+        true
+    }
+
+    fn check_blocks(&self, ino: Ino, inode: &Inode, clusters: u64, scan: &mut Scan) {
+        if scan.abandoned {
+            return;
+        }
+        let block_size = self.volume.block_size();
+        let expected = (clusters * self.volume.cluster_ratio()) << (block_size.log2() - 9);
+        let huge = self.volume.has_ro_compat(RoCompat::HUGE_FILE);
+        let found = if huge {
+            inode.sectors(block_size)
+        } else {
+            inode.blocks
+        };
+        let expected = if huge {
+            expected
+        } else {
+            expected & 0xffff_ffff
+        };
+        if found != expected {
+            let what = "count of 512-byte blocks";
+            scan.sink
+                .number(Code::InodeBlocks, Place::ino(ino), what, found, expected);
+        }
+    }
+
+    /// Adds the inode to what its owners use.
+    fn charge(&self, ino: Ino, inode: &Inode, clusters: u64, inodes: u64, scan: &mut Scan) {
+        let reserved = ino < self.first_ino && ino != Ino::ROOT;
+        let own = reserved || self.orphan_file == Some(ino);
+        if !self.keeps_usage || own || inode.flags.contains(InodeFlags::EA_INODE) {
+            return;
+        }
+        let bytes = (clusters * self.volume.cluster_ratio()) << self.volume.block_size().log2();
+        let ids = [inode.uid, inode.gid, inode.project.unwrap_or(0)];
+        for (usages, id) in scan.usages.iter_mut().zip(ids) {
+            let usage = usages.entry(id).or_default();
+            usage.bytes += bytes;
+            usage.inodes += inodes;
+        }
+    }
+}
+
+/// The seed of the file system's own checksums, as attribute blocks use it.
+pub(crate) fn fs_seed(volume: &Volume) -> Crc32c {
+    Crc32c::seeded(volume.sb.checksum_seed())
+}

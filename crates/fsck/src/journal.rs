@@ -1,0 +1,159 @@
+//! The journal: what replaying it would give, and whether it is sound.
+
+use crate::error::{Error, Result};
+use crate::maps;
+use crate::report::Sink;
+use crate::volume::{Volume, find_superblock};
+use crate::{Code, Place};
+use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_format::Pblk;
+use extant_format::features::{Compat, Incompat};
+use extant_format::inode::FileType;
+use extant_format::jbd2::MIN_BLOCKS;
+use extant_jbd2::{JournalError, Log, LogRun, ReplayedDevice};
+use std::sync::Arc;
+
+/// The device as recovery would leave it, and whether there was anything to recover.
+pub(crate) fn recovered(
+    device: SharedDevice,
+    as_is: bool,
+    sink: &mut Sink,
+) -> Result<(SharedDevice, bool)> {
+    let sb = find_superblock(&*device, &mut Sink::new())?;
+    let internal = sb.journal_ino().is_some();
+    if as_is || !sb.needs_recovery() || !internal {
+        return Ok((device, false));
+    }
+    let volume = Volume::open(Arc::clone(&device), &mut Sink::new())?;
+    let runs = log_runs(&volume)?;
+    let recovery = Log::open(&*device, &runs, volume.block_size())
+        .and_then(|log| log.recover(volume.geo.blocks_count()));
+    match recovery {
+        Ok(recovery) => {
+            let count = recovery.transaction_count;
+            let text = format!("{count} transactions of the journal were replayed in memory");
+            sink.say(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+            if recovery.recorded_error != 0 {
+                aborted(recovery.recorded_error, sink);
+            }
+            let replayed = ReplayedDevice::new(device, recovery.blocks);
+            Ok((Arc::new(replayed), true))
+        }
+        Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
+            Err(source.into())
+        }
+        Err(e @ JournalError::FastCommitPending { .. }) => Err(Error::Journal(e)),
+        // The journal's superblock and inode are judged with everything else.
+        Err(
+            JournalError::Superblock(_)
+            | JournalError::Mapping { .. }
+            | JournalError::TooShort { .. }
+            | JournalError::BlockSize { .. },
+        ) => Ok((device, false)),
+        Err(e) => {
+            sink.say(Code::JournalLog, Place::FILE_SYSTEM, e.to_string());
+            Ok((device, false))
+        }
+    }
+}
+
+fn aborted(errno: i32, sink: &mut Sink) {
+    let text = format!("the journal was stopped by error {errno}");
+    sink.say(Code::JournalAborted, Place::FILE_SYSTEM, text);
+}
+
+/// The runs of the journal's inode.
+fn log_runs(volume: &Volume) -> Result<Vec<LogRun>> {
+    let Some(ino) = volume.sb.journal_ino() else {
+        return Ok(Vec::new());
+    };
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(Vec::new());
+    };
+    if inode.file_type() != Some(FileType::Regular) {
+        return Ok(Vec::new());
+    }
+    let end = inode.size >> volume.block_size().log2();
+    let runs = maps::runs(volume, ino, &inode)?;
+    let inside = runs.into_iter().take_while(|run| u64::from(run.lblk) < end);
+    Ok(inside
+        .map(|run| LogRun {
+            first: run.lblk,
+            len: run.len,
+            start: Pblk::new(run.pblk),
+        })
+        .collect())
+}
+
+/// Checks the journal's inode and superblock.
+pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Sink) -> Result<()> {
+    if !volume.has_compat(Compat::HAS_JOURNAL) {
+        return Ok(());
+    }
+    let Some(ino) = volume.sb.journal_ino() else {
+        let text = if volume.sb.has_external_journal() {
+            "the journal lies on another device and was not looked at"
+        } else {
+            "there is a journal, but no inode or device for it"
+        };
+        let code = if volume.sb.has_external_journal() {
+            Code::JournalExternal
+        } else {
+            Code::JournalInode
+        };
+        sink.say(code, Place::FILE_SYSTEM, text);
+        return Ok(());
+    };
+    let place = Place::ino(ino);
+    let Some((_, inode)) = volume.inode(ino)? else {
+        sink.say(Code::JournalInode, place, "the inode cannot be read");
+        return Ok(());
+    };
+    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
+        let text = "the inode is no regular file with a link";
+        sink.say(Code::JournalInode, place, text);
+        return Ok(());
+    }
+    let blocks = inode.size >> volume.block_size().log2();
+    if blocks < u64::from(MIN_BLOCKS) {
+        let what = "blocks of the journal";
+        sink.number(Code::JournalInode, place, what, blocks, MIN_BLOCKS);
+    }
+    let runs = log_runs(volume)?;
+    let mapped: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    if mapped < blocks {
+        let what = "mapped blocks of the journal";
+        sink.number(Code::JournalInode, place, what, mapped, blocks);
+    }
+    // Not through the overlay: the log is read where it lies, and recovery never writes into itself.
+    match Log::open(
+        &**volume.device() as &dyn BlockDevice,
+        &runs,
+        volume.block_size(),
+    ) {
+        Ok(log) => {
+            if log.superblock().errno != 0 && !recovered {
+                aborted(log.superblock().errno, sink);
+            }
+            let flagged = volume.has_incompat(Incompat::RECOVER);
+            if !log.is_clean() && !recovered && !as_is && !flagged {
+                let text = "the journal holds transactions, but the superblock says it is clean";
+                sink.say(Code::JournalNotEmpty, place, text);
+            }
+            Ok(())
+        }
+        Err(JournalError::Device { source, .. }) => Err(source.into()),
+        Err(JournalError::Superblock(e)) => {
+            sink.format(Code::JournalSuperblock, place, e);
+            Ok(())
+        }
+        Err(e @ JournalError::Mapping { .. }) => {
+            sink.say(Code::JournalInode, place, e.to_string());
+            Ok(())
+        }
+        Err(e) => {
+            sink.say(Code::JournalSuperblock, place, e.to_string());
+            Ok(())
+        }
+    }
+}

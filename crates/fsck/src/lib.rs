@@ -1,0 +1,151 @@
+//! An independent checker of ext4 file systems: complete, read-only, parallel by group.
+//!
+//! It shares the on-disk format with the rest of the project, and no engine: what it says about an image does
+//! not depend on what wrote it.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `finding` | what a finding is: code, severity, place, evidence |
+//! | `report` | collecting findings |
+//! | `volume` | superblock, descriptors, reading |
+//! | `journal` | the file system as recovery would leave it; the journal's own soundness |
+//! | `superblock` | fields, backups, multiple-mount protection |
+//! | `metadata` | the blocks of fixed structures |
+//! | `orphans` | files that wait to be deleted |
+//! | `scan` | the pass over all inode tables |
+//! | `inode`, `special`, `maps`, `xattr` | one inode, by its parts |
+//! | `claims`, `blockset`, `owners` | who claims which blocks |
+//! | `inode_table` | four bytes for every inode |
+//! | `dir`, `htree` | directories and their indexes |
+//! | `connectivity` | the tree, and link counts |
+//! | `bitmaps` | bitmaps and counts |
+//! | `quota` | quota files |
+//!
+//! # Invariants
+//! - Nothing is written.
+//! - Any bytes at all give a report or an error: no panic, no endless loop. Memory depends on what is in use, not
+//!   on the size of the device.
+//! - No locks: each task has findings and sets of its own, which are joined when it ends.
+#![forbid(unsafe_code)]
+
+mod bitmaps;
+mod blockset;
+mod bytes;
+mod claims;
+mod connectivity;
+mod dir;
+mod error;
+mod finding;
+mod htree;
+mod inode;
+mod inode_table;
+mod journal;
+mod maps;
+mod metadata;
+mod orphans;
+mod owners;
+mod quota;
+mod report;
+mod scan;
+mod special;
+mod superblock;
+mod volume;
+mod xattr;
+
+pub use error::{Error, Result};
+pub use finding::{Code, Evidence, Finding, Place, Severity};
+pub use report::{Report, Totals};
+
+use blockset::BlockSet;
+use extant_blockdev::SharedDevice;
+use extant_format::features::RoCompat;
+use report::Sink;
+use volume::Volume;
+
+/// How to check.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Judge the bytes as they lie. Otherwise what is judged is what replaying the journal would give.
+    pub as_is: bool,
+}
+
+impl Options {
+    /// Judge the bytes as they lie, or what replaying the journal would give.
+    #[must_use]
+    pub const fn as_is(mut self, on: bool) -> Self {
+        self.as_is = on;
+        self
+    }
+}
+
+/// A part of the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pass {
+    /// Inodes and their maps; the unit is groups.
+    Inodes,
+    /// Attribute blocks.
+    Attributes,
+    /// Directories.
+    Directories,
+    /// Bitmaps and counts; the unit is groups.
+    Bitmaps,
+}
+
+/// Whoever wants to know how far a check is. Called from several threads.
+pub trait Progress: Sync {
+    /// A pass with so many units begins.
+    fn begin(&self, pass: Pass, units: u64);
+    /// So many more units are done.
+    fn advance(&self, units: u64);
+}
+
+/// Nobody wants to know.
+impl Progress for () {
+    fn begin(&self, _: Pass, _: u64) {}
+    fn advance(&self, _: u64) {}
+}
+
+/// Checks the file system that starts at byte 0 of `device`.
+///
+/// # Errors
+/// When no verdict can be given: a device that fails, no file system, features that are not known here, fast
+/// commits that wait for replay.
+pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Report> {
+    let mut sink = Sink::new();
+    let (device, recovered) = journal::recovered(device, options.as_is, &mut sink)?;
+    let volume = Volume::open(device, &mut sink)?;
+    superblock::check(&volume, recovered, &mut sink)?;
+    journal::check(&volume, recovered, options.as_is, &mut sink)?;
+    let orphans = orphans::collect(&volume, &mut sink)?;
+    let fixed = metadata::clusters(&volume, &mut sink);
+
+    let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
+    xattr::blocks(&volume, &mut scan, progress)?;
+    let mut used = fixed.clone();
+    let mut over_fixed = BlockSet::default();
+    let claims = std::mem::take(&mut scan.claims);
+    used.absorb(claims.once, &mut |both| over_fixed.add(both));
+    let shared = if volume.has_ro_compat(RoCompat::SHARED_BLOCKS) {
+        BlockSet::default()
+    } else {
+        claims.twice
+    };
+    owners::run(&volume, &table, &shared, &over_fixed, &mut scan.sink)?;
+
+    let mut names = dir::run(&volume, &table, &scan.dirs, progress)?;
+    connectivity::check(&volume, &table, &mut names, &scan.dirs);
+    xattr::value_inodes(&volume, &table, &scan.ea, &mut scan.sink)?;
+    let mut sums = bitmaps::run(&volume, &used, &fixed, &table, progress)?;
+    bitmaps::superblock(&volume, &mut sums);
+    quota::check(&volume, &scan.usages, &mut scan.sink)?;
+
+    let mut totals = scan.totals;
+    let free = sums.free_clusters << volume.geo.cluster_bits();
+    totals.blocks = volume.geo.blocks_count().saturating_sub(free);
+    for part in [scan.sink, names.sink, sums.sink] {
+        sink.absorb(part);
+    }
+    Ok(sink.into_report(totals))
+}

@@ -1,0 +1,118 @@
+//! Files that wait to be deleted or cut: the list through the inodes, and the orphan file.
+
+use crate::error::Result;
+use crate::inode::fs_seed;
+use crate::maps;
+use crate::report::Sink;
+use crate::volume::Volume;
+use crate::{Code, Place};
+use extant_format::features::RoCompat;
+use extant_format::inode::FileType;
+use extant_format::orphan_file::{OrphanBlock, block_seed};
+use extant_format::{Ino, Pblk};
+use std::collections::HashSet;
+
+/// All orphans.
+pub(crate) fn collect(volume: &Volume, sink: &mut Sink) -> Result<HashSet<Ino>> {
+    let mut orphans = HashSet::new();
+    list(volume, &mut orphans, sink)?;
+    file(volume, &mut orphans, sink)?;
+    if !orphans.is_empty() {
+        let text = format!(
+            "{} files wait to be deleted or cut at the next mount",
+            orphans.len()
+        );
+        sink.say(Code::OrphansPending, Place::FILE_SYSTEM, text);
+    }
+    Ok(orphans)
+}
+
+/// Whether an inode can be an orphan at all.
+fn is_possible(volume: &Volume, ino: Ino) -> bool {
+    (volume.sb.first_ino().get()..=volume.geo.inodes_count()).contains(&ino.get())
+}
+
+fn list(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<()> {
+    let mut next = volume.sb.orphan_list_head();
+    while let Some(ino) = next {
+        let place = Place::ino(ino);
+        if !is_possible(volume, ino) {
+            let text = "the list of orphans names an inode that cannot be one";
+            sink.say(Code::OrphanList, place, text);
+            return Ok(());
+        }
+        if !orphans.insert(ino) {
+            let text = "the list of orphans is a circle";
+            sink.say(Code::OrphanList, place, text);
+            return Ok(());
+        }
+        let Some((_, inode)) = volume.inode(ino)? else {
+            let text = "the list of orphans names an inode that cannot be read";
+            sink.say(Code::OrphanList, place, text);
+            return Ok(());
+        };
+        if inode.file_type().is_none() {
+            let text = "the list of orphans names an inode that is not in use";
+            sink.say(Code::OrphanList, place, text);
+            orphans.remove(&ino);
+            return Ok(());
+        }
+        next = inode.next_orphan();
+    }
+    Ok(())
+}
+
+fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<()> {
+    let Some(ino) = volume.sb.orphan_file_ino() else {
+        return Ok(());
+    };
+    let place = Place::ino(ino);
+    let Some((_, inode)) = volume.inode(ino)? else {
+        sink.say(Code::OrphanFile, place, "the inode cannot be read");
+        return Ok(());
+    };
+    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
+        let text = "the inode is no regular file with a link";
+        sink.say(Code::OrphanFile, place, text);
+        return Ok(());
+    }
+    let size = volume.block_size();
+    let blocks = inode.size >> size.log2();
+    let runs = maps::runs(volume, ino, &inode)?;
+    let mapped: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    if mapped != blocks || inode.size & (u64::from(size.bytes()) - 1) != 0 {
+        let what = "mapped blocks of the orphan file";
+        sink.number(Code::OrphanFile, place, what, mapped, blocks);
+    }
+    let may_hold = volume.has_ro_compat(RoCompat::ORPHAN_PRESENT);
+    for run in runs {
+        for i in 0..run.len {
+            let at = Pblk::new(run.pblk + u64::from(i));
+            let place = place.at_block(at);
+            let bytes = volume.block(at)?;
+            let seed = volume
+                .seed
+                .map(|_| block_seed(fs_seed(volume), ino, inode.generation, at));
+            let block = match OrphanBlock::parse(&bytes, size, seed) {
+                Ok(block) => block,
+                Err(e) => {
+                    sink.format(Code::OrphanFile, place, e);
+                    continue;
+                }
+            };
+            for (slot, orphan) in block.orphans() {
+                if !is_possible(volume, orphan) {
+                    let text = format!("slot {slot} names inode {orphan}, which cannot be one");
+                    sink.say(Code::OrphanFile, place, text);
+                } else if !may_hold {
+                    let text =
+                        format!("slot {slot} names inode {orphan}, but the file should be empty");
+                    sink.say(Code::OrphanFile, place, text);
+                } else {
+                    orphans.insert(orphan);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Quota files: their form, and what they say is used against what is.
+//!
+//! The files are those of the kernel's "vfsv1" format: blocks of 1 KiB; block 0 a header, block 1 the root of a
+//! tree over the four bytes of an id, whose leaves are blocks of up to fourteen entries.
+
+use crate::bytes::{le16, le32, le64};
+use crate::error::Result;
+use crate::maps;
+use crate::report::Sink;
+use crate::scan::{Usage, Usages};
+use crate::volume::Volume;
+use crate::{Code, Place};
+use extant_format::Ino;
+use extant_format::inode::FileType;
+use std::collections::{HashMap, HashSet};
+
+const BLOCK: usize = 1024;
+const MAGICS: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
+/// Levels of pointers above the entries.
+const DEPTH: u32 = 4;
+const LEAF_HEADER: usize = 16;
+const ENTRY: usize = 72;
+/// Larger files than this are not read.
+const FILE_MAX: usize = 256 << 20;
+const NAMES: [&str; 3] = ["user", "group", "project"];
+
+/// Compares the quota files with what the scan counted.
+pub(crate) fn check(volume: &Volume, usages: &Usages, sink: &mut Sink) -> Result<()> {
+    let inodes = volume.sb.quota_inodes();
+    for (kind, (ino, usages)) in inodes.into_iter().zip(usages).enumerate() {
+        if let Some(ino) = ino {
+            one(volume, ino, kind, usages, sink)?;
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    volume: &Volume,
+    ino: Ino,
+    kind: usize,
+    usages: &HashMap<u32, Usage>,
+    sink: &mut Sink,
+) -> Result<()> {
+    let place = Place::ino(ino);
+    let Some((_, inode)) = volume.inode(ino)? else {
+        sink.say(Code::QuotaFile, place, "the inode cannot be read");
+        return Ok(());
+    };
+    if inode.file_type() != Some(FileType::Regular) {
+        sink.say(Code::QuotaFile, place, "the inode is no regular file");
+        return Ok(());
+    }
+    let bytes = maps::read_file(volume, ino, &inode, FILE_MAX)?;
+    let magic = MAGICS.get(kind).copied().unwrap_or(0);
+    if le32(&bytes, 0) != magic || le32(&bytes, 4) != 1 {
+        let found = le32(&bytes, 0);
+        sink.number(Code::QuotaFile, place, "magic", found, magic);
+        return Ok(());
+    }
+    let mut reader = Reader {
+        bytes: &bytes,
+        seen: HashSet::new(),
+        entries: HashMap::new(),
+        wrong: None,
+    };
+    reader.tree(1, DEPTH);
+    if let Some(block) = reader.wrong {
+        let text = format!("block {block} of the tree is out of place");
+        sink.say(Code::QuotaFile, place, text);
+    }
+    let what = NAMES.get(kind).copied().unwrap_or("");
+    let mut ids: Vec<u32> = usages
+        .keys()
+        .chain(reader.entries.keys())
+        .copied()
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    for id in ids {
+        let used = usages.get(&id).copied().unwrap_or_default();
+        let said = reader.entries.get(&id).copied().unwrap_or_default();
+        if used != said {
+            let text = format!(
+                "{what} {id} is charged {} bytes and {} inodes, uses {} and {}",
+                said.bytes, said.inodes, used.bytes, used.inodes
+            );
+            sink.say(Code::QuotaUsage, place, text);
+        }
+    }
+    Ok(())
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    seen: HashSet<u32>,
+    entries: HashMap<u32, Usage>,
+    wrong: Option<u32>,
+}
+
+impl Reader<'_> {
+    fn block(&self, n: u32) -> Option<&[u8]> {
+        let at = (n as usize).checked_mul(BLOCK)?;
+        self.bytes.get(at..at.checked_add(BLOCK)?)
+    }
+
+    fn tree(&mut self, n: u32, depth: u32) {
+        // A leaf is reached from several places; a node from one.
+        if !self.seen.insert(n) {
+            return;
+        }
+        let Some(block) = self.block(n) else {
+            self.wrong.get_or_insert(n);
+            return;
+        };
+        if depth == 0 {
+            self.leaf(n);
+            return;
+        }
+        let below: Vec<u32> = (0..BLOCK / 4)
+            .map(|i| le32(block, i * 4))
+            .filter(|n| *n != 0)
+            .collect();
+        for n in below {
+            self.tree(n, depth - 1);
+        }
+    }
+
+    fn leaf(&mut self, n: u32) {
+        let Some(block) = self.block(n).map(<[u8]>::to_vec) else {
+            return;
+        };
+        if usize::from(le16(&block, 8)) > (BLOCK - LEAF_HEADER) / ENTRY {
+            self.wrong.get_or_insert(n);
+        }
+        let entries = block.get(LEAF_HEADER..).unwrap_or_default();
+        for entry in entries.chunks_exact(ENTRY) {
+            if entry.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            let usage = Usage {
+                inodes: le64(entry, 24),
+                bytes: le64(entry, 48),
+            };
+            self.entries.insert(le32(entry, 0), usage);
+        }
+    }
+}

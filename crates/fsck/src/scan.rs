@@ -1,0 +1,181 @@
+//! The pass over all inode tables, by group and in parallel: checks every inode by itself and gathers what the
+//! later passes need.
+
+use crate::claims::Claims;
+use crate::error::Result;
+use crate::inode::Checker;
+use crate::inode_table::{InodeTable, Summary};
+use crate::report::{Sink, Totals};
+use crate::volume::Volume;
+use crate::xattr::EaReferences;
+use crate::{Pass, Progress};
+use extant_format::group_desc::GroupFlags;
+use extant_format::{Group, Ino, Pblk};
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
+
+/// Bytes of an inode table that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Space and inodes charged to an id.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) bytes: u64,
+    pub(crate) inodes: u64,
+}
+
+/// What was charged to users, groups and projects.
+pub(crate) type Usages = [HashMap<u32, Usage>; 3];
+
+/// An attribute block: how many inodes refer to it, and one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct XattrReference {
+    pub(crate) count: u32,
+    pub(crate) ino: Ino,
+}
+
+/// What the pass over some groups gathered.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(crate) sink: Sink,
+    pub(crate) claims: Claims,
+    pub(crate) tables: Vec<(u32, Box<[Summary]>)>,
+    pub(crate) dirs: Vec<Ino>,
+    pub(crate) xattr_blocks: HashMap<Pblk, XattrReference>,
+    pub(crate) ea: EaReferences,
+    pub(crate) usages: Usages,
+    pub(crate) totals: Totals,
+    /// Claims were given up: too many of them are double.
+    pub(crate) abandoned: bool,
+}
+
+impl Scan {
+    pub(crate) fn new() -> Self {
+        Self {
+            sink: Sink::new(),
+            claims: Claims::default(),
+            tables: Vec::new(),
+            dirs: Vec::new(),
+            xattr_blocks: HashMap::new(),
+            ea: EaReferences::default(),
+            usages: Usages::default(),
+            totals: Totals::default(),
+            abandoned: false,
+        }
+    }
+
+    fn absorb(mut self, other: Self) -> Self {
+        self.sink.absorb(other.sink);
+        self.claims.absorb(other.claims);
+        self.tables.extend(other.tables);
+        self.dirs.extend(other.dirs);
+        for (block, theirs) in other.xattr_blocks {
+            self.refer_to_xattr_block(block, theirs);
+        }
+        self.ea.absorb(other.ea);
+        for (to, from) in self.usages.iter_mut().zip(other.usages) {
+            for (id, usage) in from {
+                let sum = to.entry(id).or_default();
+                sum.bytes += usage.bytes;
+                sum.inodes += usage.inodes;
+            }
+        }
+        self.totals.inodes += other.totals.inodes;
+        self.totals.directories += other.totals.directories;
+        self.abandoned |= other.abandoned;
+        self
+    }
+
+    pub(crate) fn refer_to_xattr_block(&mut self, block: Pblk, more: XattrReference) {
+        let known = self
+            .xattr_blocks
+            .entry(block)
+            .or_insert(XattrReference { count: 0, ..more });
+        known.count = known.count.saturating_add(more.count);
+        known.ino = known.ino.min(more.ino);
+    }
+}
+
+/// How many of a group's inodes have to be looked at.
+pub(crate) fn inodes_to_look_at(volume: &Volume, group: u32) -> u32 {
+    let Some(state) = volume.groups.get(group as usize) else {
+        return 0;
+    };
+    let all = volume.geo.inodes_per_group();
+    if !state.located {
+        0
+    } else if !state.trusted {
+        all
+    } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        0
+    } else {
+        all.saturating_sub(state.desc.itable_unused)
+    }
+}
+
+/// Looks at every inode.
+pub(crate) fn run(
+    volume: &Volume,
+    orphans: &HashSet<Ino>,
+    progress: &dyn Progress,
+) -> Result<(Scan, InodeTable)> {
+    let groups = volume.geo.groups_count();
+    progress.begin(Pass::Inodes, groups.into());
+    let checker = Checker::new(volume, orphans);
+    let mut scan = (0..groups)
+        .into_par_iter()
+        .try_fold(Scan::new, |mut scan, group| {
+            scan_group(&checker, group, &mut scan)?;
+            progress.advance(1);
+            Ok::<_, crate::Error>(scan)
+        })
+        .try_reduce(Scan::new, |a, b| Ok(a.absorb(b)))?;
+    let mut table = InodeTable::new(groups, volume.geo.inodes_per_group());
+    for (group, summaries) in std::mem::take(&mut scan.tables) {
+        table.set(group, summaries);
+    }
+    scan.dirs.sort_unstable();
+    Ok((scan, table))
+}
+
+fn scan_group(checker: &Checker<'_>, group: u32, scan: &mut Scan) -> Result<()> {
+    let volume = checker.volume;
+    let count = inodes_to_look_at(volume, group);
+    if count == 0 {
+        return Ok(());
+    }
+    let size = usize::from(volume.inode_size());
+    let batch = (READ_BYTES / size).max(1);
+    let mut summaries: Vec<Summary> = Vec::new();
+    let mut buf = Vec::new();
+    let mut index = 0;
+    while index < count {
+        let Ok(first) = volume.geo.inode_at(Group::new(group), index) else {
+            break;
+        };
+        let Some(offset) = volume.inode_offset(first) else {
+            break;
+        };
+        let together = (batch as u32).min(count - index);
+        buf.resize(together as usize * size, 0);
+        volume.read_bytes(offset, &mut buf)?;
+        for (i, slot) in buf.chunks_exact(size).enumerate() {
+            let ino = Ino::new(first.get() + i as u32);
+            let summary = checker.inode(ino, slot, scan)?;
+            if summary.is_in_use() {
+                scan.totals.inodes += 1;
+                summaries.resize((index as usize) + i, Summary::default());
+                summaries.push(summary);
+                if summary.is_dir() {
+                    scan.totals.directories += 1;
+                    scan.dirs.push(ino);
+                }
+            }
+        }
+        index += together;
+    }
+    if !summaries.is_empty() {
+        scan.tables.push((group, summaries.into_boxed_slice()));
+    }
+    Ok(())
+}

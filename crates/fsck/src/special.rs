@@ -1,0 +1,208 @@
+//! Inodes that are not plain files: symbolic links, devices, inline data, the inode that keeps room for
+//! descriptors.
+
+use crate::bytes::{le16, le32};
+use crate::error::Result;
+use crate::maps;
+use crate::report::Sink;
+use crate::scan::Scan;
+use crate::volume::Volume;
+use crate::{Code, Place, xattr};
+use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
+use extant_format::{Group, Ino, Pblk, indirect};
+
+/// Whether the map of an inode without inline data leads to blocks.
+pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
+    match file_type {
+        FileType::Regular | FileType::Directory => true,
+        FileType::Symlink => {
+            inode.flags.contains(InodeFlags::EXTENTS) || inode.size >= MAP_BYTES as u64
+        }
+        _ => false,
+    }
+}
+
+/// A target inside the map: ended by a zero byte, as long as the size says.
+pub(crate) fn fast_symlink(place: Place, inode: &Inode, sink: &mut Sink) {
+    let found = inode.map.iter().position(|byte| *byte == 0);
+    let found = found.unwrap_or(MAP_BYTES) as u64;
+    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+    let length = if encrypted {
+        u64::from(le16(&inode.map, 0)) + 2
+    } else {
+        found
+    };
+    if inode.size == 0 || length != inode.size {
+        sink.number(Code::Symlink, place, "size", inode.size, length);
+    }
+}
+
+/// A target in one block.
+pub(crate) fn slow_symlink(
+    volume: &Volume,
+    ino: Ino,
+    inode: &Inode,
+    sink: &mut Sink,
+) -> Result<()> {
+    let place = Place::ino(ino);
+    let runs = maps::runs(volume, ino, inode)?;
+    let size = volume.block_size().len();
+    let one_block = runs.len() == 1 && runs.iter().all(|run| run.lblk == 0 && run.len == 1);
+    let Some(block) = maps::lookup(&runs, 0).filter(|_| one_block) else {
+        let text = "a symbolic link has one block, and no holes";
+        sink.say(Code::Symlink, place, text);
+        return Ok(());
+    };
+    let bytes = volume.block(block)?;
+    let found = bytes.iter().position(|byte| *byte == 0).unwrap_or(size) as u64;
+    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+    let length = if encrypted {
+        u64::from(le16(&bytes, 0)) + 2
+    } else {
+        found
+    };
+    if length != inode.size || inode.size >= size as u64 {
+        let place = place.at_block(block);
+        sink.number(Code::Symlink, place, "size", inode.size, length);
+    }
+    Ok(())
+}
+
+/// Devices, pipes and sockets: no size, nothing in the map but a device number.
+pub(crate) fn device(place: Place, file_type: FileType, inode: &Inode, sink: &mut Sink) {
+    if inode.size != 0 {
+        sink.number(Code::SpecialFile, place, "size", inode.size, 0u64);
+    }
+    // The old form of a device number lies in the first word, the wide one in the second.
+    let used = match (file_type.is_device(), le32(&inode.map, 0)) {
+        (false, _) => 0,
+        (true, 0) => 8,
+        (true, _) => 4,
+    };
+    let rest = inode.map.get(used..).unwrap_or_default();
+    if rest.iter().any(|byte| *byte != 0) {
+        let text = "bytes in the map behind the device number";
+        sink.say(Code::SpecialFile, place, text);
+    }
+}
+
+/// Content in the inode: the room that the attribute gives is as large as the size says.
+pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8], sink: &mut Sink) {
+    let place = Place::ino(ino);
+    let Some(value) = xattr::inline_value(volume, inode, slot) else {
+        let text = "inline data without its attribute";
+        sink.say(Code::InlineData, place, text);
+        return;
+    };
+    let room = (MAP_BYTES + value.len()) as u64;
+    match inode.file_type() {
+        Some(FileType::Directory) if inode.size != room => {
+            sink.number(Code::InlineData, place, "size", inode.size, room);
+        }
+        Some(FileType::Symlink) => {
+            let mut bytes = inode.map.to_vec();
+            bytes.extend_from_slice(value);
+            let found = bytes.iter().position(|byte| *byte == 0);
+            let length = found.unwrap_or(bytes.len()) as u64;
+            let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+            if !encrypted && (inode.size == 0 || length.min(room) != inode.size) {
+                sink.number(Code::Symlink, place, "size", inode.size, length);
+            }
+        }
+        _ if inode.size > room => {
+            sink.number(Code::InlineData, place, "size", inode.size, room);
+        }
+        _ => {}
+    }
+}
+
+/// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the reserved ones
+/// behind the primary descriptors, each with pointers to its copies in the backups.
+pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> Result<()> {
+    let place = Place::ino(Ino::RESIZE);
+    let geo = &volume.geo;
+    let reserved = geo.reserved_gdt_blocks();
+    let pointers = indirect::root_pointers(&inode.map);
+    let root = pointers.get(13).copied().unwrap_or(0);
+    if reserved == 0 && root == 0 {
+        return Ok(());
+    }
+    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
+        let text = "the inode is no regular file with a link";
+        scan.sink.say(Code::ResizeInode, place, text);
+    }
+    let others = pointers.iter().enumerate().any(|(i, p)| i != 13 && *p != 0);
+    if others || !volume.physical().contains(&root.into()) {
+        let text = format!("its map must be one doubly indirect block, found {root}");
+        scan.sink.say(Code::ResizeInode, place, text);
+        return Ok(());
+    }
+    let cluster = volume.cluster_of(root.into());
+    scan.claims.claim(cluster..cluster + 1);
+    let per_block = indirect::pointers_per_block(volume.block_size());
+    let top = volume.block(Pblk::new(root.into()))?;
+    let header = geo.group_header(Group::new(0));
+    let first = header.map_or(0, |header| header.reserved_gdt.start);
+    let backups: Vec<u32> = backups(volume);
+    let mut wrong = 0u32;
+    for i in 0..reserved {
+        let slot = (geo.classic_desc_blocks() + i) % per_block;
+        let expected = first + u64::from(i);
+        let found = u64::from(indirect::pointer(&top, slot as usize));
+        if found != expected {
+            wrong += 1;
+            let place = place.at_block(Pblk::new(root.into()));
+            scan.sink
+                .number(Code::ResizeInode, place, "pointer", found, expected);
+        } else {
+            wrong += copies(volume, &backups, expected, place, scan)?;
+        }
+        if wrong > 16 {
+            break;
+        }
+    }
+    if wrong == 0 {
+        let blocks = 1 + u64::from(reserved) * (1 + backups.len() as u64);
+        let expected = (blocks * volume.cluster_ratio()) << (volume.block_size().log2() - 9);
+        let found = inode.sectors(volume.block_size());
+        if found != expected {
+            let what = "count of 512-byte blocks";
+            scan.sink
+                .number(Code::InodeBlocks, place, what, found, expected);
+        }
+    }
+    Ok(())
+}
+
+/// The groups besides the first that keep copies of the descriptors.
+fn backups(volume: &Volume) -> Vec<u32> {
+    let groups = volume.geo.groups().skip(1);
+    groups
+        .filter(|group| volume.geo.has_super(*group))
+        .map(Group::get)
+        .collect()
+}
+
+/// Checks the pointers of one reserved block to its copies; returns how many are wrong.
+fn copies(
+    volume: &Volume,
+    backups: &[u32],
+    block: u64,
+    place: Place,
+    scan: &mut Scan,
+) -> Result<u32> {
+    let bytes = volume.block(Pblk::new(block))?;
+    let per_group = u64::from(volume.geo.blocks_per_group());
+    let mut wrong = 0;
+    for (i, group) in backups.iter().enumerate() {
+        let expected = block + u64::from(*group) * per_group;
+        let found = u64::from(indirect::pointer(&bytes, i));
+        if found != expected {
+            wrong += 1;
+            let place = place.at_block(Pblk::new(block));
+            scan.sink
+                .number(Code::ResizeInode, place, "pointer", found, expected);
+        }
+    }
+    Ok(wrong)
+}

@@ -1,0 +1,394 @@
+//! The file system under check: its superblock, its descriptors, and reading from it.
+//!
+//! # Invariants
+//! - A read past the end of the device gives zeros: an image that was cut short is judged as far as it goes.
+//! - Every block number that is read was computed or checked by whoever asks; reading itself never fails for
+//!   a number out of range.
+
+use crate::error::{Error, Result};
+use crate::report::Sink;
+use crate::{Code, Place};
+use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_format::checksum::Crc32c;
+use extant_format::dir::DirLayout;
+use extant_format::features::{Compat, Features, Incompat, RoCompat};
+use extant_format::geometry::Geometry;
+use extant_format::group_desc::{DescChecksum, GroupDesc};
+use extant_format::inode::{Inode, InodeContext, InodeFlags};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
+use extant_format::{BlockSize, FormatError, Group, Ino, Pblk};
+use std::ops::Range;
+
+/// More groups than this are refused: their descriptors are held in memory.
+const GROUPS_MAX: u32 = 1 << 22;
+
+const KNOWN_INCOMPAT: Incompat = Incompat::FILETYPE
+    .union(Incompat::RECOVER)
+    .union(Incompat::META_BG)
+    .union(Incompat::EXTENTS)
+    .union(Incompat::BIT64)
+    .union(Incompat::MMP)
+    .union(Incompat::FLEX_BG)
+    .union(Incompat::EA_INODE)
+    .union(Incompat::CSUM_SEED)
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
+    .union(Incompat::CASEFOLD);
+
+const KNOWN_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
+    .union(RoCompat::LARGE_FILE)
+    .union(RoCompat::HUGE_FILE)
+    .union(RoCompat::GDT_CSUM)
+    .union(RoCompat::DIR_NLINK)
+    .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::QUOTA)
+    .union(RoCompat::BIGALLOC)
+    .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::READONLY)
+    .union(RoCompat::PROJECT)
+    .union(RoCompat::SHARED_BLOCKS)
+    .union(RoCompat::VERITY)
+    .union(RoCompat::ORPHAN_PRESENT);
+
+const KNOWN_COMPAT: Compat = Compat::DIR_PREALLOC
+    .union(Compat::IMAGIC_INODES)
+    .union(Compat::HAS_JOURNAL)
+    .union(Compat::EXT_ATTR)
+    .union(Compat::RESIZE_INODE)
+    .union(Compat::DIR_INDEX)
+    .union(Compat::LAZY_BG)
+    .union(Compat::EXCLUDE_BITMAP)
+    .union(Compat::SPARSE_SUPER2)
+    .union(Compat::FAST_COMMIT)
+    .union(Compat::STABLE_INODES)
+    .union(Compat::ORPHAN_FILE);
+
+/// A group's descriptor, and how far it can be trusted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupState {
+    pub(crate) desc: GroupDesc,
+    /// The checksum is right, so flags that save work may be believed.
+    pub(crate) trusted: bool,
+    /// Bitmaps and table lie inside the file system.
+    pub(crate) located: bool,
+}
+
+/// The file system under check.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    device: SharedDevice,
+    pub(crate) sb: Superblock,
+    pub(crate) geo: Geometry,
+    pub(crate) groups: Vec<GroupState>,
+    pub(crate) features: Features,
+    /// Seed of metadata checksums, where there are any.
+    pub(crate) seed: Option<Crc32c>,
+    inode_size: u16,
+}
+
+/// Reads `buf` from byte `offset`; what lies past the end of the device reads as zeros.
+fn read_padded(device: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let left = device.size().saturating_sub(offset);
+    let len = left.min(buf.len() as u64) as usize;
+    let (inside, beyond) = buf.split_at_mut(len);
+    beyond.fill(0);
+    if !inside.is_empty() {
+        device.read_at(offset, inside)?;
+    }
+    Ok(())
+}
+
+/// Finds a superblock: the primary one, or the first sound backup.
+pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    read_padded(device, SUPERBLOCK_OFFSET, &mut bytes)?;
+    let why = match Superblock::parse(&bytes) {
+        Ok(sb) => return Ok(sb),
+        Err(e) => e,
+    };
+    if why.is_checksum()
+        && let Ok(sb) = Superblock::parse_unverified(&bytes)
+    {
+        sink.format(Code::SuperblockChecksum, Place::FILE_SYSTEM, why);
+        return Ok(sb);
+    }
+    if let Some((sb, block)) = find_backup(device)? {
+        sink.format(Code::SuperblockInvalid, Place::FILE_SYSTEM, why);
+        sink.say(
+            Code::SuperblockInvalid,
+            Place::block(block),
+            "the backup here was used in its place",
+        );
+        return Ok(sb);
+    }
+    Err(Error::NotExt4(why))
+}
+
+/// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.
+fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    for log2 in 10..=16 {
+        let Some(size) = BlockSize::from_log2(log2) else {
+            continue;
+        };
+        let per_group = u64::from(size.bytes()) * 8;
+        let first = u64::from(log2 == 10);
+        for group in [1, 3, 5, 7, 9] {
+            let block = Pblk::new(first + group * per_group);
+            let offset = size.offset_of(block).unwrap_or(u64::MAX);
+            if offset >= device.size() {
+                break;
+            }
+            read_padded(device, offset, &mut bytes)?;
+            if let Ok(sb) = Superblock::parse(&bytes)
+                && sb.block_size() == size
+            {
+                return Ok(Some((sb, block)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses what cannot be judged.
+fn check_features(features: Features) -> Result<()> {
+    let mut names = features.incompat.beyond(KNOWN_INCOMPAT).names_of_bits();
+    names.extend(features.ro_compat.beyond(KNOWN_RO_COMPAT).names_of_bits());
+    names.extend(features.compat.beyond(KNOWN_COMPAT).names_of_bits());
+    if names.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::Unsupported { names })
+    }
+}
+
+impl Volume {
+    /// Reads superblock and descriptors.
+    pub(crate) fn open(device: SharedDevice, sink: &mut Sink) -> Result<Self> {
+        let sb = find_superblock(&*device, sink)?;
+        check_features(sb.features())?;
+        let geo = Geometry::new(&sb);
+        if geo.groups_count() > GROUPS_MAX {
+            return Err(Error::TooLarge {
+                groups: geo.groups_count(),
+                most: GROUPS_MAX,
+            });
+        }
+        let Ok(inode_size) = u16::try_from(geo.inode_size()) else {
+            return Err(Error::Unsupported {
+                names: vec![format!("inodes of {} bytes", geo.inode_size())],
+            });
+        };
+        let seed = sb
+            .has_metadata_csum()
+            .then(|| Crc32c::seeded(sb.checksum_seed()));
+        let mut volume = Self {
+            features: sb.features(),
+            device,
+            geo,
+            groups: Vec::new(),
+            seed,
+            inode_size,
+            sb,
+        };
+        volume.read_descriptors(sink)?;
+        Ok(volume)
+    }
+
+    fn read_descriptors(&mut self, sink: &mut Sink) -> Result<()> {
+        let checksum = self.sb.desc_checksum();
+        let per_block = self.geo.descs_per_block();
+        let size = self.geo.desc_size() as usize;
+        for index in 0..self.geo.desc_blocks() {
+            let first = index * per_block;
+            let count = per_block.min(self.geo.groups_count() - first);
+            let block = match self.geo.desc_block(index) {
+                Ok(at) => self.block(at)?,
+                Err(e) => {
+                    sink.format(Code::GroupLocation, Place::group(Group::new(first)), e);
+                    vec![0; self.block_size().len()]
+                }
+            };
+            for (i, bytes) in block.chunks_exact(size).take(count as usize).enumerate() {
+                let group = Group::new(first + i as u32);
+                let state = self.check_descriptor(bytes, group, &checksum, sink);
+                self.groups.push(state);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_descriptor(
+        &self,
+        bytes: &[u8],
+        group: Group,
+        checksum: &DescChecksum,
+        sink: &mut Sink,
+    ) -> GroupState {
+        let place = Place::group(group);
+        let mut trusted = *checksum != DescChecksum::None;
+        if let Err(e) = GroupDesc::parse(bytes, group, checksum) {
+            sink.format(Code::GroupChecksum, place, e);
+            trusted = false;
+        }
+        let desc = GroupDesc::parse_unverified(bytes).unwrap_or_default();
+        let located = match desc.validate(group, &self.geo) {
+            Ok(()) => true,
+            Err(e) => {
+                sink.format(Code::GroupLocation, place, e);
+                false
+            }
+        };
+        GroupState {
+            desc,
+            trusted,
+            located,
+        }
+    }
+
+    pub(crate) fn device(&self) -> &SharedDevice {
+        &self.device
+    }
+
+    pub(crate) fn block_size(&self) -> BlockSize {
+        self.geo.block_size()
+    }
+
+    pub(crate) fn inode_size(&self) -> u16 {
+        self.inode_size
+    }
+
+    pub(crate) fn has_compat(&self, feature: Compat) -> bool {
+        self.features.compat.contains(feature)
+    }
+
+    pub(crate) fn has_incompat(&self, feature: Incompat) -> bool {
+        self.features.incompat.contains(feature)
+    }
+
+    pub(crate) fn has_ro_compat(&self, feature: RoCompat) -> bool {
+        self.features.ro_compat.contains(feature)
+    }
+
+    /// Block numbers that files may use.
+    pub(crate) fn physical(&self) -> Range<u64> {
+        self.geo.first_data_block().get() + 1..self.geo.blocks_count()
+    }
+
+    /// Blocks in a cluster.
+    pub(crate) fn cluster_ratio(&self) -> u64 {
+        1 << self.geo.cluster_bits()
+    }
+
+    /// The number a cluster has in sets of clusters, by one of its blocks: bit 0 of group 0 is 0.
+    pub(crate) fn cluster_of(&self, block: u64) -> u64 {
+        block.saturating_sub(self.geo.first_data_block().get()) >> self.geo.cluster_bits()
+    }
+
+    /// The clusters that `blocks` touch.
+    pub(crate) fn clusters_of(&self, blocks: Range<u64>) -> Range<u64> {
+        if blocks.is_empty() {
+            return 0..0;
+        }
+        self.cluster_of(blocks.start)..self.cluster_of(blocks.end - 1) + 1
+    }
+
+    /// The first block of a cluster.
+    pub(crate) fn block_of_cluster(&self, cluster: u64) -> Pblk {
+        Pblk::new((cluster << self.geo.cluster_bits()) + self.geo.first_data_block().get())
+    }
+
+    pub(crate) fn read(&self, at: Pblk, buf: &mut [u8]) -> Result<()> {
+        let offset = self.block_size().offset_of(at).unwrap_or(u64::MAX);
+        self.read_bytes(offset, buf)
+    }
+
+    pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        read_padded(&*self.device, offset, buf)
+    }
+
+    pub(crate) fn block(&self, at: Pblk) -> Result<Vec<u8>> {
+        let mut buf = vec![0; self.block_size().len()];
+        self.read(at, &mut buf)?;
+        Ok(buf)
+    }
+
+    /// Where an inode's slot lies on the device; `None` if there is no such inode or its table is lost.
+    pub(crate) fn inode_offset(&self, ino: Ino) -> Option<u64> {
+        let location = self.geo.locate_inode(ino).ok()?;
+        let state = self.groups.get(location.group.get() as usize)?;
+        if !state.located {
+            return None;
+        }
+        self.geo.inode_position(ino, state.desc.inode_table).ok()
+    }
+
+    /// The slot of an inode, and the inode without regard to its checksum.
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Option<(Vec<u8>, Inode)>> {
+        let Some(offset) = self.inode_offset(ino) else {
+            return Ok(None);
+        };
+        let mut slot = vec![0; usize::from(self.inode_size)];
+        self.read_bytes(offset, &mut slot)?;
+        let inode = self.parse_inode(&slot, ino, &mut |_| {});
+        Ok(inode.map(|inode| (slot, inode)))
+    }
+
+    pub(crate) fn inode_context(&self, ino: Ino) -> InodeContext {
+        InodeContext {
+            inode_size: self.inode_size,
+            seed: self.seed,
+            ino,
+            large_dir: self.has_incompat(Incompat::LARGEDIR),
+            huge_file: self.has_ro_compat(RoCompat::HUGE_FILE),
+        }
+    }
+
+    /// Reads an inode as well as it can be read, and tells what is wrong with it.
+    pub(crate) fn parse_inode(
+        &self,
+        slot: &[u8],
+        ino: Ino,
+        wrong: &mut dyn FnMut(FormatError),
+    ) -> Option<Inode> {
+        let mut context = self.inode_context(ino);
+        let first = match Inode::parse(slot, &context) {
+            Ok(inode) => return Some(inode),
+            Err(e) => e,
+        };
+        wrong(first);
+        context.seed = None;
+        let second = match Inode::parse(slot, &context) {
+            Ok(inode) => return Some(inode),
+            Err(e) => e,
+        };
+        if second != first {
+            wrong(second);
+        }
+        // Without its extra fields.
+        let mut slot = slot.to_vec();
+        if let Some(size) = slot.get_mut(128..130) {
+            size.fill(0);
+        }
+        Inode::parse(&slot, &context).ok()
+    }
+
+    /// The seed of the checksums of an inode's own blocks.
+    pub(crate) fn inode_seed(&self, ino: Ino, inode: &Inode) -> Option<Crc32c> {
+        self.inode_context(ino).inode_seed(inode.generation)
+    }
+
+    /// The form of the entries of a directory with these flags.
+    pub(crate) fn dir_layout(&self, flags: InodeFlags) -> DirLayout {
+        let encrypted = flags.contains(InodeFlags::ENCRYPT);
+        DirLayout {
+            block_size: self.block_size(),
+            file_type: self.has_incompat(Incompat::FILETYPE),
+            checksums: self.seed.is_some(),
+            hash_in_entry: encrypted && flags.contains(InodeFlags::CASEFOLD),
+            raw_names: encrypted,
+            max_inode: Ino::new(self.geo.inodes_count()),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The checker against e2fsck: images that are sound, and images that are not.
+
+mod clean;
+mod damage;
+mod hostile;
+mod kernel;
+mod support;
