@@ -7,6 +7,8 @@
 //! | [`BiasedRwLock`] | a reader-writer lock whose readers store nothing to the lock |
 //! | [`JoinGate`] | joined and left at almost no cost, until somebody closes it and waits for it to drain |
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
+//! | [`HoldCount`] | who holds a shared thing, and whether it is leaving |
+//! | [`InFlight`] | of the threads that need the same thing, has one load it and the others wait |
 //! | [`RcuCell`], [`RcuSlot`] | one value, or a place for one, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`AtomicBitSet`] | a set of small numbers, changed and searched without a lock |
@@ -32,7 +34,8 @@
 //!
 //! # Invariants
 //!
-//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only.
+//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only, and in what takes the place of shared
+//!   pointers in a model (`backend/pointers.rs`).
 //! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and as
 //!   fast as the `parking_lot` one.
 #![deny(unsafe_code)]
@@ -44,6 +47,8 @@ mod condvar;
 mod cpu;
 mod epoch;
 mod first_touch;
+mod hold_count;
+mod in_flight;
 mod join_gate;
 mod list;
 #[cfg(any(feature = "loom", feature = "shuttle"))]
@@ -66,6 +71,8 @@ pub use condvar::Condvar;
 pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
 pub use epoch::{EpochGuard, pin};
 pub use first_touch::FirstTouch;
+pub use hold_count::HoldCount;
+pub use in_flight::{Claim, Claimed, InFlight, Load};
 pub use join_gate::{JoinGate, Joined};
 pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};

@@ -3,10 +3,10 @@
 #![allow(unsafe_code)]
 
 use crate::EpochGuard;
-use crate::backend::schedule_point;
+use crate::backend::{AtomicPtr, const_unless_loom, last_of, schedule_point};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A shared value that is read without a lock and changed by putting another one in its place.
 ///
@@ -87,9 +87,12 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
 
 impl<T> Drop for RcuCell<T> {
     fn drop(&mut self) {
-        // SAFETY: `&mut self` shows that nobody borrows from the cell; the reference is the cell's
-        // and was never given up.
-        drop(unsafe { Arc::from_raw(self.value.get_mut().cast_const()) });
+        let value = last_of(&mut self.value).cast_const();
+        if !value.is_null() {
+            // SAFETY: `&mut self` shows that nobody borrows from the cell; the reference is the cell's
+            // and was never given up.
+            drop(unsafe { Arc::from_raw(value) });
+        }
     }
 }
 
@@ -129,11 +132,13 @@ unsafe impl<T: Send + Sync> Send for RcuSlot<T> {}
 unsafe impl<T: Send + Sync> Sync for RcuSlot<T> {}
 
 impl<T> RcuSlot<T> {
-    /// A place with nothing in it.
-    #[must_use]
-    pub const fn empty() -> Self {
-        Self {
-            value: AtomicPtr::new(std::ptr::null_mut()),
+    const_unless_loom! {
+        /// A place with nothing in it.
+        #[must_use]
+        pub const fn empty() -> Self {
+            Self {
+                value: AtomicPtr::new(std::ptr::null_mut()),
+            }
         }
     }
 
@@ -205,7 +210,7 @@ impl<T> Default for RcuSlot<T> {
 
 impl<T> Drop for RcuSlot<T> {
     fn drop(&mut self) {
-        let value = self.value.get_mut().cast_const();
+        let value = last_of(&mut self.value).cast_const();
         if !value.is_null() {
             // SAFETY: as for `RcuCell`.
             drop(unsafe { Arc::from_raw(value) });

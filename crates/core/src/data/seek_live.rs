@@ -65,7 +65,7 @@ fn look(fs: &Fs, held: &Held, offset: u64, data: bool) -> Result<Option<(Option<
         if before & 1 == 0 && version.load(Ordering::Relaxed) == before {
             return found.map(|found| Some((found, size)));
         }
-        std::thread::yield_now();
+        extant_sync::thread::yield_now();
     }
     write_back(fs, held.live())?;
     Ok(None)

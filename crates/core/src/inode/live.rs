@@ -11,8 +11,8 @@ use crate::journal::{FlushTicket, Handle, Seq};
 use crate::mutants::{Mutant, is_on};
 use extant_format::{Ino, Pblk};
 use extant_sync::{
-    BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, LockClass, Mutex, Rank, RcuCell,
-    RmwClass, RwLock, pin,
+    BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, HoldCount, LockClass, Mutex, Rank,
+    RcuCell, RmwClass, RwLock, pin,
 };
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,9 +24,6 @@ static MAP: LockClass = LockClass::new("inode map", Rank::InodeMap);
 static META: LockClass = LockClass::ascending("inode meta", Rank::InodeMeta);
 static DATA: RmwClass = RmwClass::new("inode data ticket");
 static HOLDS: RmwClass = RmwClass::new("inode holds");
-
-/// Set in the count of holds when the inode is leaving memory: nobody can take hold of it any more.
-const LEAVING: u64 = 1 << 63;
 
 /// Bits that the number of a flush has in an inode.
 const TICKET_BITS: u32 = 48;
@@ -57,8 +54,8 @@ pub struct LiveInode {
     image: RcuCell<Inode>,
     /// What only inodes in use have.
     more: OnceLock<Box<More>>,
-    /// How many [`Held`] there are, and [`LEAVING`].
-    holds: CountedAtomicU64,
+    /// How many [`Held`] there are, and whether it is leaving memory.
+    holds: HoldCount,
     /// The block of the inode table that holds its record.
     home: Pblk,
     ino: Ino,
@@ -121,7 +118,7 @@ impl LiveInode {
             ino: image.ino(),
             home,
             image: RcuCell::new(image),
-            holds: CountedAtomicU64::new(&HOLDS, holds),
+            holds: HoldCount::new(&HOLDS, holds),
             op: biased(&OP),
             pages: biased(&PAGES),
             map: RwLock::new(&MAP, ()),
@@ -474,47 +471,32 @@ impl LiveInode {
 
     /// Takes hold, unless the inode is leaving memory: then it comes back.
     pub(super) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
-        let mut count = self.holds.load(Ordering::Relaxed);
-        while count & LEAVING == 0 {
-            match self.holds.compare_exchange_weak(
-                count,
-                count + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Ok(Held { live: self }),
-                Err(now) => count = now,
-            }
+        match self.holds.try_hold() {
+            true => Ok(Held { live: self }),
+            false => Err(self),
         }
-        Err(self)
     }
 
     /// Claims the inode for its way out of memory, if nobody holds it. From then on nobody can.
     pub(crate) fn claim_if_unheld(&self) -> bool {
-        self.claim_if(0)
-    }
-
-    fn claim_if(&self, holds: u64) -> bool {
-        self.holds
-            .compare_exchange(holds, LEAVING | holds, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
+        self.holds.claim_if(0)
     }
 
     /// Ends a claim: the inode stays after all.
     pub(super) fn unclaim(&self) {
-        self.holds.fetch_and(!LEAVING, Ordering::Release);
+        self.holds.unclaim();
     }
 
     /// Whether the inode is leaving memory, or has left it.
     #[must_use]
     pub(crate) fn is_leaving(&self) -> bool {
-        self.holds.load(Ordering::Acquire) & LEAVING != 0
+        self.holds.is_leaving()
     }
 
     /// How many hold it.
     #[must_use]
     pub(crate) fn holds(&self) -> u64 {
-        self.holds.load(Ordering::Acquire) & !LEAVING
+        self.holds.count()
     }
 
     /// The last hold is gone.
@@ -591,15 +573,14 @@ impl Held {
     /// Claims the inode for its way out of memory, if this is the only hold. From then on nobody can
     /// take another one, this one cannot be cloned, and dropping it does nothing.
     pub(crate) fn claim_last(&self) -> bool {
-        self.live.claim_if(1)
+        self.live.holds.claim_if(1)
     }
 }
 
 impl Clone for Held {
     fn clone(&self) -> Self {
         // There is a hold already, so nobody can claim the inode.
-        let before = self.live.holds.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before & LEAVING == 0, "a claimed hold is not shared");
+        self.live.holds.hold_again();
         Self {
             live: Arc::clone(&self.live),
         }
@@ -617,9 +598,7 @@ impl Deref for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // Whoever ends the last hold sees what the others did before they ended theirs.
-        let before = self.live.holds.fetch_sub(1, Ordering::AcqRel);
-        // Exactly 1: a claimed inode is somebody's already.
-        if before == 1 && self.live.reaper.get().is_some() {
+        if self.live.holds.release() && self.live.reaper.get().is_some() {
             self.live.unheld();
         }
     }

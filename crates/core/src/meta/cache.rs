@@ -2,7 +2,7 @@
 
 use super::buffer::{Content, Homes};
 use super::clock::{Added, Clock};
-use super::inflight::{Claim, Claimed, InFlight, Outcome};
+use super::inflight::{self, Claim, Claimed, InFlight};
 use super::table::Table;
 use super::{BlockRef, Overlay, Peeked};
 use crate::journal::{Seal, Seq};
@@ -103,7 +103,7 @@ impl Cache {
             block_size,
             blocks,
             table: Table::new(),
-            inflight: InFlight::new(),
+            inflight: inflight::none(),
             clock: Clock::new(budget_bytes / block_size.len(), shard_count()),
             homes: Homes::new(budget_bytes),
             counters: Counters::default(),
@@ -200,7 +200,7 @@ impl Cache {
                 true => None,
                 false => match self.inflight.claim(block, || self.lookup(block)) {
                     Claimed::Mine(claim) => Some(claim),
-                    Claimed::Theirs(_) | Claimed::Cached(_) => None,
+                    Claimed::Theirs(_) | Claimed::Found(_) => None,
                 },
             };
             let ends = claimed.is_none() || run.len() >= longest;
@@ -282,13 +282,12 @@ impl Cache {
                 }
                 Claimed::Theirs(load) => {
                     self.counters.joined.inc();
-                    match load.wait() {
-                        Outcome::Loaded(loaded) => return Ok(loaded),
-                        Outcome::Failed(e) => return Err(e),
-                        Outcome::Abandoned => {}
+                    // Otherwise it was given up, for a reason that need not hold for this block.
+                    if let Some(ended) = load.wait() {
+                        return ended;
                     }
                 }
-                Claimed::Cached(found) => {
+                Claimed::Found(found) => {
                     self.counters.hits.inc();
                     return Ok(found);
                 }
@@ -298,7 +297,7 @@ impl Cache {
 
     /// Loads a claimed block.
     fn load_one(&self, claim: Claim<'_>) -> Result<BlockRef> {
-        let block = claim.block();
+        let block = claim.key();
         let mut data = self.new_block();
         let read = match self.overlaid(block, &mut data) {
             true => Ok(()),
@@ -308,7 +307,7 @@ impl Cache {
             Ok(()) => Ok(self.publish(claim, data)),
             Err(e) => {
                 let e = Error::from(e);
-                claim.end(Outcome::Failed(e.clone()));
+                claim.end(Err(e.clone()));
                 Err(e)
             }
         }
@@ -319,7 +318,7 @@ impl Cache {
     fn load_ahead(&self, run: Vec<Claim<'_>>) {
         let mut rest = run.into_iter().peekable();
         while let Some(claim) = rest.next() {
-            let first = claim.block();
+            let first = claim.key();
             let mut data = vec![self.new_block()];
             if self.overlaid(first, &mut data[0]) {
                 self.publish_ahead(vec![claim], data);
@@ -329,7 +328,7 @@ impl Cache {
             let mut image = None;
             for claim in rest.by_ref() {
                 let mut block = self.new_block();
-                if self.overlaid(claim.block(), &mut block) {
+                if self.overlaid(claim.key(), &mut block) {
                     image = Some((claim, block));
                     break;
                 }
@@ -354,13 +353,13 @@ impl Cache {
 
     /// Makes a loaded block visible to everybody and ends its load.
     fn publish(&self, claim: Claim<'_>, data: Box<[u8]>) -> BlockRef {
-        let loaded = BlockRef::new(claim.block(), data, self.homes.local());
+        let loaded = BlockRef::new(claim.key(), data, self.homes.local());
         let guard = pin();
         if let Some(winner) = self.table.get_or_insert(&loaded, &guard) {
             // A transaction wrote the block meanwhile: what was loaded is older.
             let winner = self.whole(winner, &guard);
             drop(guard);
-            claim.end(Outcome::Loaded(winner.clone()));
+            claim.end(Ok(winner.clone()));
             return winner;
         }
         let added = self.clock.add(&loaded);
@@ -373,7 +372,7 @@ impl Cache {
         if added.victim.is_some() {
             self.limit_garbage();
         }
-        if claim.end(Outcome::Loaded(loaded.clone())) {
+        if claim.end(Ok(loaded.clone())) {
             // Discarded while it was loaded.
             self.forget(&loaded, &pin());
             self.clock.remove(&loaded);

@@ -109,3 +109,49 @@ fn a_number_that_is_used_again_is_never_the_old_inode() {
         },
     );
 }
+
+/// Threads look up what others forget to make room: each finds the inode of that number, as it is, and one object
+/// stands for it as long as somebody holds it.
+#[test]
+fn what_is_looked_up_while_it_is_forgotten_is_found_or_loaded_again() {
+    let image = image();
+    explore(
+        "what_is_looked_up_while_it_is_forgotten_is_found_or_loaded_again",
+        move || {
+            let world = World::with(&image, |device| open_with_memory(device, SHORT));
+            let root = world.root();
+            let made = [0o600, 0o640].map(|mode| {
+                let held = create(&world.fs, &root, &format!("{mode:o}")).unwrap();
+                ops::chmod(&world.fs, &held, mode).unwrap();
+                (held.ino(), mode)
+            });
+            ops::syncfs(&world.fs).unwrap();
+            let threads = [0, 1, 0].map(|first: usize| {
+                let fs = world.fs.clone();
+                thread::spawn(move || {
+                    for (ino, mode) in [made[first], made[1 - first]] {
+                        let held = fs.hold(ino).unwrap();
+                        assert_eq!(held.ino(), ino);
+                        assert_eq!(held.view().disk().mode.permissions(), mode);
+                        // Loads others, for which there is no room.
+                        for other in [2, 7, 8, 11] {
+                            let _ = fs.inode(extant_format::Ino::new(other));
+                        }
+                        let again = fs.hold(ino).unwrap();
+                        ops::chmod(&fs, &again, mode).unwrap();
+                        assert_eq!(again.view().disk().ctime, held.view().disk().ctime);
+                    }
+                })
+            });
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            for (ino, mode) in made {
+                let found = world.fs.inode(ino).unwrap();
+                assert_eq!(found.disk().mode.permissions(), mode);
+            }
+            drop(root);
+            world.finish(&[&["600", "640"]]);
+        },
+    );
+}

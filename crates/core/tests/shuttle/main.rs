@@ -8,6 +8,7 @@ mod blocks;
 mod direct;
 mod inodes;
 mod names;
+mod stored;
 mod syncs;
 mod writeback;
 

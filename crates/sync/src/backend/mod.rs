@@ -10,7 +10,8 @@
 //! | feature `loom` | `locks.rs` over loom's | loom's: weak memory, all schedules of a small case |
 //!
 //! In a model no time passes, a thread moves to another CPU each time it asks where it is, and there
-//! are two CPUs. `crossbeam-epoch` stays what it is in all builds: a model runs all its threads on one
+//! are two CPUs. Shared pointers under an epoch are loom's as well (`pointers.rs`); shuttle changes threads before each use of one.
+//! `crossbeam-epoch` itself stays what it is in all builds: a model runs all its threads on one
 //! of the system's, so that one epoch participant stands for all of them and frees nothing while
 //! any of them holds a guard.
 
@@ -21,6 +22,8 @@ compile_error!("the features `loom` and `shuttle` are two answers to one questio
 mod cpu;
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 mod locks;
+#[cfg(feature = "loom")]
+mod pointers;
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub(crate) use self::cpu::cpu_hint;
@@ -101,6 +104,28 @@ macro_rules! const_unless_loom {
     };
 }
 pub(crate) use const_unless_loom;
+
+#[cfg(not(feature = "loom"))]
+pub(crate) use crossbeam_epoch::Atomic as EpochPointer;
+#[cfg(feature = "loom")]
+pub(crate) use loom::sync::atomic::AtomicPtr;
+#[cfg(feature = "loom")]
+pub(crate) use pointers::Atomic as EpochPointer;
+#[cfg(not(feature = "loom"))]
+pub(crate) use std::sync::atomic::AtomicPtr;
+
+/// What a pointer that goes away points to, which goes with it. Null in loom's models: what is freed after its
+/// execution has ended may not touch it, and stays.
+#[inline(always)]
+pub(crate) fn last_of<T>(pointer: &mut AtomicPtr<T>) -> *mut T {
+    #[cfg(feature = "loom")]
+    {
+        let _ = pointer;
+        std::ptr::null_mut()
+    }
+    #[cfg(not(feature = "loom"))]
+    *pointer.get_mut()
+}
 
 /// A `static` that a model begins each of its executions with anew.
 macro_rules! global {

@@ -8,5 +8,8 @@
 mod biased;
 mod bit_set;
 mod first_touch;
+mod in_flight;
+mod inode_table;
 mod join_gate;
+mod rcu_map;
 mod slots;
