@@ -288,11 +288,57 @@ pub(super) struct State {
     pub(super) inodes_changed: bool,
     /// Inodes below this index are in use.
     pub(super) inodes_used_below: u32,
+    /// Who takes inodes here.
+    pub(super) takers: Takers,
     /// Inodes from the start of the table whose blocks hold records or zeros, not what lay there
     /// before the file system was made.
     pub(super) table_sound: u32,
     /// Whether flags and the count of unused inodes mean anything.
     pub(super) has_uninit: bool,
+}
+
+/// Which CPUs take inodes of a group. A block of the inode table that several of them fill at the same time, and all
+/// that is kept about its inodes, would go back and forth between their caches.
+#[derive(Debug, Default)]
+pub(super) struct Takers {
+    /// For each CPU the block of the table it took an inode of last, and 1; 0 for none.
+    blocks: Vec<u32>,
+    last: usize,
+    /// Grows when another CPU takes an inode than the last time, and falls when the same one does.
+    mixed: u8,
+}
+
+impl Takers {
+    /// CPUs take turns if more than one in so many inodes is taken by another one than the one before.
+    const ONE_IN: u8 = 5;
+    const MANY: u8 = 16;
+    const MOST: u8 = 32;
+
+    /// Notes that this CPU took an inode of this block of the table.
+    fn took(&mut self, cpu: usize, block: u32) {
+        if cpu >= self.blocks.len() {
+            self.blocks.resize(cpu + 1, 0);
+        }
+        if let Some(last) = self.blocks.get_mut(cpu) {
+            *last = block + 1;
+        }
+        self.mixed = match self.last == cpu {
+            true => self.mixed.saturating_sub(1),
+            false => (self.mixed + Self::ONE_IN - 1).min(Self::MOST),
+        };
+        self.last = cpu;
+    }
+
+    /// Whether inodes are taken by several CPUs in turn.
+    fn are_many(&self) -> bool {
+        self.mixed >= Self::MANY
+    }
+
+    /// Whether another CPU took its last inode from this block.
+    fn is_of_another(&self, cpu: usize, block: u32) -> bool {
+        let mut others = self.blocks.iter().enumerate().filter(|(at, _)| *at != cpu);
+        others.any(|(_, last)| *last == block + 1)
+    }
 }
 
 impl State {
@@ -354,10 +400,24 @@ impl State {
         self.blocks.edit()
     }
 
-    /// The first free inode from index `lowest` on.
-    pub(super) fn find_inode(&self, lowest: u32, inodes: u32) -> Option<u32> {
-        let from = lowest.max(self.inodes_used_below);
-        bitmap::next_clear(self.inodes.bits(), from, inodes)
+    /// The first free inode from index `lowest` on; if several CPUs take inodes here, none of a block of the inode
+    /// table that another one is filling, while there are others.
+    pub(super) fn find_inode(&self, lowest: u32, geometry: &Geometry, cpu: usize) -> Option<u32> {
+        let inodes = geometry.inodes_per_group();
+        let per_block = geometry.inodes_per_block().max(1);
+        let mut from = lowest.max(self.inodes_used_below);
+        let first = bitmap::next_clear(self.inodes.bits(), from, inodes)?;
+        if !self.takers.are_many() {
+            return Some(first);
+        }
+        for _ in 0..=self.takers.blocks.len() {
+            let index = bitmap::next_clear(self.inodes.bits(), from, inodes);
+            match index.filter(|index| self.takers.is_of_another(cpu, index / per_block)) {
+                Some(index) => from = (index / per_block + 1).saturating_mul(per_block),
+                None => return index.or(Some(first)),
+            }
+        }
+        Some(first)
     }
 
     /// Marks a free inode as used.
@@ -367,7 +427,10 @@ impl State {
         lowest: u32,
         is_dir: bool,
         geometry: &Geometry,
+        cpu: usize,
     ) {
+        self.takers
+            .took(cpu, index / geometry.inodes_per_block().max(1));
         self.inodes_changed = true;
         bitmap::set(self.inodes.edit(), index);
         if index == lowest.max(self.inodes_used_below) {

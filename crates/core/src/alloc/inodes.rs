@@ -7,6 +7,7 @@ use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::bitmap;
 use extant_format::{Expected, FormatError, Group, Ino, Structure};
+use extant_sync::{cpu_hint, shard_count};
 use std::sync::atomic::Ordering;
 
 impl Fs {
@@ -51,14 +52,14 @@ impl Fs {
         }
         let (slot, loaded) = self.load_group(group)?;
         let geometry = self.geometry();
-        let inodes = geometry.inodes_per_group();
+        let cpu = cpu_hint() % shard_count().max(1);
         let lowest = self.lowest_inode(group);
         loop {
             let Some(mut state) = slot.lock(loaded) else {
                 self.load_group(group)?;
                 continue;
             };
-            let Some(index) = state.find_inode(lowest, inodes) else {
+            let Some(index) = state.find_inode(lowest, geometry, cpu) else {
                 return Ok(None);
             };
             if index >= state.table_sound {
@@ -69,7 +70,7 @@ impl Fs {
             // Only now: a group that has no inode to give does not belong in the transaction.
             handle.touch_group(group, &loaded.touched);
             handle.touch_superblock();
-            state.take_inode(index, lowest, is_dir, geometry);
+            state.take_inode(index, lowest, is_dir, geometry, cpu);
             drop(state);
             alloc.free_inodes.dec();
             alloc.dirs.add(is_dir.into());

@@ -10,6 +10,7 @@ use crate::Result;
 use crate::fs::Fs;
 use extant_format::Pblk;
 use extant_format::group_desc::GroupFlags;
+use std::ops::Range;
 
 /// Blocks that are zeroed together.
 const AHEAD: u32 = 16;
@@ -29,23 +30,37 @@ impl Alloc {
         loaded: &Loaded,
         index: u32,
     ) -> Result<()> {
+        let zeroed = self.zero_alone(fs, slot, loaded, index)?;
+        let count = zeroed.end.saturating_sub(zeroed.start);
+        let first = loaded.inode_table.get().saturating_add(zeroed.start.into());
+        // They are about to be used: one read for all, which nobody has to wait for in turn.
+        fs.cache().prefetch(Pblk::new(first), count);
+        Ok(())
+    }
+
+    /// The same; returns which blocks of the table were zeroed now.
+    fn zero_alone(&self, fs: &Fs, slot: &Slot, loaded: &Loaded, index: u32) -> Result<Range<u32>> {
         let _alone = loaded.zeroing.lock();
         let (table, sound) = {
             let state = slot.lock_remembered(loaded);
             (state.desc.inode_table, state.table_sound)
         };
         if index < sound {
-            return Ok(());
+            return Ok(0..0);
         }
         let geometry = fs.geometry();
         let per_block = geometry.inodes_per_block().max(1);
         let first = sound.div_ceil(per_block);
         let end = (index / per_block + 1 + AHEAD).min(geometry.inode_table_blocks());
+        zero(
+            fs,
+            Pblk::new(table.get() + u64::from(first)),
+            end.saturating_sub(first),
+        )?;
         for block in first..end {
-            let block = Pblk::new(table.get() + u64::from(block));
-            zero(fs, block)?;
             // What lay there before may have come in beside a neighbour.
-            fs.cache().discard(block);
+            fs.cache()
+                .discard(Pblk::new(table.get() + u64::from(block)));
         }
         let mut state = slot.lock_remembered(loaded);
         state.table_sound = end
@@ -55,13 +70,20 @@ impl Alloc {
             state.table_sound = geometry.inodes_per_group();
             state.desc.flags.insert(GroupFlags::INODE_ZEROED);
         }
-        Ok(())
+        Ok(first..end)
     }
 }
 
-fn zero(fs: &Fs, block: Pblk) -> Result<()> {
+/// Zeros `count` blocks from `first` on, a few at a time.
+fn zero(fs: &Fs, first: Pblk, count: u32) -> Result<()> {
     let size = fs.block_size();
-    let offset = size.offset_of(block).unwrap_or(u64::MAX);
-    fs.device().write_at(offset, &vec![0; size.len()])?;
+    let zeros = vec![0; size.len() * count.min(AHEAD) as usize];
+    for step in (0..count).step_by(AHEAD as usize) {
+        let first = Pblk::new(first.get().saturating_add(step.into()));
+        let bytes = size.len() * (count - step).min(AHEAD) as usize;
+        let offset = size.offset_of(first).unwrap_or(u64::MAX);
+        fs.device()
+            .write_at(offset, zeros.get(..bytes).unwrap_or(&zeros))?;
+    }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::Alloc;
 use super::bits::{Bitmap, is_set};
 use super::buddy::Buddy;
-use super::group::{Loaded, Locked, Slot, State};
+use super::group::{Loaded, Locked, Slot, State, Takers};
 use super::order::Standing;
 use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
@@ -176,6 +176,7 @@ impl Loading<'_> {
             blocks_changed: false,
             inodes_changed: false,
             inodes_used_below: 0,
+            takers: Takers::default(),
             // A block with records in use holds nothing but records and zeros.
             table_sound: if zeroed {
                 per_group

@@ -42,12 +42,12 @@ pub(super) fn convert(
         return Err(Error::NoSpace);
     }
     Ok(Growth {
+        leaf: Some((lblk, block.clone())),
         edited: vec![(block, dir.node_seal(DxKind::Root), root)],
         created: vec![
             (dir.leaf_seal(), halves.low),
             (dir.leaf_seal(), halves.high),
         ],
-        laid_out: vec![lblk],
         becomes_indexed: true,
     })
 }

@@ -27,33 +27,55 @@ pub(super) struct Growth {
     pub(super) edited: Vec<(BlockRef, Seal, Box<[u8]>)>,
     /// New blocks, which follow the last one in this order.
     pub(super) created: Vec<(Seal, Box<[u8]>)>,
-    /// Blocks of names that are edited: what is remembered of their room is wrong.
-    pub(super) laid_out: Vec<Lblk>,
+    /// The block of names among them, with what it was when this was made up.
+    pub(super) leaf: Option<(Lblk, BlockRef)>,
     /// Whether the directory has an index from now on.
     pub(super) becomes_indexed: bool,
 }
 
 /// Gives the directory the room that an entry needs, and puts the entry there.
+///
+/// Most of the work is done while others may change names: the lock of the map keeps them from growing the directory, so
+/// only the block that is split can have changed when the index is locked, and then it is made up anew.
 pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
     let live = dir.live();
     let map = MapGuard::lock(live);
     let state = dir.dir_state();
-    let names = state.exclusive();
+    let names_stay = state.shared();
     let image = dir.copy();
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     if directory.blocks() == 0 {
         return Err(super::lookup::no_parent(dir.ino()));
     }
-    // Others may have made room while this one waited.
-    if try_insert(handle, state, &directory, form, entry)? {
-        return Ok(());
-    }
-    let growth = match form {
-        Form::Indexed => index::split(&directory, entry)?,
-        Form::One(hasher) => convert::convert(&directory, &hasher, entry)?,
-        Form::Linear => append(&directory, entry)?,
+    let make_up = || {
+        // Others may have made room while this one waited.
+        if try_insert(handle, state, &directory, form, entry)? {
+            return Ok(None);
+        }
+        let growth = match form {
+            Form::Indexed => index::split(&directory, entry)?,
+            Form::One(hasher) => convert::convert(&directory, &hasher, entry)?,
+            Form::Linear => append(&directory, entry)?,
+        };
+        let taken = directory.take(&growth)?;
+        Ok::<_, Error>(Some((growth, taken)))
     };
-    growth.apply(handle, live, &map, &names, &directory)
+    let Some(made) = make_up()? else {
+        return Ok(());
+    };
+    drop(names_stay);
+    let names = state.exclusive();
+    let (growth, taken) = if made.0.is_current(&directory) {
+        made
+    } else {
+        // Its blocks may be the last ones.
+        drop(made);
+        match make_up()? {
+            Some(made) => made,
+            None => return Ok(()),
+        }
+    };
+    growth.apply(handle, live, &map, &names, &directory, taken)
 }
 
 /// Makes `dir`, which has no content yet, a directory without names in `parent`.
@@ -77,7 +99,8 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     growth
         .created
         .push((directory.leaf_seal(), block_of(&directory, &dots)?));
-    growth.apply(handle, live, &map, &names, &directory)
+    let taken = directory.take(&growth)?;
+    growth.apply(handle, live, &map, &names, &directory, taken)
 }
 
 /// Blocks that [`init`] may change: the first block, the group it comes from and two more, the record,
@@ -108,7 +131,7 @@ fn block_of(dir: &Directory<'_>, entries: &[NewEntry<'_>]) -> Result<Box<[u8]>> 
     Ok(block)
 }
 
-impl Directory<'_> {
+impl<'a> Directory<'a> {
     /// Where the next new block would lie.
     pub(super) fn next_lblk(&self) -> Result<Lblk> {
         block_number(self.blocks())
@@ -118,8 +141,12 @@ impl Directory<'_> {
         vec![0; self.layout.block_size.len()].into_boxed_slice()
     }
 
-    /// Takes `count` blocks, behind the last one of the directory if that can be.
-    fn take(&self, count: u32) -> Result<Vec<Taken<'_>>> {
+    /// Takes the blocks that a growth needs, behind the last one of the directory if that can be.
+    fn take(&self, growth: &Growth) -> Result<Vec<Taken<'a>>> {
+        let count = u32::try_from(growth.created.len()).map_err(|_| Error::NoSpace)?;
+        if self.size_with(count) > MAX_SIZE && !self.large_dir {
+            return Err(Error::NoSpace);
+        }
         let mut goal = self.goal()?;
         let mut all = Vec::new();
         let mut left = count;
@@ -136,6 +163,12 @@ impl Directory<'_> {
             all.push(taken);
         }
         Ok(all)
+    }
+
+    /// The size with so many more blocks.
+    fn size_with(&self, more: u32) -> u64 {
+        let blocks = self.blocks().saturating_add(more.into());
+        blocks.saturating_mul(self.layout.block_size.len() as u64)
     }
 
     fn goal(&self) -> Result<Pblk> {
@@ -155,7 +188,15 @@ impl Directory<'_> {
 }
 
 impl Growth {
-    /// Makes the change: after what can fail comes what cannot.
+    /// Whether no names came to or went from the block of names since. The caller holds the lock of the index exclusively.
+    fn is_current(&self, dir: &Directory<'_>) -> bool {
+        self.leaf.as_ref().is_none_or(|(lblk, leaf)| {
+            let now = dir.existing_block(*lblk);
+            now.is_ok_and(|now| now.same_load(leaf))
+        })
+    }
+
+    /// Makes the change, in the blocks taken for it: after what can fail comes what cannot.
     fn apply(
         self,
         handle: &Handle<'_>,
@@ -163,15 +204,10 @@ impl Growth {
         map: &MapGuard<'_>,
         names: &Exclusive<'_>,
         dir: &Directory<'_>,
+        taken: Vec<Taken<'_>>,
     ) -> Result<()> {
         let first = dir.next_lblk()?;
-        let count = u32::try_from(self.created.len()).map_err(|_| Error::NoSpace)?;
-        let blocks = dir.blocks().saturating_add(count.into());
-        let size = blocks.saturating_mul(dir.layout.block_size.len() as u64);
-        if size > MAX_SIZE && !dir.large_dir {
-            return Err(Error::NoSpace);
-        }
-        let taken = dir.take(count)?;
+        let size = dir.size_with(self.created.len() as u32);
         let runs: Vec<_> = taken.iter().map(|t| (t.start(), t.len())).collect();
         let _moving = names.moving();
         let edit = |tree: &mut map::Tree<'_>| {
@@ -199,7 +235,8 @@ impl Growth {
         for (block, seal, data) in self.edited {
             handle.replace(&block, seal, data);
         }
-        for lblk in self.laid_out {
+        if let Some((lblk, _)) = self.leaf {
+            // What is remembered of its room is wrong.
             names.state().forget_start(lblk);
         }
         Ok(())

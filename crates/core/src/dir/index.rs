@@ -25,9 +25,11 @@ pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth>
     let items = all.iter().map(|entry| Item::new(&way.hasher, *entry));
     let Halves { low, high, hash } = halve(items.collect(), &dir.layout).ok_or(Error::NoSpace)?;
     check_between(dir, &way, hash)?;
-    let mut growth = Growth::default();
-    growth.edited.push((leaf.clone(), dir.leaf_seal(), low));
-    growth.laid_out.push(way.leaf);
+    let mut growth = Growth {
+        leaf: Some((way.leaf, leaf.clone())),
+        ..Growth::default()
+    };
+    growth.edited.push((leaf, dir.leaf_seal(), low));
     let mut climb = Climb {
         dir,
         growth: &mut growth,

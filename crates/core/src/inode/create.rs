@@ -118,6 +118,8 @@ impl Fs {
                 freed: false,
             });
             let held = LiveInode::new_held(image, home);
+            // The next ones will mostly be beside it.
+            self.read_inodes_around(ino, home)?;
             handle.touch_inode(held.live())?;
             held.live().note_datasync(handle);
             Ok(held)

@@ -192,7 +192,7 @@ impl Fs {
 
     /// Brings the neighbours of an inode's block into memory with it: whoever looks at one inode
     /// of a directory usually looks at the next.
-    fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
+    pub(super) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
         let at = self
             .geometry()
             .locate_inode(ino)
