@@ -40,6 +40,9 @@ use uring::Rings;
 /// Most slices that Linux takes in one vectored transfer.
 const MAX_SLICES: usize = 1024;
 
+/// Holes are at least as large on most file systems.
+const PAGE: u64 = 4096;
+
 /// A device in a regular file or a block special file.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -230,7 +233,6 @@ impl FileDevice {
         }
     }
 
-    /// Punches a hole; `false` when this file has no such thing.
     /// Makes zeros without writing them, if that is possible.
     fn zero_in_place(&self, offset: u64, len: u64) -> DeviceResult<bool> {
         let zero_range = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -239,6 +241,7 @@ impl FileDevice {
         Ok(self.punch("zero", offset, len)? || self.fallocate(zero_range, "zero", offset, len)?)
     }
 
+    /// Punches a hole; `false` when this file has no such thing.
     fn punch(&self, op: &'static str, offset: u64, len: u64) -> DeviceResult<bool> {
         self.fallocate(
             FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
@@ -358,7 +361,8 @@ impl BlockDevice for FileDevice {
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
         debug_assert_may_wait_for_device();
         self.check_writable("zero", offset, len)?;
-        if len == 0 || self.zero_in_place(offset, len)? {
+        // Less than a page frees nothing, and is written with less work than a hole is made.
+        if len == 0 || (len >= PAGE && self.zero_in_place(offset, len)?) {
             return Ok(());
         }
         write_zeroes(self, offset, len)

@@ -104,26 +104,40 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> 
         file.cut(fs, live, size, first);
     }
     fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
-    if known.map_or_else(|| has_data(fs, image, tail), Ok)? {
-        // As an orphan the file is seen to after a crash. Where writes go through, only when the new size is
-        // durable may what lies past it go: a crash must not leave the old size and zeros where data
-        // was. Otherwise what is in the last block is promised no more than if it had been written to.
+    let stale = known.map_or_else(|| has_data(fs, image, tail.clone()), Ok)?;
+    if stale && fs.data().mode() == DataMode::Through {
+        // As an orphan the file is seen to after a crash. Only when the new size is durable may what lies past it
+        // go: a crash must not leave the old size and zeros where data was.
         let handle = fs.start(1 + fs.orphan_credits())?;
         fs.orphan_add(&handle, live)?;
         set_size(&handle, live, size, options)?;
         let seq = handle.seq();
         drop(handle);
-        let goes_through = fs.data().mode() == DataMode::Through;
-        if goes_through && !is_on(Mutant::TailZeroedTooEarly) {
+        if !is_on(Mutant::TailZeroedTooEarly) {
             fs.commit(seq)?;
         }
         return finish_truncate(fs, live);
     }
+    if stale && !is_on(Mutant::TailNotZeroed) {
+        // Otherwise what is in the last block is promised no more than if it had been written to.
+        let failures = fs.flush_failures();
+        zero_mapped(fs, image, tail)?;
+        live.note_data(fs, failures);
+    }
     // The note comes first, so that whatever happens on the way is seen to after a crash.
     let keep = fs.orphan_credits();
-    let handle = fs.start(1 + map::remove_credits(image) + keep)?;
+    // A map that is broken is met by who changes it.
+    let only_size = map::mapped_end(fs, image).is_ok_and(|end| end <= first);
+    let credits = match only_size {
+        true => 0,
+        false => map::remove_credits(image),
+    };
+    let handle = fs.start(1 + credits + keep)?;
     fs.orphan_add(&handle, live)?;
     set_size(&handle, live, size, options)?;
+    if only_size {
+        return fs.orphan_remove(&handle, live);
+    }
     let guard = MapGuard::lock(live);
     let removed = map::remove_keeping(&handle, live, &guard, first..END, keep);
     drop(guard);

@@ -5,7 +5,7 @@ use crate::inode::InodeId;
 use extant_format::Ino;
 use extant_format::dir::entry::NAME_MAX;
 use extant_sync::{
-    CountedAtomicU64, EpochGuard, LockClass, Mutex, Rank, RcuMap, RmwClass, cpu_hint, pin,
+    CountedAtomicU64, EpochGuard, LockClass, Mutex, PerCpu, Rank, RcuMap, RmwClass, pin,
     shard_count,
 };
 use std::collections::VecDeque;
@@ -47,7 +47,7 @@ type Queue = Mutex<VecDeque<Key>>;
 pub(crate) struct Names {
     tables: Box<[RcuMap<Key, Known>]>,
     /// Keys in the order the hand passes them.
-    queues: Box<[Queue]>,
+    queues: PerCpu<Queue>,
     /// Most keys in one queue.
     per_queue: usize,
     /// How often a name was forgotten that its directory still has.
@@ -190,9 +190,7 @@ impl Names {
                     RcuMap::new(&BUCKET, (shards * 16).max(32)).expecting(expected)
                 })
                 .collect(),
-            queues: (0..shards)
-                .map(|_| Mutex::new(&QUEUE, VecDeque::new()))
-                .collect(),
+            queues: PerCpu::new(|_| Mutex::new(&QUEUE, VecDeque::new())),
             per_queue: (budget / BYTES_PER_NAME / shards).max(1),
             losses: (0..LOSS_CLASSES)
                 .map(|_| CountedAtomicU64::new(&LOSSES, 0))
@@ -300,12 +298,9 @@ impl Names {
 
     /// Puts a new name into the hand's way and forgets another one when there are too many.
     fn make_room(&self, new: Key) {
-        let Some(queue) = self.queues.get(cpu_hint() % self.queues.len().max(1)) else {
-            return;
-        };
         let mut victim = None;
         {
-            let mut queue = queue.lock();
+            let mut queue = self.queues.local().lock();
             queue.push_back(new);
             let guard = pin();
             for step in 0..HAND_STEPS {

@@ -36,8 +36,9 @@ pub(super) struct OrphanFile {
     blocks: Box<[SlotBlock]>,
 }
 
-/// A block of the file.
+/// A block of the file. Its neighbours are used by threads on other CPUs.
 #[derive(Debug)]
+#[repr(align(128))]
 struct SlotBlock {
     block: Pblk,
     slots: SlotArray,
