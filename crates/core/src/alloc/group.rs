@@ -464,3 +464,36 @@ impl State {
         self.desc.used_dirs = self.desc.used_dirs.saturating_sub(is_dir.into());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_the_inode_table_are_kept_apart_only_while_cpus_take_turns() {
+        let mut takers = Takers::default();
+        for _ in 0..100 {
+            takers.took(0, 3);
+        }
+        // A thread that moves to another CPU now and then.
+        for _ in 0..10 {
+            for cpu in [1, 0] {
+                for _ in 0..20 {
+                    takers.took(cpu, 3);
+                    assert!(!takers.are_many());
+                }
+            }
+        }
+        for _ in 0..10 {
+            takers.took(0, 3);
+            takers.took(1, 4);
+        }
+        assert!(takers.are_many());
+        assert!(takers.is_of_another(0, 4) && takers.is_of_another(1, 3));
+        assert!(!takers.is_of_another(0, 3) && !takers.is_of_another(0, 5));
+        for _ in 0..100 {
+            takers.took(1, 4);
+        }
+        assert!(!takers.are_many());
+    }
+}

@@ -1,6 +1,7 @@
 //! Names of one directory that come, go and change at once.
 
-use super::{World, create, explore, image, names, open_with_memory, was_there};
+use super::{World, create, explore, image, names, open_and_close, open_with_memory, was_there};
+use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::{Error, ops};
 use extant_sync::thread;
@@ -31,6 +32,52 @@ fn creates_renames_and_unlinks_in_one_directory_do_not_disturb_each_other() {
         renames.join().unwrap();
         drop(root);
         world.finish(&[&["here", "new", "newer"]]);
+    });
+}
+
+/// Names of one block, which is changed in place while others list it, commit it, and lose power.
+#[test]
+fn names_come_in_order_to_whoever_looks_and_to_the_device() {
+    const ORDER: [&str; 4] = ["a", "b", "c", "d"];
+    /// How many of them are there: the first ones.
+    fn count(fs: &Arc<Fs>) -> usize {
+        let found = names(fs);
+        assert!(
+            found
+                .keys()
+                .map(String::as_str)
+                .eq(ORDER.into_iter().take(found.len()))
+        );
+        found.len()
+    }
+    let image = image();
+    explore("names_come_in_order", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        create(&world.fs, &root, "a").unwrap();
+        let creates = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(move || {
+                for name in ORDER.into_iter().skip(1) {
+                    create(&fs, &root, name).unwrap();
+                }
+            })
+        };
+        let looks = {
+            let fs = Arc::clone(&world.fs);
+            thread::spawn(move || {
+                let before = count(&fs);
+                assert!(before >= 1);
+                assert!(count(&fs) >= before);
+            })
+        };
+        let before = count(&world.fs);
+        ops::syncfs(&world.fs).unwrap();
+        assert!(count(&open_and_close(&world.copy())) >= before);
+        creates.join().unwrap();
+        looks.join().unwrap();
+        drop(root);
+        world.finish(&[&ORDER]);
     });
 }
 
