@@ -11,7 +11,7 @@
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
 //! | `progress` | the bar on a terminal |
-//! | `size`, `time`, `glob`, `mode`, `owner` | numbers of bytes, moments, patterns, permissions and owners as text |
+//! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
 //!
 //! # Invariants
 //!
@@ -23,6 +23,7 @@
 //! is a failure: exit code 0 means that the changes are durable.
 #![forbid(unsafe_code)]
 
+mod acl;
 mod args;
 mod commands;
 mod failure;

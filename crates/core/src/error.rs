@@ -111,6 +111,15 @@ pub enum Error {
     /// The inode has no extended attribute of that name (ENODATA).
     #[error("no such extended attribute")]
     NoAttribute,
+    /// The value of an extended attribute is larger than any may be (E2BIG).
+    #[error("the value of the extended attribute is too large")]
+    AttributeTooLarge,
+    /// The name of an extended attribute is empty or too long (ERANGE).
+    #[error("the name of the extended attribute is empty or too long")]
+    AttributeName,
+    /// Extended attributes of such a name cannot be set on such a file (EOPNOTSUPP).
+    #[error("this file cannot have an extended attribute of that name")]
+    NoNamespace,
     /// Content or names are encrypted and there is no key (ENOKEY).
     #[error("the content is encrypted and no key is available")]
     Encrypted,
@@ -197,6 +206,7 @@ impl<T> InPlace<T> for FormatResult<T> {
 const EPERM: i32 = 1;
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const E2BIG: i32 = 7;
 const EBADF: i32 = 9;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
@@ -208,6 +218,7 @@ const EFBIG: i32 = 27;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 const EMLINK: i32 = 31;
+const ERANGE: i32 = 34;
 const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
 const ELOOP: i32 = 40;
@@ -260,7 +271,9 @@ impl Error {
             | Self::InvalidInput(_)
             | Self::Misaligned { .. } => EINVAL,
             Self::NameTooLong => ENAMETOOLONG,
-            Self::Unsupported { .. } => EOPNOTSUPP,
+            Self::Unsupported { .. } | Self::NoNamespace => EOPNOTSUPP,
+            Self::AttributeTooLarge => E2BIG,
+            Self::AttributeName => ERANGE,
             Self::ReadOnly => EROFS,
             Self::Loop => ELOOP,
             Self::NoAttribute => ENODATA,

@@ -352,7 +352,7 @@ impl Filesystem {
         resolve_held(self.fs(), bytes(path), last).map_err(|e| Error::engine(path, e))
     }
 
-    fn on(
+    pub(crate) fn on(
         &self,
         path: &Path,
         last: LastLink,

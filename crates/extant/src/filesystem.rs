@@ -8,7 +8,7 @@ use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, StatFs};
 use extant_core::inode::{Held, Inode};
 use extant_core::ops;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,9 +196,8 @@ impl Filesystem {
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<(OsString, Vec<u8>)>> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        let inode = held.snapshot();
         let mut all = Vec::new();
-        ops::for_each_xattr(self.fs(), &inode, |name, value| {
+        ops::for_each_xattr_live(self.fs(), &held, |name, value| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
             std::ops::ControlFlow::<()>::Continue(())
         })
@@ -213,8 +212,7 @@ impl Filesystem {
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        let names =
-            ops::listxattr(self.fs(), &held.snapshot()).map_err(|e| Error::engine(path, e))?;
+        let names = ops::listxattr_live(self.fs(), &held).map_err(|e| Error::engine(path, e))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -223,10 +221,14 @@ impl Filesystem {
     ///
     /// # Errors
     /// As for [`Filesystem::xattrs`].
-    pub fn get_xattr(&self, path: impl AsRef<Path>, name: &str) -> Result<Option<Vec<u8>>> {
+    pub fn get_xattr(
+        &self,
+        path: impl AsRef<Path>,
+        name: impl AsRef<OsStr>,
+    ) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        match ops::getxattr(self.fs(), &held.snapshot(), name.as_bytes()) {
+        match ops::getxattr_live(self.fs(), &held, name.as_ref().as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(EngineError::NoAttribute) => Ok(None),
             Err(e) => Err(Error::engine(path, e)),

@@ -40,6 +40,7 @@
 //! Everything is `Send` and `Sync` and works through `&self`: share a [`Filesystem`] or clone it.
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod bulkstat;
 mod change;
 mod error;
@@ -57,7 +58,8 @@ pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{Backend, OpenSpec, SharedDevice};
 pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
-pub use extant_core::ops::Piece as Extent;
+pub use extant_core::ops::{AclKind, Piece as Extent, SetXattr};
+pub use extant_format::acl::{Acl, AclEntry, AclWho};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::Metadata;

@@ -3,11 +3,12 @@
 use crate::read_dir::{Listing, join};
 use crate::{Cause, Error, File, FileType, Filesystem, Metadata, Result};
 use extant_core::inode::Inode;
+use extant_core::ops;
 use extant_format::Ino;
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -226,6 +227,21 @@ impl WalkEntry {
             .fs()
             .read_link(&self.inode)
             .map_err(|e| Error::engine(&self.path, e))
+    }
+
+    /// Names and values of all extended attributes, access control lists included (in the form of the
+    /// system calls).
+    ///
+    /// # Errors
+    /// When the attributes are corrupt.
+    pub fn xattrs(&self) -> Result<Vec<(OsString, Vec<u8>)>> {
+        let mut all = Vec::new();
+        ops::for_each_xattr(self.fs.fs(), &self.inode, |name, value| {
+            all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
+            std::ops::ControlFlow::<()>::Continue(())
+        })
+        .map_err(|e| Error::engine(&self.path, e))?;
+        Ok(all)
     }
 
     /// Opens the file, if it is a regular one.

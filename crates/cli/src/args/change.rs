@@ -27,8 +27,7 @@ keep owners and make device nodes.
 
 Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the
 permissions of the source (no umask applies), and files that exist keep theirs; symbolic links in DEST
-are followed. With -a, what is there and no directory is replaced. Extended attributes and access
-control lists cannot be put into an image yet: -a says how many files had some.")]
+are followed. With -a, what is there and no directory is replaced.")]
 pub(crate) struct Cp {
     /// What to copy, and where to at last
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
@@ -48,7 +47,7 @@ pub(crate) struct Cp {
     /// Make what is put into an image belong to this user and group
     #[arg(long, value_name = "UID[:GID]")]
     pub(crate) owner: Option<String>,
-    /// Say nothing about extended attributes that are left out
+    /// With -a, leave out extended attributes and access control lists
     #[arg(long)]
     pub(crate) no_xattrs: bool,
     /// Threads; one per processor if not given

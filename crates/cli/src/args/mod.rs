@@ -1,8 +1,10 @@
 //! The command line: every command, its options and its help. Those that change images are in
 //! `change`.
 
+mod attributes;
 mod change;
 
+pub(crate) use attributes::{AclArgs, AclDo, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mv, Replay, Rm, Touch, Truncate, Write,
 };
@@ -89,6 +91,8 @@ pub(crate) enum Command {
     Truncate(Truncate),
     Fallocate(Fallocate),
     Write(Write),
+    Xattr(Xattr),
+    Acl(AclArgs),
     Replay(Replay),
     Completions(Completions),
     Man(Man),

@@ -1,5 +1,6 @@
 //! One command per file.
 
+mod acl;
 mod cat;
 mod check;
 mod chmod;
@@ -25,6 +26,7 @@ mod touch;
 mod tree;
 mod truncate;
 mod write;
+mod xattr;
 
 use crate::args::{Args, Command};
 use crate::failure::Outcome;
@@ -54,6 +56,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Fallocate(args) => fallocate::run(&args, place),
         Command::Truncate(args) => truncate::run(&args, place),
         Command::Write(args) => write::run(&args, place),
+        Command::Xattr(args) => xattr::run(&args, place),
+        Command::Acl(args) => acl::run(&args, place),
         Command::Replay(args) => replay::run(&args, place),
         Command::Check(args) => check::run(&args, place),
         Command::Completions(args) => completions::run(&args),

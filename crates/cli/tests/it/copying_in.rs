@@ -38,10 +38,7 @@ fn below(tree: &Tree, path: &str) -> Tree {
 fn a_torture_tree_copied_into_an_image_is_the_tree_to_linux() {
     require!(Root, KernelExt4);
     let place = Place::in_memory();
-    let mut plan = TortureSpec::small().for_image(4096, 256, false).plan();
-    for node in plan.nodes_mut() {
-        node.xattrs.clear();
-    }
+    let plan = TortureSpec::small().for_image(4096, 256, false).plan();
     let from = place.planted("t", &plan);
     let image = empty_image(&place, "fs.img", 512 << 20);
     let into = [format!("{from}/."), format!("{image}:/")];
@@ -277,7 +274,7 @@ fn what_comes_through_a_pipe_is_copied_to_its_end() {
 }
 
 #[test]
-fn extended_attributes_that_stay_behind_are_counted() {
+fn extended_attributes_are_copied_unless_they_are_not_wanted() {
     require!(TmpfsXattrs);
     let place = Place::in_memory();
     let mut plan = TreePlan::new();
@@ -285,20 +282,24 @@ fn extended_attributes_that_stay_behind_are_counted() {
         plan.file(name, Content::empty());
     }
     plan.node_mut("a").xattr("user.x", "y");
-    plan.node_mut("b").xattr("user.x", "y");
+    plan.node_mut("b").xattr("user.x", vec![b'y'; 700]);
     let from = place.planted("from", &plan);
     let image = empty_image(&place, "fs.img", 16 << 20);
     let to = format!("{image}:/");
-    let run = change(&image, ["cp", "-a", &from, &to]).ok();
-    assert!(
-        run.stderr.contains("2 files have extended"),
-        "{}",
-        run.stderr
-    );
-    let run = change(&image, ["cp", "-a", "--no-xattrs", &from, &to]).ok();
-    assert_eq!(run.stderr, "");
-    let run = change(&image, ["cp", "-rp", &from, &to]).ok();
-    assert_eq!(run.stderr, "", "not asked for");
+    let names = |dir: &str| {
+        let list = |name| extant(["xattr", "ls", "-l", &format!("{image}:/{dir}/{name}")]);
+        ["a", "b", "c"].map(|name| list(name).ok().text())
+    };
+    change(&image, ["cp", "-a", &from, &to]).ok();
+    let long = format!("user.x={:?}\n", "y".repeat(700));
+    assert_eq!(names("from"), ["user.x=\"y\"\n", &long, ""]);
+    for (flags, dir) in [("-a", "bare"), ("-rp", "plain")] {
+        let to = format!("{to}{dir}");
+        let mut args = vec!["cp", flags, &from, &to];
+        args.extend((flags == "-a").then_some("--no-xattrs"));
+        assert_eq!(change(&image, args).ok().stderr, "");
+        assert_eq!(names(dir), ["", "", ""]);
+    }
 }
 
 #[test]

@@ -469,3 +469,47 @@ fn what_cannot_be_written_is_refused_with_advice_and_left_alone() {
     let run = extant(["mkdir", "--as-is", &at]).fails(2);
     assert!(run.stderr.contains("--as-is"), "{}", run.stderr);
 }
+
+#[test]
+fn attributes_and_lists_are_what_linux_sees() {
+    require!(LoopDevices, KernelExt4);
+    let image = Image::new();
+    image.run("xattr set @/etc/hostname user.origin here").ok();
+    image.run("xattr set --create @/etc/hostname user.bytes 0x00ff").ok();
+    image.run("xattr set --create @/etc/hostname user.bytes x").fails(1);
+    image.run("xattr set @/etc/hostname user.bytes 0xf").fails(2);
+    image.run("xattr set --replace @/etc/hostname user.none x").fails(1);
+    image.run("xattr set @/etc/hostname trusted.t gone").ok();
+    image.run("xattr rm @/etc/hostname trusted.t").ok();
+    image.run("xattr rm @/etc/hostname trusted.t").fails(1);
+    let list = image.run("xattr ls -l @/etc/hostname").ok().text();
+    assert_eq!(list, "user.bytes=0x00ff\nuser.origin=\"here\"\n");
+    let value = image.run("xattr get @/etc/hostname user.bytes").ok();
+    assert_eq!(value.stdout, [0, 0xff]);
+    image.run("xattr get @/etc/hostname user.none").fails(1);
+
+    image.run("chmod 640 @/etc/hostname").ok();
+    image.run("acl set u:1000:rw-,g:7:5 @/etc/hostname").ok();
+    image.run("acl set -d u:1000:7 @/etc").ok();
+    image.run("acl set -d u:1000:7 @/etc/hostname").fails(1);
+    image.run("acl set u:nobody-knows:7 @/etc").fails(1);
+    image.run("acl set x @/etc").fails(2);
+    let shown = image.run("acl get @/etc/hostname").ok().text();
+    let entries = "user::rw-\nuser:1000:rw-\ngroup::r--\ngroup:7:r-x\nmask::rwx\nother::---\n";
+    assert!(shown.ends_with(entries), "{shown}");
+    assert_eq!(image.stat("/etc/hostname")["mode"], "0670");
+    let default = image.run("acl get @/etc").ok().text();
+    assert!(default.contains("default:user:1000:rwx\n"), "{default}");
+    let mount = KernelMount::mount(Path::new(&image.path), Mode::ReadOnly, "");
+    let mut value = [0; 256];
+    let file = mount.path().join("etc/hostname");
+    let name = "system.posix_acl_access";
+    let len = rustix::fs::getxattr(&file, name, &mut value[..]).unwrap();
+    assert_eq!(len, 4 + 6 * 8);
+    mount.unmount();
+    image.run("acl rm @/etc/hostname").ok();
+    image.run("acl rm -d @/etc").ok();
+    let shown = image.run("acl get @/etc/hostname").ok().text();
+    assert!(shown.ends_with("user::rw-\ngroup::r--\nother::---\n"), "{shown}");
+    assert!(!image.run("acl get @/etc").ok().text().contains("default"));
+}

@@ -56,6 +56,7 @@ use crate::inode::{Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::names::Names;
+use crate::xattr::SharedBlocks;
 use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
@@ -95,6 +96,7 @@ pub(crate) struct Writer {
     pub(crate) journal: Journal,
     pub(crate) alloc: Alloc,
     pub(crate) orphans: Orphans,
+    pub(crate) shared_attributes: SharedBlocks,
     pub(crate) super_state: SuperState,
     /// The claim that keeps other hosts out, where the file system has a place for it.
     pub(crate) mmp: OnceLock<mmp::Keeper>,
@@ -266,6 +268,17 @@ impl Fs {
         self.writer
             .as_ref()
             .map(|w| &w.alloc)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// The blocks of attributes that inodes share.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is not open for writing.
+    pub(crate) fn shared_attributes(&self) -> Result<&SharedBlocks> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.shared_attributes)
             .ok_or(Error::ReadOnly)
     }
 

@@ -22,6 +22,7 @@ use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
 use crate::inode::Orphans;
 use crate::journal::{CheckpointQueue, Journal, Seq};
+use crate::xattr::SharedBlocks;
 use crate::{Error, Place, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
 use extant_format::features::{Compat, Incompat};
@@ -203,6 +204,7 @@ impl Fs {
             journal: Journal::new(first, log, queue),
             alloc,
             orphans,
+            shared_attributes: SharedBlocks::new(),
             super_state,
             mmp: OnceLock::new(),
             rename_topology: Mutex::new(&RENAME, ()),

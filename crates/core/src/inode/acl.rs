@@ -7,29 +7,46 @@
 use super::{Inode, NewInode};
 use crate::fs::Fs;
 use crate::inode::FileType;
-use crate::xattr::{self, AclKind};
-use crate::{Error, InPlace, Place, Result};
+use crate::xattr::{self, AclKind, Fresh};
+use crate::{InPlace, Place, Result};
 use extant_format::acl::{Acl, AclEntry, AclWho};
-use extant_format::xattr::{
-    Attribute, AttributeName, NewValue, encode_in_inode, name, space_in_inode,
-};
 
 /// What a new inode gets.
 pub(super) struct Inherited {
     /// The permissions of the mode, set-id and sticky bits included.
     pub(super) permissions: u16,
-    /// The part of the record that holds attributes; empty without.
-    pub(super) xattrs: Box<[u8]>,
+    /// Its attributes.
+    pub(super) xattrs: Fresh,
+}
+
+/// The list that `acl` becomes when the permission bits are set to `permissions`, as chmod does: the group's go to the
+/// mask where there is one.
+pub(crate) fn with_permissions(acl: &Acl, permissions: u16) -> Option<Acl> {
+    let masked = acl.entries().iter().any(|entry| entry.who == AclWho::Mask);
+    let entries = acl.entries().iter().map(|entry| {
+        let shift = match entry.who {
+            AclWho::Owner => 6,
+            AclWho::Mask => 3,
+            AclWho::Group if !masked => 3,
+            AclWho::Other => 0,
+            _ => return *entry,
+        };
+        AclEntry {
+            permissions: (permissions >> shift & 7) as u8,
+            ..*entry
+        }
+    });
+    Acl::new(entries.collect()).ok()
 }
 
 /// What `new` gets from `parent`, `region` bytes of its record being there for attributes.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when the lists do not fit there; those of reading the parent's attributes.
+/// Those of reading the parent's attributes.
 pub(super) fn inherit(fs: &Fs, parent: &Inode, new: &NewInode, region: usize) -> Result<Inherited> {
     let without = Inherited {
         permissions: new.permissions & !new.umask,
-        xattrs: Box::default(),
+        xattrs: Fresh::default(),
     };
     if new.file_type == FileType::Symlink {
         return Ok(Inherited {
@@ -45,28 +62,14 @@ pub(super) fn inherit(fs: &Fs, parent: &Inode, new: &NewInode, region: usize) ->
     let access = (!access.is_minimal()).then(|| access.encode_disk());
     let is_dir = new.file_type == FileType::Directory;
     let default = is_dir.then(|| default.encode_disk());
-    let lists = [(name::ACL_ACCESS, &access), (name::ACL_DEFAULT, &default)];
-    let attributes: Vec<Attribute<'_>> = lists
+    let lists = [(AclKind::Access, access), (AclKind::Default, default)];
+    let values: Vec<_> = lists
         .into_iter()
-        .filter_map(|(index, list)| {
-            Some(Attribute {
-                name: AttributeName { index, suffix: b"" },
-                value: NewValue::Bytes(list.as_ref()?),
-            })
-        })
+        .filter_map(|(kind, list)| Some((kind.stored_name(), list?)))
         .collect();
-    let mut xattrs = Vec::new();
-    if space_in_inode(&attributes) > 0 {
-        xattrs.resize(region, 0);
-        if !encode_in_inode(&mut xattrs, &attributes) {
-            return Err(Error::Unsupported {
-                features: "inherited access control lists larger than the inode".to_owned(),
-            });
-        }
-    }
     Ok(Inherited {
         permissions,
-        xattrs: xattrs.into_boxed_slice(),
+        xattrs: xattr::fresh(fs, region, &values)?,
     })
 }
 

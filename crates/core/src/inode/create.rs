@@ -4,6 +4,7 @@ use super::delete::Progress;
 use super::{Held, Inode, LiveInode, acl};
 use crate::fs::Fs;
 use crate::journal::Handle;
+use crate::xattr::{Fresh, charge, leave};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::{Entries, build_node};
 use extant_format::features::{Incompat, RoCompat};
@@ -82,14 +83,25 @@ impl Fs {
         5
     }
 
+    /// The same for one in `parent`, whose access control list it may inherit.
+    #[must_use]
+    pub(crate) fn new_inode_credits_in(&self, parent: &Inode) -> u32 {
+        let has_attributes = !parent.xattr_region().is_empty() || parent.disk.file_acl.get() != 0;
+        let inherited = match has_attributes {
+            true => Fresh::CREDITS,
+            false => 0,
+        };
+        self.new_inode_credits() + inherited
+    }
+
     /// Makes an inode that belongs into the directory `parent`, with no content. It has the names it
     /// is going to have: 2 for a directory, otherwise 1. Whoever fails to give it its name calls
     /// [`Fs::abandon_inode`] under the same handle.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when no inode is free; [`Error::Unsupported`] when the access control list
-    /// that it inherits does not fit its record; those of reading the parent's attributes, the bitmap
-    /// and the inode table. Nothing has changed then.
+    /// [`Error::NoSpace`] when no inode is free, or no block for an access control list that it inherits;
+    /// those of reading the parent's attributes, the bitmap and the inode table. Nothing has changed
+    /// then.
     pub(crate) fn new_inode(
         &self,
         handle: &Handle<'_>,
@@ -108,19 +120,28 @@ impl Fs {
         disk.generation = self.new_generation(ino);
         let made = self.check_unused(ino).and_then(|()| {
             let (home, _) = self.locate_inode(ino)?;
-            let image = Arc::new(Inode {
+            let block = inherited.xattrs.store(handle, ino)?;
+            let mut image = Inode {
                 ino,
                 file_type: new.file_type,
                 seed: self.inode_context(ino).inode_seed(disk.generation),
                 disk,
-                xattrs: inherited.xattrs,
+                xattrs: inherited.xattrs.region,
                 fresh: true,
                 freed: false,
-            });
-            let held = LiveInode::new_held(image, home);
+            };
+            if let Some(block) = block {
+                charge(self, &mut image, block);
+            }
+            let held = LiveInode::new_held(Arc::new(image), home);
             // The next ones will mostly be beside it.
-            self.read_inodes_around(ino, home)?;
-            handle.touch_inode(held.live())?;
+            let read = self.read_inodes_around(ino, home);
+            if let Err(e) = read.and_then(|()| handle.touch_inode(held.live())) {
+                return match block {
+                    Some(block) => leave(handle, ino, block).and(Err(e)),
+                    None => Err(e),
+                };
+            }
             held.live().note_datasync(handle);
             Ok(held)
         });

@@ -14,15 +14,13 @@
 
 use super::orphan::Membership;
 use super::{FileType, Held, Inode, LiveInode, Timestamp};
-use crate::alloc::FreedKind;
 use crate::fs::Fs;
-use crate::journal::{Handle, Seal};
+use crate::journal::Handle;
 use crate::map::{self, MapGuard};
-use crate::{InPlace, Place, Result};
+use crate::{Result, xattr};
+use extant_format::Pblk;
 use extant_format::extent::{ExtentNode, LBLK_END};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
-use extant_format::xattr::{XattrBlockHeader, verify_block_checksum};
-use extant_format::{Pblk, Structure};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above, pin};
 use std::sync::Arc;
 
@@ -220,36 +218,8 @@ impl Fs {
         if block.get() == 0 {
             return Ok(());
         }
-        let seed = self.checksum_seed();
-        let place = Place::InodeBlock(live.ino(), block);
-        let orphans = self.orphans()?;
-        let shared = orphans.shared_block(block);
-        let bytes = self.metadata(block, place, Structure::XattrBlock, None, |bytes| {
-            XattrBlockHeader::parse(bytes)?;
-            seed.map_or(Ok(()), |seed| verify_block_checksum(bytes, seed, block))
-        })?;
-        let mut header = XattrBlockHeader::parse(&bytes).in_place(place)?;
-        if header.ref_count > 1 {
-            header.ref_count -= 1;
-            let seal = seed.map_or(Seal::Plain, Seal::XattrBlock);
-            handle.edit(&bytes, seal, |bytes| header.store_ref_count(bytes));
-        } else {
-            drop(bytes);
-            self.free_blocks(handle, block, 1, FreedKind::Metadata)?;
-            handle.revoke(block);
-        }
-        drop(shared);
-        let block_size = self.block_size();
-        let huge = self.inode_context(live.ino()).huge_file;
-        live.update(handle, |inode| {
-            let disk = &mut inode.disk;
-            disk.file_acl = Pblk::new(0);
-            let left = disk
-                .sectors(block_size)
-                .saturating_sub(u64::from(block_size.bytes()) >> 9);
-            // Smaller than before, so it fits.
-            let _ = disk.set_sectors(left, block_size, huge);
-        })
+        xattr::leave(handle, live.ino(), block)?;
+        live.update(handle, |inode| xattr::charge(self, inode, Pblk::new(0)))
     }
 }
 

@@ -37,6 +37,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use acl::with_permissions;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub use bulkstat::{Bulkstat, BulkstatWay};
@@ -115,7 +116,6 @@ impl Inode {
     }
 
     /// Replaces the part of the record that holds extended attributes.
-    #[expect(dead_code, reason = "attributes are written through this")]
     pub(crate) fn set_xattr_region(&mut self, region: Box<[u8]>) {
         self.xattrs = region;
     }

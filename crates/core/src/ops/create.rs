@@ -29,7 +29,7 @@ fn create_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held>
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    let credits = fs.new_inode_credits() + dir::insert_credits(fs, &image) + 1;
+    let credits = fs.new_inode_credits_in(&image) + dir::insert_credits(fs, &image) + 1;
     let handle = fs.start(credits)?;
     let held = fs.new_inode(&handle, &image, new)?;
     let made = dir::insert(&handle, dir, name, held.ino(), new.file_type)

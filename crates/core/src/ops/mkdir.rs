@@ -34,7 +34,7 @@ fn mkdir_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> 
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    let credits = fs.new_inode_credits()
+    let credits = fs.new_inode_credits_in(&image)
         + dir::init_credits(fs)
         + dir::insert_credits(fs, &image)
         + fs.orphan_credits()

@@ -24,6 +24,7 @@
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
+//! | [`setxattr`], [`removexattr`], [`setacl`] | the calls of these names, and `setfacl` |
 //!
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode
@@ -31,6 +32,7 @@
 mod bulkstat;
 mod create;
 mod fallocate;
+mod flags;
 mod fsync;
 mod getxattr;
 mod link;
@@ -46,6 +48,7 @@ mod readlink;
 mod release;
 mod rename;
 mod setattr;
+mod setxattr;
 mod stat;
 mod symlink;
 mod unlink;
@@ -55,14 +58,14 @@ pub use crate::data::{
     seek_data_live, seek_hole, seek_hole_live, stream,
 };
 pub use crate::dir::{Cookie, Entry};
-pub use crate::xattr::{AclKind, acl, for_each as for_each_xattr};
+pub use crate::xattr::{AclKind, SetXattr, acl, for_each as for_each_xattr};
 pub use bulkstat::{bulkstat, bulkstat_fold};
 pub use create::create;
 pub use fallocate::fallocate;
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};
-pub use getxattr::getxattr;
+pub use getxattr::{getacl, getxattr, getxattr_live};
 pub use link::link;
-pub use listxattr::listxattr;
+pub use listxattr::{for_each_xattr_live, listxattr, listxattr_live};
 pub use lookup::{look_along, lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
 pub use pread::{pread, pread_direct};
@@ -73,6 +76,7 @@ pub use readlink::readlink;
 pub use release::release;
 pub use rename::rename;
 pub use setattr::{chmod, chown, utimens};
+pub use setxattr::{removexattr, setacl, setxattr};
 pub use stat::{stat, stat_of};
 pub use symlink::symlink;
 pub use unlink::{rmdir, unlink};

@@ -1,10 +1,11 @@
 //! `chmod`, `chown` and `utimens`.
 
-use super::naming::now;
-use crate::Result;
+use super::naming::{now, with_space};
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, Mode, Timestamp};
+use crate::inode::{FileType, Held, Inode, Mode, Timestamp, with_permissions};
 use crate::journal::Handle;
+use crate::xattr::{AclKind, Change, SetXattr};
+use crate::{Result, xattr};
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -18,10 +19,28 @@ const PERMISSIONS: u16 = 0o7777;
 /// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
 /// record's block cannot be read.
 pub fn chmod(fs: &Fs, inode: &Held, permissions: u16) -> Result<()> {
-    change(fs, inode, |image| {
+    let set = |image: &mut Inode| {
         let file_type = image.file_type();
-        let disk = image.disk_mut();
-        disk.mode = Mode::new(file_type, permissions & PERMISSIONS);
+        image.disk_mut().mode = Mode::new(file_type, permissions & PERMISSIONS);
+    };
+    with_space(fs, || {
+        let _exclusive = inode.op().write();
+        let image = inode.snapshot();
+        if image.xattr_region().is_empty() && image.disk().file_acl.get() == 0 {
+            return change_locked(fs, inode, set);
+        }
+        // The list says the same as the mode.
+        let kind = AclKind::Access;
+        let list = xattr::acl(fs, &image, kind)?;
+        let value = list
+            .and_then(|list| with_permissions(&list, permissions))
+            .map(|list| list.encode_disk());
+        let changes = value.as_deref().map(|value| Change {
+            name: kind.stored_name(),
+            value: Some(value),
+            how: SetXattr::Any,
+        });
+        xattr::change(fs, inode, changes.as_slice(), now(), set)
     })
 }
 
@@ -70,6 +89,10 @@ fn without_set_ids(permissions: u16) -> u16 {
 
 fn change(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let _exclusive = inode.op().write();
+    change_locked(fs, inode, edit)
+}
+
+fn change_locked(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let handle: Handle<'_> = fs.start(1)?;
     let time = now();
     inode.live().update(&handle, |image| {

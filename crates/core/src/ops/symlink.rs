@@ -38,7 +38,7 @@ fn symlink_once(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode)
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    let credits = fs.new_inode_credits()
+    let credits = fs.new_inode_credits_in(&image)
         + fs.symlink_credits()
         + dir::insert_credits(fs, &image)
         + fs.orphan_credits()

@@ -20,11 +20,22 @@ pub enum AclKind {
 
 impl AclKind {
     /// Which list an attribute of this name is.
-    pub(super) fn of(name: &AttributeName<'_>) -> Option<Self> {
+    pub(crate) fn of(name: &AttributeName<'_>) -> Option<Self> {
         match name.index {
             name::ACL_ACCESS if name.suffix.is_empty() => Some(Self::Access),
             name::ACL_DEFAULT if name.suffix.is_empty() => Some(Self::Default),
             _ => None,
+        }
+    }
+
+    /// The name under which such a list is stored.
+    pub(crate) fn stored_name(self) -> AttributeName<'static> {
+        AttributeName {
+            index: match self {
+                Self::Access => name::ACL_ACCESS,
+                Self::Default => name::ACL_DEFAULT,
+            },
+            suffix: b"",
         }
     }
 }

@@ -1,45 +1,48 @@
 //! The two areas an inode's attributes are in.
 
+use super::shared;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::meta::BlockRef;
 use crate::{InPlace, Place, Result};
-use extant_format::Structure;
-use extant_format::xattr::{
-    XattrArea, XattrBlockHeader, XattrContext, XattrEntry, verify_block_checksum,
-};
+use extant_format::xattr::{XattrArea, XattrContext, XattrEntry};
+use extant_sync::pin;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 /// An inode's attributes: those in its record, and the block of the others.
 pub(super) struct Areas<'a> {
     context: XattrContext,
-    inode: &'a Inode,
+    inode: Cow<'a, Inode>,
     block: Option<BlockRef>,
 }
 
 impl<'a> Areas<'a> {
+    /// The attributes of `inode`, or, where they have changed since, those it has now: the block of the old ones may hold
+    /// something else by now.
     pub(super) fn of(fs: &Fs, inode: &'a Inode) -> Result<Self> {
+        let mut inode = Cow::Borrowed(inode);
+        loop {
+            let block = Self::block_of(fs, &inode);
+            if let Some(newer) = newer(fs, &inode) {
+                inode = Cow::Owned(newer);
+                continue;
+            }
+            return Ok(Self {
+                context: fs.xattr_context(),
+                block: block?,
+                inode,
+            });
+        }
+    }
+
+    fn block_of(fs: &Fs, inode: &Inode) -> Result<Option<BlockRef>> {
         let pblk = inode.disk().file_acl;
-        let block = if pblk.get() == 0 {
-            None
-        } else {
-            let place = Place::InodeBlock(inode.ino(), pblk);
-            // Inodes share the block: its checksum depends on its address only.
-            let block = fs.metadata(pblk, place, Structure::XattrBlock, None, |bytes| {
-                // Something else at that address is told by its magic, not by a wrong checksum.
-                XattrBlockHeader::parse(bytes)?;
-                match fs.checksum_seed() {
-                    Some(seed) => verify_block_checksum(bytes, seed, pblk),
-                    None => Ok(()),
-                }
-            })?;
-            Some(block)
-        };
-        Ok(Self {
-            context: fs.xattr_context(),
-            inode,
-            block,
-        })
+        if pblk.get() == 0 {
+            return Ok(None);
+        }
+        let place = Place::InodeBlock(inode.ino(), pblk);
+        shared::load(fs, place, pblk).map(Some)
     }
 
     /// Calls `visit` with each attribute and the place it is at, those in the inode first, until
@@ -67,4 +70,15 @@ impl<'a> Areas<'a> {
         }
         Ok(None)
     }
+}
+
+/// The image that the inode has now, if it has another block of attributes than `seen`.
+fn newer(fs: &Fs, seen: &Inode) -> Option<Inode> {
+    if seen.disk().file_acl.get() == 0 || fs.check_writable().is_err() {
+        return None;
+    }
+    let guard = pin();
+    let image = fs.peek_inode(seen.ino(), &guard)?.image(&guard);
+    let moved = image.id() == seen.id() && image.disk().file_acl != seen.disk().file_acl;
+    moved.then(|| image.clone())
 }

@@ -5,6 +5,8 @@
 //! | `areas` | the two areas an inode's attributes are in, checked |
 //! | `value` | values, also those kept in inodes of their own |
 //! | `acl` | access control lists |
+//! | `change` | setting and removing |
+//! | `shared` | blocks of attributes, which inodes with equal ones share |
 //!
 //! # Invariants
 //!
@@ -17,9 +19,14 @@
 
 mod acl;
 mod areas;
+mod change;
+mod shared;
 mod value;
 
 pub use acl::{AclKind, acl};
+pub use change::SetXattr;
+pub(crate) use change::{Change, Fresh, change, charge, fresh};
+pub(crate) use shared::{SharedBlocks, leave};
 
 use crate::fs::Fs;
 use crate::inode::Inode;

@@ -6,8 +6,8 @@ use extant_core::inode::Held;
 use extant_core::ops;
 use extant_format::Ino;
 use extant_testkit::facility::is_full_run;
-use extant_testkit::model::tagged;
 use extant_testkit::model::{Found, FoundKind, History, Lane, Op, Recovered, State, Tag, Universe};
+use extant_testkit::model::{tagged, xattr_value};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::rng::seed_from_env;
 use extant_testkit::tree::Time;
@@ -190,6 +190,13 @@ fn found_at(fs: &Filesystem, path: &Path) -> Found {
         nlink: meta.nlink().into(),
         inode: meta.ino().into(),
         mtime: Time::new(meta.mtime().secs, meta.mtime().nanos),
+        xattrs: fs
+            .xattrs(path)
+            .unwrap()
+            .into_iter()
+            .map(|(name, value)| (name.into_string().unwrap(), value))
+            .filter(|(name, _)| name.starts_with("user."))
+            .collect(),
     }
 }
 
@@ -251,6 +258,8 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
             let time = Timestamp { secs, nanos };
             fs.set_times(path, Some(time), Some(time))
         }
+        Op::SetXattr { path, name, len } => fs.set_xattr(path, name, xattr_value(name, *len)),
+        Op::RemoveXattr { path, name } => fs.remove_xattr(path, name),
         Op::Fsync { path } => return sync(fs, path, ops::fsync),
         Op::Fdatasync { path } => return sync(fs, path, ops::fdatasync),
         Op::Syncfs => fs.sync(),

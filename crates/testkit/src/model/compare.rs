@@ -6,7 +6,7 @@ use super::data::{DataLog, When};
 use super::found::read_parts;
 use super::history::{DataPromise, Lane, Outcome};
 use super::state::{Id, Inode, Kind, ROOT, State};
-use super::{Found, FoundKind, Op};
+use super::{Found, FoundKind, Op, xattr_value};
 
 /// What was found of a lane, by path within the lane.
 pub(super) type LaneTree<'a> = BTreeMap<&'a str, &'a Found>;
@@ -127,6 +127,22 @@ impl Comparison<'_> {
         if there.nlink != 0 && there.nlink != u64::from(inode.links) {
             let (got, wanted) = (there.nlink, inode.links);
             all.push(format!("{path} has link count {got}, not {wanted}"));
+        }
+        let xattrs = inode.xattrs.iter();
+        let wanted: BTreeMap<_, _> = xattrs
+            .map(|(name, len)| (name.clone(), xattr_value(name, *len)))
+            .collect();
+        if wanted != there.xattrs {
+            let shown = |all: &BTreeMap<String, Vec<u8>>| {
+                let each = all
+                    .iter()
+                    .map(|(name, value)| format!("{name}={}", value.len()));
+                each.collect::<Vec<_>>().join(", ")
+            };
+            let (got, wanted) = (shown(&there.xattrs), shown(&wanted));
+            all.push(format!(
+                "{path} has the extended attributes [{got}], not [{wanted}]"
+            ));
         }
         if let Some(mtime) = inode.mtime
             && mtime != there.mtime

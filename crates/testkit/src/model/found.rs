@@ -25,6 +25,8 @@ pub struct Found {
     pub inode: u64,
     /// Modification time.
     pub mtime: Time,
+    /// Values of `user.` attributes, by name.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
 /// What can be under a name.
@@ -124,7 +126,23 @@ fn found_at(path: &Path) -> io::Result<Found> {
         nlink: meta.nlink(),
         inode: meta.ino(),
         mtime: Time::new(meta.mtime(), meta.mtime_nsec() as u32),
+        xattrs: xattrs(path)?,
     })
+}
+
+fn xattrs(path: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let mut names = vec![0; 1 << 16];
+    let len = rustix::fs::llistxattr(path, &mut names[..])?;
+    let mut all = BTreeMap::new();
+    for name in names[..len].split(|byte| *byte == 0) {
+        if name.starts_with(b"user.") {
+            let mut value = vec![0; 1 << 16];
+            let len = rustix::fs::lgetxattr(path, name, &mut value[..])?;
+            value.truncate(len);
+            all.insert(String::from_utf8_lossy(name).into_owned(), value);
+        }
+    }
+    Ok(all)
 }
 
 /// The pieces of a file with something in them.

@@ -11,6 +11,7 @@
 //! | `compare` | one state beside one recovered tree |
 //! | `judge` | whether any legal state fits what was recovered, and a sentence if none does |
 //! | `mounted` | operations done by the kernel |
+//! | `xattr` | values of extended attributes |
 //! | `universe` | which operations to do: all of a small universe, or random ones by seed |
 //!
 //! # What is promised
@@ -42,6 +43,7 @@ mod op;
 mod state;
 mod tag;
 mod universe;
+mod xattr;
 
 pub use found::{Found, FoundKind, Recovered};
 pub use history::{DataPromise, History, Lane, Outcome};
@@ -51,3 +53,4 @@ pub use op::Op;
 pub use state::State;
 pub use tag::{Tag, tagged};
 pub use universe::Universe;
+pub use xattr::xattr_value;

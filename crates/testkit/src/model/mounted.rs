@@ -6,10 +6,11 @@ use std::path::Path;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps,
+    XattrFlags,
 };
 use rustix::io::Errno;
 
-use super::{Lane, Op, Tag, tagged};
+use super::{Lane, Op, Tag, tagged, xattr_value};
 
 /// Does `op` below the mount point `root`, as its lane's [`Lane::run`] wants it; `prefix` is put in
 /// front of every path.
@@ -88,6 +89,11 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
             };
             rustix::fs::utimensat(CWD, at(path), &times, nofollow)?;
         }
+        Op::SetXattr { path, name, len } => {
+            let value = xattr_value(name, *len);
+            rustix::fs::lsetxattr(at(path), name.as_str(), &value, XattrFlags::empty())?;
+        }
+        Op::RemoveXattr { path, name } => rustix::fs::lremovexattr(at(path), name.as_str())?,
         Op::Fsync { path } => rustix::fs::fsync(open(path, OFlags::RDONLY)?)?,
         Op::Fdatasync { path } => rustix::fs::fdatasync(open(path, OFlags::RDONLY)?)?,
         Op::Syncfs => {

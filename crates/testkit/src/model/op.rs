@@ -44,6 +44,14 @@ pub enum Op {
     Chown { path: String, uid: u32, gid: u32 },
     /// Sets the modification time (and the access time, which is not judged).
     Utimens { path: String, mtime: Time },
+    /// Gives an extended attribute a value of `len` bytes, which [`xattr_value`](super::xattr_value) gives.
+    SetXattr {
+        path: String,
+        name: String,
+        len: usize,
+    },
+    /// Removes an extended attribute.
+    RemoveXattr { path: String, name: String },
     /// `fsync` of a file or directory.
     Fsync { path: String },
     /// `fdatasync` of a file or directory.
@@ -73,6 +81,8 @@ impl Op {
             | Op::Chmod { path, .. }
             | Op::Chown { path, .. }
             | Op::Utimens { path, .. }
+            | Op::SetXattr { path, .. }
+            | Op::RemoveXattr { path, .. }
             | Op::Fsync { path }
             | Op::Fdatasync { path } => *path = change(path),
             Op::Syncfs => {}
@@ -110,6 +120,8 @@ impl fmt::Display for Op {
             Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:o}"),
             Op::Chown { path, uid, gid } => write!(f, "chown {path} {uid}:{gid}"),
             Op::Utimens { path, mtime } => write!(f, "utimens {path} {mtime}"),
+            Op::SetXattr { path, name, len } => write!(f, "setxattr {path} {name} of {len}"),
+            Op::RemoveXattr { path, name } => write!(f, "removexattr {path} {name}"),
             Op::Fsync { path } => write!(f, "fsync {path}"),
             Op::Fdatasync { path } => write!(f, "fdatasync {path}"),
             Op::Syncfs => f.write_str("syncfs"),

@@ -36,6 +36,8 @@ pub(super) struct Inode {
     pub(super) links: u32,
     /// When the last change set it to something known.
     pub(super) mtime: Option<Time>,
+    /// Lengths of the values of `user.` attributes, by name.
+    pub(super) xattrs: BTreeMap<String, usize>,
 }
 
 impl Inode {
@@ -51,6 +53,7 @@ impl Inode {
             gid: 0,
             links,
             mtime: None,
+            xattrs: BTreeMap::new(),
         }
     }
 }
@@ -198,6 +201,19 @@ impl State {
             Op::Utimens { path, mtime } => self.set(path, |inode| {
                 inode.mtime = Some(*mtime);
                 Ok(())
+            }),
+            Op::SetXattr { path, name, len } => self.set(path, |inode| {
+                if matches!(inode.kind, Kind::Symlink(_)) {
+                    return Err(Errno::PERM);
+                }
+                inode.xattrs.insert(name.clone(), *len);
+                Ok(())
+            }),
+            Op::RemoveXattr { path, name } => self.set(path, |inode| {
+                if matches!(inode.kind, Kind::Symlink(_)) {
+                    return Err(Errno::PERM);
+                }
+                inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
             }),
             Op::Fsync { path } | Op::Fdatasync { path } => {
                 let synced = Some(self.find(path)?);

@@ -17,6 +17,8 @@ pub struct Universe {
     pub allocations: Vec<(u64, u64, bool)>,
     /// Sizes to truncate to.
     pub sizes: Vec<u64>,
+    /// Extended attributes: name, and length of the value. All of them together fit a block of 1 KiB.
+    pub xattrs: Vec<(String, usize)>,
     /// How often, in a hundred, a random operation is a sync.
     pub syncs: u64,
     /// Which operations are done at all.
@@ -34,6 +36,10 @@ impl Universe {
             writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
             allocations: vec![(0, 20_000, false), (6000, 100_000, true)],
             sizes: vec![0, 5000, 200_000],
+            // The first fits inodes of 256 bytes beside nothing else, the others do not.
+            xattrs: [("user.a", 60), ("user.a", 300), ("user.bb", 250)]
+                .map(|(name, len)| (name.to_owned(), len))
+                .to_vec(),
             syncs: 10,
             allows: |_| true,
         }
@@ -80,8 +86,12 @@ impl Universe {
                 },
                 Op::Rmdir { path: path.clone() },
                 Op::Fsync { path: path.clone() },
-                Op::Chmod { path, mode: 0o711 },
+                Op::Chmod {
+                    path: path.clone(),
+                    mode: 0o711,
+                },
             ]);
+            all.extend(self.on_xattrs(&path));
         }
         for path in &self.files {
             all.extend(self.on_file(path));
@@ -104,8 +114,8 @@ impl Universe {
     }
 
     /// Everything that can be done with one file.
-    fn on_file(&self, path: &str) -> Vec<Op> {
-        let path = || path.to_owned();
+    fn on_file(&self, path_of: &str) -> Vec<Op> {
+        let path = || path_of.to_owned();
         let mut all = vec![
             Op::Create {
                 path: path(),
@@ -152,6 +162,24 @@ impl Universe {
         }));
         let sizes = self.sizes.iter();
         all.extend(sizes.map(|&size| Op::Truncate { path: path(), size }));
+        all.extend(self.on_xattrs(path_of));
+        all
+    }
+
+    /// Everything that can be done with the extended attributes of one file or directory.
+    fn on_xattrs(&self, path: &str) -> Vec<Op> {
+        let set = |(name, len): &(String, usize)| Op::SetXattr {
+            path: path.to_owned(),
+            name: name.clone(),
+            len: *len,
+        };
+        let mut all: Vec<Op> = self.xattrs.iter().map(set).collect();
+        let mut names: Vec<&String> = self.xattrs.iter().map(|(name, _)| name).collect();
+        names.dedup();
+        all.extend(names.into_iter().map(|name| Op::RemoveXattr {
+            path: path.to_owned(),
+            name: name.clone(),
+        }));
         all
     }
 
@@ -239,6 +267,14 @@ impl Universe {
                     offset,
                     len,
                     keep,
+                }
+            }
+            92..93 if !self.xattrs.is_empty() => {
+                let (name, len) = rng.pick(&self.xattrs).clone();
+                let path = there(rng);
+                match rng.one_in(3) {
+                    true => Op::RemoveXattr { path, name },
+                    false => Op::SetXattr { path, name, len },
                 }
             }
             92..94 => Op::Chmod {

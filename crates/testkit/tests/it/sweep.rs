@@ -64,6 +64,7 @@ impl Toy {
                 nlink: 0,
                 inode: next,
                 mtime: Time::default(),
+                xattrs: BTreeMap::new(),
             }
         };
         tree.insert("", fresh(FoundKind::Directory, 0o755));
@@ -213,6 +214,8 @@ fn can_do(op: &Op) -> bool {
             | Op::Chmod { .. }
             | Op::Chown { .. }
             | Op::Utimens { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
     )
 }
 

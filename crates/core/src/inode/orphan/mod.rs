@@ -46,8 +46,7 @@ use crate::journal::{Handle, Seq};
 use crate::meta::BlockRef;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
-use extant_format::{Ino, Pblk};
-use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
+use extant_format::Ino;
 use file::OrphanFile;
 use list::OrphanList;
 use std::sync::Arc;
@@ -61,13 +60,7 @@ pub struct Orphans {
     counters: stats::Counters,
     #[cfg(feature = "baseline")]
     one_lock: one_lock::OneLock,
-    /// Order changes of the count of inodes that share a block of attributes, by block.
-    shared: Box<[Mutex<()>]>,
 }
-
-static SHARED: LockClass = LockClass::new("shared attribute block", Rank::Xattr);
-/// Blocks of attributes that can change at the same time, at most.
-const SHARED_LOCKS: usize = 16;
 
 impl Orphans {
     /// The orphans of `fs`, which must be recovered before the first one is added.
@@ -82,7 +75,6 @@ impl Orphans {
             counters: stats::Counters::default(),
             #[cfg(feature = "baseline")]
             one_lock: one_lock::OneLock::default(),
-            shared: (0..SHARED_LOCKS).map(|_| Mutex::new(&SHARED, ())).collect(),
         })
     }
 
@@ -103,11 +95,6 @@ impl Orphans {
     pub(crate) fn capture(&self, blocks: impl IntoIterator<Item = u32>) -> Vec<CapturedSlots> {
         let capture = |index| self.file.as_ref()?.capture(index);
         blocks.into_iter().filter_map(capture).collect()
-    }
-
-    /// Locks the count of inodes that share a block of attributes.
-    pub(super) fn shared_block(&self, block: Pblk) -> MutexGuard<'_, ()> {
-        self.shared[block.get() as usize % SHARED_LOCKS].lock()
     }
 
     pub(super) fn reapers(&self) -> &Reapers {

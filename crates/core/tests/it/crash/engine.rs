@@ -8,11 +8,13 @@ use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::{Error, data, ops};
 use extant_format::Ino;
 use extant_format::inode::Timestamp;
-use extant_testkit::model::{DataPromise, Found, FoundKind, Op, Recovered, Tag, tagged};
+use extant_testkit::model::{
+    DataPromise, Found, FoundKind, Op, Recovered, Tag, tagged, xattr_value,
+};
 use extant_testkit::sweep::Engine;
 use extant_testkit::tree::Time;
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
@@ -238,6 +240,12 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
             };
             ops::utimens(fs, &walk(fs, path)?, Some(time), Some(time))
         }
+        Op::SetXattr { path, name, len } => {
+            let value = xattr_value(name, *len);
+            let held = walk(fs, path)?;
+            ops::setxattr(fs, &held, name.as_bytes(), &value, ops::SetXattr::Any)
+        }
+        Op::RemoveXattr { path, name } => ops::removexattr(fs, &walk(fs, path)?, name.as_bytes()),
         Op::Fsync { path } => ops::fsync(fs, &walk_to_open(fs, path)?),
         Op::Fdatasync { path } => ops::fdatasync(fs, &walk_to_open(fs, path)?),
         Op::Syncfs => ops::syncfs(fs),
@@ -296,7 +304,20 @@ fn found_at(fs: &Fs, held: &Held) -> Result<Found, Error> {
         nlink: meta.links.into(),
         inode: meta.ino.get().into(),
         mtime: Time::new(meta.mtime.secs, meta.mtime.nanos),
+        xattrs: xattrs(fs, held)?,
     })
+}
+
+fn xattrs(fs: &Fs, held: &Held) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+    let mut all = BTreeMap::new();
+    ops::for_each_xattr_live(fs, held, |name, value| {
+        if name.starts_with(b"user.") {
+            let name = String::from_utf8_lossy(name).into_owned();
+            all.insert(name, value.to_vec());
+        }
+        ControlFlow::<()>::Continue(())
+    })?;
+    Ok(all)
 }
 
 /// The parts of a file that are no holes.

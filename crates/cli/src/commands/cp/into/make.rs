@@ -2,12 +2,13 @@
 
 use super::Keep;
 use super::content::{Content, inside};
-use super::plan::{Link, Node, Origin};
+use super::plan::{Link, Node, Origin, Reading};
 use crate::images::{is_final, is_in_the_way, is_missing};
 use crate::path::{is_dir, look, look_at_link};
 use crate::progress::Bar;
 use extant::{Error, Escaped, File, FileType, Filesystem, Metadata, OpenOptions};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
 /// What a file may be used for while it is being made: by its owner only.
@@ -221,6 +222,32 @@ impl<'a> Maker<'a> {
         }
     }
 
+    /// Gives a file its extended attributes, and takes those away that it has besides.
+    fn xattrs(&self, node: &Node) -> Result<(), Why> {
+        let wanted = match &node.from {
+            Origin::Host {
+                how: Reading::Stream,
+                ..
+            } => return Ok(()),
+            Origin::Host { path, .. } => host_xattrs(path).map_err(|e| {
+                let path = Escaped::path(path);
+                Why::Source(format!("cannot read the extended attributes of {path}: {e}"))
+            })?,
+            Origin::Image { entry, image, .. } => {
+                entry.xattrs().map_err(|e| inside(image, &e))?
+            }
+        };
+        for name in self.fs.list_xattrs(&node.to)? {
+            if wanted.iter().all(|(wanted, _)| *wanted != name) {
+                self.fs.remove_xattr(&node.to, name)?;
+            }
+        }
+        for (name, value) in wanted {
+            self.fs.set_xattr(&node.to, name, value)?;
+        }
+        Ok(())
+    }
+
     /// Gives a file or directory its owner, permissions and times, in the order in which none undoes
     /// another.
     fn attributes(&self, node: &Node) -> Result<(), Why> {
@@ -234,6 +261,9 @@ impl<'a> Maker<'a> {
         };
         if uid.is_some() || gid.is_some() {
             self.fs.set_owner(&node.to, uid, gid)?;
+        }
+        if self.keep.xattrs {
+            self.xattrs(node)?;
         }
         if self.keep.attributes {
             if node.file_type != FileType::Symlink {
@@ -258,4 +288,31 @@ fn refuse_same(node: &Node, there: &Metadata) -> Result<(), Why> {
         }
         _ => Ok(()),
     }
+}
+
+/// Names and values of the extended attributes of a file of the host, which is not followed. Where there can be none
+/// there are none.
+fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
+    use rustix::io::Errno;
+    // The most that Linux returns of either.
+    let mut buffer = vec![0; 64 << 10];
+    let len = match rustix::fs::llistxattr(path, &mut buffer[..]) {
+        Ok(len) => len,
+        Err(Errno::NOTSUP) => 0,
+        Err(e) => return Err(e),
+    };
+    let names = buffer.get(..len).unwrap_or_default().to_vec();
+    let mut all = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        match rustix::fs::lgetxattr(path, name, &mut buffer[..]) {
+            Ok(len) => {
+                let value = buffer.get(..len).unwrap_or_default().to_vec();
+                all.push((OsString::from_vec(name.to_vec()), value));
+            }
+            // Gone meanwhile.
+            Err(Errno::NODATA) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
 }

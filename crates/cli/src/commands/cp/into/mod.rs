@@ -44,8 +44,10 @@ const FILES_PER_THREAD: usize = 32;
 struct Keep {
     /// Mode, owner and times; and what is in the way is replaced and not written into.
     attributes: bool,
-    /// Hard links, devices, and word of extended attributes.
+    /// Hard links and devices.
     everything: bool,
+    /// Extended attributes, access control lists among them.
+    xattrs: bool,
     /// The owner to give in any case.
     owner: Option<Owner>,
 }
@@ -55,6 +57,7 @@ pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Place) 
     let keep = Keep {
         attributes: args.archive || args.preserve,
         everything: args.archive,
+        xattrs: args.archive && !args.no_xattrs,
         owner: owner.map_err(|e| Failure::usage(format!("--owner: {e}")))?,
     };
     let mut images = Images::new(place);
@@ -100,7 +103,6 @@ fn all(
     copy.bar.total(plan.bytes);
     copy.run(args.threads, &mut problems);
     copy.bar.finish();
-    plan.tell_what_was_left_out(args.no_xattrs);
     problems.outcome()
 }
 

@@ -111,8 +111,6 @@ pub(super) struct Plan {
     first_places: HashMap<Identity, PathBuf>,
     /// Files that hold the images in use, which are not copied.
     images: Vec<FileId>,
-    /// Files whose extended attributes are left out.
-    with_xattrs: u64,
 }
 
 impl Plan {
@@ -126,7 +124,6 @@ impl Plan {
             keep,
             first_places: HashMap::new(),
             images,
-            with_xattrs: 0,
         }
     }
 
@@ -139,17 +136,6 @@ impl Plan {
         match start {
             Start::Host(path) => self.add_host(path, to, problems),
             Start::Image { .. } => self.add_image(start, to, problems),
-        }
-    }
-
-    /// Says what is left out although it was asked for.
-    pub(super) fn tell_what_was_left_out(&self, in_silence: bool) {
-        if self.with_xattrs > 0 && !in_silence {
-            say(format!(
-                "warning: {} files have extended attributes or access control lists, which cannot be put \
-                 into an image yet; they were left out (--no-xattrs says that this is fine)",
-                self.with_xattrs
-            ));
         }
     }
 
@@ -229,9 +215,6 @@ impl Plan {
         if is_stream {
             (file_type, permissions, how) = (FileType::Regular, STREAM_MODE, Reading::Stream);
         }
-        if self.keep.everything && has_xattrs(path) {
-            self.with_xattrs += 1;
-        }
         let number = found.rdev();
         let node = Node {
             from: Origin::Host {
@@ -300,10 +283,6 @@ impl Plan {
                 continue;
             }
             let is_dir = entry.file_type() == FileType::Directory;
-            if self.keep.everything {
-                let xattrs = fs.list_xattrs(entry.path());
-                self.with_xattrs += u64::from(xattrs.is_ok_and(|names| !names.is_empty()));
-            }
             let number = self.add_image_node(entry, &image, *is_dest, to.clone(), parent);
             if is_dir {
                 above.push((to, number));
@@ -387,13 +366,6 @@ fn names_in(path: &Path) -> std::io::Result<Vec<OsString>> {
         .collect::<std::io::Result<Vec<_>>>()?;
     names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
     Ok(names)
-}
-
-fn has_xattrs(path: &Path) -> bool {
-    match rustix::fs::llistxattr(path, &mut [0; 256][..]) {
-        Ok(bytes) => bytes > 0,
-        Err(errno) => errno == rustix::io::Errno::RANGE,
-    }
 }
 
 fn host_type(found: &Metadata) -> FileType {

@@ -1,0 +1,121 @@
+//! The command line of commands about extended attributes and access control lists.
+
+use clap::{Args as ClapArgs, Subcommand};
+use std::ffi::OsString;
+
+/// Show and change extended attributes in an image
+#[derive(Debug, ClapArgs)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  extant xattr ls rootfs.img:/bin/ping
+  extant xattr get rootfs.img:/bin/ping security.capability | xxd
+  extant xattr set rootfs.img:/srv user.origin https://example.org
+  extant xattr rm rootfs.img:/srv user.origin
+
+Names are full names (user.origin). Symbolic links are followed unless --no-dereference is given.")]
+pub(crate) struct Xattr {
+    #[command(subcommand)]
+    pub(crate) what: XattrDo,
+    /// Symbolic links themselves, not what they point to
+    #[arg(long, global = true)]
+    pub(crate) no_dereference: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum XattrDo {
+    /// List names
+    Ls {
+        /// The file
+        #[arg(value_name = "IMAGE:/path")]
+        path: OsString,
+        /// With values, as text or in hexadecimal
+        #[arg(short = 'l', long)]
+        values: bool,
+    },
+    /// Write the value of one to standard output, as it is
+    Get {
+        /// The file
+        #[arg(value_name = "IMAGE:/path")]
+        path: OsString,
+        /// The full name
+        #[arg(value_name = "NAME")]
+        name: OsString,
+    },
+    /// Give one a value
+    Set {
+        /// The file
+        #[arg(value_name = "IMAGE:/path")]
+        path: OsString,
+        /// The full name
+        #[arg(value_name = "NAME")]
+        name: OsString,
+        /// The value: text, 0x and hexadecimal digits, or `-` for standard input
+        #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+        value: OsString,
+        /// Only if it does not exist
+        #[arg(long, conflicts_with = "replace")]
+        create: bool,
+        /// Only if it exists
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Remove one
+    Rm {
+        /// The file
+        #[arg(value_name = "IMAGE:/path")]
+        path: OsString,
+        /// The full name
+        #[arg(value_name = "NAME")]
+        name: OsString,
+    },
+}
+
+/// Show and change access control lists in an image
+#[derive(Debug, ClapArgs)]
+#[command(arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  extant acl get rootfs.img:/srv
+  extant acl set u:1000:rwx,g:adm:r-x rootfs.img:/srv
+  extant acl set -d u:1000:rwx rootfs.img:/srv
+  extant acl rm rootfs.img:/srv
+
+Entries are those of setfacl(1): u:USER:rwx, g:GROUP:rwx, u::rwx, g::rwx, m::rwx, o::rwx, separated by
+commas. Names are looked up in the image. The mask becomes what all that it covers have, unless it is
+given. Symbolic links are followed.")]
+pub(crate) struct AclArgs {
+    #[command(subcommand)]
+    pub(crate) what: AclDo,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AclDo {
+    /// Show lists, as `getfacl -n` does
+    Get {
+        /// The files
+        #[arg(required = true, value_name = "IMAGE:/path")]
+        paths: Vec<OsString>,
+    },
+    /// Change entries, or add them
+    Set {
+        /// The entries
+        #[arg(value_name = "ENTRIES")]
+        entries: String,
+        /// The files
+        #[arg(required = true, value_name = "IMAGE:/path")]
+        paths: Vec<OsString>,
+        /// The list that directories hand to what is made in them
+        #[arg(short, long)]
+        default: bool,
+    },
+    /// Remove the list
+    Rm {
+        /// The files
+        #[arg(required = true, value_name = "IMAGE:/path")]
+        paths: Vec<OsString>,
+        /// The list that directories hand to what is made in them
+        #[arg(short, long)]
+        default: bool,
+    },
+}

@@ -1,0 +1,116 @@
+//! `extant xattr`.
+
+use crate::args::{Where, Xattr, XattrDo};
+use crate::failure::{Failure, Outcome};
+use crate::images::change_each;
+use crate::output::Output;
+use crate::path::follow;
+use crate::place::Place;
+use crate::record::hex;
+use extant::{Escaped, Filesystem, SetXattr};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+pub(super) fn run(args: &Xattr, place: &Where) -> Outcome {
+    let path_of = |fs: &Filesystem, at: &Place| match args.no_dereference {
+        true => Ok(at.path.clone()),
+        false => follow(fs, &at.path).map_err(|e| at.failure(&e)),
+    };
+    match &args.what {
+        XattrDo::Ls { path, values } => {
+            let from = Place::parse(path);
+            let fs = from.open(place)?;
+            list(&fs, &from, path_of(&fs, &from)?, *values)
+        }
+        XattrDo::Get { path, name } => {
+            let from = Place::parse(path);
+            let fs = from.open(place)?;
+            let found = fs.get_xattr(path_of(&fs, &from)?, name);
+            let value = found.map_err(|e| from.failure(&e))?.ok_or_else(|| {
+                Failure::new(format!(
+                    "{}: no extended attribute {}",
+                    from.shown(),
+                    Escaped(name.as_bytes())
+                ))
+            })?;
+            let mut output = Output::new();
+            output.write_all(&value)?;
+            output.finish()
+        }
+        XattrDo::Set {
+            path,
+            name,
+            value,
+            create,
+            replace,
+        } => {
+            let value = bytes(value)?;
+            let how = match (create, replace) {
+                (true, _) => SetXattr::Create,
+                (_, true) => SetXattr::Replace,
+                _ => SetXattr::Any,
+            };
+            change_each(std::slice::from_ref(path), place, |fs, at, _| {
+                fs.set_xattr_if(path_of(fs, at)?, name, &value, how)
+                    .map_err(|e| at.failure(&e))
+            })
+        }
+        XattrDo::Rm { path, name } => {
+            change_each(std::slice::from_ref(path), place, |fs, at, _| {
+                fs.remove_xattr(path_of(fs, at)?, name)
+                    .map_err(|e| at.failure(&e))
+            })
+        }
+    }
+}
+
+fn list(fs: &Filesystem, from: &Place, path: PathBuf, values: bool) -> Outcome {
+    let mut output = Output::new();
+    let mut all = fs.xattrs(path).map_err(|e| from.failure(&e))?;
+    all.sort();
+    for (name, value) in all {
+        output.name(name.as_bytes())?;
+        if values {
+            let shown = std::str::from_utf8(&value)
+                .ok()
+                .filter(|text| !text.contains(|c: char| c.is_control()));
+            match shown {
+                Some(text) => write!(output, "={text:?}")?,
+                None => write!(output, "=0x{}", hex(&value))?,
+            }
+        }
+        writeln!(output)?;
+    }
+    output.finish()
+}
+
+/// A value of the command line: text, `0x` and hexadecimal digits, or `-` for standard input.
+fn bytes(text: &std::ffi::OsStr) -> Outcome<Vec<u8>> {
+    let text = text.as_bytes();
+    if text == b"-" {
+        let mut value = Vec::new();
+        // One more than any value may have is refused by the image.
+        std::io::stdin()
+            .take((64 << 10) + 1)
+            .read_to_end(&mut value)
+            .map_err(|e| Failure::new(format!("cannot read standard input: {e}")))?;
+        return Ok(value);
+    }
+    let Some(digits) = text.strip_prefix(b"0x") else {
+        return Ok(text.to_vec());
+    };
+    let wrong = || Failure::usage("a value that begins with 0x has two hexadecimal digits for each byte");
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    if !digits.len().is_multiple_of(2) {
+        return Err(wrong());
+    }
+    digits
+        .chunks(2)
+        .map(|pair| match pair {
+            [high, low] => Some((digit(*high)? << 4 | digit(*low)?) as u8),
+            _ => None,
+        })
+        .collect::<Option<Vec<u8>>>()
+        .ok_or_else(wrong)
+}

@@ -1,0 +1,145 @@
+//! `setxattr`, `removexattr`, and access control lists.
+
+use super::naming::{now, with_space};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode, Mode};
+use crate::xattr::{self, AclKind, Change, SetXattr};
+use crate::{Error, Result};
+use extant_format::acl::Acl;
+use extant_format::xattr::{AttributeName, name, split_name};
+
+/// Longest full name, in bytes, and longest value, as under Linux.
+const NAME_MAX: usize = 255;
+const VALUE_MAX: usize = 64 << 10;
+/// The permission bits that an access control list speaks of.
+const LISTED: u16 = 0o777;
+
+/// Gives the attribute with this full name (`user.mime_type`) a value. Access control lists come in the form of the
+/// system calls, and bring the mode in step.
+///
+/// # Errors
+/// [`Error::Exists`] and [`Error::NoAttribute`] as `how` says; [`Error::NoSpace`] when the value does not fit;
+/// [`Error::AttributeTooLarge`], [`Error::AttributeName`] and [`Error::NoNamespace`] for values above 64 KiB and names
+/// that nobody may set; [`Error::NotPermitted`] for `user.` attributes of anything but files and directories;
+/// [`Error::InvalidInput`] for a list that is none, [`Error::PermissionDenied`] for a default list of anything but
+/// a directory; [`Error::ReadOnly`].
+pub fn setxattr(fs: &Fs, inode: &Held, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+    check_full_name(name)?;
+    if value.len() > VALUE_MAX {
+        return Err(Error::AttributeTooLarge);
+    }
+    if let Some(kind) = acl_kind(name) {
+        return setacl(fs, inode, kind, decoded(value)?.as_ref());
+    }
+    let name = stored_name(inode, name)?;
+    with_space(fs, || {
+        let _exclusive = inode.op().write();
+        super::flags::check_changeable(inode)?;
+        let change = Change {
+            name,
+            value: Some(value),
+            how,
+        };
+        xattr::change(fs, inode, &[change], now(), |_| ())
+    })
+}
+
+/// Removes the attribute with this full name.
+///
+/// # Errors
+/// [`Error::NoAttribute`] when there is none; those of names as for [`setxattr`]; [`Error::ReadOnly`].
+pub fn removexattr(fs: &Fs, inode: &Held, name: &[u8]) -> Result<()> {
+    check_full_name(name)?;
+    if let Some(kind) = acl_kind(name) {
+        return setacl(fs, inode, kind, None);
+    }
+    let name = stored_name(inode, name)?;
+    with_space(fs, || {
+        let _exclusive = inode.op().write();
+        super::flags::check_changeable(inode)?;
+        let change = Change {
+            name,
+            value: None,
+            how: SetXattr::Replace,
+        };
+        xattr::change(fs, inode, &[change], now(), |_| ())
+    })
+}
+
+/// Sets an access control list, or removes it. The permission bits of the mode follow the access list; one that says
+/// no more than they do is not stored.
+///
+/// # Errors
+/// [`Error::NoNamespace`] for symbolic links, [`Error::PermissionDenied`] for a default list of anything but a
+/// directory, [`Error::NoSpace`], [`Error::ReadOnly`].
+pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result<()> {
+    let file_type = inode.snapshot().file_type();
+    match (file_type, kind, acl) {
+        (FileType::Symlink, ..) => return Err(Error::NoNamespace),
+        (FileType::Directory, ..) | (_, AclKind::Access, _) => {}
+        (.., None) => return Ok(()),
+        _ => return Err(Error::PermissionDenied),
+    }
+    with_space(fs, || {
+        let _exclusive = inode.op().write();
+        super::flags::check_changeable(inode)?;
+        let permissions = match (kind, acl) {
+            (AclKind::Access, Some(acl)) => Some(acl.mode_bits()),
+            _ => None,
+        };
+        let stored = acl.filter(|acl| kind == AclKind::Default || !acl.is_minimal());
+        let edit = |inode: &mut Inode| {
+            if let Some(bits) = permissions {
+                let kept = inode.disk().mode.permissions() & !LISTED;
+                inode.disk_mut().mode = Mode::new(file_type, kept | bits);
+            }
+        };
+        let value = stored.map(Acl::encode_disk);
+        let change = Change {
+            name: kind.stored_name(),
+            value: value.as_deref(),
+            how: SetXattr::Any,
+        };
+        xattr::change(fs, inode, &[change], now(), edit)
+    })
+}
+
+/// A list in the form of the system calls; one without entries is none.
+fn decoded(value: &[u8]) -> Result<Option<Acl>> {
+    const HEADER: usize = 4;
+    if value.len() <= HEADER {
+        return Ok(None);
+    }
+    let bad = |_| Error::InvalidInput("the access control list is not valid");
+    Acl::decode_syscall(value).map(Some).map_err(bad)
+}
+
+fn check_full_name(name: &[u8]) -> Result<()> {
+    match (1..=NAME_MAX).contains(&name.len()) {
+        true => Ok(()),
+        false => Err(Error::AttributeName),
+    }
+}
+
+fn acl_kind(name: &[u8]) -> Option<AclKind> {
+    AclKind::of(&split_name(name)?)
+}
+
+/// The stored form of a name that programs may set on such an inode.
+fn stored_name<'n>(inode: &Held, full: &'n [u8]) -> Result<AttributeName<'n>> {
+    let Some(stored) = split_name(full) else {
+        let empty = [&b"user."[..], b"trusted.", b"security."].contains(&full);
+        return Err(match empty {
+            true => Error::InvalidInput("an attribute needs a name behind its namespace"),
+            false => Error::NoNamespace,
+        });
+    };
+    match stored.index {
+        name::USER => match inode.snapshot().file_type() {
+            FileType::Regular | FileType::Directory => Ok(stored),
+            _ => Err(Error::NotPermitted),
+        },
+        name::TRUSTED | name::SECURITY => Ok(stored),
+        _ => Err(Error::NoNamespace),
+    }
+}
