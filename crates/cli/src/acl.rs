@@ -103,7 +103,9 @@ pub(crate) fn changed(acl: &Acl, changes: &[AclEntry]) -> Result<Acl, String> {
     let is_masked =
         |who: AclWho| matches!(who, AclWho::User(_) | AclWho::Group | AclWho::NamedGroup(_));
     let is_named = |who: AclWho| matches!(who, AclWho::User(_) | AclWho::NamedGroup(_));
-    let needs_mask = entries.iter().any(|entry| is_named(entry.who) || masks(entry));
+    let needs_mask = entries
+        .iter()
+        .any(|entry| is_named(entry.who) || masks(entry));
     if needs_mask && !changes.iter().any(masks) {
         entries.retain(|entry| !masks(entry));
         let all = entries.iter().filter(|entry| is_masked(entry.who));

@@ -1,7 +1,7 @@
 //! Extended attributes and access control lists: changing them.
 
 use crate::path::LastLink;
-use crate::{Error, Filesystem, Result};
+use crate::{Error, FileFlags, Filesystem, Result};
 use extant_core::ops::{self, AclKind, SetXattr};
 use extant_format::acl::Acl;
 use std::ffi::OsStr;
@@ -50,6 +50,22 @@ impl Filesystem {
         let name = name.as_ref().as_bytes();
         self.on(path.as_ref(), LastLink::Keep, |file| {
             ops::removexattr(self.fs(), file, name)
+        })
+    }
+
+    /// Sets file flags and clears others, as `chattr` does. Symbolic links are followed. [`Metadata::flags`](crate::Metadata::flags)
+    /// and [`Metadata::lsattr`](crate::Metadata::lsattr) show them.
+    ///
+    /// # Errors
+    /// When there is no such file, or a flag cannot be changed.
+    pub fn set_flags(
+        &self,
+        path: impl AsRef<Path>,
+        set: FileFlags,
+        clear: FileFlags,
+    ) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Follow, |file| {
+            ops::chattr(self.fs(), file, set, clear)
         })
     }
 

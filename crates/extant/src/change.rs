@@ -2,11 +2,13 @@
 
 use crate::filesystem::bytes;
 use crate::path::{Last, LastLink, resolve_held, resolve_parent};
-use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
+use crate::{
+    DeviceNumber, Error, File, FileFlags, FileType, Filesystem, OpenOptions, Result, Timestamp,
+};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
 use extant_core::inode::{Held, Inode, NewInode};
-use extant_core::ops;
+use extant_core::ops::{self, RenameFlags};
 use extant_format::Ino;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,9 @@ impl Filesystem {
             false => resolve_held(self.fs(), bytes(path), LastLink::Follow)?,
         };
         check_regular(&held)?;
+        if options.writes() {
+            check_protection(&held, options)?;
+        }
         if options.truncate && !options.create_new && held.live_size() > 0 {
             ops::truncate(self.fs(), &held, 0)?;
         }
@@ -221,6 +226,88 @@ impl Filesystem {
         })
     }
 
+    /// The same, but replaces nothing.
+    ///
+    /// # Errors
+    /// As for [`rename`](Self::rename); when something is at `to` already.
+    pub fn rename_new(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let flags = RenameFlags {
+            no_replace: true,
+            ..RenameFlags::default()
+        };
+        self.rename_with(from, to, flags)
+    }
+
+    /// Moves `from` to `to` as the flags say (`renameat2`).
+    ///
+    /// # Errors
+    /// As for [`rename`](Self::rename) and [`rename_new`](Self::rename_new).
+    pub fn rename_with(
+        &self,
+        from: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.two_names(from.as_ref(), to.as_ref(), |from, to| {
+            ops::rename_with(self.fs(), from, to, flags)
+        })
+    }
+
+    /// Lets two names stand for each other's files, in one step. Whatever they are, they need not be of one kind.
+    ///
+    /// # Errors
+    /// When one of them does not exist, or a directory would come to lie inside itself.
+    pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Result<()> {
+        self.two_names(one.as_ref(), other.as_ref(), |one, other| {
+            ops::exchange(self.fs(), one, other)
+        })
+    }
+
+    /// Does something with two names that both exist or may come to.
+    fn two_names(
+        &self,
+        from: &Path,
+        to: &Path,
+        change: impl FnOnce((&Held, &[u8]), (&Held, &[u8])) -> EngineResult<()>,
+    ) -> Result<()> {
+        self.at_name(from, |from_dir, source| {
+            let target = resolve_parent(self.fs(), bytes(to), false)?;
+            let to_dir = target.hold_dir(self.fs())?;
+            if target.must_be_dir || source.must_be_dir {
+                let (_, is_dir) =
+                    ops::lookup_with(self.fs(), source.dir, &source.name, Inode::is_dir)?;
+                if !is_dir {
+                    return Err(EngineError::NotADirectory);
+                }
+            }
+            change((from_dir, &source.name), (&to_dir, &target.name))
+        })
+    }
+
+    /// Makes a file without a name and opens it for reading and writing. It lies near the directory `dir`, and is gone
+    /// when it is closed, or after a crash, unless [`link_file`](Self::link_file) has given it a name: so a file
+    /// appears with its content or not at all.
+    ///
+    /// # Errors
+    /// When there is no such directory, or no space is left.
+    pub fn create_unnamed(&self, dir: impl AsRef<Path>, permissions: u16) -> Result<File> {
+        let dir = dir.as_ref();
+        let parent = self.hold(dir, LastLink::Follow)?;
+        let new = NewInode::new(FileType::Regular, permissions, ops::now());
+        let held = ops::tmpfile(self.fs(), &parent, &new).map_err(|e| Error::engine(dir, e))?;
+        Ok(self.file(held, dir, OpenOptions::new().read(true).write(true)))
+    }
+
+    /// Gives an open file another name, or its first if it was made without.
+    ///
+    /// # Errors
+    /// When something is at `link` already, or the file has lost its last name.
+    pub fn link_file(&self, file: &File, link: impl AsRef<Path>) -> Result<()> {
+        self.at_name(link.as_ref(), |dir, last| {
+            ops::link(self.fs(), file.held(), dir, &last.name)
+        })
+    }
+
     /// Removes the name of a file that is no directory. Symbolic links are not followed.
     ///
     /// # Errors
@@ -373,6 +460,17 @@ impl Filesystem {
                 change(&dir, &last)
             })
             .map_err(|e| Error::engine(path, e))
+    }
+}
+
+/// Refuses to write an immutable file, and an append-only one in another way than at its end.
+fn check_protection(held: &Held, options: &OpenOptions) -> EngineResult<()> {
+    let image = held.snapshot();
+    let refused = image.flags().contains(FileFlags::IMMUTABLE)
+        || (image.flags().contains(FileFlags::APPEND) && (!options.append || options.truncate));
+    match refused {
+        true => Err(EngineError::NotPermitted),
+        false => Ok(()),
     }
 }
 

@@ -84,7 +84,7 @@ impl File {
         self.held.mount.fs()
     }
 
-    fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Held {
         self.held.held.as_ref().expect("taken out by drop only")
     }
 
@@ -199,6 +199,74 @@ impl File {
             ..Default::default()
         };
         ops::fallocate(self.fs(), self.held(), offset, len, mode).map_err(|e| self.error(e))
+    }
+
+    /// Makes a hole of `len` bytes from `offset` on: they read as zeros, and whole blocks are given back. The length of the
+    /// file stays.
+    ///
+    /// # Errors
+    /// When the file was not opened for writing, the range is empty, the map is corrupt, or the device fails.
+    pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::punch_hole(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+    }
+
+    /// Makes `len` bytes from `offset` on zeros, whose space stays reserved; the file grows if it ends before the range
+    /// does.
+    ///
+    /// # Errors
+    /// As for [`File::allocate`].
+    pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::zero_range(self.fs(), self.held(), offset, len, false).map_err(|e| self.error(e))
+    }
+
+    /// The same without changing the file's length.
+    ///
+    /// # Errors
+    /// As for [`File::allocate`].
+    pub fn zero_range_keep_size(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::zero_range(self.fs(), self.held(), offset, len, true).map_err(|e| self.error(e))
+    }
+
+    /// Takes `len` bytes from `offset` on out of the file: what follows moves up, without being copied. Both must be
+    /// multiples of the block size, and the range must end before the file does.
+    ///
+    /// # Errors
+    /// When that is not so; as for [`File::allocate`].
+    pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::collapse_range(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+    }
+
+    /// Puts a hole of `len` bytes into the file at `offset`: what was there moves back, without being copied. Both must be
+    /// multiples of the block size, and `offset` must lie inside the file.
+    ///
+    /// # Errors
+    /// When that is not so, or the file would be too large; as for [`File::allocate`].
+    pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        ops::insert_range(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+    }
+
+    /// Copies up to `len` bytes from `offset` of this file to `to_offset` of another one of the same file system, or of
+    /// this one where the ranges do not overlap. Holes are not written. Returns how much was copied: less than
+    /// `len` only at the end of this file.
+    ///
+    /// # Errors
+    /// As for [`File::read_at`] and [`File::write_at`].
+    pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
+        if !Arc::ptr_eq(self.fs(), to.fs()) {
+            let other = "the files are on two file systems";
+            return Err(to.error(extant_core::Error::InvalidInput(other)));
+        }
+        if !self.access.read {
+            return Err(self.error(extant_core::Error::BadHandle("reading")));
+        }
+        to.check_writable()?;
+        let (from, into) = ((self.held(), offset), (to.held(), to_offset));
+        ops::copy_range(self.fs(), from, into, len).map_err(|e| to.error(e))
     }
 
     /// The first byte at or after `offset` that was written (`SEEK_DATA`); `None` when there is none.

@@ -1,4 +1,4 @@
-//! The command line of commands about extended attributes and access control lists.
+//! The command line of commands about extended attributes, access control lists and file flags.
 
 use clap::{Args as ClapArgs, Subcommand};
 use std::ffi::OsString;
@@ -118,4 +118,46 @@ pub(crate) enum AclDo {
         #[arg(short, long)]
         default: bool,
     },
+}
+
+/// Change file flags in an image
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "extant chattr [OPTIONS] <+-=LETTERS> <IMAGE:/path>...")]
+#[command(after_help = "\
+Examples:
+  extant chattr +i rootfs.img:/etc/resolv.conf
+  extant chattr -R =d rootfs.img:/var/cache
+
+The letters are those of chattr(1): i immutable, a append-only, d no dump, A no access times, S and D synchronous,
+P project inherited, T top of a hierarchy, and others that are only kept. Immutable and append-only files
+refuse changes here as they do under Linux. Symbolic links are followed; with -R, those found on the way are
+left alone.")]
+pub(crate) struct Chattr {
+    /// What to add (+), to remove (-), or all there is to be (=)
+    #[arg(value_name = "+-=LETTERS", allow_hyphen_values = true)]
+    pub(crate) change: String,
+    /// The files
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+}
+
+/// List file flags in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant lsattr rootfs.img:/etc
+  extant lsattr -d rootfs.img:/etc")]
+pub(crate) struct Lsattr {
+    /// Files, or directories whose files are listed
+    #[arg(required = true, value_name = "IMAGE:/path")]
+    pub(crate) paths: Vec<OsString>,
+    /// Directories themselves
+    #[arg(short, long)]
+    pub(crate) directory: bool,
+    /// Everything below directories
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
 }

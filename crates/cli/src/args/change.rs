@@ -119,6 +119,9 @@ pub(crate) struct Mv {
     /// Replace nothing: what is in the way stays, and what would have gone there too
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
+    /// Let the two names stand for each other's files, whatever they are
+    #[arg(long, conflicts_with = "no_clobber")]
+    pub(crate) exchange: bool,
     /// The last path is the name to give, even if it is a directory
     #[arg(short = 'T', long)]
     pub(crate) no_target_directory: bool,
@@ -275,7 +278,8 @@ Examples:
   extant fallocate -n -l 64M rootfs.img:/var/log/journal
 
 What is added reads as zeros, but its space is taken: writing there does not run out of it. `extant map`
-shows it as unwritten.")]
+shows it as unwritten. The other modes are those of fallocate(1); --collapse-range and --insert-range take multiples
+of the block size.")]
 pub(crate) struct Fallocate {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/path")]
@@ -289,6 +293,44 @@ pub(crate) struct Fallocate {
     /// Leave the size of the files as it is, also if the range ends behind it
     #[arg(short = 'n', long)]
     pub(crate) keep_size: bool,
+    /// Give the space of the range back: it reads as zeros from then on
+    #[arg(short = 'p', long, group = "mode")]
+    pub(crate) punch_hole: bool,
+    /// Make the range zeros that have space
+    #[arg(short = 'z', long, group = "mode")]
+    pub(crate) zero_range: bool,
+    /// Take the range out of the files: what follows moves up
+    #[arg(short = 'c', long, group = "mode", conflicts_with = "keep_size")]
+    pub(crate) collapse_range: bool,
+    /// Put a hole into the files: what was there moves back
+    #[arg(short = 'i', long, group = "mode", conflicts_with = "keep_size")]
+    pub(crate) insert_range: bool,
+}
+
+/// Make device nodes, pipes and sockets in an image
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant mknod rootfs.img:/dev/null c 1 3
+  extant mknod -m 600 rootfs.img:/run/control p
+
+TYPE is b for a block device, c (or u) for a character device, p for a pipe, s for a socket.")]
+pub(crate) struct Mknod {
+    /// The node
+    #[arg(value_name = "IMAGE:/path")]
+    pub(crate) path: OsString,
+    /// What it is
+    #[arg(value_name = "TYPE", value_parser = ["b", "c", "u", "p", "s"])]
+    pub(crate) kind: String,
+    /// Major number of a device
+    #[arg(value_name = "MAJOR", requires = "minor")]
+    pub(crate) major: Option<u32>,
+    /// Minor number of a device
+    #[arg(value_name = "MINOR")]
+    pub(crate) minor: Option<u32>,
+    /// Permissions, in octal or as for chmod; 644 if not given
+    #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
+    pub(crate) mode: Option<String>,
 }
 
 /// Write standard input to a file in an image

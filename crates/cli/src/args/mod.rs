@@ -4,9 +4,9 @@
 mod attributes;
 mod change;
 
-pub(crate) use attributes::{AclArgs, AclDo, Xattr, XattrDo};
+pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
-    Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mv, Replay, Rm, Touch, Truncate, Write,
+    Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 
 use crate::size;
@@ -82,6 +82,7 @@ pub(crate) enum Command {
     Map(Map),
     Check(Check),
     Mkdir(Mkdir),
+    Mknod(Mknod),
     Rm(Rm),
     Mv(Mv),
     Ln(Ln),
@@ -93,6 +94,8 @@ pub(crate) enum Command {
     Write(Write),
     Xattr(Xattr),
     Acl(AclArgs),
+    Chattr(Chattr),
+    Lsattr(Lsattr),
     Replay(Replay),
     Completions(Completions),
     Man(Man),

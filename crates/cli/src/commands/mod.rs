@@ -2,6 +2,7 @@
 
 mod acl;
 mod cat;
+mod chattr;
 mod check;
 mod chmod;
 mod chown;
@@ -17,6 +18,7 @@ mod man;
 mod map;
 mod mkdir;
 mod mkfs;
+mod mknod;
 mod mv;
 mod replay;
 mod rm;
@@ -47,6 +49,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Df(args) => df::run(&args, place),
         Command::Map(args) => map::run(&args, place),
         Command::Mkdir(args) => mkdir::run(&args, place),
+        Command::Mknod(args) => mknod::run(&args, place),
         Command::Rm(args) => rm::run(&args, place),
         Command::Mv(args) => mv::run(&args, place),
         Command::Ln(args) => ln::run(&args, place),
@@ -58,6 +61,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Write(args) => write::run(&args, place),
         Command::Xattr(args) => xattr::run(&args, place),
         Command::Acl(args) => acl::run(&args, place),
+        Command::Chattr(args) => chattr::run(&args, place),
+        Command::Lsattr(args) => chattr::list(&args, place),
         Command::Replay(args) => replay::run(&args, place),
         Command::Check(args) => check::run(&args, place),
         Command::Completions(args) => completions::run(&args),

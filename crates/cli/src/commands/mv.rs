@@ -41,6 +41,13 @@ fn file(place: &Place) -> Result<FileId, &Path> {
 
 fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> Outcome {
     let fs = images.writable(dest)?;
+    if args.exchange {
+        let [source] = sources else {
+            return Err(Failure::usage("--exchange takes two names"));
+        };
+        let exchanged = fs.exchange(&source.path, &dest.path);
+        return exchanged.map_err(|e| source.failure(&e));
+    }
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
     if sources.len() > 1 && (args.no_target_directory || !into) {
         return Err(Failure::new(format!(

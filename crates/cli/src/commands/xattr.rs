@@ -100,7 +100,8 @@ fn bytes(text: &std::ffi::OsStr) -> Outcome<Vec<u8>> {
     let Some(digits) = text.strip_prefix(b"0x") else {
         return Ok(text.to_vec());
     };
-    let wrong = || Failure::usage("a value that begins with 0x has two hexadecimal digits for each byte");
+    let wrong =
+        || Failure::usage("a value that begins with 0x has two hexadecimal digits for each byte");
     let digit = |byte: u8| char::from(byte).to_digit(16);
     if !digits.len().is_multiple_of(2) {
         return Err(wrong());

@@ -77,6 +77,15 @@ const AS_COREUTILS: &[&str] = &[
     "fallocate -n -l 1M -o 50K @/two/c",
     "fallocate -l 64K @/two/reserved",
     "fallocate -l 64K @/two",
+    "fallocate -p -o 3000 -l 70K @/one/a",
+    "fallocate -z -l 1K -o 8K @/one/a",
+    "fallocate -z -l 200K -o 100K @/two/c",
+    "fallocate -i -o 8K -l 16K @/two/c",
+    "fallocate -c -o 4K -l 8K @/two/c",
+    "fallocate -c -o 0 -l 1M @/two/c",
+    "fallocate -c -o 1 -l 4K @/two/c",
+    "mknod @/two/zero c 1 5",
+    "mknod -m 600 @/two/pipe p",
     "ln @/one/a @/one/hard",
     "ln @/one/a @/one/hard",
     "ln -f @/one/b @/one/hard",
@@ -475,10 +484,18 @@ fn attributes_and_lists_are_what_linux_sees() {
     require!(LoopDevices, KernelExt4);
     let image = Image::new();
     image.run("xattr set @/etc/hostname user.origin here").ok();
-    image.run("xattr set --create @/etc/hostname user.bytes 0x00ff").ok();
-    image.run("xattr set --create @/etc/hostname user.bytes x").fails(1);
-    image.run("xattr set @/etc/hostname user.bytes 0xf").fails(2);
-    image.run("xattr set --replace @/etc/hostname user.none x").fails(1);
+    image
+        .run("xattr set --create @/etc/hostname user.bytes 0x00ff")
+        .ok();
+    image
+        .run("xattr set --create @/etc/hostname user.bytes x")
+        .fails(1);
+    image
+        .run("xattr set @/etc/hostname user.bytes 0xf")
+        .fails(2);
+    image
+        .run("xattr set --replace @/etc/hostname user.none x")
+        .fails(1);
     image.run("xattr set @/etc/hostname trusted.t gone").ok();
     image.run("xattr rm @/etc/hostname trusted.t").ok();
     image.run("xattr rm @/etc/hostname trusted.t").fails(1);
@@ -510,6 +527,62 @@ fn attributes_and_lists_are_what_linux_sees() {
     image.run("acl rm @/etc/hostname").ok();
     image.run("acl rm -d @/etc").ok();
     let shown = image.run("acl get @/etc/hostname").ok().text();
-    assert!(shown.ends_with("user::rw-\ngroup::r--\nother::---\n"), "{shown}");
+    assert!(
+        shown.ends_with("user::rw-\ngroup::r--\nother::---\n"),
+        "{shown}"
+    );
     assert!(!image.run("acl get @/etc").ok().text().contains("default"));
+}
+
+#[test]
+fn flags_are_what_linux_sees_and_forbid_what_they_forbid_there() {
+    require!(LoopDevices, KernelExt4);
+    let image = Image::new();
+    image.run("chattr +i @/etc/hostname").ok();
+    let listed = image.run("lsattr @/etc/hostname").ok().text();
+    assert_eq!(listed, "----i---------e------- /etc/hostname\n");
+    for line in [
+        "rm @/etc/hostname",
+        "mv @/etc/hostname @/moved",
+        "mv @/usr/lib/libone.so @/etc/hostname",
+        "ln @/etc/hostname @/linked",
+        "chmod 600 @/etc/hostname",
+        "chown 1 @/etc/hostname",
+        "touch @/etc/hostname",
+        "truncate -s 0 @/etc/hostname",
+        "fallocate -l 1M @/etc/hostname",
+        "xattr set @/etc/hostname user.x y",
+        "acl set u:1:7 @/etc/hostname",
+    ] {
+        let run = image.run(line).fails(1);
+        assert!(
+            run.stderr.contains("not permitted"),
+            "{line}: {}",
+            run.stderr
+        );
+    }
+    image.run("chattr =a @/etc/hostname").ok();
+    image.run("truncate -s 0 @/etc/hostname").fails(1);
+    image.run("rm @/etc/hostname").fails(1);
+    image.run("write @/etc/hostname").fails(1);
+    image.run("write --append @/etc/hostname").ok();
+    image.run("chattr -a @/etc/hostname").ok();
+    image.run("chattr +i @/etc").ok();
+    image.run("touch @/etc/new").fails(1);
+    image.run("mkdir @/etc/new").fails(1);
+    image.run("rm @/etc/hostname").fails(1);
+    image.run("chattr -R =d @/etc").ok();
+    image.run("touch @/etc/new").ok();
+    for (line, code) in [
+        ("chattr +j @/etc/hostname", 1),
+        ("chattr +F @/etc", 1),
+        ("chattr -e @/etc/hostname", 1),
+        ("chattr +? @/etc", 2),
+    ] {
+        image.run(line).fails(code);
+    }
+    let mount = KernelMount::mount(Path::new(&image.path), Mode::ReadOnly, "");
+    let listed = tool("lsattr").arg(mount.path().join("etc/new")).ok().text();
+    mount.unmount();
+    assert!(listed.starts_with("------d-------e------- "), "{listed}");
 }

@@ -57,6 +57,17 @@ pub struct FallocateMode {
 pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
     fs.journal()?;
     let _alone = held.op().write();
+    fallocate_alone(fs, held, offset, len, mode)
+}
+
+/// The same for who holds `op` exclusively.
+pub(super) fn fallocate_alone(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    mode: FallocateMode,
+) -> Result<()> {
     // What is only in memory gets its blocks first: then nobody else changes the map.
     write_back(fs, held.live())?;
     if let Some(file) = held.file_cache() {

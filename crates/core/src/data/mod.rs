@@ -25,6 +25,7 @@
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
 //! | `durable` | writing back, throwing away, `fsync` |
+//! | `shift` | holes punched, ranges made zeros, taken out or put in |
 //! | `times` | times that writes leave behind |
 //! | `transfer` | making zeros on the device |
 //!
@@ -55,6 +56,7 @@ mod read;
 mod reserved;
 mod seek;
 mod seek_live;
+mod shift;
 mod stock;
 mod stream;
 mod times;
@@ -74,6 +76,7 @@ pub use live::{allocated_live, extents_live, read_live};
 pub use read::{read_at, read_content};
 pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use seek_live::{seek_data_live, seek_hole_live};
+pub use shift::{collapse_range, insert_range, punch_hole, zero_range};
 pub use stream::{Sink, stream, stream_live};
 pub use times::now;
 pub(crate) use truncate::finish_truncate;

@@ -117,7 +117,13 @@ pub(super) fn check_writable(image: &Inode) -> Result<()> {
     match image.file_type() {
         FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
         FileType::Regular if image.is_inline() => Err(unsupported("writing inline data")),
-        FileType::Regular if image.flags().contains(InodeFlags::VERITY) => Err(Error::NotPermitted),
+        FileType::Regular
+            if image
+                .flags()
+                .intersects(InodeFlags::VERITY | InodeFlags::IMMUTABLE) =>
+        {
+            Err(Error::NotPermitted)
+        }
         FileType::Regular => Ok(()),
         FileType::Directory => Err(Error::IsADirectory),
         _ => Err(Error::NotARegularFile),

@@ -86,6 +86,8 @@ struct More {
     file: OnceLock<Arc<FileCache>>,
     /// What the allocator knows of a file, once it needs blocks.
     alloc: OnceLock<Arc<FileState>>,
+    /// Set for a file that was made without a name: it may get one.
+    nameless: OnceLock<()>,
 }
 
 impl LiveInode {
@@ -326,6 +328,19 @@ impl LiveInode {
     pub(crate) fn knows_all_names(&self, losses: u64) -> bool {
         self.dir_state_if_any()
             .is_some_and(|state| state.knows_all(losses))
+    }
+
+    /// Says that the file was made without a name and may get its first one.
+    pub(crate) fn allow_first_name(&self) {
+        self.more().nameless.get_or_init(|| ());
+    }
+
+    /// Whether a file without a name may get one: not if it has lost its last.
+    #[must_use]
+    pub(crate) fn may_get_first_name(&self) -> bool {
+        self.more
+            .get()
+            .is_some_and(|more| more.nameless.get().is_some())
     }
 
     /// What the allocator knows of the file.

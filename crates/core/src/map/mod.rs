@@ -44,7 +44,7 @@ pub use runs::{Runs, Walk};
 pub(crate) use status::{KnownRuns, Status, known};
 #[cfg(test)]
 pub(crate) use tree::convert;
-pub(crate) use tree::{Tree, change, change_promised, indirect_unsupported};
+pub(crate) use tree::{Move, Tree, change, change_promised, indirect_unsupported};
 
 use crate::fs::Fs;
 use crate::inode::Inode;

@@ -1,5 +1,6 @@
 //! `open(O_CREAT | O_EXCL)`.
 
+use super::flags::check_takes_names;
 use super::naming::{check_name, live_parent, touch_parent, undo_new, with_space};
 use crate::dir;
 use crate::fs::Fs;
@@ -25,6 +26,7 @@ fn create_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held>
     check_name(dir, name)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
+    check_takes_names(&image)?;
     let locked = fs.lock_name(dir.ino(), name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);

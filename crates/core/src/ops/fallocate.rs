@@ -1,5 +1,7 @@
 //! `fallocate`.
 
+use super::flags::check_content;
+use super::naming::with_space;
 use crate::data::{self, FallocateMode};
 use crate::fs::Fs;
 use crate::inode::Held;
@@ -14,4 +16,40 @@ pub fn fallocate(fs: &Fs, file: &Held, offset: u64, len: u64, mode: FallocateMod
         return Err(Error::IsADirectory);
     }
     data::fallocate(fs, file, offset, len, mode)
+}
+
+/// Makes a hole of a range of a regular file (`FALLOC_FL_PUNCH_HOLE`); see [`data::punch_hole`].
+///
+/// # Errors
+/// As there; [`Error::NotPermitted`] for a file that is immutable or append-only.
+pub fn punch_hole(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+    check_content(file)?;
+    with_space(fs, || data::punch_hole(fs, file, offset, len))
+}
+
+/// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see [`data::zero_range`].
+///
+/// # Errors
+/// As for [`punch_hole`].
+pub fn zero_range(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    check_content(file)?;
+    with_space(fs, || data::zero_range(fs, file, offset, len, keep_size))
+}
+
+/// Takes a range out of a regular file (`FALLOC_FL_COLLAPSE_RANGE`); see [`data::collapse_range`].
+///
+/// # Errors
+/// As for [`punch_hole`].
+pub fn collapse_range(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+    check_content(file)?;
+    data::collapse_range(fs, file, offset, len)
+}
+
+/// Puts a hole into a regular file (`FALLOC_FL_INSERT_RANGE`); see [`data::insert_range`].
+///
+/// # Errors
+/// As for [`punch_hole`].
+pub fn insert_range(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+    check_content(file)?;
+    data::insert_range(fs, file, offset, len)
 }

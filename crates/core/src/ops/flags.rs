@@ -1,21 +1,121 @@
-//! What the flags of an inode forbid.
+//! File flags: setting them (`chattr`), and what they forbid.
+//!
+//! An immutable file keeps content, record, names and attributes; one that is append-only may grow, and is changed in
+//! no other way; neither loses a name or gets one. No name comes into an immutable directory, none goes out of
+//! one that is either. As under Linux, whoever may set these flags may also remove them.
 
-use crate::inode::{Held, Inode};
+use super::naming::now;
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
 use crate::{Error, Result};
+use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::InodeFlags;
 
-/// Refuses to change the record or the attributes of a file that is immutable or only appended to.
-pub(super) fn check_changeable(inode: &Held) -> Result<()> {
-    check_image_changeable(&inode.copy())
+/// Flags that users may change.
+const CHANGEABLE: InodeFlags = InodeFlags::SECURE_DELETION
+    .union(InodeFlags::UNDELETABLE)
+    .union(InodeFlags::COMPRESSED)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NO_DUMP)
+    .union(InodeFlags::NO_ATIME)
+    .union(InodeFlags::NO_COMPRESS)
+    .union(InodeFlags::NO_TAIL)
+    .union(InodeFlags::DIR_SYNC)
+    .union(InodeFlags::TOP_DIR)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// Of these, what only directories have.
+const FOR_DIRECTORIES: InodeFlags = InodeFlags::DIR_SYNC
+    .union(InodeFlags::TOP_DIR)
+    .union(InodeFlags::PROJECT_INHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// Of these, what files that are neither regular nor directories have.
+const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ATIME);
+/// What forbids changes.
+const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+
+/// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone.
+///
+/// # Errors
+/// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
+/// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
+pub fn chattr(fs: &Fs, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Result<()> {
+    let file_type = inode.snapshot().file_type();
+    check_flags(fs, set | clear)?;
+    let possible = match file_type {
+        FileType::Directory => CHANGEABLE,
+        FileType::Regular => CHANGEABLE & !FOR_DIRECTORIES,
+        _ => FOR_OTHERS,
+    };
+    let _exclusive = inode.op().write();
+    let image = inode.snapshot();
+    let changed = ((image.flags() | set) & !clear) ^ image.flags();
+    if changed.contains(InodeFlags::CASEFOLD) {
+        return Err(unsupported("changing casefold"));
+    }
+    if (changed & possible).is_empty() {
+        return Ok(());
+    }
+    let handle = fs.start(1)?;
+    let time = now();
+    inode.live().update(&handle, |image| {
+        let disk = image.disk_mut();
+        disk.flags ^= changed & possible;
+        disk.ctime = time;
+    })
 }
 
-/// The same for an image.
-pub(super) fn check_image_changeable(image: &Inode) -> Result<()> {
-    match image
-        .flags()
-        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+fn check_flags(fs: &Fs, asked: InodeFlags) -> Result<()> {
+    let superblock = fs.superblock();
+    let missing = if asked.contains(InodeFlags::JOURNAL_DATA) {
+        "changing whether file data goes through the journal"
+    } else if asked.contains(InodeFlags::CASEFOLD) && !superblock.has_incompat(Incompat::CASEFOLD) {
+        "casefold (the file system does not have it)"
+    } else if asked.contains(InodeFlags::PROJECT_INHERIT)
+        && !superblock.has_ro_compat(RoCompat::PROJECT)
     {
+        "project (the file system does not have it)"
+    } else if !CHANGEABLE.contains(asked) {
+        "changing flags that say how the file is stored"
+    } else {
+        return Ok(());
+    };
+    Err(unsupported(missing))
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::Unsupported {
+        features: what.to_owned(),
+    }
+}
+
+fn refuse(image: &Inode, flags: InodeFlags) -> Result<()> {
+    match image.flags().intersects(flags) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
     }
+}
+
+/// Refuses to change the record, the attributes or the names of a file that is protected.
+pub(super) fn check_changeable(inode: &Held) -> Result<()> {
+    refuse(&inode.copy(), PROTECTED)
+}
+
+/// Refuses to take `victim` out of `dir`, or to put something else in its place.
+pub(super) fn check_removable(dir: &Inode, victim: &Held) -> Result<()> {
+    refuse(dir, PROTECTED)?;
+    check_changeable(victim)
+}
+
+/// Refuses to put a name into an immutable directory.
+pub(super) fn check_takes_names(dir: &Inode) -> Result<()> {
+    refuse(dir, InodeFlags::IMMUTABLE)
+}
+
+/// Refuses to change what an append-only file has by now.
+pub(super) fn check_content(inode: &Held) -> Result<()> {
+    refuse(&inode.copy(), PROTECTED)
 }

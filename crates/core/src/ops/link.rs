@@ -1,8 +1,10 @@
 //! `link`.
 
+use super::flags::{check_changeable, check_takes_names};
 use super::naming::{check_name, live_parent, now, touch_parent, with_space};
 use crate::fs::Fs;
-use crate::inode::{Access, Held, LockSet};
+use crate::inode::{Access, FileType, Held, LockSet};
+use crate::journal::Handle;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, dir};
 
@@ -12,8 +14,8 @@ const MAX_LINKS: u16 = 65_000;
 /// Gives the file `target` another name, `name` in `dir`.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a directory, [`Error::TooManyLinks`], [`Error::NotFound`] when the file
-/// has lost its last name, [`Error::Exists`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
+/// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`], [`Error::NotFound`] when
+/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
 /// the directory.
 pub fn link(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     with_space(fs, || link_once(fs, target, dir, name))
@@ -30,8 +32,10 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     }
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(target, Access::Exclusive)]);
     let image = live_parent(dir)?;
+    check_takes_names(&image)?;
+    check_changeable(target)?;
     match target.snapshot().disk().links {
-        0 => return Err(Error::NotFound),
+        0 if !target.may_get_first_name() => return Err(Error::NotFound),
         MAX_LINKS.. => return Err(Error::TooManyLinks),
         _ => {}
     }
@@ -39,11 +43,22 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    let handle = fs.start(dir::insert_credits(fs, &image) + 2)?;
+    let is_first = target.snapshot().disk().links == 0;
+    let orphan = match is_first {
+        true => fs.orphan_credits(),
+        false => 0,
+    };
+    let handle = fs.start(dir::insert_credits(fs, &image) + orphan + 2)?;
     // Both records are registered before the first change, so that none can fail after it.
     handle.touch_inode(target.live())?;
     handle.touch_inode(dir.live())?;
     let file_type = target.snapshot().file_type();
+    if is_first {
+        give_first_name(fs, &handle, target, dir, name)?;
+        touch_parent(&handle, dir)?;
+        fs.names().insert(&locked, target.id());
+        return Ok(());
+    }
     dir::insert(&handle, dir, name, target.ino(), file_type)?;
     touch_parent(&handle, dir)?;
     let time = now();
@@ -53,5 +68,33 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
         disk.ctime = time;
     })?;
     fs.names().insert(&locked, target.snapshot().id());
+    Ok(())
+}
+
+/// Gives a file that was made without a name its first one: it is no orphan any more.
+fn give_first_name(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    target: &Held,
+    dir: &Held,
+    name: &[u8],
+) -> Result<()> {
+    let set_links = |links| {
+        target.live().update(handle, |inode| {
+            let disk = inode.disk_mut();
+            disk.links = links;
+            disk.ctime = now();
+        })
+    };
+    set_links(1)?;
+    let named = fs
+        .orphan_remove(handle, target.live())
+        .and_then(|()| dir::insert(handle, dir, name, target.ino(), FileType::Regular));
+    if let Err(e) = named {
+        // The record is registered: neither fails but for a broken neighbour among the orphans.
+        set_links(0)?;
+        fs.orphan_add(handle, target.live())?;
+        return Err(e);
+    }
     Ok(())
 }

@@ -16,11 +16,16 @@
 //! | [`readdir`] | `getdents`, by cookie |
 //! | [`readlink`] | `readlink` |
 //! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
+//! | [`tmpfile`] | `open(O_TMPFILE)` |
 //! | [`unlink`], [`rmdir`], [`rename`] | the calls of these names |
+//! | [`rename_with`], [`exchange`] | `renameat2` |
 //! | [`pread`], [`pwrite`], [`append`], [`truncate`] | file content that may change meanwhile |
 //! | [`pread_direct`], [`pwrite_direct`], [`append_direct`] | the same past memory |
+//! | [`copy_range`] | `copy_file_range` |
 //! | [`fallocate`] | reserving blocks |
+//! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
 //! | [`chmod`], [`chown`], [`utimens`] | the record |
+//! | [`chattr`] | `FS_IOC_SETFLAGS` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
@@ -30,6 +35,7 @@
 //! [`inode`]: crate::inode
 
 mod bulkstat;
+mod copy_range;
 mod create;
 mod fallocate;
 mod flags;
@@ -51,6 +57,7 @@ mod setattr;
 mod setxattr;
 mod stat;
 mod symlink;
+mod tmpfile;
 mod unlink;
 
 pub use crate::data::{
@@ -60,8 +67,10 @@ pub use crate::data::{
 pub use crate::dir::{Cookie, Entry};
 pub use crate::xattr::{AclKind, SetXattr, acl, for_each as for_each_xattr};
 pub use bulkstat::{bulkstat, bulkstat_fold};
+pub use copy_range::copy_range;
 pub use create::create;
-pub use fallocate::fallocate;
+pub use fallocate::{collapse_range, fallocate, insert_range, punch_hole, zero_range};
+pub use flags::chattr;
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};
 pub use getxattr::{getacl, getxattr, getxattr_live};
 pub use link::link;
@@ -74,9 +83,10 @@ pub use read::read;
 pub use readdir::readdir;
 pub use readlink::readlink;
 pub use release::release;
-pub use rename::rename;
+pub use rename::{RenameFlags, exchange, rename, rename_with};
 pub use setattr::{chmod, chown, utimens};
 pub use setxattr::{removexattr, setacl, setxattr};
 pub use stat::{stat, stat_of};
 pub use symlink::symlink;
+pub use tmpfile::tmpfile;
 pub use unlink::{rmdir, unlink};

@@ -1,5 +1,6 @@
 //! `pwrite`, `write` with `O_APPEND`, and `ftruncate`.
 
+use super::flags::check_content;
 use super::naming::with_space;
 use crate::data::{self, WriteOptions};
 use crate::fs::Fs;
@@ -50,5 +51,6 @@ pub fn truncate(fs: &Fs, file: &Held, size: u64) -> Result<()> {
     if file.snapshot().is_dir() {
         return Err(Error::IsADirectory);
     }
+    check_content(file)?;
     with_space(fs, || data::truncate(fs, file, size))
 }

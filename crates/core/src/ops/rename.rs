@@ -1,10 +1,11 @@
 //! `rename`.
 
+use super::flags::{check_removable, check_takes_names};
 use super::mkdir::{add_subdirectory, remove_subdirectory};
-use super::naming::{check_name, live_parent, now, reap, touch_parent, with_space};
+use super::naming::{check_name, live_parent, now, reap, touch_parent, undo_new, with_space};
 use super::unlink::drop_name;
 use crate::fs::Fs;
-use crate::inode::{Access, FileType, Held, LiveInode, LockSet};
+use crate::inode::{Access, FileType, Held, LiveInode, LockSet, NewInode};
 use crate::journal::Handle;
 use crate::{Error, Place, Result, data, dir};
 use extant_format::{Expected, FormatError, Ino, Structure};
@@ -16,6 +17,15 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
+/// What `rename` does beside moving a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags {
+    /// Replaces nothing (`RENAME_NOREPLACE`).
+    pub no_replace: bool,
+    /// Leaves a whiteout, a device node of number 0:0, under the old name (`RENAME_WHITEOUT`).
+    pub whiteout: bool,
+}
+
 /// Moves the name `from` in `from_dir` to `to` in `to_dir`. What was called `to` before loses that name
 /// in the same moment; if both are names of one file, nothing happens.
 ///
@@ -25,22 +35,20 @@ struct Name<'a> {
 /// itself; [`Error::TooManyLinks`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the
 /// directories.
 pub fn rename(fs: &Fs, from_dir: &Held, from: &[u8], to_dir: &Held, to: &[u8]) -> Result<()> {
-    for (dir, name) in [(from_dir, from), (to_dir, to)] {
-        match check_name(dir, name) {
-            Err(Error::Exists) => {
-                return Err(Error::InvalidInput("`.` and `..` stay where they are"));
-            }
-            checked => checked?,
-        }
-    }
-    let from = Name {
-        dir: from_dir,
-        name: from,
-    };
-    let to = Name {
-        dir: to_dir,
-        name: to,
-    };
+    rename_with(fs, (from_dir, from), (to_dir, to), RenameFlags::default())
+}
+
+/// The same with flags.
+///
+/// # Errors
+/// As for [`rename`]; [`Error::Exists`] when something would have to be replaced that may not be.
+pub fn rename_with(
+    fs: &Fs,
+    from: (&Held, &[u8]),
+    to: (&Held, &[u8]),
+    flags: RenameFlags,
+) -> Result<()> {
+    let (from, to) = (Name::checked(from)?, Name::checked(to)?);
     if let Ok(Found {
         source,
         victim: Some(_),
@@ -48,9 +56,30 @@ pub fn rename(fs: &Fs, from_dir: &Held, from: &[u8], to_dir: &Held, to: &[u8]) -
     {
         data::write_back_early(fs, &source);
     }
-    while !with_space(fs, || rename_once(fs, from, to))? {}
+    while !with_space(fs, || rename_once(fs, from, to, flags))? {}
     reap(fs);
     Ok(())
+}
+
+/// Lets two names stand for each other's files from now on (`RENAME_EXCHANGE`).
+///
+/// # Errors
+/// [`Error::NotFound`] when there is none of a name; [`Error::InvalidInput`] when a directory would come to lie inside
+/// itself; [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of reading the directories.
+pub fn exchange(fs: &Fs, one: (&Held, &[u8]), other: (&Held, &[u8])) -> Result<()> {
+    let (one, other) = (Name::checked(one)?, Name::checked(other)?);
+    while !exchange_once(fs, one, other)? {}
+    Ok(())
+}
+
+impl<'a> Name<'a> {
+    /// A name that can move.
+    fn checked((dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
+        match check_name(dir, name) {
+            Err(Error::Exists) => Err(Error::InvalidInput("`.` and `..` stay where they are")),
+            checked => checked.map(|()| Self { dir, name }),
+        }
+    }
 }
 
 /// What the two names stood for.
@@ -78,7 +107,7 @@ fn check_kinds(found: &Found) -> Result<()> {
 }
 
 /// Tries once; `false` when the names changed meanwhile.
-fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
+fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<bool> {
     let across = from.dir.ino() != to.dir.ino();
     // Whatever moves between directories waits here, so that the shape of the tree stands still
     // while ancestors are compared.
@@ -87,12 +116,16 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
         false => None,
     };
     let found = find(fs, from, to)?;
+    if flags.no_replace && found.victim.is_some() {
+        return Err(Error::Exists);
+    }
     if let Some(victim) = &found.victim
         && victim.ino() == found.source.ino()
     {
         return Ok(true);
     }
-    let from_first = !across || order_parents(fs, from.dir, to.dir, &found)?;
+    let inside_victim = || Error::NotEmpty;
+    let from_first = !across || order_parents(fs, from.dir, to.dir, &found, inside_victim)?;
     // Linux, too, says first that a directory would lie inside itself.
     check_kinds(&found)?;
     let (first, second) = match from_first {
@@ -111,8 +144,12 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
     {
         return Ok(false);
     }
-    live_parent(from.dir)?;
-    live_parent(to.dir)?;
+    check_removable(&live_parent(from.dir)?, &found.source)?;
+    let into = live_parent(to.dir)?;
+    match &found.victim {
+        Some(victim) => check_removable(&into, victim)?,
+        None => check_takes_names(&into)?,
+    }
     if let Some(victim) = &found.victim
         && victim.snapshot().is_dir()
         && !dir::is_empty(fs, victim)?
@@ -123,16 +160,43 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>) -> Result<bool> {
         + dir::remove_credits(fs, &from.dir.snapshot())
         + fs.orphan_credits()
         + 6;
+    let from_image = from.dir.copy();
+    let credits = match flags.whiteout {
+        true => credits + fs.new_inode_credits_in(&from_image),
+        false => credits,
+    };
     let handle = fs.start(credits)?;
-    change(fs, &handle, from, to, &found)?;
-    fs.names().remove(names.first());
+    let whiteout = match flags.whiteout {
+        true => {
+            let new = NewInode::new(FileType::CharDevice, 0, now());
+            Some(fs.new_inode(&handle, &from_image, &new)?)
+        }
+        false => None,
+    };
+    if let Err(e) = change(fs, &handle, from, to, &found, whiteout.as_ref()) {
+        if let Some(whiteout) = whiteout {
+            undo_new(fs, &handle, whiteout);
+        }
+        return Err(e);
+    }
+    match &whiteout {
+        Some(whiteout) => fs.names().insert(names.first(), whiteout.id()),
+        None => fs.names().remove(names.first()),
+    }
     fs.names()
         .insert(names.second(), found.source.snapshot().id());
     Ok(true)
 }
 
 /// Makes the change under the handle. The step that can run out of space comes first.
-fn change(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Found) -> Result<()> {
+fn change(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    from: Name<'_>,
+    to: Name<'_>,
+    found: &Found,
+    whiteout: Option<&Held>,
+) -> Result<()> {
     let source = found.source.live();
     for live in [source, from.dir.live(), to.dir.live()] {
         handle.touch_inode(live)?;
@@ -158,7 +222,7 @@ fn change(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
         }
         return Err(e);
     }
-    let finished = finish(fs, handle, from, to, found);
+    let finished = finish(fs, handle, from, to, found, whiteout);
     if let Err(e) = &finished {
         fs.names().lose(to.dir.ino());
         // The new name is there and the old one may be too. Half a rename must not be committed, and the
@@ -169,12 +233,27 @@ fn change(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
 }
 
 /// What follows once the new name is there.
-fn finish(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Found) -> Result<()> {
+fn finish(
+    fs: &Fs,
+    handle: &Handle<'_>,
+    from: Name<'_>,
+    to: Name<'_>,
+    found: &Found,
+    whiteout: Option<&Held>,
+) -> Result<()> {
     let source = found.source.live();
     let is_dir = source.snapshot().is_dir();
     let moves_dir = is_dir && from.dir.ino() != to.dir.ino();
     let gains_dir = moves_dir && found.victim.is_none();
-    dir::remove(handle, from.dir, from.name)?;
+    match whiteout {
+        Some(whiteout) => {
+            let (ino, file_type) = (whiteout.ino(), FileType::CharDevice);
+            dir::replace(handle, from.dir, from.name, ino, file_type)?;
+        }
+        None => {
+            dir::remove(handle, from.dir, from.name)?;
+        }
+    }
     if moves_dir {
         dir::set_parent(handle, &found.source, to.dir.ino())?;
     }
@@ -194,11 +273,118 @@ fn finish(fs: &Fs, handle: &Handle<'_>, from: Name<'_>, to: Name<'_>, found: &Fo
     }
 }
 
+/// Tries once; `false` when the names changed meanwhile.
+fn exchange_once(fs: &Fs, one: Name<'_>, other: Name<'_>) -> Result<bool> {
+    let across = one.dir.ino() != other.dir.ino();
+    let _topology = match across {
+        true => Some(fs.rename_topology()?.lock()),
+        false => None,
+    };
+    let found = find(fs, one, other)?;
+    let victim = found.victim.as_ref().ok_or(Error::NotFound)?;
+    if victim.ino() == found.source.ino() {
+        return Ok(true);
+    }
+    let inside = || Error::InvalidInput("a directory cannot be moved into itself");
+    let one_first = !across || order_parents(fs, one.dir, other.dir, &found, inside)?;
+    let (first, second) = match one_first {
+        true => (one.dir, other.dir),
+        false => (other.dir, one.dir),
+    };
+    let parents = [(&**first, Access::Shared), (&**second, Access::Shared)];
+    let children = [&found.source, victim].map(|held| (&**held, Access::Exclusive));
+    let _locks = LockSet::lock(&parents, &children);
+    let names = fs.lock_names((one.dir.ino(), one.name), (other.dir.ino(), other.name));
+    if fs.lookup_locked(one.dir, names.first())? != Some(found.source.id())
+        || fs.lookup_locked(other.dir, names.second())? != Some(victim.id())
+    {
+        return Ok(false);
+    }
+    check_removable(&live_parent(one.dir)?, &found.source)?;
+    check_removable(&live_parent(other.dir)?, victim)?;
+    // Two entries, two `..`, four records.
+    let handle = fs.start(2 * dir::remove_credits(fs, &one.dir.copy()) + 2 + 6)?;
+    for live in [&found.source, victim, one.dir, other.dir] {
+        handle.touch_inode(live.live())?;
+    }
+    let moved = (found.source.is_dir(), victim.is_dir());
+    // Which parent gets a subdirectory in the place of a file.
+    let gains = match moved {
+        (true, false) if across => Some((other.dir, one.dir)),
+        (false, true) if across => Some((one.dir, other.dir)),
+        _ => None,
+    };
+    if let Some((gains, _)) = gains {
+        add_subdirectory(fs, &handle, gains)?;
+    }
+    let swapped = swap(&handle, one, other, &found.source, victim);
+    if let Err((e, is_half)) = swapped {
+        fs.names().lose(one.dir.ino());
+        fs.names().lose(other.dir.ino());
+        if is_half {
+            // Half of it must not be committed: see above.
+            fs.journal()?.abort(e.clone());
+        } else if let Some((gains, _)) = gains {
+            // Registered above, so this cannot fail.
+            let _ = remove_subdirectory(&handle, gains);
+        }
+        return Err(e);
+    }
+    if let Some((_, loses)) = gains {
+        remove_subdirectory(&handle, loses)?;
+    }
+    let time = now();
+    for parent in [one.dir, other.dir] {
+        touch_parent(&handle, parent)?;
+    }
+    for child in [&found.source, victim] {
+        child
+            .live()
+            .update(&handle, |inode| inode.disk_mut().ctime = time)?;
+    }
+    fs.names().insert(names.first(), victim.id());
+    fs.names().insert(names.second(), found.source.id());
+    Ok(true)
+}
+
+/// Lets two entries stand for each other's files. An error says whether something has changed by then.
+fn swap(
+    handle: &Handle<'_>,
+    one: Name<'_>,
+    other: Name<'_>,
+    source: &Held,
+    victim: &Held,
+) -> Result<(), (Error, bool)> {
+    let put = |at: Name<'_>, held: &Held| {
+        let file_type = held.copy().file_type();
+        dir::replace(handle, at.dir, at.name, held.ino(), file_type).map(drop)
+    };
+    put(other, source).map_err(|e| (e, false))?;
+    let rest = put(one, victim).and_then(|()| {
+        if one.dir.ino() == other.dir.ino() {
+            return Ok(());
+        }
+        for (child, parent) in [(source, other.dir), (victim, one.dir)] {
+            if child.is_dir() {
+                dir::set_parent(handle, child, parent.ino())?;
+            }
+        }
+        Ok(())
+    });
+    rest.map_err(|e| (e, true))
+}
+
 /// Whether `from` is locked before `to`: ancestors come first, then lower numbers.
 ///
 /// # Errors
 /// When the source would come to lie inside itself, or the victim holds the source.
-fn order_parents(fs: &Fs, from: &Held, to: &Held, found: &Found) -> Result<bool> {
+fn order_parents(
+    fs: &Fs,
+    from: &Held,
+    to: &Held,
+    found: &Found,
+    inside_victim: impl Fn() -> Error,
+) -> Result<bool> {
     let above_to = ancestors(fs, to)?;
     if above_to.contains(&found.source.ino()) {
         return Err(Error::InvalidInput(
@@ -209,7 +395,7 @@ fn order_parents(fs: &Fs, from: &Held, to: &Held, found: &Found) -> Result<bool>
     if let Some(victim) = &found.victim
         && above_from.contains(&victim.ino())
     {
-        return Err(Error::NotEmpty);
+        return Err(inside_victim());
     }
     Ok(LockSet::in_order(
         from.ino(),

@@ -1,5 +1,6 @@
 //! `chmod`, `chown` and `utimens`.
 
+use super::flags::check_changeable;
 use super::naming::{now, with_space};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, Mode, Timestamp, with_permissions};
@@ -25,6 +26,7 @@ pub fn chmod(fs: &Fs, inode: &Held, permissions: u16) -> Result<()> {
     };
     with_space(fs, || {
         let _exclusive = inode.op().write();
+        check_changeable(inode)?;
         let image = inode.snapshot();
         if image.xattr_region().is_empty() && image.disk().file_acl.get() == 0 {
             return change_locked(fs, inode, set);
@@ -89,6 +91,7 @@ fn without_set_ids(permissions: u16) -> u16 {
 
 fn change(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let _exclusive = inode.op().write();
+    check_changeable(inode)?;
     change_locked(fs, inode, edit)
 }
 

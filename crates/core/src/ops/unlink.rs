@@ -1,5 +1,6 @@
 //! `unlink` and `rmdir`.
 
+use super::flags::check_removable;
 use super::mkdir::remove_subdirectory;
 use super::naming::{live_parent, now, reap, with_space};
 use crate::fs::Fs;
@@ -67,6 +68,7 @@ fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> R
     if fs.lookup_locked(dir, &locked)? != Some(victim.id()) {
         return Ok(false);
     }
+    check_removable(&image, victim)?;
     if kind == Kind::Directory && !dir::is_empty(fs, victim)? {
         return Err(Error::NotEmpty);
     }

@@ -261,3 +261,111 @@ fn what_we_reserve_is_unwritten_to_linux_and_what_linux_reserves_to_us() {
         mount.unmount();
     }
 }
+
+/// Random holes, zeros, ranges taken out and put in, beside a vector of bytes.
+fn shift_at_random(options: &[&str], block: u64, seed: u64) {
+    let mut rng = Rng::new(seed);
+    let image = Blank::with(64, options);
+    let mut fs = image.open_writable();
+    let mut file = writable(&fs, "/f");
+    let mut wanted: Vec<u8> = Vec::new();
+    for step in 0..250 {
+        let size = wanted.len() as u64;
+        let offset = rng.below(size.max(1) + 3 * block);
+        let len = rng.between(1, 20 * block);
+        let aligned = |at: u64| at / block * block;
+        match rng.below(8) {
+            0..3 => {
+                let bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8 + 1).collect();
+                file.write_all_at(&bytes, offset).unwrap();
+                let end = (offset + len) as usize;
+                wanted.resize(wanted.len().max(end), 0);
+                wanted[offset as usize..end].copy_from_slice(&bytes);
+            }
+            3 => {
+                file.punch_hole(offset, len).unwrap();
+                let end = size.min(offset + len) as usize;
+                wanted[(offset.min(size)) as usize..end].fill(0);
+            }
+            4 => {
+                file.zero_range(offset, len).unwrap();
+                let end = (offset + len) as usize;
+                wanted.resize(wanted.len().max(end), 0);
+                wanted[offset as usize..end].fill(0);
+            }
+            5 | 6 => {
+                let (offset, len) = (aligned(offset), aligned(len).max(block));
+                let done = file.collapse_range(offset, len);
+                match offset + len < size {
+                    true => {
+                        done.unwrap();
+                        wanted.drain(offset as usize..(offset + len) as usize);
+                    }
+                    false => assert_eq!(done.unwrap_err().errno(), 22),
+                }
+            }
+            _ => {
+                let (offset, len) = (aligned(offset), aligned(len).max(block));
+                let done = file.insert_range(offset, len);
+                match offset < size {
+                    true => {
+                        done.unwrap();
+                        let zeros = std::iter::repeat_n(0, len as usize);
+                        wanted.splice(offset as usize..offset as usize, zeros);
+                    }
+                    false => assert_eq!(done.unwrap_err().errno(), 22),
+                }
+            }
+        }
+        assert_eq!(file.metadata().len(), wanted.len() as u64, "step {step}");
+        if step % 10 == 0 {
+            assert!(fs.read("/f").unwrap() == wanted, "step {step}");
+        }
+        if step % 60 == 59 {
+            drop(file);
+            fs.close().unwrap();
+            image.check();
+            fs = image.open_writable();
+            file = writable(&fs, "/f");
+        }
+    }
+    drop(file);
+    fs.close().unwrap();
+    image.check();
+    let mount = KernelMount::mount(&image.path(), Mode::ReadOnly, "");
+    assert!(std::fs::read(mount.path().join("f")).unwrap() == wanted);
+    mount.unmount();
+}
+
+#[test]
+fn ranges_are_zeroed_and_taken_out_and_put_in_as_if_the_file_were_a_list_of_bytes() {
+    require!(LoopDevices, KernelExt4);
+    let seed = seed_from_env("ranges");
+    shift_at_random(&["-t", "ext4", "-b", "4096"], 4096, seed);
+    shift_at_random(&["-t", "ext4", "-b", "1024"], 1024, seed + 1);
+}
+
+#[test]
+fn ranges_are_copied_within_and_between_files() {
+    let image = Blank::new(64);
+    let fs = image.open_writable();
+    let from = writable(&fs, "/from");
+    from.write_all_at(&[7; 10_000], 0).unwrap();
+    from.set_len(3 * MIB).unwrap();
+    let to = writable(&fs, "/to");
+    assert_eq!(from.copy_range(0, &to, 5, 10 * MIB).unwrap(), 3 * MIB);
+    assert_eq!(to.metadata().len(), 3 * MIB + 5);
+    assert!(to.metadata().blocks() < 100, "holes stay holes");
+    let mut wanted = vec![0; 3 * MIB as usize + 5];
+    wanted[5..10_005].fill(7);
+    assert!(fs.read("/to").unwrap() == wanted);
+    assert_eq!(
+        from.copy_range(0, &from, 5000, 6000).unwrap_err().errno(),
+        22
+    );
+    assert_eq!(from.copy_range(0, &from, 20_000, 6000).unwrap(), 6000);
+    assert_eq!(from.copy_range(4 * MIB, &to, 0, 1).unwrap(), 0);
+    drop((from, to));
+    fs.close().unwrap();
+    image.check();
+}

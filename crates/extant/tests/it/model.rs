@@ -216,6 +216,13 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
         Op::Unlink { path } => fs.remove_file(path),
         Op::Rmdir { path } => fs.remove_dir(path),
         Op::Rename { from, to } => fs.rename(from, to),
+        Op::RenameNew { from, to } => fs.rename_new(from, to),
+        Op::Exchange { from, to } => fs.exchange(from, to),
+        Op::Temporary { path, mode } => {
+            let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
+            let file = fs.create_unnamed(dir, *mode);
+            file.and_then(|file| fs.link_file(&file, path))
+        }
         Op::Write { path, offset, len } => {
             refuse_symlink(fs, path, Errno::LOOP)?;
             let file = OpenOptions::new().write(true).open(fs, path);
@@ -243,6 +250,19 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
                 _ => *len,
             };
             done
+        }
+        Op::Zero {
+            path,
+            offset,
+            len,
+            keeps_space,
+        } => {
+            refuse_symlink(fs, path, Errno::LOOP)?;
+            let file = OpenOptions::new().write(true).open(fs, path);
+            file.and_then(|file| match keeps_space {
+                true => file.zero_range_keep_size(*offset, *len),
+                false => file.punch_hole(*offset, *len),
+            })
         }
         Op::Truncate { path, size } => {
             refuse_symlink(fs, path, Errno::LOOP)?;

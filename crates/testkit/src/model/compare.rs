@@ -160,8 +160,8 @@ impl Comparison<'_> {
     fn write_in_part(&self) -> Option<Id> {
         let step = self.lane.steps().get(self.when.prefix)?;
         let may_be = self.when.prefix < self.when.begun;
-        let refused =
-            matches!(step.outcome, Outcome::Refused(_)) && !matches!(step.op, Op::Allocate { .. });
+        let refused = matches!(step.outcome, Outcome::Refused(_))
+            && !matches!(step.op, Op::Allocate { .. } | Op::Zero { .. });
         (may_be && !refused).then_some(step.written).flatten()
     }
 

@@ -61,6 +61,9 @@ impl DataLog {
                         mapped |= offset < block + block_size && offset + len > block;
                     }
                     DataChange::Cut { size } => mapped &= block < size,
+                    DataChange::Zero { offset, len, .. } => {
+                        mapped &= offset > block || offset + len < block + block_size;
+                    }
                     // Reserved blocks are mapped when they are written.
                     DataChange::Extend { .. } => {}
                 }
@@ -100,7 +103,9 @@ impl DataLog {
         for (op, change) in &self.changes {
             if *op < when.begun {
                 match *change {
-                    DataChange::Write { offset, len } => edges.extend([offset, offset + len]),
+                    DataChange::Write { offset, len } | DataChange::Zero { offset, len, .. } => {
+                        edges.extend([offset, offset + len]);
+                    }
                     DataChange::Cut { size } | DataChange::Extend { size } => edges.push(size),
                 }
             }
@@ -174,6 +179,14 @@ impl DataLog {
                     is_durable |= *op < when.durable;
                     // Of a write in part, what the new size covers is mapped.
                     is_mapped |= *op < when.prefix || (*op == when.prefix && offset >= when.size);
+                }
+                DataChange::Zero {
+                    offset: o,
+                    len,
+                    all,
+                } if (o..o + len).contains(&offset) => {
+                    legal.zeros |= !is_durable;
+                    is_durable |= all && *op < when.durable;
                 }
                 // A truncation that is not in the tree may have cleared the rest of its last block, unless the
                 // smaller size is made durable first.

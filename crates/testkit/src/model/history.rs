@@ -268,6 +268,27 @@ impl Lane {
                     // What was reserved before space ran out stays, and is a change of the file.
                     step.written = same.touch(path);
                 }
+                if let (
+                    Op::Zero {
+                        path, offset, len, ..
+                    },
+                    Outcome::Refused(Errno::NOSPC),
+                ) = (&step.op, outcome)
+                    && let Some(id) = same.touch(path)
+                {
+                    // The same here: some of it may be zeros.
+                    let (offset, len) = (*offset, *len);
+                    let change = DataChange::Zero {
+                        offset,
+                        len,
+                        all: false,
+                    };
+                    self.data
+                        .entry(id)
+                        .or_default()
+                        .push(self.steps.len(), change);
+                    step.written = Some(id);
+                }
                 self.states.push(same);
             }
         }

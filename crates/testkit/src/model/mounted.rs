@@ -45,6 +45,20 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
         Op::Rename { from, to } => {
             rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::empty())?;
         }
+        Op::RenameNew { from, to } => {
+            rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::NOREPLACE)?;
+        }
+        Op::Exchange { from, to } => {
+            rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::EXCHANGE)?;
+        }
+        Op::Temporary { path, mode: bits } => {
+            let place = at(path);
+            let dir = place.parent().unwrap_or(root);
+            let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+            let file = rustix::fs::open(dir, flags, Mode::empty())?;
+            rustix::fs::fchmod(&file, mode(*bits))?;
+            rustix::fs::linkat(&file, "", CWD, place, AtFlags::EMPTY_PATH)?;
+        }
         Op::Write { path, offset, len } => {
             let file = open(path, OFlags::WRONLY)?;
             let written = file.write_at(&tagged(tag, *offset, *len), *offset);
@@ -63,6 +77,19 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
             };
             rustix::fs::fallocate(open(path, OFlags::WRONLY)?, flags, *offset, *len)?;
             return Ok(*len);
+        }
+        Op::Zero {
+            path,
+            offset,
+            len,
+            keeps_space,
+        } => {
+            let flags = match keeps_space {
+                true => FallocateFlags::ZERO_RANGE,
+                false => FallocateFlags::PUNCH_HOLE,
+            };
+            let flags = flags | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(open(path, OFlags::WRONLY)?, flags, *offset, *len)?;
         }
         Op::Truncate { path, size } => rustix::fs::ftruncate(open(path, OFlags::WRONLY)?, *size)?,
         Op::Chmod { path, mode: bits } => {

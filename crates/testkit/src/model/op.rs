@@ -27,6 +27,12 @@ pub enum Op {
     Rmdir { path: String },
     /// Renames, replacing what has the new name if that is possible.
     Rename { from: String, to: String },
+    /// Renames, replacing nothing.
+    RenameNew { from: String, to: String },
+    /// Lets two names stand for each other's files.
+    Exchange { from: String, to: String },
+    /// Makes a file without a name in the directory that `path` leads to (`O_TMPFILE`), and then gives it that name.
+    Temporary { path: String, mode: u16 },
     /// Writes bytes that [`tagged`](super::tagged) gives.
     Write { path: String, offset: u64, len: u64 },
     /// Reserves blocks; without `keep` the file grows if it ends before the range does.
@@ -35,6 +41,13 @@ pub enum Op {
         offset: u64,
         len: u64,
         keep: bool,
+    },
+    /// Makes a hole, or with `keeps_space` zeros that have space; the size stays.
+    Zero {
+        path: String,
+        offset: u64,
+        len: u64,
+        keeps_space: bool,
     },
     /// Sets the size of a file.
     Truncate { path: String, size: u64 },
@@ -66,17 +79,22 @@ impl Op {
     pub fn map_paths(&self, change: impl Fn(&str) -> String) -> Op {
         let mut op = self.clone();
         match &mut op {
-            Op::Link { from, to } | Op::Rename { from, to } => {
+            Op::Link { from, to }
+            | Op::Rename { from, to }
+            | Op::RenameNew { from, to }
+            | Op::Exchange { from, to } => {
                 *from = change(from);
                 *to = change(to);
             }
             Op::Create { path, .. }
+            | Op::Temporary { path, .. }
             | Op::Mkdir { path, .. }
             | Op::Symlink { path, .. }
             | Op::Unlink { path }
             | Op::Rmdir { path }
             | Op::Write { path, .. }
             | Op::Allocate { path, .. }
+            | Op::Zero { path, .. }
             | Op::Truncate { path, .. }
             | Op::Chmod { path, .. }
             | Op::Chown { path, .. }
@@ -106,6 +124,9 @@ impl fmt::Display for Op {
             Op::Unlink { path } => write!(f, "unlink {path}"),
             Op::Rmdir { path } => write!(f, "rmdir {path}"),
             Op::Rename { from, to } => write!(f, "rename {from} {to}"),
+            Op::RenameNew { from, to } => write!(f, "rename {from} {to}, replacing nothing"),
+            Op::Exchange { from, to } => write!(f, "exchange {from} {to}"),
+            Op::Temporary { path, mode } => write!(f, "link a temporary file as {path} {mode:o}"),
             Op::Write { path, offset, len } => write!(f, "write {path} {offset}+{len}"),
             Op::Allocate {
                 path,
@@ -115,6 +136,15 @@ impl fmt::Display for Op {
             } => {
                 let size = if *keep { " keeping the size" } else { "" };
                 write!(f, "allocate {path} {offset}+{len}{size}")
+            }
+            Op::Zero {
+                path,
+                offset,
+                len,
+                keeps_space,
+            } => {
+                let verb = if *keeps_space { "zero" } else { "punch" };
+                write!(f, "{verb} {path} {offset}+{len}")
             }
             Op::Truncate { path, size } => write!(f, "truncate {path} {size}"),
             Op::Chmod { path, mode } => write!(f, "chmod {path} {mode:o}"),

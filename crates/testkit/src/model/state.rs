@@ -65,6 +65,8 @@ pub(super) enum DataChange {
     Write { offset: u64, len: u64 },
     /// The size was raised to this; what came in addition are zeros.
     Extend { size: u64 },
+    /// Bytes became zeros; or any of them did, if not all.
+    Zero { offset: u64, len: u64, all: bool },
     /// The size was set; what lay beyond is gone.
     Cut { size: u64 },
 }
@@ -179,6 +181,18 @@ impl State {
             Op::Unlink { path } => self.unlink(path),
             Op::Rmdir { path } => self.rmdir(path),
             Op::Rename { from, to } => self.rename(from, to),
+            Op::RenameNew { from, to } => {
+                let (old, new) = (self.end(from)?, self.end(to)?);
+                old.id.ok_or(Errno::NOENT)?;
+                match new.id {
+                    Some(_) => Err(Errno::EXIST),
+                    None => self.rename(from, to),
+                }
+            }
+            Op::Exchange { from, to } => self.exchange(from, to),
+            Op::Temporary { path, mode } => {
+                self.make(path, Inode::new(Kind::File { size: 0 }, *mode))
+            }
             Op::Write { path, offset, len } => self.write(path, *offset, *len),
             Op::Allocate {
                 path,
@@ -186,6 +200,9 @@ impl State {
                 len,
                 keep,
             } => self.allocate(path, *offset, *len, *keep),
+            Op::Zero {
+                path, offset, len, ..
+            } => self.zero(path, *offset, *len),
             Op::Truncate { path, size } => self.truncate(path, *size),
             Op::Chmod { path, mode } => self.set(path, |inode| {
                 if matches!(inode.kind, Kind::Symlink(_)) {
@@ -430,6 +447,39 @@ impl State {
         })
     }
 
+    /// The end of a path that may be moved.
+    fn end(&self, path: &str) -> Result<Place, Errno> {
+        match path.is_empty() {
+            true => Err(Errno::BUSY),
+            false => self.place(path),
+        }
+    }
+
+    fn exchange(&mut self, from: &str, to: &str) -> Result<Effect, Errno> {
+        let (old, new) = (self.end(from)?, self.end(to)?);
+        let id = old.id.ok_or(Errno::NOENT)?;
+        let target = new.id.ok_or(Errno::NOENT)?;
+        if self.is_inside(new.dir, id) || self.is_inside(old.dir, target) {
+            return Err(Errno::INVAL);
+        }
+        if id == target {
+            return Ok(Effect::default());
+        }
+        for (moved, leaves, enters) in [(id, old.dir, new.dir), (target, new.dir, old.dir)] {
+            if self.is_directory(moved) {
+                self.inode_mut(leaves).links -= 1;
+                self.inode_mut(enters).links += 1;
+            }
+        }
+        self.entries_mut(old.dir).insert(old.name, target);
+        self.entries_mut(new.dir).insert(new.name, id);
+        Ok(Effect {
+            touched: vec![old.dir, new.dir, id, target],
+            resized: vec![old.dir, new.dir],
+            ..Effect::default()
+        })
+    }
+
     fn file_mut(&mut self, path: &str) -> Result<(Id, &mut Inode), Errno> {
         let id = self.find(path)?;
         match self.inode(id).kind {
@@ -484,6 +534,25 @@ impl State {
         let (id, inode) = self.file_mut(path).ok()?;
         inode.mtime = None;
         Some(id)
+    }
+
+    fn zero(&mut self, path: &str, offset: u64, len: u64) -> Result<Effect, Errno> {
+        let (id, inode) = self.file_mut(path)?;
+        if len == 0 {
+            return Err(Errno::INVAL);
+        }
+        inode.mtime = None;
+        Ok(Effect {
+            data: Some((
+                id,
+                DataChange::Zero {
+                    offset,
+                    len,
+                    all: true,
+                },
+            )),
+            ..Effect::default()
+        })
     }
 
     fn truncate(&mut self, path: &str, size: u64) -> Result<Effect, Errno> {

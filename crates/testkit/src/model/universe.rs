@@ -15,6 +15,8 @@ pub struct Universe {
     pub writes: Vec<(u64, u64)>,
     /// Ranges to reserve blocks for: offset and length, and whether the size stays.
     pub allocations: Vec<(u64, u64, bool)>,
+    /// Ranges to make zeros of: offset and length, and whether the space stays.
+    pub zeros: Vec<(u64, u64, bool)>,
     /// Sizes to truncate to.
     pub sizes: Vec<u64>,
     /// Extended attributes: name, and length of the value. All of them together fit a block of 1 KiB.
@@ -35,6 +37,7 @@ impl Universe {
             dirs: own(&["a", "b"]),
             writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
             allocations: vec![(0, 20_000, false), (6000, 100_000, true)],
+            zeros: vec![(1000, 9000, false), (4096, 100_000, true)],
             sizes: vec![0, 5000, 200_000],
             // The first fits inodes of 256 bytes beside nothing else, the others do not.
             xattrs: [("user.a", 60), ("user.a", 300), ("user.bb", 250)]
@@ -70,6 +73,12 @@ impl Universe {
                 (3000, 65_536, true),
                 (100_000, 10_000, false),
             ],
+            zeros: vec![
+                (100, 50, false),
+                (4096, 8192, false),
+                (0, 65_536, true),
+                (5000, 100_000, true),
+            ],
             sizes: vec![0, 1, 4096, 5000, 100_000, 2 << 20],
             ..small
         }
@@ -100,7 +109,18 @@ impl Universe {
         for from in both() {
             for to in both().filter(|to| *to != from) {
                 let (from, to) = (from.clone(), to.clone());
-                all.push(Op::Rename { from, to });
+                all.push(Op::Rename {
+                    from: from.clone(),
+                    to: to.clone(),
+                });
+                all.push(Op::RenameNew {
+                    from: from.clone(),
+                    to: to.clone(),
+                });
+                // The same the other way round.
+                if from < to {
+                    all.push(Op::Exchange { from, to });
+                }
             }
         }
         for from in &self.files {
@@ -120,6 +140,10 @@ impl Universe {
             Op::Create {
                 path: path(),
                 mode: 0o640,
+            },
+            Op::Temporary {
+                path: path(),
+                mode: 0o620,
             },
             Op::Symlink {
                 path: path(),
@@ -159,6 +183,13 @@ impl Universe {
             offset,
             len,
             keep,
+        }));
+        let zeros = self.zeros.iter();
+        all.extend(zeros.map(|&(offset, len, keeps_space)| Op::Zero {
+            path: path(),
+            offset,
+            len,
+            keeps_space,
         }));
         let sizes = self.sizes.iter();
         all.extend(sizes.map(|&size| Op::Truncate { path: path(), size }));
@@ -239,9 +270,21 @@ impl Universe {
             },
             40..50 => Op::Unlink { path: there(rng) },
             50..53 => Op::Rmdir { path: there(rng) },
-            53..65 => Op::Rename {
+            53..60 => Op::Rename {
                 from: there(rng),
                 to: name(rng),
+            },
+            60..62 => Op::RenameNew {
+                from: there(rng),
+                to: name(rng),
+            },
+            62..64 => Op::Exchange {
+                from: there(rng),
+                to: there(rng),
+            },
+            64..65 => Op::Temporary {
+                path: rng.pick(&self.files).clone(),
+                mode: 0o600 + rng.below(64) as u16,
             },
             65..85 => {
                 let path = there(rng);
@@ -259,7 +302,17 @@ impl Universe {
                 path: there(rng),
                 size: *rng.pick(&self.sizes),
             },
-            89..92 => {
+            89..90 => {
+                let path = there(rng);
+                let &(offset, len, keeps_space) = rng.pick(&self.zeros);
+                Op::Zero {
+                    path,
+                    offset,
+                    len,
+                    keeps_space,
+                }
+            }
+            90..92 => {
                 let path = there(rng);
                 let &(offset, len, keep) = rng.pick(&self.allocations);
                 Op::Allocate {

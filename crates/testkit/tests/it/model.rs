@@ -155,7 +155,7 @@ fn directory(mode: u16, inode: u64, nlink: u64) -> Found {
         nlink,
         inode,
         mtime: Time::default(),
-        xattrs: BTreeMap::new(),
+        xattrs: std::collections::BTreeMap::new(),
     }
 }
 

@@ -214,6 +214,10 @@ fn can_do(op: &Op) -> bool {
             | Op::Chmod { .. }
             | Op::Chown { .. }
             | Op::Utimens { .. }
+            | Op::RenameNew { .. }
+            | Op::Exchange { .. }
+            | Op::Temporary { .. }
+            | Op::Zero { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
     )

@@ -85,6 +85,27 @@ impl<S: Source> Draft<S> {
         )
     }
 
+    /// Unmaps all of `range` and lets `again` map the same blocks, which stay the inode's, elsewhere.
+    ///
+    /// # Errors
+    /// When a node cannot be read; what `again` says. The draft is then of no use.
+    pub(super) fn remap(
+        &mut self,
+        range: &Range<u64>,
+        again: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let (freed, inserted) = (self.freed.len(), self.inserted);
+        self.remove(range, &mut Everything)?;
+        let removed = self.freed.drain(freed..);
+        let removed: u64 = removed.map(|(_, len)| u64::from(len)).sum();
+        again(self)?;
+        if self.inserted != inserted + removed {
+            return Err(Error::Internal("blocks would get lost while they move"));
+        }
+        self.inserted = inserted;
+        Ok(())
+    }
+
     /// Unmaps `range`, from its end on, as far as `allowance` goes. Returns where it stopped: from
     /// there on all is unmapped; `None` when all of `range` is.
     ///
@@ -103,6 +124,19 @@ impl<S: Source> Draft<S> {
             freed: &mut self.freed,
         };
         removal.node(&mut self.root, &self.root_context)
+    }
+}
+
+/// Allows to unmap all that is asked for.
+struct Everything;
+
+impl Allowance for Everything {
+    fn data(&mut self, _start: Pblk, len: u32) -> u32 {
+        len
+    }
+
+    fn node(&mut self, _block: Pblk) -> bool {
+        true
     }
 }
 

@@ -73,14 +73,24 @@ enum Edit {
     Insert(Extent),
     /// Makes written what is unwritten in these logical blocks.
     Convert(Range<u64>),
+    /// Maps what is mapped in these logical blocks elsewhere.
+    Remap(Range<u64>, Vec<Extent>),
 }
 
 impl Edit {
     fn apply(&self, draft: &mut Draft<Nodes<'_>>) -> Result<()> {
-        let whole = match self {
-            Self::Convert(range) => return draft.convert(range),
-            Self::Insert(whole) => whole,
-        };
+        match self {
+            Self::Convert(range) => draft.convert(range),
+            Self::Insert(whole) => Self::insert(draft, whole),
+            Self::Remap(range, wholes) => draft.remap(range, |draft| {
+                wholes
+                    .iter()
+                    .try_for_each(|whole| Self::insert(draft, whole))
+            }),
+        }
+    }
+
+    fn insert(draft: &mut Draft<Nodes<'_>>, whole: &Extent) -> Result<()> {
         let mut done = 0;
         while done < whole.len {
             let part = (whole.len - done).min(most(whole.unwritten));
@@ -102,6 +112,19 @@ fn most(unwritten: bool) -> u32 {
         true => MAX_UNWRITTEN_LEN,
         false => MAX_WRITTEN_LEN,
     }
+}
+
+/// Where blocks that are mapped go: see [`Tree::remap`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Move {
+    /// First logical block.
+    pub(crate) lblk: Lblk,
+    /// First physical block.
+    pub(crate) pblk: Pblk,
+    /// How many.
+    pub(crate) len: u32,
+    /// Whether they read as zeros from then on.
+    pub(crate) unwritten: bool,
 }
 
 /// The map of an inode while a change is made up; see [`change`].
@@ -199,6 +222,24 @@ impl<'f> Tree<'f> {
     /// When a node is broken or cannot be read, if not now, then when the change is stored.
     pub(crate) fn convert(&mut self, range: &Range<u64>) -> Result<()> {
         self.edit(Edit::Convert(range.clone()))
+    }
+
+    /// Unmaps all of `range`, in logical blocks, and maps the same blocks again as `moves` say.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub(crate) fn remap(&mut self, range: &Range<u64>, moves: &[Move]) -> Result<()> {
+        let wholes = moves.iter().map(|to| Extent {
+            lblk: to.lblk,
+            len: to.len,
+            pblk: to.pblk,
+            unwritten: to.unwritten,
+        });
+        let wholes: Vec<Extent> = wholes.collect();
+        if wholes.iter().any(|whole| whole.end() > u64::from(u32::MAX)) {
+            return Err(Error::FileTooLarge);
+        }
+        self.edit(Edit::Remap(range.clone(), wholes))
     }
 
     /// Makes it the map of the inode: see [`store::store`].

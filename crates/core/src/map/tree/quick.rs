@@ -45,6 +45,7 @@ impl<'i> Spot<'i> {
         let first = match edit {
             Edit::Insert(extent) => extent.lblk,
             Edit::Convert(range) => Lblk::new(u32::try_from(range.start).unwrap_or(u32::MAX)),
+            Edit::Remap(..) => return Ok(None),
         };
         let Found::Leaf(leaf) = find_leaf(fs, inode, first)? else {
             return Ok(None);
@@ -58,6 +59,7 @@ impl<'i> Spot<'i> {
         let replacement = match edit {
             Edit::Insert(extent) => insert(&node, extent, end, leaf.is_none()),
             Edit::Convert(range) => convert(&node, range),
+            Edit::Remap(..) => None,
         };
         let capacity = usize::from(node.header().max);
         #[cfg(test)]

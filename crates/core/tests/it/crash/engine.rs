@@ -224,6 +224,38 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
             let (to_dir, to) = walk_to_parent(fs, to)?;
             ops::rename(fs, &from_dir, from, &to_dir, to)
         }
+        Op::RenameNew { from, to } => {
+            let (from, to) = (walk_to_parent(fs, from)?, walk_to_parent(fs, to)?);
+            let flags = ops::RenameFlags {
+                no_replace: true,
+                ..ops::RenameFlags::default()
+            };
+            ops::rename_with(fs, (&from.0, from.1), (&to.0, to.1), flags)
+        }
+        Op::Exchange { from, to } => {
+            let (from, to) = (walk_to_parent(fs, from)?, walk_to_parent(fs, to)?);
+            ops::exchange(fs, (&from.0, from.1), (&to.0, to.1))
+        }
+        Op::Temporary { path, mode } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            let new = NewInode::new(FileType::Regular, *mode, ops::now());
+            let file = ops::tmpfile(fs, &dir, &new).map_err(errno)?;
+            let linked = ops::link(fs, &file, &dir, name);
+            // What got no name goes.
+            linked.and(ops::release(fs, file))
+        }
+        Op::Zero {
+            path,
+            offset,
+            len,
+            keeps_space,
+        } => {
+            let file = walk_to_file(fs, path)?;
+            match keeps_space {
+                true => ops::zero_range(fs, &file, *offset, *len, true),
+                false => ops::punch_hole(fs, &file, *offset, *len),
+            }
+        }
         Op::Truncate { path, size } => ops::truncate(fs, &walk_to_file(fs, path)?, *size),
         Op::Chmod { path, mode } => {
             let held = walk(fs, path)?;

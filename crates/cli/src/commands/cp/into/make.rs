@@ -231,11 +231,11 @@ impl<'a> Maker<'a> {
             } => return Ok(()),
             Origin::Host { path, .. } => host_xattrs(path).map_err(|e| {
                 let path = Escaped::path(path);
-                Why::Source(format!("cannot read the extended attributes of {path}: {e}"))
+                Why::Source(format!(
+                    "cannot read the extended attributes of {path}: {e}"
+                ))
             })?,
-            Origin::Image { entry, image, .. } => {
-                entry.xattrs().map_err(|e| inside(image, &e))?
-            }
+            Origin::Image { entry, image, .. } => entry.xattrs().map_err(|e| inside(image, &e))?,
         };
         for name in self.fs.list_xattrs(&node.to)? {
             if wanted.iter().all(|(wanted, _)| *wanted != name) {
@@ -303,7 +303,10 @@ fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
     };
     let names = buffer.get(..len).unwrap_or_default().to_vec();
     let mut all = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         match rustix::fs::lgetxattr(path, name, &mut buffer[..]) {
             Ok(len) => {
                 let value = buffer.get(..len).unwrap_or_default().to_vec();

@@ -1,0 +1,132 @@
+//! `extant chattr` and `extant lsattr`.
+
+use crate::args::{Chattr, Lsattr, Where};
+use crate::failure::{Failure, Outcome};
+use crate::images::{Problems, change_each, is_final};
+use crate::output::Output;
+use crate::path::follow;
+use crate::place::Place;
+use extant::{FileFlags, FileType, Filesystem, Metadata};
+use std::io::Write;
+use std::path::Path;
+
+/// What a mode of the command line does to flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Change {
+    set: FileFlags,
+    clear: FileFlags,
+}
+
+/// The flags that `=` speaks of.
+const SETTABLE: &str = "suSDiadActTxPm";
+
+impl Change {
+    /// Parses `+LETTERS`, `-LETTERS` or `=LETTERS`.
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong =
+            || format!("{text:?} is no change of flags: write +LETTERS, -LETTERS or =LETTERS");
+        let mut chars = text.chars();
+        let how = chars.next().ok_or_else(wrong)?;
+        let mut flags = FileFlags::empty();
+        for letter in chars {
+            flags |= FileFlags::of_letter(letter)
+                .ok_or_else(|| format!("there is no file flag {letter:?}: see chattr(1)"))?;
+        }
+        let none = FileFlags::empty();
+        let all = || {
+            SETTABLE
+                .chars()
+                .filter_map(FileFlags::of_letter)
+                .collect::<FileFlags>()
+        };
+        let (set, clear) = match how {
+            '+' => (flags, none),
+            '-' => (none, flags),
+            '=' => (flags, all() & !flags),
+            _ => return Err(wrong()),
+        };
+        Ok(Self { set, clear })
+    }
+
+    fn make(self, fs: &Filesystem, path: &Path, found: &Metadata) -> extant::Result<()> {
+        // What is not there need not go: the file system may not even know it.
+        let there = FileFlags::from_bits_retain(found.flags());
+        fs.set_flags(path, self.set & !there, self.clear & there)
+    }
+}
+
+pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
+    let change = Change::parse(&args.change).map_err(Failure::usage)?;
+    change_each(&args.paths, place, |fs, at, problems| {
+        let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;
+        if args.recursive && found.is_dir() {
+            return tree(fs, at, change, problems);
+        }
+        change
+            .make(fs, &at.path, &found)
+            .map_err(|e| at.failure(&e))
+    })
+}
+
+/// Everything at and below a directory but symbolic links.
+fn tree(fs: &Filesystem, at: &Place, change: Change, problems: &mut Problems) -> Outcome {
+    let start = follow(fs, &at.path).and_then(|path| fs.walk(path));
+    for entry in start.map_err(|e| at.failure(&e))? {
+        let changed = match entry {
+            Ok(entry) if entry.file_type() == FileType::Symlink => Ok(()),
+            Ok(entry) => change.make(fs, entry.path(), &entry.metadata()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = changed {
+            problems.note(at.failure(&e));
+            if is_final(&e) {
+                return Err(Failure::Said);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn list(args: &Lsattr, place: &Where) -> Outcome {
+    let mut output = Output::new();
+    for text in &args.paths {
+        let from = Place::parse(text);
+        let fs = from.open(place)?;
+        let fail = |e: extant::Error| from.failure(&e);
+        let path = follow(&fs, &from.path).map_err(fail)?;
+        let found = fs.metadata(&path).map_err(fail)?;
+        if args.directory || !found.is_dir() {
+            line(&mut output, &path, &found)?;
+            continue;
+        }
+        for entry in fs.walk(&path).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            let wanted = entry.depth() == 1 || args.recursive;
+            if wanted && entry.depth() > 0 && entry.file_type() != FileType::Symlink {
+                line(&mut output, entry.path(), &entry.metadata())?;
+            }
+        }
+    }
+    output.finish()
+}
+
+fn line(output: &mut Output, path: &Path, found: &Metadata) -> std::io::Result<()> {
+    write!(output, "{} ", found.lsattr())?;
+    output.name_line(path.as_os_str().as_encoded_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read() {
+        let change = Change::parse("+ia").unwrap();
+        assert_eq!(change.set, FileFlags::IMMUTABLE | FileFlags::APPEND);
+        let change = Change::parse("=d").unwrap();
+        assert!(change.clear.contains(FileFlags::IMMUTABLE));
+        assert!(!change.clear.contains(FileFlags::EXTENTS));
+        assert!(Change::parse("+?").is_err());
+        assert!(Change::parse("ia").is_err());
+    }
+}

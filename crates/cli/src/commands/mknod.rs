@@ -1,0 +1,42 @@
+//! `extant mknod`.
+
+use crate::args::{Mknod, Where};
+use crate::failure::{Failure, Outcome};
+use crate::images::change_each;
+use crate::mode::ModeChange;
+use extant::{DeviceNumber, FileType};
+
+/// Permissions unless said otherwise.
+const MODE: u16 = 0o644;
+
+pub(super) fn run(args: &Mknod, place: &Where) -> Outcome {
+    let mode = match &args.mode {
+        None => MODE,
+        // Changes are those of a file that everybody may read and write.
+        Some(text) => ModeChange::parse(text)
+            .map_err(Failure::usage)?
+            .apply(0o666, false),
+    };
+    let kind = match args.kind.as_str() {
+        "b" => FileType::BlockDevice,
+        "p" => FileType::Fifo,
+        "s" => FileType::Socket,
+        _ => FileType::CharDevice,
+    };
+    let device = match (kind, args.major, args.minor) {
+        (FileType::BlockDevice | FileType::CharDevice, Some(major), Some(minor)) => {
+            DeviceNumber { major, minor }
+        }
+        (FileType::BlockDevice | FileType::CharDevice, ..) => {
+            return Err(Failure::usage("a device needs its major and minor number"));
+        }
+        (_, None, None) => DeviceNumber::default(),
+        _ => {
+            return Err(Failure::usage("pipes and sockets have no numbers"));
+        }
+    };
+    change_each(std::slice::from_ref(&args.path), place, |fs, at, _| {
+        fs.create_special(&at.path, kind, device, mode)
+            .map_err(|e| at.failure(&e))
+    })
+}

@@ -1,0 +1,392 @@
+//! Holes punched into files, ranges made zeros, and ranges taken out or put in.
+//!
+//! Whoever does one of these has the file to itself: what is in memory only is on the device before, writeback is
+//! kept away, and nobody uses an address of the file. Then what memory knows of the range is forgotten and the
+//! map changes.
+//!
+//! # After a crash
+//!
+//! A part of a block that becomes zeros is written over, so a crash may leave any part of it as it was. What is a
+//! change of the map alone is there or not, if the range has few extents; long ones take many transactions, and
+//! a crash leaves a first part of a hole, or some of the extents moved and the others not, as under Linux.
+
+use super::WriteOptions;
+use super::fallocate::{FallocateMode, fallocate_alone};
+use super::times::{now, stamp};
+use super::transfer::zero_mapped;
+use super::write::{blocks_of, check_writable, size_limit};
+use super::writeback::write_back;
+use crate::fs::Fs;
+use crate::inode::{Held, Inode};
+use crate::journal::Handle;
+use crate::map::{self, MapGuard, Mapping, Move, Target};
+use crate::{Error, Result};
+use extant_format::inode::InodeFlags;
+use extant_format::{Lblk, Pblk};
+use std::ops::Range;
+
+/// Runs that one handle moves at most.
+const MOST_RUNS: usize = 12;
+
+/// One past the last block any file has.
+const END: u64 = 1 << 32;
+
+/// Makes a hole of the `len` bytes from byte `offset` on: they read as zeros, and whole blocks are given back. The
+/// size stays.
+///
+/// # Errors
+/// [`Error::InvalidInput`] for an empty range; [`Error::NoSpace`] when cutting an extent in two takes a block more
+/// and none is free; those of [`fallocate`](super::fallocate()) otherwise, but for files mapped by indirect blocks.
+pub fn punch_hole(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+    let alone = held.op().write();
+    let (image, range) = begin(fs, held, offset, len)?;
+    // Past the end there is nothing that anybody could tell from a hole but blocks that were reserved.
+    let log2 = fs.block_size().log2();
+    let range = range.start
+        ..range
+            .end
+            .min(fs.block_size().blocks_for(image.size()).max(1) << log2);
+    if range.start >= image.size() {
+        return Ok(());
+    }
+    let _gone = held.pages().write();
+    let _quiet = held.file_cache().map(|file| file.quiesce());
+    forget(held, range.clone());
+    fs.drop_preallocations(held.live());
+    zero_edges(fs, held, &image, &range)?;
+    let whole = whole_blocks(fs, &range);
+    let mut end = whole.end;
+    loop {
+        let handle = fs.start(1 + map::remove_credits(&held.snapshot()))?;
+        handle.touch_inode(held.live())?;
+        let next = match whole.start < end {
+            true => {
+                let guard = MapGuard::lock(held.live());
+                map::remove_keeping(&handle, held.live(), &guard, whole.start..end, 1)?.next
+            }
+            false => None,
+        };
+        stamp_now(&handle, held)?;
+        match next {
+            None => break,
+            Some(next) => end = next.get().into(),
+        }
+    }
+    drop(alone);
+    Ok(())
+}
+
+/// Makes the `len` bytes from byte `offset` on zeros, and sees to it that writing there takes no space: whole blocks
+/// become reserved ones. The file grows if it ends before, unless `keep_size`.
+///
+/// # Errors
+/// As for [`fallocate`](super::fallocate()).
+pub fn zero_range(fs: &Fs, held: &Held, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+    let _alone = held.op().write();
+    let (image, range) = begin(fs, held, offset, len)?;
+    check_extents(&image)?;
+    {
+        let _gone = held.pages().write();
+        let _quiet = held.file_cache().map(|file| file.quiesce());
+        forget(held, range.clone());
+        zero_edges(fs, held, &image, &range)?;
+        let whole = whole_blocks(fs, &range);
+        let mut runs = map::runs_of(fs, &image, whole)?;
+        // Those that are reserved already lie between the others, and are mapped again with them.
+        runs.retain(|run| run.target != Target::Hole);
+        for part in runs.chunks(MOST_RUNS) {
+            let moves: Vec<Move> = part.iter().filter_map(|run| moved(run, 0, true)).collect();
+            move_runs(fs, held, part, &moves, &|_| ())?;
+        }
+    }
+    let mode = FallocateMode {
+        keep_size,
+        ..FallocateMode::default()
+    };
+    fallocate_alone(fs, held, offset, len, mode)
+}
+
+/// Takes the `len` bytes from byte `offset` on out of a file: what follows moves up, and the file is shorter by as much.
+/// Both must be multiples of the block size.
+///
+/// # Errors
+/// [`Error::InvalidInput`] when they are not, or the range reaches to the end of the file; those of
+/// [`fallocate`](super::fallocate()) otherwise.
+pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+    let _alone = held.op().write();
+    let (image, range) = begin(fs, held, offset, len)?;
+    check_extents(&image)?;
+    check_aligned(fs, &range)?;
+    if range.end >= image.size() {
+        return Err(Error::InvalidInput(
+            "a range taken out of a file ends before the file does",
+        ));
+    }
+    let _gone = held.pages().write();
+    let _quiet = held.file_cache().map(|file| file.quiesce());
+    forget_from(fs, held, range.start);
+    fs.drop_preallocations(held.live());
+    let whole = whole_blocks(fs, &range);
+    let blocks = whole.end - whole.start;
+    let size = image.size() - len;
+    let shorten = |inode: &mut Inode| {
+        let disk = inode.disk_mut();
+        disk.size = size;
+        stamp(disk, now(), WriteOptions::default());
+    };
+    let after = runs_after(fs, &image, whole.end)?;
+    let mut end = whole.end;
+    // What one handle can do is done by one, so that a crash leaves all or nothing.
+    if after.len() <= MOST_RUNS {
+        let moves: Vec<Move> = after
+            .iter()
+            .filter_map(|run| moved_up(run, blocks))
+            .collect();
+        let credits = move_credits(&image, after.len());
+        let handle = fs.start(map::remove_credits(&image) + credits)?;
+        let guard = MapGuard::lock(held.live());
+        let removed = map::remove_keeping(&handle, held.live(), &guard, whole.start..end, credits)?;
+        match removed.next {
+            None => return change_map(&handle, held, &guard, &after, &moves, &shorten),
+            Some(next) => end = next.get().into(),
+        }
+    }
+    loop {
+        let handle = fs.start(1 + map::remove_credits(&held.snapshot()))?;
+        let guard = MapGuard::lock(held.live());
+        let removed = map::remove_keeping(&handle, held.live(), &guard, whole.start..end, 1)?;
+        match removed.next {
+            None => break,
+            Some(next) => end = next.get().into(),
+        }
+    }
+    for part in after.chunks(MOST_RUNS) {
+        let moves: Vec<Move> = part
+            .iter()
+            .filter_map(|run| moved_up(run, blocks))
+            .collect();
+        move_runs(fs, held, part, &moves, &|_| ())?;
+    }
+    let handle = fs.start(1)?;
+    held.live().update(&handle, shorten)
+}
+
+/// Puts a hole of `len` bytes into a file at byte `offset`: what was there moves back, and the file is longer by as much.
+/// Both must be multiples of the block size.
+///
+/// # Errors
+/// [`Error::InvalidInput`] when they are not, or the file ends before `offset`; [`Error::FileTooLarge`];
+/// those of [`fallocate`](super::fallocate()) otherwise.
+pub fn insert_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+    let _alone = held.op().write();
+    let (image, range) = begin(fs, held, offset, len)?;
+    check_extents(&image)?;
+    check_aligned(fs, &range)?;
+    let limit = size_limit(fs, &image);
+    if image
+        .size()
+        .checked_add(len)
+        .is_none_or(|size| size > limit)
+    {
+        return Err(Error::FileTooLarge);
+    }
+    if offset >= image.size() {
+        return Err(Error::InvalidInput(
+            "a hole is put into a file before its end",
+        ));
+    }
+    let _gone = held.pages().write();
+    let _quiet = held.file_cache().map(|file| file.quiesce());
+    forget_from(fs, held, range.start);
+    fs.drop_preallocations(held.live());
+    let whole = whole_blocks(fs, &range);
+    let blocks = whole.end - whole.start;
+    let after = runs_after(fs, &image, whole.start)?;
+    // Blocks reserved behind the end move, too.
+    if after.last().is_some_and(|run| run.end() + blocks >= END) {
+        return Err(Error::FileTooLarge);
+    }
+    let size = image.size() + len;
+    let lengthen = |inode: &mut Inode| {
+        let disk = inode.disk_mut();
+        disk.size = size;
+        stamp(disk, now(), WriteOptions::default());
+    };
+    let back = |run: &Mapping| moved(run, blocks as i64, is_unwritten(run));
+    if after.len() <= MOST_RUNS {
+        let moves: Vec<Move> = after.iter().filter_map(back).collect();
+        return move_runs(fs, held, &after, &moves, &lengthen);
+    }
+    // The size first: nothing may lie past it that is data.
+    let handle = fs.start(1)?;
+    held.live().update(&handle, lengthen)?;
+    drop(handle);
+    // The last ones first, so that there always is room.
+    for part in after.rchunks(MOST_RUNS) {
+        let moves: Vec<Move> = part.iter().filter_map(back).collect();
+        move_runs(fs, held, part, &moves, &|_| ())?;
+    }
+    Ok(())
+}
+
+/// What all have in common before they begin: everything in memory is on the device. Returns the image as it is then, and
+/// the range. `op` is held exclusively.
+fn begin(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+) -> Result<(std::sync::Arc<Inode>, Range<u64>)> {
+    fs.journal()?;
+    check_writable(&held.snapshot())?;
+    if len == 0 {
+        return Err(Error::InvalidInput("an empty range"));
+    }
+    let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+    write_back(fs, held.live())?;
+    if let Some(file) = held.file_cache() {
+        file.set_tail(u64::MAX);
+    }
+    let image = held.snapshot();
+    if end > size_limit(fs, &image) {
+        return Err(Error::FileTooLarge);
+    }
+    Ok((image, offset..end))
+}
+
+fn check_extents(image: &Inode) -> Result<()> {
+    match image.flags().contains(InodeFlags::EXTENTS) {
+        true => Ok(()),
+        false => Err(Error::Unsupported {
+            features: "moving and reserving blocks of files mapped by indirect blocks".to_owned(),
+        }),
+    }
+}
+
+fn check_aligned(fs: &Fs, range: &Range<u64>) -> Result<()> {
+    let mask = (1 << fs.block_size().log2()) - 1;
+    match (range.start | range.end) & mask {
+        0 => Ok(()),
+        _ => Err(Error::InvalidInput(
+            "offset and length must be multiples of the block size",
+        )),
+    }
+}
+
+/// The blocks that lie in a range as a whole.
+fn whole_blocks(fs: &Fs, range: &Range<u64>) -> Range<u64> {
+    let log2 = fs.block_size().log2();
+    let first = fs.block_size().blocks_for(range.start);
+    first..(range.end >> log2).max(first)
+}
+
+/// Makes zeros of the parts of a range that are less than a block.
+fn zero_edges(fs: &Fs, held: &Held, image: &Inode, range: &Range<u64>) -> Result<()> {
+    let log2 = fs.block_size().log2();
+    let whole = whole_blocks(fs, range);
+    let failures = fs.flush_failures();
+    let head = range.start..range.end.min(whole.start << log2);
+    let tail = range.start.max(whole.end << log2)..range.end;
+    for edge in [head, tail] {
+        if !edge.is_empty() {
+            debug_assert!(blocks_of(fs, &edge).count() == 1, "less than a block");
+            zero_mapped(fs, image, edge)?;
+            held.note_data(fs, failures);
+        }
+    }
+    Ok(())
+}
+
+/// Has memory forget what it knows of a range, all of which is on the device.
+fn forget(held: &Held, range: Range<u64>) {
+    if let Some(file) = held.file_cache() {
+        file.invalidate(&range);
+    }
+}
+
+fn forget_from(fs: &Fs, held: &Held, offset: u64) {
+    if let Some(file) = held.file_cache() {
+        // The size of the record is all of it by now.
+        file.set_extended(0);
+        file.cut(fs, held, offset, offset >> fs.block_size().log2());
+    }
+}
+
+/// The runs from block `first` on that are no holes.
+fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
+    let end = map::mapped_end(fs, image)?;
+    let mut runs = match first < end {
+        true => map::runs_of(fs, image, first..end)?,
+        false => Vec::new(),
+    };
+    runs.retain(|run| run.target != Target::Hole);
+    Ok(runs)
+}
+
+fn is_unwritten(run: &Mapping) -> bool {
+    matches!(run.target, Target::Unwritten(_))
+}
+
+fn moved_up(run: &Mapping, blocks: u64) -> Option<Move> {
+    moved(run, -(blocks as i64), is_unwritten(run))
+}
+
+/// A run so many blocks further on, written or not. `None` for holes.
+fn moved(run: &Mapping, by: i64, unwritten: bool) -> Option<Move> {
+    let at = u64::from(run.lblk.get()).checked_add_signed(by)?;
+    let pblk: Pblk = run.target.pblk()?;
+    Some(Move {
+        lblk: Lblk::new(u32::try_from(at).ok()?),
+        pblk,
+        len: u32::try_from(run.len).ok()?,
+        unwritten,
+    })
+}
+
+/// Credits for moving `runs` runs, each of which may lie in a leaf of its own that becomes empty.
+fn move_credits(image: &Inode, runs: usize) -> u32 {
+    let runs = runs as u32;
+    map::insert_credits(image, 2 * runs) + 4 * (runs + 2)
+}
+
+/// Maps `runs`, and all between them, as `moves` say, with a handle of its own.
+fn move_runs(
+    fs: &Fs,
+    held: &Held,
+    runs: &[Mapping],
+    moves: &[Move],
+    also: &dyn Fn(&mut Inode),
+) -> Result<()> {
+    let handle = fs.start(move_credits(&held.snapshot(), runs.len()) + 1)?;
+    let guard = MapGuard::lock(held.live());
+    change_map(&handle, held, &guard, runs, moves, also)
+}
+
+fn change_map(
+    handle: &Handle<'_>,
+    held: &Held,
+    guard: &MapGuard<'_>,
+    runs: &[Mapping],
+    moves: &[Move],
+    also: &dyn Fn(&mut Inode),
+) -> Result<()> {
+    let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
+        return held.live().update(handle, also);
+    };
+    let range = u64::from(first.lblk.get())..last.end();
+    map::change(
+        handle,
+        held.live(),
+        guard,
+        Vec::new(),
+        |tree| tree.remap(&range, moves),
+        also,
+    )
+}
+
+fn stamp_now(handle: &Handle<'_>, held: &Held) -> Result<()> {
+    let time = now();
+    held.live().update(handle, |inode| {
+        stamp(inode.disk_mut(), time, WriteOptions::default());
+    })
+}

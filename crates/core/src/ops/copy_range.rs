@@ -1,0 +1,68 @@
+//! `copy_file_range`.
+
+use super::{pread, pwrite, seek_data_live, seek_hole_live, truncate};
+use crate::fs::Fs;
+use crate::inode::Held;
+use crate::{Error, Result};
+
+/// Bytes that are copied at a time.
+const CHUNK: u64 = 1 << 20;
+
+/// Copies up to `len` bytes of a regular file to another one, or within one where the ranges do not overlap. Holes of the
+/// source are left out past the end of the target, and written as zeros before. Returns how much was copied: less
+/// than `len` only at the end of the source.
+///
+/// # Errors
+/// [`Error::InvalidInput`] when the ranges overlap; as for [`pread`] and [`pwrite`], when part of it may have been copied.
+pub fn copy_range(
+    fs: &Fs,
+    (from, offset): (&Held, u64),
+    (to, to_offset): (&Held, u64),
+    len: u64,
+) -> Result<u64> {
+    let len = len.min(from.live_size().saturating_sub(offset));
+    let (Some(end), Some(to_end)) = (offset.checked_add(len), to_offset.checked_add(len)) else {
+        return Err(Error::FileTooLarge);
+    };
+    if from.ino() == to.ino() && offset < to_end && to_offset < end {
+        return Err(Error::InvalidInput("the ranges overlap"));
+    }
+    let mut buffer = vec![0; len.min(CHUNK) as usize];
+    let mut at = offset;
+    while at < end {
+        let to_at = to_offset + (at - offset);
+        let mut part = (end - at).min(CHUNK);
+        if to_at >= to.live_size() {
+            let data = seek_data_live(fs, from, at)?.unwrap_or(end).min(end);
+            if data > at {
+                at = data;
+                continue;
+            }
+            if let Some(hole) = seek_hole_live(fs, from, at)?
+                && hole > at
+            {
+                part = part.min(hole - at);
+            }
+        }
+        let part = part as usize;
+        let Some(part) = buffer.get_mut(..part) else {
+            break;
+        };
+        let read = pread(fs, from, at, part)?;
+        let mut rest = part.get(..read).unwrap_or_default();
+        if rest.is_empty() {
+            break;
+        }
+        while !rest.is_empty() {
+            let written = pwrite(fs, to, to_offset + (at - offset), rest)?;
+            rest = rest.get(written..).unwrap_or_default();
+            at += written as u64;
+        }
+    }
+    let copied = at - offset;
+    // The last part may have been a hole.
+    if to.live_size() < to_offset + copied && copied > 0 {
+        truncate(fs, to, to_offset + copied)?;
+    }
+    Ok(copied)
+}

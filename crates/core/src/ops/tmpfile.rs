@@ -1,0 +1,41 @@
+//! `open(O_TMPFILE)`.
+
+use super::flags::check_takes_names;
+use super::naming::{live_parent, undo_new, with_space};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, NewInode};
+use crate::{Error, Result};
+
+/// Makes a regular file without a name, on the file system of the directory `dir` and near it. It goes with its last
+/// hold, unless [`link`](super::link()) has given it a name by then.
+///
+/// # Errors
+/// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed, [`Error::NoSpace`],
+/// [`Error::ReadOnly`].
+pub fn tmpfile(fs: &Fs, dir: &Held, new: &NewInode) -> Result<Held> {
+    if !dir.is_dir() {
+        return Err(Error::NotADirectory);
+    }
+    let new = NewInode {
+        file_type: FileType::Regular,
+        ..new.clone()
+    };
+    with_space(fs, || {
+        let _parent = dir.op().read();
+        let image = live_parent(dir)?;
+        check_takes_names(&image)?;
+        let credits = fs.new_inode_credits_in(&image) + fs.orphan_credits() + 1;
+        let handle = fs.start(credits)?;
+        let held = fs.new_inode(&handle, &image, &new)?;
+        let noted = held
+            .live()
+            .update(&handle, |inode| inode.disk_mut().links = 0)
+            .and_then(|()| fs.orphan_add(&handle, held.live()));
+        if let Err(e) = noted {
+            undo_new(fs, &handle, held);
+            return Err(e);
+        }
+        held.allow_first_name();
+        Ok(held)
+    })
+}
