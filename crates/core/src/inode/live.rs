@@ -86,8 +86,8 @@ struct More {
     file: OnceLock<Arc<FileCache>>,
     /// What the allocator knows of a file, once it needs blocks.
     alloc: OnceLock<Arc<FileState>>,
-    /// Set for a file that was made without a name: it may get one.
-    nameless: OnceLock<()>,
+    /// For a file that was made without a name, which may get one: set once it has got it.
+    first_name: OnceLock<OnceLock<()>>,
 }
 
 impl LiveInode {
@@ -332,7 +332,14 @@ impl LiveInode {
 
     /// Says that the file was made without a name and may get its first one.
     pub(crate) fn allow_first_name(&self) {
-        self.more().nameless.get_or_init(|| ());
+        self.more().first_name.get_or_init(OnceLock::new);
+    }
+
+    /// Notes that it has got it.
+    pub(crate) fn note_first_name(&self) {
+        if let Some(named) = self.more().first_name.get() {
+            named.get_or_init(|| ());
+        }
     }
 
     /// Whether a file without a name may get one: not if it has lost its last.
@@ -340,7 +347,8 @@ impl LiveInode {
     pub(crate) fn may_get_first_name(&self) -> bool {
         self.more
             .get()
-            .is_some_and(|more| more.nameless.get().is_some())
+            .and_then(|more| more.first_name.get())
+            .is_some_and(|named| named.get().is_none())
     }
 
     /// What the allocator knows of the file.

@@ -55,6 +55,7 @@ fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     let file_type = target.snapshot().file_type();
     if is_first {
         give_first_name(fs, &handle, target, dir, name)?;
+        target.note_first_name();
         touch_parent(&handle, dir)?;
         fs.names().insert(&locked, target.id());
         return Ok(());

@@ -25,6 +25,7 @@
 //! | [`fallocate`] | reserving blocks |
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
 //! | [`chmod`], [`chown`], [`utimens`] | the record |
+//! | [`permission`] | `access`, for adapters that act for others |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
@@ -46,6 +47,7 @@ mod listxattr;
 mod lookup;
 mod mkdir;
 mod naming;
+mod permission;
 mod pread;
 mod pwrite;
 mod read;
@@ -77,6 +79,7 @@ pub use link::link;
 pub use listxattr::{for_each_xattr_live, listxattr, listxattr_live};
 pub use lookup::{look_along, lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
+pub use permission::{Caller, Wanted, permission};
 pub use pread::{pread, pread_direct};
 pub use pwrite::{append, append_direct, pwrite, pwrite_direct, truncate};
 pub use read::read;

@@ -182,3 +182,53 @@ fn files_mapped_by_indirect_blocks_are_deleted_with_all_they_have() {
         image.check();
     }
 }
+
+#[test]
+fn a_whiteout_takes_the_place_of_what_is_moved() {
+    let image = Blank::new(16);
+    let fs = image.open_writable();
+    fs.create_dir("/d").unwrap();
+    fs.write("/d/a", b"a").unwrap();
+    fs.write("/b", b"b").unwrap();
+    let flags = extant::RenameFlags {
+        whiteout: true,
+        ..extant::RenameFlags::default()
+    };
+    fs.rename_with("/d/a", "/b", flags).unwrap();
+    assert_eq!(fs.read("/b").unwrap(), b"a");
+    let left = fs.symlink_metadata("/d/a").unwrap();
+    assert_eq!(left.file_type(), extant::FileType::CharDevice);
+    assert_eq!(left.rdev(), Some(extant::DeviceNumber::default()));
+    fs.rename_with("/d", "/e", flags).unwrap();
+    assert!(fs.exists("/e/a").unwrap());
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_or_goes() {
+    let image = Blank::new(16);
+    let fs = image.open_writable();
+    let before = fs.statfs().unwrap().free_inodes;
+    let file = fs.create_unnamed("/", 0o640).unwrap();
+    file.write_all_at(b"content", 0).unwrap();
+    fs.link_file(&file, "/named").unwrap();
+    fs.link_file(&file, "/again").unwrap();
+    assert_eq!(fs.link_file(&file, "/named").unwrap_err().errno(), 17);
+    fs.remove_file("/named").unwrap();
+    fs.remove_file("/again").unwrap();
+    // It has lost its last name, which is not the same as never having had one.
+    assert_eq!(fs.link_file(&file, "/third").unwrap_err().errno(), 2);
+    drop(file);
+    let other = fs.create_unnamed("/", 0o600).unwrap();
+    drop(other);
+    fs.sync().unwrap();
+    assert_eq!(fs.statfs().unwrap().free_inodes, before);
+    let kept = fs.create_unnamed("/", 0o640).unwrap();
+    kept.write_all_at(b"content", 0).unwrap();
+    fs.link_file(&kept, "/kept").unwrap();
+    drop(kept);
+    fs.close().unwrap();
+    image.check();
+    assert_eq!(image.open_writable().read("/kept").unwrap(), b"content");
+}
