@@ -151,6 +151,8 @@ codes! {
     ClaimsAbandoned = "claims-abandoned", Fatal;
     /// Inline data does not fit or contradicts the inode.
     InlineData = "inline-data", Error;
+    /// A file's size is beyond the inline data it has: the rest reads as zeros.
+    InlineSize = "inline-size", Warning;
     /// A directory has a block that is not mapped.
     DirHole = "dir-hole", Error;
     /// A directory block's checksum is missing or wrong.

@@ -105,7 +105,13 @@ impl<'a> Checker<'a> {
             .ea_inode(flags.contains(InodeFlags::EA_INODE))
             .orphan(orphan)
             .casefold(flags.contains(InodeFlags::CASEFOLD))
-            .nameless(self.orphan_file == Some(ino)))
+            .nameless(self.belongs_to_file_system(ino)))
+    }
+
+    /// Whether the inode has a use of its own and no name.
+    fn belongs_to_file_system(&self, ino: Ino) -> bool {
+        let reserved = ino < self.first_ino && ino != Ino::ROOT;
+        reserved || self.orphan_file == Some(ino) || self.quotas.contains(&Some(ino))
     }
 
     fn reserved(&self, ino: Ino, inode: &Inode, slot: &[u8], scan: &mut Scan) -> Result<()> {
@@ -141,7 +147,10 @@ impl<'a> Checker<'a> {
             scan.sink.number(Code::InodeMode, place, "mode", mode, 0u64);
         }
         let tally = self.map(ino, inode, scan)?;
-        self.check_blocks(ino, inode, tally.claims.clusters, scan);
+        let unused = inode.mode.bits() == 0 && inode.links == 0 && tally.claims.clusters == 0;
+        if !unused {
+            self.check_blocks(ino, inode, tally.claims.clusters, scan);
+        }
         Ok(())
     }
 
@@ -455,8 +464,7 @@ impl<'a> Checker<'a> {
 
     /// Adds the inode to what its owners use.
     fn charge(&self, ino: Ino, inode: &Inode, clusters: u64, inodes: u64, scan: &mut Scan) {
-        let reserved = ino < self.first_ino && ino != Ino::ROOT;
-        let own = reserved || self.orphan_file == Some(ino);
+        let own = self.belongs_to_file_system(ino);
         if !self.keeps_usage || own || inode.flags.contains(InodeFlags::EA_INODE) {
             return;
         }

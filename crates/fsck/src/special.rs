@@ -110,7 +110,7 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
             }
         }
         _ if inode.size > room => {
-            sink.number(Code::InlineData, place, "size", inode.size, room);
+            sink.number(Code::InlineSize, place, "size", inode.size, room);
         }
         _ => {}
     }
@@ -161,6 +161,17 @@ pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> R
             break;
         }
     }
+    let ours = |slot: u32| (slot + per_block - geo.classic_desc_blocks() % per_block) % per_block;
+    let stray = (0..per_block)
+        .filter(|slot| ours(*slot) >= reserved)
+        .map(|slot| indirect::pointer(&top, slot as usize))
+        .find(|pointer| *pointer != 0);
+    if let Some(pointer) = stray {
+        wrong += 1;
+        let place = place.at_block(Pblk::new(root.into()));
+        scan.sink
+            .number(Code::ResizeInode, place, "pointer", pointer, 0u64);
+    }
     if wrong == 0 {
         let blocks = 1 + u64::from(reserved) * (1 + backups.len() as u64);
         let expected = (blocks * volume.cluster_ratio()) << (volume.block_size().log2() - 9);
@@ -203,6 +214,15 @@ fn copies(
             scan.sink
                 .number(Code::ResizeInode, place, "pointer", found, expected);
         }
+    }
+    let stray = indirect::pointers(&bytes)
+        .skip(backups.len())
+        .find(|pointer| *pointer != 0);
+    if let Some(pointer) = stray {
+        wrong += 1;
+        let place = place.at_block(Pblk::new(block));
+        scan.sink
+            .number(Code::ResizeInode, place, "pointer", pointer, 0u64);
     }
     Ok(wrong)
 }

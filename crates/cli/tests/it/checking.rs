@@ -1,7 +1,7 @@
 //! `extant check`: verdicts and exit codes.
 
 use crate::support::{Place, extant};
-use extant_testkit::oracle::debugfs_write;
+use extant_testkit::oracle::{assert_clean, debugfs_write};
 
 #[test]
 fn a_sound_image_is_clean_and_a_damaged_one_is_not() {
@@ -32,4 +32,36 @@ fn without_a_verdict_the_exit_codes_are_those_of_e2fsck() {
     extant(["check", "/does/not/exist"]).fails(8);
     extant(["check"]).fails(16);
     extant(["check", "--frobnicate", "x"]).fails(16);
+}
+
+#[test]
+fn what_the_other_commands_write_is_clean() {
+    let place = Place::new();
+    let tree = place.join("tree");
+    std::fs::create_dir_all(tree.join("a/b/c")).unwrap();
+    for i in 0..400 {
+        std::fs::write(tree.join(format!("a/b/file {i}")), vec![1; i * 100]).unwrap();
+    }
+    let tree = tree.to_str().unwrap();
+    for options in [
+        &[][..],
+        &["--block-size", "1K"],
+        &["--features", "^has_journal"],
+    ] {
+        let image = place.join("image");
+        let name = image.to_str().unwrap();
+        let at = |path: &str| format!("{name}:{path}");
+        let mkfs = [&["mkfs", "--size", "64M", "--quiet"], options, &[name]].concat();
+        extant(mkfs).ok();
+        extant(["cp", "-a", tree, &at("/one")]).ok();
+        extant(["cp", "-a", tree, &at("/two")]).ok();
+        extant(["check", name]).ok();
+        extant(["rm", "-r", &at("/one/a/b")]).ok();
+        extant(["mv", &at("/two/a"), &at("/three")]).ok();
+        extant(["truncate", "-s", "5K", &at("/three/b/file 399")]).ok();
+        extant(["ln", "-s", "three", &at("/link")]).ok();
+        extant(["ln", &at("/three/b/file 7"), &at("/hard")]).ok();
+        extant(["check", name]).ok();
+        assert_clean(&image);
+    }
 }

