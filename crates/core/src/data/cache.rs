@@ -44,6 +44,9 @@ static TIME: RmwClass = RmwClass::new("time of the last write");
 static LISTED: RmwClass = RmwClass::new("file on the list of dirty ones");
 static FAILURES: RmwClass = RmwClass::new("writeback failures of a file");
 
+/// On the clock, in place of the number of a folio: the map of the file, and none of its folios. The one folio of that
+/// number, at the end of a file of 2^48 bytes, does without.
+const MAP_ONLY: u32 = u32::MAX;
 /// The end of the map is not known: odd, as no version is at rest.
 const UNKNOWN: u64 = u64::MAX;
 /// No time waits to be stored.
@@ -107,6 +110,8 @@ pub(crate) struct FileCache {
     pub(super) read_next: AtomicU64,
     pub(super) read_window: AtomicU32,
     status: OnceLock<Box<map::Status>>,
+    /// What is known of the map is on the clock by itself.
+    has_clocked_map: AtomicBool,
     /// What direct I/O knows, once there was any.
     pub(super) bypass: OnceLock<Box<Bypass>>,
     /// How often writeback failed, and the last reason.
@@ -143,6 +148,7 @@ impl FileCache {
             read_next: AtomicU64::new(0),
             read_window: AtomicU32::new(0),
             status: OnceLock::new(),
+            has_clocked_map: AtomicBool::new(false),
             bypass: OnceLock::new(),
             failures: CountedAtomicU64::new(&FAILURES, 0),
             failure: Mutex::new(&FAILURE, None),
@@ -289,6 +295,13 @@ impl FileCache {
         self.extended.load(Ordering::Acquire)
     }
 
+    /// The size that users see, given the newest image of the inode.
+    #[inline]
+    pub(super) fn size_with(&self, image: &Inode) -> u64 {
+        // After the image: a truncation lowers the live size before that of the record.
+        image.size().max(self.extended())
+    }
+
     /// Notes that the file was cut to nothing.
     pub(super) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
@@ -379,13 +392,21 @@ impl FileCache {
     }
 
     /// Changes what is known of the map; `learn` returns by how many bytes of memory it grew.
-    pub(crate) fn learn(&self, learn: impl FnOnce(&map::Status) -> i64) {
-        // Eviction finds it by way of folios, of which there may be none.
+    pub(crate) fn learn(self: &Arc<Self>, learn: impl FnOnce(&map::Status) -> i64) {
         if self.caches.is_full() {
-            return;
+            self.caches.evict();
+            if self.caches.is_full() {
+                return;
+            }
         }
         let grown = learn(self.status.get_or_init(Box::default));
         self.caches.count_memory(grown);
+        // Files that are used past memory only have no folio by which eviction would find them. Two at the same time may
+        // have it found twice.
+        if grown > 0 && !self.has_clocked_map.load(Ordering::Relaxed) {
+            self.has_clocked_map.store(true, Ordering::Relaxed);
+            self.caches.note_folio(self, MAP_ONLY);
+        }
     }
 
     /// Forgets what is known of the map.
@@ -592,6 +613,12 @@ impl FileCache {
     /// Frees the pages of a folio, unless something needs them or it was used lately. `false` says that
     /// it is to be asked about again.
     pub(super) fn evict(&self, index: u32) -> bool {
+        if index == MAP_ONLY {
+            // First: what is learned from now on puts it there again.
+            self.has_clocked_map.store(false, Ordering::Relaxed);
+            self.forget_map();
+            return true;
+        }
         self.forget_map();
         let Some(folio) = self.index.get(index) else {
             return true;
@@ -662,9 +689,10 @@ impl LiveInode {
     #[inline]
     #[must_use]
     pub fn live_size(&self) -> u64 {
-        // In this order: a truncation lowers the live size before that of the record.
-        let size = self.image(&pin()).size();
-        size.max(self.file_cache().map_or(0, |cache| cache.extended()))
+        let guard = pin();
+        let image = self.image(&guard);
+        self.file_cache()
+            .map_or(image.size(), |cache| cache.size_with(image))
     }
 
     /// The record as users see it: with the size and the times that writeback has yet to store.

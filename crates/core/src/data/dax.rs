@@ -76,9 +76,9 @@ fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
 /// Reads from byte `offset` of a regular file.
 pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     // What is found out about the map is kept there.
-    let _ = held.file_cache_in(fs);
+    let file = held.file_cache_in(fs);
     let _shared = held.op().read();
-    read_shared(fs, held, offset, buf)
+    read_shared(fs, held, file, offset, buf)
 }
 
 /// Writes at byte `offset` of a regular file, or at its end. Returns where, and how much.

@@ -141,7 +141,7 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
     {
         let shared = held.op().read();
         if file.is_bypassed() {
-            return read_shared(fs, held, offset, buf);
+            return read_shared(fs, held, file, offset, buf);
         }
         drop(shared);
     }
@@ -166,23 +166,29 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
                 drop(shared);
                 write_back(fs, held.live())?;
             } else {
-                return read_shared(fs, held, offset, buf);
+                return read_shared(fs, held, file, offset, buf);
             }
             continue;
         }
-        return read_shared(fs, held, offset, buf);
+        return read_shared(fs, held, file, offset, buf);
     }
 }
 
-/// Reads what the device has. `op` is held.
-pub(super) fn read_shared(fs: &Fs, live: &LiveInode, offset: u64, buf: &mut [u8]) -> Result<usize> {
+/// Reads what the device has of a file, whose data is `file`. `op` is held.
+pub(super) fn read_shared(
+    fs: &Fs,
+    live: &LiveInode,
+    file: &FileCache,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
     let (len, known) = {
         // Once for all that is looked at.
-        let _guard = pin();
-        let left = live.live_size().saturating_sub(offset);
+        let guard = pin();
+        let left = file.size_with(live.image(&guard)).saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let range = offset..offset.saturating_add(len as u64);
-        (len, map::known(live, &blocks_of(fs, &range)))
+        (len, map::known(live, file, &blocks_of(fs, &range)))
     };
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(0);
@@ -332,11 +338,12 @@ fn write_shared(
     let known = {
         // Once for all that is looked at.
         let guard = pin();
-        check_writable(held.image(&guard))?;
-        if bytes.end > held.live_size() {
+        let image = held.image(&guard);
+        check_writable(image)?;
+        if bytes.end > file.size_with(image) {
             return Ok(None);
         }
-        map::known(held, &blocks_of(fs, &bytes))
+        map::known(held, file, &blocks_of(fs, &bytes))
     };
     let runs = match known {
         Some(runs) => runs,
@@ -436,7 +443,7 @@ pub(super) fn write_exclusive(
     }
     let io = FileIo::new(fs, live);
     let written = if bytes.end <= size
-        && let runs = match map::known(live, &blocks_of(fs, &bytes)) {
+        && let runs = match map::known(live, file, &blocks_of(fs, &bytes)) {
             Some(runs) => runs,
             None => learn(fs, live, &bytes)?,
         }

@@ -17,6 +17,7 @@
 
 use super::{Mapping, Walk};
 use crate::Result;
+use crate::data::FileCache;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use extant_format::inode::InodeFlags;
@@ -116,11 +117,12 @@ pub(super) fn look(
     (version.load(Ordering::Relaxed) == before).then_some((image, runs))
 }
 
-/// The runs of `range`, if all of it is known. Unlike [`look`] this counts no reference to the image.
+/// The runs of `range`, if all of it is known, of a file whose data is `file`. Unlike [`look`] this counts no reference to the image.
 ///
 /// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op` lock.
-pub(crate) fn known(live: &LiveInode, range: &Range<u64>) -> Option<KnownRuns> {
-    let status = live.file_cache()?.status()?;
+#[inline]
+pub(crate) fn known(live: &LiveInode, file: &FileCache, range: &Range<u64>) -> Option<KnownRuns> {
+    let status = file.status()?;
     let version = live.map_version();
     let before = version.load(Ordering::Acquire);
     if before & 1 != 0 {
@@ -255,13 +257,22 @@ impl Known {
 
     /// The run of `range`, if that is known to be one.
     fn run(&self, range: &Range<u64>) -> Option<Mapping> {
-        let first = self
-            .parts
-            .partition_point(|part| extent(part).end <= range.start);
-        let mut runs = clip(self.parts.get(first)?, range);
-        let run = runs.next()?;
-        let is_all = u64::from(run.lblk.get()) == range.start && run.end() == range.end;
-        is_all.then_some(run)
+        let part = match self.parts.as_slice() {
+            // Of most files all is known at once.
+            [part] => part,
+            parts => parts.get(parts.partition_point(|part| extent(part).end <= range.start))?,
+        };
+        let run = match &**part {
+            [run] => run,
+            runs => runs.get(runs.partition_point(|run| run.end() <= range.start))?,
+        };
+        let skip = range.start.checked_sub(run.lblk.get().into())?;
+        // It begins at a block of a file, of which there are 2^32 at most.
+        (range.end <= run.end() && !range.is_empty()).then(|| Mapping {
+            lblk: extant_format::Lblk::new(range.start as u32),
+            len: range.end - range.start,
+            target: run.target.advanced(skip),
+        })
     }
 
     /// The runs of `range`, if all of it is known.

@@ -6,6 +6,7 @@ mod crashing;
 mod dirs;
 mod gauntlet;
 mod hostile;
+mod large;
 mod memory;
 mod meta_cache;
 mod opening;

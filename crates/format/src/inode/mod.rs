@@ -434,11 +434,12 @@ const fn join32(lo: u32, hi: u32) -> u64 {
 const USUAL_INODE_SIZE: usize = 256;
 
 /// What the checksum of an inode is of.
+// Whole words, so that the checksum takes eight bytes at a time from the first on.
 #[derive(IntoBytes, zerocopy::Immutable)]
-#[repr(C)]
+#[repr(C, align(8))]
 struct OwnedSlot {
-    ino: zerocopy::little_endian::U32,
-    generation: zerocopy::little_endian::U32,
+    /// Number and generation.
+    owner: [u8; 8],
     body: [u8; USUAL_INODE_SIZE],
 }
 
@@ -448,8 +449,7 @@ fn checksum(slot: &[u8], seed: Crc32c, ino: Ino, generation: u32, extra_isize: u
     // The usual size: a copy in one piece is quicker than many short pieces.
     if let (Ok(&body), true) = (<&[u8; USUAL_INODE_SIZE]>::try_from(slot), has_hi) {
         let mut copy = OwnedSlot {
-            ino: ino.get().into(),
-            generation: generation.into(),
+            owner: join32(ino.get(), generation).to_le_bytes(),
             body,
         };
         for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
