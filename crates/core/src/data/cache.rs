@@ -18,13 +18,13 @@ use super::caches::Caches;
 use super::direct::Bypass;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State};
 use super::index::Index;
+use super::nodes::Tree;
 use crate::Error;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode, Timestamp};
 use crate::map;
 use crate::mutants::{Mutant, is_on};
 use extant_format::Pblk;
-use extant_format::extent::{ExtentNode, ROOT_CAPACITY};
 use extant_format::inode::InodeFlags;
 use extant_sync::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU64, LockClass, Mutex, MutexGuard, Rank,
@@ -51,9 +51,6 @@ const MAP_ONLY: u32 = u32::MAX;
 const UNKNOWN: u64 = u64::MAX;
 /// No time waits to be stored.
 const NO_TIME: i64 = i64::MIN;
-/// Delayed blocks for each of which the worst case is an extent of its own fill a block of the tree that is
-/// half full; there is room for fewer on small blocks.
-const BLOCKS_PER_NODE: u64 = 40;
 
 /// Folios that become dirty one behind the other before somebody writes on and on.
 const STREAM: u32 = 512;
@@ -776,35 +773,6 @@ struct Promise {
     delayed: u64,
     /// Blocks for the nodes that map them.
     nodes: u64,
-}
-
-/// What an inode says about its tree.
-#[derive(Clone, Copy)]
-struct Tree {
-    /// Entries that the root has room for.
-    room: u64,
-    depth: u64,
-}
-
-impl Tree {
-    fn of(inode: &Inode) -> Self {
-        let root = ExtentNode::parse(&inode.disk().map);
-        root.map_or(Self { room: 0, depth: 0 }, |root| Self {
-            room: u64::from(ROOT_CAPACITY).saturating_sub(root.len() as u64),
-            depth: root.header().depth.into(),
-        })
-    }
-
-    /// Nodes that mapping so many blocks takes at the most.
-    fn nodes_for(self, blocks: u64) -> u64 {
-        let fits = self.depth == 0 && blocks <= self.room;
-        match blocks {
-            0 => 0,
-            _ if fits => 0,
-            // A split on each level, a new level, and the leaves; twice, as others may be mapped before.
-            blocks => 2 * (self.depth + 2 + blocks / BLOCKS_PER_NODE),
-        }
-    }
 }
 
 /// A time from its nanoseconds, if it is one.

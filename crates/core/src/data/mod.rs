@@ -21,6 +21,7 @@
 //! | `cache` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `caches` | what all files share: budget, eviction, the list of dirty files |
 //! | `folio`, `page`, `index` | 64 KiB of a file, the memory it is made of, the folios of a file |
+//! | `nodes` | nodes that mapping delayed blocks takes |
 //! | `stock` | pages made ready ahead of their use |
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
@@ -51,6 +52,7 @@ mod gather;
 mod index;
 mod inline;
 mod live;
+mod nodes;
 mod page;
 mod read;
 mod reserved;
