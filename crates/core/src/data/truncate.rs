@@ -37,8 +37,9 @@ pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
 /// # Errors
 /// As for [`truncate`].
 pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
-    fs.journal()?;
     let _alone = held.op().write();
+    // Bytes become zeros, in memory and on the device, before a handle would find this.
+    fs.journal()?.check_open()?;
     let mut image = held.snapshot();
     check_writable(&image)?;
     if size > size_limit(fs, &image) {

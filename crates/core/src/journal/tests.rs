@@ -3,9 +3,10 @@
 use super::{Handle, Seal};
 use crate::alloc::{FreedKind, Request};
 use crate::fs::{Fs, MountOptions, Notice};
+use crate::inode::NewInode;
 use crate::{Error, Result, data, ops};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
-use extant_format::inode::Timestamp;
+use extant_format::inode::{FileType, Timestamp};
 use extant_format::{Ino, Pblk};
 use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -394,6 +395,37 @@ fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
         assert!(fs.superblock().error_count() > 0);
         fs.close().unwrap();
     }
+}
+
+#[test]
+fn a_truncation_that_is_refused_clears_nothing() {
+    let inner: SharedDevice = content(&["-t", "ext4", "-b", "4096"]).open();
+    let faulty = Arc::new(FaultDevice::new(Arc::clone(&inner)));
+    let device: SharedDevice = faulty.clone();
+    let fs = open(&device).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = NewInode::new(FileType::Regular, 0o600, ops::now());
+    let file = ops::create(&fs, &root, b"file", &new).unwrap();
+    ops::pwrite(&fs, &file, 0, &[7; 4096]).unwrap();
+    ops::fsync(&fs, &file).unwrap();
+    let bad = stamp(&fs, Ino::ROOT, 99).unwrap();
+    faulty.inject(FaultRule::fail_nth(IoKind::Write, 0));
+    fs.commit(bad).unwrap_err();
+    for size in [100, 0, 5000] {
+        let refused = ops::truncate(&fs, &file, size).unwrap_err();
+        assert!(matches!(refused, Error::Stopped(_)), "{refused}");
+    }
+    drop((file, root));
+    fs.close().unwrap_err();
+    drop(fs);
+    let fs = open(&inner).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let file = ops::lookup_held(&fs, &root, b"file").unwrap();
+    let mut found = vec![0; 8192];
+    assert_eq!(ops::pread(&fs, &file, 0, &mut found).unwrap(), 4096);
+    assert!(found[..4096] == [7; 4096]);
+    drop((file, root));
+    fs.close().unwrap();
 }
 
 #[test]

@@ -129,7 +129,9 @@ impl OpenBlock {
 
     /// Gives up the draft: the block is no metadata any more.
     pub(super) fn discard(&self) {
-        self.state.lock().draft = None;
+        let mut state = self.state.lock();
+        state.draft = None;
+        state.images = state.images.wrapping_add(1);
     }
 }
 
