@@ -66,8 +66,7 @@ fn fields(volume: &Volume, sink: &mut Sink) {
         "a journal is to be replayed, but there is none",
     );
     let raw = sb.raw();
-    let named =
-        raw.journal_inum.get() != 0 || raw.journal_dev.get() != 0 || raw.journal_uuid != [0; 16];
+    let named = raw.journal_inum.get() != 0 || raw.journal_uuid != [0; 16];
     wrong(
         !journal && named,
         "a journal is named, but the feature has_journal is off",
