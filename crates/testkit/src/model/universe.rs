@@ -87,7 +87,7 @@ impl Universe {
     /// Every operation there is, most of which are refused in any one state.
     pub fn all(&self) -> Vec<Op> {
         let mut all = vec![Op::Syncfs];
-        for path in self.dirs.iter().cloned() {
+        for path in &self.dirs {
             all.extend([
                 Op::Mkdir {
                     path: path.clone(),
@@ -100,7 +100,7 @@ impl Universe {
                     mode: 0o711,
                 },
             ]);
-            all.extend(self.on_xattrs(&path));
+            all.extend(self.on_xattrs(path));
         }
         for path in &self.files {
             all.extend(self.on_file(path));
