@@ -55,6 +55,9 @@ impl Row {
     }
 }
 
+/// Done, or why not.
+type Drawn = Result<(), Box<dyn Error>>;
+
 const SIZE: (u32, u32) = (720, 400);
 const FONT: &str = "sans-serif";
 
@@ -68,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+fn run(args: &Args) -> Drawn {
     let mut pictures: BTreeMap<(String, String), Vec<Row>> = BTreeMap::new();
     let mut all = Vec::new();
     for file in &args.files {
@@ -87,11 +90,11 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         }
     }
     std::fs::create_dir_all(&args.out)?;
-    let draw = |name: &str, how: &dyn Fn(&Path) -> Result<(), Box<dyn Error>>| {
+    let draw = |name: &str, how: &dyn Fn(&Path) -> Drawn| {
         let path = args.out.join(format!("{name}.svg"));
         how(&path).map_err(|e| format!("cannot draw {}: {e}", path.display()))?;
         println!("{}", path.display());
-        Ok::<(), Box<dyn Error>>(())
+        Drawn::Ok(())
     };
     for ((workload, variant), rows) in &pictures {
         let name = match variant.as_str() {
@@ -120,7 +123,7 @@ fn curves(
     rows: &[Row],
     over: &str,
     place: &dyn Fn(&Row) -> f64,
-) -> Result<(), Box<dyn Error>> {
+) -> Drawn {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);
@@ -188,7 +191,7 @@ fn ratio(row: &Row, rows: &[Row]) -> Option<(String, f64)> {
 }
 
 /// One lying bar for each case that both the engine and the kernel have done.
-fn ratios(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+fn ratios(path: &Path, rows: &[Row]) -> Drawn {
     let engine = rows.iter().filter(|row| row.side == "engine");
     let mut cases: Vec<(String, f64)> = engine.filter_map(|row| ratio(row, rows)).collect();
     // The axis goes upward, a reader downward.
@@ -247,7 +250,7 @@ fn ratios(path: &Path, rows: &[Row]) -> Result<(), Box<dyn Error>> {
 }
 
 /// One bar for each side.
-fn bars(path: &Path, title: &str, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+fn bars(path: &Path, title: &str, rows: &[Row]) -> Drawn {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);

@@ -332,7 +332,7 @@ fn shift_at_random(options: &[&str], block: u64, seed: u64) {
     drop(file);
     fs.close().unwrap();
     image.check();
-    let mount = KernelMount::mount(&image.path(), Mode::ReadOnly, "");
+    let mount = KernelMount::mount(image.path(), Mode::ReadOnly, "");
     assert!(std::fs::read(mount.path().join("f")).unwrap() == wanted);
     mount.unmount();
 }
