@@ -255,7 +255,7 @@ impl File {
     /// `len` only at the end of this file.
     ///
     /// # Errors
-    /// As for [`File::read_at`] and [`File::write_at`].
+    /// As for [`File::read_at`] and [`File::write_at`]; when `to` was opened for appending.
     pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
         if !Arc::ptr_eq(self.fs(), to.fs()) {
             let other = "the files are on two file systems";
@@ -265,6 +265,11 @@ impl File {
             return Err(self.error(extant_core::Error::BadHandle("reading")));
         }
         to.check_writable()?;
+        if to.access.append {
+            return Err(to.error(extant_core::Error::BadHandle(
+                "writing anywhere but at the end",
+            )));
+        }
         let (from, into) = ((self.held(), offset), (to.held(), to_offset));
         ops::copy_range(self.fs(), from, into, len).map_err(|e| to.error(e))
     }

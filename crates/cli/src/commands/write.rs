@@ -38,6 +38,8 @@ fn copy(args: &Write, fs: &Filesystem, at: &Place, mode: u16) -> Outcome {
     let file = OpenOptions::new()
         .write(true)
         .create(true)
+        // What may only be appended to is opened for that.
+        .append(args.append)
         .truncate(!args.append && args.at.is_none())
         .mode(mode)
         .open(fs, &at.path)

@@ -138,6 +138,8 @@ impl<'a> FileIo<'a> {
             if inside(data) {
                 let _shared = self.live.op().read();
                 if inside(data) && !self.cache.is_bypassed() {
+                    // It may have become immutable since.
+                    check_writable(self.live.image(&pin()))?;
                     self.cache.note_memory_use();
                     self.clear_set_ids(options)?;
                     let (done, failed) = self.copy(offset, data);

@@ -82,5 +82,5 @@ pub use shift::{collapse_range, insert_range, punch_hole, zero_range};
 pub use stream::{Sink, stream, stream_live};
 pub use times::now;
 pub(crate) use truncate::finish_truncate;
-pub use truncate::{truncate, truncate_with};
+pub use truncate::{grow, truncate, truncate_with};
 pub use write::{WriteOptions, append, write_at, write_with};

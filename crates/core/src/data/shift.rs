@@ -7,14 +7,16 @@
 //! # After a crash
 //!
 //! A part of a block that becomes zeros is written over, so a crash may leave any part of it as it was. What is a
-//! change of the map alone is there or not, if the range has few extents; long ones take many transactions, and
-//! a crash leaves a first part of a hole, or some of the extents moved and the others not, as under Linux.
+//! change of the map alone is there or not, if few extents are concerned; more take many transactions, and
+//! a crash leaves the last part of a hole (blocks go from the end of a range on), or some of the extents moved and
+//! the others not, as under Linux. Ranges made zeros take two transactions at least: one that makes blocks reserved
+//! ones, and one that reserves blocks for holes and sets the size.
 
 use super::WriteOptions;
 use super::fallocate::{FallocateMode, fallocate_alone};
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
-use super::write::{blocks_of, check_writable, size_limit};
+use super::write::{blocks_of, check_content, check_writable, size_limit};
 use super::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -30,6 +32,9 @@ const MOST_RUNS: usize = 12;
 
 /// One past the last block any file has.
 const END: u64 = 1 << 32;
+
+/// No blocks.
+const NOTHING: Range<u64> = 0..0;
 
 /// Makes a hole of the `len` bytes from byte `offset` on: they read as zeros, and whole blocks are given back. The
 /// size stays.
@@ -91,12 +96,11 @@ pub fn zero_range(fs: &Fs, held: &Held, offset: u64, len: u64, keep_size: bool) 
         forget(held, range.clone());
         zero_edges(fs, held, &image, &range)?;
         let whole = whole_blocks(fs, &range);
-        let mut runs = map::runs_of(fs, &image, whole)?;
         // Those that are reserved already lie between the others, and are mapped again with them.
-        runs.retain(|run| run.target != Target::Hole);
-        for part in runs.chunks(MOST_RUNS) {
+        let runs = extents_of(fs, &image, whole)?;
+        for part in runs.chunks(most_runs(fs, &image)?) {
             let moves: Vec<Move> = part.iter().filter_map(|run| moved(run, 0, true)).collect();
-            move_runs(fs, held, part, &moves, &|_| ())?;
+            move_runs(fs, held, part, &moves)?;
         }
     }
     let mode = FallocateMode {
@@ -134,38 +138,33 @@ pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()>
         disk.size = size;
         stamp(disk, now(), WriteOptions::default());
     };
+    let doomed = extents_of(fs, &image, whole.clone())?;
     let after = runs_after(fs, &image, whole.end)?;
+    let moves = |runs: &[Mapping]| -> Vec<Move> {
+        let up = |run| moved(run, -(blocks as i64), is_unwritten(run));
+        runs.iter().filter_map(up).collect()
+    };
+    // What one handle can do is done by one, so that a crash leaves all or nothing, and a failure nothing.
+    let runs = doomed.len() + after.len();
+    let credits = move_credits(&image, runs) + map::GROUP * groups_of(fs, &doomed);
+    if runs <= MOST_RUNS && credits <= most_credits(fs)? {
+        return with_room(fs, || {
+            let handle = fs.start(credits)?;
+            change_map(&handle, held, &whole, &after, &moves(&after), &shorten)
+        });
+    }
     let mut end = whole.end;
-    // What one handle can do is done by one, so that a crash leaves all or nothing.
-    if after.len() <= MOST_RUNS {
-        let moves: Vec<Move> = after
-            .iter()
-            .filter_map(|run| moved_up(run, blocks))
-            .collect();
-        let credits = move_credits(&image, after.len());
-        let handle = fs.start(map::remove_credits(&image) + credits)?;
-        let guard = MapGuard::lock(held.live());
-        let removed = map::remove_keeping(&handle, held.live(), &guard, whole.start..end, credits)?;
-        match removed.next {
-            None => return change_map(&handle, held, &guard, &after, &moves, &shorten),
-            Some(next) => end = next.get().into(),
-        }
+    while whole.start < end {
+        end = with_room(fs, || {
+            let handle = fs.start(1 + map::remove_credits(&held.snapshot()))?;
+            let guard = MapGuard::lock(held.live());
+            let range = whole.start..end;
+            let removed = map::remove_keeping(&handle, held.live(), &guard, range, 1)?;
+            Ok(removed.next.map_or(whole.start, |next| next.get().into()))
+        })?;
     }
-    loop {
-        let handle = fs.start(1 + map::remove_credits(&held.snapshot()))?;
-        let guard = MapGuard::lock(held.live());
-        let removed = map::remove_keeping(&handle, held.live(), &guard, whole.start..end, 1)?;
-        match removed.next {
-            None => break,
-            Some(next) => end = next.get().into(),
-        }
-    }
-    for part in after.chunks(MOST_RUNS) {
-        let moves: Vec<Move> = part
-            .iter()
-            .filter_map(|run| moved_up(run, blocks))
-            .collect();
-        move_runs(fs, held, part, &moves, &|_| ())?;
+    for part in after.chunks(most_runs(fs, &image)?) {
+        move_runs(fs, held, part, &moves(part))?;
     }
     let handle = fs.start(1)?;
     held.live().update(&handle, shorten)
@@ -212,19 +211,27 @@ pub fn insert_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
         disk.size = size;
         stamp(disk, now(), WriteOptions::default());
     };
-    let back = |run: &Mapping| moved(run, blocks as i64, is_unwritten(run));
-    if after.len() <= MOST_RUNS {
-        let moves: Vec<Move> = after.iter().filter_map(back).collect();
-        return move_runs(fs, held, &after, &moves, &lengthen);
+    let moves = |runs: &[Mapping]| -> Vec<Move> {
+        let back = |run| moved(run, blocks as i64, is_unwritten(run));
+        runs.iter().filter_map(back).collect()
+    };
+    let credits = move_credits(&image, after.len());
+    if after.len() <= MOST_RUNS && credits <= most_credits(fs)? {
+        return with_room(fs, || {
+            let handle = fs.start(credits)?;
+            change_map(&handle, held, &NOTHING, &after, &moves(&after), &lengthen)
+        });
     }
-    // The size first: nothing may lie past it that is data.
+    // The size first: nothing may lie past it that is data. What it passes before it has moved may hold anything.
+    let failures = fs.flush_failures();
+    zero_mapped(fs, &image, image.size()..size)?;
+    held.note_data(fs, failures);
     let handle = fs.start(1)?;
     held.live().update(&handle, lengthen)?;
     drop(handle);
     // The last ones first, so that there always is room.
-    for part in after.rchunks(MOST_RUNS) {
-        let moves: Vec<Move> = part.iter().filter_map(back).collect();
-        move_runs(fs, held, part, &moves, &|_| ())?;
+    for part in after.rchunks(most_runs(fs, &image)?) {
+        move_runs(fs, held, part, &moves(part))?;
     }
     Ok(())
 }
@@ -248,6 +255,7 @@ fn begin(
         file.set_tail(u64::MAX);
     }
     let image = held.snapshot();
+    check_content(&image)?;
     if end > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
@@ -315,20 +323,28 @@ fn forget_from(fs: &Fs, held: &Held, offset: u64) {
 /// The runs from block `first` on that are no holes.
 fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     let end = map::mapped_end(fs, image)?;
-    let mut runs = match first < end {
-        true => map::runs_of(fs, image, first..end)?,
-        false => Vec::new(),
-    };
-    runs.retain(|run| run.target != Target::Hole);
-    Ok(runs)
+    extents_of(fs, image, first..end)
+}
+
+/// The extents of a range of a file mapped by extents, cut to it. They are not joined, so that each lies in one
+/// leaf.
+fn extents_of(fs: &Fs, image: &Inode, range: Range<u64>) -> Result<Vec<Mapping>> {
+    let mut extents = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let Ok(lblk) = u32::try_from(at) else { break };
+        let mut run = map::lookup(fs, image, Lblk::new(lblk))?;
+        run.len = run.len.min(range.end - at).max(1);
+        at += run.len;
+        if run.target != Target::Hole {
+            extents.push(run);
+        }
+    }
+    Ok(extents)
 }
 
 fn is_unwritten(run: &Mapping) -> bool {
     matches!(run.target, Target::Unwritten(_))
-}
-
-fn moved_up(run: &Mapping, blocks: u64) -> Option<Move> {
-    moved(run, -(blocks as i64), is_unwritten(run))
 }
 
 /// A run so many blocks further on, written or not. `None` for holes.
@@ -346,40 +362,70 @@ fn moved(run: &Mapping, by: i64, unwritten: bool) -> Option<Move> {
 /// Credits for moving `runs` runs, each of which may lie in a leaf of its own that becomes empty.
 fn move_credits(image: &Inode, runs: usize) -> u32 {
     let runs = runs as u32;
-    map::insert_credits(image, 2 * runs) + 4 * (runs + 2)
+    map::insert_credits(image, 2 * runs) + 4 * (runs + 2) + 1
+}
+
+/// How many groups runs lie in, at most.
+fn groups_of(fs: &Fs, runs: &[Mapping]) -> u32 {
+    let per_group = u64::from(fs.geometry().blocks_per_group()).max(1);
+    let groups = runs.iter().map(|run| run.len / per_group + 2).sum::<u64>();
+    u32::try_from(groups).unwrap_or(u32::MAX / 8)
+}
+
+/// Credits that one handle gets at most.
+fn most_credits(fs: &Fs) -> Result<u32> {
+    Ok(fs.journal()?.max_credits())
+}
+
+/// How many runs of a file one handle moves: few where the journal is small.
+fn most_runs(fs: &Fs, image: &Inode) -> Result<usize> {
+    let limit = most_credits(fs)?;
+    // While they move, the tree may get a level more.
+    let fits = |&runs: &usize| move_credits(image, runs) + 2 <= limit;
+    Ok((1..=MOST_RUNS).rev().find(fits).unwrap_or(1))
+}
+
+/// Runs one step, and once more when there may be space that there was not. No handle is open, and no map locked.
+fn with_room<R>(fs: &Fs, mut step: impl FnMut() -> Result<R>) -> Result<R> {
+    match step() {
+        Err(Error::NoSpace) => {
+            if fs.discard_preallocations(1) == 0 && fs.pending_free_blocks() > 0 {
+                fs.commit(fs.journal()?.running())?;
+            }
+            step()
+        }
+        done => done,
+    }
 }
 
 /// Maps `runs`, and all between them, as `moves` say, with a handle of its own.
-fn move_runs(
-    fs: &Fs,
-    held: &Held,
-    runs: &[Mapping],
-    moves: &[Move],
-    also: &dyn Fn(&mut Inode),
-) -> Result<()> {
-    let handle = fs.start(move_credits(&held.snapshot(), runs.len()) + 1)?;
-    let guard = MapGuard::lock(held.live());
-    change_map(&handle, held, &guard, runs, moves, also)
+fn move_runs(fs: &Fs, held: &Held, runs: &[Mapping], moves: &[Move]) -> Result<()> {
+    with_room(fs, || {
+        let handle = fs.start(move_credits(&held.snapshot(), runs.len()))?;
+        change_map(&handle, held, &NOTHING, runs, moves, &|_| ())
+    })
 }
 
+/// Frees what is mapped in `free`, in blocks, and maps `runs`, and all between them, as `moves` say.
 fn change_map(
     handle: &Handle<'_>,
     held: &Held,
-    guard: &MapGuard<'_>,
+    free: &Range<u64>,
     runs: &[Mapping],
     moves: &[Move],
     also: &dyn Fn(&mut Inode),
 ) -> Result<()> {
-    let (Some(first), Some(last)) = (runs.first(), runs.last()) else {
-        return held.live().update(handle, also);
+    let guard = MapGuard::lock(held.live());
+    let range = match (runs.first(), runs.last()) {
+        (Some(first), Some(last)) => u64::from(first.lblk.get())..last.end(),
+        _ => NOTHING,
     };
-    let range = u64::from(first.lblk.get())..last.end();
     map::change(
         handle,
         held.live(),
-        guard,
+        &guard,
         Vec::new(),
-        |tree| tree.remap(&range, moves),
+        |tree| tree.remap(free, &range, moves),
         also,
     )
 }

@@ -5,7 +5,7 @@ use super::cache::FileCache;
 use super::folio::{FOLIO_BYTES, mask_of_bytes};
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
-use super::write::{check_writable, size_limit};
+use super::write::{check_content, check_writable, size_limit};
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
@@ -38,6 +38,25 @@ pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
 /// As for [`truncate`].
 pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
     let _alone = held.op().write();
+    check_content(&held.snapshot())?;
+    set_size_alone(fs, held, size, options)
+}
+
+/// Makes a regular file `size` bytes long if it is shorter, as [`truncate`] does, and leaves it alone otherwise, also
+/// when somebody else has just made it longer.
+///
+/// # Errors
+/// As for [`truncate`].
+pub fn grow(fs: &Fs, held: &Held, size: u64) -> Result<()> {
+    let _alone = held.op().write();
+    match held.live_size() < size {
+        true => set_size_alone(fs, held, size, WriteOptions::default()),
+        false => Ok(()),
+    }
+}
+
+/// The same for who holds `op` exclusively.
+fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
     // Bytes become zeros, in memory and on the device, before a handle would find this.
     fs.journal()?.check_open()?;
     let mut image = held.snapshot();

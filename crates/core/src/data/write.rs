@@ -130,6 +130,14 @@ pub(super) fn check_writable(image: &Inode) -> Result<()> {
     }
 }
 
+/// Refuses to change what a file has by now if it may only grow.
+pub(super) fn check_content(image: &Inode) -> Result<()> {
+    match image.flags().contains(InodeFlags::APPEND) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
+}
+
 fn unsupported(what: &str) -> Error {
     Error::Unsupported {
         features: what.to_owned(),

@@ -1,6 +1,9 @@
 //! `copy_file_range`.
 
-use super::{pread, pwrite, seek_data_live, seek_hole_live, truncate};
+use super::flags::check_content;
+use super::naming::with_space;
+use super::{pread, pwrite, seek_data_live, seek_hole_live};
+use crate::data;
 use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Error, Result};
@@ -13,7 +16,7 @@ const CHUNK: u64 = 1 << 20;
 /// than `len` only at the end of the source.
 ///
 /// # Errors
-/// [`Error::InvalidInput`] when the ranges overlap; as for [`pread`] and [`pwrite`], when part of it may have been copied.
+/// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when part of it may have been copied.
 pub fn copy_range(
     fs: &Fs,
     (from, offset): (&Held, u64),
@@ -26,6 +29,9 @@ pub fn copy_range(
     };
     if from.ino() == to.ino() && offset < to_end && to_offset < end {
         return Err(Error::InvalidInput("the ranges overlap"));
+    }
+    if to_offset < to.live_size() {
+        check_content(to)?;
     }
     let mut buffer = vec![0; len.min(CHUNK) as usize];
     let mut at = offset;
@@ -62,7 +68,7 @@ pub fn copy_range(
     let copied = at - offset;
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
-        truncate(fs, to, to_offset + copied)?;
+        with_space(fs, || data::grow(fs, to, to_offset + copied))?;
     }
     Ok(copied)
 }

@@ -262,13 +262,19 @@ fn what_we_reserve_is_unwritten_to_linux_and_what_linux_reserves_to_us() {
     }
 }
 
-/// Random holes, zeros, ranges taken out and put in, beside a vector of bytes.
-fn shift_at_random(options: &[&str], block: u64, seed: u64) {
+/// Random holes, zeros, ranges taken out and put in, beside a vector of bytes; the file has so many extents before.
+fn shift_at_random(options: &[&str], (block, extents): (u64, u64), seed: u64) -> (Blank, Vec<u8>) {
     let mut rng = Rng::new(seed);
     let image = Blank::with(64, options);
     let mut fs = image.open_writable();
     let mut file = writable(&fs, "/f");
-    let mut wanted: Vec<u8> = Vec::new();
+    let mut wanted: Vec<u8> = vec![0; (3 * block * extents) as usize];
+    for i in 0..extents {
+        let bytes = vec![(i % 255) as u8 + 1; 2 * block as usize];
+        file.write_all_at(&bytes, 3 * block * i).unwrap();
+        wanted[(3 * block * i) as usize..][..bytes.len()].copy_from_slice(&bytes);
+    }
+    file.set_len(wanted.len() as u64).unwrap();
     for step in 0..250 {
         let size = wanted.len() as u64;
         let offset = rng.below(size.max(1) + 3 * block);
@@ -329,20 +335,49 @@ fn shift_at_random(options: &[&str], block: u64, seed: u64) {
             file = writable(&fs, "/f");
         }
     }
+    assert!(fs.read("/f").unwrap() == wanted);
     drop(file);
     fs.close().unwrap();
     image.check();
+    (image, wanted)
+}
+
+#[test]
+fn ranges_are_zeroed_and_taken_out_and_put_in_as_if_the_file_were_a_list_of_bytes() {
+    let seed = seed_from_env("ranges");
+    shift_at_random(&["-t", "ext4", "-b", "4096"], (4096, 0), seed);
+    shift_at_random(&["-t", "ext4", "-b", "1024"], (1024, 0), seed + 1);
+}
+
+#[test]
+fn ranges_move_in_files_of_many_leaves() {
+    let seed = seed_from_env("leaves");
+    shift_at_random(&["-t", "ext4", "-b", "4096"], (4096, 800), seed);
+    shift_at_random(&["-t", "ext4", "-b", "1024"], (1024, 400), seed + 1);
+}
+
+#[test]
+fn linux_reads_what_was_zeroed_and_taken_out_and_put_in() {
+    require!(LoopDevices, KernelExt4);
+    let seed = seed_from_env("ranges");
+    let (image, wanted) = shift_at_random(&["-t", "ext4", "-b", "1024"], (1024, 200), seed);
     let mount = KernelMount::mount(image.path(), Mode::ReadOnly, "");
     assert!(std::fs::read(mount.path().join("f")).unwrap() == wanted);
     mount.unmount();
 }
 
 #[test]
-fn ranges_are_zeroed_and_taken_out_and_put_in_as_if_the_file_were_a_list_of_bytes() {
-    require!(LoopDevices, KernelExt4);
-    let seed = seed_from_env("ranges");
-    shift_at_random(&["-t", "ext4", "-b", "4096"], 4096, seed);
-    shift_at_random(&["-t", "ext4", "-b", "1024"], 1024, seed + 1);
+fn nothing_is_copied_to_a_file_opened_for_appending() {
+    let image = Blank::new(8);
+    let fs = image.open_writable();
+    let from = writable(&fs, "/from");
+    from.write_all_at(&[7; 100], 0).unwrap();
+    drop(writable(&fs, "/to"));
+    let to = OpenOptions::new().append(true).open(&fs, "/to").unwrap();
+    assert_eq!(from.copy_range(0, &to, 0, 10).unwrap_err().errno(), 9);
+    drop((from, to));
+    fs.close().unwrap();
+    image.check();
 }
 
 #[test]

@@ -85,17 +85,22 @@ impl<S: Source> Draft<S> {
         )
     }
 
-    /// Unmaps all of `range` and lets `again` map the same blocks, which stay the inode's, elsewhere.
+    /// Unmaps and frees all of `free`; unmaps all of `range` and lets `again` map the same blocks, which stay the
+    /// inode's, elsewhere.
     ///
     /// # Errors
     /// When a node cannot be read; what `again` says. The draft is then of no use.
     pub(super) fn remap(
         &mut self,
+        free: &Range<u64>,
         range: &Range<u64>,
         again: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
+        self.remove(free, &mut Everything)?;
         let (freed, inserted) = (self.freed.len(), self.inserted);
         self.remove(range, &mut Everything)?;
+        // What has moved away is no limit to what comes.
+        self.tidy();
         let removed = self.freed.drain(freed..);
         let removed: u64 = removed.map(|(_, len)| u64::from(len)).sum();
         again(self)?;
@@ -104,6 +109,17 @@ impl<S: Source> Draft<S> {
         }
         self.inserted = inserted;
         Ok(())
+    }
+
+    /// Makes true again what holds of a tree that is stored: no node but the root is empty, and the key of each is the
+    /// first block it maps. A removal leaves that to be done.
+    fn tidy(&mut self) {
+        tidy(&mut self.root, &mut self.freed_nodes);
+        if self.root.len() == 0 && self.root.depth > 0 {
+            self.root.entries = Entries::Extents(Vec::new());
+            self.root.depth = 0;
+            self.root.changed = true;
+        }
     }
 
     /// Unmaps `range`, from its end on, as far as `allowance` goes. Returns where it stopped: from
@@ -125,6 +141,31 @@ impl<S: Source> Draft<S> {
         };
         removal.node(&mut self.root, &self.root_context)
     }
+}
+
+/// Drops nodes below `node` that are empty, and corrects the keys of the others.
+fn tidy<B>(node: &mut Node<B>, freed: &mut Vec<Pblk>) {
+    let Entries::Children(children) = &mut node.entries else {
+        return;
+    };
+    let mut changed = false;
+    children.retain_mut(|child| {
+        let Slot::Loaded(below) = &mut child.node else {
+            return true;
+        };
+        tidy(below, freed);
+        let Some(first) = below.first() else {
+            if let Home::Block(block, _) = below.home {
+                freed.push(block);
+            }
+            changed = true;
+            return false;
+        };
+        changed |= first != child.lblk;
+        child.lblk = first;
+        true
+    });
+    node.changed |= changed;
 }
 
 /// Allows to unmap all that is asked for.

@@ -73,8 +73,8 @@ enum Edit {
     Insert(Extent),
     /// Makes written what is unwritten in these logical blocks.
     Convert(Range<u64>),
-    /// Maps what is mapped in these logical blocks elsewhere.
-    Remap(Range<u64>, Vec<Extent>),
+    /// Frees what is mapped in the first logical blocks, and maps what is mapped in the second ones elsewhere.
+    Remap(Range<u64>, Range<u64>, Vec<Extent>),
 }
 
 impl Edit {
@@ -82,7 +82,7 @@ impl Edit {
         match self {
             Self::Convert(range) => draft.convert(range),
             Self::Insert(whole) => Self::insert(draft, whole),
-            Self::Remap(range, wholes) => draft.remap(range, |draft| {
+            Self::Remap(free, range, wholes) => draft.remap(free, range, |draft| {
                 wholes
                     .iter()
                     .try_for_each(|whole| Self::insert(draft, whole))
@@ -224,11 +224,17 @@ impl<'f> Tree<'f> {
         self.edit(Edit::Convert(range.clone()))
     }
 
-    /// Unmaps all of `range`, in logical blocks, and maps the same blocks again as `moves` say.
+    /// Frees what is mapped in `free`, which may be empty; unmaps all of `range` and maps the same blocks again as `moves`
+    /// say. Both are in logical blocks and do not overlap.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
-    pub(crate) fn remap(&mut self, range: &Range<u64>, moves: &[Move]) -> Result<()> {
+    pub(crate) fn remap(
+        &mut self,
+        free: &Range<u64>,
+        range: &Range<u64>,
+        moves: &[Move],
+    ) -> Result<()> {
         let wholes = moves.iter().map(|to| Extent {
             lblk: to.lblk,
             len: to.len,
@@ -239,7 +245,7 @@ impl<'f> Tree<'f> {
         if wholes.iter().any(|whole| whole.end() > u64::from(u32::MAX)) {
             return Err(Error::FileTooLarge);
         }
-        self.edit(Edit::Remap(range.clone(), wholes))
+        self.edit(Edit::Remap(free.clone(), range.clone(), wholes))
     }
 
     /// Makes it the map of the inode: see [`store::store`].

@@ -155,6 +155,74 @@ impl World {
         }
     }
 
+    /// All extents, in order.
+    fn extents(&self) -> Vec<Extent> {
+        fn below(shelf: &Shelf, bytes: &[u8], found: &mut Vec<Extent>) {
+            let node = ExtentNode::parse(bytes).unwrap();
+            if node.is_leaf() {
+                found.extend(node.extents());
+                return;
+            }
+            for entry in node.index_entries() {
+                let child = Rc::clone(&shelf.0.borrow()[&entry.child.get()]);
+                below(shelf, &child, found);
+            }
+        }
+        let mut found = Vec::new();
+        below(&self.shelf, &self.map, &mut found);
+        found
+    }
+
+    /// Frees `free` and maps `runs`, which are all there are from the first to the last, `by` blocks further on,
+    /// unwritten if `zero`. Returns whether it was done: the tree may have become too deep.
+    fn remap(&mut self, free: Range<u32>, runs: &[Extent], by: i64, zero: bool) -> bool {
+        let moved = |run: &Extent| Extent {
+            lblk: Lblk::new((i64::from(run.lblk.get()) + by) as u32),
+            unwritten: run.unwritten | zero,
+            ..*run
+        };
+        let range = match (runs.first(), runs.last()) {
+            (Some(first), Some(last)) => first.lblk.get().into()..last.end(),
+            _ => 0..0,
+        };
+        let mut draft = self.draft();
+        draft
+            .remap(&(free.start.into()..free.end.into()), &range, |draft| {
+                runs.iter().try_for_each(|run| draft.insert(moved(run)))
+            })
+            .unwrap();
+        let freed: BTreeSet<u64> = draft
+            .freed
+            .iter()
+            .flat_map(|&(start, len)| (0..u64::from(len)).map(move |i| start.get() + i))
+            .collect();
+        let inserted = draft.inserted;
+        match self.store(draft) {
+            Ok(()) => {}
+            Err(Error::FileTooLarge) => return false,
+            Err(e) => panic!("{e}"),
+        }
+        assert_eq!(inserted, 0, "nothing is new");
+        let doomed: Vec<u32> = self.model.range(free).map(|(&l, _)| l).collect();
+        let expected: BTreeSet<u64> = doomed
+            .iter()
+            .map(|l| self.model.remove(l).unwrap().0)
+            .collect();
+        assert_eq!(freed, expected, "freed other blocks than were mapped");
+        let all = range.start as u32..range.end as u32;
+        let old: Vec<u32> = self.model.range(all).map(|(&l, _)| l).collect();
+        let old: Vec<_> = old
+            .iter()
+            .map(|l| (*l, self.model.remove(l).unwrap()))
+            .collect();
+        for (lblk, (pblk, unwritten)) in old {
+            let to = (i64::from(lblk) + by) as u32;
+            let before = self.model.insert(to, (pblk, unwritten | zero));
+            assert_eq!(before, None, "moved over something");
+        }
+        true
+    }
+
     fn convert(&mut self, range: Range<u32>) {
         let mut draft = self.draft();
         draft
@@ -292,6 +360,71 @@ fn random_changes_leave_what_the_model_says() {
         }
         assert!(world.model.is_empty(), "something remains mapped");
         world.check();
+    }
+}
+
+#[test]
+fn extents_move_across_leaves_as_the_model_says() {
+    for seed in 0..60 {
+        println!("seed {seed}");
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(3 + rng.below(6) as usize);
+        let mut lblk = 0;
+        for i in 0..rng.between(1, 120) {
+            let len = 1 + rng.below(4) as u32;
+            let pblk = match rng.below(2) {
+                0 => 1_000_000 + u64::from(lblk),
+                _ => 10 + 7 * i,
+            };
+            world.insert(&[extent(lblk, pblk, len, rng.below(3) == 0)]);
+            lblk += len + rng.below(3) as u32;
+        }
+        for _ in 0..60 {
+            let at = rng.below(u64::from(lblk)) as u32;
+            let len = 1 + rng.below(9) as u32;
+            let part = 1 + rng.below(12) as usize;
+            let mut all = world.extents();
+            match rng.below(4) {
+                // A range is taken out, by one change or by many.
+                0 | 1 => {
+                    let cut = |e: Extent| super::node::clip(&e, &(u64::from(at + len)..1 << 32));
+                    all = all.into_iter().filter_map(cut).collect();
+                    let by = -i64::from(len);
+                    if rng.below(2) == 0 {
+                        world.remap(at..at + len, &all, by, false);
+                    } else {
+                        world.remove(at..at + len, Limit(u32::MAX, u32::MAX));
+                        for part in all.chunks(part) {
+                            if !world.remap(0..0, part, by, false) {
+                                break;
+                            }
+                            world.check();
+                        }
+                    }
+                }
+                // A hole is put in.
+                2 => {
+                    let cut = |e: Extent| super::node::clip(&e, &(u64::from(at)..1 << 32));
+                    all = all.into_iter().filter_map(cut).collect();
+                    for part in all.rchunks(part) {
+                        if !world.remap(0..0, part, len.into(), false) {
+                            break;
+                        }
+                        world.check();
+                    }
+                }
+                // Zeros, in place.
+                _ => {
+                    let range = u64::from(at)..u64::from(at + 4 * len);
+                    let cut = |e: Extent| super::node::clip(&e, &range);
+                    all = all.into_iter().filter_map(cut).collect();
+                    for part in all.chunks(part) {
+                        world.remap(0..0, part, 0, true);
+                    }
+                }
+            }
+            world.check();
+        }
     }
 }
 
