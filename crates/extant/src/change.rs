@@ -258,8 +258,20 @@ impl Filesystem {
     /// # Errors
     /// When one of them does not exist, or a directory would come to lie inside itself.
     pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Result<()> {
-        self.two_names(one.as_ref(), other.as_ref(), |one, other| {
-            ops::exchange(self.fs(), one, other)
+        self.at_name(one.as_ref(), |one_dir, one| {
+            let other = resolve_parent(self.fs(), bytes(other.as_ref()), false)?;
+            let other_dir = other.hold_dir(self.fs())?;
+            // A `/` behind a name says what that name stands for, whatever comes in its place.
+            let sides = [
+                (one.must_be_dir, one.dir, &one.name),
+                (other.must_be_dir, other.dir, &other.name),
+            ];
+            for (must_be_dir, dir, name) in sides {
+                if must_be_dir && !ops::lookup_with(self.fs(), dir, name, Inode::is_dir)?.1 {
+                    return Err(EngineError::NotADirectory);
+                }
+            }
+            ops::exchange(self.fs(), (one_dir, &one.name), (&other_dir, &other.name))
         })
     }
 

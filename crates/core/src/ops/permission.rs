@@ -1,6 +1,10 @@
 //! Who may do what: mode bits and access control lists.
 //!
 //! Nothing else here asks: an adapter that acts for others asks before it calls an operation.
+//!
+//! Not here, and left to the adapter: the sticky bit (who may remove or rename in such a directory), who may change mode,
+//! owners, times and flags, that a group's bit for set-group-ID goes when somebody outside the group changes the mode, and
+//! capabilities other than those user 0 has.
 
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Mode};

@@ -5,7 +5,7 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, Mode};
 use crate::xattr::{self, AclKind, Change, SetXattr};
 use crate::{Error, Result};
-use extant_format::acl::Acl;
+use extant_format::acl::{Acl, AclWho};
 use extant_format::xattr::{AttributeName, name, split_name};
 
 /// Longest full name, in bytes, and longest value, as under Linux.
@@ -104,14 +104,23 @@ pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result
     })
 }
 
-/// A list in the form of the system calls; one without entries is none.
+/// A list in the form of the system calls; one without entries, or no bytes at all, is none.
 fn decoded(value: &[u8]) -> Result<Option<Acl>> {
-    const HEADER: usize = 4;
-    if value.len() <= HEADER {
+    // The version alone.
+    const EMPTY: &[u8] = &2_u32.to_le_bytes();
+    if value.is_empty() || value == EMPTY {
         return Ok(None);
     }
-    let bad = |_| Error::InvalidInput("the access control list is not valid");
-    Acl::decode_syscall(value).map(Some).map_err(bad)
+    let bad = Error::InvalidInput("the access control list is not valid");
+    let Ok(acl) = Acl::decode_syscall(value) else {
+        return Err(bad);
+    };
+    // This id is nobody's.
+    let is_nobody = |who| matches!(who, AclWho::User(u32::MAX) | AclWho::NamedGroup(u32::MAX));
+    match acl.entries().iter().any(|entry| is_nobody(entry.who)) {
+        true => Err(bad),
+        false => Ok(Some(acl)),
+    }
 }
 
 fn check_full_name(name: &[u8]) -> Result<()> {
@@ -141,5 +150,46 @@ fn stored_name<'n>(inode: &Held, full: &'n [u8]) -> Result<AttributeName<'n>> {
         },
         name::TRUSTED | name::SECURITY => Ok(stored),
         _ => Err(Error::NoNamespace),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(id: u32) -> Vec<u8> {
+        let entries = [
+            (1_u16, u32::MAX),
+            (2, id),
+            (4, u32::MAX),
+            (16, u32::MAX),
+            (32, u32::MAX),
+        ];
+        let mut bytes = 2_u32.to_le_bytes().to_vec();
+        for (tag, id) in entries {
+            bytes.extend_from_slice(&tag.to_le_bytes());
+            bytes.extend_from_slice(&7_u16.to_le_bytes());
+            bytes.extend_from_slice(&id.to_le_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_list_is_whole_and_names_somebody() {
+        assert!(matches!(decoded(&[]), Ok(None)));
+        assert!(matches!(decoded(&[2, 0, 0, 0]), Ok(None)));
+        assert!(matches!(decoded(&list(7)), Ok(Some(_))));
+        for bad in [
+            &[2][..],
+            &[2, 0, 0],
+            &[1, 0, 0, 0],
+            &[2, 0, 0, 0, 1],
+            &list(u32::MAX),
+        ] {
+            assert!(
+                matches!(decoded(bad), Err(Error::InvalidInput(_))),
+                "{bad:?}"
+            );
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::fs::Fs;
 use crate::inode::{Held, Inode, Timestamp};
 use crate::journal::Handle;
 use crate::{Error, Place, Result};
+use extant_format::features::Compat;
 use extant_format::inode::InodeFlags;
 use extant_format::xattr::{
     Attribute, AttributeName, NewValue, XattrEntry, XattrValue, encode_in_inode, space_in_inode,
@@ -150,6 +151,7 @@ fn in_inode(kept: &[Kept], room: usize) -> Option<Box<[u8]>> {
 /// # Errors
 /// [`Error::Exists`] and [`Error::NoAttribute`] as [`SetXattr`] says and when there is none to remove;
 /// [`Error::NoSpace`] when the attribute fits neither the inode nor its block, or no block is free;
+/// [`Error::Unsupported`] when it takes a block and the file system has not the feature for that;
 /// [`Error::Corrupt`] when an area is broken. Nothing has changed then.
 pub(crate) fn change(
     fs: &Fs,
@@ -194,6 +196,9 @@ fn write(
     let ino = held.ino();
     let old = Some(image.disk().file_acl).filter(|block| block.get() != 0);
     let moves = before.outside != after.outside;
+    if !after.outside.is_empty() && old.is_none() {
+        check_may_have_blocks(fs)?;
+    }
     let data = match after.outside.is_empty() {
         true => None,
         false => Some(shared::encoded(fs, &after.outside).ok_or(Error::NoSpace)?),
@@ -256,6 +261,16 @@ pub(crate) fn charge(fs: &Fs, inode: &mut Inode, block: Pblk) {
     }
 }
 
+/// Refuses a block of attributes to an inode where no inode may have one.
+fn check_may_have_blocks(fs: &Fs) -> Result<()> {
+    match fs.superblock().has_compat(Compat::EXT_ATTR) {
+        true => Ok(()),
+        false => Err(Error::Unsupported {
+            features: "ext_attr (the file system does not have it)".to_owned(),
+        }),
+    }
+}
+
 fn take_block<'f>(fs: &'f Fs, image: &Inode) -> Result<Taken<'f>> {
     let below_32_bits = !image.flags().contains(InodeFlags::EXTENTS);
     take_block_near(fs, image.ino(), below_32_bits)
@@ -292,6 +307,9 @@ pub(crate) fn fresh(
     let mut both = Both::default();
     for (name, value) in values {
         both.set(fs, room, Kept::new(*name, value))?;
+    }
+    if !both.outside.is_empty() {
+        check_may_have_blocks(fs)?;
     }
     Ok(Fresh {
         region: in_inode(&both.inside, room).ok_or(Error::NoSpace)?,

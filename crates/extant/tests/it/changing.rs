@@ -232,3 +232,32 @@ fn a_file_without_a_name_gets_one_or_goes() {
     image.check();
     assert_eq!(image.open_writable().read("/kept").unwrap(), b"content");
 }
+
+#[test]
+fn a_slash_behind_a_name_asks_for_a_directory_there_and_nowhere_else() {
+    let image = Blank::new(8);
+    let fs = image.open_writable();
+    fs.write("/file", b"content").unwrap();
+    fs.create_dir("/dir").unwrap();
+    assert_eq!(fs.exchange("/file/", "/dir").unwrap_err().errno(), 20);
+    assert_eq!(fs.exchange("/dir", "/file/").unwrap_err().errno(), 20);
+    fs.exchange("/file", "/dir/").unwrap();
+    assert_eq!(fs.read("/dir").unwrap(), b"content");
+    fs.exchange("/file/", "/dir").unwrap();
+    assert_eq!(fs.read("/file").unwrap(), b"content");
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn no_block_of_attributes_comes_into_a_file_system_without_the_feature() {
+    let image = Blank::with(8, &["-t", "ext4", "-O", "^ext_attr"]);
+    let fs = image.open_writable();
+    fs.write("/file", b"content").unwrap();
+    let refused = fs.set_xattr("/file", "user.long", [7; 900]).unwrap_err();
+    assert!(refused.to_string().contains("ext_attr"), "{refused}");
+    fs.set_xattr("/file", "user.short", b"7").unwrap();
+    assert_eq!(fs.list_xattrs("/file").unwrap(), ["user.short"]);
+    fs.close().unwrap();
+    image.check();
+}
