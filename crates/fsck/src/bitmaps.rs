@@ -36,11 +36,10 @@ impl Sums {
     }
 }
 
-/// Compares bitmaps and counts. `used` are all clusters in use, `fixed` those of fixed structures.
+/// Compares bitmaps and counts. `used` are all clusters in use.
 pub(crate) fn run(
     volume: &Volume,
     used: &BlockSet,
-    fixed: &BlockSet,
     table: &InodeTable,
     progress: &dyn Progress,
 ) -> Result<Sums> {
@@ -50,7 +49,7 @@ pub(crate) fn run(
         .into_par_iter()
         .try_fold(Sums::new, |mut sums, group| {
             if let Some(state) = volume.groups.get(group as usize) {
-                blocks(volume, Group::new(group), state, used, fixed, &mut sums)?;
+                blocks(volume, Group::new(group), state, used, &mut sums)?;
                 inodes(volume, Group::new(group), state, table, &mut sums)?;
             }
             progress.advance(1);
@@ -65,12 +64,31 @@ fn fill(set: &BlockSet, first: u64, bits: u32, map: &mut [u8]) {
     });
 }
 
+/// The clusters that are in use in a group whose bitmap was never written: Linux makes such a bitmap of the
+/// group's own structures alone, as far as they lie in it. What others keep there would be handed out.
+fn own_structures(volume: &Volume, group: Group, state: &GroupState) -> BlockSet {
+    let mut own = BlockSet::default();
+    let mut take = |blocks: std::ops::Range<u64>| own.add(volume.clusters_of(blocks));
+    if let Ok(header) = volume.geo.group_header(group)
+        && let Ok(first) = volume.geo.group_first_block(group)
+        && header.end() > first
+    {
+        take(first.get()..header.end().get());
+    }
+    let desc = &state.desc;
+    for block in [desc.block_bitmap.get(), desc.inode_bitmap.get()] {
+        take(block..block.saturating_add(1));
+    }
+    let table = desc.inode_table.get();
+    take(table..table.saturating_add(volume.geo.inode_table_blocks().into()));
+    own
+}
+
 fn blocks(
     volume: &Volume,
     group: Group,
     state: &GroupState,
     used: &BlockSet,
-    fixed: &BlockSet,
     sums: &mut Sums,
 ) -> Result<()> {
     let Ok(bits) = volume.geo.clusters_in_group(group) else {
@@ -94,8 +112,10 @@ fn blocks(
         return Ok(());
     }
     let mut found = vec![0; size];
-    if state.trusted && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
-        fill(fixed, first, bits, &mut found);
+    let unwritten = state.trusted && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+    if unwritten {
+        let own = own_structures(volume, group, state);
+        fill(&own, first, bits, &mut found);
     } else {
         volume.read(state.desc.block_bitmap, &mut found)?;
         let place = place.at_block(state.desc.block_bitmap);
@@ -119,7 +139,12 @@ fn blocks(
         Pblk::new(block).to_string()
     };
     if let Some(text) = difference(&found, &expected, bits, "blocks", name) {
-        sums.sink.say(Code::BlockBitmap, place, text);
+        let code = if unwritten {
+            Code::GroupFlags
+        } else {
+            Code::BlockBitmap
+        };
+        sums.sink.say(code, place, text);
     }
     Ok(())
 }
@@ -210,7 +235,7 @@ fn inodes(
         let what = "unused inodes of the table";
         let found = desc.itable_unused;
         sums.sink
-            .number(Code::GroupUnusedInodes, place, what, found, bits);
+            .number(Code::GroupUnusedCount, place, what, found, bits);
     }
     if state.trusted && desc.flags.contains(GroupFlags::INODE_UNINIT) {
         return Ok(());
@@ -233,7 +258,7 @@ fn inodes(
     let first = u64::from(group.get()) * u64::from(bits) + 1;
     let name = |bit: u32| (first + u64::from(bit)).to_string();
     let unused = if state.trusted { desc.itable_unused } else { 0 };
-    let looked_at = bits.saturating_sub(unused);
+    let looked_at = bits.checked_sub(unused).unwrap_or(bits);
     if let Some(bit) = bitmap::next_set(&found, looked_at, bits) {
         let text = format!(
             "inode {} is marked in use, but the table is said to be unused from inode {} on",

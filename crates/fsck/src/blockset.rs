@@ -1,11 +1,12 @@
 //! Compressed sets of numbers below 2^48: blocks, clusters, inodes.
 //!
 //! The space is cut into chunks of 65,536 numbers. A chunk is empty, full, a few runs, or bits, whichever
-//! is smallest, so a set of a sparse 16 TiB file system takes a few MiB.
+//! is smallest, and those that are empty are not kept, so a set of a sparse 16 TiB file system takes a few MiB.
 //!
 //! # Invariant
 //! Runs of a chunk are ascending, and neither overlap nor touch.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const CHUNK_BITS: u32 = 16;
@@ -29,7 +30,7 @@ enum Chunk {
 /// A set of numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BlockSet {
-    chunks: Vec<Chunk>,
+    chunks: BTreeMap<u32, Chunk>,
 }
 
 fn word_mask(word: usize, start: u32, end: u32) -> u64 {
@@ -183,18 +184,21 @@ fn set_bits(bits: &mut [u64; WORDS], start: u32, end: u32, again: &mut dyn FnMut
     }
 }
 
+/// The chunk a number lies in.
+fn index_of(n: u64) -> Option<u32> {
+    u32::try_from(n >> CHUNK_BITS).ok()
+}
+
 impl BlockSet {
     /// Adds `range`; calls `again` with each run of it that was there before.
     pub(crate) fn insert(&mut self, range: Range<u64>, again: &mut dyn FnMut(Range<u64>)) {
         let mut at = range.start;
         while at < range.end {
-            let index = (at >> CHUNK_BITS) as usize;
-            let base = (index as u64) << CHUNK_BITS;
+            let Some(index) = index_of(at) else { return };
+            let base = u64::from(index) << CHUNK_BITS;
             let end = range.end.min(base + u64::from(CHUNK));
-            if index >= self.chunks.len() {
-                self.chunks.resize_with(index + 1, Chunk::default);
-            }
-            self.chunks[index].insert((at - base) as u32, (end - base) as u32, &mut |from, to| {
+            let chunk = self.chunks.entry(index).or_default();
+            chunk.insert((at - base) as u32, (end - base) as u32, &mut |from, to| {
                 again(base + u64::from(from)..base + u64::from(to))
             });
             at = end;
@@ -208,30 +212,47 @@ impl BlockSet {
 
     /// Whether `n` is in the set.
     pub(crate) fn contains(&self, n: u64) -> bool {
-        let chunk = self.chunks.get((n >> CHUNK_BITS) as usize);
+        let chunk = index_of(n).and_then(|index| self.chunks.get(&index));
         chunk.is_some_and(|chunk| chunk.contains(n as u32 & (CHUNK - 1)))
     }
 
     /// Calls `each` with the runs of the set inside `range`, ascending. Neighbouring runs may touch.
     pub(crate) fn runs(&self, range: Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
-        let mut at = range.start;
-        while at < range.end {
-            let index = (at >> CHUNK_BITS) as usize;
-            let base = (index as u64) << CHUNK_BITS;
-            let end = range.end.min(base + u64::from(CHUNK));
-            let Some(chunk) = self.chunks.get(index) else {
-                return;
-            };
-            chunk.runs((at - base) as u32, (end - base) as u32, &mut |from, to| {
+        if range.is_empty() {
+            return;
+        }
+        let Some(first) = index_of(range.start) else {
+            return;
+        };
+        let last = index_of(range.end - 1).unwrap_or(u32::MAX);
+        for (index, chunk) in self.chunks.range(first..=last) {
+            let base = u64::from(*index) << CHUNK_BITS;
+            let from = range.start.max(base) - base;
+            let end = range.end.min(base + u64::from(CHUNK)) - base;
+            chunk.runs(from as u32, end as u32, &mut |from, to| {
                 each(base + u64::from(from)..base + u64::from(to));
             });
-            at = end;
         }
+    }
+
+    /// The smallest member.
+    pub(crate) fn first(&self) -> Option<u64> {
+        let mut first = None;
+        for (index, chunk) in &self.chunks {
+            let base = u64::from(*index) << CHUNK_BITS;
+            chunk.runs(0, CHUNK, &mut |from, _| {
+                first.get_or_insert(base + u64::from(from));
+            });
+            if first.is_some() {
+                break;
+            }
+        }
+        first
     }
 
     /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
-        self.chunks.iter().all(|chunk| match chunk {
+        self.chunks.values().all(|chunk| match chunk {
             Chunk::Empty => true,
             Chunk::Full | Chunk::Runs(_) => false,
             Chunk::Bits(bits) => bits.iter().all(|word| *word == 0),
@@ -240,12 +261,9 @@ impl BlockSet {
 
     /// Adds all of another set; calls `again` with each run that was in both.
     pub(crate) fn absorb(&mut self, other: Self, again: &mut dyn FnMut(Range<u64>)) {
-        if self.chunks.len() < other.chunks.len() {
-            self.chunks.resize_with(other.chunks.len(), Chunk::default);
-        }
-        for (index, theirs) in other.chunks.into_iter().enumerate() {
-            let base = (index as u64) << CHUNK_BITS;
-            let ours = &mut self.chunks[index];
+        for (index, theirs) in other.chunks {
+            let base = u64::from(index) << CHUNK_BITS;
+            let ours = self.chunks.entry(index).or_default();
             match (&mut *ours, theirs) {
                 (_, Chunk::Empty) => {}
                 (Chunk::Empty, theirs) => *ours = theirs,
@@ -316,6 +334,16 @@ mod tests {
     }
 
     #[test]
+    fn a_number_far_out_costs_no_more_than_a_near_one() {
+        let mut set = BlockSet::default();
+        let far = (1 << 48) - 5;
+        set.add(far..far + 5);
+        assert_eq!(set.chunks.len(), 1);
+        assert!(set.contains(far) && !set.contains(far - 1));
+        assert_eq!(members(&set, 0..1 << 48).len(), 5);
+    }
+
+    #[test]
     fn a_set_of_a_huge_sparse_device_is_small() {
         let mut set = BlockSet::default();
         let blocks = 1_u64 << 32;
@@ -324,7 +352,7 @@ mod tests {
         }
         let runs: usize = set
             .chunks
-            .iter()
+            .values()
             .map(|chunk| match chunk {
                 Chunk::Runs(runs) => runs.len(),
                 Chunk::Bits(_) => panic!("bits where a run would do"),

@@ -16,13 +16,19 @@ use extant_format::{FormatResult, Ino, Pblk};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 /// Directories looked at by one task.
 const TASK: usize = 64;
 /// Bytes of a directory that are read at once.
 const READ_BYTES: usize = 256 << 10;
-/// Findings about one directory after which the rest of it is only counted.
+/// Findings about one directory after which the rest of it is not looked at.
 const PROBLEMS_MAX: u64 = 64;
+
+fn increase(counts: &mut HashMap<u32, u32>, ino: u32, by: u32) {
+    let count = counts.entry(ino).or_default();
+    *count = count.saturating_add(by);
+}
 
 /// Names found for inodes: almost all have one.
 #[derive(Debug, Default)]
@@ -36,17 +42,17 @@ impl NameCounts {
         let n = u64::from(ino.get());
         let more = &mut self.more;
         self.once
-            .insert(n..n + 1, &mut |_| *more.entry(ino.get()).or_default() += 1);
+            .insert(n..n + 1, &mut |_| increase(more, ino.get(), 1));
     }
 
     fn absorb(&mut self, other: Self) {
         let more = &mut self.more;
         for (ino, count) in other.more {
-            *more.entry(ino).or_default() += count;
+            increase(more, ino, count);
         }
         self.once.absorb(other.once, &mut |both| {
             for ino in both {
-                *more.entry(ino as u32).or_default() += 1;
+                increase(more, ino as u32, 1);
             }
         });
     }
@@ -63,8 +69,8 @@ impl NameCounts {
 pub(crate) struct Names {
     pub(crate) sink: Sink,
     pub(crate) counts: NameCounts,
-    /// Directories and the directories that have an entry for them, `.` and `..` left out.
-    pub(crate) parents: Vec<(Ino, Ino)>,
+    /// Directories and a directory that has an entry for them, `.` and `..` left out.
+    pub(crate) parents: HashMap<Ino, Ino>,
     /// Directories and what their `..` names.
     pub(crate) dotdots: Vec<(Ino, Ino)>,
     /// Whether the root has an entry `lost+found` that is a directory.
@@ -76,16 +82,28 @@ impl Names {
         Self {
             sink: Sink::new(),
             counts: NameCounts::default(),
-            parents: Vec::new(),
+            parents: HashMap::new(),
             dotdots: Vec::new(),
             lost_found: false,
         }
     }
 
+    /// Takes note of an entry for a directory, and says so if it is not the first.
+    fn parent(&mut self, child: Ino, parent: Ino) {
+        let Some(first) = self.parents.insert(child, parent) else {
+            return;
+        };
+        self.parents.insert(child, first.min(parent));
+        let text = format!("the directory has names in inodes {first} and {parent}");
+        self.sink.say(Code::DirHardLink, Place::ino(child), text);
+    }
+
     fn absorb(mut self, other: Self) -> Self {
         self.sink.absorb(other.sink);
         self.counts.absorb(other.counts);
-        self.parents.extend(other.parents);
+        for (child, parent) in other.parents {
+            self.parent(child, parent);
+        }
         self.dotdots.extend(other.dotdots);
         self.lost_found |= other.lost_found;
         self
@@ -97,20 +115,52 @@ pub(crate) fn run(
     volume: &Volume,
     table: &InodeTable,
     dirs: &[Ino],
+    shared: &BlockSet,
     progress: &dyn Progress,
 ) -> Result<Names> {
     progress.begin(Pass::Directories, dirs.len() as u64);
     let hasher = RandomState::new();
-    dirs.par_chunks(TASK)
+    // Blocks that several claim are read once: then all directories are one task.
+    let task = if shared.is_empty() {
+        TASK
+    } else {
+        dirs.len().max(1)
+    };
+    dirs.par_chunks(task)
         .try_fold(Names::new, |mut names, some| {
+            let mut once = Once {
+                shared,
+                seen: BlockSet::default(),
+            };
             for &ino in some {
-                one(volume, table, ino, &hasher, &mut names)?;
+                one(volume, table, ino, &hasher, &mut once, &mut names)?;
                 progress.advance(1);
             }
             Ok(names)
         })
         .try_reduce(Names::new, |a, b| Ok(a.absorb(b)))
 }
+
+/// Blocks that are claimed more than once, and those of them that were read.
+struct Once<'a> {
+    shared: &'a BlockSet,
+    seen: BlockSet,
+}
+
+impl Once<'_> {
+    /// Whether nothing of `clusters` was read before.
+    fn may_read(&mut self, clusters: Range<u64>) -> bool {
+        let Self { shared, seen } = self;
+        let mut is_new = true;
+        shared.runs(clusters, &mut |run| {
+            seen.insert(run, &mut |_| is_new = false);
+        });
+        is_new
+    }
+}
+
+/// Something that goes through the names of a directory.
+type NameWalk<'a> = dyn FnMut(&mut dyn FnMut(&[u8])) + 'a;
 
 /// One directory under check.
 struct Directory<'a> {
@@ -136,6 +186,7 @@ fn one(
     table: &InodeTable,
     ino: Ino,
     hasher: &RandomState,
+    once: &mut Once<'_>,
     names: &mut Names,
 ) -> Result<()> {
     let Some((slot, inode)) = volume.inode(ino)? else {
@@ -167,7 +218,9 @@ fn one(
         )
     } else {
         let runs = maps::runs(volume, ino, &inode)?;
-        directory.blocks(&inode, &runs, names)?;
+        if !directory.blocks(&inode, &runs, once, names)? {
+            return Ok(());
+        }
         let blocks = || blocks_of(volume, &inode, &runs);
         let mut result = Ok(());
         directory.duplicates(
@@ -238,7 +291,19 @@ impl Directory<'_> {
         }
     }
 
-    fn blocks(&mut self, inode: &Inode, runs: &[Run], names: &mut Names) -> Result<()> {
+    fn abandon(&self, names: &mut Names, why: &str) {
+        let text = format!("{why}: the rest of the directory was not looked at");
+        names.sink.say(Code::DirAbandoned, self.place, text);
+    }
+
+    /// Looks at all blocks; returns whether it did, or gave up.
+    fn blocks(
+        &mut self,
+        inode: &Inode,
+        runs: &[Run],
+        once: &mut Once<'_>,
+        names: &mut Names,
+    ) -> Result<bool> {
         let volume = self.volume;
         let indexed =
             inode.flags.contains(InodeFlags::INDEX) && volume.has_compat(Compat::DIR_INDEX);
@@ -255,6 +320,13 @@ impl Directory<'_> {
                 self.hole(next, run.lblk.into(), names);
             }
             let len = u64::from(run.len).min(end - u64::from(run.lblk));
+            if !once.may_read(volume.clusters_of(run.pblk..run.pblk + len)) {
+                self.abandon(
+                    names,
+                    "its blocks were read before, as another's or its own",
+                );
+                return Ok(false);
+            }
             let mut done = 0;
             while done < len {
                 let together = (len - done).min((READ_BYTES / size).max(1) as u64);
@@ -268,6 +340,10 @@ impl Directory<'_> {
                         .at_lblk(maps::lblk(lblk.into()))
                         .at_block(Pblk::new(run.pblk + at));
                     self.block(block, lblk, place, index.as_mut(), names);
+                    if names.sink.total() - self.problems > PROBLEMS_MAX {
+                        self.abandon(names, "too many problems");
+                        return Ok(false);
+                    }
                 }
                 done += together;
             }
@@ -284,10 +360,10 @@ impl Directory<'_> {
             let text = "the directory has no entry for its parent";
             names.sink.say(Code::DirDotDot, self.place, text);
         }
-        match index {
-            Some(index) => index.check(self.ino, runs, self.seed, &mut names.sink),
-            None => Ok(()),
+        if let Some(index) = index {
+            index.check(self.ino, runs, self.seed, &mut names.sink)?;
         }
+        Ok(true)
     }
 
     fn hole(&self, from: u64, to: u64, names: &mut Names) {
@@ -319,8 +395,7 @@ impl Directory<'_> {
         }
         let mut range = htree::HashRange::default();
         let hasher = index.as_ref().and_then(|index| index.hasher());
-        let mut in_block = 0;
-        for entry in dir::entries(block, &self.layout) {
+        for (number, entry) in dir::entries(block, &self.layout).enumerate() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
@@ -328,8 +403,6 @@ impl Directory<'_> {
                     break;
                 }
             };
-            let number = in_block;
-            in_block += 1;
             if lblk == 0 && number < 2 && self.dots(&entry, number, place, names) {
                 continue;
             }
@@ -427,7 +500,7 @@ impl Directory<'_> {
                 names.sink.say(Code::DirHardLink, place, text);
                 return;
             }
-            names.parents.push((ino, self.ino));
+            names.parent(ino, self.ino);
             if self.ino == Ino::ROOT && name == b"lost+found" {
                 names.lost_found = true;
             }
@@ -448,11 +521,7 @@ impl Directory<'_> {
     }
 
     /// Looks for equal names among those with equal hashes.
-    fn duplicates(
-        &self,
-        walk: &mut dyn FnMut(&mut dyn FnMut(&[u8])),
-        names: &mut Names,
-    ) -> Result<()> {
+    fn duplicates(&self, walk: &mut NameWalk<'_>, names: &mut Names) -> Result<()> {
         let mut hashes = self.hashes.clone();
         hashes.sort_unstable();
         let twice: HashSet<u64> = hashes

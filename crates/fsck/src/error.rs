@@ -23,7 +23,12 @@ pub enum Error {
     /// What recovery would make of the journal cannot be said.
     #[error("{0} (--as-is judges the file system without its journal)")]
     Journal(JournalError),
-    /// The file system has more groups than are held in memory.
+    /// A journal on another device has to be replayed first, and is not at hand.
+    #[error(
+        "the journal to be replayed lies on another device (--as-is judges the file system without it)"
+    )]
+    ExternalJournal,
+    /// The file system has more groups than are held in memory, or than the device has room for.
     #[error("the file system has {groups} block groups, at most {most} can be checked")]
     TooLarge {
         /// Its groups.

@@ -89,6 +89,8 @@ codes! {
     GroupUsedDirs = "group-used-dirs", Error;
     /// An inode is in use in the part of the table that the descriptor says was never used.
     GroupUnusedInodes = "group-unused-inodes", Error;
+    /// A group's descriptor says that more inodes are unused than there are: the number is not believed.
+    GroupUnusedCount = "group-unused-count", Warning;
     /// A group's flags contradict what is in the group.
     GroupFlags = "group-flags", Error;
     /// The block bitmap differs from the blocks in use.
@@ -129,6 +131,8 @@ codes! {
     Symlink = "symlink", Error;
     /// A device node, pipe or socket carries something it cannot have.
     SpecialFile = "special-file", Error;
+    /// A device node, pipe or socket has bytes in its map that mean nothing.
+    SpecialFileUnused = "special-file-unused", Warning;
     /// Too many problems in one inode's map to go on with it.
     MapAbandoned = "map-abandoned", Fatal;
     /// A node of an extent tree breaks the format.
@@ -155,6 +159,8 @@ codes! {
     InlineSize = "inline-size", Warning;
     /// A directory has a block that is not mapped.
     DirHole = "dir-hole", Error;
+    /// Too many problems in one directory, or blocks that were read as another's: the rest was not looked at.
+    DirAbandoned = "dir-abandoned", Fatal;
     /// A directory block's checksum is missing or wrong.
     DirChecksum = "dir-checksum", Error;
     /// A directory entry breaks the format.

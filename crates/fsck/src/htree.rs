@@ -1,5 +1,6 @@
 //! The index of one directory: node by node against the names in the leaves.
 
+use crate::blockset::BlockSet;
 use crate::error::Result;
 use crate::maps::{self, Run};
 use crate::report::Sink;
@@ -135,23 +136,27 @@ impl<'a> Index<'a> {
             seed,
             place,
             sink,
-            referred: vec![false; usize::try_from(self.blocks.min(1 << 28)).unwrap_or(0)],
+            referred: BlockSet::default(),
         };
-        if let Some(first) = walk.referred.first_mut() {
-            *first = true;
-        }
+        walk.referred.add(0..1);
         let bounds = Bounds {
             from: 0,
             to: 1 << 32,
             more: false,
         };
         walk.entries(&root.entries, root.levels, 0, bounds)?;
-        let missing = walk.referred.iter().position(|seen| !seen);
+        let end = self.blocks;
+        let mapped = runs
+            .iter()
+            .flat_map(|run| run.lblk..run.lblk.saturating_add(run.len));
+        let missing = mapped
+            .map(u64::from)
+            .find(|lblk| *lblk < end && !walk.referred.contains(*lblk));
         if let Some(lblk) = missing {
             let text = "the index does not refer to this block";
             sink.say(
                 Code::DirIndexReference,
-                place.at_lblk(maps::lblk(lblk as u64)),
+                place.at_lblk(maps::lblk(lblk)),
                 text,
             );
         }
@@ -173,7 +178,7 @@ struct IndexWalk<'a> {
     seed: Option<Crc32c>,
     place: Place,
     sink: &'a mut Sink,
-    referred: Vec<bool>,
+    referred: BlockSet,
 }
 
 impl IndexWalk<'_> {
@@ -202,13 +207,17 @@ impl IndexWalk<'_> {
 
     fn pair(&mut self, target: u32, levels: u8, parent: u32, bounds: Bounds) -> Result<()> {
         let place = self.place.at_lblk(maps::lblk(target.into()));
-        let Some(seen) = self.referred.get_mut(target as usize) else {
+        if u64::from(target) >= self.index.blocks {
             let text = format!("block {target} does not exist");
             let place = self.place.at_lblk(maps::lblk(parent.into()));
             self.sink.say(Code::DirIndexReference, place, text);
             return Ok(());
-        };
-        if std::mem::replace(seen, true) {
+        }
+        let number = u64::from(target);
+        let mut again = false;
+        self.referred
+            .insert(number..number + 1, &mut |_| again = true);
+        if again {
             let text = "the index refers to this block twice";
             self.sink.say(Code::DirIndexReference, place, text);
             return Ok(());

@@ -17,7 +17,7 @@ const IN_USE: u8 = 1;
 const EA_INODE: u8 = 2;
 const ORPHAN: u8 = 4;
 const NAMELESS: u8 = 8;
-const CASEFOLD: u8 = 16;
+const INDEXED: u8 = 16;
 
 /// The type of a directory, as entries name it.
 pub(crate) const KIND_DIR: u8 = 2;
@@ -69,10 +69,14 @@ impl Summary {
         self.kind == KIND_DIR
     }
 
-    /// The same, of a directory whose names are compared without case.
-    pub(crate) fn casefold(mut self, on: bool) -> Self {
-        self.flags |= if on { CASEFOLD } else { 0 };
+    /// The same, with the flag of an indexed directory.
+    pub(crate) fn indexed(mut self, on: bool) -> Self {
+        self.flags |= if on { INDEXED } else { 0 };
         self
+    }
+
+    pub(crate) fn is_indexed(self) -> bool {
+        self.flags & INDEXED != 0
     }
 }
 

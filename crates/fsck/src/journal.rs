@@ -21,6 +21,9 @@ pub(crate) fn recovered(
 ) -> Result<(SharedDevice, bool)> {
     let sb = find_superblock(&*device, &mut Sink::new())?;
     let internal = sb.journal_ino().is_some();
+    if !as_is && sb.needs_recovery() && sb.has_external_journal() {
+        return Err(Error::ExternalJournal);
+    }
     if as_is || !sb.needs_recovery() || !internal {
         return Ok((device, false));
     }

@@ -123,21 +123,22 @@ pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) ->
 
     let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
     xattr::blocks(&volume, &mut scan, progress)?;
-    let mut used = fixed.clone();
+    let mut used = fixed;
     let mut over_fixed = BlockSet::default();
     let claims = std::mem::take(&mut scan.claims);
     used.absorb(claims.once, &mut |both| over_fixed.add(both));
+    let nothing = BlockSet::default();
     let shared = if volume.has_ro_compat(RoCompat::SHARED_BLOCKS) {
-        BlockSet::default()
+        &nothing
     } else {
-        claims.twice
+        &claims.twice
     };
-    owners::run(&volume, &table, &shared, &over_fixed, &mut scan.sink)?;
+    owners::run(&volume, &table, shared, &over_fixed, &mut scan.sink)?;
 
-    let mut names = dir::run(&volume, &table, &scan.dirs, progress)?;
+    let mut names = dir::run(&volume, &table, &scan.dirs, &claims.twice, progress)?;
     connectivity::check(&volume, &table, &mut names, &scan.dirs);
     xattr::value_inodes(&volume, &table, &scan.ea, &mut scan.sink)?;
-    let mut sums = bitmaps::run(&volume, &used, &fixed, &table, progress)?;
+    let mut sums = bitmaps::run(&volume, &used, &table, progress)?;
     bitmaps::superblock(&volume, &mut sums);
     quota::check(&volume, &scan.usages, &mut scan.sink)?;
 

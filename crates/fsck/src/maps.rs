@@ -50,6 +50,7 @@ pub(crate) fn walk(
         place: Place::ino(ino),
         seed: volume.inode_seed(ino, inode),
         problems: sink.total(),
+        gave_up: false,
         sink,
         each,
         seen: HashSet::new(),
@@ -83,6 +84,7 @@ struct Walk<'a> {
     sink: &'a mut Sink,
     /// Findings there were before this walk.
     problems: u64,
+    gave_up: bool,
     each: &'a mut dyn FnMut(Piece),
     /// Indirect blocks that were followed.
     seen: HashSet<u32>,
@@ -94,14 +96,15 @@ impl Walk<'_> {
     /// Whether there were too many problems; says so once.
     fn gave_up(&mut self) -> bool {
         let problems = self.sink.total().saturating_sub(self.problems);
-        if problems == PROBLEMS_MAX {
+        if problems >= PROBLEMS_MAX && !self.gave_up {
+            self.gave_up = true;
             self.sink.say(
                 Code::MapAbandoned,
                 self.place,
                 "too many problems: the rest of its map was not looked at",
             );
         }
-        problems >= PROBLEMS_MAX
+        self.gave_up
     }
 
     fn wrong(&mut self, block: Option<Pblk>, e: FormatError) {

@@ -12,6 +12,9 @@ use extant_format::orphan_file::{OrphanBlock, block_seed};
 use extant_format::{Ino, Pblk};
 use std::collections::HashSet;
 
+/// Linux does not mount with an orphan file of more blocks.
+const BLOCKS_MAX: u64 = 512;
+
 /// All orphans.
 pub(crate) fn collect(volume: &Volume, sink: &mut Sink) -> Result<HashSet<Ino>> {
     let mut orphans = HashSet::new();
@@ -84,9 +87,14 @@ fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
         let what = "mapped blocks of the orphan file";
         sink.number(Code::OrphanFile, place, what, mapped, blocks);
     }
+    if blocks > BLOCKS_MAX {
+        let what = "blocks of the orphan file";
+        sink.number(Code::OrphanFile, place, what, blocks, BLOCKS_MAX);
+        return Ok(());
+    }
     let may_hold = volume.has_ro_compat(RoCompat::ORPHAN_PRESENT);
     for run in runs {
-        for i in 0..run.len {
+        for i in 0..run.len.min(BLOCKS_MAX as u32) {
             let at = Pblk::new(run.pblk + u64::from(i));
             let place = place.at_block(at);
             let bytes = volume.block(at)?;

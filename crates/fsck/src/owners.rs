@@ -7,9 +7,9 @@ use crate::maps::{self, Piece};
 use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place, special};
-use extant_format::features::Incompat;
+use extant_format::features::{Compat, Incompat};
 use extant_format::inode::InodeFlags;
-use extant_format::{Ino, Pblk};
+use extant_format::{Ino, Pblk, indirect};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -37,6 +37,22 @@ pub(crate) fn run(
             a.absorb(b);
             Ok::<_, crate::Error>(a)
         })?;
+    for (set, code, whose) in [
+        (shared, Code::BlockShared, "more than once"),
+        (
+            fixed,
+            Code::BlockOfMetadata,
+            "though the file system uses them itself",
+        ),
+    ] {
+        if found.count(code) == 0
+            && let Some(first) = set.first()
+        {
+            let block = volume.block_of_cluster(first);
+            let text = format!("clusters are claimed {whose}: by whom is not known");
+            sink.say(code, Place::block(block), text);
+        }
+    }
     sink.absorb(found);
     Ok(())
 }
@@ -75,10 +91,19 @@ fn one(
     };
     let inline =
         inode.flags.contains(InodeFlags::INLINE_DATA) && volume.has_incompat(Incompat::INLINE_DATA);
-    let mapped = inode
-        .file_type()
-        .is_some_and(|file_type| special::has_map(&inode, file_type));
-    if mapped && !inline && ino != Ino::RESIZE {
+    // Reserved inodes have a map whatever their mode says, as the scan has it.
+    let reserved = ino < volume.sb.first_ino() && ino != Ino::ROOT;
+    let mapped = reserved
+        || inode
+            .file_type()
+            .is_some_and(|file_type| special::has_map(&inode, file_type));
+    if ino == Ino::RESIZE && volume.has_compat(Compat::RESIZE_INODE) {
+        let root = indirect::root_pointers(&inode.map)
+            .get(13)
+            .copied()
+            .unwrap_or(0);
+        look(u64::from(root)..u64::from(root) + 1);
+    } else if mapped && !inline {
         let mut ignored = Sink::new();
         maps::walk(
             volume,

@@ -3,14 +3,16 @@
 use crate::{Code, Evidence, Finding, Place, Severity};
 use extant_format::FormatError;
 
-/// Most findings that are kept in full; what is beyond is only counted.
-const KEPT: usize = 10_000;
+/// Most findings with one code that are kept in full; what is beyond is only counted. By code, so that many of
+/// one kind do not hide the others.
+const KEPT: u64 = 1000;
 
 /// The findings of one piece of work.
 #[derive(Debug)]
 pub(crate) struct Sink {
     findings: Vec<Finding>,
     counts: [u64; 3],
+    by_code: [u64; Code::ALL.len()],
 }
 
 impl Sink {
@@ -18,6 +20,7 @@ impl Sink {
         Self {
             findings: Vec::new(),
             counts: [0; 3],
+            by_code: [0; Code::ALL.len()],
         }
     }
 
@@ -25,12 +28,15 @@ impl Sink {
         if let Some(count) = self.counts.get_mut(code.severity() as usize) {
             *count += 1;
         }
-        if self.findings.len() < KEPT {
-            self.findings.push(Finding {
-                code,
-                place,
-                evidence,
-            });
+        if let Some(count) = self.by_code.get_mut(code as usize) {
+            *count += 1;
+            if *count <= KEPT {
+                self.findings.push(Finding {
+                    code,
+                    place,
+                    evidence,
+                });
+            }
         }
     }
 
@@ -67,8 +73,23 @@ impl Sink {
         for (to, from) in self.counts.iter_mut().zip(other.counts) {
             *to += from;
         }
-        let room = KEPT.saturating_sub(self.findings.len());
-        self.findings.extend(other.findings.into_iter().take(room));
+        let mut room = self.by_code.map(|count| KEPT.saturating_sub(count));
+        for finding in other.findings {
+            if let Some(room) = room.get_mut(finding.code as usize)
+                && *room > 0
+            {
+                *room -= 1;
+                self.findings.push(finding);
+            }
+        }
+        for (to, from) in self.by_code.iter_mut().zip(other.by_code) {
+            *to += from;
+        }
+    }
+
+    /// Findings with a code so far.
+    pub(crate) fn count(&self, code: Code) -> u64 {
+        self.by_code.get(code as usize).copied().unwrap_or(0)
     }
 
     /// Findings of all severities so far.
@@ -78,7 +99,7 @@ impl Sink {
 
     pub(crate) fn into_report(mut self, totals: Totals) -> Report {
         self.findings
-            .sort_by(|a, b| (a.place, a.code).cmp(&(b.place, b.code)));
+            .sort_by_key(|finding| (finding.place, finding.code));
         Report {
             findings: self.findings,
             counts: self.counts,
@@ -103,7 +124,7 @@ pub struct Totals {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// What was found, sorted by place; at most the first 10,000.
+    /// What was found, sorted by place; of each code at most the first 1,000.
     pub findings: Vec<Finding>,
     counts: [u64; 3],
     /// What the file system holds, as far as it could be read.

@@ -45,8 +45,10 @@ pub(crate) struct Scan {
     pub(crate) ea: EaReferences,
     pub(crate) usages: Usages,
     pub(crate) totals: Totals,
-    /// Claims were given up: too many of them are double.
+    /// Claims of this group were given up: too many of them are double.
     pub(crate) abandoned: bool,
+    /// Claims there were before this group.
+    pub(crate) claimed_before: u64,
 }
 
 impl Scan {
@@ -61,6 +63,7 @@ impl Scan {
             usages: Usages::default(),
             totals: Totals::default(),
             abandoned: false,
+            claimed_before: 0,
         }
     }
 
@@ -76,13 +79,12 @@ impl Scan {
         for (to, from) in self.usages.iter_mut().zip(other.usages) {
             for (id, usage) in from {
                 let sum = to.entry(id).or_default();
-                sum.bytes += usage.bytes;
-                sum.inodes += usage.inodes;
+                sum.bytes = sum.bytes.saturating_add(usage.bytes);
+                sum.inodes = sum.inodes.saturating_add(usage.inodes);
             }
         }
         self.totals.inodes += other.totals.inodes;
         self.totals.directories += other.totals.directories;
-        self.abandoned |= other.abandoned;
         self
     }
 
@@ -109,7 +111,8 @@ pub(crate) fn inodes_to_look_at(volume: &Volume, group: u32) -> u32 {
     } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
         0
     } else {
-        all.saturating_sub(state.desc.itable_unused)
+        // A count that cannot be is not believed.
+        all.checked_sub(state.desc.itable_unused).unwrap_or(all)
     }
 }
 
@@ -144,6 +147,9 @@ fn scan_group(checker: &Checker<'_>, group: u32, scan: &mut Scan) -> Result<()> 
     if count == 0 {
         return Ok(());
     }
+    // By group, so that the verdict does not depend on how the groups are shared out.
+    scan.abandoned = false;
+    scan.claimed_before = scan.claims.total();
     let size = usize::from(volume.inode_size());
     let batch = (READ_BYTES / size).max(1);
     let mut summaries: Vec<Summary> = Vec::new();
@@ -168,7 +174,10 @@ fn scan_group(checker: &Checker<'_>, group: u32, scan: &mut Scan) -> Result<()> 
                 summaries.push(summary);
                 if summary.is_dir() {
                     scan.totals.directories += 1;
-                    scan.dirs.push(ino);
+                    // What an orphan without links holds goes with it; it says nothing any more.
+                    if !(summary.is_orphan() && summary.links == 0) {
+                        scan.dirs.push(ino);
+                    }
                 }
             }
         }

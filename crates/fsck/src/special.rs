@@ -82,7 +82,7 @@ pub(crate) fn device(place: Place, file_type: FileType, inode: &Inode, sink: &mu
     let rest = inode.map.get(used..).unwrap_or_default();
     if rest.iter().any(|byte| *byte != 0) {
         let text = "bytes in the map behind the device number";
-        sink.say(Code::SpecialFile, place, text);
+        sink.say(Code::SpecialFileUnused, place, text);
     }
 }
 

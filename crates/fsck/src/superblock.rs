@@ -66,6 +66,19 @@ fn fields(volume: &Volume, sink: &mut Sink) {
         "a journal is to be replayed, but there is none",
     );
     let raw = sb.raw();
+    let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+    wrong(
+        !volume.has_ro_compat(RoCompat::QUOTA) && quotas.iter().any(|ino| ino.get() != 0),
+        "a quota file is named, but the feature quota is off",
+    );
+    wrong(
+        !volume.has_compat(Compat::ORPHAN_FILE) && raw.orphan_file_inum.get() != 0,
+        "an orphan file is named, but the feature orphan_file is off",
+    );
+    wrong(
+        journal && raw.journal_inum.get() != 0 && raw.journal_uuid != [0; 16],
+        "a journal in an inode and one on another device are named",
+    );
     let named = raw.journal_inum.get() != 0 || raw.journal_uuid != [0; 16];
     wrong(
         !journal && named,

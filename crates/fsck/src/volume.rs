@@ -169,10 +169,13 @@ impl Volume {
         let sb = find_superblock(&*device, sink)?;
         check_features(sb.features())?;
         let geo = Geometry::new(&sb);
-        if geo.groups_count() > GROUPS_MAX {
+        // No device is shorter than the descriptors of its file system: what is held follows its size.
+        let room = device.size() / u64::from(geo.desc_size().max(1));
+        let most = u32::try_from(room).unwrap_or(u32::MAX).min(GROUPS_MAX);
+        if geo.groups_count() > most {
             return Err(Error::TooLarge {
                 groups: geo.groups_count(),
-                most: GROUPS_MAX,
+                most,
             });
         }
         let Ok(inode_size) = u16::try_from(geo.inode_size()) else {

@@ -97,6 +97,9 @@ const DAMAGES: &[(&str, Code)] = &[
     ),
     ("zap_block -f /deep -o 1016 -l 2 -p 90 6", Code::DirChecksum),
     ("zap_block -f <8> 0", Code::JournalSuperblock),
+    ("ssv usr_quota_inum 12", Code::SuperblockField),
+    ("ssv orphan_file_inum 12", Code::SuperblockField),
+    ("ssv journal_uuid random", Code::SuperblockField),
 ];
 
 #[test]
