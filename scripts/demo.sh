@@ -23,6 +23,7 @@ run chmod 600 "$work/docs.img:/project/changes"
 printf '\n$ date | extant write %s\n' "$work/docs.img:/project/made"
 date | "$extant" write "$work/docs.img:/project/made"
 run ls -l "$work/docs.img:/" "$work/docs.img:/project"
+run check "$work/docs.img"
 if command -v e2fsck >/dev/null; then
     printf '\n$ e2fsck -fn %s\n' "$work/docs.img"
     e2fsck -fn "$work/docs.img"
