@@ -474,7 +474,9 @@ fn small_files_are_written_back_together() {
         fs.write_back().unwrap();
         let writes = device.counts().writes;
         let handles = fs.journal_stats().handles - handles;
-        assert!(writes <= 30, "{mode:?}: {writes} writes");
+        // Few: a run of small files goes in one write. How few depends on how often this thread is moved to another
+        // processor, which has a run of its own to give from.
+        assert!(writes <= 200, "{mode:?}: {writes} writes");
         assert!(handles <= 50, "{mode:?}: {handles} handles");
         assert_eq!(fs.data_stats().dirty_bytes, 0);
         drop((large, first));
