@@ -12,11 +12,12 @@ Usage: cargo xtask crash [--full] [--minutes N] [--seed SEED]
 
 Options:
   --full        Every pair of operations, and more images of everything
-  --minutes N   Random runs on all kinds of file systems for N minutes, and nothing else
+  --minutes N   Random runs of all kinds for N minutes, and nothing else: small, nearly full and empty file systems,
+                threads, direct I/O, discards, a log that wraps
   --seed SEED   Repeat the run that printed this seed [default: from the clock]
 
 A release build of the tests whose name begins with `crash::`; an ordinary test run does them with smaller
-budgets. Prints how many images there were, distinct by hash.";
+budgets. Prints how many images there were, distinct by hash within a run; in long sweeps every minute.";
 
 /// What `--help` says about `cargo xtask mutants`.
 pub(crate) const MUTANTS_HELP: &str = "\
@@ -51,7 +52,7 @@ pub(crate) fn crash(args: &[String]) -> ExitCode {
             return usage(CRASH_HELP);
         };
         if arg == "--minutes" {
-            filter = "crash::runs::random_runs_for_as_long_as_was_asked";
+            filter = "crash::endless::";
         }
         command.env(name, value);
     }

@@ -61,6 +61,8 @@ impl ReferenceStateMachine for Expected {
         let mut universe = Universe::small();
         universe.files.push("a/sub/h".to_owned());
         universe.dirs.push("a/sub".to_owned());
+        // What is opened here is a file.
+        universe.allows = |op| !matches!(op, Op::Whiteout { .. });
         let state = State::new();
         Just(Self { state, universe }).boxed()
     }
@@ -217,6 +219,7 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
         Op::Rmdir { path } => fs.remove_dir(path),
         Op::Rename { from, to } => fs.rename(from, to),
         Op::RenameNew { from, to } => fs.rename_new(from, to),
+        Op::Whiteout { .. } => return Err(Errno::NOSYS),
         Op::Exchange { from, to } => fs.exchange(from, to),
         Op::Temporary { path, mode } => {
             let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
@@ -262,6 +265,19 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
             file.and_then(|file| match keeps_space {
                 true => file.zero_range_keep_size(*offset, *len),
                 false => file.punch_hole(*offset, *len),
+            })
+        }
+        Op::Shift {
+            path,
+            offset,
+            len,
+            insert,
+        } => {
+            refuse_symlink(fs, path, Errno::LOOP)?;
+            let file = OpenOptions::new().write(true).open(fs, path);
+            file.and_then(|file| match insert {
+                true => file.insert_range(*offset, *len),
+                false => file.collapse_range(*offset, *len),
             })
         }
         Op::Truncate { path, size } => {

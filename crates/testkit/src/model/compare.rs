@@ -104,6 +104,7 @@ impl Comparison<'_> {
                 }
                 true
             }
+            (Kind::Whiteout, FoundKind::Other(_)) => true,
             _ => false,
         };
         if !is_right_kind {
@@ -170,7 +171,7 @@ impl Comparison<'_> {
         let size = size_in(inode);
         let most = if self.write_in_part() == Some(id) {
             let next = self.lane.state_before(self.when.prefix + 1);
-            next.get(id).map_or(size, size_in)
+            next.get(id).map_or(size, size_in).max(size)
         } else {
             size
         };
@@ -216,6 +217,6 @@ impl Comparison<'_> {
 fn size_in(inode: &Inode) -> u64 {
     match inode.kind {
         Kind::File { size } => size,
-        Kind::Directory(_) | Kind::Symlink(_) => 0,
+        Kind::Directory(_) | Kind::Symlink(_) | Kind::Whiteout => 0,
     }
 }

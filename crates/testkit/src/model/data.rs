@@ -1,7 +1,10 @@
 //! What was written to one file, and which bytes are legal at a place.
 
+use std::ops::Range;
+
 use super::Tag;
 use super::history::DataPromise;
+use super::shift::{Shift, Way};
 use super::state::DataChange;
 
 /// Every change of one file's content, in order.
@@ -30,7 +33,8 @@ pub(super) struct When {
 /// What may be at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Legal {
-    tags: Vec<Tag>,
+    /// Writes, and the place at which each of them wrote the byte.
+    tags: Vec<(Tag, u64)>,
     zeros: bool,
 }
 
@@ -52,26 +56,29 @@ impl DataLog {
 
     /// Whether writing here now gives the file a block that it did not have.
     pub(super) fn would_map(&self, offset: u64, len: u64, block_size: u64) -> bool {
-        let mut block = offset / block_size * block_size;
-        while block < offset + len {
-            let mut mapped = false;
-            for (_, change) in &self.changes {
-                match *change {
-                    DataChange::Write { offset, len } => {
-                        mapped |= offset < block + block_size && offset + len > block;
-                    }
-                    DataChange::Cut { size } => mapped &= block < size,
-                    DataChange::Zero { offset, len, .. } => {
-                        mapped &= offset > block || offset + len < block + block_size;
-                    }
-                    // Reserved blocks are mapped when they are written.
-                    DataChange::Extend { .. } => {}
+        let first = offset / block_size * block_size;
+        let mut blocks = (first..offset + len).step_by(block_size as usize);
+        blocks.any(|block| !self.is_mapped(block, block_size))
+    }
+
+    /// Whether the block that is now at `place` is mapped, and not only reserved.
+    fn is_mapped(&self, mut place: u64, block_size: u64) -> bool {
+        for (_, change) in self.changes.iter().rev() {
+            let end = place + block_size;
+            match *change {
+                DataChange::Write { offset, len } if offset < end && offset + len > place => {
+                    return true;
                 }
+                DataChange::Cut { size } if size <= place => return false,
+                DataChange::Zero { offset, len, .. } if offset <= place && offset + len >= end => {
+                    return false;
+                }
+                DataChange::Shift(shift) => match shift.byte(place, Way::Back) {
+                    Some(before) => place = before,
+                    None => return false,
+                },
+                _ => {}
             }
-            if !mapped {
-                return true;
-            }
-            block += block_size;
         }
         false
     }
@@ -86,6 +93,7 @@ impl DataLog {
                 }
                 DataChange::Cut { size: cut } if *op < when.prefix => size = cut,
                 DataChange::Extend { size: end } if *op < when.prefix => size = size.max(end),
+                DataChange::Shift(shift) if *op < when.prefix => size = shift.size,
                 _ => {}
             }
         }
@@ -100,15 +108,8 @@ impl DataLog {
         read: impl Fn(u64, &mut [u8]),
     ) -> Option<BadPlace> {
         let mut edges = vec![0, when.size, size];
-        for (op, change) in &self.changes {
-            if *op < when.begun {
-                match *change {
-                    DataChange::Write { offset, len } | DataChange::Zero { offset, len, .. } => {
-                        edges.extend([offset, offset + len]);
-                    }
-                    DataChange::Cut { size } | DataChange::Extend { size } => edges.push(size),
-                }
-            }
+        for view in self.views(when) {
+            self.collect_edges(view, when.begun, &mut edges);
         }
         edges.retain(|edge| *edge <= size);
         edges.sort_unstable();
@@ -139,8 +140,8 @@ impl DataLog {
                 let n = (at + step as u64 - place).min(SECTOR - place % SECTOR) as usize;
                 let start = (place - at) as usize;
                 let bytes = &found[start..start + n];
-                let is_version = legal.tags.iter().rev().any(|tag| {
-                    tag.fill(place, &mut wanted[..n]);
+                let is_version = legal.tags.iter().rev().any(|(tag, written)| {
+                    tag.fill(written + (place - from), &mut wanted[..n]);
                     bytes == &wanted[..n]
                 });
                 let is_zero = legal.zeros && bytes.iter().all(|byte| *byte == 0);
@@ -158,52 +159,135 @@ impl DataLog {
         None
     }
 
+    /// The states of the file's map that may be in the tree: shifts of operations with smaller numbers are. There are
+    /// two where one has begun that may be there in part.
+    fn views(&self, when: When) -> impl Iterator<Item = usize> + use<> {
+        let in_part = self.changes.iter().any(|(op, change)| {
+            let is_it = *op == when.prefix && *op < when.begun;
+            is_it && matches!(change, DataChange::Shift(shift) if !shift.whole)
+        });
+        when.prefix..=when.prefix + usize::from(in_part)
+    }
+
+    /// The shifts among the changes `range`.
+    fn shifts(&self, range: Range<usize>) -> impl DoubleEndedIterator<Item = Shift> {
+        self.changes[range]
+            .iter()
+            .filter_map(|(_, change)| match change {
+                DataChange::Shift(shift) => Some(*shift),
+                _ => None,
+            })
+    }
+
+    /// The edges of what was changed, as places of the view in which the shifts before operation `moved` are done.
+    fn collect_edges(&self, moved: usize, begun: usize, edges: &mut Vec<u64>) {
+        let split = self.changes.partition_point(|(op, _)| *op < moved);
+        let begun = self.changes.iter().take_while(|(op, _)| *op < begun);
+        for (at, (_, change)) in begun.enumerate() {
+            let (first, second) = match *change {
+                DataChange::Write { offset, len } | DataChange::Zero { offset, len, .. } => {
+                    (offset, offset + len)
+                }
+                DataChange::Cut { size } | DataChange::Extend { size } => (size, size),
+                DataChange::Shift(shift) => (shift.offset, shift.offset + shift.len),
+            };
+            let place = |edge| match at < split {
+                true => {
+                    let mut later = self.shifts(at + 1..split);
+                    later.try_fold(edge, |edge, shift| Some(shift.edge(edge, Way::Forward)))
+                }
+                false => {
+                    let mut earlier = self.shifts(split..at).rev();
+                    earlier.try_fold(edge, |edge, shift| Some(shift.edge(edge, Way::Back)))
+                }
+            };
+            edges.extend([place(first), place(second)].into_iter().flatten());
+        }
+    }
+
     /// What the byte at `offset` may come from.
     fn legal(&self, offset: u64, when: When) -> Legal {
+        let mut views = self.views(when);
         let mut legal = Legal {
             tags: Vec::new(),
             zeros: false,
         };
+        if let Some(view) = views.next() {
+            self.add_legal(offset, view, when, &mut legal);
+        }
+        for view in views {
+            self.add_legal(offset, view, when, &mut legal);
+            // What has moved already is a hole, and so is what makes room.
+            legal.zeros = true;
+        }
+        legal
+    }
+
+    /// Where each change finds the byte that is at `offset` of the view in which the shifts before operation `moved` are
+    /// done; `None` when it is not there.
+    fn places(&self, offset: u64, moved: usize) -> Vec<Option<u64>> {
+        let split = self.changes.partition_point(|(op, _)| *op < moved);
+        let mut places = vec![Some(offset); self.changes.len()];
+        let mut place = Some(offset);
+        for (found, (_, change)) in places.iter_mut().zip(&self.changes).skip(split) {
+            *found = place;
+            if let DataChange::Shift(shift) = *change {
+                place = place.and_then(|place| shift.byte(place, Way::Forward));
+            }
+        }
+        place = Some(offset);
+        for (found, (_, change)) in places.iter_mut().zip(&self.changes).take(split).rev() {
+            if let DataChange::Shift(shift) = *change {
+                place = place.and_then(|place| shift.byte(place, Way::Back));
+            }
+            *found = place;
+        }
+        places
+    }
+
+    fn add_legal(&self, offset: u64, moved: usize, when: When, legal: &mut Legal) {
+        let places = self.places(offset, moved);
         let (mut is_durable, mut is_mapped) = (false, false);
+        let before = legal.tags.len();
         // From the newest: what came before a truncation that is in the tree, or before what is durable, is gone.
-        let begun = self.changes.iter().rev();
-        for (op, change) in begun.filter(|change| change.0 < when.begun) {
+        for ((op, change), place) in self.changes.iter().zip(places).rev() {
+            let Some(place) = place.filter(|_| *op < when.begun) else {
+                continue;
+            };
             match *change {
-                DataChange::Write { offset: o, len } if (o..o + len).contains(&offset) => {
+                DataChange::Write { offset, len } if (offset..offset + len).contains(&place) => {
                     if !is_durable {
-                        legal.tags.push(Tag {
+                        let tag = Tag {
                             lane: when.lane,
                             op: *op as u32,
-                        });
+                        };
+                        legal.tags.push((tag, place));
                     }
                     is_durable |= *op < when.durable;
                     // Of a write in part, what the new size covers is mapped.
-                    is_mapped |= *op < when.prefix || (*op == when.prefix && offset >= when.size);
+                    is_mapped |= *op < when.prefix || (*op == when.prefix && place >= when.size);
                 }
-                DataChange::Zero {
-                    offset: o,
-                    len,
-                    all,
-                } if (o..o + len).contains(&offset) => {
+                DataChange::Zero { offset, len, all }
+                    if (offset..offset + len).contains(&place) =>
+                {
                     legal.zeros |= !is_durable;
                     is_durable |= all && *op < when.durable;
                 }
                 // A truncation that is not in the tree may have cleared the rest of its last block, unless the
                 // smaller size is made durable first.
-                DataChange::Cut { size } if size <= offset && *op >= when.prefix => {
+                DataChange::Cut { size } if size <= place && *op >= when.prefix => {
                     legal.zeros |= when.promise == DataPromise::Delayed;
                 }
-                DataChange::Cut { size } if size <= offset => break,
+                DataChange::Cut { size } if size <= place => break,
                 _ => {}
             }
             if is_durable && *op < when.prefix {
                 break;
             }
         }
-        legal.tags.reverse();
+        legal.tags[before..].reverse();
         let is_mapped = is_mapped && when.promise == DataPromise::InOrder;
         legal.zeros |= !is_durable && !is_mapped;
-        legal
     }
 }
 
@@ -212,7 +296,7 @@ impl std::fmt::Display for Legal {
         let mut names: Vec<String> = self
             .tags
             .iter()
-            .map(|tag| format!("operation {}", tag.op))
+            .map(|(tag, _)| format!("operation {}", tag.op))
             .collect();
         if names.len() > 4 {
             names.drain(1..names.len() - 2);

@@ -140,10 +140,11 @@ impl Lane {
 
     /// Does `op` through `perform` and compares the result with the model's. `perform` gets the
     /// operation with paths of the lane (see [`Lane::path`]) and the tag of what is to be
-    /// written; it returns the bytes written, or reserved (any number for other operations). On `device` the
-    /// operation's begin and end are marked.
+    /// written; it returns the bytes written, or reserved; of an [`Op::Shift`] 1 when a crash leaves all of it or
+    /// nothing, and 0 otherwise (any number for other operations). On `device` the operation's begin and end are
+    /// marked.
     ///
-    /// Out of space is accepted as a refusal. An I/O error or a file system that became read-only
+    /// Out of space is accepted as a refusal, but of an [`Op::Shift`], a part of which may stay. An I/O error or a file system that became read-only
     /// stops the lane, because nobody knows whether the operation was done.
     ///
     /// # Errors
@@ -210,6 +211,9 @@ impl Lane {
         let outcome = match (&result, &expected) {
             (Ok(_), Ok(_)) => Outcome::Done,
             (Err(got), Err(wanted)) if got == wanted => Outcome::Refused(*got),
+            (Err(Errno::NOSPC), Ok(_)) if matches!(op, Op::Shift { .. }) => {
+                Outcome::Unknown(Errno::NOSPC)
+            }
             (Err(Errno::NOSPC), _) => Outcome::Refused(Errno::NOSPC),
             (Err(errno @ (Errno::IO | Errno::ROFS)), _) => Outcome::Unknown(*errno),
             _ => {
@@ -237,9 +241,17 @@ impl Lane {
             (Outcome::Done | Outcome::Unknown(_), Ok(effect)) => {
                 let number = self.steps.len();
                 let (mut touched, mut resized) = (effect.touched, effect.resized);
-                if let Some((id, change)) = effect.data {
+                if let Some((id, mut change)) = effect.data {
                     let log = self.data.entry(id).or_default();
-                    if !matches!(change, DataChange::Cut { .. }) {
+                    let is_whole = match &mut change {
+                        DataChange::Cut { .. } => true,
+                        DataChange::Shift(shift) => {
+                            shift.whole = result == Ok(1);
+                            shift.whole
+                        }
+                        _ => false,
+                    };
+                    if !is_whole {
                         step.written = Some(id);
                     }
                     if let DataChange::Write { offset, len } = change

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `op` | the operations, as values |
 //! | `tag` | file content that says which write it came from |
+//! | `shift` | where bytes are after a range was taken out of a file or put in |
 //! | `state` | the tree after some operations, and the error each operation gives when it is refused |
 //! | `data` | what was written to one file, and which bytes are legal at a place |
 //! | `history` | what was done, in lanes of one thread each, and how it ended |
@@ -40,6 +41,7 @@ mod history;
 mod judge;
 mod mounted;
 mod op;
+mod shift;
 mod state;
 mod tag;
 mod universe;

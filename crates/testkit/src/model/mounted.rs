@@ -48,6 +48,9 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
         Op::RenameNew { from, to } => {
             rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::NOREPLACE)?;
         }
+        Op::Whiteout { from, to } => {
+            rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::WHITEOUT)?;
+        }
         Op::Exchange { from, to } => {
             rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::EXCHANGE)?;
         }
@@ -89,6 +92,18 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
                 false => FallocateFlags::PUNCH_HOLE,
             };
             let flags = flags | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(open(path, OFlags::WRONLY)?, flags, *offset, *len)?;
+        }
+        Op::Shift {
+            path,
+            offset,
+            len,
+            insert,
+        } => {
+            let flags = match insert {
+                true => FallocateFlags::INSERT_RANGE,
+                false => FallocateFlags::COLLAPSE_RANGE,
+            };
             rustix::fs::fallocate(open(path, OFlags::WRONLY)?, flags, *offset, *len)?;
         }
         Op::Truncate { path, size } => rustix::fs::ftruncate(open(path, OFlags::WRONLY)?, *size)?,

@@ -29,6 +29,8 @@ pub enum Op {
     Rename { from: String, to: String },
     /// Renames, replacing nothing.
     RenameNew { from: String, to: String },
+    /// Renames, and leaves a whiteout (a device of number 0:0) under the old name.
+    Whiteout { from: String, to: String },
     /// Lets two names stand for each other's files.
     Exchange { from: String, to: String },
     /// Makes a file without a name in the directory that `path` leads to (`O_TMPFILE`), and then gives it that name.
@@ -48,6 +50,13 @@ pub enum Op {
         offset: u64,
         len: u64,
         keeps_space: bool,
+    },
+    /// Takes a range out of a file, or with `insert` puts a hole into it. Both ends are multiples of 4096.
+    Shift {
+        path: String,
+        offset: u64,
+        len: u64,
+        insert: bool,
     },
     /// Sets the size of a file.
     Truncate { path: String, size: u64 },
@@ -82,6 +91,7 @@ impl Op {
             Op::Link { from, to }
             | Op::Rename { from, to }
             | Op::RenameNew { from, to }
+            | Op::Whiteout { from, to }
             | Op::Exchange { from, to } => {
                 *from = change(from);
                 *to = change(to);
@@ -95,6 +105,7 @@ impl Op {
             | Op::Write { path, .. }
             | Op::Allocate { path, .. }
             | Op::Zero { path, .. }
+            | Op::Shift { path, .. }
             | Op::Truncate { path, .. }
             | Op::Chmod { path, .. }
             | Op::Chown { path, .. }
@@ -125,6 +136,7 @@ impl fmt::Display for Op {
             Op::Rmdir { path } => write!(f, "rmdir {path}"),
             Op::Rename { from, to } => write!(f, "rename {from} {to}"),
             Op::RenameNew { from, to } => write!(f, "rename {from} {to}, replacing nothing"),
+            Op::Whiteout { from, to } => write!(f, "rename {from} {to}, leaving a whiteout"),
             Op::Exchange { from, to } => write!(f, "exchange {from} {to}"),
             Op::Temporary { path, mode } => write!(f, "link a temporary file as {path} {mode:o}"),
             Op::Write { path, offset, len } => write!(f, "write {path} {offset}+{len}"),
@@ -144,6 +156,15 @@ impl fmt::Display for Op {
                 keeps_space,
             } => {
                 let verb = if *keeps_space { "zero" } else { "punch" };
+                write!(f, "{verb} {path} {offset}+{len}")
+            }
+            Op::Shift {
+                path,
+                offset,
+                len,
+                insert,
+            } => {
+                let verb = if *insert { "insert" } else { "collapse" };
                 write!(f, "{verb} {path} {offset}+{len}")
             }
             Op::Truncate { path, size } => write!(f, "truncate {path} {size}"),

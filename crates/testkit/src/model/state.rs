@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::Op;
+use super::shift::Shift;
 use crate::tree::Time;
 
 /// Number of an inode in the model; never used again.
@@ -22,8 +23,12 @@ const TARGET_MAX: usize = 4095;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory(BTreeMap<String, Id>),
-    File { size: u64 },
+    File {
+        size: u64,
+    },
     Symlink(String),
+    /// What a renamed file may leave: a device of number 0:0.
+    Whiteout,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +49,7 @@ impl Inode {
     fn new(kind: Kind, mode: u16) -> Inode {
         let links = match kind {
             Kind::Directory(_) => 2,
-            Kind::File { .. } | Kind::Symlink(_) => 1,
+            Kind::File { .. } | Kind::Symlink(_) | Kind::Whiteout => 1,
         };
         Inode {
             kind,
@@ -54,6 +59,14 @@ impl Inode {
             links,
             mtime: None,
             xattrs: BTreeMap::new(),
+        }
+    }
+
+    /// Only files and directories have attributes that belong to users.
+    fn check_user_xattrs(&self) -> Result<(), Errno> {
+        match self.kind {
+            Kind::Symlink(_) | Kind::Whiteout => Err(Errno::PERM),
+            Kind::Directory(_) | Kind::File { .. } => Ok(()),
         }
     }
 }
@@ -67,6 +80,8 @@ pub(super) enum DataChange {
     Extend { size: u64 },
     /// Bytes became zeros; or any of them did, if not all.
     Zero { offset: u64, len: u64, all: bool },
+    /// What lies behind a place moved.
+    Shift(Shift),
     /// The size was set; what lay beyond is gone.
     Cut { size: u64 },
 }
@@ -189,6 +204,7 @@ impl State {
                     None => self.rename(from, to),
                 }
             }
+            Op::Whiteout { from, to } => self.whiteout(from, to),
             Op::Exchange { from, to } => self.exchange(from, to),
             Op::Temporary { path, mode } => {
                 self.make(path, Inode::new(Kind::File { size: 0 }, *mode))
@@ -203,6 +219,12 @@ impl State {
             Op::Zero {
                 path, offset, len, ..
             } => self.zero(path, *offset, *len),
+            Op::Shift {
+                path,
+                offset,
+                len,
+                insert,
+            } => self.shift(path, *offset, *len, *insert),
             Op::Truncate { path, size } => self.truncate(path, *size),
             Op::Chmod { path, mode } => self.set(path, |inode| {
                 if matches!(inode.kind, Kind::Symlink(_)) {
@@ -220,25 +242,23 @@ impl State {
                 Ok(())
             }),
             Op::SetXattr { path, name, len } => self.set(path, |inode| {
-                if matches!(inode.kind, Kind::Symlink(_)) {
-                    return Err(Errno::PERM);
-                }
+                inode.check_user_xattrs()?;
                 inode.xattrs.insert(name.clone(), *len);
                 Ok(())
             }),
             Op::RemoveXattr { path, name } => self.set(path, |inode| {
-                if matches!(inode.kind, Kind::Symlink(_)) {
-                    return Err(Errno::PERM);
-                }
+                inode.check_user_xattrs()?;
                 inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
             }),
             Op::Fsync { path } | Op::Fdatasync { path } => {
-                let synced = Some(self.find(path)?);
-                if synced.is_some_and(|id| matches!(self.inode(id).kind, Kind::Symlink(_))) {
-                    return Err(Errno::LOOP);
+                let id = self.find(path)?;
+                match self.inode(id).kind {
+                    Kind::Symlink(_) => return Err(Errno::LOOP),
+                    Kind::Whiteout => return Err(Errno::NXIO),
+                    Kind::Directory(_) | Kind::File { .. } => {}
                 }
                 Ok(Effect {
-                    synced,
+                    synced: Some(id),
                     ..Effect::default()
                 })
             }
@@ -455,6 +475,17 @@ impl State {
         }
     }
 
+    fn whiteout(&mut self, from: &str, to: &str) -> Result<Effect, Errno> {
+        let mut effect = self.rename(from, to)?;
+        // Two names of one file stay as they are.
+        if !effect.touched.is_empty() {
+            let left = self.make(from, Inode::new(Kind::Whiteout, 0))?;
+            effect.touched.extend(left.touched);
+            effect.resized.extend(left.resized);
+        }
+        Ok(effect)
+    }
+
     fn exchange(&mut self, from: &str, to: &str) -> Result<Effect, Errno> {
         let (old, new) = (self.end(from)?, self.end(to)?);
         let id = old.id.ok_or(Errno::NOENT)?;
@@ -485,6 +516,7 @@ impl State {
         match self.inode(id).kind {
             Kind::Directory(_) => Err(Errno::ISDIR),
             Kind::Symlink(_) => Err(Errno::LOOP),
+            Kind::Whiteout => Err(Errno::NXIO),
             Kind::File { .. } => Ok((id, self.inode_mut(id))),
         }
     }
@@ -551,6 +583,38 @@ impl State {
                     all: true,
                 },
             )),
+            ..Effect::default()
+        })
+    }
+
+    fn shift(&mut self, path: &str, offset: u64, len: u64, insert: bool) -> Result<Effect, Errno> {
+        let (id, inode) = self.file_mut(path)?;
+        let Kind::File { size } = &mut inode.kind else {
+            unreachable!("a file");
+        };
+        let is_outside = match insert {
+            true => offset >= *size,
+            false => offset + len >= *size,
+        };
+        if len == 0 || is_outside {
+            return Err(Errno::INVAL);
+        }
+        *size = match insert {
+            true => *size + len,
+            false => *size - len,
+        };
+        let shift = Shift {
+            offset,
+            len,
+            insert,
+            size: *size,
+            whole: false,
+        };
+        inode.mtime = None;
+        Ok(Effect {
+            touched: vec![id],
+            resized: vec![id],
+            data: Some((id, DataChange::Shift(shift))),
             ..Effect::default()
         })
     }

@@ -17,6 +17,8 @@ pub struct Universe {
     pub allocations: Vec<(u64, u64, bool)>,
     /// Ranges to make zeros of: offset and length, and whether the space stays.
     pub zeros: Vec<(u64, u64, bool)>,
+    /// Ranges to take out of files or to put in: offset and length, multiples of 4096, and whether it is put in.
+    pub shifts: Vec<(u64, u64, bool)>,
     /// Sizes to truncate to.
     pub sizes: Vec<u64>,
     /// Extended attributes: name, and length of the value. All of them together fit a block of 1 KiB.
@@ -38,6 +40,7 @@ impl Universe {
             writes: vec![(0, 4096), (4096, 9000), (1000, 100), (100_000, 4096)],
             allocations: vec![(0, 20_000, false), (6000, 100_000, true)],
             zeros: vec![(1000, 9000, false), (4096, 100_000, true)],
+            shifts: vec![(0, 4096, false), (4096, 8192, true)],
             sizes: vec![0, 5000, 200_000],
             // The first fits inodes of 256 bytes beside nothing else, the others do not.
             xattrs: [("user.a", 60), ("user.a", 300), ("user.bb", 250)]
@@ -79,6 +82,13 @@ impl Universe {
                 (0, 65_536, true),
                 (5000, 100_000, true),
             ],
+            shifts: vec![
+                (0, 4096, false),
+                (4096, 8192, false),
+                (8192, 65_536, false),
+                (0, 4096, true),
+                (8192, 32_768, true),
+            ],
             sizes: vec![0, 1, 4096, 5000, 100_000, 2 << 20],
             ..small
         }
@@ -119,6 +129,10 @@ impl Universe {
                 });
                 // The same the other way round.
                 if from < to {
+                    all.push(Op::Whiteout {
+                        from: from.clone(),
+                        to: to.clone(),
+                    });
                     all.push(Op::Exchange { from, to });
                 }
             }
@@ -190,6 +204,13 @@ impl Universe {
             offset,
             len,
             keeps_space,
+        }));
+        let shifts = self.shifts.iter();
+        all.extend(shifts.map(|&(offset, len, insert)| Op::Shift {
+            path: path(),
+            offset,
+            len,
+            insert,
         }));
         let sizes = self.sizes.iter();
         all.extend(sizes.map(|&size| Op::Truncate { path: path(), size }));
@@ -278,7 +299,11 @@ impl Universe {
                 from: there(rng),
                 to: name(rng),
             },
-            62..64 => Op::Exchange {
+            62..63 => Op::Whiteout {
+                from: there(rng),
+                to: name(rng),
+            },
+            63..64 => Op::Exchange {
                 from: there(rng),
                 to: there(rng),
             },
@@ -334,7 +359,17 @@ impl Universe {
                 path: there(rng),
                 mode: rng.below(512) as u16,
             },
-            94..97 => Op::Chown {
+            94..95 => {
+                let path = there(rng);
+                let &(offset, len, insert) = rng.pick(&self.shifts);
+                Op::Shift {
+                    path,
+                    offset,
+                    len,
+                    insert,
+                }
+            }
+            95..97 => Op::Chown {
                 path: there(rng),
                 uid: rng.below(100_000) as u32,
                 gid: rng.below(100) as u32,

@@ -371,6 +371,52 @@ fn a_write_may_be_there_in_part() {
 }
 
 #[test]
+fn what_lies_behind_a_range_taken_out_moves_as_a_whole() {
+    let collapse = || Op::Shift {
+        path: "f".to_owned(),
+        offset: 4096,
+        len: 4096,
+        insert: false,
+    };
+    let run = |how| {
+        let mut run = Run::ops([create("f"), write("f", 0, 16_384), fsync("f")]);
+        let device = run.device.clone();
+        run.lanes[0]
+            .run(Some(&device), collapse(), |_, _| Ok(how))
+            .expect("it succeeds");
+        run.done(0, write("f", 4096, 512));
+        run
+    };
+    let judge = |how, size, data: Vec<(u64, Vec<u8>)>| {
+        let found = tree([("f", file(12, size, data))]);
+        run(how).judge_promising(DataPromise::Delayed, &found)
+    };
+    // What operation `op` wrote at `from` is found at `at`.
+    let moved = |op, from, at, len| (at, wrote(op, from, len).1);
+    let whole = || vec![wrote(1, 0, 4096), moved(1, 8192, 4096, 8192)];
+    judge(1, 16_384, vec![wrote(1, 0, 16_384)]).expect("before");
+    judge(1, 12_288, whole()).expect("after");
+    judge(1, 12_288, vec![wrote(1, 0, 12_288)]).expect_err("shorter and not moved");
+    // What was written to the block at its new place is found at its old one.
+    let overwritten = vec![
+        wrote(1, 0, 8192),
+        moved(4, 4096, 8192, 512),
+        moved(1, 8704, 8704, 7680),
+    ];
+    judge(1, 16_384, overwritten).expect("written over, not moved");
+    let half = || {
+        vec![
+            wrote(1, 0, 4096),
+            moved(1, 8192, 4096, 4096),
+            moved(1, 12_288, 12_288, 4096),
+        ]
+    };
+    judge(1, 16_384, half()).expect_err("one of two blocks moved");
+    judge(0, 16_384, half()).expect("one of two blocks moved in several transactions");
+    judge(0, 16_384, vec![moved(1, 4096, 0, 4096)]).expect_err("moved too far");
+}
+
+#[test]
 fn links_and_counts_are_judged() {
     let link = Op::Link {
         from: "a".to_owned(),

@@ -218,6 +218,8 @@ fn can_do(op: &Op) -> bool {
             | Op::Exchange { .. }
             | Op::Temporary { .. }
             | Op::Zero { .. }
+            | Op::Shift { .. }
+            | Op::Whiteout { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
     )

@@ -21,6 +21,9 @@ use std::sync::{Arc, Mutex};
 /// Bytes of a sector of the recorded device.
 const SECTOR: u64 = 512;
 
+/// A file of so many extents is shifted in one transaction, whatever the size of the journal.
+const FEW_EXTENTS: usize = 6;
+
 /// The engine, with nothing going on in the background.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extant {
@@ -84,6 +87,22 @@ impl Engine for Extant {
                 let reserved = reserve(&open.fs, &file, *offset, *len, *keep);
                 self.keep(open, file);
                 reserved.map_err(errno)
+            }
+            Op::Shift {
+                path,
+                offset,
+                len,
+                insert,
+            } => {
+                let file = walk_to_file(&open.fs, path)?;
+                let extents = data::extents_live(&open.fs, &file).map_err(errno)?;
+                let shifted = match insert {
+                    true => ops::insert_range(&open.fs, &file, *offset, *len),
+                    false => ops::collapse_range(&open.fs, &file, *offset, *len),
+                };
+                self.keep(open, file);
+                shifted.map_err(errno)?;
+                Ok(u64::from(extents.len() <= FEW_EXTENTS))
             }
             Op::Create { path, mode } => {
                 let (dir, name) = walk_to_parent(&open.fs, path)?;
@@ -164,9 +183,11 @@ fn walk_to_parent<'p>(fs: &Fs, path: &'p str) -> Result<(Held, &'p [u8]), Errno>
 /// What can be opened without following links.
 fn walk_to_open(fs: &Fs, path: &str) -> Result<Held, Errno> {
     let held = walk(fs, path)?;
-    match is_symlink(&held) {
-        true => Err(Errno::LOOP),
-        false => Ok(held),
+    match held.snapshot().file_type() {
+        FileType::Symlink => Err(Errno::LOOP),
+        // There is no such device.
+        FileType::CharDevice => Err(Errno::NXIO),
+        _ => Ok(held),
     }
 }
 
@@ -232,6 +253,14 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
             };
             ops::rename_with(fs, (&from.0, from.1), (&to.0, to.1), flags)
         }
+        Op::Whiteout { from, to } => {
+            let (from, to) = (walk_to_parent(fs, from)?, walk_to_parent(fs, to)?);
+            let flags = ops::RenameFlags {
+                whiteout: true,
+                ..ops::RenameFlags::default()
+            };
+            ops::rename_with(fs, (&from.0, from.1), (&to.0, to.1), flags)
+        }
         Op::Exchange { from, to } => {
             let (from, to) = (walk_to_parent(fs, from)?, walk_to_parent(fs, to)?);
             ops::exchange(fs, (&from.0, from.1), (&to.0, to.1))
@@ -281,7 +310,9 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
         Op::Fsync { path } => ops::fsync(fs, &walk_to_open(fs, path)?),
         Op::Fdatasync { path } => ops::fdatasync(fs, &walk_to_open(fs, path)?),
         Op::Syncfs => ops::syncfs(fs),
-        Op::Create { .. } | Op::Write { .. } | Op::Allocate { .. } => return Err(Errno::NOSYS),
+        Op::Create { .. } | Op::Write { .. } | Op::Allocate { .. } | Op::Shift { .. } => {
+            return Err(Errno::NOSYS);
+        }
     };
     done.map_err(errno)
 }

@@ -9,10 +9,12 @@
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
+//! | `endless` | random runs of all kinds for as long as was asked |
 //!
 //! `EXTANT_FULL=1` looks at everything there is of singles and pairs and at more of the rest;
 //! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long. `EXTANT_SEED` repeats a run.
 
+mod endless;
 pub(crate) mod engine;
 mod faults;
 mod found;
@@ -22,10 +24,26 @@ pub(crate) mod shapes;
 mod unjournaled;
 
 use engine::Extant;
+use extant_testkit::facility::is_full_run;
 use extant_testkit::sweep::{Failure, Prepared, Script, Sweep, SweepReport};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Failures after which a sweep gives up: the first ones tell the most.
 const ENOUGH: usize = 4;
+
+/// How often a long sweep says how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// What all sweeps of the process looked at so far.
+static TOTAL: Mutex<Option<SweepReport>> = Mutex::new(None);
+
+fn add_to_total(one: SweepReport) -> SweepReport {
+    let mut total = TOTAL.lock().unwrap_or_else(PoisonError::into_inner);
+    let total = total.get_or_insert_default();
+    *total += one;
+    *total
+}
 
 /// Runs all `scripts` and prints what was looked at.
 ///
@@ -44,17 +62,30 @@ fn sweep_all(
         ..sweep.clone()
     };
     let mut report = SweepReport::default();
+    let mut total = SweepReport::default();
     let mut failures: Vec<Failure> = Vec::new();
-    for script in scripts {
+    let mut told = Instant::now();
+    for (number, script) in scripts.iter().enumerate() {
         match sweep.run(engine, prepared, script) {
-            Ok(one) => report += one,
+            Ok(one) => {
+                report += one;
+                total = add_to_total(one);
+            }
             Err(failure) => failures.push(failure),
         }
         if failures.len() == ENOUGH {
             break;
         }
+        if told.elapsed() > TELL_EVERY {
+            println!("{name}, run {number} of {}: {report}", scripts.len());
+            println!("in all so far: {total}");
+            told = Instant::now();
+        }
     }
     println!("{name}: {report}");
+    if is_full_run() {
+        println!("in all so far: {total}");
+    }
     let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
     assert!(failures.is_empty(), "{name}: {}", shown.join("\n"));
     report

@@ -1,13 +1,12 @@
 //! Operations alone, in pairs, and many at random: crashed everywhere.
 
 use super::engine::Extant;
-use super::shapes::{DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, Shape};
+use super::shapes::{DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full};
 use super::sweep_all;
 use extant_testkit::facility::is_full_run;
-use extant_testkit::model::{Op, Universe};
+use extant_testkit::model::Universe;
 use extant_testkit::rng::{Rng, seed_from_env};
-use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
-use std::time::{Duration, Instant};
+use extant_testkit::sweep::{Prepared, Script, Sweep};
 
 /// `normal`, or in a full run `full`.
 fn amount(normal: usize, full: usize) -> usize {
@@ -18,9 +17,7 @@ fn engine(keeps_open: usize) -> Extant {
     Extant {
         keeps_open,
         checkpoints: true,
-        through: false,
-        direct: false,
-        discards: false,
+        ..Extant::default()
     }
 }
 
@@ -58,10 +55,28 @@ fn pairs_of_operations_leave_a_state_between_them_after_any_crash() {
 }
 
 /// Many small directories' worth of names, and syncs often enough to end many transactions.
-fn busy(syncs: u64) -> Universe {
+pub(super) fn busy(syncs: u64) -> Universe {
     Universe {
         syncs,
         ..Universe::wide(3, 12)
+    }
+}
+
+/// Overwrites, parts of blocks, new blocks behind holes and behind the end; few names, so that they meet. What is not
+/// aligned goes through memory.
+pub(super) fn aligned() -> Universe {
+    Universe {
+        writes: vec![
+            (0, 4096),
+            (0, 65_536),
+            (512, 512),
+            (4096, 8192),
+            (12_288, 1024),
+            (1 << 20, 10_240),
+            (5000, 3000),
+        ],
+        syncs: 15,
+        ..Universe::wide(1, 4)
     }
 }
 
@@ -131,21 +146,7 @@ fn writes_past_memory_survive_any_crash() {
         ..engine(1)
     };
     for shape in [SMALL_BLOCKS, DEFAULT] {
-        // Overwrites, parts of blocks, new blocks behind holes and behind the end; few names, so that they meet. What
-        // is not aligned goes through memory.
-        let universe = Universe {
-            writes: vec![
-                (0, 4096),
-                (0, 65_536),
-                (512, 512),
-                (4096, 8192),
-                (12_288, 1024),
-                (1 << 20, 10_240),
-                (5000, 3000),
-            ],
-            syncs: 15,
-            ..Universe::wide(1, 4)
-        };
+        let universe = aligned();
         let plan = RandomPlan {
             universe,
             runs: amount(4, 40),
@@ -205,26 +206,7 @@ fn runs_of_several_threads_survive_any_crash() {
 fn runs_on_a_full_file_system_survive_any_crash() {
     let seed = seed_from_env("crash runs on a full file system");
     let engine = engine(1);
-    let shape = Shape {
-        name: "full",
-        kib: 2200,
-        ..SMALL_BLOCKS
-    };
-    let fill = vec![
-        Op::Create {
-            path: "filler".to_owned(),
-            mode: 0o600,
-        },
-        Op::Write {
-            path: "filler".to_owned(),
-            offset: 0,
-            len: 500 << 10,
-        },
-    ];
-    let mut start = shape.empty();
-    start = start
-        .done(&engine, &Script::one(fill))
-        .unwrap_or_else(|e| panic!("{e}"));
+    let start = nearly_full(&engine);
     let plan = RandomPlan {
         universe: busy(8),
         runs: amount(3, 30),
@@ -232,72 +214,5 @@ fn runs_on_a_full_file_system_survive_any_crash() {
         images: amount(250, 3000),
         others_every: 200,
     };
-    random_runs(shape.name, seed, &engine, &start, &plan);
-}
-
-/// How long random runs are to go on (`EXTANT_CRASH_MINUTES`).
-fn asked_for() -> Option<Duration> {
-    let minutes = std::env::var("EXTANT_CRASH_MINUTES").ok()?;
-    let minutes: f64 = minutes.parse().expect("EXTANT_CRASH_MINUTES is a number");
-    Some(Duration::from_secs_f64(minutes * 60.0))
-}
-
-#[test]
-fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
-    let Some(time) = asked_for() else {
-        println!("EXTANT_CRASH_MINUTES=N goes on for N minutes");
-        return;
-    };
-    let first = seed_from_env("crash runs without end");
-    let (begun, mut told) = (Instant::now(), Instant::now());
-    let mut report = SweepReport::default();
-    let starts: Vec<(Extant, Prepared)> = SHAPES
-        .iter()
-        .flat_map(|shape| (0..3_u8).map(move |threads| (shape, threads)))
-        .map(|(shape, threads)| {
-            let engine = Extant {
-                keeps_open: usize::from(threads),
-                checkpoints: threads == 1,
-                through: false,
-                direct: false,
-                discards: false,
-            };
-            let start = match threads {
-                0 => shape.filled(&engine),
-                1 => shape.empty(),
-                _ => shape.lanes(&engine, 3),
-            };
-            (engine, start)
-        })
-        .collect();
-    for seed in first.. {
-        let mut rng = Rng::new(seed);
-        let (engine, start) = rng.pick(&starts);
-        let universe = match rng.below(3) {
-            0 => Universe {
-                syncs: rng.between(5, 60),
-                ..Universe::small()
-            },
-            _ => busy(rng.between(5, 60)),
-        };
-        let len = rng.between(20, 400) as usize / start.lanes.len();
-        let script = Script::random(&universe, &mut rng, start, len);
-        let sweep = Sweep {
-            checked_every: 500,
-            others_every: 20_000,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            promise: engine.promise(),
-            ..Sweep::of(5000, seed)
-        };
-        let one = sweep.run(engine, start, &script);
-        report += one.unwrap_or_else(|e| panic!("EXTANT_SEED={seed:#x}: {e}"));
-        if told.elapsed() > Duration::from_secs(30) {
-            println!("{:?}: {report}", begun.elapsed());
-            told = Instant::now();
-        }
-        if begun.elapsed() > time {
-            break;
-        }
-    }
-    println!("{:?}: {report}", begun.elapsed());
+    random_runs("full", seed, &engine, &start, &plan);
 }

@@ -119,3 +119,26 @@ impl Shape {
         }
     }
 }
+
+/// A file system of the first kind on which there is little room.
+pub(crate) fn nearly_full(engine: &Extant) -> Prepared {
+    let shape = Shape {
+        name: "full",
+        kib: 2200,
+        ..SMALL_BLOCKS
+    };
+    let path = || "filler".to_owned();
+    let fill = vec![
+        Op::Create {
+            path: path(),
+            mode: 0o600,
+        },
+        Op::Write {
+            path: path(),
+            offset: 0,
+            len: 500 << 10,
+        },
+    ];
+    let filled = shape.empty().done(engine, &Script::one(fill));
+    filled.unwrap_or_else(|e| panic!("{e}"))
+}
