@@ -86,6 +86,15 @@ impl OverlayDevice {
         (self.replaced.len() + written) as u64 * self.block_size
     }
 
+    /// The blocks written so far, ascending, with their content. Whoever writes meanwhile may be missing.
+    pub fn written(&self) -> Vec<(u64, Box<[u8]>)> {
+        let writes = self.writes.as_ref().map(|writes| writes.read());
+        let blocks = writes.iter().flat_map(|writes| writes.iter());
+        blocks
+            .map(|(block, content)| (*block, content.clone()))
+            .collect()
+    }
+
     /// Numbers of the blocks that a range of bytes touches.
     fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.block_size..range.end.div_ceil(self.block_size)

@@ -253,7 +253,8 @@ impl Error {
             }
             Self::Journal(e) => match &**e {
                 JournalError::Device { source, .. } => source.errno(),
-                JournalError::FastCommitPending { .. } => EOPNOTSUPP,
+                JournalError::FastCommitPending { .. }
+                | JournalError::FastCommitFeatures { .. } => EOPNOTSUPP,
                 _ => EUCLEAN,
             },
             Self::Log(e) => match &**e {

@@ -10,7 +10,7 @@ use extant_format::Pblk;
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::FileType;
 use extant_format::jbd2::MIN_BLOCKS;
-use extant_jbd2::{JournalError, Log, LogRun, ReplayedDevice};
+use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice};
 use std::sync::Arc;
 
 /// The device as recovery would leave it, and whether there was anything to recover.
@@ -32,6 +32,10 @@ pub(crate) fn recovered(
     let recovery = Log::open(&*device, &runs, volume.block_size())
         .and_then(|log| log.recover(volume.geo.blocks_count()));
     match recovery {
+        Ok(Recovery {
+            fast_commits: Some(found),
+            ..
+        }) => Err(Error::Journal(found.pending())),
         Ok(recovery) => {
             let count = recovery.transaction_count;
             let text = format!("{count} transactions of the journal were replayed in memory");

@@ -81,16 +81,22 @@ pub enum JournalError {
         /// Blocks of the file system.
         limit: u64,
     },
-    /// There are fast commits after the last transaction, which cannot be replayed yet.
+    /// There are fast commits after the last transaction, and what was asked for needs them replayed.
     #[error(
-        "fast commits of transaction {tid} wait for replay in journal block {block}; \
-         replay them under Linux first: mount the file system once, or run e2fsck on it"
+        "fast commits of transaction {tid} wait for replay up to journal block {block}; \
+         open the file system for writing once to replay them"
     )]
     FastCommitPending {
         /// The transaction they stand for.
         tid: Tid,
-        /// The journal block with the end of the first fast commit.
+        /// The journal block with the end of the last one.
         block: u32,
+    },
+    /// Fast commits wait for replay that use features this program does not know.
+    #[error("fast commits wait for replay that use unknown features ({bits:#x})")]
+    FastCommitFeatures {
+        /// The features.
+        bits: u32,
     },
     /// The device failed at a block outside the journal.
     #[error("replaying block {block}: {source}")]

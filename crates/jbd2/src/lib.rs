@@ -13,7 +13,7 @@
 //! | `scan` | the end of the log: which transactions are whole |
 //! | `revoke` | which images must not be replayed |
 //! | `replay` | the images that must |
-//! | `fast_commit` | whether fast commits follow the last transaction |
+//! | `fast_commit` | the fast commits that follow the last transaction |
 //! | `overlay` | where the images lie, and a device that shows them |
 //! | `home` | writing the images to where they belong |
 //! | `mutants` | mistakes that tests must find |
@@ -45,6 +45,7 @@ mod scan;
 mod writer;
 
 pub use error::{JournalError, JournalResult};
+pub use fast_commit::FastCommits;
 pub use home::WrittenHome;
 pub use log::Log;
 pub use map::LogRun;

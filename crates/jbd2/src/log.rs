@@ -55,8 +55,8 @@ impl<'d> Log<'d> {
     /// Takes three passes over the log at most, and memory for a table of its blocks.
     ///
     /// # Errors
-    /// Damage in a transaction that must be replayed, fast commits after the last transaction, a
-    /// device that fails.
+    /// Damage in a transaction that must be replayed, fast commits with unknown features, a device
+    /// that fails.
     pub fn recover(&self, filesystem_blocks: u64) -> JournalResult<Recovery> {
         recovery::recover(self, filesystem_blocks)
     }

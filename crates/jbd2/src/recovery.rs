@@ -1,12 +1,12 @@
 //! The whole of recovery, and its account.
 
-use crate::fast_commit::first_fast_commit;
+use crate::JournalResult;
+use crate::fast_commit::{FastCommits, fast_commits};
 use crate::log::Log;
 use crate::overlay::ReplayedBlocks;
 use crate::replay::replay;
 use crate::revoke::RevokeTable;
 use crate::scan::scan;
-use crate::{JournalError, JournalResult};
 use extant_format::Tid;
 use extant_format::jbd2::IncompatFeatures;
 
@@ -61,6 +61,9 @@ pub struct Recovery {
     pub recorded_error: i32,
     /// Why the log ends where it does.
     pub end: LogEnd,
+    /// Changes made after the last transaction, which the blocks do not show. Whoever goes on with
+    /// the log applies them, or refuses to.
+    pub fast_commits: Option<FastCommits>,
 }
 
 pub(crate) fn recover(log: &Log<'_>, filesystem_blocks: u64) -> JournalResult<Recovery> {
@@ -76,18 +79,14 @@ pub(crate) fn recover(log: &Log<'_>, filesystem_blocks: u64) -> JournalResult<Re
         last_commit_seconds: 0,
         recorded_error: superblock.errno,
         end: LogEnd::NoMoreRecords,
+        fast_commits: None,
     };
     if log.is_clean() {
         return Ok(recovery);
     }
     let scan = scan(log)?;
-    if superblock.incompat.contains(IncompatFeatures::FAST_COMMIT)
-        && let Some(block) = first_fast_commit(log, scan.end)?
-    {
-        return Err(JournalError::FastCommitPending {
-            tid: scan.end,
-            block,
-        });
+    if superblock.incompat.contains(IncompatFeatures::FAST_COMMIT) {
+        recovery.fast_commits = fast_commits(log, scan.end)?;
     }
     let revoked = RevokeTable::load(log, &scan.records)?;
     let replay = replay(log, &scan.records, &revoked, filesystem_blocks)?;

@@ -224,7 +224,11 @@ impl Fs {
     }
 
     /// Blocks cut where groups end.
-    fn pieces(&self, start: Pblk, len: u32) -> impl Iterator<Item = Result<(Group, Range<u32>)>> {
+    pub(super) fn pieces(
+        &self,
+        start: Pblk,
+        len: u32,
+    ) -> impl Iterator<Item = Result<(Group, Range<u32>)>> {
         let (mut next, mut left) = (start, len);
         std::iter::from_fn(move || {
             if left == 0 {

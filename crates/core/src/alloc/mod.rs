@@ -7,6 +7,7 @@
 //! | `order` | groups by what they have free |
 //! | `buddy` | which blocks of 2^k clusters of a group are free |
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
+//! | `exact` | blocks and inodes that somebody else has chosen |
 //! | `space` | who may take how many blocks |
 //! | `inodes` | taking inodes and freeing them |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
@@ -52,6 +53,7 @@ mod baseline;
 mod bits;
 mod blocks;
 mod buddy;
+mod exact;
 mod fixed;
 mod free_extents;
 mod freed;

@@ -1,6 +1,6 @@
 //! The journal as seen at mount: where it lies, and its replay into memory.
 
-use super::{Fs, Notice};
+use super::{Fs, MountOptions, Notice, fast_commit};
 use crate::inode::Inode;
 use crate::map::{Runs, Target};
 use crate::{Error, InPlace, Place, Result, data};
@@ -19,9 +19,9 @@ impl Fs {
     /// should know about that.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the journal lies on another device or has fast commits to replay,
-    /// [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
-    pub(super) fn replay(&self) -> Result<(SharedDevice, Vec<Notice>)> {
+    /// [`Error::Unsupported`] when the journal lies on another device, or has fast commits for a file
+    /// system that is only read; [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
+    pub(super) fn replay(&self, options: &MountOptions) -> Result<(SharedDevice, Vec<Notice>)> {
         let recovery = self.recover_log()?;
         tracing::info!(
             transactions = recovery.transaction_count,
@@ -30,10 +30,11 @@ impl Fs {
         );
         let notices = Notice::of_recovery(&recovery);
         let device = Arc::clone(&self.device);
-        Ok((
-            Arc::new(ReplayedDevice::new(device, recovery.blocks)),
-            notices,
-        ))
+        let replayed: SharedDevice = Arc::new(ReplayedDevice::new(device, recovery.blocks));
+        Ok(match &recovery.fast_commits {
+            Some(found) => (fast_commit::apply(&replayed, options, found)?, notices),
+            None => (replayed, notices),
+        })
     }
 
     /// What the log holds.

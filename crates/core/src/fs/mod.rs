@@ -10,6 +10,7 @@
 //! | `super_state` | the superblock while it changes: counts, orphan list, errors |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `journal` | where the journal lies, and its replay into memory |
+//! | `fast_commit` | what the journal says besides whole blocks |
 //! | `metadata` | checked metadata blocks, through the cache |
 //! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
@@ -26,6 +27,7 @@
 //! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
 //!   against other hosts, and the record of an error that stopped the journal.
 
+mod fast_commit;
 mod groups;
 mod journal;
 mod metadata;

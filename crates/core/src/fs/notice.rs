@@ -47,6 +47,11 @@ pub enum Notice {
         /// Blocks whose newest content came from the log.
         blocks: usize,
     },
+    /// Changes that the journal held besides whole transactions were made, wherever those were replayed to.
+    FastCommitsReplayed {
+        /// Records.
+        records: usize,
+    },
     /// The journal was replayed to the device, which now is as the last commit left it.
     JournalWrittenHome {
         /// Transactions.
@@ -62,7 +67,10 @@ impl Notice {
     pub const fn is_warning(&self) -> bool {
         !matches!(
             self,
-            Self::JournalReplayed { .. } | Self::JournalWrittenHome { .. } | Self::SuperblockTorn
+            Self::JournalReplayed { .. }
+                | Self::JournalWrittenHome { .. }
+                | Self::FastCommitsReplayed { .. }
+                | Self::SuperblockTorn
         )
     }
 
@@ -117,6 +125,10 @@ impl Notice {
         if let LogEnd::TornCommit { tid, .. } = recovery.end {
             notices.push(Self::TransactionTorn { tid });
         }
+        if let Some(found) = &recovery.fast_commits {
+            let records = found.records().count();
+            notices.push(Self::FastCommitsReplayed { records });
+        }
         notices
     }
 }
@@ -165,6 +177,9 @@ impl fmt::Display for Notice {
                 "the journal was replayed into memory ({transactions} transactions, \
                  {blocks} blocks); the image is as it was"
             ),
+            Self::FastCommitsReplayed { records } => {
+                write!(f, "fast commits were replayed ({records} records)")
+            }
             Self::JournalWrittenHome {
                 transactions,
                 blocks,

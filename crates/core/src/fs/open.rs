@@ -49,7 +49,7 @@ impl Fs {
         if !dirty || options.journal == JournalChoice::Ignore {
             return Ok(Arc::new(fs));
         }
-        let (replayed, notices) = fs.replay()?;
+        let (replayed, notices) = fs.replay(&options)?;
         // The log may have changed the superblock and every descriptor.
         let superblock = read_superblock(&replayed, options.superblock)?;
         let mut fs = Self::assemble(replayed, superblock, &options, true, None)?;

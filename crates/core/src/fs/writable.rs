@@ -17,7 +17,7 @@
 use super::mmp::Claim;
 use super::open::read_superblock;
 use super::super_state::{SuperState, keep_errors, mark_open};
-use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, policy, torn};
+use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, fast_commit, policy, torn};
 use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
 use crate::inode::Orphans;
@@ -27,8 +27,10 @@ use crate::{Error, Place, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{State, Superblock};
-use extant_format::{Expected, FormatError, Structure, Tid};
-use extant_jbd2::{Log, LogRun, LogWriter, WriterOptions};
+use extant_format::{Expected, FormatError, Pblk, Structure, Tid};
+use extant_jbd2::{
+    CommitTime, FastCommits, Log, LogImage, LogRun, LogTransaction, LogWriter, WriterOptions,
+};
 use extant_sync::{LockClass, Mutex, Rank};
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +40,7 @@ static RENAME: LockClass = LockClass::new("rename topology", Rank::RenameTopolog
 const QUEUE_SHARE: usize = 4;
 /// Transactions are numbered above this, so that the number 0, which stands for none, is no
 /// transaction's, whatever the log says.
-const FIRST_SEQ: u64 = 1 << 32;
+pub(super) const FIRST_SEQ: u64 = 1 << 32;
 
 /// A journal as it was found, replayed.
 struct Found {
@@ -73,7 +75,7 @@ impl Fs {
         let found = Self::find_journal(&device, &before, options, torn.is_some())?;
         let (log, first) = match &found {
             Some(found) => {
-                let log = start_log(&device, &before, found)?;
+                let log = start_log(&device, &before, found, None)?;
                 (Some(log), FIRST_SEQ + u64::from(found.first.get()))
             }
             None => (None, FIRST_SEQ),
@@ -143,11 +145,12 @@ impl Fs {
         })?;
         let fs = Self::assemble(Arc::clone(device), superblock.clone(), options, false, None)?;
         let waits = torn || superblock.needs_recovery();
-        fs.replay_home(fs.journal_runs(ino)?, waits).map(Some)
+        fs.replay_home(fs.journal_runs(ino)?, waits, options)
+            .map(Some)
     }
 
     /// Replays the log at `runs`, if it `waits` for that.
-    fn replay_home(&self, runs: Vec<LogRun>, waits: bool) -> Result<Found> {
+    fn replay_home(&self, runs: Vec<LogRun>, waits: bool, options: &MountOptions) -> Result<Found> {
         let log = Log::open(&**self.device(), &runs, self.block_size())?;
         let recovery = log.recover(self.geometry().blocks_count());
         if !waits {
@@ -172,18 +175,56 @@ impl Fs {
             blocks = home.blocks,
             "replayed the journal"
         );
-        Ok(Found {
+        let found = Found {
             first: recovery.next_tid,
             last_commit_seconds: recovery.last_commit_seconds,
             aborted: recovery.recorded_error != 0,
             notices: Notice::of_replay(&recovery),
             replayed: true,
             runs,
-        })
+        };
+        if let Some(fast_commits) = &recovery.fast_commits {
+            self.commit_fast_commits(fast_commits, &found, options)?;
+        }
+        Ok(found)
+    }
+
+    /// Makes the changes of fast commits on the device, all the rest of the log being home: they
+    /// are committed as the transaction they stand for, which makes them void, and then go home as well.
+    fn commit_fast_commits(
+        &self,
+        fast_commits: &FastCommits,
+        found: &Found,
+        options: &MountOptions,
+    ) -> Result<()> {
+        let device = self.device();
+        let changed = fast_commit::apply(device, options, fast_commits)?.written();
+        let images: Vec<LogImage<'_>> = changed
+            .iter()
+            .map(|(block, bytes)| LogImage {
+                block: Pblk::new(*block),
+                bytes,
+            })
+            .collect();
+        let tid = fast_commits.tid();
+        let mut log = start_log(device, self.superblock(), found, Some(tid))?;
+        let transaction = LogTransaction {
+            tid,
+            images: &images,
+            revokes: &[],
+        };
+        log.append(&transaction).map_err(Error::log)?;
+        log.commit(tid, CommitTime::default()).map_err(Error::log)?;
+        for image in &images {
+            let offset = self.block_size().offset_of(image.block);
+            device.write_at(offset.unwrap_or(u64::MAX), image.bytes)?;
+        }
+        device.flush()?;
+        Ok(())
     }
 
     /// The file system with all that changes need.
-    fn writable(
+    pub(super) fn writable(
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
@@ -213,17 +254,24 @@ impl Fs {
     }
 }
 
-/// An empty log after the one that was found.
-fn start_log(device: &SharedDevice, superblock: &Superblock, found: &Found) -> Result<LogWriter> {
+/// An empty log after the one that was found; with `fast_commits`, one that begins with the transaction that
+/// those stand for.
+fn start_log(
+    device: &SharedDevice,
+    superblock: &Superblock,
+    found: &Found,
+    fast_commits: Option<Tid>,
+) -> Result<LogWriter> {
     let options = WriterOptions {
         metadata_csum: superblock.has_metadata_csum(),
         sixty_four_bit: superblock.has_incompat(Incompat::BIT64),
+        keeps_fast_commits: fast_commits.is_some(),
     };
     LogWriter::start(
         Arc::clone(device),
         found.runs.clone(),
         superblock.block_size(),
-        found.first,
+        fast_commits.unwrap_or(found.first),
         found.last_commit_seconds,
         options,
     )

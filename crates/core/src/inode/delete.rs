@@ -145,12 +145,12 @@ impl Fs {
         result
     }
 
-    /// Deletes an inode that the caller has claimed and that is noted as an orphan, over as many
-    /// transactions as it takes.
+    /// Deletes an inode that the caller has claimed, over as many transactions as it takes: it is noted as
+    /// an orphan, or a crash in between leaves nothing of them.
     ///
     /// # Errors
     /// When something it has is broken, cannot be read or cannot be committed.
-    pub(super) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
+    pub(crate) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         if let Some(file) = live.file_cache() {
             file.kill(self);

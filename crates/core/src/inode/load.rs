@@ -258,7 +258,7 @@ impl Fs {
 
     /// The type of an inode with this record, if type and size can be right.
     #[inline]
-    fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
+    pub(super) fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
         let place = Place::Inode(ino);
         let file_type = disk.file_type().ok_or_else(|| {
             let expected = Expected::Said("a known file type");

@@ -6,6 +6,7 @@
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
 //! | `create`, `acl` | new inodes, and the access control lists they get from their directory |
+//! | `adopt` | records that fast commits hold |
 //! | `delete` | the end of inodes that have no names |
 //! | `encode` | records into blocks of the inode table, once per commit |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
@@ -21,6 +22,7 @@
 //! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
 mod acl;
+mod adopt;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bulkstat;

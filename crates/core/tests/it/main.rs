@@ -4,6 +4,7 @@ mod corpus;
 mod crash;
 mod crashing;
 mod dirs;
+mod fast_commits;
 mod gauntlet;
 mod hostile;
 mod large;

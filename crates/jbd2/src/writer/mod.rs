@@ -143,7 +143,7 @@ impl LogWriter {
     ) -> JournalResult<Self> {
         let map = LogMap::new(runs)?;
         let found = read_superblock(&*device, &map, block_size)?;
-        let superblock = empty_superblock(&found, options, first_tid)?;
+        let mut superblock = empty_superblock(&found, options, first_tid)?;
         let mut superblock_block = AlignedBuf::zeroed(block_size.len());
         let (offset, _) = map.offset(0, block_size)?;
         device
@@ -151,12 +151,16 @@ impl LogWriter {
             .map_err(|source| JournalError::Device { block: 0, source })?;
         let area = superblock.area();
         let in_log = (area.first..area.end).contains(&superblock.head);
+        let head = if in_log { superblock.head } else { area.first };
+        if options.keeps_fast_commits {
+            superblock.start = head;
+        }
         let mut writer = Self {
             device,
             map,
             format: superblock.log_format(),
             area,
-            head: if in_log { superblock.head } else { area.first },
+            head,
             superblock: found,
             superblock_block,
             used: 0,

@@ -16,6 +16,9 @@ pub struct WriterOptions {
     pub metadata_csum: bool,
     /// The file system has `64bit`: the journal gets block numbers of 64 bits.
     pub sixty_four_bit: bool,
+    /// Fast commits that stand for the first transaction are to count until that is committed: the
+    /// log is one that waits for replay from the start.
+    pub keeps_fast_commits: bool,
 }
 
 /// The superblock of an empty log that begins with transaction `first_tid`, with the features

@@ -176,9 +176,6 @@ fn pending_fast_commits_are_recognised() {
         file.sync_all().unwrap();
     }
     mounted.shutdown(Shutdown::Now);
-    let error = recover(&image).map(|(recovery, _)| recovery).unwrap_err();
-    assert!(
-        matches!(error, JournalError::FastCommitPending { .. }),
-        "{error}"
-    );
+    let (recovery, _) = recover(&image).unwrap();
+    assert!(recovery.fast_commits.unwrap().records().count() > 3);
 }

@@ -155,6 +155,7 @@ impl Guest {
 fn writer_for(image: &Path) -> (SharedDevice, BlockSize, LogWriter) {
     let header = dumpe2fs_header(image);
     let options = WriterOptions {
+        keeps_fast_commits: false,
         metadata_csum: header.has_feature("metadata_csum"),
         sixty_four_bit: header.has_feature("64bit"),
     };

@@ -416,6 +416,7 @@ fn a_journal_gets_the_features_its_file_system_needs() {
     let modern = WriterOptions {
         metadata_csum: true,
         sixty_four_bit: true,
+        keeps_fast_commits: false,
     };
     let checked = WriterOptions {
         sixty_four_bit: false,

@@ -39,30 +39,12 @@ impl Fs {
     /// # Errors
     /// When the device fails or nothing can be committed.
     pub(crate) fn recover_orphans(&self) -> Result<Recovered> {
-        let orphans = self.orphans()?;
-        let mut search = Search {
-            fs: self,
-            seen: HashSet::new(),
-            failed: 0,
-        };
-        let listed = search.list(orphans)?;
-        let (filed, wrong) = search.file(orphans)?;
-        orphans.list.install(&listed);
-        for (live, slot) in &filed {
-            live.set_membership(Membership::File { slot: *slot });
-        }
-        if let (Some(file), false) = (&orphans.file, wrong.is_empty()) {
-            for (slot, ino) in wrong {
-                let handle = self.start(1)?;
-                file.clear(&handle, slot, ino);
-            }
-        }
+        let (found, failed) = self.find_orphans()?;
         let mut recovered = Recovered {
-            failed: search.failed,
+            failed,
             ..Recovered::default()
         };
-        let filed = filed.iter().map(|(live, _)| live);
-        for live in listed.iter().chain(filed) {
+        for live in &found {
             let named = live.snapshot().disk.links > 0;
             let count = match self.finish(live) {
                 Ok(()) if named => &mut recovered.truncated,
@@ -87,6 +69,33 @@ impl Fs {
             );
         }
         Ok(recovered)
+    }
+
+    /// Brings what is noted into memory, where it stays: the inodes, and how many notes were wrong.
+    ///
+    /// # Errors
+    /// As for [`Fs::recover_orphans`].
+    pub(crate) fn find_orphans(&self) -> Result<(Vec<Arc<LiveInode>>, u64)> {
+        let orphans = self.orphans()?;
+        let mut search = Search {
+            fs: self,
+            seen: HashSet::new(),
+            failed: 0,
+        };
+        let listed = search.list(orphans)?;
+        let (filed, wrong) = search.file(orphans)?;
+        orphans.list.install(&listed);
+        for (live, slot) in &filed {
+            live.set_membership(Membership::File { slot: *slot });
+        }
+        if let (Some(file), false) = (&orphans.file, wrong.is_empty()) {
+            for (slot, ino) in wrong {
+                let handle = self.start(1)?;
+                file.clear(&handle, slot, ino);
+            }
+        }
+        let filed = filed.into_iter().map(|(live, _)| live);
+        Ok((listed.into_iter().chain(filed).collect(), search.failed))
     }
 
     fn finish(&self, live: &Arc<LiveInode>) -> Result<()> {

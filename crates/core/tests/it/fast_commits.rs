@@ -1,0 +1,261 @@
+//! Fast commits that Linux left behind are replayed to what Linux replays them to.
+
+use crate::walk::tree_of;
+use extant_blockdev::SharedDevice;
+use extant_core::fs::{Fs, MountOptions, Notice};
+use extant_testkit::crash::{Budget, Content, CrashDevice};
+use extant_testkit::mount::{KernelMount, Mode, Shutdown};
+use extant_testkit::oracle::{self, mke2fs};
+use extant_testkit::require;
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::tree::{Compare, Kind, Time, Tree};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Changes to a mounted file system that Linux commits fast, if at all.
+struct Changes<'r> {
+    root: &'r Path,
+    rng: &'r mut Rng,
+    made: u64,
+    /// Linux loses a new directory that has the number of one removed in the same transaction.
+    removes_dirs: bool,
+}
+
+impl Changes<'_> {
+    fn name(&mut self) -> std::path::PathBuf {
+        let dir = ["", "a", "b"][self.rng.below(3) as usize];
+        self.root
+            .join(dir)
+            .join(format!("file{}", self.rng.below(12)))
+    }
+
+    fn file(&mut self) -> Option<File> {
+        let path = self.name();
+        OpenOptions::new().read(true).write(true).open(path).ok()
+    }
+
+    /// One change, if it is possible, and whether it was synced.
+    fn one(&mut self) {
+        self.made += 1;
+        let content = vec![self.made as u8 | 1; self.rng.between(1, 40_000) as usize];
+        let offset = self.rng.below(100_000);
+        let sync = self.rng.one_in(2);
+        let mut touched = None;
+        match self.rng.below(12) {
+            0 | 1 => {
+                let path = self.name();
+                touched = File::create(path).ok();
+                if let Some(file) = &mut touched {
+                    file.write_all(&content).unwrap();
+                }
+            }
+            2 | 3 => {
+                touched = self.file();
+                if let Some(file) = &touched {
+                    file.write_all_at(&content, offset).unwrap();
+                }
+            }
+            4 => {
+                touched = self.file();
+                if let Some(file) = &touched {
+                    file.set_len(offset).unwrap();
+                }
+            }
+            5 => {
+                touched = self.file();
+                if let Some(file) = &touched {
+                    let modes = [
+                        FallocateFlags::empty(),
+                        FallocateFlags::KEEP_SIZE,
+                        FallocateFlags::ZERO_RANGE,
+                    ];
+                    let mode = modes[self.rng.below(3) as usize];
+                    let _ = fallocate(file, mode, offset, content.len() as u64);
+                }
+            }
+            6 => {
+                touched = self.file();
+                if let Some(file) = &touched {
+                    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    let _ = fallocate(file, mode, offset, content.len() as u64);
+                }
+            }
+            7 => {
+                let (from, to) = (self.name(), self.name());
+                let _ = fs::hard_link(from, &to);
+                touched = File::open(to).ok();
+            }
+            8 | 9 => {
+                let (from, to) = (self.name(), self.name());
+                let _ = fs::rename(from, &to);
+                touched = File::open(to).ok();
+            }
+            10 => {
+                let path = self.name();
+                let _ = fs::remove_file(path);
+            }
+            _ => {
+                let path = self.root.join(format!("dir{}", self.rng.below(8)));
+                if fs::create_dir(&path).is_err() && self.removes_dirs {
+                    let _ = fs::remove_dir(&path);
+                }
+            }
+        }
+        if let (true, Some(file)) = (sync, touched) {
+            file.sync_all().unwrap();
+        }
+    }
+}
+
+/// An image of 64 MiB that Linux stopped with fast commits pending, if its last commit was one.
+fn left_dirty(path: &Path, options: &[&str], removes_dirs: bool, rng: &mut Rng) {
+    let mut all = vec!["-q", "-F", "-t", "ext4"];
+    all.extend(options);
+    mke2fs(path, 64 << 20, &all);
+    let mount = KernelMount::mount(path, Mode::ReadWrite, "commit=300");
+    for dir in ["a", "b"] {
+        fs::create_dir(mount.join(dir)).unwrap();
+    }
+    let count = rng.between(1, 60);
+    let mut changes = Changes {
+        root: mount.path(),
+        rng,
+        made: 0,
+        removes_dirs,
+    };
+    for _ in 0..40 {
+        changes.one();
+    }
+    mount.sync();
+    for _ in 0..count {
+        changes.one();
+    }
+    mount.shutdown(Shutdown::Now);
+}
+
+/// Whether fast commits were replayed.
+fn were_replayed(fs: &Fs) -> bool {
+    let notices = fs.notices();
+    notices
+        .iter()
+        .any(|notice| matches!(notice, Notice::FastCommitsReplayed { records } if *records > 0))
+}
+
+fn writable() -> MountOptions {
+    MountOptions::read_write().background(false)
+}
+
+/// What users see of a tree but for what Linux gets wrong: of a directory that came in a fast commit it counts
+/// neither names nor blocks.
+fn seen(tree: &Tree) -> Tree {
+    let mut tree = tree.clone();
+    for entry in tree.entries.values_mut() {
+        entry.blocks = None;
+        if entry.kind == Kind::Directory {
+            entry.nlink = 0;
+            entry.mtime = Time::default();
+            entry.ctime = None;
+        }
+        if let Kind::File { data, .. } = &mut entry.kind {
+            *data = None;
+        }
+    }
+    tree
+}
+
+#[test]
+fn what_linux_has_committed_fast_is_recovered_to_what_linux_recovers() {
+    require!(Root, LoopDevices, KernelExt4);
+    let seed = seed_from_env("fast commits");
+    let shapes: [&[&str]; 3] = [
+        &["-O", "fast_commit"],
+        &["-O", "fast_commit,^metadata_csum,^64bit", "-b", "1024"],
+        &[
+            "-O",
+            "fast_commit,orphan_file,metadata_csum_seed",
+            "-b",
+            "2048",
+        ],
+    ];
+    let mut fast = 0;
+    for (shape, options) in (0..).zip(shapes.into_iter().cycle().take(6)) {
+        let mut rng = Rng::new(seed.wrapping_mul(97) + shape);
+        let context = format!("seed {seed}, image {shape}");
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        left_dirty(&place("kernel"), options, false, &mut rng);
+        let device: SharedDevice = Arc::new(CrashDevice::over(Content::of_file(&place("kernel"))));
+        let read_only = Fs::open(Arc::clone(&device), MountOptions::read_only()).unwrap();
+        let is_fast = were_replayed(&read_only);
+        fast += u32::from(is_fast);
+        let shown = tree_of(&read_only);
+        drop(read_only);
+        let fs = Fs::open(Arc::clone(&device), writable()).unwrap();
+        assert_eq!(were_replayed(&fs), is_fast, "{context}");
+        fs.close().unwrap();
+        let content = Content::of_device(&*device).unwrap();
+        content.write_to(&place("ours")).unwrap();
+        oracle::check_clean(&place("ours")).unwrap_or_else(|e| panic!("{context}: {e}"));
+
+        let mount = KernelMount::mount(&place("kernel"), Mode::ReadWrite, "");
+        let kernel = seen(&Tree::snapshot(mount.path()));
+        mount.unmount();
+        let ours = oracle::kernel_reads(&place("ours")).unwrap();
+        let compare = Compare {
+            atime: false,
+            root: false,
+            ..Compare::same_image()
+        };
+        let differences = kernel.diff(&seen(&ours.tree), &compare);
+        assert!(differences.is_empty(), "{context}: {differences:?}");
+        kernel.assert_same(&seen(&shown), &compare);
+    }
+    println!("seed {seed}: {fast} images with fast commits");
+    assert!(fast > 0, "seed {seed}");
+}
+
+#[test]
+fn a_crash_while_fast_commits_are_replayed_leaves_them_to_be_replayed_or_done() {
+    require!(Root, LoopDevices, KernelExt4);
+    let seed = seed_from_env("fast commits, crashed");
+    let mut rng = Rng::new(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let (start, wanted) = loop {
+        left_dirty(
+            &path,
+            &["-O", "fast_commit", "-J", "size=8"],
+            true,
+            &mut rng,
+        );
+        let start = Content::of_file(&path);
+        let fs = Fs::open(start.open(), MountOptions::read_only()).unwrap();
+        if were_replayed(&fs) {
+            break (start, seen(&tree_of(&fs)));
+        }
+    };
+    let device = CrashDevice::over(start);
+    let fs = Fs::open(Arc::new(device.clone()), writable()).unwrap();
+    assert!(were_replayed(&fs));
+    drop(fs);
+    let compare = Compare::same_image();
+    let mut images = 0;
+    for image in device.log().images(Budget::limited(150, seed)) {
+        let crashed = image.record();
+        let fs = Fs::open(Arc::new(crashed.clone()), writable())
+            .unwrap_or_else(|e| panic!("seed {seed}, point {}: {e}", image.point()));
+        wanted.assert_same(&seen(&tree_of(&fs)), &compare);
+        fs.close().unwrap();
+        if images % 10 == 0 {
+            crashed.content().write_to(&path).unwrap();
+            oracle::check_clean(&path)
+                .unwrap_or_else(|e| panic!("seed {seed}, point {}: {e}", image.point()));
+        }
+        images += 1;
+    }
+    assert!(images > 20, "only {images} images");
+}
