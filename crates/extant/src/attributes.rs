@@ -38,7 +38,7 @@ impl Filesystem {
     ) -> Result<()> {
         let (name, value) = (name.as_ref().as_bytes(), value.as_ref());
         self.on(path.as_ref(), LastLink::Keep, |file| {
-            ops::setxattr(self.fs(), file, name, value, condition)
+            ops::setxattr(self.by(), file, name, value, condition)
         })
     }
 
@@ -49,7 +49,7 @@ impl Filesystem {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         let name = name.as_ref().as_bytes();
         self.on(path.as_ref(), LastLink::Keep, |file| {
-            ops::removexattr(self.fs(), file, name)
+            ops::removexattr(self.by(), file, name)
         })
     }
 
@@ -65,7 +65,7 @@ impl Filesystem {
         clear: FileFlags,
     ) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
-            ops::chattr(self.fs(), file, set, clear)
+            ops::chattr(self.by(), file, set, clear)
         })
     }
 
@@ -86,7 +86,7 @@ impl Filesystem {
     /// When there is no such file, no space is left, or something that is no directory is given a default list.
     pub fn set_acl(&self, path: impl AsRef<Path>, kind: AclKind, acl: Option<&Acl>) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
-            ops::setacl(self.fs(), file, kind, acl)
+            ops::setacl(self.by(), file, kind, acl)
         })
     }
 }

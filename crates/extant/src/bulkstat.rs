@@ -3,7 +3,7 @@
 use crate::{Error, Filesystem, Metadata, Result};
 use extant_core::inode::Bulkstat;
 use extant_core::ops;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 impl Filesystem {
     /// Calls `visit` with what is known about every file of the file system, whatever its names are, in
@@ -12,7 +12,8 @@ impl Filesystem {
     /// keeps it.
     ///
     /// An item is an error when a file's record is corrupt or cannot be read; the others follow all the
-    /// same. Files without names are left out. Returns how many files were visited without an error.
+    /// same. Files without names are left out. Only
+    /// user 0 sees all files; another [caller](Self::on_behalf_of) gets one error. Returns how many files were visited without an error.
     ///
     /// ```no_run
     /// use extant::{Bulkstat, Filesystem};
@@ -29,6 +30,10 @@ impl Filesystem {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Result<Metadata>) + Sync) -> u64 {
+        if let Err(refused) = self.check_sees_all(Path::new("")) {
+            visit(Err(refused));
+            return 0;
+        }
         ops::bulkstat(self.engine(), how, |_, found| {
             visit(found.map(Metadata::new).map_err(nameless));
         })
@@ -55,6 +60,11 @@ impl Filesystem {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Result<Metadata>) + Sync,
     ) -> Vec<S> {
+        if let Err(refused) = self.check_sees_all(Path::new("")) {
+            let mut state = start();
+            visit(&mut state, Err(refused));
+            return vec![state];
+        }
         let visit = |state: &mut S, _, found: extant_core::Result<_>| {
             visit(state, found.map(Metadata::new).map_err(nameless));
         };

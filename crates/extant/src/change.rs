@@ -2,13 +2,11 @@
 
 use crate::filesystem::bytes;
 use crate::path::{Last, LastLink, resolve_held, resolve_parent};
-use crate::{
-    DeviceNumber, Error, File, FileFlags, FileType, Filesystem, OpenOptions, Result, Timestamp,
-};
+use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
 use extant_core::inode::{Held, Inode, NewInode};
-use extant_core::ops::{self, RenameFlags};
+use extant_core::ops::{self, OpenFor, RenameFlags, Wanted};
 use extant_format::Ino;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -34,15 +32,17 @@ impl Filesystem {
             self.fs().check_writable()?;
         }
         let held = match options.create || options.create_new {
-            true => self.open_or_create(options, path)?,
-            false => resolve_held(self.fs(), bytes(path), LastLink::Follow)?,
+            true => match self.open_or_create(options, path)? {
+                // Whatever its permissions: it was not there before.
+                (made, true) => return Ok(made),
+                (found, false) => found,
+            },
+            false => resolve_held(self.by(), bytes(path), LastLink::Follow)?,
         };
         check_regular(&held)?;
-        if options.writes() {
-            check_protection(&held, options)?;
-        }
-        if options.truncate && !options.create_new && held.live_size() > 0 {
-            ops::truncate(self.fs(), &held, 0)?;
+        ops::open(self.by(), &held, options.wanted())?;
+        if options.truncate && held.live_size() > 0 {
+            ops::ftruncate(self.by(), &held, 0)?;
         }
         Ok(held)
     }
@@ -51,23 +51,25 @@ impl Filesystem {
     pub(crate) fn open_ino(&self, ino: Ino, path: &Path) -> Result<File> {
         let held = self.fs().hold(ino).and_then(|held| {
             check_regular(&held)?;
+            ops::open(self.by(), &held, OpenFor::reading())?;
             Ok(held)
         });
         let held = held.map_err(|e| Error::engine(path, e))?;
         Ok(self.file(held, path, OpenOptions::new().read(true)))
     }
 
-    fn open_or_create(&self, options: &OpenOptions, path: &Path) -> EngineResult<Held> {
+    /// Opens a file, or makes it; whether it was made.
+    fn open_or_create(&self, options: &OpenOptions, path: &Path) -> EngineResult<(Held, bool)> {
         loop {
-            let last = resolve_parent(self.fs(), bytes(path), !options.create_new)?;
+            let last = resolve_parent(self.by(), bytes(path), !options.create_new)?;
             if last.must_be_dir {
                 return Err(EngineError::IsADirectory);
             }
             let dir = last.hold_dir(self.fs())?;
             if !options.create_new {
-                match ops::lookup_held(self.fs(), &dir, &last.name) {
+                match ops::lookup_held(self.by(), &dir, &last.name) {
                     Err(EngineError::NotFound) => {}
-                    found => return found,
+                    found => return found.map(|found| (found, false)),
                 }
             }
             let new = NewInode::new(
@@ -75,10 +77,10 @@ impl Filesystem {
                 options.mode.unwrap_or(FILE_MODE),
                 ops::now(),
             );
-            match ops::create(self.fs(), &dir, &last.name, &new) {
+            match ops::create(self.by(), &dir, &last.name, &new) {
                 // Somebody else made it in between.
                 Err(EngineError::Exists) if !options.create_new => {}
-                made => return made,
+                made => return made.map(|made| (made, true)),
             }
         }
     }
@@ -118,7 +120,7 @@ impl Filesystem {
     pub fn create_dir_with(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         self.at_name(path.as_ref(), |dir, last| {
             let new = NewInode::new(FileType::Directory, permissions, ops::now());
-            ops::mkdir(self.fs(), dir, &last.name, &new).map(drop)
+            ops::mkdir(self.by(), dir, &last.name, &new).map(drop)
         })
     }
 
@@ -165,7 +167,7 @@ impl Filesystem {
         let target = target.as_ref().as_os_str().as_bytes();
         self.at_name(link.as_ref(), |dir, last| {
             let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
-            ops::symlink(self.fs(), dir, &last.name, target, &new).map(drop)
+            ops::symlink(self.by(), dir, &last.name, target, &new).map(drop)
         })
     }
 
@@ -188,7 +190,7 @@ impl Filesystem {
             }
             let mut new = NewInode::new(file_type, permissions, ops::now());
             new.device = device;
-            ops::create(self.fs(), dir, &last.name, &new).map(drop)
+            ops::create(self.by(), dir, &last.name, &new).map(drop)
         })
     }
 
@@ -199,7 +201,7 @@ impl Filesystem {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let file = self.hold(original.as_ref(), LastLink::Keep)?;
         self.at_name(link.as_ref(), |dir, last| {
-            ops::link(self.fs(), &file, dir, &last.name)
+            ops::link(self.by(), &file, dir, &last.name)
         })
     }
 
@@ -213,16 +215,16 @@ impl Filesystem {
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         self.at_name(from, |from_dir, source| {
-            let target = resolve_parent(self.fs(), bytes(to), false)?;
+            let target = resolve_parent(self.by(), bytes(to), false)?;
             if target.must_be_dir || source.must_be_dir {
                 let (_, is_dir) =
-                    ops::lookup_with(self.fs(), source.dir, &source.name, Inode::is_dir)?;
+                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
                 if !is_dir {
                     return Err(EngineError::NotADirectory);
                 }
             }
             let to_dir = target.hold_dir(self.fs())?;
-            ops::rename(self.fs(), from_dir, &source.name, &to_dir, &target.name)
+            ops::rename(self.by(), from_dir, &source.name, &to_dir, &target.name)
         })
     }
 
@@ -249,7 +251,7 @@ impl Filesystem {
         flags: RenameFlags,
     ) -> Result<()> {
         self.two_names(from.as_ref(), to.as_ref(), |from, to| {
-            ops::rename_with(self.fs(), from, to, flags)
+            ops::rename_with(self.by(), from, to, flags)
         })
     }
 
@@ -259,7 +261,7 @@ impl Filesystem {
     /// When one of them does not exist, or a directory would come to lie inside itself.
     pub fn exchange(&self, one: impl AsRef<Path>, other: impl AsRef<Path>) -> Result<()> {
         self.at_name(one.as_ref(), |one_dir, one| {
-            let other = resolve_parent(self.fs(), bytes(other.as_ref()), false)?;
+            let other = resolve_parent(self.by(), bytes(other.as_ref()), false)?;
             let other_dir = other.hold_dir(self.fs())?;
             // A `/` behind a name says what that name stands for, whatever comes in its place.
             let sides = [
@@ -267,11 +269,11 @@ impl Filesystem {
                 (other.must_be_dir, other.dir, &other.name),
             ];
             for (must_be_dir, dir, name) in sides {
-                if must_be_dir && !ops::lookup_with(self.fs(), dir, name, Inode::is_dir)?.1 {
+                if must_be_dir && !ops::lookup_with(self.by(), dir, name, Inode::is_dir)?.1 {
                     return Err(EngineError::NotADirectory);
                 }
             }
-            ops::exchange(self.fs(), (one_dir, &one.name), (&other_dir, &other.name))
+            ops::exchange(self.by(), (one_dir, &one.name), (&other_dir, &other.name))
         })
     }
 
@@ -283,11 +285,11 @@ impl Filesystem {
         change: impl FnOnce((&Held, &[u8]), (&Held, &[u8])) -> EngineResult<()>,
     ) -> Result<()> {
         self.at_name(from, |from_dir, source| {
-            let target = resolve_parent(self.fs(), bytes(to), false)?;
+            let target = resolve_parent(self.by(), bytes(to), false)?;
             let to_dir = target.hold_dir(self.fs())?;
             if target.must_be_dir || source.must_be_dir {
                 let (_, is_dir) =
-                    ops::lookup_with(self.fs(), source.dir, &source.name, Inode::is_dir)?;
+                    ops::lookup_with(self.by(), source.dir, &source.name, Inode::is_dir)?;
                 if !is_dir {
                     return Err(EngineError::NotADirectory);
                 }
@@ -306,7 +308,7 @@ impl Filesystem {
         let dir = dir.as_ref();
         let parent = self.hold(dir, LastLink::Follow)?;
         let new = NewInode::new(FileType::Regular, permissions, ops::now());
-        let held = ops::tmpfile(self.fs(), &parent, &new).map_err(|e| Error::engine(dir, e))?;
+        let held = ops::tmpfile(self.by(), &parent, &new).map_err(|e| Error::engine(dir, e))?;
         Ok(self.file(held, dir, OpenOptions::new().read(true).write(true)))
     }
 
@@ -316,7 +318,7 @@ impl Filesystem {
     /// When something is at `link` already, or the file has lost its last name.
     pub fn link_file(&self, file: &File, link: impl AsRef<Path>) -> Result<()> {
         self.at_name(link.as_ref(), |dir, last| {
-            ops::link(self.fs(), file.held(), dir, &last.name)
+            ops::link(self.by(), file.held(), dir, &last.name)
         })
     }
 
@@ -329,7 +331,7 @@ impl Filesystem {
             if last.must_be_dir {
                 return Err(EngineError::NotADirectory);
             }
-            ops::unlink(self.fs(), dir, &last.name)
+            ops::unlink(self.by(), dir, &last.name)
         })
     }
 
@@ -339,7 +341,7 @@ impl Filesystem {
     /// When there is no such directory, or it is not empty.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.at_name(path.as_ref(), |dir, last| {
-            ops::rmdir(self.fs(), dir, &last.name)
+            ops::rmdir(self.by(), dir, &last.name)
         })
     }
 
@@ -381,7 +383,7 @@ impl Filesystem {
     /// When there is no such file.
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u16) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
-            ops::chmod(self.fs(), file, permissions)
+            ops::chmod(self.by(), file, permissions)
         })
     }
 
@@ -397,7 +399,7 @@ impl Filesystem {
         gid: Option<u32>,
     ) -> Result<()> {
         self.on(path.as_ref(), LastLink::Keep, |file| {
-            ops::chown(self.fs(), file, uid, gid)
+            ops::chown(self.by(), file, uid, gid)
         })
     }
 
@@ -413,7 +415,29 @@ impl Filesystem {
         modified: Option<Timestamp>,
     ) -> Result<()> {
         self.on(path.as_ref(), LastLink::Keep, |file| {
-            ops::utimens(self.fs(), file, accessed, modified)
+            ops::utimens(self.by(), file, accessed, modified)
+        })
+    }
+
+    /// Sets both times to now, which whoever may write the file may do. A symbolic link at the end of the path is not
+    /// followed.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn touch(&self, path: impl AsRef<Path>) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Keep, |file| {
+            ops::touch(self.by(), file)
+        })
+    }
+
+    /// Refuses what the caller may not do with a file, in any combination of [`READ`](crate::READ) and the
+    /// like (`access`). Symbolic links are followed.
+    ///
+    /// # Errors
+    /// When he may not, or there is no such file.
+    pub fn access(&self, path: impl AsRef<Path>, wanted: Wanted) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Follow, |file| {
+            ops::access(self.by(), file, wanted)
         })
     }
 
@@ -423,7 +447,7 @@ impl Filesystem {
     /// When there is no such file, it is not a regular one, or it would be too large.
     pub fn set_len(&self, path: impl AsRef<Path>, size: u64) -> Result<()> {
         self.on(path.as_ref(), LastLink::Follow, |file| {
-            ops::truncate(self.fs(), file, size)
+            ops::truncate(self.by(), file, size)
         })
     }
 
@@ -448,7 +472,7 @@ impl Filesystem {
     }
 
     pub(crate) fn hold(&self, path: &Path, last: LastLink) -> Result<Held> {
-        resolve_held(self.fs(), bytes(path), last).map_err(|e| Error::engine(path, e))
+        resolve_held(self.by(), bytes(path), last).map_err(|e| Error::engine(path, e))
     }
 
     pub(crate) fn on(
@@ -466,23 +490,12 @@ impl Filesystem {
         path: &Path,
         change: impl FnOnce(&Held, &Last) -> EngineResult<()>,
     ) -> Result<()> {
-        resolve_parent(self.fs(), bytes(path), false)
+        resolve_parent(self.by(), bytes(path), false)
             .and_then(|last| {
                 let dir = last.hold_dir(self.fs())?;
                 change(&dir, &last)
             })
             .map_err(|e| Error::engine(path, e))
-    }
-}
-
-/// Refuses to write an immutable file, and an append-only one in another way than at its end.
-fn check_protection(held: &Held, options: &OpenOptions) -> EngineResult<()> {
-    let image = held.snapshot();
-    let refused = image.flags().contains(FileFlags::IMMUTABLE)
-        || (image.flags().contains(FileFlags::APPEND) && (!options.append || options.truncate));
-    match refused {
-        true => Err(EngineError::NotPermitted),
-        false => Ok(()),
     }
 }
 

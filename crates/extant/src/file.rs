@@ -1,10 +1,9 @@
 //! Open files.
 
-use crate::mount::Mount;
-use crate::{Error, Extent, Metadata, OpenOptions, Result};
+use crate::{Error, Extent, Filesystem, Metadata, OpenOptions, Result};
 use extant_core::fs::Fs;
 use extant_core::inode::{Held, Inode};
-use extant_core::ops::{self, ErrorMark};
+use extant_core::ops::{self, Acting, ErrorMark};
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ struct Open {
     held: Option<Held>,
     /// What it was told about failures of writing back.
     mark: ErrorMark,
-    mount: Arc<Mount>,
+    fs: Filesystem,
 }
 
 impl Drop for Open {
@@ -36,7 +35,7 @@ impl Drop for Open {
         let Some(held) = self.held.take() else {
             return;
         };
-        if let Err(e) = ops::release(self.mount.fs(), held) {
+        if let Err(e) = ops::release(self.fs.fs(), held) {
             tracing::warn!("a file without names was not deleted: {e}");
         }
     }
@@ -62,12 +61,12 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(mount: Arc<Mount>, held: Held, path: PathBuf, options: &OpenOptions) -> Self {
+    pub(crate) fn new(fs: Filesystem, held: Held, path: PathBuf, options: &OpenOptions) -> Self {
         Self {
             held: Arc::new(Open {
                 mark: ErrorMark::new(&held),
                 held: Some(held),
-                mount,
+                fs,
             }),
             path,
             position: 0,
@@ -81,7 +80,12 @@ impl File {
     }
 
     fn fs(&self) -> &Arc<Fs> {
-        self.held.mount.fs()
+        self.held.fs.fs()
+    }
+
+    /// The engine, and for whom the file was opened.
+    fn by(&self) -> Acting<'_> {
+        self.held.fs.by()
     }
 
     pub(crate) fn held(&self) -> &Held {
@@ -130,8 +134,8 @@ impl File {
         }
         self.check_writable()?;
         let written = match self.access.direct {
-            false => ops::pwrite(self.fs(), self.held(), offset, buf),
-            true => ops::pwrite_direct(self.fs(), self.held(), offset, buf),
+            false => ops::pwrite(self.by(), self.held(), offset, buf),
+            true => ops::pwrite_direct(self.by(), self.held(), offset, buf),
         };
         written.map_err(|e| self.error(e))
     }
@@ -156,8 +160,8 @@ impl File {
     pub fn append(&self, buf: &[u8]) -> Result<(u64, usize)> {
         self.check_writable()?;
         let appended = match self.access.direct {
-            false => ops::append(self.fs(), self.held(), buf),
-            true => ops::append_direct(self.fs(), self.held(), buf),
+            false => ops::append(self.by(), self.held(), buf),
+            true => ops::append_direct(self.by(), self.held(), buf),
         };
         appended.map_err(|e| self.error(e))
     }
@@ -169,7 +173,7 @@ impl File {
     /// As for [`File::write_at`].
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.check_writable()?;
-        ops::truncate(self.fs(), self.held(), size).map_err(|e| self.error(e))
+        ops::ftruncate(self.by(), self.held(), size).map_err(|e| self.error(e))
     }
 
     /// Reserves blocks for `len` bytes from `offset` on, so that writing them does not run out of space.
@@ -198,7 +202,7 @@ impl File {
             keep_size,
             ..Default::default()
         };
-        ops::fallocate(self.fs(), self.held(), offset, len, mode).map_err(|e| self.error(e))
+        ops::fallocate(self.by(), self.held(), offset, len, mode).map_err(|e| self.error(e))
     }
 
     /// Makes a hole of `len` bytes from `offset` on: they read as zeros, and whole blocks are given back. The length of the
@@ -208,7 +212,7 @@ impl File {
     /// When the file was not opened for writing, the range is empty, the map is corrupt, or the device fails.
     pub fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        ops::punch_hole(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+        ops::punch_hole(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
     /// Makes `len` bytes from `offset` on zeros, whose space stays reserved; the file grows if it ends before the range
@@ -218,7 +222,7 @@ impl File {
     /// As for [`File::allocate`].
     pub fn zero_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        ops::zero_range(self.fs(), self.held(), offset, len, false).map_err(|e| self.error(e))
+        ops::zero_range(self.by(), self.held(), offset, len, false).map_err(|e| self.error(e))
     }
 
     /// The same without changing the file's length.
@@ -227,7 +231,7 @@ impl File {
     /// As for [`File::allocate`].
     pub fn zero_range_keep_size(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        ops::zero_range(self.fs(), self.held(), offset, len, true).map_err(|e| self.error(e))
+        ops::zero_range(self.by(), self.held(), offset, len, true).map_err(|e| self.error(e))
     }
 
     /// Takes `len` bytes from `offset` on out of the file: what follows moves up, without being copied. Both must be
@@ -237,7 +241,7 @@ impl File {
     /// When that is not so; as for [`File::allocate`].
     pub fn collapse_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        ops::collapse_range(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+        ops::collapse_range(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
     /// Puts a hole of `len` bytes into the file at `offset`: what was there moves back, without being copied. Both must be
@@ -247,7 +251,7 @@ impl File {
     /// When that is not so, or the file would be too large; as for [`File::allocate`].
     pub fn insert_range(&self, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        ops::insert_range(self.fs(), self.held(), offset, len).map_err(|e| self.error(e))
+        ops::insert_range(self.by(), self.held(), offset, len).map_err(|e| self.error(e))
     }
 
     /// Copies up to `len` bytes from `offset` of this file to `to_offset` of another one of the same file system, or of
@@ -271,7 +275,7 @@ impl File {
             )));
         }
         let (from, into) = ((self.held(), offset), (to.held(), to_offset));
-        ops::copy_range(self.fs(), from, into, len).map_err(|e| to.error(e))
+        ops::copy_range(self.by(), from, into, len).map_err(|e| to.error(e))
     }
 
     /// The first byte at or after `offset` that was written (`SEEK_DATA`); `None` when there is none.

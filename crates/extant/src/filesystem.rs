@@ -7,7 +7,7 @@ use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, StatFs};
 use extant_core::inode::{Held, Inode};
-use extant_core::ops;
+use extant_core::ops::{self, Acting, Caller, OpenFor};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -15,10 +15,12 @@ use std::sync::Arc;
 
 /// An open ext2, ext3 or ext4 file system.
 ///
-/// Clones share it. Any number of threads may use it at once.
+/// Clones share it. Any number of threads may use it at once. Everything is allowed, whatever modes and access control
+/// lists say, but for what is done [for a caller](Self::on_behalf_of).
 #[derive(Clone, Debug)]
 pub struct Filesystem {
     mount: Arc<Mount>,
+    caller: Option<Arc<Caller>>,
 }
 
 impl Filesystem {
@@ -81,6 +83,34 @@ impl Filesystem {
         self.fs().notices()
     }
 
+    /// The same file system as somebody uses it: what he may not do is refused, with the error that he would get from
+    /// Linux, and what he makes is his.
+    ///
+    /// ```no_run
+    /// use extant::{Caller, Filesystem};
+    ///
+    /// # fn main() -> extant::Result<()> {
+    /// let fs = Filesystem::open_writable("disk.img")?;
+    /// let theirs = fs.on_behalf_of(Caller::new(1000, 1000).groups([27]).umask(0o022));
+    /// theirs.write("/home/user/notes", "mine")?;
+    /// assert!(theirs.remove_file("/etc/passwd").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn on_behalf_of(&self, caller: Caller) -> Self {
+        Self {
+            mount: Arc::clone(&self.mount),
+            caller: Some(Arc::new(caller)),
+        }
+    }
+
+    /// For whom this acts, if it is for somebody.
+    #[must_use]
+    pub fn caller(&self) -> Option<&Caller> {
+        self.caller.as_deref()
+    }
+
     /// The engine underneath, which works by inode.
     #[must_use]
     pub fn engine(&self) -> &Arc<Fs> {
@@ -131,7 +161,10 @@ impl Filesystem {
     /// When there is no such directory. Items are errors when it is corrupt.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        ReadDir::new(Arc::clone(self.fs()), self.follow(path)?, path)
+        let held = self.hold(path, LastLink::Follow)?;
+        let dir = ReadDir::new(self, held.snapshot(), path)?;
+        self.check_open(&held, path, OpenFor::reading())?;
+        Ok(dir)
     }
 
     /// Everything at and below `path`, which is not followed if it is a symbolic link.
@@ -165,7 +198,7 @@ impl Filesystem {
     /// # Errors
     /// When that cannot be said, because something on the way is corrupt or unreadable.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        match resolve(self.fs(), bytes(path.as_ref()), LastLink::Follow) {
+        match resolve(self.by(), bytes(path.as_ref()), LastLink::Follow) {
             Ok(_) => Ok(true),
             Err(EngineError::NotFound | EngineError::NotADirectory | EngineError::NameTooLong) => {
                 Ok(false)
@@ -197,7 +230,7 @@ impl Filesystem {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
         let mut all = Vec::new();
-        ops::for_each_xattr_live(self.fs(), &held, |name, value| {
+        ops::for_each_xattr_live(self.by(), &held, |name, value| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
             std::ops::ControlFlow::<()>::Continue(())
         })
@@ -212,7 +245,7 @@ impl Filesystem {
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        let names = ops::listxattr_live(self.fs(), &held).map_err(|e| Error::engine(path, e))?;
+        let names = ops::listxattr_live(self.by(), &held).map_err(|e| Error::engine(path, e))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
@@ -228,7 +261,7 @@ impl Filesystem {
     ) -> Result<Option<Vec<u8>>> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        match ops::getxattr_live(self.fs(), &held, name.as_ref().as_bytes()) {
+        match ops::getxattr_live(self.by(), &held, name.as_ref().as_bytes()) {
             Ok(value) => Ok(Some(value)),
             Err(EngineError::NoAttribute) => Ok(None),
             Err(e) => Err(Error::engine(path, e)),
@@ -250,7 +283,7 @@ impl Filesystem {
     }
 
     fn metadata_of(&self, path: &Path, last: LastLink) -> Result<Metadata> {
-        resolve_with(self.fs(), bytes(path), last, |inode| {
+        resolve_with(self.by(), bytes(path), last, |inode| {
             Metadata::of(self.fs(), inode)
         })
         .map_err(|e| Error::engine(path, e))
@@ -259,6 +292,7 @@ impl Filesystem {
     fn mounted(fs: Arc<Fs>) -> Self {
         Self {
             mount: Arc::new(Mount::new(fs)),
+            caller: None,
         }
     }
 
@@ -266,12 +300,26 @@ impl Filesystem {
         self.mount.fs()
     }
 
-    pub(crate) fn file(&self, held: Held, path: &Path, options: &OpenOptions) -> File {
-        File::new(Arc::clone(&self.mount), held, path.to_owned(), options)
+    /// The engine, and for whom it is used.
+    pub(crate) fn by(&self) -> Acting<'_> {
+        Acting::new(self.fs(), self.caller())
     }
 
-    fn follow(&self, path: &Path) -> Result<Arc<Inode>> {
-        self.inode(path, LastLink::Follow)
+    /// Refuses to open what the caller may not open for that.
+    pub(crate) fn check_open(&self, held: &Held, path: &Path, wanted: OpenFor) -> Result<()> {
+        ops::open(self.by(), held, wanted).map_err(|e| Error::engine(path, e))
+    }
+
+    /// Refuses callers that may not see everything.
+    pub(crate) fn check_sees_all(&self, path: &Path) -> Result<()> {
+        match self.caller() {
+            Some(caller) if caller.uid != 0 => Err(Error::engine(path, EngineError::NotPermitted)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn file(&self, held: Held, path: &Path, options: &OpenOptions) -> File {
+        File::new(self.clone(), held, path.to_owned(), options)
     }
 }
 

@@ -58,7 +58,9 @@ pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{Backend, OpenSpec, SharedDevice};
 pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
-pub use extant_core::ops::{AclKind, Piece as Extent, RenameFlags, SetXattr};
+pub use extant_core::ops::{
+    AclKind, Caller, EXECUTE, Piece as Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
+};
 pub use extant_format::acl::{Acl, AclEntry, AclWho};
 pub use extant_format::inode::InodeFlags as FileFlags;
 pub use file::File;

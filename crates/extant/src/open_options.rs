@@ -1,6 +1,7 @@
 //! How to open a file.
 
 use crate::{File, Filesystem, Result};
+use extant_core::ops::OpenFor;
 use std::path::Path;
 
 /// How to open a file, as [`std::fs::OpenOptions`].
@@ -105,6 +106,16 @@ impl OpenOptions {
     /// be new, it is a directory, device, pipe or socket, or the file system is open for reading only.
     pub fn open(&self, fs: &Filesystem, path: impl AsRef<Path>) -> Result<File> {
         fs.open_with(self, path.as_ref())
+    }
+
+    /// What is done with a file that is opened so.
+    pub(crate) fn wanted(&self) -> OpenFor {
+        OpenFor {
+            read: self.read,
+            write: self.write,
+            append: self.append,
+            truncate: self.truncate,
+        }
     }
 
     pub(crate) fn writes(&self) -> bool {

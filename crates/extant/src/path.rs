@@ -12,7 +12,8 @@
 
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, InodeId};
-use extant_core::{Error, Result, ops};
+use extant_core::ops::{self, Acting};
+use extant_core::{Error, Result};
 use extant_format::Ino;
 
 /// Symbolic links followed at most, as under Linux.
@@ -50,18 +51,18 @@ impl Last {
 }
 
 /// The inode at `path`, which is taken from the root. A path that ends in `/` must be a directory.
-pub(crate) fn resolve(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
-    again(|| walk_to(fs, path, last))
+pub(crate) fn resolve(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
+    again(|| walk_to(by, path, last))
 }
 
-fn walk_to(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
+fn walk_to(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
-    if let Some(id) = look_in_memory(fs, path, Inode::id) {
+    if let Some(id) = look_in_memory(by, path, Inode::id) {
         return Ok(id);
     }
-    let mut walk = Walk::from_root(fs, path)?;
+    let mut walk = Walk::from_root(by, path)?;
     while let Some(name) = walk.rest.pop() {
         let follow = last == LastLink::Follow || !walk.rest.is_empty();
         walk.step(&name, follow)?;
@@ -70,31 +71,31 @@ fn walk_to(fs: &Fs, path: &[u8], last: LastLink) -> Result<InodeId> {
 }
 
 /// Takes hold of the inode at `path`.
-pub(crate) fn resolve_held(fs: &Fs, path: &[u8], last: LastLink) -> Result<Held> {
-    again(|| fs.hold_same(walk_to(fs, path, last)?))
+pub(crate) fn resolve_held(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<Held> {
+    again(|| by.fs().hold_same(walk_to(by, path, last)?))
 }
 
 /// Looks at the inode at `path`. `look` must not wait for the device.
 pub(crate) fn resolve_with<R>(
-    fs: &Fs,
+    by: Acting<'_>,
     path: &[u8],
     last: LastLink,
     look: impl Fn(&Inode) -> R,
 ) -> Result<R> {
-    if let Some(found) = look_in_memory(fs, path, &look) {
+    if let Some(found) = look_in_memory(by, path, &look) {
         return Ok(found);
     }
-    again(|| fs.with_same(walk_to(fs, path, last)?, &look))
+    again(|| by.fs().with_same(walk_to(by, path, last)?, &look))
 }
 
 /// Looks at the inode at `path`, if everything on the way is in memory and leads there straight.
 #[inline]
-fn look_in_memory<R>(fs: &Fs, path: &[u8], look: impl FnOnce(&Inode) -> R) -> Option<R> {
+fn look_in_memory<R>(by: Acting<'_>, path: &[u8], look: impl FnOnce(&Inode) -> R) -> Option<R> {
     if path.is_empty() || path.ends_with(b"/") {
         return None;
     }
     let names = path.split(|&byte| byte == b'/');
-    ops::look_along(fs, names.filter(|name| !name.is_empty()), look)
+    ops::look_along(by, names.filter(|name| !name.is_empty()), look)
 }
 
 /// Walks again when something was removed between being found and being used: in its place there may be
@@ -112,15 +113,15 @@ fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
 /// The directory that the last name of `path` is in, and that name. Symbolic links on the way are
 /// followed; with `follow` also one that the last name stands for, so that what the name leads to is
 /// returned, whether or not it exists.
-pub(crate) fn resolve_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
-    again(|| walk_to_parent(fs, path, follow))
+pub(crate) fn resolve_parent(by: Acting<'_>, path: &[u8], follow: bool) -> Result<Last> {
+    again(|| walk_to_parent(by, path, follow))
 }
 
-fn walk_to_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
+fn walk_to_parent(by: Acting<'_>, path: &[u8], follow: bool) -> Result<Last> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
-    let mut walk = Walk::from_root(fs, path)?;
+    let mut walk = Walk::from_root(by, path)?;
     loop {
         let Some(name) = walk.rest.pop() else {
             return Err(Error::InvalidInput("the path is that of a directory"));
@@ -143,6 +144,7 @@ fn walk_to_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
         if !walk.is_dir()? {
             return Err(Error::NotADirectory);
         }
+        ops::search(by, walk.at)?;
         return Ok(Last {
             dir: walk.at,
             name,
@@ -153,7 +155,7 @@ fn walk_to_parent(fs: &Fs, path: &[u8], follow: bool) -> Result<Last> {
 
 /// A walk on its way.
 struct Walk<'f> {
-    fs: &'f Fs,
+    by: Acting<'f>,
     at: InodeId,
     /// Directories walked through, the root first.
     dirs: Vec<InodeId>,
@@ -164,12 +166,12 @@ struct Walk<'f> {
 }
 
 impl<'f> Walk<'f> {
-    fn from_root(fs: &'f Fs, path: &[u8]) -> Result<Self> {
+    fn from_root(by: Acting<'f>, path: &[u8]) -> Result<Self> {
         let mut rest = Vec::new();
         push_names(&mut rest, path);
-        let root = fs.with_inode(Ino::ROOT, Inode::id)?;
+        let root = by.fs().with_inode(Ino::ROOT, Inode::id)?;
         Ok(Self {
-            fs,
+            by,
             at: root,
             dirs: vec![root],
             rest,
@@ -179,7 +181,7 @@ impl<'f> Walk<'f> {
     }
 
     fn is_dir(&self) -> Result<bool> {
-        match self.fs.with_same(self.at, Inode::is_dir) {
+        match self.by.fs().with_same(self.at, Inode::is_dir) {
             Err(Error::Stale) => Err(Error::NotFound),
             is_dir => is_dir,
         }
@@ -196,13 +198,14 @@ impl<'f> Walk<'f> {
             if !self.is_dir()? {
                 return Err(Error::NotADirectory);
             }
+            ops::search(self.by, self.at)?;
             if name == b".." && self.dirs.len() > 1 {
                 self.dirs.pop();
                 self.at = self.dir();
             }
             return Ok(());
         }
-        let (id, kind) = ops::lookup_with(self.fs, self.at, name, Inode::file_type)?;
+        let (id, kind) = ops::lookup_with(self.by, self.at, name, Inode::file_type)?;
         match kind {
             FileType::Symlink if follow => return self.follow(id),
             FileType::Directory => self.dirs.push(id),
@@ -214,7 +217,7 @@ impl<'f> Walk<'f> {
 
     /// Follows the last name if it is a symbolic link; whether it was.
     fn enter_link(&mut self, name: &[u8]) -> Result<bool> {
-        let (id, kind) = match ops::lookup_with(self.fs, self.at, name, Inode::file_type) {
+        let (id, kind) = match ops::lookup_with(self.by, self.at, name, Inode::file_type) {
             Err(Error::NotFound) => return Ok(false),
             found => found?,
         };
@@ -231,8 +234,8 @@ impl<'f> Walk<'f> {
             return Err(Error::Loop);
         }
         // Held, so that its blocks stay its own.
-        let held = self.fs.hold_same(link)?;
-        let target = ops::readlink(self.fs, &held.snapshot())?;
+        let held = self.by.fs().hold_same(link)?;
+        let target = ops::readlink(self.by.fs(), &held.snapshot())?;
         if target.starts_with(b"/") {
             self.dirs.truncate(1);
         }

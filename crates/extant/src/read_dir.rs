@@ -1,6 +1,6 @@
 //! Listing one directory.
 
-use crate::{Error, Metadata, Result};
+use crate::{Error, Filesystem, Metadata, Result};
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode, InodeId};
 use extant_core::ops::{self, Cookie};
@@ -19,7 +19,7 @@ const BATCH: usize = 512;
 ///
 /// A corrupt block gives an error, after the entries before it; the listing is then over.
 pub struct ReadDir {
-    fs: Arc<Fs>,
+    fs: Filesystem,
     inode: Arc<Inode>,
     path: Arc<Path>,
     batch: std::vec::IntoIter<DirEntry>,
@@ -40,12 +40,12 @@ impl fmt::Debug for ReadDir {
 }
 
 impl ReadDir {
-    pub(crate) fn new(fs: Arc<Fs>, inode: Arc<Inode>, path: &Path) -> Result<Self> {
+    pub(crate) fn new(fs: &Filesystem, inode: Arc<Inode>, path: &Path) -> Result<Self> {
         if !inode.is_dir() {
             return Err(Error::engine(path, extant_core::Error::NotADirectory));
         }
         Ok(Self {
-            fs,
+            fs: fs.clone(),
             inode,
             path: path.into(),
             batch: Vec::new().into_iter(),
@@ -58,11 +58,11 @@ impl ReadDir {
     fn fill(&mut self) {
         let mut batch = Vec::new();
         let mut next = self.next;
-        let outcome = ops::readdir(&self.fs, &self.inode, self.next, |entry| {
+        let outcome = ops::readdir(self.fs.fs(), &self.inode, self.next, |entry| {
             next = entry.next;
             if entry.name != b"." && entry.name != b".." {
                 batch.push(DirEntry {
-                    fs: Arc::clone(&self.fs),
+                    fs: self.fs.clone(),
                     dir: Arc::clone(&self.path),
                     dir_id: self.inode.id(),
                     name: OsString::from_vec(entry.name.to_vec()),
@@ -106,7 +106,7 @@ impl Iterator for ReadDir {
 /// One name in a directory.
 #[derive(Clone)]
 pub struct DirEntry {
-    fs: Arc<Fs>,
+    fs: Filesystem,
     dir: Arc<Path>,
     dir_id: InodeId,
     name: OsString,
@@ -155,15 +155,18 @@ impl DirEntry {
     /// # Errors
     /// When the inode cannot be read, or the name is gone by now.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.look(|inode| Metadata::of(&self.fs, inode))
+        self.look(|inode| Metadata::of(self.fs.fs(), inode))
     }
 
     fn look<R>(&self, look: impl Fn(&Inode) -> R) -> Result<R> {
-        let looked = match self.fs.check_writable() {
+        let (fs, by) = (self.fs.fs(), self.fs.by());
+        let looked = match fs.check_writable() {
             // The number may be another file's by now.
-            Ok(()) => ops::lookup_with(&self.fs, self.dir_id, self.name.as_bytes(), look)
+            Ok(()) => ops::lookup_with(by, self.dir_id, self.name.as_bytes(), look)
                 .map(|(_, looked)| looked),
-            Err(_) => self.fs.inode(self.ino).map(|inode| look(&inode)),
+            Err(_) => ops::search(by, self.dir_id)
+                .and_then(|()| fs.inode(self.ino))
+                .map(|inode| look(&inode)),
         };
         looked.map_err(|e| Error::engine(self.path(), e))
     }

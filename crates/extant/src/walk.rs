@@ -8,6 +8,7 @@ use extant_format::Ino;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -98,6 +99,9 @@ impl Walk {
         if self.open.len() >= MAX_DEPTH {
             return Some(Error::new(path, Cause::TooDeep));
         }
+        if let Err(e) = self.check_list(&inode) {
+            return Some(Error::engine(path, e));
+        }
         let (listing, outcome) = Listing::read(self.fs.fs(), &inode);
         self.failed = outcome.err().map(|e| Error::engine(&path, e));
         self.open.push(Level {
@@ -106,6 +110,16 @@ impl Walk {
             next: 0,
         });
         None
+    }
+
+    /// Refuses to list a directory that the caller may not read, or whose files he may not look at.
+    fn check_list(&self, dir: &Inode) -> extant_core::Result<()> {
+        if self.fs.caller().is_none() {
+            return Ok(());
+        }
+        let by = self.fs.by();
+        let held = by.fs().hold_same(dir.id())?;
+        ops::access(by, &held, ops::READ | ops::EXECUTE)
     }
 
     fn give(
@@ -236,11 +250,18 @@ impl WalkEntry {
     /// When the attributes are corrupt.
     pub fn xattrs(&self) -> Result<Vec<(OsString, Vec<u8>)>> {
         let mut all = Vec::new();
-        ops::for_each_xattr(self.fs.fs(), &self.inode, |name, value| {
+        let mut keep = |name: &[u8], value: &[u8]| {
             all.push((OsString::from_vec(name.to_vec()), value.to_vec()));
-            std::ops::ControlFlow::<()>::Continue(())
-        })
-        .map_err(|e| Error::engine(&self.path, e))?;
+            ControlFlow::<()>::Continue(())
+        };
+        let fs = self.fs.fs();
+        let read = match self.fs.caller() {
+            None => ops::for_each_xattr(fs, &self.inode, keep),
+            Some(_) => fs
+                .hold_same(self.inode.id())
+                .and_then(|held| ops::for_each_xattr_live(self.fs.by(), &held, &mut keep)),
+        };
+        read.map_err(|e| Error::engine(&self.path, e))?;
         Ok(all)
     }
 

@@ -86,8 +86,7 @@ impl Fs {
     /// The same for one in `parent`, whose access control list it may inherit.
     #[must_use]
     pub(crate) fn new_inode_credits_in(&self, parent: &Inode) -> u32 {
-        let has_attributes = !parent.xattr_region().is_empty() || parent.disk.file_acl.get() != 0;
-        let inherited = match has_attributes {
+        let inherited = match parent.may_have_attributes() {
             true => Fresh::CREDITS,
             false => 0,
         };

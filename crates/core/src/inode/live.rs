@@ -15,7 +15,7 @@ use extant_sync::{
     RcuCell, RmwClass, RwLock, pin,
 };
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
@@ -88,6 +88,8 @@ struct More {
     alloc: OnceLock<Arc<FileState>>,
     /// For a file that was made without a name, which may get one: set once it has got it.
     first_name: OnceLock<OnceLock<()>>,
+    /// Whether it is known to be no program with capabilities. Changed under `op` held exclusively.
+    not_capable: AtomicBool,
 }
 
 impl LiveInode {
@@ -351,6 +353,25 @@ impl LiveInode {
             .is_some_and(|named| named.get().is_none())
     }
 
+    /// Whether the file may be a program with capabilities.
+    #[must_use]
+    pub(crate) fn may_be_capable(&self) -> bool {
+        let more = self.more.get();
+        more.is_none_or(|more| !more.not_capable.load(Ordering::Acquire))
+    }
+
+    /// Notes that it is none. The caller holds `op` exclusively.
+    pub(crate) fn note_not_capable(&self) {
+        self.more().not_capable.store(true, Ordering::Release);
+    }
+
+    /// Notes that its attributes change. The caller holds `op` exclusively.
+    pub(crate) fn note_maybe_capable(&self) {
+        if let Some(more) = self.more.get() {
+            more.not_capable.store(false, Ordering::Release);
+        }
+    }
+
     /// What the allocator knows of the file.
     #[must_use]
     pub(crate) fn alloc_state(&self) -> &Arc<FileState> {
@@ -558,12 +579,17 @@ impl Fs {
         live.look_at(guard, look)
     }
 
-    /// Whether this very inode is a directory that is in memory and has names.
+    /// Whether this very inode is a directory that is in memory and has names, and `also` says yes.
     #[inline]
-    pub(crate) fn is_dir_in_memory(&self, id: InodeId, guard: &EpochGuard) -> bool {
+    pub(crate) fn is_dir_in_memory(
+        &self,
+        id: InodeId,
+        guard: &EpochGuard,
+        also: impl FnOnce(&Inode) -> bool,
+    ) -> bool {
         self.peek_inode(id.ino, guard).is_some_and(|live| {
             let image = live.image(guard);
-            image.disk.links > 0 && image.id() == id && image.is_dir()
+            image.disk.links > 0 && image.id() == id && image.is_dir() && also(image)
         })
     }
 }

@@ -176,6 +176,12 @@ impl Inode {
         &self.xattrs
     }
 
+    /// Whether there is a place where attributes of the inode may be.
+    #[must_use]
+    pub(crate) fn may_have_attributes(&self) -> bool {
+        !self.xattrs.is_empty() || self.disk.file_acl.get() != 0
+    }
+
     /// Blocks its size spans: holes included.
     #[must_use]
     pub fn size_in_blocks(&self, block_size: BlockSize) -> u64 {

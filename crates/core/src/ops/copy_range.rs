@@ -2,9 +2,9 @@
 
 use super::flags::check_content;
 use super::naming::with_space;
+use super::permission::{Acting, strip};
 use super::{pread, pwrite, seek_data_live, seek_hole_live};
 use crate::data;
-use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Error, Result};
 
@@ -17,12 +17,14 @@ const CHUNK: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when part of it may have been copied.
-pub fn copy_range(
-    fs: &Fs,
+pub fn copy_range<'a>(
+    by: impl Into<Acting<'a>>,
     (from, offset): (&Held, u64),
     (to, to_offset): (&Held, u64),
     len: u64,
 ) -> Result<u64> {
+    let by = by.into();
+    let fs = by.fs();
     let len = len.min(from.live_size().saturating_sub(offset));
     let (Some(end), Some(to_end)) = (offset.checked_add(len), to_offset.checked_add(len)) else {
         return Err(Error::FileTooLarge);
@@ -60,7 +62,7 @@ pub fn copy_range(
             break;
         }
         while !rest.is_empty() {
-            let written = pwrite(fs, to, to_offset + (at - offset), rest)?;
+            let written = pwrite(by, to, to_offset + (at - offset), rest)?;
             rest = rest.get(written..).unwrap_or_default();
             at += written as u64;
         }
@@ -68,6 +70,7 @@ pub fn copy_range(
     let copied = at - offset;
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
+        strip(by, to)?;
         with_space(fs, || data::grow(fs, to, to_offset + copied))?;
     }
     Ok(copied)

@@ -1,36 +1,44 @@
 //! `open(O_CREAT | O_EXCL)`.
 
-use super::flags::check_takes_names;
 use super::naming::{check_name, live_parent, touch_parent, undo_new, with_space};
+use super::permission::Acting;
 use crate::dir;
-use crate::fs::Fs;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result};
 
-/// Makes an empty regular file called `name` in `dir`. Its permissions are taken as they are: the
-/// umask is the caller's.
+/// Makes an empty regular file called `name` in `dir`. It belongs to the caller if there is one, whose umask counts
+/// then.
 ///
 /// # Errors
 /// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when the directory has been
-/// removed, [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
-pub fn create(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+/// removed, [`Error::PermissionDenied`], [`Error::NotPermitted`] for device nodes of others than user 0, [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
+pub fn create<'a>(
+    by: impl Into<Acting<'a>>,
+    dir: &Held,
+    name: &[u8],
+    new: &NewInode,
+) -> Result<Held> {
+    let by = by.into();
     if new.file_type == FileType::Directory || new.file_type == FileType::Symlink {
         return Err(Error::InvalidInput(
             "directories and symbolic links are made by operations of their own",
         ));
     }
-    with_space(fs, || create_once(fs, dir, name, new))
+    with_space(by.fs(), || create_once(by, dir, name, new))
 }
 
-fn create_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+    let fs = by.fs();
     check_name(dir, name)?;
+    by.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    check_takes_names(&image)?;
     let locked = fs.lock_name(dir.ino(), name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
+    by.may_put_name(&image)?;
+    let new = &by.adopt(&image, new)?;
     let credits = fs.new_inode_credits_in(&image) + dir::insert_credits(fs, &image) + 1;
     let handle = fs.start(credits)?;
     let held = fs.new_inode(&handle, &image, new)?;

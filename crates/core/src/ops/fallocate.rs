@@ -2,8 +2,8 @@
 
 use super::flags::check_content;
 use super::naming::with_space;
+use super::permission::{Acting, strip};
 use crate::data::{self, FallocateMode};
-use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Error, Result};
 
@@ -11,10 +11,19 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// As there.
-pub fn fallocate(fs: &Fs, file: &Held, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
+pub fn fallocate<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    len: u64,
+    mode: FallocateMode,
+) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     if file.snapshot().is_dir() {
         return Err(Error::IsADirectory);
     }
+    strip(by, file)?;
     data::fallocate(fs, file, offset, len, mode)
 }
 
@@ -22,8 +31,11 @@ pub fn fallocate(fs: &Fs, file: &Held, offset: u64, len: u64, mode: FallocateMod
 ///
 /// # Errors
 /// As there; [`Error::NotPermitted`] for a file that is immutable or append-only.
-pub fn punch_hole(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: u64) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     check_content(file)?;
+    strip(by, file)?;
     with_space(fs, || data::punch_hole(fs, file, offset, len))
 }
 
@@ -31,8 +43,17 @@ pub fn punch_hole(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
 ///
 /// # Errors
 /// As for [`punch_hole`].
-pub fn zero_range(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+pub fn zero_range<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    len: u64,
+    keep_size: bool,
+) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     check_content(file)?;
+    strip(by, file)?;
     with_space(fs, || data::zero_range(fs, file, offset, len, keep_size))
 }
 
@@ -40,8 +61,16 @@ pub fn zero_range(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) 
 ///
 /// # Errors
 /// As for [`punch_hole`].
-pub fn collapse_range(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn collapse_range<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     check_content(file)?;
+    strip(by, file)?;
     data::collapse_range(fs, file, offset, len)
 }
 
@@ -49,7 +78,15 @@ pub fn collapse_range(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()>
 ///
 /// # Errors
 /// As for [`punch_hole`].
-pub fn insert_range(fs: &Fs, file: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn insert_range<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     check_content(file)?;
+    strip(by, file)?;
     data::insert_range(fs, file, offset, len)
 }

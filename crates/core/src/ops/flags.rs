@@ -5,6 +5,7 @@
 //! one that is either. As under Linux, whoever may set these flags may also remove them.
 
 use super::naming::now;
+use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::{Error, Result};
@@ -40,9 +41,17 @@ const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 /// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone.
 ///
 /// # Errors
+/// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
 /// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
 /// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
-pub fn chattr(fs: &Fs, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Result<()> {
+pub fn chattr<'a>(
+    by: impl Into<Acting<'a>>,
+    inode: &Held,
+    set: InodeFlags,
+    clear: InodeFlags,
+) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     let file_type = inode.snapshot().file_type();
     check_flags(fs, set | clear)?;
     let possible = match file_type {
@@ -53,6 +62,11 @@ pub fn chattr(fs: &Fs, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Resu
     let _exclusive = inode.op().write();
     let image = inode.snapshot();
     let changed = ((image.flags() | set) & !clear) ^ image.flags();
+    by.may_chattr(&image, changed)?;
+    let stays = image.flags() & !changed;
+    if !changed.is_empty() && stays.contains(InodeFlags::IMMUTABLE) {
+        return Err(Error::NotPermitted);
+    }
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(unsupported("changing casefold"));
     }
@@ -108,6 +122,11 @@ pub(super) fn check_changeable(inode: &Held) -> Result<()> {
 pub(super) fn check_removable(dir: &Inode, victim: &Held) -> Result<()> {
     refuse(dir, PROTECTED)?;
     check_changeable(victim)
+}
+
+/// Refuses to write what is immutable.
+pub(super) fn check_not_immutable(image: &Inode) -> Result<()> {
+    refuse(image, InodeFlags::IMMUTABLE)
 }
 
 /// Refuses to put a name into an immutable directory.

@@ -1,10 +1,12 @@
 //! `getxattr`.
 
+use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::xattr::AclKind;
 use crate::{Result, xattr};
 use extant_format::acl::Acl;
+use extant_format::xattr::split_name;
 
 /// The value of the attribute with this full name (`user.mime_type`).
 ///
@@ -17,10 +19,16 @@ pub fn getxattr(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 /// The same of an inode that may change meanwhile.
 ///
 /// # Errors
-/// As for [`xattr::get`].
-pub fn getxattr_live(fs: &Fs, inode: &Held, name: &[u8]) -> Result<Vec<u8>> {
+/// As for [`xattr::get`]; [`Error::PermissionDenied`](crate::Error::PermissionDenied) for `user.` attributes of a file
+/// that may not be read. `trusted.` ones exist for user 0 only.
+pub fn getxattr_live<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> Result<Vec<u8>> {
+    let by = by.into();
     let _shared = inode.op().read();
-    xattr::get(fs, &inode.snapshot(), name)
+    let image = inode.snapshot();
+    if let Some(stored) = split_name(name) {
+        by.may_get_xattr(&image, stored.index)?;
+    }
+    xattr::get(by.fs(), &image, name)
 }
 
 /// An access control list of an inode that may change meanwhile.

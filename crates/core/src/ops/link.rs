@@ -1,7 +1,8 @@
 //! `link`.
 
-use super::flags::{check_changeable, check_takes_names};
+use super::flags::check_changeable;
 use super::naming::{check_name, live_parent, now, touch_parent, with_space};
+use super::permission::{Acting, EXECUTE, WRITE, access};
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LockSet};
 use crate::journal::Handle;
@@ -15,33 +16,37 @@ const MAX_LINKS: u16 = 65_000;
 ///
 /// # Errors
 /// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`], [`Error::NotFound`] when
-/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
+/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
 /// the directory.
-pub fn link(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
-    with_space(fs, || link_once(fs, target, dir, name))
+pub fn link<'a>(by: impl Into<Acting<'a>>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
+    let by = by.into();
+    with_space(by.fs(), || link_once(by, target, dir, name))
 }
 
-fn link_once(fs: &Fs, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
+fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
+    let fs = by.fs();
     check_name(dir, name)?;
-    if target.snapshot().is_dir() {
+    by.may_search(dir)?;
+    if target.is_dir() {
         // In this order under Linux.
-        return Err(match fs.lookup_name(dir, name)? {
-            Some(_) => Error::Exists,
-            None => Error::NotPermitted,
-        });
+        if fs.lookup_name(dir, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        access(by, dir, WRITE | EXECUTE)?;
+        return Err(Error::NotPermitted);
     }
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(target, Access::Exclusive)]);
     let image = live_parent(dir)?;
-    check_takes_names(&image)?;
+    let locked = fs.lock_name(dir.ino(), name);
+    if fs.lookup_locked(dir, &locked)?.is_some() {
+        return Err(Error::Exists);
+    }
+    by.may_put_name(&image)?;
     check_changeable(target)?;
     match target.snapshot().disk().links {
         0 if !target.may_get_first_name() => return Err(Error::NotFound),
         MAX_LINKS.. => return Err(Error::TooManyLinks),
         _ => {}
-    }
-    let locked = fs.lock_name(dir.ino(), name);
-    if fs.lookup_locked(dir, &locked)?.is_some() {
-        return Err(Error::Exists);
     }
     let is_first = target.snapshot().disk().links == 0;
     let orphan = match is_first {

@@ -1,8 +1,10 @@
 //! `listxattr`.
 
+use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::{Result, xattr};
+use extant_format::xattr::split_name;
 use std::ops::ControlFlow;
 
 /// The full names of an inode's attributes, in the order they are stored.
@@ -13,24 +15,37 @@ pub fn listxattr(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     xattr::list(fs, inode)
 }
 
-/// The same of an inode that may change meanwhile.
+/// The same of an inode that may change meanwhile. `trusted.` ones exist for user 0 only.
 ///
 /// # Errors
 /// As for [`xattr::list`].
-pub fn listxattr_live(fs: &Fs, inode: &Held) -> Result<Vec<Vec<u8>>> {
+pub fn listxattr_live<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<Vec<Vec<u8>>> {
+    let by = by.into();
     let _shared = inode.op().read();
-    xattr::list(fs, &inode.snapshot())
+    let mut names = xattr::list(by.fs(), &inode.snapshot())?;
+    names.retain(|name| by.lists_xattr(name));
+    Ok(names)
 }
 
-/// [`xattr::for_each`] of an inode that may change meanwhile, though not while this runs.
+/// [`xattr::for_each`] of an inode that may change meanwhile, though not while this runs. What the caller may not read
+/// is left out.
 ///
 /// # Errors
 /// As for [`xattr::for_each`].
-pub fn for_each_xattr_live<B>(
-    fs: &Fs,
+pub fn for_each_xattr_live<'a, B>(
+    by: impl Into<Acting<'a>>,
     inode: &Held,
-    visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>,
+    mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>,
 ) -> Result<Option<B>> {
+    let by = by.into();
     let _shared = inode.op().read();
-    xattr::for_each(fs, &inode.snapshot(), visit)
+    let image = inode.snapshot();
+    let may_read = |name: &[u8]| {
+        let stored = split_name(name);
+        stored.is_none_or(|stored| by.may_get_xattr(&image, stored.index).is_ok())
+    };
+    xattr::for_each(by.fs(), &image, |name, value| match may_read(name) {
+        true => visit(name, value),
+        false => ControlFlow::Continue(()),
+    })
 }

@@ -1,5 +1,6 @@
 //! One step of a path.
 
+use super::permission::{Acting, search};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, InodeId};
 use crate::{Error, Result, dir};
@@ -30,16 +31,20 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
 /// in memory is found without a lock. `look` must not wait for the device.
 ///
 /// # Errors
-/// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed.
-pub fn lookup_with<R>(
-    fs: &Fs,
+/// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed; [`Error::PermissionDenied`] when it
+/// may not be searched.
+pub fn lookup_with<'a, R>(
+    by: impl Into<Acting<'a>>,
     dir: InodeId,
     name: &[u8],
     look: impl Fn(&Inode) -> R,
 ) -> Result<(InodeId, R)> {
-    if let Some(found) = look_in_memory(fs, dir, name, &look) {
+    let by = by.into();
+    let fs = by.fs();
+    if let Some(found) = look_in_memory(by, dir, name, &look) {
         return Ok(found);
     }
+    search(by, dir)?;
     let found = match fs.names().get(dir.ino, name) {
         Some(known) => known,
         None => fs.lookup_name(&hold_dir(fs, dir, name)?, name)?,
@@ -65,16 +70,18 @@ pub fn lookup_with<R>(
 /// As [`lookup_with`], if the name is known and both inodes are in memory.
 #[inline]
 fn look_in_memory<R>(
-    fs: &Fs,
+    by: Acting<'_>,
     dir: InodeId,
     name: &[u8],
     look: impl FnOnce(&Inode) -> R,
 ) -> Option<(InodeId, R)> {
+    let fs = by.fs();
     // One guard for all of it.
     let guard = pin();
     let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
-    if !fs.is_dir_in_memory(dir, &guard) {
+    let may_search = |dir: &Inode| by.may_search_at_once(dir) == Some(true);
+    if !fs.is_dir_in_memory(dir, &guard, may_search) {
         return None;
     }
     let looked = fs.look_in_memory(id, &guard, look)?;
@@ -86,17 +93,19 @@ fn look_in_memory<R>(
 /// inode, and why not: then the names are to be looked up one by one. So it is for `.`, `..` and symbolic
 /// links. `look` must not wait for the device.
 #[inline]
-pub fn look_along<'n, R>(
-    fs: &Fs,
+pub fn look_along<'a, 'n, R>(
+    by: impl Into<Acting<'a>>,
     names: impl Iterator<Item = &'n [u8]>,
     look: impl FnOnce(&Inode) -> R,
 ) -> Option<R> {
+    let by = by.into();
+    let fs = by.fs();
     // One guard for all of it.
     let guard = pin();
     let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
     for name in names {
         let dir = at.image(&guard);
-        let found = match dir.is_dir() {
+        let found = match dir.is_dir() && by.may_search_at_once(dir) == Some(true) {
             true => fs.names().get_under(dir.ino(), name, &guard)??,
             false => return None,
         };
@@ -116,15 +125,17 @@ pub fn look_along<'n, R>(
 /// The inode that `name` stands for in `dir`, to work with.
 ///
 /// # Errors
-/// As for [`lookup`].
-pub fn lookup_held(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Held> {
-    if !dir.snapshot().is_dir() {
+/// As for [`lookup`]; [`Error::PermissionDenied`] when the directory may not be searched.
+pub fn lookup_held<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<Held> {
+    let by = by.into();
+    if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
+    by.may_search(dir)?;
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
-    fs.hold_name(dir, name)?.ok_or(Error::NotFound)
+    by.fs().hold_name(dir, name)?.ok_or(Error::NotFound)
 }
 
 /// Takes hold of a directory that `name` is looked up in.

@@ -1,7 +1,7 @@
 //! `mkdir`.
 
-use super::flags::check_takes_names;
 use super::naming::{check_name, live_parent, now, undo_new, with_space};
+use super::permission::Acting;
 use crate::dir;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, NewInode};
@@ -17,25 +17,34 @@ const MAX_LINKS: u16 = 65_000;
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::TooManyLinks`] when the parent can have no more subdirectories,
-/// [`Error::NotFound`] when it has been removed, [`Error::NoSpace`], [`Error::ReadOnly`]; those of
+/// [`Error::NotFound`] when it has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of
 /// reading the directory.
-pub fn mkdir(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+pub fn mkdir<'a>(
+    by: impl Into<Acting<'a>>,
+    dir: &Held,
+    name: &[u8],
+    new: &NewInode,
+) -> Result<Held> {
+    let by = by.into();
     let new = NewInode {
         file_type: FileType::Directory,
         ..new.clone()
     };
-    with_space(fs, || mkdir_once(fs, dir, name, &new))
+    with_space(by.fs(), || mkdir_once(by, dir, name, &new))
 }
 
-fn mkdir_once(fs: &Fs, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
+    let fs = by.fs();
     check_name(dir, name)?;
+    by.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    check_takes_names(&image)?;
     let locked = fs.lock_name(dir.ino(), name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
+    by.may_put_name(&image)?;
+    let new = &by.adopt(&image, new)?;
     let credits = fs.new_inode_credits_in(&image)
         + dir::init_credits(fs)
         + dir::insert_credits(fs, &image)

@@ -15,22 +15,25 @@
 //! | [`seek_data`], [`seek_hole`], [`extents`], [`allocated`] | `lseek`, `FIEMAP` |
 //! | [`readdir`] | `getdents`, by cookie |
 //! | [`readlink`] | `readlink` |
+//! | [`open`], [`access`], [`search`] | whether `open`, `access` and `chdir` are allowed |
 //! | [`create`], [`mkdir`], [`symlink`], [`link`] | `open(O_CREAT)` and the calls of these names |
 //! | [`tmpfile`] | `open(O_TMPFILE)` |
 //! | [`unlink`], [`rmdir`], [`rename`] | the calls of these names |
 //! | [`rename_with`], [`exchange`] | `renameat2` |
-//! | [`pread`], [`pwrite`], [`append`], [`truncate`] | file content that may change meanwhile |
+//! | [`pread`], [`pwrite`], [`append`], [`truncate`], [`ftruncate`] | file content that may change meanwhile |
 //! | [`pread_direct`], [`pwrite_direct`], [`append_direct`] | the same past memory |
 //! | [`copy_range`] | `copy_file_range` |
 //! | [`fallocate`] | reserving blocks |
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
-//! | [`chmod`], [`chown`], [`utimens`] | the record |
-//! | [`permission`] | `access`, for adapters that act for others |
+//! | [`chmod`], [`chown`], [`utimens`], [`touch`] | the record |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
 //! | [`setxattr`], [`removexattr`], [`setacl`] | the calls of these names, and `setfacl` |
+//!
+//! Operations that somebody may be refused take an [`Acting`]: the file system, and for whom. They ask by themselves
+//! whether the [`Caller`] may, so an adapter that acts for others passes him on and asks nothing itself.
 //!
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode
@@ -47,6 +50,7 @@ mod listxattr;
 mod lookup;
 mod mkdir;
 mod naming;
+mod open;
 mod permission;
 mod pread;
 mod pwrite;
@@ -79,15 +83,16 @@ pub use link::link;
 pub use listxattr::{for_each_xattr_live, listxattr, listxattr_live};
 pub use lookup::{look_along, lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
-pub use permission::{Caller, Wanted, permission};
+pub use open::{OpenFor, open};
+pub use permission::{Acting, Caller, EXECUTE, READ, WRITE, Wanted, access, search};
 pub use pread::{pread, pread_direct};
-pub use pwrite::{append, append_direct, pwrite, pwrite_direct, truncate};
+pub use pwrite::{append, append_direct, ftruncate, pwrite, pwrite_direct, truncate};
 pub use read::read;
 pub use readdir::readdir;
 pub use readlink::readlink;
 pub use release::release;
 pub use rename::{RenameFlags, exchange, rename, rename_with};
-pub use setattr::{chmod, chown, utimens};
+pub use setattr::{chmod, chown, touch, utimens};
 pub use setxattr::{removexattr, setacl, setxattr};
 pub use stat::{stat, stat_of};
 pub use symlink::symlink;

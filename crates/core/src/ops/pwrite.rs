@@ -1,10 +1,10 @@
-//! `pwrite`, `write` with `O_APPEND`, and `ftruncate`.
+//! `pwrite`, `write` with `O_APPEND`, `truncate` and `ftruncate`.
 
 use super::flags::check_content;
 use super::naming::with_space;
+use super::permission::{Acting, WRITE, access, strip};
 use crate::data::{self, WriteOptions};
-use crate::fs::Fs;
-use crate::inode::Held;
+use crate::inode::{FileType, Held};
 use crate::{Error, Result};
 
 /// Writes at byte `offset` of a regular file. Returns how much was written: less than all only when
@@ -12,7 +12,15 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// As for [`data::write_at`].
-pub fn pwrite(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
+pub fn pwrite<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    buf: &[u8],
+) -> Result<usize> {
+    let by = by.into();
+    let fs = by.fs();
+    before_write(by, file, buf)?;
     with_space(fs, || data::write_at(fs, file, offset, buf))
 }
 
@@ -21,7 +29,10 @@ pub fn pwrite(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
 ///
 /// # Errors
 /// As for [`data::write_at`].
-pub fn append(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+    let by = by.into();
+    let fs = by.fs();
+    before_write(by, file, buf)?;
     with_space(fs, || data::append(fs, file, buf, WriteOptions::default()))
 }
 
@@ -29,7 +40,15 @@ pub fn append(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
 ///
 /// # Errors
 /// As for [`data::write_direct`].
-pub fn pwrite_direct(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
+pub fn pwrite_direct<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    offset: u64,
+    buf: &[u8],
+) -> Result<usize> {
+    let by = by.into();
+    let fs = by.fs();
+    before_write(by, file, buf)?;
     let options = WriteOptions::default();
     with_space(fs, || data::write_direct(fs, file, offset, buf, options))
 }
@@ -38,19 +57,50 @@ pub fn pwrite_direct(fs: &Fs, file: &Held, offset: u64, buf: &[u8]) -> Result<us
 ///
 /// # Errors
 /// As for [`data::append_direct`].
-pub fn append_direct(fs: &Fs, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+pub fn append_direct<'a>(
+    by: impl Into<Acting<'a>>,
+    file: &Held,
+    buf: &[u8],
+) -> Result<(u64, usize)> {
+    let by = by.into();
+    let fs = by.fs();
+    before_write(by, file, buf)?;
     let options = WriteOptions::default();
     with_space(fs, || data::append_direct(fs, file, buf, options))
 }
 
-/// Makes a regular file `size` bytes long.
+/// What comes before content is written: a program that somebody else writes loses the rights that it gives.
+fn before_write(by: Acting<'_>, file: &Held, buf: &[u8]) -> Result<()> {
+    match buf.is_empty() {
+        true => Ok(()),
+        false => strip(by, file),
+    }
+}
+
+/// Makes a regular file `size` bytes long (`truncate`), if the caller may write it.
 ///
 /// # Errors
-/// [`Error::IsADirectory`] and [`Error::InvalidInput`] for anything else; as for [`data::truncate`].
-pub fn truncate(fs: &Fs, file: &Held, size: u64) -> Result<()> {
-    if file.snapshot().is_dir() {
+/// As for [`ftruncate`]; [`Error::PermissionDenied`].
+pub fn truncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Result<()> {
+    let by = by.into();
+    match file.copy().file_type() {
+        FileType::Regular => access(by, file, WRITE)?,
+        FileType::Directory => return Err(Error::IsADirectory),
+        _ => return Err(Error::NotARegularFile),
+    }
+    ftruncate(by, file, size)
+}
+
+/// Makes a regular file `size` bytes long that has been opened for writing (`ftruncate`).
+///
+/// # Errors
+/// [`Error::IsADirectory`] and [`Error::NotARegularFile`] for anything else; as for [`data::truncate`].
+pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Result<()> {
+    let by = by.into();
+    if file.is_dir() {
         return Err(Error::IsADirectory);
     }
     check_content(file)?;
-    with_space(fs, || data::truncate(fs, file, size))
+    strip(by, file)?;
+    with_space(by.fs(), || data::truncate(by.fs(), file, size))
 }

@@ -1,8 +1,8 @@
 //! `rename`.
 
-use super::flags::{check_removable, check_takes_names};
 use super::mkdir::{add_subdirectory, remove_subdirectory};
 use super::naming::{check_name, live_parent, now, reap, touch_parent, undo_new, with_space};
+use super::permission::Acting;
 use super::unlink::drop_name;
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LiveInode, LockSet, NewInode};
@@ -32,23 +32,31 @@ pub struct RenameFlags {
 /// # Errors
 /// [`Error::NotFound`]; [`Error::IsADirectory`], [`Error::NotADirectory`] and [`Error::NotEmpty`] when what
 /// is there cannot be replaced; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::TooManyLinks`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the
-/// directories.
-pub fn rename(fs: &Fs, from_dir: &Held, from: &[u8], to_dir: &Held, to: &[u8]) -> Result<()> {
-    rename_with(fs, (from_dir, from), (to_dir, to), RenameFlags::default())
+/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::TooManyLinks`], [`Error::NoSpace`],
+/// [`Error::ReadOnly`]; those of reading the directories.
+pub fn rename<'a>(
+    by: impl Into<Acting<'a>>,
+    from_dir: &Held,
+    from: &[u8],
+    to_dir: &Held,
+    to: &[u8],
+) -> Result<()> {
+    rename_with(by, (from_dir, from), (to_dir, to), RenameFlags::default())
 }
 
 /// The same with flags.
 ///
 /// # Errors
 /// As for [`rename`]; [`Error::Exists`] when something would have to be replaced that may not be.
-pub fn rename_with(
-    fs: &Fs,
+pub fn rename_with<'a>(
+    by: impl Into<Acting<'a>>,
     from: (&Held, &[u8]),
     to: (&Held, &[u8]),
     flags: RenameFlags,
 ) -> Result<()> {
-    let (from, to) = (Name::checked(from)?, Name::checked(to)?);
+    let by = by.into();
+    let fs = by.fs();
+    let (from, to) = (Name::checked(by, from)?, Name::checked(by, to)?);
     if let Ok(Found {
         source,
         victim: Some(_),
@@ -56,7 +64,7 @@ pub fn rename_with(
     {
         data::write_back_early(fs, &source);
     }
-    while !with_space(fs, || rename_once(fs, from, to, flags))? {}
+    while !with_space(fs, || rename_once(by, from, to, flags))? {}
     reap(fs);
     Ok(())
 }
@@ -65,20 +73,27 @@ pub fn rename_with(
 ///
 /// # Errors
 /// [`Error::NotFound`] when there is none of a name; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of reading the directories.
-pub fn exchange(fs: &Fs, one: (&Held, &[u8]), other: (&Held, &[u8])) -> Result<()> {
-    let (one, other) = (Name::checked(one)?, Name::checked(other)?);
-    while !exchange_once(fs, one, other)? {}
+/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of
+/// reading the directories.
+pub fn exchange<'a>(
+    by: impl Into<Acting<'a>>,
+    one: (&Held, &[u8]),
+    other: (&Held, &[u8]),
+) -> Result<()> {
+    let by = by.into();
+    let (one, other) = (Name::checked(by, one)?, Name::checked(by, other)?);
+    while !exchange_once(by, one, other)? {}
     Ok(())
 }
 
 impl<'a> Name<'a> {
     /// A name that can move.
-    fn checked((dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
+    fn checked(by: Acting<'_>, (dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
         match check_name(dir, name) {
             Err(Error::Exists) => Err(Error::InvalidInput("`.` and `..` stay where they are")),
-            checked => checked.map(|()| Self { dir, name }),
-        }
+            checked => checked.and_then(|()| by.may_search(dir)),
+        }?;
+        Ok(Self { dir, name })
     }
 }
 
@@ -107,7 +122,8 @@ fn check_kinds(found: &Found) -> Result<()> {
 }
 
 /// Tries once; `false` when the names changed meanwhile.
-fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<bool> {
+fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<bool> {
+    let fs = by.fs();
     let across = from.dir.ino() != to.dir.ino();
     // Whatever moves between directories waits here, so that the shape of the tree stands still
     // while ancestors are compared.
@@ -126,8 +142,6 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Res
     }
     let inside_victim = || Error::NotEmpty;
     let from_first = !across || order_parents(fs, from.dir, to.dir, &found, inside_victim)?;
-    // Linux, too, says first that a directory would lie inside itself.
-    check_kinds(&found)?;
     let (first, second) = match from_first {
         true => (from.dir, to.dir),
         false => (to.dir, from.dir),
@@ -144,11 +158,15 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Res
     {
         return Ok(false);
     }
-    check_removable(&live_parent(from.dir)?, &found.source)?;
+    by.may_take_name(&live_parent(from.dir)?, &found.source)?;
     let into = live_parent(to.dir)?;
     match &found.victim {
-        Some(victim) => check_removable(&into, victim)?,
-        None => check_takes_names(&into)?,
+        Some(victim) => by.may_take_name(&into, victim)?,
+        None => by.may_put_name(&into)?,
+    }
+    check_kinds(&found)?;
+    if across {
+        by.may_reparent(&found.source)?;
     }
     if let Some(victim) = &found.victim
         && victim.snapshot().is_dir()
@@ -169,6 +187,7 @@ fn rename_once(fs: &Fs, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Res
     let whiteout = match flags.whiteout {
         true => {
             let new = NewInode::new(FileType::CharDevice, 0, now());
+            let new = by.adopt(&from_image, &new)?;
             Some(fs.new_inode(&handle, &from_image, &new)?)
         }
         false => None,
@@ -274,7 +293,8 @@ fn finish(
 }
 
 /// Tries once; `false` when the names changed meanwhile.
-fn exchange_once(fs: &Fs, one: Name<'_>, other: Name<'_>) -> Result<bool> {
+fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool> {
+    let fs = by.fs();
     let across = one.dir.ino() != other.dir.ino();
     let _topology = match across {
         true => Some(fs.rename_topology()?.lock()),
@@ -300,8 +320,12 @@ fn exchange_once(fs: &Fs, one: Name<'_>, other: Name<'_>) -> Result<bool> {
     {
         return Ok(false);
     }
-    check_removable(&live_parent(one.dir)?, &found.source)?;
-    check_removable(&live_parent(other.dir)?, victim)?;
+    by.may_take_name(&live_parent(one.dir)?, &found.source)?;
+    by.may_take_name(&live_parent(other.dir)?, victim)?;
+    if across {
+        by.may_reparent(&found.source)?;
+        by.may_reparent(victim)?;
+    }
     // Two entries, two `..`, four records.
     let handle = fs.start(2 * dir::remove_credits(fs, &one.dir.copy()) + 2 + 6)?;
     for live in [&found.source, victim, one.dir, other.dir] {

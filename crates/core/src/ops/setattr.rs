@@ -1,35 +1,37 @@
-//! `chmod`, `chown` and `utimens`.
+//! `chmod`, `chown`, `utimens` and setting times to now.
 
-use super::flags::check_changeable;
+use super::flags::{check_changeable, check_not_immutable};
 use super::naming::{now, with_space};
+use super::permission::{Acting, change_without_privileges, without_set_ids};
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, Mode, Timestamp, with_permissions};
+use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions};
 use crate::journal::Handle;
 use crate::xattr::{AclKind, Change, SetXattr};
 use crate::{Result, xattr};
 
-const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
 /// The permission bits and the three above them.
 const PERMISSIONS: u16 = 0o7777;
 
-/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored.
+/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored. Who is not in the
+/// file's group does not set set-group-ID.
 ///
 /// # Errors
-/// [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
+/// [`Error::NotPermitted`](crate::Error::NotPermitted) for others than the owner; [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
 /// record's block cannot be read.
-pub fn chmod(fs: &Fs, inode: &Held, permissions: u16) -> Result<()> {
-    let set = |image: &mut Inode| {
-        let file_type = image.file_type();
-        image.disk_mut().mode = Mode::new(file_type, permissions & PERMISSIONS);
-    };
+pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> Result<()> {
+    let by = by.into();
+    let fs = by.fs();
     with_space(fs, || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         let image = inode.snapshot();
-        if image.xattr_region().is_empty() && image.disk().file_acl.get() == 0 {
-            return change_locked(fs, inode, set);
+        by.must_own(&image)?;
+        let permissions = by.settable(&image, permissions & PERMISSIONS);
+        let set = |image: &mut Inode| {
+            image.disk_mut().mode = Mode::new(image.file_type(), permissions);
+        };
+        if !image.may_have_attributes() {
+            return change_record(fs, inode, set);
         }
         // The list says the same as the mode.
         let kind = AclKind::Access;
@@ -46,20 +48,46 @@ pub fn chmod(fs: &Fs, inode: &Held, permissions: u16) -> Result<()> {
     })
 }
 
-/// Sets owner and group; `None` leaves what is. Regular files lose set-user-ID, and set-group-ID
-/// where the group may execute.
+/// Sets owner and group; `None` leaves what is. All but directories lose set-user-ID, set-group-ID where the group
+/// may execute or the caller is not in it, and the capabilities of a program.
 ///
 /// # Errors
-/// As for [`chmod`].
-pub fn chown(fs: &Fs, inode: &Held, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
-    change(fs, inode, |image| {
-        let file_type = image.file_type();
-        let disk = image.disk_mut();
-        disk.uid = uid.unwrap_or(disk.uid);
-        disk.gid = gid.unwrap_or(disk.gid);
-        if file_type == FileType::Regular {
-            disk.mode = Mode::new(file_type, without_set_ids(disk.mode.permissions()));
+/// As for [`chmod`]; the owner may only give the file to a group that he is in.
+pub fn chown<'a>(
+    by: impl Into<Acting<'a>>,
+    inode: &Held,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> Result<()> {
+    let by = by.into();
+    with_space(by.fs(), || {
+        let _exclusive = inode.op().write();
+        let image = inode.snapshot();
+        let mode = match image.is_dir() {
+            true => image.disk().mode,
+            false => Mode::new(image.file_type(), without_set_ids(by, &image)),
+        };
+        let strips = mode != image.disk().mode;
+        match strips || uid.is_some() || gid.is_some() {
+            true => check_changeable(inode)?,
+            false => check_not_immutable(&image)?,
         }
+        by.may_chown(&image, uid, gid)?;
+        if strips {
+            by.must_own(&image)?;
+        }
+        let give = |image: &mut Inode| {
+            let disk = image.disk_mut();
+            disk.uid = uid.unwrap_or(disk.uid);
+            disk.gid = gid.unwrap_or(disk.gid);
+        };
+        if image.is_dir() {
+            return change_record(by.fs(), inode, give);
+        }
+        change_without_privileges(by, inode, |image| {
+            give(image);
+            image.disk_mut().mode = mode;
+        })
     })
 }
 
@@ -67,50 +95,47 @@ pub fn chown(fs: &Fs, inode: &Held, uid: Option<u32>, gid: Option<u32>) -> Resul
 ///
 /// # Errors
 /// As for [`chmod`].
-pub fn utimens(
-    fs: &Fs,
+pub fn utimens<'a>(
+    by: impl Into<Acting<'a>>,
     inode: &Held,
     atime: Option<Timestamp>,
     mtime: Option<Timestamp>,
 ) -> Result<()> {
-    change(fs, inode, |image| {
+    let by = by.into();
+    let _exclusive = inode.op().write();
+    check_changeable(inode)?;
+    by.must_own(&inode.copy())?;
+    change_record(by.fs(), inode, |image| {
         let disk = image.disk_mut();
         disk.atime = atime.unwrap_or(disk.atime);
         disk.mtime = mtime.unwrap_or(disk.mtime);
     })
 }
 
-/// What the set-ID bits become when somebody else may have changed the file.
-fn without_set_ids(permissions: u16) -> u16 {
-    let mut cleared = permissions & !SET_UID;
-    if permissions & GROUP_EXECUTE != 0 {
-        cleared &= !SET_GID;
-    }
-    cleared
-}
-
-fn change(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
+/// Sets both times to now (`utimensat` without times), for which it is enough to be able to write the file. One that is
+/// append-only takes it, too.
+///
+/// # Errors
+/// [`Error::NotPermitted`](crate::Error::NotPermitted) for an immutable file,
+/// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
+pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
+    let by = by.into();
     let _exclusive = inode.op().write();
-    check_changeable(inode)?;
-    change_locked(fs, inode, edit)
+    by.may_touch(&inode.copy())?;
+    change_record(by.fs(), inode, |image| {
+        let time = now();
+        let disk = image.disk_mut();
+        disk.atime = time;
+        disk.mtime = time;
+    })
 }
 
-fn change_locked(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
+/// Changes the record, and its time of change. The `op` lock is held exclusively.
+pub(super) fn change_record(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let handle: Handle<'_> = fs.start(1)?;
     let time = now();
     inode.live().update(&handle, |image| {
         edit(image);
         image.disk_mut().ctime = time;
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn set_group_id_without_group_execute_means_something_else_and_stays() {
-        assert_eq!(without_set_ids(0o6755), 0o755);
-        assert_eq!(without_set_ids(0o6745), 0o2745);
-    }
 }

@@ -1,7 +1,8 @@
 //! `setxattr`, `removexattr`, and access control lists.
 
+use super::flags::check_changeable;
 use super::naming::{now, with_space};
-use crate::fs::Fs;
+use super::permission::Acting;
 use crate::inode::{FileType, Held, Inode, Mode};
 use crate::xattr::{self, AclKind, Change, SetXattr};
 use crate::{Error, Result};
@@ -22,57 +23,76 @@ const LISTED: u16 = 0o777;
 /// [`Error::AttributeTooLarge`], [`Error::AttributeName`] and [`Error::NoNamespace`] for values above 64 KiB and names
 /// that nobody may set; [`Error::NotPermitted`] for `user.` attributes of anything but files and directories;
 /// [`Error::InvalidInput`] for a list that is none, [`Error::PermissionDenied`] for a default list of anything but
-/// a directory; [`Error::ReadOnly`].
-pub fn setxattr(fs: &Fs, inode: &Held, name: &[u8], value: &[u8], how: SetXattr) -> Result<()> {
+/// a directory, and for `user.` attributes of a file that may not be written; [`Error::NotPermitted`] for `trusted.` and
+/// `security.` ones by others than user 0; [`Error::ReadOnly`].
+pub fn setxattr<'a>(
+    by: impl Into<Acting<'a>>,
+    inode: &Held,
+    name: &[u8],
+    value: &[u8],
+    how: SetXattr,
+) -> Result<()> {
+    let by = by.into();
     check_full_name(name)?;
     if value.len() > VALUE_MAX {
         return Err(Error::AttributeTooLarge);
     }
     if let Some(kind) = acl_kind(name) {
-        return setacl(fs, inode, kind, decoded(value)?.as_ref());
+        return setacl(by, inode, kind, decoded(value)?.as_ref());
     }
     let name = stored_name(inode, name)?;
-    with_space(fs, || {
-        let _exclusive = inode.op().write();
-        super::flags::check_changeable(inode)?;
-        let change = Change {
-            name,
-            value: Some(value),
-            how,
-        };
-        xattr::change(fs, inode, &[change], now(), |_| ())
-    })
+    let change = Change {
+        name,
+        value: Some(value),
+        how,
+    };
+    change_one(by, inode, change)
 }
 
 /// Removes the attribute with this full name.
 ///
 /// # Errors
 /// [`Error::NoAttribute`] when there is none; those of names as for [`setxattr`]; [`Error::ReadOnly`].
-pub fn removexattr(fs: &Fs, inode: &Held, name: &[u8]) -> Result<()> {
+pub fn removexattr<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> Result<()> {
+    let by = by.into();
     check_full_name(name)?;
     if let Some(kind) = acl_kind(name) {
-        return setacl(fs, inode, kind, None);
+        return setacl(by, inode, kind, None);
     }
     let name = stored_name(inode, name)?;
-    with_space(fs, || {
+    let change = Change {
+        name,
+        value: None,
+        how: SetXattr::Replace,
+    };
+    change_one(by, inode, change)
+}
+
+fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
+    with_space(by.fs(), || {
         let _exclusive = inode.op().write();
-        super::flags::check_changeable(inode)?;
-        let change = Change {
-            name,
-            value: None,
-            how: SetXattr::Replace,
-        };
-        xattr::change(fs, inode, &[change], now(), |_| ())
+        check_changeable(inode)?;
+        by.may_set_xattr(&inode.copy(), change.name.index)?;
+        xattr::change(by.fs(), inode, &[change], now(), |_| ())
     })
 }
 
 /// Sets an access control list, or removes it. The permission bits of the mode follow the access list; one that says
-/// no more than they do is not stored.
+/// no more than they do is not stored. With an access list set-group-ID goes if the caller is not in the group.
 ///
 /// # Errors
+/// [`Error::NotPermitted`] for others than the owner,
 /// [`Error::NoNamespace`] for symbolic links, [`Error::PermissionDenied`] for a default list of anything but a
 /// directory, [`Error::NoSpace`], [`Error::ReadOnly`].
-pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result<()> {
+pub fn setacl<'a>(
+    by: impl Into<Acting<'a>>,
+    inode: &Held,
+    kind: AclKind,
+    acl: Option<&Acl>,
+) -> Result<()> {
+    let by = by.into();
+    // Linux says this before that there can be no such list.
+    check_changeable(inode)?;
     let file_type = inode.snapshot().file_type();
     match (file_type, kind, acl) {
         (FileType::Symlink, ..) => return Err(Error::NoNamespace),
@@ -80,9 +100,10 @@ pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result
         (.., None) => return Ok(()),
         _ => return Err(Error::PermissionDenied),
     }
-    with_space(fs, || {
+    with_space(by.fs(), || {
         let _exclusive = inode.op().write();
-        super::flags::check_changeable(inode)?;
+        check_changeable(inode)?;
+        by.must_own(&inode.copy())?;
         let permissions = match (kind, acl) {
             (AclKind::Access, Some(acl)) => Some(acl.mode_bits()),
             _ => None,
@@ -91,6 +112,7 @@ pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result
         let edit = |inode: &mut Inode| {
             if let Some(bits) = permissions {
                 let kept = inode.disk().mode.permissions() & !LISTED;
+                let kept = by.settable(inode, kept);
                 inode.disk_mut().mode = Mode::new(file_type, kept | bits);
             }
         };
@@ -100,7 +122,7 @@ pub fn setacl(fs: &Fs, inode: &Held, kind: AclKind, acl: Option<&Acl>) -> Result
             value: value.as_deref(),
             how: SetXattr::Any,
         };
-        xattr::change(fs, inode, &[change], now(), edit)
+        xattr::change(by.fs(), inode, &[change], now(), edit)
     })
 }
 

@@ -1,8 +1,7 @@
 //! `symlink`.
 
-use super::flags::check_takes_names;
 use super::naming::{check_name, live_parent, touch_parent, undo_new, with_space};
-use crate::fs::Fs;
+use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result, dir};
 
@@ -11,8 +10,16 @@ use crate::{Error, Result, dir};
 ///
 /// # Errors
 /// [`Error::NameTooLong`] when the target does not fit one block, [`Error::NotFound`] when it is empty,
-/// [`Error::Exists`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
-pub fn symlink(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode) -> Result<Held> {
+/// [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
+pub fn symlink<'a>(
+    by: impl Into<Acting<'a>>,
+    dir: &Held,
+    name: &[u8],
+    target: &[u8],
+    new: &NewInode,
+) -> Result<Held> {
+    let by = by.into();
+    let fs = by.fs();
     if target.is_empty() {
         return Err(Error::NotFound);
     }
@@ -28,18 +35,27 @@ pub fn symlink(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode) 
         permissions: 0o777,
         ..new.clone()
     };
-    with_space(fs, || symlink_once(fs, dir, name, target, &new))
+    with_space(fs, || symlink_once(by, dir, name, target, &new))
 }
 
-fn symlink_once(fs: &Fs, dir: &Held, name: &[u8], target: &[u8], new: &NewInode) -> Result<Held> {
+fn symlink_once(
+    by: Acting<'_>,
+    dir: &Held,
+    name: &[u8],
+    target: &[u8],
+    new: &NewInode,
+) -> Result<Held> {
+    let fs = by.fs();
     check_name(dir, name)?;
+    by.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    check_takes_names(&image)?;
     let locked = fs.lock_name(dir.ino(), name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
+    by.may_put_name(&image)?;
+    let new = &by.adopt(&image, new)?;
     let credits = fs.new_inode_credits_in(&image)
         + fs.symlink_credits()
         + dir::insert_credits(fs, &image)

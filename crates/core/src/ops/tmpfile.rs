@@ -1,8 +1,7 @@
 //! `open(O_TMPFILE)`.
 
-use super::flags::check_takes_names;
 use super::naming::{live_parent, undo_new, with_space};
-use crate::fs::Fs;
+use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result};
 
@@ -10,9 +9,11 @@ use crate::{Error, Result};
 /// hold, unless [`link`](super::link()) has given it a name by then.
 ///
 /// # Errors
-/// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed, [`Error::NoSpace`],
+/// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`],
 /// [`Error::ReadOnly`].
-pub fn tmpfile(fs: &Fs, dir: &Held, new: &NewInode) -> Result<Held> {
+pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Result<Held> {
+    let by = by.into();
+    let fs = by.fs();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
@@ -23,7 +24,8 @@ pub fn tmpfile(fs: &Fs, dir: &Held, new: &NewInode) -> Result<Held> {
     with_space(fs, || {
         let _parent = dir.op().read();
         let image = live_parent(dir)?;
-        check_takes_names(&image)?;
+        by.may_put_name(&image)?;
+        let new = by.adopt(&image, &new)?;
         let credits = fs.new_inode_credits_in(&image) + fs.orphan_credits() + 1;
         let handle = fs.start(credits)?;
         let held = fs.new_inode(&handle, &image, &new)?;

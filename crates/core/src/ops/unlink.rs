@@ -1,8 +1,8 @@
 //! `unlink` and `rmdir`.
 
-use super::flags::check_removable;
 use super::mkdir::remove_subdirectory;
 use super::naming::{live_parent, now, reap, with_space};
+use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{Access, Held, LockSet, Timestamp};
 use crate::journal::Handle;
@@ -12,18 +12,20 @@ use crate::{Error, Result, dir};
 /// still held then, with the last hold.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; those of reading the directory.
-pub fn unlink(fs: &Fs, dir: &Held, name: &[u8]) -> Result<()> {
-    remove(fs, dir, name, Kind::File)
+/// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; [`Error::PermissionDenied`] and
+/// [`Error::NotPermitted`]; those of reading the directory.
+pub fn unlink<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(by.into(), dir, name, Kind::File)
 }
 
 /// Removes the empty directory `name` from `dir`.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], [`Error::ReadOnly`];
-/// [`Error::InvalidInput`] for `.`; those of reading the directories.
-pub fn rmdir(fs: &Fs, dir: &Held, name: &[u8]) -> Result<()> {
-    remove(fs, dir, name, Kind::Directory)
+/// [`Error::InvalidInput`] for `.`; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; those of reading the
+/// directories.
+pub fn rmdir<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(by.into(), dir, name, Kind::Directory)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,10 +34,12 @@ enum Kind {
     Directory,
 }
 
-fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
+fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
+    let fs = by.fs();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
+    by.may_search(dir)?;
     match (name, kind) {
         (b"", _) => return Err(Error::NotFound),
         (b".", Kind::Directory) => return Err(Error::InvalidInput("`.` cannot be removed")),
@@ -45,12 +49,7 @@ fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        match (victim.is_dir(), kind) {
-            (true, Kind::File) => return Err(Error::IsADirectory),
-            (false, Kind::Directory) => return Err(Error::NotADirectory),
-            _ => {}
-        }
-        let done = with_space(fs, || remove_held(fs, dir, name, &victim, kind))?;
+        let done = with_space(fs, || remove_held(by, dir, name, &victim, kind))?;
         // Its last hold may be this one.
         drop(victim);
         if done {
@@ -61,16 +60,20 @@ fn remove(fs: &Fs, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
 }
 
 /// Removes the name if it still is that of `victim`; whether it was.
-fn remove_held(fs: &Fs, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> Result<bool> {
+fn remove_held(by: Acting<'_>, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> Result<bool> {
+    let fs = by.fs();
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
     let locked = fs.lock_name(dir.ino(), name);
     if fs.lookup_locked(dir, &locked)? != Some(victim.id()) {
         return Ok(false);
     }
-    check_removable(&image, victim)?;
-    if kind == Kind::Directory && !dir::is_empty(fs, victim)? {
-        return Err(Error::NotEmpty);
+    by.may_take_name(&image, victim)?;
+    match (victim.is_dir(), kind) {
+        (true, Kind::File) => return Err(Error::IsADirectory),
+        (false, Kind::Directory) => return Err(Error::NotADirectory),
+        (true, Kind::Directory) if !dir::is_empty(fs, victim)? => return Err(Error::NotEmpty),
+        _ => {}
     }
     let handle = fs.start(dir::remove_credits(fs, &image) + fs.orphan_credits() + 2)?;
     handle.touch_inode(victim.live())?;

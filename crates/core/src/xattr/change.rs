@@ -232,6 +232,7 @@ fn write(
                 }
             },
         };
+        held.note_maybe_capable();
         held.live().update(&handle, |inode| {
             if before.inside != after.inside {
                 inode.set_xattr_region(region);

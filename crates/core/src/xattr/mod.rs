@@ -68,6 +68,17 @@ pub fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     found.ok_or(Error::NoAttribute)
 }
 
+/// Whether the inode has an attribute of this stored name.
+pub(crate) fn has(fs: &Fs, inode: &Inode, name: AttributeName<'_>) -> Result<bool> {
+    let found = Areas::of(fs, inode)?.for_each(|_, entry| {
+        Ok(match entry.name == name {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
+    })?;
+    Ok(found.is_some())
+}
+
 /// Calls `visit` with full name and value of every attribute, in the order they are stored, until it
 /// breaks. Returns the value it broke with.
 ///

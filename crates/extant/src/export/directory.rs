@@ -42,6 +42,7 @@ pub fn to_directory(
     options: &ExportOptions<'_>,
 ) -> Result<Report> {
     let (path, dest) = (path.as_ref(), dest.as_ref());
+    fs.check_sees_all(path)?;
     super::write_back(fs, path)?;
     let inode = fs.inode(path, LastLink::Keep)?;
     let mut report = Report::default();

@@ -1,6 +1,7 @@
 //! The public interface, used as a program would.
 
 mod allocating;
+mod callers;
 mod changing;
 mod direct;
 mod exercise;

@@ -62,6 +62,7 @@ pub fn to_tar(
     progress: Option<&dyn Fn(Progress)>,
 ) -> Result<TarReport> {
     let path = path.as_ref();
+    fs.check_sees_all(path)?;
     super::write_back(fs, path)?;
     let mut walk = fs.walk(path)?;
     let mut archive = Archive {
