@@ -32,7 +32,6 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use uring::Rings;
@@ -144,11 +143,12 @@ impl FileDevice {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            match file.read_at(&mut buf[done..], at) {
+            // The system call itself: the C library's makes it a point of cancellation, with two locked instructions.
+            match rustix::io::pread(file, &mut buf[done..], at) {
                 Ok(0) => return Err(self.shrunk(at)),
                 Ok(n) => done += n,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(self.failed("read", offset, buf.len() as u64, err)),
+                Err(Errno::INTR) => {}
+                Err(err) => return Err(self.failed("read", offset, buf.len() as u64, err.into())),
             }
         }
         Ok(())
@@ -158,15 +158,16 @@ impl FileDevice {
     fn write_full(&self, file: &File, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         let mut done = 0;
         while done < buf.len() {
-            match file.write_at(&buf[done..], offset + done as u64) {
-                Ok(0) => {
-                    let err = io::ErrorKind::WriteZero.into();
-                    return Err(self.failed("write", offset, buf.len() as u64, err));
+            let err = match rustix::io::pwrite(file, &buf[done..], offset + done as u64) {
+                Ok(0) => io::ErrorKind::WriteZero.into(),
+                Ok(n) => {
+                    done += n;
+                    continue;
                 }
-                Ok(n) => done += n,
-                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(self.failed("write", offset, buf.len() as u64, err)),
-            }
+                Err(Errno::INTR) => continue,
+                Err(err) => err.into(),
+            };
+            return Err(self.failed("write", offset, buf.len() as u64, err));
         }
         Ok(())
     }
