@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 /// Programs the tests know, and the Debian package that brings each.
 const PACKAGES: &[(&str, &str)] = &[
+    ("cc", "gcc"),
     ("cp", "coreutils"),
     ("debugfs", "e2fsprogs"),
     ("dumpe2fs", "e2fsprogs"),

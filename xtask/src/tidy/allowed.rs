@@ -7,6 +7,14 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "the kernel is told where buffers lie, and uses them after the call",
     ),
     (
+        "crates/capi/src/abi.rs",
+        "C passes pointers, and finds functions by their names",
+    ),
+    (
+        "crates/capi/src/pointers.rs",
+        "C's pointers become references, as the header asks of callers",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),

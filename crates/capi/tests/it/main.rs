@@ -1,0 +1,4 @@
+//! The C interface as C sees it.
+
+mod header;
+mod program;
