@@ -10,6 +10,7 @@ needed=(
     dumpe2fs:e2fsprogs
     e2fsck:e2fsprogs
     fuse2fs:fuse2fs
+    fusermount3:fuse3
     genext2fs:genext2fs
     getfattr:attr
     gzip:gzip

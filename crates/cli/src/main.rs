@@ -55,11 +55,24 @@ fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     }
 }
 
+/// The arguments, with the command in front where the program is called as a helper of mount(8):
+/// `mount.fuse.extant IMAGE DIR -o ...`.
+fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
+    let mut args = std::env::args_os();
+    let program = args.next();
+    let is_helper = program
+        .as_deref()
+        .and_then(|program| std::path::Path::new(program).file_name())
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
+    let command = is_helper.then(|| "mount".into());
+    program.into_iter().chain(command).chain(args)
+}
+
 fn main() -> ExitCode {
     // The allocator asks for huge pages, of which file data and metadata use a part. In a virtual machine that gives
     // free memory back, each of them costs its host hundreds of faults: writing to memory was four times as slow.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
-    let args = match args::Args::try_parse() {
+    let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(e) if e.use_stderr() => {
             let text = e.render().to_string();

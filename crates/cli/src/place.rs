@@ -88,6 +88,15 @@ impl Place {
 
     /// Opens the image for reading and writing, as [`Place::open`] does for reading.
     pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
+        self.open_writable_with(place, MountOptions::read_write())
+    }
+
+    /// The same with options of the engine.
+    pub(crate) fn open_writable_with(
+        &self,
+        place: &Where,
+        options: MountOptions,
+    ) -> Outcome<Filesystem> {
         if place.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: nothing can be changed before the journal is replayed",
@@ -96,7 +105,7 @@ impl Place {
         let spec = OpenSpec::read_write(&self.image)
             .offset(place.offset)
             .partition(place.partition);
-        let fs = Filesystem::open_spec(&spec, MountOptions::read_write())
+        let fs = Filesystem::open_spec(&spec, options)
             .map_err(|e| self.cannot_open(place, why_not_writable(&self.image, &e)))?;
         self.warn(&fs);
         Ok(fs)

@@ -20,6 +20,8 @@ pub enum Facility {
     KernelExt4,
     /// `/dev/shm` is a tmpfs that takes user xattrs of any size (Linux 6.6 and later).
     TmpfsXattrs,
+    /// `/dev/fuse` can be opened, and root may mount with it.
+    Fuse,
 }
 
 impl fmt::Display for Facility {
@@ -29,6 +31,7 @@ impl fmt::Display for Facility {
             Facility::LoopDevices => "loop devices",
             Facility::KernelExt4 => "the kernel's ext4",
             Facility::TmpfsXattrs => "a tmpfs at /dev/shm with user xattrs",
+            Facility::Fuse => "/dev/fuse",
         })
     }
 }
@@ -59,11 +62,13 @@ impl Facility {
         static LOOP: OnceLock<Result<(), String>> = OnceLock::new();
         static EXT4: OnceLock<Result<(), String>> = OnceLock::new();
         static XATTR: OnceLock<Result<(), String>> = OnceLock::new();
+        static FUSE: OnceLock<Result<(), String>> = OnceLock::new();
         let verdict = match self {
             Facility::Root => ROOT.get_or_init(probe_root),
             Facility::LoopDevices => LOOP.get_or_init(probe_loop),
             Facility::KernelExt4 => EXT4.get_or_init(probe_ext4),
             Facility::TmpfsXattrs => XATTR.get_or_init(probe_tmpfs_xattrs),
+            Facility::Fuse => FUSE.get_or_init(probe_fuse),
         };
         verdict.clone().map_err(|reason| Missing {
             facility: self,
@@ -176,6 +181,24 @@ fn probe_ext4() -> Result<(), String> {
     crate::oracle::mke2fs(&image, 8 << 20, &["-t", "ext4"]);
     crate::mount::KernelMount::try_mount(&image, crate::mount::Mode::ReadOnly, "")
         .map(drop)
+        .map_err(|e| format!("mount: {e}"))
+}
+
+fn probe_fuse() -> Result<(), String> {
+    Facility::Root.check().map_err(|m| m.to_string())?;
+    let device = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+        .map_err(|e| e.to_string())?;
+    // Mounts of file systems that nobody answers for can be made and removed.
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&device);
+    let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+    let options = std::ffi::CString::new(options).map_err(|e| e.to_string())?;
+    let flags = rustix::mount::MountFlags::NODEV | rustix::mount::MountFlags::NOSUID;
+    rustix::mount::mount("probe", dir.path(), "fuse", flags, options.as_c_str())
+        .and_then(|()| rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::DETACH))
         .map_err(|e| format!("mount: {e}"))
 }
 

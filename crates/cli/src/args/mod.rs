@@ -3,11 +3,13 @@
 
 mod attributes;
 mod change;
+mod mount;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
+pub(crate) use mount::{Mount, Umount};
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -97,6 +99,8 @@ pub(crate) enum Command {
     Chattr(Chattr),
     Lsattr(Lsattr),
     Replay(Replay),
+    Mount(Mount),
+    Umount(Umount),
     Completions(Completions),
     Man(Man),
 }

@@ -19,6 +19,7 @@ mod map;
 mod mkdir;
 mod mkfs;
 mod mknod;
+mod mount;
 mod mv;
 mod replay;
 mod rm;
@@ -64,6 +65,8 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Chattr(args) => chattr::run(&args, place),
         Command::Lsattr(args) => chattr::list(&args, place),
         Command::Replay(args) => replay::run(&args, place),
+        Command::Mount(args) => mount::run(&args, place),
+        Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -7,6 +7,7 @@ mod help;
 mod hostile;
 mod making;
 mod mapping;
+mod mounting;
 mod reading;
 mod support;
 mod taring;

@@ -1,0 +1,80 @@
+//! The commands that mount.
+
+use clap::Args as ClapArgs;
+use std::path::PathBuf;
+
+/// Mount an image on a directory, through FUSE
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant mount disk.img /mnt
+  extant mount disk.img /mnt -o ro
+  extant mount disk.img /mnt -o allow_other,threads=8 --foreground
+  extant mount --partition 1 whole-disk.img /mnt
+  extant umount /mnt
+
+Returns when the mount works, and goes on in the background. Root needs nothing but /dev/fuse; other users need
+fusermount3 (package fuse3). Options of -o:
+  ro, rw                    for reading only, or for writing as well (default)
+  allow_other               other users may use it, as far as its permissions allow them
+  dev, suid, noexec         device nodes and set-user-ID work; programs cannot be started
+  sync, dirsync             changes are synchronous
+  commit=SECONDS            age at which changes are committed (5)
+  discard                   what becomes free is given back to the device
+  nodelalloc                places of new blocks are chosen at once
+  threads=N                 threads that answer the kernel
+  no_writeback_cache        the kernel passes every write on at once
+  direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
+Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted.
+
+The mount ends with `extant umount`, umount, or SIGTERM, SIGINT or SIGHUP to the process; the image is clean
+then. In fstab: /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0, with a link
+/sbin/mount.fuse.extant to this program.")]
+pub(crate) struct Mount {
+    /// The image or block device
+    pub(crate) image: PathBuf,
+    /// The directory, which should be empty
+    #[arg(value_name = "DIR")]
+    pub(crate) point: PathBuf,
+    /// Options, separated by commas; may be given more than once
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+    /// For reading only, as -o ro
+    #[arg(short = 'r', long)]
+    pub(crate) read_only: bool,
+    /// Stay in the foreground until the mount ends
+    #[arg(short = 'f', long)]
+    pub(crate) foreground: bool,
+    /// Say on standard output when the mount works, then let go of the terminal
+    #[arg(long, hide = true)]
+    pub(crate) in_background: bool,
+    /// What mount(8) passes to its helpers and means nothing here
+    #[arg(short = 'n', hide = true)]
+    pub(crate) no_mtab: bool,
+    /// What mount(8) passes to its helpers and means nothing here
+    #[arg(short = 's', hide = true)]
+    pub(crate) sloppy: bool,
+    /// What mount(8) passes to its helpers and means nothing here
+    #[arg(short = 'v', hide = true)]
+    pub(crate) verbose: bool,
+    /// The type, which mount(8) passes to its helpers
+    #[arg(short = 't', hide = true)]
+    pub(crate) kind: Option<String>,
+}
+
+/// Unmount what `extant mount` has mounted
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant umount /mnt
+  extant umount --lazy /mnt
+
+Returns when everything is in the image and the image is clean.")]
+pub(crate) struct Umount {
+    /// The directory
+    #[arg(value_name = "DIR")]
+    pub(crate) point: PathBuf,
+    /// Free the directory at once also if it is in use, and end the mount when it no longer is
+    #[arg(short, long)]
+    pub(crate) lazy: bool,
+}

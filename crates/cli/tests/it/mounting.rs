@@ -1,0 +1,285 @@
+//! `extant mount` and `extant umount`, as a user has them.
+
+use crate::support::{Place, extant};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::require;
+use extant_testkit::rng::{Rng, seed_from_env};
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// An image, a directory, and what is mounted there, which goes with the test.
+struct Mount {
+    place: Place,
+    daemon: Option<Child>,
+}
+
+impl Mount {
+    fn new() -> Mount {
+        let mount = Mount {
+            place: Place::new(),
+            daemon: None,
+        };
+        fs::create_dir(mount.point()).unwrap();
+        mke2fs(&mount.image(), 64 << 20, &["-t", "ext4"]);
+        mount
+    }
+
+    fn image(&self) -> PathBuf {
+        self.place.join("image")
+    }
+
+    fn point(&self) -> PathBuf {
+        self.place.join("dir")
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.point().join(name)
+    }
+
+    /// Mounts in the foreground, so that the process is known, and waits until it works.
+    fn serve(&mut self, options: &str) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["mount", "--in-background", "-o", options])
+            .args([self.image(), self.point()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 8];
+        let stdout = child.stdout.as_mut().unwrap();
+        stdout
+            .read_exact(&mut said)
+            .expect("it says that the mount works");
+        self.daemon = Some(child);
+    }
+
+    fn send(&self, signal: Signal) {
+        let child = self.daemon.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    /// Waits for the process; returns its exit code, if it was not killed.
+    fn ended(&mut self) -> Option<i32> {
+        let mut child = self.daemon.take().expect("it runs");
+        child.wait().unwrap().code()
+    }
+
+    fn detach(&self) {
+        let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.detach();
+        if let Some(mut child) = self.daemon.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn texts(args: &[&Path]) -> Vec<String> {
+    args.iter().map(|p| p.display().to_string()).collect()
+}
+
+#[test]
+fn a_mount_goes_on_in_the_background_until_it_is_unmounted() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let (image, point) = (mount.image(), mount.point());
+    let both = texts(&[&image, &point]);
+    extant(["mount", &both[0], &both[1]]).ok();
+    fs::write(mount.at("file"), b"content").unwrap();
+
+    // Nobody else gets at it meanwhile.
+    let other = mount.place.join("other");
+    fs::create_dir(&other).unwrap();
+    let run = extant(["mount", &both[0], &other.display().to_string()]).fails(1);
+    assert!(run.stderr.contains("open elsewhere"), "{}", run.stderr);
+    let run = extant(["mount", &both[0], &both[1]]).fails(1);
+    assert!(run.stderr.contains("extant umount"), "{}", run.stderr);
+
+    // Nor is it taken from those who use it.
+    let open = File::open(mount.at("file")).unwrap();
+    let run = extant(["umount", &both[1]]).fails(1);
+    assert!(run.stderr.contains("--lazy"), "{}", run.stderr);
+    drop(open);
+
+    extant(["umount", &both[1]]).ok();
+    assert_clean(&image);
+    let run = extant(["cat", &format!("{}:/file", both[0])]).ok();
+    assert_eq!(run.stdout, b"content");
+    let run = extant(["umount", &both[1]]).fails(1);
+    assert!(
+        run.stderr.contains("mounted nothing there"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn it_can_be_called_as_a_helper_of_mount() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let helper = mount.place.join("mount.fuse.extant");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &helper).unwrap();
+    let status = Command::new(&helper)
+        .args([mount.image(), mount.point()])
+        .args(["-o", "rw,nofail,x-systemd.automount,dev", "-n"])
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    let point = mount.point().canonicalize().unwrap().display().to_string();
+    let line = table.lines().find(|line| line.contains(&point)).unwrap();
+    assert!(line.contains(" fuse.extant rw"), "{line}");
+    assert!(!line.contains("nodev"), "{line}");
+    extant(["umount", &point]).ok();
+    assert_clean(&mount.image());
+}
+
+#[test]
+fn a_signal_ends_it_cleanly() {
+    require!(Fuse);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut mount = Mount::new();
+        mount.serve("rw");
+        fs::write(mount.at("file"), vec![b'x'; 100_000]).unwrap();
+        mount.send(signal);
+        assert_eq!(mount.ended(), Some(0));
+        assert_clean(&mount.image());
+        let run = extant(["cat", &format!("{}:/file", mount.image().display())]).ok();
+        assert_eq!(run.stdout.len(), 100_000);
+        assert_eq!(fs::read_dir(mount.point()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn what_was_written_before_a_signal_is_kept_also_if_somebody_stays() {
+    require!(Fuse);
+    let mut mount = Mount::new();
+    mount.serve("rw");
+    let mut file = File::create(mount.at("file")).unwrap();
+    file.write_all(b"written").unwrap();
+    mount.send(Signal::TERM);
+    mount.send(Signal::INT);
+    // One of the signals may still be on its way when the first is answered.
+    let code = loop {
+        match mount.daemon.as_mut().unwrap().try_wait().unwrap() {
+            Some(status) => break status.code(),
+            None => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(code, Some(0));
+    mount.daemon = None;
+    drop(file);
+    assert_clean(&mount.image());
+    let run = extant(["cat", &format!("{}:/file", mount.image().display())]).ok();
+    assert_eq!(run.stdout, b"written");
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused_with_a_sentence_that_says_what_to_do() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let (image, point) = (mount.image(), mount.point());
+    let both = texts(&[&image, &point]);
+    let fails = |args: &[&str], code: i32, words: &str| {
+        let run = extant(std::iter::once(&"mount").chain(args)).fails(code);
+        assert!(run.stderr.contains(words), "{args:?}: {}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    };
+    fails(&[&both[0], "/no/such/dir"], 1, "make it first");
+    fails(&[&both[0], &both[0]], 1, "not a directory");
+    fails(&["/no/such/image", &both[1]], 1, "No such file");
+    fails(
+        &[&both[0], &both[1], "-o", "colour=red"],
+        2,
+        "no such option",
+    );
+
+    let junk = mount.place.join("junk");
+    fs::write(&junk, vec![7; 1 << 20]).unwrap();
+    fails(&[&junk.display().to_string(), &both[1]], 1, "junk");
+    File::options()
+        .write(true)
+        .open(&image)
+        .unwrap()
+        .set_len(20 << 20)
+        .unwrap();
+    fails(&[&both[0], &both[1]], 1, "cut short");
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 0);
+}
+
+/// Works on the mount until something fails, which it does when the daemon is killed. Returns the files that were
+/// synced by then, with their lengths.
+fn work(rng: &mut Rng, root: &Path) -> Vec<(String, usize)> {
+    let mut synced = Vec::new();
+    for n in 0.. {
+        let name = format!("file-{n}");
+        let len = rng.between(1, 60_000) as usize;
+        let result = File::create(root.join(&name)).and_then(|mut file| {
+            file.write_all(&vec![n as u8; len])?;
+            if rng.one_in(3) {
+                file.sync_all()?;
+                File::open(root)?.sync_all()?;
+                synced.push((name, len));
+            }
+            Ok(())
+        });
+        let other = root.join(format!("file-{}", rng.below(n + 1)));
+        let moved = root.join(format!("moved-{n}"));
+        let renamed = match rng.below(4) {
+            0 if !synced.iter().any(|(name, _)| root.join(name) == other) => {
+                fs::rename(&other, &moved)
+            }
+            1 => fs::create_dir(&moved),
+            _ => Ok(()),
+        };
+        let is_over = renamed.is_err_and(|e| e.kind() != ErrorKind::NotFound);
+        if result.is_err() || is_over {
+            break;
+        }
+    }
+    synced
+}
+
+#[test]
+fn a_killed_daemon_leaves_an_image_that_recovers_with_what_was_synced() {
+    require!(Fuse);
+    let runs = if extant_testkit::facility::is_full_run() {
+        60
+    } else {
+        4
+    };
+    let seed = seed_from_env("mounting::killed");
+    for run in 0..runs {
+        let mut rng = Rng::new(seed ^ run);
+        let mut mount = Mount::new();
+        mount.serve("commit=1");
+        let delay = std::time::Duration::from_millis(rng.between(20, 700));
+        let synced = std::thread::scope(|scope| {
+            let root = mount.point();
+            let worker = scope.spawn(move || work(&mut rng, &root));
+            std::thread::sleep(delay);
+            mount.send(Signal::KILL);
+            worker.join().unwrap()
+        });
+        mount.ended();
+        mount.detach();
+        // The next mount recovers.
+        mount.serve("rw");
+        for (name, len) in &synced {
+            let n: u64 = name.trim_start_matches("file-").parse().unwrap();
+            let found = fs::read(mount.at(name)).expect(name);
+            assert!(found == vec![n as u8; *len], "{name} of run {run}");
+        }
+        mount.send(Signal::TERM);
+        assert_eq!(mount.ended(), Some(0));
+        assert_clean(&mount.image());
+    }
+}

@@ -1,0 +1,728 @@
+//! The kernel's side: requests as the `fuser` crate decodes them, answered by the [`Service`].
+//!
+//! The only file that knows `fuser`. What it does not pass on cannot be answered: `O_TMPFILE`, `syncfs`, and birth
+//! times in `statx`.
+//!
+//! Files are neither opened nor closed here (`open` and `flush` are answered with ENOSYS, after which the kernel asks
+//! for neither): all that an open file needs is its inode, which the kernel does not forget meanwhile. So making a
+//! small file costs a lookup, a `mknod` and a write.
+
+use crate::options::Options;
+use crate::service::{
+    Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp,
+};
+use extant_core::inode::{DeviceNumber, FileType, Timestamp};
+use fuser::{
+    AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle,
+    Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, MountOption,
+    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
+    Session, SessionACL, TimeOrNow, WriteFlags,
+};
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Nobody but the kernel changes the file system, so what it was told stays true.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Largest transfer that is asked for: what the kernel allows unless told otherwise.
+const LARGEST_TRANSFER: u32 = 1 << 20;
+/// Transfers in the background at once.
+const BACKGROUND: u16 = 64;
+
+thread_local! {
+    /// What a thread reads file data into.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A session with the kernel, in threads of its own.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    session: BackgroundSession,
+}
+
+impl Connection {
+    /// Mounts, and answers from now on.
+    ///
+    /// # Errors
+    /// When the system does not mount, or the kernel speaks no protocol that this knows.
+    pub(crate) fn open(
+        service: Arc<Service>,
+        image: &Path,
+        point: &Path,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let mut config = Config::default();
+        config.mount_options = mount_options(image, options);
+        config.acl = match options.allow_other {
+            true => SessionACL::All,
+            false => SessionACL::Owner,
+        };
+        config.n_threads = Some(options.thread_count());
+        config.clone_fd = true;
+        let adapter = Adapter {
+            service,
+            options: options.clone(),
+            stateless: false,
+            gathers: false,
+        };
+        let session = Session::new(adapter, point, &config)?.spawn()?;
+        Ok(Self { session })
+    }
+
+    /// Waits until the kernel has given the mount up.
+    pub(crate) fn wait(self) -> io::Result<()> {
+        self.session.join()
+    }
+}
+
+fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
+    // A comma or a backslash in the name would end the option.
+    let source: String = image
+        .to_string_lossy()
+        .chars()
+        .flat_map(|c| match c {
+            ',' | '\\' => vec!['\\', c],
+            _ => vec![c],
+        })
+        .collect();
+    let mut list = vec![
+        MountOption::FSName(source),
+        MountOption::CUSTOM("subtype=extant".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    let flags = [
+        (options.read_only, MountOption::RO),
+        (options.dev, MountOption::Dev),
+        (options.suid, MountOption::Suid),
+        (!options.exec, MountOption::NoExec),
+        (options.dirsync, MountOption::DirSync),
+        (options.sync, MountOption::Sync),
+    ];
+    list.extend(
+        flags
+            .into_iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, flag)| flag),
+    );
+    list
+}
+
+/// Answers what the kernel asks.
+#[derive(Debug)]
+struct Adapter {
+    service: Arc<Service>,
+    options: Options,
+    /// The kernel can do without opening files.
+    stateless: bool,
+    /// The kernel keeps writes back.
+    gathers: bool,
+}
+
+impl From<Errno> for fuser::Errno {
+    fn from(e: Errno) -> Self {
+        Self::from_i32(e.0)
+    }
+}
+
+fn asker(request: &Request) -> Asker {
+    Asker {
+        uid: request.uid(),
+        gid: request.gid(),
+    }
+}
+
+fn node(number: INodeNo) -> Node {
+    Node(number.0)
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    let nanos = Duration::from_nanos(time.nanos.into());
+    let secs = Duration::from_secs(time.secs.unsigned_abs());
+    let whole = match time.secs {
+        0.. => UNIX_EPOCH.checked_add(secs),
+        _ => UNIX_EPOCH.checked_sub(secs),
+    };
+    whole
+        .and_then(|whole| whole.checked_add(nanos))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            match before.subsec_nanos() {
+                0 => Timestamp::from_secs(-secs),
+                nanos => Timestamp {
+                    secs: -secs - 1,
+                    nanos: 1_000_000_000 - nanos,
+                },
+            }
+        }
+    }
+}
+
+fn stamp(time: TimeOrNow) -> Stamp {
+    match time {
+        TimeOrNow::Now => Stamp::Now,
+        TimeOrNow::SpecificTime(time) => Stamp::At(timestamp(time)),
+    }
+}
+
+fn kind(file_type: FileType) -> fuser::FileType {
+    match file_type {
+        FileType::Regular => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::CharDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+    }
+}
+
+/// A device number in the kernel's wide form.
+fn wide(device: DeviceNumber) -> u32 {
+    (device.minor & 0xff) | (device.major << 8) | ((device.minor & !0xff) << 12)
+}
+
+fn attr(found: &Attributes) -> FileAttr {
+    let metadata = &found.metadata;
+    FileAttr {
+        ino: INodeNo(found.node.0),
+        size: metadata.size,
+        blocks: metadata.sectors,
+        atime: system_time(metadata.atime),
+        mtime: system_time(metadata.mtime),
+        ctime: system_time(metadata.ctime),
+        crtime: metadata.crtime.map_or(UNIX_EPOCH, system_time),
+        kind: kind(metadata.file_type),
+        perm: metadata.mode.permissions(),
+        nlink: metadata.links,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: metadata.device.map_or(0, wide),
+        blksize: metadata.block_size,
+        flags: 0,
+    }
+}
+
+/// As programs see it: under its own number, the root too.
+fn own_attr(found: &Attributes) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(found.metadata.ino.get().into()),
+        ..attr(found)
+    }
+}
+
+/// What stands for "there is no such name": the kernel remembers that, too.
+fn nothing() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+fn send_entry(answer: Answer<Attributes>, reply: ReplyEntry) {
+    match answer {
+        Ok(found) => {
+            let generation = Generation(found.metadata.generation.into());
+            reply.entry(&FOREVER, &attr(&found), generation);
+        }
+        Err(e) => reply.error(e.into()),
+    }
+}
+
+fn send_attr(answer: Answer<Attributes>, reply: ReplyAttr) {
+    match answer {
+        Ok(found) => reply.attr(&FOREVER, &own_attr(&found)),
+        Err(e) => reply.error(e.into()),
+    }
+}
+
+fn send_empty(answer: Answer, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e.into()),
+    }
+}
+
+/// Sends an attribute's value or the list of names, or how long it is.
+fn send_xattr(answer: Answer<Vec<u8>>, size: u32, reply: ReplyXattr) {
+    match answer {
+        Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::RANGE.into()),
+        Ok(value) => reply.data(&value),
+        Err(e) => reply.error(e.into()),
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.capabilities();
+        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
+        self.gathers =
+            self.options.writeback && !self.options.read_only && offered.contains(writeback);
+        wanted.set(writeback, self.gathers);
+        self.stateless =
+            offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // What the kernel does not offer was left out.
+        let _ = config.add_capabilities(wanted & offered);
+        // What is not allowed stays as it is.
+        let _ = config.set_max_write(LARGEST_TRANSFER);
+        let _ = config.set_max_background(BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.service.lookup(node(parent), name.as_bytes()) {
+            Ok(Some(found)) => send_entry(Ok(found), reply),
+            Ok(None) => reply.entry(&FOREVER, &nothing(), Generation(0)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        self.service.forget(node(ino), lookups);
+    }
+
+    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        send_attr(self.service.getattr(node(ino)), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let changes = Changes {
+            mode,
+            uid,
+            gid,
+            size,
+            atime: atime.map(stamp),
+            mtime: mtime.map(stamp),
+        };
+        let answer = self.service.setattr(asker(request), node(ino), changes);
+        send_attr(answer, reply);
+    }
+
+    fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.service.readlink(node(ino)) {
+            Ok(target) => reply.data(&target),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = Made {
+            mode,
+            umask,
+            device,
+        };
+        let name = name.as_bytes();
+        let answer = self.service.mknod(asker(request), node(parent), name, made);
+        send_entry(answer, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = Made {
+            mode,
+            umask,
+            device: 0,
+        };
+        let name = name.as_bytes();
+        let answer = self.service.mkdir(asker(request), node(parent), name, made);
+        send_entry(answer, reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send_empty(self.service.unlink(node(parent), name.as_bytes()), reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send_empty(self.service.rmdir(node(parent), name.as_bytes()), reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let name = name.as_bytes();
+        let answer = self
+            .service
+            .symlink(asker(request), node(parent), name, target);
+        send_entry(answer, reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: fuser::RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (node(parent), name.as_bytes());
+        let to = (node(new_parent), new_name.as_bytes());
+        let renamed =
+            Renaming::from_flags(flags.bits()).and_then(|how| self.service.rename(from, to, how));
+        send_empty(renamed, reply);
+    }
+
+    fn link(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let name = new_name.as_bytes();
+        send_entry(self.service.link(node(ino), node(new_parent), name), reply);
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        match self.stateless {
+            true => reply.error(Errno::NO_SYSCALL.into()),
+            false => reply.opened(FileHandle(0), fuser::FopenFlags::FOPEN_KEEP_CACHE),
+        }
+    }
+
+    fn create(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: &OsStr,
+        _: u32,
+        _: u32,
+        _: i32,
+        reply: ReplyCreate,
+    ) {
+        // The kernel makes the file with `mknod` and opens it then.
+        reply.error(Errno::NO_SYSCALL.into());
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        BUFFER.with_borrow_mut(|buffer| {
+            let size = size as usize;
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            // As long as asked for.
+            let into = buffer.get_mut(..size).unwrap_or_default();
+            match self.service.read(node(ino), offset, into) {
+                Ok(read) => reply.data(into.get(..read).unwrap_or_default()),
+                Err(e) => reply.error(e.into()),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let clear_set_ids = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match self.service.write(node(ino), offset, data, clear_set_ids) {
+            // No more than there was, which came with a length of 32 bits.
+            Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.error(Errno::NO_SYSCALL.into());
+    }
+
+    fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        send_empty(self.service.fsync(node(ino), data_only), reply);
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let flags = fuser::FopenFlags::FOPEN_CACHE_DIR | fuser::FopenFlags::FOPEN_KEEP_CACHE;
+        match self.stateless {
+            true => reply.error(Errno::NO_SYSCALL.into()),
+            false => reply.opened(FileHandle(0), flags),
+        }
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = self.service.readdir(node(ino), offset, |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            match reply.add(INodeNo(entry.ino), entry.next, kind(entry.file_type), name) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let listed = self.service.readdir(node(ino), offset, |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            let is_dots = matches!(entry.name, b"." | b"..");
+            let found = self.service.listed(entry.ino).filter(|_| !is_dots);
+            let (ttl, generation, attr) = match &found {
+                Some(found) => (FOREVER, found.metadata.generation, attr(found)),
+                // The kernel shows it, and asks again before it uses it.
+                None => {
+                    let attr = FileAttr {
+                        ino: INodeNo(entry.ino),
+                        kind: kind(entry.file_type),
+                        ..nothing()
+                    };
+                    (Duration::ZERO, 0, attr)
+                }
+            };
+            let generation = Generation(generation.into());
+            if reply.add(attr.ino, entry.next, name, &ttl, &attr, generation) {
+                return ControlFlow::Break(());
+            }
+            if !is_dots {
+                self.service.remember(entry.ino);
+            }
+            ControlFlow::Continue(())
+        });
+        match listed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn fsyncdir(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        send_empty(self.service.fsyncdir(node(ino), data_only), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.service.fs().statfs() {
+            Ok(found) => reply.statfs(
+                found.blocks,
+                found.free,
+                found.available,
+                found.inodes,
+                found.free_inodes,
+                found.block_size.bytes(),
+                found.name_len,
+                found.block_size.bytes(),
+            ),
+            Err(e) => reply.error(Errno::from(e).into()),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let name = name.as_bytes();
+        send_empty(self.service.setxattr(node(ino), name, value, flags), reply);
+    }
+
+    fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let value = self.service.getxattr(node(ino), name.as_bytes());
+        send_xattr(value, size, reply);
+    }
+
+    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        send_xattr(self.service.listxattr(node(ino)), size, reply);
+    }
+
+    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        send_empty(self.service.removexattr(node(ino), name.as_bytes()), reply);
+    }
+
+    fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
+        // The kernel checks permissions.
+        reply.ok();
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        command: u32,
+        input: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        match self.service.ioctl(node(ino), command, input) {
+            Ok(output) => reply.ioctl(0, &output),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let answer = self.service.fallocate(node(ino), offset, length, mode);
+        send_empty(answer, reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        if self.gathers {
+            // It does not ask for data that it keeps back: told that there is no such call, it takes all for data.
+            return reply.error(Errno::NO_SYSCALL.into());
+        }
+        match self.service.lseek(node(ino), offset, whence) {
+            Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        from: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        to: INodeNo,
+        _: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        // The answer has room for 32 bits.
+        let len = len.min(1 << 30);
+        let (from, to) = ((node(from), offset), (node(to), to_offset));
+        match self.service.copy_range(from, to, len) {
+            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+}

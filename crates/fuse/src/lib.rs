@@ -1,0 +1,34 @@
+//! Mounting ext4 file systems: the engine behind the kernel's FUSE interface.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `options` | what a mount is told, as `-o` has it |
+//! | `session` | the life of a mount: from a file system and a directory to its clean end |
+//! | `signals` | the signals that end it |
+//! | `unmount` | the way out, with privileges and without |
+//! | `mounts` | what the system has mounted |
+//! | `kernel` | requests as the `fuser` crate decodes them: the only file that knows it |
+//! | `service` | what the kernel may ask for, in the engine's terms |
+//! | `nodes` | what the kernel knows, and what must stay because of that |
+//!
+//! # Invariants
+//!
+//! - Everything done to an inode goes through `extant_core::ops`, by number; paths are the kernel's business.
+//! - When [`Mounted::wait`] returns, nothing is asked any more, so that the file system can be closed.
+#![forbid(unsafe_code)]
+
+mod error;
+mod kernel;
+mod mounts;
+mod nodes;
+mod options;
+mod service;
+mod session;
+mod signals;
+mod unmount;
+
+pub use error::MountError;
+pub use options::{BadOption, Options};
+pub use session::{Ended, Mounted, check_point};
+pub use signals::Signals;
+pub use unmount::unmount;

@@ -1,0 +1,103 @@
+//! What the system has mounted.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// How the type of our mounts is shown.
+const TYPE: &str = "fuse.extant";
+
+/// One of our mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// The directory.
+    pub(crate) point: PathBuf,
+    /// The image.
+    pub(crate) image: PathBuf,
+}
+
+/// The mount of ours on this directory, which is an absolute path; the newest where several lie on each other.
+pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    Ok(find(&table, point))
+}
+
+/// Whether anything is mounted on this directory.
+pub(crate) fn is_mount_point(point: &Path) -> io::Result<bool> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let mut points = lines(&table).map(|line| line.point);
+    Ok(points.any(|found| found == point))
+}
+
+struct Line {
+    point: PathBuf,
+    kind: Vec<u8>,
+    source: PathBuf,
+}
+
+/// The lines of a mount table, in the form of proc(5).
+fn lines(table: &[u8]) -> impl Iterator<Item = Line> {
+    table.split(|&byte| byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|&byte| byte == b' ');
+        let point = unescaped(fields.nth(4)?);
+        // Optional fields end with a dash.
+        let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+        Some(Line {
+            point,
+            kind: rest.next()?.to_vec(),
+            source: unescaped(rest.next()?),
+        })
+    })
+}
+
+fn find(table: &[u8], point: &Path) -> Option<Mount> {
+    let line = lines(table).filter(|line| line.point == point).last()?;
+    (line.kind == TYPE.as_bytes()).then_some(Mount {
+        point: line.point,
+        image: line.source,
+    })
+}
+
+/// Blanks and backslashes are written as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let code = match (byte, tail.first_chunk::<3>()) {
+            (b'\\', Some(digits)) => std::str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| u8::from_str_radix(digits, 8).ok()),
+            _ => None,
+        };
+        match code {
+            Some(code) => {
+                plain.push(code);
+                rest = tail.get(3..).unwrap_or_default();
+            }
+            None => {
+                plain.push(byte);
+                rest = tail;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &[u8] = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw
+40 22 0:35 / /mnt/a\\040b rw,nosuid shared:3 - fuse.extant /images/my\\040disk.img rw,user_id=0
+41 22 0:36 / /mnt/c rw - tmpfs none rw
+";
+
+    #[test]
+    fn our_mounts_are_told_from_others() {
+        let found = find(TABLE, Path::new("/mnt/a b")).unwrap();
+        assert_eq!(found.image, Path::new("/images/my disk.img"));
+        assert_eq!(find(TABLE, Path::new("/mnt/c")), None);
+        assert_eq!(find(TABLE, Path::new("/mnt")), None);
+    }
+}

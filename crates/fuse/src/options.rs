@@ -1,0 +1,247 @@
+//! What a mount is told, and how it is written on a command line or in fstab.
+
+use std::fmt;
+
+/// Length from which transfers go past the engine's memory unless said otherwise.
+const DIRECT_FROM: usize = 64 << 10;
+/// Most threads that answer the kernel unless said otherwise.
+const MOST_THREADS: usize = 16;
+
+/// How to mount. [`Options::parse`] reads what `-o` and fstab say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Changes nothing (`ro`).
+    pub read_only: bool,
+    /// Users other than the one that mounts may use it (`allow_other`).
+    pub allow_other: bool,
+    /// The kernel gathers writes (`writeback_cache`).
+    pub writeback: bool,
+    /// Threads that answer the kernel (`threads=N`).
+    pub threads: Option<usize>,
+    /// Aligned transfers of so many bytes and more are not kept in the engine's memory, as the kernel
+    /// has them in its own (`direct_from=BYTES`; 0 for none).
+    pub direct_from: Option<usize>,
+    /// Device nodes work (`dev`).
+    pub dev: bool,
+    /// Set-user-ID and set-group-ID work (`suid`).
+    pub suid: bool,
+    /// Programs can be started (`exec`).
+    pub exec: bool,
+    /// Directories change synchronously (`dirsync`).
+    pub dirsync: bool,
+    /// Writes are synchronous (`sync`).
+    pub sync: bool,
+    /// Free space is given back to the device (`discard`).
+    pub discard: bool,
+    /// Seconds after which changes are committed (`commit=N`).
+    pub commit_secs: Option<u32>,
+    /// Places of new blocks are chosen at once (`nodelalloc`).
+    pub delalloc: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            allow_other: false,
+            writeback: true,
+            threads: None,
+            direct_from: Some(DIRECT_FROM),
+            dev: false,
+            suid: false,
+            exec: true,
+            dirsync: false,
+            sync: false,
+            discard: false,
+            commit_secs: None,
+            delalloc: true,
+        }
+    }
+}
+
+/// An option that makes no sense. Displays as a sentence for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadOption {
+    option: String,
+    reason: &'static str,
+}
+
+impl fmt::Display for BadOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "-o {}: {}", self.option, self.reason)
+    }
+}
+
+impl std::error::Error for BadOption {}
+
+/// Options that say nothing here: those of fstab, and what is the case anyway.
+const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "noatime",
+    "nodiratime",
+    "atime",
+    "relatime",
+    "norelatime",
+    "lazytime",
+    "default_permissions",
+    "acl",
+    "user_xattr",
+    "loop",
+    "silent",
+    "nomand",
+    "nolazytime",
+    "noiversion",
+];
+
+impl Options {
+    /// Reads comma-separated options as `-o` has them, over what these options say so far.
+    ///
+    /// # Errors
+    /// [`BadOption`] for one that is not known, or has no sensible value.
+    ///
+    /// ```
+    /// let mut options = extant_fuse::Options::default();
+    /// options.parse("ro,allow_other,threads=4,x-systemd.automount")?;
+    /// assert!(options.read_only && options.allow_other);
+    /// assert!(options.parse("colour=red").is_err());
+    /// # Ok::<(), extant_fuse::BadOption>(())
+    /// ```
+    pub fn parse(&mut self, list: &str) -> Result<(), BadOption> {
+        list.split(',')
+            .map(str::trim)
+            .filter(|option| !option.is_empty())
+            .try_for_each(|option| self.set(option))
+    }
+
+    fn set(&mut self, option: &str) -> Result<(), BadOption> {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("allow_other", None) => self.allow_other = true,
+            ("writeback_cache", None) => self.writeback = true,
+            ("no_writeback_cache", None) => self.writeback = false,
+            ("dev", None) => self.dev = true,
+            ("nodev", None) => self.dev = false,
+            ("suid", None) => self.suid = true,
+            ("nosuid", None) => self.suid = false,
+            ("exec", None) => self.exec = true,
+            ("noexec", None) => self.exec = false,
+            ("dirsync", None) => self.dirsync = true,
+            ("sync", None) => self.sync = true,
+            ("discard", None) => self.discard = true,
+            ("nodiscard", None) => self.discard = false,
+            ("delalloc", None) => self.delalloc = true,
+            ("nodelalloc", None) => self.delalloc = false,
+            ("threads", Some(_)) => self.threads = Some(number(option, value, 1..=1024)?),
+            ("direct_from", Some(_)) => {
+                let from = number(option, value, 0..=1 << 30)?;
+                self.direct_from = (from > 0).then_some(from);
+            }
+            ("commit", Some(_)) => self.commit_secs = Some(number(option, value, 1..=900)?),
+            ("strictatime", None) => {
+                return Err(BadOption {
+                    option: option.to_owned(),
+                    reason: "reading does not change access times here: leave it out",
+                });
+            }
+            _ if IGNORED.contains(&option) || is_for_others(name) => {}
+            _ => {
+                return Err(BadOption {
+                    option: option.to_owned(),
+                    reason: "there is no such option; `extant mount --help` lists them",
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Threads that answer the kernel.
+    pub(crate) fn thread_count(&self) -> usize {
+        self.threads.unwrap_or_else(|| {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            (2 * cpus).clamp(4, MOST_THREADS)
+        })
+    }
+}
+
+/// Options that fstab keeps for other programs.
+fn is_for_others(name: &str) -> bool {
+    name.starts_with("x-") || name.starts_with("X-") || name == "comment" || name == "uhelper"
+}
+
+fn number<T>(
+    option: &str,
+    value: Option<&str>,
+    allowed: std::ops::RangeInclusive<T>,
+) -> Result<T, BadOption>
+where
+    T: std::str::FromStr + PartialOrd,
+{
+    value
+        .and_then(|text| text.parse().ok())
+        .filter(|number| allowed.contains(number))
+        .ok_or_else(|| BadOption {
+            option: option.to_owned(),
+            reason: "the number is none, or out of range",
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> Options {
+        let mut options = Options::default();
+        options.parse(list).unwrap();
+        options
+    }
+
+    #[test]
+    fn the_last_of_opposite_options_counts() {
+        assert!(!parsed("ro,rw").read_only);
+        assert!(parsed("rw,dev,nodev,ro").read_only);
+        assert!(!parsed("rw,dev,nodev,ro").dev);
+    }
+
+    #[test]
+    fn what_fstab_keeps_for_others_is_passed_over() {
+        let plain = Options::default();
+        assert_eq!(
+            parsed("defaults,noauto,nofail,x-gvfs-show,comment=a"),
+            plain
+        );
+        assert_eq!(parsed(""), plain);
+    }
+
+    #[test]
+    fn numbers_are_checked() {
+        assert_eq!(parsed("threads=3,commit=30").threads, Some(3));
+        assert_eq!(parsed("direct_from=0").direct_from, None);
+        for bad in [
+            "threads=0",
+            "threads=x",
+            "commit=901",
+            "threads",
+            "ro=1",
+            "nope",
+        ] {
+            let e = Options::default().parse(bad).unwrap_err();
+            assert!(e.to_string().contains(bad), "{e}");
+        }
+    }
+}

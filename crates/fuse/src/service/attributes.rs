@@ -1,0 +1,203 @@
+//! The record, flags and extended attributes.
+
+use super::{Answer, Asker, Attributes, Errno, Node, Service};
+use extant_core::Error;
+use extant_core::inode::{FileType, Held, Timestamp};
+use extant_core::ops::{self, SetXattr};
+use extant_format::inode::InodeFlags;
+
+/// What sets the privileges of a program beside the set-ID bits.
+const CAPABILITY: &[u8] = b"security.capability";
+
+const SET_UID: u16 = 0o4000;
+const SET_GID: u16 = 0o2000;
+const GROUP_EXECUTE: u16 = 0o010;
+
+/// Flags of `setxattr`.
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`, of 64-bit and of 32-bit programs.
+const GET_FLAGS: u32 = 0x8008_6601;
+const GET_FLAGS_32: u32 = 0x8004_6601;
+const SET_FLAGS: u32 = 0x4008_6602;
+const SET_FLAGS_32: u32 = 0x4004_6602;
+
+/// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, whose record of 28 bytes begins with flags of its own and has the
+/// project at byte 12.
+const GET_XFLAGS: u32 = 0x801c_581f;
+const SET_XFLAGS: u32 = 0x401c_5820;
+const EXTENDED: usize = 28;
+
+/// Those flags, and ours of the same meaning.
+const XFLAGS: [(u32, InodeFlags); 7] = [
+    (0x8, InodeFlags::IMMUTABLE),
+    (0x10, InodeFlags::APPEND),
+    (0x20, InodeFlags::SYNC),
+    (0x40, InodeFlags::NO_ATIME),
+    (0x80, InodeFlags::NO_DUMP),
+    (0x200, InodeFlags::PROJECT_INHERIT),
+    (0x8000, InodeFlags::DAX),
+];
+
+fn extended(flags: InodeFlags, project: u32) -> Vec<u8> {
+    let bits = XFLAGS
+        .iter()
+        .filter(|(_, flag)| flags.contains(*flag))
+        .fold(0, |bits, (bit, _)| bits | bit);
+    let mut record = Vec::with_capacity(EXTENDED);
+    record.extend(u32::to_ne_bytes(bits));
+    record.extend([0; 8]);
+    record.extend(project.to_ne_bytes());
+    record.resize(EXTENDED, 0);
+    record
+}
+
+/// The flags with those changed that the record has.
+fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
+    for (bit, flag) in XFLAGS {
+        flags.set(flag, bits & bit != 0);
+    }
+    flags
+}
+
+/// Flags that `FS_IOC_GETFLAGS` shows.
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725f_dfff);
+
+/// A time to be set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stamp {
+    Now,
+    At(Timestamp),
+}
+
+impl Stamp {
+    fn resolve(self) -> Timestamp {
+        match self {
+            Self::Now => ops::now(),
+            Self::At(time) => time,
+        }
+    }
+}
+
+/// What is to change about a record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Changes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<Stamp>,
+    pub(crate) mtime: Option<Stamp>,
+}
+
+impl Service {
+    pub(crate) fn setattr(&self, asker: Asker, node: Node, changes: Changes) -> Answer<Attributes> {
+        let held = self.hold(node)?;
+        if let Some(size) = changes.size {
+            self.truncate(&held, size, asker.uid != 0)?;
+        }
+        // First the owner, which takes the set-ID bits away, then the mode, which may set them.
+        if changes.uid.is_some() || changes.gid.is_some() {
+            ops::chown(&self.fs, &held, changes.uid, changes.gid)?;
+            self.remove_capability(&held)?;
+        }
+        if let Some(mode) = changes.mode {
+            let permissions = u16::try_from(mode & 0o7777).unwrap_or(0);
+            ops::chmod(&self.fs, &held, permissions)?;
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let atime = changes.atime.map(Stamp::resolve);
+            let mtime = changes.mtime.map(Stamp::resolve);
+            ops::utimens(&self.fs, &held, atime, mtime)?;
+        }
+        Ok(self.describe(&held.view()))
+    }
+
+    /// Takes from a file that is changed what would give its next user more rights than the changer has.
+    pub(super) fn drop_privileges(&self, held: &Held, set_ids: bool) -> Answer {
+        if set_ids {
+            let mode = held.snapshot().disk().mode.permissions();
+            let mut cleared = mode & !SET_UID;
+            if mode & GROUP_EXECUTE != 0 {
+                cleared &= !SET_GID;
+            }
+            if cleared != mode {
+                ops::chmod(&self.fs, held, cleared)?;
+            }
+        }
+        self.remove_capability(held)
+    }
+
+    fn remove_capability(&self, held: &Held) -> Answer {
+        let image = held.snapshot();
+        let has_attributes = !image.xattr_region().is_empty() || image.disk().file_acl.get() != 0;
+        if image.file_type() != FileType::Regular || !has_attributes {
+            return Ok(());
+        }
+        match ops::getxattr_live(&self.fs, held, CAPABILITY) {
+            Ok(_) => Ok(ops::removexattr(&self.fs, held, CAPABILITY)?),
+            Err(Error::NoAttribute) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    pub(crate) fn getxattr(&self, node: Node, name: &[u8]) -> Answer<Vec<u8>> {
+        Ok(ops::getxattr_live(&self.fs, &self.hold(node)?, name)?)
+    }
+
+    /// The names of all attributes, a zero byte behind each.
+    pub(crate) fn listxattr(&self, node: Node) -> Answer<Vec<u8>> {
+        let names = ops::listxattr_live(&self.fs, &self.hold(node)?)?;
+        Ok(names
+            .into_iter()
+            .flat_map(|name| name.into_iter().chain([0]))
+            .collect())
+    }
+
+    pub(crate) fn setxattr(&self, node: Node, name: &[u8], value: &[u8], flags: i32) -> Answer {
+        let how = match flags {
+            0 => SetXattr::Any,
+            XATTR_CREATE => SetXattr::Create,
+            XATTR_REPLACE => SetXattr::Replace,
+            _ => return Err(Errno::INVALID),
+        };
+        Ok(ops::setxattr(
+            &self.fs,
+            &self.hold(node)?,
+            name,
+            value,
+            how,
+        )?)
+    }
+
+    pub(crate) fn removexattr(&self, node: Node, name: &[u8]) -> Answer {
+        Ok(ops::removexattr(&self.fs, &self.hold(node)?, name)?)
+    }
+
+    /// What `ioctl` does about flags; returns what it gives back.
+    pub(crate) fn ioctl(&self, node: Node, command: u32, input: &[u8]) -> Answer<Vec<u8>> {
+        let held = self.hold(node)?;
+        let image = held.snapshot();
+        let now = image.flags() & VISIBLE;
+        let word = || {
+            let bytes = input.first_chunk::<4>().ok_or(Errno::INVALID)?;
+            Ok::<_, Errno>(u32::from_ne_bytes(*bytes))
+        };
+        let wanted = match command {
+            GET_FLAGS | GET_FLAGS_32 => return Ok(now.bits().to_ne_bytes().to_vec()),
+            GET_XFLAGS => return Ok(extended(now, image.disk().project.unwrap_or(0))),
+            SET_FLAGS | SET_FLAGS_32 => InodeFlags::from_bits_retain(word()?) & VISIBLE,
+            SET_XFLAGS => {
+                let project = image.disk().project.unwrap_or(0);
+                if input.get(12..16) != Some(&project.to_ne_bytes()) {
+                    return Err(Errno::NOT_SUPPORTED);
+                }
+                with_extended(now, word()?)
+            }
+            _ => return Err(Errno::NOT_A_TTY),
+        };
+        ops::chattr(&self.fs, &held, wanted & !now, now & !wanted)?;
+        Ok(Vec::new())
+    }
+}

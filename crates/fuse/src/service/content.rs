@@ -1,0 +1,123 @@
+//! File data.
+
+use super::{Answer, Errno, Node, Service};
+use extant_core::inode::Held;
+use extant_core::ops::{self, FallocateMode};
+
+/// Modes of `fallocate`.
+const KEEP_SIZE: u32 = 0x01;
+const PUNCH_HOLE: u32 = 0x02;
+const COLLAPSE_RANGE: u32 = 0x08;
+const ZERO_RANGE: u32 = 0x10;
+const INSERT_RANGE: u32 = 0x20;
+
+/// Ways of `lseek` that a file system answers.
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+
+/// What goes past the engine's memory is aligned to this, so that the two never share a page.
+const PAGE: u64 = 4096;
+
+impl Service {
+    /// Reads into `buf`; less than all of it only at the end of the file.
+    pub(crate) fn read(&self, node: Node, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        let held = self.hold(node)?;
+        let direct = self.goes_past_memory(offset, buf.len());
+        match direct {
+            true => Ok(ops::pread_direct(&self.fs, &held, offset, buf)?),
+            false => Ok(ops::pread(&self.fs, &held, offset, buf)?),
+        }
+    }
+
+    /// Writes all of `data`, or as much as there is room for.
+    pub(crate) fn write(
+        &self,
+        node: Node,
+        offset: u64,
+        data: &[u8],
+        clear_set_ids: bool,
+    ) -> Answer<usize> {
+        let held = self.hold(node)?;
+        self.nodes.mark(&held);
+        self.drop_privileges(&held, clear_set_ids)?;
+        let direct = self.goes_past_memory(offset, data.len());
+        match direct {
+            true => Ok(ops::pwrite_direct(&self.fs, &held, offset, data)?),
+            false => Ok(ops::pwrite(&self.fs, &held, offset, data)?),
+        }
+    }
+
+    fn goes_past_memory(&self, offset: u64, len: usize) -> bool {
+        self.direct_from
+            .is_some_and(|least| len >= least && (offset | len as u64).is_multiple_of(PAGE))
+    }
+
+    /// Makes durable what was written, and tells of failures since.
+    pub(crate) fn fsync(&self, node: Node, data_only: bool) -> Answer {
+        let held = self.hold(node)?;
+        let mark = self.nodes.mark(&held);
+        match data_only {
+            true => ops::fdatasync_file(&self.fs, &held, &mark)?,
+            false => ops::fsync_file(&self.fs, &held, &mark)?,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn fallocate(&self, node: Node, offset: u64, len: u64, mode: i32) -> Answer {
+        let held = self.hold(node)?;
+        self.drop_privileges(&held, false)?;
+        let fs = &self.fs;
+        let mode = mode.cast_unsigned();
+        let keep_size = mode & KEEP_SIZE != 0;
+        match mode & !KEEP_SIZE {
+            0 => {
+                let mode = FallocateMode {
+                    keep_size,
+                    ..FallocateMode::default()
+                };
+                ops::fallocate(fs, &held, offset, len, mode)?;
+            }
+            PUNCH_HOLE if keep_size => ops::punch_hole(fs, &held, offset, len)?,
+            ZERO_RANGE => ops::zero_range(fs, &held, offset, len, keep_size)?,
+            COLLAPSE_RANGE if !keep_size => ops::collapse_range(fs, &held, offset, len)?,
+            INSERT_RANGE if !keep_size => ops::insert_range(fs, &held, offset, len)?,
+            _ => return Err(Errno::NOT_SUPPORTED),
+        }
+        Ok(())
+    }
+
+    /// Where data or a hole begins at or after `offset`.
+    pub(crate) fn lseek(&self, node: Node, offset: i64, whence: i32) -> Answer<u64> {
+        let held = self.hold(node)?;
+        let offset = u64::try_from(offset).map_err(|_| Errno::NO_DEVICE)?;
+        let found = match whence.cast_unsigned() {
+            SEEK_DATA => ops::seek_data_live(&self.fs, &held, offset)?,
+            SEEK_HOLE => ops::seek_hole_live(&self.fs, &held, offset)?,
+            _ => return Err(Errno::INVALID),
+        };
+        found.ok_or(Errno::NO_DEVICE)
+    }
+
+    pub(crate) fn copy_range(
+        &self,
+        (from, offset): (Node, u64),
+        (to, to_offset): (Node, u64),
+        len: u64,
+    ) -> Answer<u64> {
+        let (from, to) = (self.hold(from)?, self.hold(to)?);
+        self.nodes.mark(&to);
+        self.drop_privileges(&to, false)?;
+        Ok(ops::copy_range(
+            &self.fs,
+            (&from, offset),
+            (&to, to_offset),
+            len,
+        )?)
+    }
+
+    /// Cuts or grows a file.
+    pub(super) fn truncate(&self, held: &Held, size: u64, clear_set_ids: bool) -> Answer {
+        self.drop_privileges(held, clear_set_ids)?;
+        Ok(ops::truncate(&self.fs, held, size)?)
+    }
+}

@@ -1,0 +1,179 @@
+//! What the kernel may ask for, in the engine's terms.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | the way from a node to an inode, attributes, errors |
+//! | `names` | whatever changes or reads a directory |
+//! | `content` | file data |
+//! | `attributes` | the record, flags and extended attributes |
+//!
+//! # Invariants
+//!
+//! - Permissions are the kernel's business: it is told to check modes and access control lists itself
+//!   (`default_permissions`), with the caller's groups, which a daemon cannot know without looking them up.
+//! - Nobody else changes the file system, so what the kernel was told stays true until it changes it.
+
+mod attributes;
+mod content;
+mod names;
+
+pub(crate) use attributes::{Changes, Stamp};
+pub(crate) use names::{Made, Renaming};
+
+use crate::nodes::Nodes;
+use extant_core::fs::Fs;
+use extant_core::inode::{FileType, Held, Inode, Metadata};
+use extant_core::{Error, ops};
+use extant_format::Ino;
+use std::sync::Arc;
+
+/// A number by which the kernel knows an inode: the inode's, but 1 for the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node(pub(crate) u64);
+
+impl Node {
+    const ROOT: Self = Self(1);
+
+    fn of(ino: Ino) -> Self {
+        match ino {
+            Ino::ROOT => Self::ROOT,
+            ino => Self(ino.get().into()),
+        }
+    }
+
+    fn ino(self) -> Answer<Ino> {
+        match self {
+            Self::ROOT => Ok(Ino::ROOT),
+            Self(number) => match u32::try_from(number) {
+                Ok(number) => Ok(Ino::new(number)),
+                Err(_) => Err(Errno::STALE),
+            },
+        }
+    }
+}
+
+/// An error number of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+impl Errno {
+    pub(crate) const NO_DEVICE: Self = Self(6);
+    pub(crate) const INVALID: Self = Self(22);
+    pub(crate) const NOT_A_TTY: Self = Self(25);
+    pub(crate) const NO_SYSCALL: Self = Self(38);
+    pub(crate) const NOT_SUPPORTED: Self = Self(95);
+    pub(crate) const RANGE: Self = Self(34);
+    pub(crate) const STALE: Self = Self(116);
+}
+
+impl From<Error> for Errno {
+    fn from(e: Error) -> Self {
+        if e.is_corruption() || matches!(e, Error::Device(_) | Error::Log(_) | Error::Stopped(_)) {
+            tracing::error!("{e}");
+        }
+        Self(e.errno())
+    }
+}
+
+/// What a request gets.
+pub(crate) type Answer<T = ()> = Result<T, Errno>;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// What the kernel is told about an inode.
+#[derive(Clone, Debug)]
+pub(crate) struct Attributes {
+    pub(crate) node: Node,
+    pub(crate) metadata: Metadata,
+}
+
+/// The file system as the kernel uses it.
+#[derive(Debug)]
+pub(crate) struct Service {
+    fs: Arc<Fs>,
+    nodes: Nodes,
+    /// Transfers from this length on go past the engine's memory, if any do.
+    direct_from: Option<usize>,
+}
+
+impl Service {
+    pub(crate) fn new(fs: Arc<Fs>, direct_from: Option<usize>) -> Self {
+        Self {
+            fs,
+            nodes: Nodes::new(),
+            direct_from,
+        }
+    }
+
+    fn hold(&self, node: Node) -> Answer<Held> {
+        Ok(self.fs.hold(node.ino()?)?)
+    }
+
+    fn describe(&self, inode: &Inode) -> Attributes {
+        Attributes {
+            node: Node::of(inode.ino()),
+            metadata: ops::stat(&self.fs, inode),
+        }
+    }
+
+    /// What the kernel is told about an inode that it gets an entry for.
+    fn entry(&self, held: &Held) -> Attributes {
+        self.nodes.remember(held.ino().get());
+        self.describe(&held.view())
+    }
+
+    /// The kernel gives `count` entries back.
+    pub(crate) fn forget(&self, node: Node, count: u64) {
+        let Ok(ino) = node.ino() else {
+            return;
+        };
+        if let Some(held) = self.nodes.forget(ino.get(), count) {
+            self.release(held);
+        }
+    }
+
+    /// Gives up a hold, which may be the last of a file without names.
+    fn release(&self, held: Held) {
+        if let Err(e) = ops::release(&self.fs, held) {
+            tracing::error!("a file without names was not deleted: {e}");
+        }
+    }
+
+    /// The kernel will ask for nothing any more: files that it kept without names go.
+    pub(crate) fn finish(&self) {
+        for held in self.nodes.clear() {
+            self.release(held);
+        }
+    }
+
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    pub(crate) fn getattr(&self, node: Node) -> Answer<Attributes> {
+        Ok(self
+            .fs
+            .with_inode(node.ino()?, |inode| self.describe(inode))?)
+    }
+
+    pub(crate) fn readlink(&self, node: Node) -> Answer<Vec<u8>> {
+        let held = self.hold(node)?;
+        Ok(ops::readlink(&self.fs, &held.snapshot())?)
+    }
+}
+
+/// The file type in a mode word, as `mknod` has it: no bits mean a regular file.
+fn file_type_of(mode: u32) -> Answer<FileType> {
+    match mode & 0o170_000 {
+        0 => Ok(FileType::Regular),
+        bits => u16::try_from(bits)
+            .ok()
+            .and_then(FileType::from_mode_bits)
+            .ok_or(Errno::INVALID),
+    }
+}

@@ -1,0 +1,252 @@
+//! Whatever changes or reads a directory.
+//!
+//! The kernel holds a directory's lock over each of these requests, so names in it stand still between a look and a
+//! change.
+
+use super::{Answer, Asker, Attributes, Errno, Node, Service, file_type_of};
+use extant_core::inode::{DeviceNumber, FileType, Held, Inode, NewInode};
+use extant_core::ops::{self, Cookie, RenameFlags};
+use extant_core::{Error, Result};
+use extant_format::Ino;
+use std::ops::ControlFlow;
+
+/// What is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
+    /// The device number, in the kernel's wide form.
+    pub(crate) device: u32,
+}
+
+/// How a name is moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Renaming {
+    /// It takes the place of what is there, as the flags say.
+    Move(RenameFlags),
+    /// The two change places.
+    Exchange,
+}
+
+/// An entry of a directory.
+#[derive(Debug)]
+pub(crate) struct Listed<'a> {
+    pub(crate) ino: u64,
+    pub(crate) file_type: FileType,
+    pub(crate) name: &'a [u8],
+    /// Where to go on behind it.
+    pub(crate) next: u64,
+}
+
+/// Bits of a mode word beside the type.
+const PERMISSIONS: u32 = 0o7777;
+
+impl Service {
+    fn look(&self, inode: &Inode) -> Attributes {
+        self.describe(inode)
+    }
+
+    /// The inode that a name stands for; `None` if the name stands for none.
+    pub(crate) fn lookup(&self, parent: Node, name: &[u8]) -> Answer<Option<Attributes>> {
+        let dir = self.fs.with_inode(parent.ino()?, Inode::id)?;
+        match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
+            Ok((id, attributes)) => {
+                self.nodes.remember(id.ino.get());
+                Ok(Some(attributes))
+            }
+            Err(Error::NotFound) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn new_inode(&self, asker: Asker, made: Made, file_type: FileType) -> NewInode {
+        let permissions = |bits: u32| u16::try_from(bits & PERMISSIONS).unwrap_or(0);
+        let mut new = NewInode::new(file_type, permissions(made.mode), ops::now());
+        new.umask = permissions(made.umask);
+        new.uid = asker.uid;
+        new.gid = asker.gid;
+        if file_type.is_device() {
+            new.device = DeviceNumber::decode(0, made.device);
+        }
+        new
+    }
+
+    /// Tells the kernel about an inode that was made, and gives it up.
+    fn made(&self, held: Held) -> Attributes {
+        let attributes = self.entry(&held);
+        self.release(held);
+        attributes
+    }
+
+    pub(crate) fn mknod(
+        &self,
+        asker: Asker,
+        parent: Node,
+        name: &[u8],
+        made: Made,
+    ) -> Answer<Attributes> {
+        let dir = self.hold(parent)?;
+        let new = self.new_inode(asker, made, file_type_of(made.mode)?);
+        Ok(self.made(ops::create(&self.fs, &dir, name, &new)?))
+    }
+
+    pub(crate) fn mkdir(
+        &self,
+        asker: Asker,
+        parent: Node,
+        name: &[u8],
+        made: Made,
+    ) -> Answer<Attributes> {
+        let dir = self.hold(parent)?;
+        let new = self.new_inode(asker, made, FileType::Directory);
+        Ok(self.made(ops::mkdir(&self.fs, &dir, name, &new)?))
+    }
+
+    pub(crate) fn symlink(
+        &self,
+        asker: Asker,
+        parent: Node,
+        name: &[u8],
+        target: &[u8],
+    ) -> Answer<Attributes> {
+        let dir = self.hold(parent)?;
+        let made = Made {
+            mode: 0o777,
+            umask: 0,
+            device: 0,
+        };
+        let new = self.new_inode(asker, made, FileType::Symlink);
+        Ok(self.made(ops::symlink(&self.fs, &dir, name, target, &new)?))
+    }
+
+    pub(crate) fn link(&self, node: Node, parent: Node, name: &[u8]) -> Answer<Attributes> {
+        let (target, dir) = (self.hold(node)?, self.hold(parent)?);
+        ops::link(&self.fs, &target, &dir, name)?;
+        Ok(self.entry(&target))
+    }
+
+    pub(crate) fn unlink(&self, parent: Node, name: &[u8]) -> Answer {
+        self.remove(parent, name, ops::unlink)
+    }
+
+    pub(crate) fn rmdir(&self, parent: Node, name: &[u8]) -> Answer {
+        self.remove(parent, name, ops::rmdir)
+    }
+
+    fn remove(
+        &self,
+        parent: Node,
+        name: &[u8],
+        remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<()>,
+    ) -> Answer {
+        let dir = self.hold(parent)?;
+        let victim = ops::lookup_held(&self.fs, &dir, name)?;
+        let removed = remove(&self.fs, &dir, name);
+        self.lost_a_name(victim);
+        Ok(removed?)
+    }
+
+    /// Keeps an inode that may have lost its last name, if the kernel knows it.
+    fn lost_a_name(&self, held: Held) {
+        let unnamed = held.snapshot().disk().links == 0;
+        let unknown = match unnamed {
+            true => self.nodes.keep(held),
+            false => Some(held),
+        };
+        if let Some(held) = unknown {
+            self.release(held);
+        }
+    }
+
+    pub(crate) fn rename(
+        &self,
+        (from_parent, from): (Node, &[u8]),
+        (to_parent, to): (Node, &[u8]),
+        how: Renaming,
+    ) -> Answer {
+        let (from_dir, to_dir) = (self.hold(from_parent)?, self.hold(to_parent)?);
+        let (from, to) = ((&from_dir, from), (&to_dir, to));
+        let flags = match how {
+            Renaming::Exchange => return Ok(ops::exchange(&self.fs, from, to)?),
+            Renaming::Move(flags) => flags,
+        };
+        let victim = match ops::lookup_held(&self.fs, to.0, to.1) {
+            Ok(held) => Some(held),
+            Err(Error::NotFound) => None,
+            Err(e) => return Err(e.into()),
+        };
+        let renamed = ops::rename_with(&self.fs, from, to, flags);
+        if let Some(victim) = victim {
+            self.lost_a_name(victim);
+        }
+        Ok(renamed?)
+    }
+
+    /// Calls `visit` with entries from a cookie on, until it says that there is no room.
+    pub(crate) fn readdir(
+        &self,
+        node: Node,
+        from: u64,
+        mut visit: impl FnMut(Listed<'_>) -> ControlFlow<()>,
+    ) -> Answer {
+        let dir = self.hold(node)?.snapshot();
+        ops::readdir(&self.fs, &dir, Cookie::from_raw(from), |entry| {
+            visit(Listed {
+                ino: entry.ino.get().into(),
+                file_type: entry
+                    .file_type
+                    .or_else(|| self.file_type(entry.ino))
+                    .unwrap_or(FileType::Regular),
+                name: entry.name,
+                next: entry.next.to_raw(),
+            })
+        })?;
+        Ok(())
+    }
+
+    fn file_type(&self, ino: Ino) -> Option<FileType> {
+        self.fs.with_inode(ino, Inode::file_type).ok()
+    }
+
+    /// What the kernel is told about a listed inode; `None` if it cannot be read.
+    pub(crate) fn listed(&self, ino: u64) -> Option<Attributes> {
+        let ino = u32::try_from(ino).ok()?;
+        let look = |inode: &Inode| self.look(inode);
+        self.fs.with_inode(Ino::new(ino), look).ok()
+    }
+
+    /// An entry of a listing goes to the kernel with its attributes, which counts as a lookup.
+    pub(crate) fn remember(&self, ino: u64) {
+        if let Ok(ino) = u32::try_from(ino) {
+            self.nodes.remember(ino);
+        }
+    }
+
+    /// Makes the names of a directory durable.
+    pub(crate) fn fsyncdir(&self, node: Node, data_only: bool) -> Answer {
+        let held = self.hold(node)?;
+        match data_only {
+            true => ops::fdatasync(&self.fs, &held)?,
+            false => ops::fsync(&self.fs, &held)?,
+        }
+        Ok(())
+    }
+}
+
+impl Renaming {
+    /// From the flags of `renameat2`.
+    pub(crate) fn from_flags(bits: u32) -> Answer<Self> {
+        const NO_REPLACE: u32 = 1;
+        const EXCHANGE: u32 = 2;
+        const WHITEOUT: u32 = 4;
+        let move_flags = NO_REPLACE | WHITEOUT;
+        match bits {
+            EXCHANGE => Ok(Self::Exchange),
+            _ if bits & !move_flags == 0 => Ok(Self::Move(RenameFlags {
+                no_replace: bits & NO_REPLACE != 0,
+                whiteout: bits & WHITEOUT != 0,
+            })),
+            _ => Err(Errno::INVALID),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Unmounting: by the system call where that is allowed, and by fusermount3 where it is not.
+//!
+//! fusermount3 is the system's helper for what users without privileges mount. No other program is run.
+
+use crate::error::MountError;
+use crate::mounts;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How often unmounting is tried while somebody uses the mount, and the time between.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The helper.
+pub(crate) const HELPER: &str = "fusermount3";
+
+/// Unmounts what was mounted on `point` by `extant mount`, and waits until everything is in the image. With `lazy`
+/// the directory is free at once, and the file system goes on until nobody uses it any more.
+///
+/// # Errors
+/// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`].
+pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let failed = |source| MountError::Point {
+        point: point.to_owned(),
+        source,
+    };
+    // A mount whose daemon is gone cannot be looked at, but its path is what it was.
+    let path = point
+        .canonicalize()
+        .or_else(|_| std::path::absolute(point))
+        .map_err(failed)?;
+    let mount = mounts::ours_at(&path)
+        .map_err(failed)?
+        .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
+    detach_patiently(&mount.point, lazy)?;
+    if !lazy {
+        wait_for(&mount.image);
+    }
+    Ok(())
+}
+
+/// The same as [`detach`], for some moments: what looks into new mounts on its own is soon done.
+fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
+    for _ in 0..TRIES {
+        match detach(point, lazy) {
+            Err(MountError::InUse(_)) => std::thread::sleep(PAUSE),
+            tried => return tried,
+        }
+    }
+    detach(point, lazy)
+}
+
+/// Takes a mount out of the tree of directories.
+pub(crate) fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
+    let flags = match lazy {
+        true => UnmountFlags::DETACH,
+        false => UnmountFlags::NOFOLLOW,
+    };
+    let stays = |source| MountError::Stays {
+        point: point.to_owned(),
+        source,
+    };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::InUse(point.to_owned())),
+        Err(Errno::PERM) => detach_by_helper(point, lazy).map_err(stays),
+        Err(e) => Err(stays(e.into())),
+    }
+}
+
+fn detach_by_helper(point: &Path, lazy: bool) -> io::Result<()> {
+    let mut helper = Command::new(HELPER);
+    helper.arg("-u").args(lazy.then_some("-z"));
+    let output = helper.arg("--").arg(point).stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(said.trim().to_owned()))
+        }
+    }
+}
+
+/// Waits for the daemon's end: until then it has the image locked.
+fn wait_for(image: &Path) {
+    // Mounted for reading only it has no lock, and nothing to write.
+    if let Ok(file) = File::open(image) {
+        let _ = flock(&file, FlockOperation::LockExclusive);
+    }
+}
+
+/// Whether the helper is to be found.
+pub(crate) fn has_helper() -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/bin", "/bin", "/sbin"].map(Into::into);
+    std::env::split_paths(&path)
+        .chain(usual)
+        .any(|folder| folder.join(HELPER).is_file())
+}

@@ -1,0 +1,7 @@
+//! Mounted file systems, used by programs as any other.
+
+mod crowd;
+mod exercised;
+mod linux;
+mod nameless;
+mod support;

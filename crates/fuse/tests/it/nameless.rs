@@ -1,0 +1,120 @@
+//! What is used on after its name is gone, and what is for reading only.
+
+use crate::support::Image;
+use extant_testkit::require;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn an_open_file_without_a_name_stays_and_its_space_returns_when_it_is_closed() {
+    require!(Fuse);
+    let image = Image::new(64 << 20, &[]);
+    let mount = image.mount("");
+    let free = |path: &std::path::Path| rustix::fs::statvfs(path).unwrap().f_bfree;
+    fs::write(mount.at("first"), b"makes the directory what it is").unwrap();
+    let before = free(mount.path());
+    let path = mount.at("file");
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .unwrap();
+    let content = vec![9; 3 << 20];
+    file.write_all(&content).unwrap();
+    file.sync_all().unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    // Its number is nobody else's as long as it is open.
+    let number = file.metadata().unwrap().ino();
+    for n in 0..50 {
+        let other = mount.at(&format!("other-{n}"));
+        fs::write(&other, b"").unwrap();
+        assert_ne!(fs::metadata(&other).unwrap().ino(), number);
+        fs::remove_file(&other).unwrap();
+    }
+    let mut back = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut back).unwrap();
+    assert!(back == content);
+    assert!(free(mount.path()) + 700 < before);
+    drop(file);
+    // The kernel tells of it later, but before it gives the mount up.
+    mount.unmount();
+    image.assert_clean();
+    let mount = image.mount("");
+    assert!(free(mount.path()) + 8 >= before);
+    mount.unmount();
+}
+
+#[test]
+fn a_replaced_file_and_a_removed_directory_can_be_used_by_who_has_them() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    fs::write(mount.at("old"), b"old").unwrap();
+    fs::write(mount.at("new"), b"new").unwrap();
+    let mut old = File::open(mount.at("old")).unwrap();
+    fs::rename(mount.at("new"), mount.at("old")).unwrap();
+    let mut text = String::new();
+    old.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "old");
+    assert_eq!(fs::read(mount.at("old")).unwrap(), b"new");
+
+    fs::create_dir(mount.at("dir")).unwrap();
+    let dir = File::open(mount.at("dir")).unwrap();
+    fs::remove_dir(mount.at("dir")).unwrap();
+    assert_eq!(dir.metadata().unwrap().nlink(), 0);
+    let flags = rustix::fs::OFlags::CREATE | rustix::fs::OFlags::WRONLY;
+    let made = rustix::fs::openat(&dir, "x", flags, rustix::fs::Mode::RUSR);
+    assert_eq!(made.unwrap_err(), rustix::io::Errno::NOENT);
+    drop((dir, old));
+    mount.unmount();
+    image.assert_clean();
+}
+
+#[test]
+fn what_was_unmounted_while_nameless_is_deleted() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    let file = File::create(mount.at("file")).unwrap();
+    fs::remove_file(mount.at("file")).unwrap();
+    file.set_len(100_000).unwrap();
+    drop(file);
+    mount.unmount();
+    image.assert_clean();
+}
+
+#[test]
+fn a_mount_for_reading_changes_nothing() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    fs::write(mount.at("file"), b"content").unwrap();
+    mount.unmount();
+    let before = fs::read(image.path()).unwrap();
+    let mount = image.mount("ro");
+    assert_eq!(fs::read(mount.at("file")).unwrap(), b"content");
+    let refused = fs::write(mount.at("file"), b"x").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem);
+    assert!(fs::remove_file(mount.at("file")).is_err());
+    mount.unmount();
+    assert!(fs::read(image.path()).unwrap() == before);
+}
+
+#[test]
+fn a_directory_that_is_mounted_on_is_refused() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("ro");
+    let e = extant_fuse::check_point(mount.path()).unwrap_err();
+    assert!(e.to_string().contains("extant umount"), "{e}");
+    let e = extant_fuse::check_point(&image.path()).unwrap_err();
+    assert!(e.to_string().contains("not a directory"), "{e}");
+    mount.unmount();
+    let e = extant_fuse::check_point(&image.path().join("none")).unwrap_err();
+    assert!(e.to_string().contains("make it first"), "{e}");
+}

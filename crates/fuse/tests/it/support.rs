@@ -1,0 +1,104 @@
+//! A mounted image, and its clean end.
+
+use extant_blockdev::OpenSpec;
+use extant_core::fs::{Fs, MountOptions};
+use extant_fuse::{Ended, Mounted, Options};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use rustix::mount::UnmountFlags;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use tempfile::TempDir;
+
+/// An image of its own for a test.
+pub(crate) struct Image {
+    dir: TempDir,
+}
+
+impl Image {
+    /// An empty file system.
+    pub(crate) fn new(bytes: u64, options: &[&str]) -> Image {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let image = Image { dir };
+        let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
+        mke2fs(&image.path(), bytes, &all);
+        image
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("image")
+    }
+
+    /// Mounts it with the options of `-o`.
+    pub(crate) fn mount(&self, options: &str) -> Mount {
+        let mut parsed = Options::default();
+        parsed.parse(options).expect("good options");
+        let point = tempfile::tempdir().expect("a temporary directory");
+        let (spec, engine) = match parsed.read_only {
+            true => (OpenSpec::read_only(self.path()), MountOptions::read_only()),
+            false => (
+                OpenSpec::read_write(self.path()),
+                MountOptions::read_write(),
+            ),
+        };
+        let device = spec.open().expect("the image opens");
+        let fs = Fs::open(device, engine).expect("the file system opens");
+        let mounted = Mounted::new(fs.clone(), &self.path(), point.path(), &parsed)
+            .expect("the file system is mounted");
+        let session = std::thread::spawn(move || mounted.wait(None));
+        Mount {
+            fs,
+            read_only: parsed.read_only,
+            point,
+            session: Some(session),
+        }
+    }
+
+    /// The file system is sound, and was left clean.
+    #[track_caller]
+    pub(crate) fn assert_clean(&self) {
+        assert_clean(&self.path());
+    }
+}
+
+/// A mounted image. Unmounted when dropped, also by a test that panics.
+pub(crate) struct Mount {
+    fs: Arc<Fs>,
+    read_only: bool,
+    point: TempDir,
+    session: Option<JoinHandle<Result<Ended, extant_fuse::MountError>>>,
+}
+
+impl Mount {
+    pub(crate) fn path(&self) -> &Path {
+        self.point.path()
+    }
+
+    pub(crate) fn at(&self, path: &str) -> PathBuf {
+        self.point.path().join(path)
+    }
+
+    /// Unmounts, and closes the file system.
+    #[track_caller]
+    pub(crate) fn unmount(mut self) {
+        // Processes that other tests start have our files until they run a program of their own: the session ends
+        // when the last is gone.
+        rustix::mount::unmount(self.path(), UnmountFlags::DETACH).expect("it is mounted");
+        let session = self.session.take().expect("mounted once");
+        let ended = session.join().expect("no thread of the mount panicked");
+        assert_eq!(ended.expect("the session ends well"), Ended::Unmounted);
+        if !self.read_only {
+            self.fs.close().expect("the file system closes");
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
+            let _ = session.join();
+            let _ = self.fs.close();
+        }
+    }
+}
