@@ -126,11 +126,11 @@ impl Service {
     }
 
     pub(crate) fn unlink(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, ops::unlink)
+        self.remove(parent, name, |fs, dir, name| ops::unlink(fs, dir, name))
     }
 
     pub(crate) fn rmdir(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, ops::rmdir)
+        self.remove(parent, name, |fs, dir, name| ops::rmdir(fs, dir, name))
     }
 
     fn remove(
