@@ -264,6 +264,7 @@ impl Mounted for Engine {
             commits: Some(stats.commits),
             handles: Some(stats.handles),
             flushes: Some(stats.flushes),
+            stop: Some(stats.drained_max),
             orphans: Some((
                 orphans.list_added + orphans.file_added,
                 orphans.list_removed + orphans.file_removed,

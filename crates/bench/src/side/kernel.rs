@@ -218,6 +218,7 @@ impl Mounted for Kernel {
             commits,
             handles: commits.zip(per_commit).map(|(c, h)| c * h),
             flushes,
+            stop: None,
             orphans: None,
         }
     }

@@ -109,6 +109,8 @@ pub(crate) struct Counters {
     pub(crate) handles: Option<u64>,
     /// Flushes the device got.
     pub(crate) flushes: Option<u64>,
+    /// The longest time for which a commit let no operation begin, whenever that was.
+    pub(crate) stop: Option<std::time::Duration>,
     /// Inodes noted as orphans, and notes taken back.
     pub(crate) orphans: Option<(u64, u64)>,
 }
@@ -133,6 +135,9 @@ impl Counters {
         }
         if let Some(flushes) = less(self.flushes, before.flushes) {
             figures.insert("flushes per operation", flushes / operations.max(1) as f64);
+        }
+        if let Some(stop) = self.stop {
+            figures.insert("longest stop in us", stop.as_secs_f64() * 1e6);
         }
         if let (Some(now), Some(then)) = (self.orphans, before.orphans) {
             let per_operation = |n: u64| n as f64 / operations.max(1) as f64;

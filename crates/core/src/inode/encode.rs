@@ -4,7 +4,7 @@ use super::{Inode, LiveInode};
 use crate::fs::Fs;
 use crate::journal::{Seal, Seq};
 use crate::meta::BlockRef;
-use crate::{InPlace, Place, Result};
+use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
 use extant_sync::pin;
 use std::sync::Arc;
@@ -15,42 +15,42 @@ pub(super) const XATTR_MAGIC: [u8; 4] = 0xea02_0000_u32.to_le_bytes();
 /// Inodes that are looked at before the first of them is captured.
 const TOGETHER: usize = 32;
 
-/// A record to encode, and the block of the inode table that holds it.
+/// An inode whose record changes, and the block of the inode table that holds it, which stays in memory so.
 #[derive(Debug)]
-pub(crate) struct CapturedInode {
-    image: Arc<Inode>,
+pub(crate) struct RegisteredInode {
+    // Kept beyond its capture only so that it is let go of when handles are running again.
+    live: Arc<LiveInode>,
     block: BlockRef,
-    /// Kept only so that it is let go of when handles are running again.
-    _live: Arc<LiveInode>,
+    /// The record to encode, once it was captured.
+    image: Option<Arc<Inode>>,
 }
 
-/// The records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has drained the
-/// handles.
-pub(crate) fn capture_inodes(registered: Vec<(Arc<LiveInode>, BlockRef)>) -> Vec<CapturedInode> {
-    let mut captured = Vec::with_capacity(registered.len());
-    let mut rest = registered.into_iter();
-    while rest.len() > 0 {
-        // Everybody waits for this: the memory of many comes in at the same time, where taking references one by one
-        // would wait for that of each.
-        let guard = pin();
-        let next = rest.as_slice().iter().take(TOGETHER);
-        std::hint::black_box(next.map(|(live, _)| live.image(&guard).size()).max());
-        drop(guard);
-        captured.extend(
-            rest.by_ref()
-                .take(TOGETHER)
-                .map(|(live, block)| CapturedInode {
-                    image: live.capture(),
-                    block,
-                    _live: live,
-                }),
-        );
+impl RegisteredInode {
+    pub(crate) fn new(live: Arc<LiveInode>, block: BlockRef) -> Self {
+        Self {
+            live,
+            block,
+            image: None,
+        }
     }
-    captured
+}
+
+/// Captures the records of registered inodes as of now, for [`Fs::encode_inodes`]. The caller has drained the
+/// handles. Nothing is allocated: everybody waits.
+pub(crate) fn capture_inodes(registered: &mut [RegisteredInode]) {
+    for some in registered.chunks_mut(TOGETHER) {
+        // The memory of many comes in at the same time, where taking references one by one would wait for that of each.
+        let guard = pin();
+        let sizes = some.iter().map(|inode| inode.live.image(&guard).size());
+        std::hint::black_box(sizes.max());
+        for inode in some {
+            inode.image = Some(inode.live.capture(&guard));
+        }
+    }
 }
 
 impl Fs {
-    /// Encodes the inodes that transaction `seq` changed into new images of their blocks, which
+    /// Encodes the captured inodes that transaction `seq` changed into new images of their blocks, which
     /// become the newest ones; returns those. Called once for each commit, in their order, with
     /// everything that was registered.
     ///
@@ -59,20 +59,22 @@ impl Fs {
     /// then: some blocks have new images.
     pub(crate) fn encode_inodes(
         &self,
-        mut captured: Vec<CapturedInode>,
+        captured: &[Vec<RegisteredInode>],
         seq: Seq,
     ) -> Result<Vec<BlockRef>> {
+        let mut records = Vec::with_capacity(captured.iter().map(Vec::len).sum());
+        for inode in captured.iter().flatten() {
+            let image = inode.image.as_deref();
+            let image = image.ok_or(Error::Internal("an inode that was not captured"))?;
+            records.push((inode.block.block(), image));
+        }
         // A number that was freed and used again comes twice: what lives counts, so it is last.
-        captured.sort_by_cached_key(|CapturedInode { image, block, .. }| {
-            (block.block(), image.ino(), !image.is_freed())
-        });
+        records.sort_unstable_by_key(|(block, image)| (*block, image.ino(), !image.is_freed()));
         let mut images = Vec::new();
-        for group in captured
-            .chunk_by(|a, b| a.block.same_load(&b.block) || a.block.block() == b.block.block())
-        {
-            if let Some(first) = group.first() {
-                let inodes = group.iter().map(|captured| &*captured.image);
-                images.push(self.encode_block(first.block.block(), inodes, seq)?);
+        for group in records.chunk_by(|a, b| a.0 == b.0) {
+            if let Some(&(block, _)) = group.first() {
+                let inodes = group.iter().map(|(_, image)| *image);
+                images.push(self.encode_block(block, inodes, seq)?);
             }
         }
         Ok(images)

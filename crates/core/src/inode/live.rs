@@ -258,12 +258,12 @@ impl LiveInode {
     /// The record as a commit encodes it: the newest image, with the link of the orphan list.
     ///
     /// For whoever has drained the handles.
-    pub(crate) fn capture(&self) -> Arc<Inode> {
+    pub(crate) fn capture(&self, guard: &EpochGuard) -> Arc<Inode> {
         if self.dir_state_if_any().is_some() {
             // Also waits for whoever has taken the time out and is about to publish it.
             self.settle_now();
         }
-        let image = self.image.load(&pin());
+        let image = self.image.load(guard);
         match self.membership() {
             Membership::List { next, .. } if image.disk.dtime != next => {
                 let mut linked = Inode::clone(&image);

@@ -44,7 +44,7 @@ pub(crate) use acl::with_permissions;
 pub use baseline::Baseline;
 pub use bulkstat::{Bulkstat, BulkstatWay};
 pub use create::NewInode;
-pub(crate) use encode::{CapturedInode, capture_inodes};
+pub(crate) use encode::{RegisteredInode, capture_inodes};
 pub use live::{Held, LiveInode};
 pub(crate) use lock::{Access, LockSet};
 pub(crate) use orphan::CapturedSlots;

@@ -277,7 +277,7 @@ fn links_on_the_device_follow_the_list_in_any_order() {
         while let Some(ino) = next {
             let at = held.iter().position(|held| held.ino() == ino).unwrap();
             found.push(at);
-            next = held[at].capture().disk().next_orphan();
+            next = held[at].capture(&extant_sync::pin()).disk().next_orphan();
         }
         assert_eq!(found, order);
     }

@@ -5,7 +5,7 @@ use super::{Journal, Seq};
 use crate::Result;
 use crate::alloc::GroupImage;
 use crate::fs::Fs;
-use crate::inode::{CapturedInode, CapturedSlots, capture_inodes};
+use crate::inode::{CapturedSlots, RegisteredInode, capture_inodes};
 use crate::meta::BlockRef;
 use extant_format::Pblk;
 use extant_format::superblock::Superblock;
@@ -17,8 +17,8 @@ pub(super) struct Captured {
     pub(super) seq: Seq,
     /// Its images of blocks, ascending.
     pub(super) blocks: Vec<BlockRef>,
-    /// The records of its inodes.
-    pub(super) inodes: Vec<CapturedInode>,
+    /// The records of its inodes, as each CPU shard registered them.
+    pub(super) inodes: Vec<Vec<RegisteredInode>>,
     /// Its groups.
     pub(super) groups: Vec<GroupImage>,
     /// Its blocks of the orphan file.
@@ -41,13 +41,14 @@ pub(super) fn capture(fs: &Fs, journal: &Journal) -> Result<Option<Captured>> {
     let drained = Instant::now();
     let seq = journal.running();
     let mut touched = Touched::default();
+    let mut inodes = Vec::new();
     for shard in journal.touched.iter() {
-        touched.append(&mut shard.lock());
+        inodes.push(touched.append(&mut shard.lock()));
     }
-    let captured = if touched.is_empty() {
+    let captured = if touched.is_empty() && inodes.iter().all(Vec::is_empty) {
         Ok(None)
     } else {
-        let captured = take(fs, seq, touched);
+        let captured = take(fs, seq, touched, inodes);
         journal.begin(seq.next());
         captured.map(Some)
     };
@@ -63,7 +64,15 @@ pub(super) fn capture(fs: &Fs, journal: &Journal) -> Result<Option<Captured>> {
     Ok(captured?.map(Captured::sorted))
 }
 
-fn take(fs: &Fs, seq: Seq, touched: Touched) -> Result<Captured> {
+fn take(
+    fs: &Fs,
+    seq: Seq,
+    touched: Touched,
+    mut inodes: Vec<Vec<RegisteredInode>>,
+) -> Result<Captured> {
+    for inodes in &mut inodes {
+        capture_inodes(inodes);
+    }
     let guard = pin();
     // A block without an image of this transaction was revoked after it was registered.
     let mut blocks = Vec::with_capacity(touched.blocks.len());
@@ -82,7 +91,7 @@ fn take(fs: &Fs, seq: Seq, touched: Touched) -> Result<Captured> {
     Ok(Captured {
         seq,
         blocks,
-        inodes: capture_inodes(touched.inodes),
+        inodes,
         groups: groups.collect::<Result<_>>()?,
         orphans: fs.orphans()?.capture(touched.orphan_blocks),
         revoked: touched.revoked,

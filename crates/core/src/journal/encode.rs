@@ -20,11 +20,14 @@ use std::sync::Arc;
 /// the device fails. The transaction cannot be committed then.
 pub(super) fn encode(fs: &Fs, captured: &mut Captured) -> Result<Vec<Image>> {
     let seq = captured.seq;
-    let mut images = Vec::with_capacity(captured.blocks.len() + captured.inodes.len());
+    let mut images = Vec::with_capacity(captured.blocks.len());
     for block in &captured.blocks {
         images.push(complete(fs, block)?);
     }
-    let mut tables = fs.encode_inodes(std::mem::take(&mut captured.inodes), seq)?;
+    let inodes = std::mem::take(&mut captured.inodes);
+    let mut tables = fs.encode_inodes(&inodes, seq)?;
+    // They may leave memory while the log is written.
+    drop(inodes);
     if is_on(Mutant::RecordsSkipped) {
         tables.truncate(1);
     }

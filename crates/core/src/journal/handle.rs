@@ -2,7 +2,7 @@
 
 use super::{Journal, Seal, Seq, Touched};
 use crate::fs::Fs;
-use crate::inode::LiveInode;
+use crate::inode::{LiveInode, RegisteredInode};
 use crate::meta::{BlockRef, LockedBlock};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
@@ -18,8 +18,9 @@ static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle)
 const REVOKES_PER_CREDIT: usize = 64;
 
 /// Records of inodes for which a transaction takes one block more than those they are in: capturing that many takes
-/// longer than capturing a block.
-const RECORDS_PER_CREDIT: u32 = 4;
+/// longer than capturing a block, with everybody waiting. The fewer transactions there are, the fewer times the same blocks
+/// of directories are written.
+const RECORDS_PER_CREDIT: u32 = 8;
 
 /// The right to change metadata: all that is changed under one handle reaches the device together
 /// or not at all.
@@ -227,7 +228,11 @@ impl<'f> Handle<'f> {
             if first || live.ino().get().is_multiple_of(RECORDS_PER_CREDIT) {
                 self.spend();
             }
-            self.touched(|touched| touched.inodes.push((Arc::clone(live), block)));
+            self.touched(|touched| {
+                touched
+                    .inodes
+                    .push(RegisteredInode::new(Arc::clone(live), block))
+            });
         }
         Ok(())
     }

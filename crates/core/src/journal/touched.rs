@@ -1,9 +1,7 @@
 //! What a transaction has changed.
 
-use crate::inode::LiveInode;
-use crate::meta::BlockRef;
+use crate::inode::RegisteredInode;
 use extant_format::{Group, Pblk};
-use std::sync::Arc;
 
 /// Objects registered in the running transaction by the threads of one CPU shard. Commit takes the
 /// lists of all shards when the gate is closed and drained.
@@ -11,8 +9,8 @@ use std::sync::Arc;
 pub(crate) struct Touched {
     /// Blocks whose newest image is in the metadata cache.
     pub(crate) blocks: Vec<Pblk>,
-    /// Inodes, each with the block of the inode table that holds it, which stays in memory so.
-    pub(crate) inodes: Vec<(Arc<LiveInode>, BlockRef)>,
+    /// Inodes.
+    pub(crate) inodes: Vec<RegisteredInode>,
     /// Groups: descriptor and both bitmaps.
     pub(crate) groups: Vec<Group>,
     /// Blocks of the orphan file, by index.
@@ -34,13 +32,13 @@ impl Touched {
             && self.revoked.is_empty()
     }
 
-    /// Takes all that `other` holds.
-    pub(crate) fn append(&mut self, other: &mut Self) {
+    /// Takes all that `other` holds but its inodes, of which there may be many: those are returned.
+    pub(crate) fn append(&mut self, other: &mut Self) -> Vec<RegisteredInode> {
         self.blocks.append(&mut other.blocks);
-        self.inodes.append(&mut other.inodes);
         self.groups.append(&mut other.groups);
         self.orphan_blocks.append(&mut other.orphan_blocks);
         self.superblock |= std::mem::take(&mut other.superblock);
         self.revoked.append(&mut other.revoked);
+        std::mem::take(&mut other.inodes)
     }
 }
