@@ -22,7 +22,6 @@ use crate::inode::{Held, LiveInode};
 use crate::map::{self, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
-use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
 use extant_sync::pin;
 use std::cell::Cell;
@@ -295,7 +294,7 @@ impl<'a> FileIo<'a> {
         let first = folio.first_block(self.log2);
         let start = first + u64::from(unknown.trailing_zeros());
         if self.is_past_map(start)? {
-            return self.check_new(unknown);
+            return Ok(unknown);
         }
         let end = first + u64::from(u64::BITS - unknown.leading_zeros());
         let (_, runs) = map::runs_live(self.fs, self.live, |_| start..end)?;
@@ -312,20 +311,7 @@ impl<'a> FileIo<'a> {
         // A block that is dirty and none of all this is what a failed writeback left.
         state.mapped |= unknown & mapped;
         state.unwritten |= unknown & unwritten;
-        let holes = unknown & !mapped & !unwritten;
-        match holes {
-            0 => Ok(0),
-            holes => self.check_new(holes),
-        }
-    }
-
-    /// Refuses new blocks where the map cannot take any.
-    fn check_new(&self, holes: u64) -> Result<u64> {
-        let flags = self.live.image(&pin()).flags();
-        match flags.contains(InodeFlags::EXTENTS) {
-            true => Ok(holes),
-            false => Err(map::indirect_unsupported()),
-        }
+        Ok(unknown & !mapped & !unwritten)
     }
 
     /// Whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.

@@ -9,7 +9,7 @@ use super::read::device_offset;
 use super::writeback::{Kind, Piece};
 use crate::Result;
 use crate::inode::Inode;
-use crate::map::{self, MapGuard, Target};
+use crate::map::{self, MapGuard, NewRuns, Target};
 use extant_format::extent::MAX_UNWRITTEN_LEN;
 use extant_format::{Lblk, Pblk};
 use std::ops::Range;
@@ -88,7 +88,12 @@ impl FileIo<'_> {
     }
 
     fn convert(&self, image: &Inode, whole: &Range<u64>) -> Result<()> {
-        let credits = map::insert_many_credits(self.fs, image, 1, 1, 0);
+        let one = NewRuns {
+            runs: 1,
+            leaves: 1,
+            ..NewRuns::default()
+        };
+        let credits = map::insert_many_credits(self.fs, image, one);
         let handle = self.fs.start(credits)?;
         let guard = MapGuard::lock(self.live);
         let edit = |tree: &mut map::Tree<'_>| tree.convert(whole);

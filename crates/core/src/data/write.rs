@@ -21,9 +21,10 @@ use super::transfer::{ZEROS, zero_mapped};
 use crate::alloc::{Request, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{FileType, Held, Inode};
-use crate::map::{self, MapGuard, Mapping, Target};
+use crate::map::{self, MapGuard, Mapping, NewRuns, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
+use extant_format::features::RoCompat;
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk, indirect};
 use std::io::IoSlice;
@@ -150,9 +151,26 @@ pub(super) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
     let blocks = if image.flags().contains(InodeFlags::EXTENTS) {
         u32::MAX.into()
     } else {
-        indirect::blocks_reached(block_size)
+        indirect::blocks_reached(block_size).min(most_charged(fs))
     };
-    (blocks << block_size.log2()).min(i64::MAX as u64)
+    let limit = match fs.superblock().has_ro_compat(RoCompat::LARGE_FILE) {
+        true => i64::MAX as u64,
+        // Linux would give the file system the feature.
+        false => i32::MAX as u64,
+    };
+    (blocks << block_size.log2()).min(limit)
+}
+
+/// Blocks of a file mapped by indirect blocks that can be charged to it along with those of pointers.
+fn most_charged(fs: &Fs) -> u64 {
+    if fs.superblock().has_ro_compat(RoCompat::HUGE_FILE) {
+        return u64::MAX;
+    }
+    let all = u64::from(u32::MAX) >> (fs.block_size().log2() - 9);
+    let per_block = u64::from(indirect::pointers_per_block(fs.block_size()));
+    // On each level, and the last ones that are not full.
+    let pointers = all / per_block + all / per_block / per_block + 4;
+    all - pointers
 }
 
 /// The part of `buf` that a file can have at `offset`.
@@ -367,9 +385,6 @@ fn prepare<'f>(
             }
             Target::Hole => Kind::New,
         };
-        if kind == Kind::New && !image.flags().contains(InodeFlags::EXTENTS) {
-            return Err(map::indirect_unsupported());
-        }
         let mut next = u64::from(run.lblk.get());
         while kind == Kind::New && next < run.end() && changes < MOST_RUNS {
             let goal = match pieces.last() {
@@ -380,7 +395,7 @@ fn prepare<'f>(
                 goal,
                 len: u32::try_from(run.end() - next).unwrap_or(u32::MAX),
                 min: 1,
-                below_32_bits: false,
+                below_32_bits: !image.flags().contains(InodeFlags::EXTENTS),
                 privileged: false,
             };
             let got = match fs.take_blocks(&request) {
@@ -497,7 +512,14 @@ fn finish<'f>(
         let handle = fs.start(1)?;
         return held.live().update(&handle, also);
     }
-    let handle = fs.start(map::insert_credits(image, runs))?;
+    let new = NewRuns {
+        runs,
+        leaves: runs,
+        groups: runs,
+        blocks: changed.clone().map(|piece| piece.len).sum(),
+    };
+    let credits = map::insert_many_credits(fs, image, new).max(map::insert_credits(image, runs));
+    let handle = fs.start(credits)?;
     let guard = MapGuard::lock(held.live());
     let edit = |tree: &mut map::Tree<'_>| {
         for piece in changed {

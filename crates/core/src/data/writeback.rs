@@ -27,7 +27,7 @@ use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
-use crate::map::{self, MapGuard, Target};
+use crate::map::{self, MapGuard, NewRuns, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Lblk, Pblk};
@@ -533,18 +533,20 @@ impl<'f> FileIo<'f> {
         let geometry = self.fs.geometry();
         let group = |pblk| geometry.bitmap_position(pblk).ok().map(|(group, _)| group);
         let first = pieces.first().map_or(0, |piece| piece.leaf);
-        let (mut runs, mut groups, mut last) = (0, 0, None);
+        let mut new = NewRuns::default();
+        let mut last = None;
         let mut credits = 1;
         for (i, piece) in pieces.iter().enumerate() {
             if piece.kind != Kind::Written {
-                runs += 1;
+                new.runs += 1;
+                new.blocks += piece.len;
             }
             if matches!(piece.kind, Kind::New | Kind::Placed) && group(piece.pblk) != last {
                 last = group(piece.pblk);
-                groups += 1;
+                new.groups += 1;
             }
-            let leaves = piece.leaf - first + 1;
-            let needed = map::insert_many_credits(self.fs, image, runs, leaves.min(runs), groups);
+            new.leaves = new.runs.min(piece.leaf - first + 1);
+            let needed = map::insert_many_credits(self.fs, image, new);
             if i > 0 && needed > most {
                 return Ok((i, credits));
             }

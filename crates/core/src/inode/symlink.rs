@@ -101,7 +101,7 @@ impl Fs {
             goal: self.near_inode(link.ino()),
             len: 1,
             min: 1,
-            below_32_bits: false,
+            below_32_bits: !link.snapshot().flags().contains(InodeFlags::EXTENTS),
             privileged: false,
         })?;
         let block = taken.start();

@@ -3,6 +3,7 @@
 use crate::fs::Fs;
 use crate::inode::Inode;
 use extant_format::extent::{ExtentNode, MAX_DEPTH, ROOT_CAPACITY, block_capacity};
+use extant_format::indirect::pointers_per_block;
 use extant_format::inode::InodeFlags;
 
 /// A group whose blocks are taken or freed: bitmap, descriptor, and one to be safe.
@@ -29,33 +30,56 @@ pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
 
 /// Whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
 pub(crate) fn stays_in_record(inode: &Inode, runs: u32) -> bool {
+    if !inode.flags().contains(InodeFlags::EXTENTS) {
+        return false;
+    }
     // A run may cut an extent in three.
     let most = 2 * runs as usize;
     let root = ExtentNode::parse(&inode.disk().map).ok();
     root.is_some_and(|root| root.is_leaf() && root.len() + most <= usize::from(ROOT_CAPACITY))
 }
 
-/// Credits for mapping `runs` runs, ascending, that belong to `leaves` leaves of the tree and whose blocks
-/// come from `groups` groups, these included.
-pub(crate) fn insert_many_credits(
-    fs: &Fs,
-    inode: &Inode,
-    runs: u32,
-    leaves: u32,
-    groups: u32,
-) -> u32 {
+/// Runs that are to be mapped.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NewRuns {
+    /// How many.
+    pub(crate) runs: u32,
+    /// Leaves of the tree that they belong to.
+    pub(crate) leaves: u32,
+    /// Groups that their blocks come from.
+    pub(crate) groups: u32,
+    /// Their blocks.
+    pub(crate) blocks: u32,
+}
+
+/// Credits for mapping runs, ascending, the groups that their blocks come from included.
+pub(crate) fn insert_many_credits(fs: &Fs, inode: &Inode, new: NewRuns) -> u32 {
+    let NewRuns {
+        runs,
+        leaves,
+        groups,
+        blocks,
+    } = new;
     if runs == 0 {
         return 1;
     }
     if stays_in_record(inode, runs) {
         return ALWAYS + GROUP * groups;
     }
-    let capacity = u32::from(block_capacity(fs.block_size())).max(1);
-    // A run may cut an extent in three. Each leaf that is full may leave a rest of its own.
-    let new = leaves + 3 * runs / capacity + 2;
-    // On each level above as many change as below, at most, and they split as rarely.
-    let above = leaves + new / capacity + 2;
-    let nodes = leaves + new + depth(inode).max(1) * above;
+    let (nodes, new) = if inode.flags().contains(InodeFlags::EXTENTS) {
+        let capacity = u32::from(block_capacity(fs.block_size())).max(1);
+        // A run may cut an extent in three. Each leaf that is full may leave a rest of its own.
+        let new = leaves + 3 * runs / capacity + 2;
+        // On each level above as many change as below, at most, and they split as rarely.
+        let above = leaves + new / capacity + 2;
+        (leaves + new + depth(inode).max(1) * above, new)
+    } else {
+        let capacity = pointers_per_block(fs.block_size());
+        // A run may begin and end within a node.
+        let lowest = blocks / capacity + 2 * runs;
+        let above = lowest.min(blocks / capacity / capacity + 2 * runs);
+        (lowest + above + 1, lowest + above + 1)
+    };
     ALWAYS + nodes + GROUP * (groups + new.min(2 + new / 4) + 1)
 }
 

@@ -9,6 +9,7 @@
 //! | `status` | what is known of the map of a file, found without a lock |
 //! | `tree` | changing extent trees |
 //! | `remove` | taking blocks away, whatever the map is made of |
+//! | `indirect_insert` | mapping more blocks by indirect maps |
 //! | `indirect_remove` | taking blocks away from indirect maps |
 //! | `budget` | how much one removal may free |
 //! | `credits` | how many blocks a change may touch |
@@ -24,6 +25,7 @@ mod credits;
 mod extents;
 mod guard;
 mod indirect;
+mod indirect_insert;
 mod indirect_remove;
 mod remove;
 mod runs;
@@ -31,7 +33,7 @@ mod status;
 mod tree;
 
 pub(crate) use credits::{
-    GROUP, insert_credits, insert_many_credits, remove_credits, stays_in_record,
+    GROUP, NewRuns, insert_credits, insert_many_credits, remove_credits, stays_in_record,
 };
 pub use guard::MapGuard;
 pub(crate) use guard::{runs_live, runs_of, stable};
@@ -44,7 +46,7 @@ pub use runs::{Runs, Walk};
 pub(crate) use status::{KnownRuns, Status, known};
 #[cfg(test)]
 pub(crate) use tree::convert;
-pub(crate) use tree::{Move, Tree, change, change_promised, indirect_unsupported};
+pub(crate) use tree::{Move, Tree, change, change_promised};
 
 use crate::fs::Fs;
 use crate::inode::Inode;

@@ -34,7 +34,7 @@ mod tests;
 
 use super::budget::Budget;
 use super::extents::read_node;
-use super::{MapGuard, Removed, report};
+use super::{MapGuard, Removed, indirect_insert, report};
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -134,21 +134,22 @@ pub(crate) struct Tree<'f> {
     /// The change, as long as it is the only one: then it may be so simple that it takes no draft.
     only: Option<Edit>,
     draft: Option<Draft<Nodes<'f>>>,
+    /// What is to be mapped, if that is by indirect blocks.
+    indirect: Option<Vec<Extent>>,
 }
 
 impl<'f> Tree<'f> {
-    fn open(fs: &'f Fs, live: &LiveInode, guard: &MapGuard<'_>) -> Result<Self> {
+    fn open(fs: &'f Fs, live: &LiveInode, guard: &MapGuard<'_>) -> Self {
         debug_assert!(guard.is_of(live), "the guard is another inode's");
         let inode = live.snapshot();
-        if !inode.flags().contains(InodeFlags::EXTENTS) {
-            return Err(indirect_unsupported());
-        }
-        Ok(Self {
+        let has_extents = inode.flags().contains(InodeFlags::EXTENTS);
+        Self {
             fs,
             inode,
             only: None,
             draft: None,
-        })
+            indirect: (!has_extents).then(Vec::new),
+        }
     }
 
     /// The tree with all changes so far.
@@ -174,6 +175,15 @@ impl<'f> Tree<'f> {
     }
 
     fn edit(&mut self, edit: Edit) -> Result<()> {
+        if let Some(runs) = &mut self.indirect {
+            return match edit {
+                Edit::Insert(run) if !run.unwritten => {
+                    runs.push(run);
+                    Ok(())
+                }
+                _ => Err(indirect_unsupported()),
+            };
+        }
         if self.draft.is_none() && self.only.is_none() {
             self.only = Some(edit);
             return Ok(());
@@ -183,6 +193,7 @@ impl<'f> Tree<'f> {
             inode: Arc::clone(&self.inode),
             only: self.only.take(),
             draft: self.draft.take(),
+            indirect: None,
         };
         let draft = self.draft.insert(so_far.into_draft()?);
         edit.apply(draft)
@@ -257,6 +268,9 @@ impl<'f> Tree<'f> {
         also: impl FnOnce(&mut Inode),
         promised: &Cell<u32>,
     ) -> Result<()> {
+        if let Some(runs) = &self.indirect {
+            return indirect_insert::store(handle, live, runs, taken, also, promised);
+        }
         if let (None, Some(only)) = (&self.draft, &self.only)
             && let Some(spot) = Spot::find(self.fs, &self.inode, only)?
         {
@@ -266,10 +280,10 @@ impl<'f> Tree<'f> {
     }
 }
 
-/// The error for files whose map cannot be changed.
-pub(crate) fn indirect_unsupported() -> Error {
+/// The error for what maps of indirect blocks cannot express.
+fn indirect_unsupported() -> Error {
     Error::Unsupported {
-        features: "writing files mapped by indirect blocks".to_owned(),
+        features: "moving and reserving blocks of files mapped by indirect blocks".to_owned(),
     }
 }
 
@@ -309,7 +323,7 @@ pub(crate) fn change_promised<'f>(
     promised: &Cell<u32>,
 ) -> Result<()> {
     let change = || {
-        let mut tree = Tree::open(handle.fs(), live, guard)?;
+        let mut tree = Tree::open(handle.fs(), live, guard);
         edit(&mut tree)?;
         tree.store(handle, live, taken, also, promised)
     };
@@ -339,7 +353,7 @@ pub(super) fn remove(
     range: &Range<u64>,
     budget: &mut Budget<'_, '_>,
 ) -> Result<Removed> {
-    let mut draft = Tree::open(handle.fs(), live, guard)?.into_draft()?;
+    let mut draft = Tree::open(handle.fs(), live, guard).into_draft()?;
     let stopped = draft.remove(range, budget)?;
     store::store(handle, live, draft, Vec::new(), |_| (), &Cell::new(0))?;
     Ok(Removed::up_to(stopped))

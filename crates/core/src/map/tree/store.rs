@@ -44,7 +44,7 @@ pub(super) fn store<'f>(
 ) -> Result<()> {
     let fs = handle.fs();
     draft.settle()?;
-    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes(), promised)?;
+    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes(), promised, false)?;
     let mut blocks = nodes
         .iter()
         .flat_map(|taken| (0..taken.len()).map(|i| Pblk::new(taken.start().get() + u64::from(i))));
@@ -65,9 +65,7 @@ pub(super) fn store<'f>(
     let mut images = Vec::new();
     encode_below(fs, &draft.root, &mut images)?;
     handle.touch_inode(live)?;
-    for taken in taken.into_iter().chain(nodes) {
-        fs.commit_blocks(handle, taken)?;
-    }
+    commit_all(handle, taken.into_iter().chain(nodes))?;
 
     // From here on nothing fails that could be undone.
     let seal = seal(&draft.source.inode);
@@ -97,12 +95,21 @@ pub(super) fn seal(inode: &Inode) -> Seal {
     inode.seed().map_or(Seal::Plain, Seal::ExtentNode)
 }
 
+/// Makes taken blocks owned on the device.
+pub(in crate::map) fn commit_all<'f>(
+    handle: &Handle<'f>,
+    mut taken: impl Iterator<Item = Taken<'f>>,
+) -> Result<()> {
+    taken.try_for_each(|taken| handle.fs().commit_blocks(handle, taken))
+}
+
 /// Takes blocks for `count` new nodes, together as far as possible, of which some are promised.
-fn take_nodes<'f>(
+pub(in crate::map) fn take_nodes<'f>(
     fs: &'f Fs,
     goal: Pblk,
     count: usize,
     promised: &Cell<u32>,
+    below_32_bits: bool,
 ) -> Result<Vec<Taken<'f>>> {
     let mut taken: Vec<Taken<'_>> = Vec::new();
     let mut left = u32::try_from(count).map_err(|_| Error::NoSpace)?;
@@ -116,7 +123,7 @@ fn take_nodes<'f>(
                 promised => left.min(promised),
             },
             min: 1,
-            below_32_bits: false,
+            below_32_bits,
             privileged: true,
         };
         let got = match promised.get() {

@@ -5,6 +5,7 @@
 //! | `engine` | the engine as the sweep drives it |
 //! | `shapes` | file systems to begin with |
 //! | `faults` | every transfer of every operation fails once |
+//! | `indirect` | files mapped by indirect blocks |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
@@ -18,6 +19,7 @@ mod endless;
 pub(crate) mod engine;
 mod faults;
 mod found;
+mod indirect;
 mod linux;
 mod runs;
 pub(crate) mod shapes;
