@@ -18,18 +18,21 @@ const DIR_MODE: u16 = 0o755;
 impl Filesystem {
     /// Opens a file as `options` say.
     pub(crate) fn open_with(&self, options: &OpenOptions, path: &Path) -> Result<File> {
-        let held = self
-            .open_held(options, path)
-            .map_err(|e| Error::engine(path, e))?;
-        Ok(self.file(held, path, options))
+        let opened = || {
+            // First, so that the file system is not made read-only before the file is open.
+            let writing = options
+                .writes()
+                .then(|| self.fs().open_for_writing())
+                .transpose();
+            Ok((self.open_held(options, path)?, writing?))
+        };
+        let (held, writing) = opened().map_err(|e| Error::engine(path, e))?;
+        Ok(self.file(held, path, options, writing))
     }
 
     fn open_held(&self, options: &OpenOptions, path: &Path) -> EngineResult<Held> {
         if let Some(reason) = options.contradiction() {
             return Err(EngineError::InvalidInput(reason));
-        }
-        if options.writes() {
-            self.fs().check_writable()?;
         }
         let held = match options.create || options.create_new {
             true => match self.open_or_create(options, path)? {
@@ -55,7 +58,7 @@ impl Filesystem {
             Ok(held)
         });
         let held = held.map_err(|e| Error::engine(path, e))?;
-        Ok(self.file(held, path, OpenOptions::new().read(true)))
+        Ok(self.file(held, path, OpenOptions::new().read(true), None))
     }
 
     /// Opens a file, or makes it; whether it was made.
@@ -308,8 +311,13 @@ impl Filesystem {
         let dir = dir.as_ref();
         let parent = self.hold(dir, LastLink::Follow)?;
         let new = NewInode::new(FileType::Regular, permissions, ops::now());
-        let held = ops::tmpfile(self.by(), &parent, &new).map_err(|e| Error::engine(dir, e))?;
-        Ok(self.file(held, dir, OpenOptions::new().read(true).write(true)))
+        let made = self.fs().open_for_writing().and_then(|writing| {
+            let held = ops::tmpfile(self.by(), &parent, &new)?;
+            Ok((held, writing))
+        });
+        let (held, writing) = made.map_err(|e| Error::engine(dir, e))?;
+        let options = OpenOptions::new().read(true).write(true).clone();
+        Ok(self.file(held, dir, &options, Some(writing)))
     }
 
     /// Gives an open file another name, or its first if it was made without.

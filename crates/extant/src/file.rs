@@ -1,7 +1,7 @@
 //! Open files.
 
 use crate::{Error, Extent, Filesystem, Metadata, OpenOptions, Result};
-use extant_core::fs::Fs;
+use extant_core::fs::{Fs, OpenForWriting};
 use extant_core::inode::{Held, Inode};
 use extant_core::ops::{self, Acting, ErrorMark};
 use std::fmt;
@@ -27,6 +27,8 @@ struct Open {
     held: Option<Held>,
     /// What it was told about failures of writing back.
     mark: ErrorMark,
+    /// For who may write it.
+    _writing: Option<OpenForWriting>,
     fs: Filesystem,
 }
 
@@ -61,11 +63,18 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(fs: Filesystem, held: Held, path: PathBuf, options: &OpenOptions) -> Self {
+    pub(crate) fn new(
+        fs: Filesystem,
+        held: Held,
+        path: PathBuf,
+        options: &OpenOptions,
+        writing: Option<OpenForWriting>,
+    ) -> Self {
         Self {
             held: Arc::new(Open {
                 mark: ErrorMark::new(&held),
                 held: Some(held),
+                _writing: writing,
                 fs,
             }),
             path,

@@ -5,7 +5,7 @@ use crate::path::{LastLink, resolve, resolve_with};
 use crate::{Error, File, Metadata, MountOptions, OpenOptions, OpenSpec, ReadDir, Result, Walk};
 use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
-use extant_core::fs::{Fs, Notice, StatFs};
+use extant_core::fs::{Fs, Notice, OpenForWriting, StatFs};
 use extant_core::inode::{Held, Inode};
 use extant_core::ops::{self, Acting, Caller, OpenFor};
 use std::ffi::{OsStr, OsString};
@@ -214,10 +214,8 @@ impl Filesystem {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Keep)?;
-        let target = self
-            .fs()
-            .read_link(&held.snapshot())
-            .map_err(|e| Error::engine(path, e))?;
+        let target =
+            ops::readlink(self.fs(), &held.snapshot()).map_err(|e| Error::engine(path, e))?;
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
@@ -318,8 +316,14 @@ impl Filesystem {
         }
     }
 
-    pub(crate) fn file(&self, held: Held, path: &Path, options: &OpenOptions) -> File {
-        File::new(self.clone(), held, path.to_owned(), options)
+    pub(crate) fn file(
+        &self,
+        held: Held,
+        path: &Path,
+        options: &OpenOptions,
+        writing: Option<OpenForWriting>,
+    ) -> File {
+        File::new(self.clone(), held, path.to_owned(), options, writing)
     }
 }
 

@@ -51,12 +51,15 @@ mod metadata;
 mod mount;
 mod open_options;
 mod path;
+mod quiet;
 mod read_dir;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, Result};
 pub use extant_blockdev::{Backend, OpenSpec, SharedDevice};
-pub use extant_core::fs::{JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice};
+pub use extant_core::fs::{
+    AccessTimes, JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice,
+};
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
 pub use extant_core::ops::{
     AclKind, Caller, EXECUTE, Piece as Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
@@ -67,6 +70,7 @@ pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
+pub use quiet::Frozen;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
 

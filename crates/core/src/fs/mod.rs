@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `options` | what a caller chooses at mount |
 //! | `open` | the way from a device to a usable [`Fs`] |
+//! | `changes` | who is changing something: freezing, making read-only |
 //! | `policy` | which features this engine reads, and how it refuses the others |
 //! | `groups` | group descriptors |
 //! | `writable` | the way to an [`Fs`] that may be changed |
@@ -27,6 +28,7 @@
 //! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
 //!   against other hosts, and the record of an error that stopped the journal.
 
+mod changes;
 mod fast_commit;
 mod groups;
 mod journal;
@@ -41,11 +43,14 @@ mod super_state;
 mod torn;
 mod writable;
 
+use changes::Changes;
+pub use changes::{Frozen, OpenForWriting};
 use groups::Groups;
 pub use notice::Notice;
+pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]
 pub use options::Baseline;
-pub use options::{DataMode, JournalChoice, MountOptions, SuperblockChoice};
+pub use options::{AccessTimes, DataMode, JournalChoice, MountOptions, SuperblockChoice};
 pub use policy::{
     READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,
 };
@@ -54,7 +59,7 @@ pub(crate) use super_state::SuperState;
 
 use crate::alloc::Alloc;
 use crate::data::{Caches, DataStats};
-use crate::inode::{Orphans, Table};
+use crate::inode::{LazyTimes, Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::names::Names;
@@ -88,6 +93,7 @@ pub struct Fs {
     space: OnceLock<StatFs>,
     notices: Vec<Notice>,
     replayed: bool,
+    access: AccessPolicy,
     /// What only a file system open for writing has.
     writer: Option<Writer>,
 }
@@ -100,6 +106,9 @@ pub(crate) struct Writer {
     pub(crate) orphans: Orphans,
     pub(crate) shared_attributes: SharedBlocks,
     pub(crate) super_state: SuperState,
+    changes: Changes,
+    /// Access times that only memory has.
+    lazy_times: LazyTimes,
     /// The claim that keeps other hosts out, where the file system has a place for it.
     pub(crate) mmp: OnceLock<mmp::Keeper>,
     /// Held by whatever moves between directories, so that the shape of the tree stands still.
@@ -248,7 +257,15 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub fn check_writable(&self) -> Result<()> {
-        self.journal().map(drop)
+        match &self.writer {
+            Some(writer) if !writer.changes.is_read_only() => Ok(()),
+            _ => Err(Error::ReadOnly),
+        }
+    }
+
+    /// How access times are kept.
+    pub(crate) fn access_policy(&self) -> AccessPolicy {
+        self.access
     }
 
     /// The lock of whatever moves between directories.
@@ -281,6 +298,17 @@ impl Fs {
         self.writer
             .as_ref()
             .map(|w| &w.shared_attributes)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// Access times that only memory has.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    pub(crate) fn lazy_times(&self) -> Result<&LazyTimes> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.lazy_times)
             .ok_or(Error::ReadOnly)
     }
 

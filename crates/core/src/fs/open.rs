@@ -1,7 +1,7 @@
 //! The way from a device to a usable [`Fs`].
 
 use super::torn::{self, Found};
-use super::{Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
+use super::{AccessPolicy, Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
 use crate::data::Caches;
 use crate::fs::JournalChoice;
 use crate::inode::Table;
@@ -96,6 +96,7 @@ impl Fs {
             superblock,
             geometry,
             replayed,
+            access: AccessPolicy::of(options),
             writer: None,
         })
     }

@@ -33,6 +33,13 @@ pub struct MountOptions {
     /// Bytes of file data kept in memory, beside [`memory`](Self::memory). By default a quarter of
     /// what the system has.
     pub cache_bytes: Option<usize>,
+    /// When reading a file, a directory or a symbolic link notes the time in it.
+    pub access_times: AccessTimes,
+    /// Whether that is also done for directories.
+    pub dir_access_times: bool,
+    /// Whether access times stay in memory until the inode changes in another way, everything is made durable, or the
+    /// file system is closed (`lazytime` under Linux).
+    pub lazy_times: bool,
     /// Whether file data is copied straight between callers and a device that is memory, with no copy of it
     /// kept. [`data_mode`](Self::data_mode) means nothing then.
     pub dax: bool,
@@ -46,6 +53,40 @@ pub struct Baseline {
     pub alloc: crate::alloc::Baseline,
     /// Those of inodes.
     pub inode: crate::inode::Baseline,
+}
+
+/// When reading notes the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AccessTimes {
+    /// Never (`noatime` under Linux). Reading changes nothing then, which is what programs that work on images want.
+    #[default]
+    Never,
+    /// When the time of the last access lies before the last change, or a day back (`relatime`, which Linux has as its
+    /// default).
+    Relative,
+    /// Each time, as precisely as the clock ticks (`strictatime`).
+    Strict,
+}
+
+/// The same for who asks often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AccessPolicy {
+    pub(crate) when: AccessTimes,
+    pub(crate) dirs: bool,
+    pub(crate) lazy: bool,
+}
+
+impl AccessPolicy {
+    pub(super) fn of(options: &MountOptions) -> Self {
+        Self {
+            when: match options.read_only {
+                true => AccessTimes::Never,
+                false => options.access_times,
+            },
+            dirs: options.dir_access_times,
+            lazy: options.lazy_times,
+        }
+    }
 }
 
 /// How file data gets to the device.
@@ -108,6 +149,9 @@ impl MountOptions {
             discard: false,
             data_mode: DataMode::default(),
             cache_bytes: None,
+            access_times: AccessTimes::default(),
+            dir_access_times: true,
+            lazy_times: false,
             dax: false,
         }
     }
@@ -170,6 +214,27 @@ impl MountOptions {
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = Some(bytes);
+        self
+    }
+
+    /// The same options with other times of access.
+    #[must_use]
+    pub fn access_times(mut self, when: AccessTimes) -> Self {
+        self.access_times = when;
+        self
+    }
+
+    /// The same options with or without access times of directories (`nodiratime` under Linux).
+    #[must_use]
+    pub fn dir_access_times(mut self, on: bool) -> Self {
+        self.dir_access_times = on;
+        self
+    }
+
+    /// The same options with or without access times that stay in memory at first.
+    #[must_use]
+    pub fn lazy_times(mut self, on: bool) -> Self {
+        self.lazy_times = on;
         self
     }
 

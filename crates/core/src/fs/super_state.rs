@@ -166,6 +166,13 @@ impl SuperState {
     pub(crate) fn leave(&self) {
         self.fields.lock().leaving = true;
     }
+
+    /// From now on it says again that the file system is in use.
+    pub(crate) fn enter(&self) {
+        let mut fields = self.fields.lock();
+        fields.leaving = false;
+        fields.committed = mark_in_use(&fields.committed);
+    }
 }
 
 impl Errors {
@@ -279,20 +286,9 @@ pub(super) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock
     changed.unwrap_or_else(|_| after.clone())
 }
 
-/// The superblock of a file system in use: after a crash its journal waits for replay, or, without
-/// a journal, it needs a check.
+/// The superblock of a file system that is opened.
 pub(super) fn mark_open(superblock: &Superblock) -> Superblock {
-    let mut marked = superblock.clone();
-    let has_journal = marked.has_compat(Compat::HAS_JOURNAL);
-    if has_journal {
-        marked.set_needs_recovery(true);
-    } else {
-        let state = marked.state() - State::CLEAN;
-        marked.set_state(state);
-    }
-    if marked.has_compat(Compat::ORPHAN_FILE) {
-        marked.set_orphan_present(true);
-    }
+    let mut marked = mark_in_use(superblock);
     marked.set_mount_time(now());
     marked.set_write_time(now());
     let marked = marked
@@ -304,6 +300,23 @@ pub(super) fn mark_open(superblock: &Superblock) -> Superblock {
     debug_assert!(
         marked.has_ro_compat(RoCompat::ORPHAN_PRESENT) || !marked.has_compat(Compat::ORPHAN_FILE)
     );
+    marked
+}
+
+/// The superblock of a file system in use: after a crash its journal waits for replay, or, without
+/// a journal, it needs a check.
+fn mark_in_use(superblock: &Superblock) -> Superblock {
+    let mut marked = superblock.clone();
+    let has_journal = marked.has_compat(Compat::HAS_JOURNAL);
+    if has_journal {
+        marked.set_needs_recovery(true);
+    } else {
+        let state = marked.state() - State::CLEAN;
+        marked.set_state(state);
+    }
+    if marked.has_compat(Compat::ORPHAN_FILE) {
+        marked.set_orphan_present(true);
+    }
     marked
 }
 

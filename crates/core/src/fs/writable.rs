@@ -14,13 +14,14 @@
 //! A crash between any two leaves a log that replays to the same state, or an empty one. Where the mark
 //! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
 
+use super::changes::Changes;
 use super::mmp::Claim;
 use super::open::read_superblock;
 use super::super_state::{SuperState, keep_errors, mark_open};
 use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, fast_commit, policy, torn};
 use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
-use crate::inode::Orphans;
+use crate::inode::{LazyTimes, Orphans};
 use crate::journal::{CheckpointQueue, Journal, Seq};
 use crate::xattr::SharedBlocks;
 use crate::{Error, Place, Result};
@@ -247,6 +248,8 @@ impl Fs {
             orphans,
             shared_attributes: SharedBlocks::new(),
             super_state,
+            changes: Changes::new(),
+            lazy_times: LazyTimes::new(),
             mmp: OnceLock::new(),
             rename_topology: Mutex::new(&RENAME, ()),
         });

@@ -90,6 +90,8 @@ struct More {
     first_name: OnceLock<OnceLock<()>>,
     /// Whether it is known to be no program with capabilities. Changed under `op` held exclusively.
     not_capable: AtomicBool,
+    /// Whether its record has something that is in no transaction.
+    lazy: AtomicBool,
 }
 
 impl LiveInode {
@@ -494,6 +496,33 @@ impl LiveInode {
         }
         drop(changing);
         Ok(result)
+    }
+
+    /// Changes the record in memory, and in no transaction: for what may be lost. Returns whether this is the first such
+    /// change; whoever makes it sees to it that the record comes into a transaction some time.
+    pub(super) fn update_in_memory(&self, edit: impl FnOnce(&mut Inode)) -> bool {
+        let _changing = self.meta.lock();
+        let mut image = self.copy();
+        edit(&mut image);
+        self.image.replace(Arc::new(image), &pin());
+        let lazy = &self.more().lazy;
+        let is_first = !lazy.load(Ordering::Relaxed);
+        lazy.store(true, Ordering::Release);
+        is_first
+    }
+
+    /// Notes that it is about to come into a transaction.
+    pub(super) fn forget_lazy(&self) {
+        let _changing = self.meta.lock();
+        self.more().lazy.store(false, Ordering::Release);
+    }
+
+    /// Whether the record has something in memory only.
+    #[must_use]
+    pub(super) fn is_lazy(&self) -> bool {
+        let more = self.more.get();
+        more.is_some_and(|more| more.lazy.load(Ordering::Acquire))
+            && !self.image.get(&pin()).is_freed()
     }
 
     /// Where the inode is noted as an orphan.

@@ -555,6 +555,7 @@ impl Table {
         live.last_seq().get() <= self.durable.load(Ordering::Acquire)
             && live.membership() == Membership::None
             && live.is_stored()
+            && !live.is_lazy()
     }
 }
 

@@ -131,7 +131,9 @@ impl Fs {
     /// One turn of the thread. Errors stop the journal where they happen and reach those who wait.
     fn tend(&self, checkpoint: bool, commit: bool) {
         self.write_reports();
-        let _ = self.reap();
+        if let Some(_changing) = self.try_begin_change() {
+            let _ = self.reap();
+        }
         if commit && let Ok(journal) = self.journal() {
             let _ = self.commit(journal.running());
         }

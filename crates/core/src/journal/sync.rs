@@ -56,6 +56,7 @@ impl Fs {
     pub fn sync(&self) -> Result<()> {
         let journal = self.journal()?;
         let written = self.write_back_all();
+        self.write_lazy_times();
         let data = self.data_ticket();
         self.commit(journal.running())?;
         self.flush_data(data)?;
@@ -72,9 +73,11 @@ impl Fs {
     /// be replayed.
     pub fn close(&self) -> Result<()> {
         let journal = self.journal()?;
+        self.check_thawed()?;
         // What cannot be deleted is reported, and stays an orphan.
         let reaped = self.reap();
         let written = self.write_back_all();
+        self.write_lazy_times();
         if journal.closing.set(()).is_err() {
             return Ok(());
         }
@@ -89,6 +92,32 @@ impl Fs {
             tracing::error!(%error, "the file system could not be closed cleanly");
         }
         result
+    }
+
+    /// Makes the image complete and clean while nobody changes anything, as [`close`](Self::close) does for good.
+    /// [`enter`](Self::enter) comes before the next change.
+    ///
+    /// # Errors
+    /// As for [`close`](Self::close). The file system is in use then as before.
+    pub(crate) fn leave_for_now(&self) -> Result<()> {
+        let journal = self.journal()?;
+        self.reap()?;
+        self.write_back_all()?;
+        self.write_lazy_times();
+        let left = self.leave(journal);
+        if left.is_err() {
+            self.super_state()?.enter();
+        }
+        left
+    }
+
+    /// Marks the file system as in use again.
+    ///
+    /// # Errors
+    /// What stopped the journal.
+    pub(crate) fn enter(&self) -> Result<()> {
+        self.super_state()?.enter();
+        self.announce()
     }
 
     fn leave(&self, journal: &Journal) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `copy_file_range`.
 
 use super::flags::check_content;
-use super::naming::with_space;
+use super::naming::changing;
 use super::permission::{Acting, strip};
 use super::{pread, pwrite, seek_data_live, seek_hole_live};
 use crate::data;
@@ -71,7 +71,7 @@ pub fn copy_range<'a>(
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
         strip(by, to)?;
-        with_space(fs, || data::grow(fs, to, to_offset + copied))?;
+        changing(fs, || data::grow(fs, to, to_offset + copied))?;
     }
     Ok(copied)
 }

@@ -1,7 +1,7 @@
 //! `fallocate`.
 
 use super::flags::check_content;
-use super::naming::with_space;
+use super::naming::changing;
 use super::permission::{Acting, strip};
 use crate::data::{self, FallocateMode};
 use crate::inode::Held;
@@ -24,6 +24,7 @@ pub fn fallocate<'a>(
         return Err(Error::IsADirectory);
     }
     strip(by, file)?;
+    let _changing = fs.begin_change()?;
     data::fallocate(fs, file, offset, len, mode)
 }
 
@@ -36,7 +37,7 @@ pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: 
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
-    with_space(fs, || data::punch_hole(fs, file, offset, len))
+    changing(fs, || data::punch_hole(fs, file, offset, len))
 }
 
 /// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see [`data::zero_range`].
@@ -54,7 +55,7 @@ pub fn zero_range<'a>(
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
-    with_space(fs, || data::zero_range(fs, file, offset, len, keep_size))
+    changing(fs, || data::zero_range(fs, file, offset, len, keep_size))
 }
 
 /// Takes a range out of a regular file (`FALLOC_FL_COLLAPSE_RANGE`); see [`data::collapse_range`].
@@ -71,6 +72,7 @@ pub fn collapse_range<'a>(
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
+    let _changing = fs.begin_change()?;
     data::collapse_range(fs, file, offset, len)
 }
 
@@ -88,5 +90,6 @@ pub fn insert_range<'a>(
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
+    let _changing = fs.begin_change()?;
     data::insert_range(fs, file, offset, len)
 }

@@ -54,6 +54,7 @@ pub fn chattr<'a>(
     let fs = by.fs();
     let file_type = inode.snapshot().file_type();
     check_flags(fs, set | clear)?;
+    let _changing = fs.begin_change()?;
     let possible = match file_type {
         FileType::Directory => CHANGEABLE,
         FileType::Regular => CHANGEABLE & !FOR_DIRECTORIES,

@@ -57,6 +57,10 @@ pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
 /// # Errors
 /// As for [`fsync`].
 pub fn syncfs(fs: &Fs) -> Result<()> {
-    fs.reap()?;
+    // What is frozen has been made durable.
+    let changing = fs.try_begin_change();
+    if changing.is_some() {
+        fs.reap()?;
+    }
     fs.sync()
 }

@@ -38,6 +38,7 @@
 //! [`Fs`]: crate::fs::Fs
 //! [`inode`]: crate::inode
 
+mod accessed;
 mod bulkstat;
 mod copy_range;
 mod create;

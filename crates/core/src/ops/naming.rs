@@ -35,9 +35,11 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     Ok(image)
 }
 
-/// Runs `operation`, and once more if space ran out: after a commit if that gives some back, and at once
-/// otherwise, as a commit may have given it back since. Nothing may be held by the caller.
-pub(super) fn with_space<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+/// Runs `operation`, which changes something, once nobody keeps the file system from being changed; and once more if
+/// space ran out: after a commit if that gives some back, and at once otherwise, as a commit may have given it
+/// back since. Nothing may be held by the caller.
+pub(super) fn changing<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+    let _changing = fs.begin_change()?;
     match operation() {
         Err(Error::NoSpace) => {
             if fs.pending_free_blocks() > 0 {
@@ -69,6 +71,10 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
 /// Deletes what has lost its last name and is held by nobody, after the operation has been done: what
 /// goes wrong here is not its failure. An inode that cannot be deleted stays an orphan.
 pub(super) fn reap(fs: &Fs) {
+    // Otherwise it has time.
+    let Some(_changing) = fs.try_begin_change() else {
+        return;
+    };
     if let Err(error) = fs.reap() {
         tracing::error!(%error, "an inode without names was not deleted");
     }

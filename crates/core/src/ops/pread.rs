@@ -1,5 +1,6 @@
 //! `pread` of a file that may change meanwhile.
 
+use super::accessed::accessed;
 use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Result, data};
@@ -10,7 +11,9 @@ use crate::{Result, data};
 /// # Errors
 /// As for [`data::read_at`].
 pub fn pread(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    data::read_live(fs, file, offset, buf)
+    let read = data::read_live(fs, file, offset, buf)?;
+    accessed(fs, file);
+    Ok(read)
 }
 
 /// The same past memory, as after opening with `O_DIRECT`.
@@ -18,5 +21,7 @@ pub fn pread(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize>
 /// # Errors
 /// As for [`data::read_direct`].
 pub fn pread_direct(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    data::read_direct(fs, file, offset, buf)
+    let read = data::read_direct(fs, file, offset, buf)?;
+    accessed(fs, file);
+    Ok(read)
 }

@@ -1,7 +1,7 @@
 //! `pwrite`, `write` with `O_APPEND`, `truncate` and `ftruncate`.
 
 use super::flags::check_content;
-use super::naming::with_space;
+use super::naming::changing;
 use super::permission::{Acting, WRITE, access, strip};
 use crate::data::{self, WriteOptions};
 use crate::inode::{FileType, Held};
@@ -21,7 +21,7 @@ pub fn pwrite<'a>(
     let by = by.into();
     let fs = by.fs();
     before_write(by, file, buf)?;
-    with_space(fs, || data::write_at(fs, file, offset, buf))
+    changing(fs, || data::write_at(fs, file, offset, buf))
 }
 
 /// Writes at the end of a regular file, wherever that is. Returns where that was, and how much was
@@ -33,7 +33,7 @@ pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<
     let by = by.into();
     let fs = by.fs();
     before_write(by, file, buf)?;
-    with_space(fs, || data::append(fs, file, buf, WriteOptions::default()))
+    changing(fs, || data::append(fs, file, buf, WriteOptions::default()))
 }
 
 /// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
@@ -50,7 +50,7 @@ pub fn pwrite_direct<'a>(
     let fs = by.fs();
     before_write(by, file, buf)?;
     let options = WriteOptions::default();
-    with_space(fs, || data::write_direct(fs, file, offset, buf, options))
+    changing(fs, || data::write_direct(fs, file, offset, buf, options))
 }
 
 /// The same as [`append`] past memory.
@@ -66,7 +66,7 @@ pub fn append_direct<'a>(
     let fs = by.fs();
     before_write(by, file, buf)?;
     let options = WriteOptions::default();
-    with_space(fs, || data::append_direct(fs, file, buf, options))
+    changing(fs, || data::append_direct(fs, file, buf, options))
 }
 
 /// What comes before content is written: a program that somebody else writes loses the rights that it gives.
@@ -102,5 +102,5 @@ pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Resul
     }
     check_content(file)?;
     strip(by, file)?;
-    with_space(by.fs(), || data::truncate(by.fs(), file, size))
+    changing(by.fs(), || data::truncate(by.fs(), file, size))
 }

@@ -1,5 +1,6 @@
 //! `getdents`.
 
+use super::accessed::accessed;
 use crate::dir::{self, Cookie, Entry};
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -27,7 +28,11 @@ pub fn readdir<B>(
         return dir::readdir(fs, dir, from, visit);
     }
     match fs.hold_same(dir.id()) {
-        Ok(held) => dir::readdir_live(fs, &held, from, visit),
+        Ok(held) => {
+            let found = dir::readdir_live(fs, &held, from, visit)?;
+            accessed(fs, &held);
+            Ok(found)
+        }
         Err(Error::Stale) => Ok(None),
         Err(e) => Err(e),
     }

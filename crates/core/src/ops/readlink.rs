@@ -1,5 +1,6 @@
 //! `readlink`.
 
+use super::accessed::accessed_by_image;
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
@@ -9,5 +10,7 @@ use crate::inode::Inode;
 /// # Errors
 /// As for [`Fs::read_link`].
 pub fn readlink(fs: &Fs, inode: &Inode) -> Result<Vec<u8>> {
-    fs.read_link(inode)
+    let target = fs.read_link(inode)?;
+    accessed_by_image(fs, inode);
+    Ok(target)
 }

@@ -16,8 +16,10 @@ use crate::{Result, data};
 /// When the inode cannot be deleted; it stays an orphan, out of reach, and the next one to open the file
 /// system tries again.
 pub fn release(fs: &Fs, held: Held) -> Result<()> {
+    // Deleting what is left over has time while nobody may change anything.
+    let changing = fs.try_begin_change();
     let replaced = held.file_cache().is_some_and(|file| file.take_replaced());
-    if replaced && held.snapshot().disk().links > 0 {
+    if replaced && changing.is_some() && held.snapshot().disk().links > 0 {
         data::write_back_early(fs, &held);
     }
     if held.holds() == 1 {
@@ -25,5 +27,8 @@ pub fn release(fs: &Fs, held: Held) -> Result<()> {
         fs.drop_preallocations(&held);
     }
     drop(held);
-    fs.reap()
+    match changing {
+        Some(_changing) => fs.reap(),
+        None => Ok(()),
+    }
 }

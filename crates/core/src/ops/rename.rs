@@ -1,7 +1,7 @@
 //! `rename`.
 
 use super::mkdir::{add_subdirectory, remove_subdirectory};
-use super::naming::{check_name, live_parent, now, reap, touch_parent, undo_new, with_space};
+use super::naming::{changing, check_name, live_parent, now, reap, touch_parent, undo_new};
 use super::permission::Acting;
 use super::unlink::drop_name;
 use crate::fs::Fs;
@@ -62,9 +62,10 @@ pub fn rename_with<'a>(
         victim: Some(_),
     }) = find(fs, from, to)
     {
+        let _changing = fs.begin_change()?;
         data::write_back_early(fs, &source);
     }
-    while !with_space(fs, || rename_once(by, from, to, flags))? {}
+    while !changing(fs, || rename_once(by, from, to, flags))? {}
     reap(fs);
     Ok(())
 }
@@ -82,7 +83,7 @@ pub fn exchange<'a>(
 ) -> Result<()> {
     let by = by.into();
     let (one, other) = (Name::checked(by, one)?, Name::checked(by, other)?);
-    while !exchange_once(by, one, other)? {}
+    while !changing(by.fs(), || exchange_once(by, one, other))? {}
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `chmod`, `chown`, `utimens` and setting times to now.
 
 use super::flags::{check_changeable, check_not_immutable};
-use super::naming::{now, with_space};
+use super::naming::{changing, now};
 use super::permission::{Acting, change_without_privileges, without_set_ids};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions};
@@ -21,7 +21,7 @@ const PERMISSIONS: u16 = 0o7777;
 pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> Result<()> {
     let by = by.into();
     let fs = by.fs();
-    with_space(fs, || {
+    changing(fs, || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         let image = inode.snapshot();
@@ -60,7 +60,7 @@ pub fn chown<'a>(
     gid: Option<u32>,
 ) -> Result<()> {
     let by = by.into();
-    with_space(by.fs(), || {
+    changing(by.fs(), || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
         let mode = match image.is_dir() {
@@ -102,6 +102,7 @@ pub fn utimens<'a>(
     mtime: Option<Timestamp>,
 ) -> Result<()> {
     let by = by.into();
+    let _changing = by.fs().begin_change()?;
     let _exclusive = inode.op().write();
     check_changeable(inode)?;
     by.must_own(&inode.copy())?;
@@ -120,6 +121,7 @@ pub fn utimens<'a>(
 /// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
 pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
     let by = by.into();
+    let _changing = by.fs().begin_change()?;
     let _exclusive = inode.op().write();
     by.may_touch(&inode.copy())?;
     change_record(by.fs(), inode, |image| {

@@ -1,6 +1,6 @@
 //! `symlink`.
 
-use super::naming::{check_name, live_parent, touch_parent, undo_new, with_space};
+use super::naming::{changing, check_name, live_parent, touch_parent, undo_new};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result, dir};
@@ -35,7 +35,7 @@ pub fn symlink<'a>(
         permissions: 0o777,
         ..new.clone()
     };
-    with_space(fs, || symlink_once(by, dir, name, target, &new))
+    changing(fs, || symlink_once(by, dir, name, target, &new))
 }
 
 fn symlink_once(

@@ -1,6 +1,6 @@
 //! `open(O_TMPFILE)`.
 
-use super::naming::{live_parent, undo_new, with_space};
+use super::naming::{changing, live_parent, undo_new};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result};
@@ -21,7 +21,7 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
         file_type: FileType::Regular,
         ..new.clone()
     };
-    with_space(fs, || {
+    changing(fs, || {
         let _parent = dir.op().read();
         let image = live_parent(dir)?;
         by.may_put_name(&image)?;

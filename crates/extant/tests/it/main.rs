@@ -1,5 +1,6 @@
 //! The public interface, used as a program would.
 
+mod access_times;
 mod allocating;
 mod callers;
 mod changing;
@@ -10,6 +11,7 @@ mod files;
 mod full;
 mod model;
 mod paths;
+mod quiet;
 mod stress;
 mod support;
 mod walking;

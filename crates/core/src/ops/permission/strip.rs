@@ -6,7 +6,7 @@
 use super::{Acting, GROUP_EXECUTE, SET_GID, SET_UID};
 use crate::Result;
 use crate::inode::{FileType, Held, Inode, Mode};
-use crate::ops::naming::{now, with_space};
+use crate::ops::naming::{changing, now};
 use crate::ops::setattr::change_record;
 use crate::xattr::{self, Change, SetXattr};
 use extant_format::xattr::{AttributeName, name};
@@ -31,7 +31,7 @@ pub(in crate::ops) fn strip(by: Acting<'_>, file: &Held) -> Result<()> {
             && (loses_bits(by, image) || (image.may_have_attributes() && file.may_be_capable()))
     };
     match loses {
-        true => with_space(by.fs(), || strip_now(by, file)),
+        true => changing(by.fs(), || strip_now(by, file)),
         false => Ok(()),
     }
 }

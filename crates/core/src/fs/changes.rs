@@ -1,0 +1,237 @@
+//! Who is changing the file system, and the moments when nobody may: freezing, and being made read-only.
+//!
+//! Every operation that changes something is inside the gate from its first lock to its last. Closing the gate and
+//! seeing it empty is what freezing is: then memory has nothing that the device has not, the log is emptied and the
+//! superblock marked clean, so the image can be copied or looked at by others until the gate opens again.
+//! What goes on by itself, the deletion of what nobody holds any more, waits for the gate as well, but nobody waits for that.
+//!
+//! Reading goes on meanwhile. What writes back and commits finds nothing to do.
+
+use super::Fs;
+use crate::{Error, Result};
+use extant_sync::{JoinGate, Joined, LockClass, Rank, RankToken, ShardedCounter};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static STATE: LockClass = LockClass::new("file system state", Rank::FsState);
+static GATE: LockClass = LockClass::new("file system state gate", Rank::Leaf);
+
+/// The gate, and what is known when it is closed.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    gate: JoinGate,
+    /// Made read-only. Changed while the gate is closed and empty.
+    read_only: AtomicBool,
+    /// Files open for writing. Grows inside the gate only.
+    open_files: ShardedCounter,
+}
+
+/// The right to change something, for the length of one operation.
+#[derive(Debug)]
+pub(crate) struct Changing<'f> {
+    // Before the gate is left: the rank belongs to being inside.
+    _rank: RankToken,
+    _joined: Joined<'f>,
+}
+
+impl Changes {
+    pub(super) fn new() -> Self {
+        Self {
+            gate: JoinGate::new(&GATE),
+            read_only: AtomicBool::new(false),
+            open_files: ShardedCounter::new(),
+        }
+    }
+
+    pub(super) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Acquire)
+    }
+
+    /// Begins a change, unless nobody may now.
+    fn join(&self) -> Option<Changing<'_>> {
+        let rank = RankToken::enter(&STATE);
+        let joined = self.gate.join()?;
+        Some(Changing {
+            _rank: rank,
+            _joined: joined,
+        })
+    }
+
+    /// Sees to it that nobody changes anything, until [`open`](Self::open).
+    fn close(&self) -> Result<()> {
+        if !self.gate.close() {
+            let by = "it is frozen, or about to be".to_owned();
+            return Err(Error::InUse { by });
+        }
+        self.gate.wait_drained();
+        Ok(())
+    }
+
+    fn open(&self) {
+        self.gate.open();
+    }
+}
+
+/// A file system on which nothing changes, and whose image is complete and clean, until this is dropped: operations that
+/// would change something wait.
+#[derive(Debug)]
+#[must_use = "the file system thaws when this is dropped"]
+pub struct Frozen {
+    fs: Arc<Fs>,
+    thawed: bool,
+}
+
+impl Frozen {
+    /// Lets changes go on.
+    ///
+    /// # Errors
+    /// When the device fails, before which the file system cannot be marked as in use. Changes are refused then.
+    pub fn thaw(mut self) -> Result<()> {
+        self.thaw_now()
+    }
+
+    fn thaw_now(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.thawed, true) {
+            return Ok(());
+        }
+        let entered = self.fs.enter();
+        self.fs.changes()?.open();
+        entered
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        if let Err(error) = self.thaw_now() {
+            tracing::error!(%error, "the file system could not be thawed");
+        }
+    }
+}
+
+/// A file that is open for writing: while there is one, the file system is not made read-only.
+#[derive(Debug)]
+pub struct OpenForWriting {
+    fs: Arc<Fs>,
+}
+
+impl Drop for OpenForWriting {
+    fn drop(&mut self) {
+        if let Ok(changes) = self.fs.changes() {
+            changes.open_files.add(-1);
+        }
+    }
+}
+
+impl Fs {
+    fn changes(&self) -> Result<&Changes> {
+        self.writer
+            .as_ref()
+            .map(|writer| &writer.changes)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// Begins a change; waits while the file system is frozen. `None` where it is open for reading only, which whoever
+    /// starts a handle is told.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system has been made so.
+    pub(crate) fn begin_change(&self) -> Result<Option<Changing<'_>>> {
+        let Ok(changes) = self.changes() else {
+            return Ok(None);
+        };
+        loop {
+            match changes.join() {
+                Some(_) if changes.is_read_only() => return Err(Error::ReadOnly),
+                Some(changing) => return Ok(Some(changing)),
+                None => changes.gate.wait_open(),
+            }
+        }
+    }
+
+    /// Begins a change that may as well be left out, if that is possible now.
+    pub(crate) fn try_begin_change(&self) -> Option<Changing<'_>> {
+        let changes = self.changes().ok()?;
+        changes.join().filter(|_| !changes.is_read_only())
+    }
+
+    /// Counts a file that is opened for writing.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn open_for_writing(self: &Arc<Self>) -> Result<OpenForWriting> {
+        let changing = self.begin_change()?.ok_or(Error::ReadOnly)?;
+        self.changes()?.open_files.add(1);
+        drop(changing);
+        Ok(OpenForWriting {
+            fs: Arc::clone(self),
+        })
+    }
+
+    /// Waits for the changes that are being made, lets nobody begin another, and makes the image complete and clean.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when it is frozen already, [`Error::ReadOnly`] when nobody can change it anyway; when the device
+    /// fails. Nothing is frozen then.
+    pub fn freeze(self: &Arc<Self>) -> Result<Frozen> {
+        let changes = self.changes()?;
+        changes.close()?;
+        let left = match changes.is_read_only() {
+            true => Err(Error::ReadOnly),
+            false => self.leave_for_now(),
+        };
+        if let Err(e) = left {
+            changes.open();
+            return Err(e);
+        }
+        Ok(Frozen {
+            fs: Arc::clone(self),
+            thawed: false,
+        })
+    }
+
+    /// Makes a file system that was opened for writing read-only, complete and clean, or writable again.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] when files are open for writing, or have no names and are still in use, or the file system is
+    /// frozen; [`Error::ReadOnly`] when it was opened for reading; when the device fails, before which nothing has changed.
+    pub fn remount(&self, read_only: bool) -> Result<()> {
+        let changes = self.changes()?;
+        changes.close()?;
+        let done = match (changes.is_read_only(), read_only) {
+            (false, true) => self.become_read_only(changes),
+            (true, false) => self.enter(),
+            _ => Ok(()),
+        };
+        if done.is_ok() {
+            changes.read_only.store(read_only, Ordering::Release);
+        }
+        changes.open();
+        done
+    }
+
+    fn become_read_only(&self, changes: &Changes) -> Result<()> {
+        let in_use = |by: &str| Err(Error::InUse { by: by.to_owned() });
+        if changes.open_files.sum() > 0 {
+            return in_use("files are open for writing");
+        }
+        self.reap()?;
+        let orphans = self.orphans()?;
+        if orphans.head().is_some() || !orphans.is_file_empty() {
+            return in_use("files without names are open");
+        }
+        self.leave_for_now()
+    }
+
+    /// Refuses to be closed by one user while another has it frozen.
+    ///
+    /// # Errors
+    /// [`Error::InUse`].
+    pub(crate) fn check_thawed(&self) -> Result<()> {
+        match self.changes()?.gate.is_closed() {
+            true => Err(Error::InUse {
+                by: "it is frozen".to_owned(),
+            }),
+            false => Ok(()),
+        }
+    }
+}
