@@ -16,7 +16,7 @@ pub(crate) struct Config {
     pub(crate) workload: WorkloadName,
 
     /// Peers to run beside the engine; those that do not fit the workload are refused
-    /// [default: all that fit but fuse2fs, which takes minutes, and the baselines]
+    /// [default: all that fit but mount, fuse2fs, which takes minutes, and the baselines]
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Option<Vec<Side>>,
 
@@ -177,6 +177,8 @@ pub(crate) enum Side {
     Engine,
     /// The kernel's ext4 on a loop device
     Kernel,
+    /// Extant mounted through FUSE
+    Mount,
     /// `fuse2fs` of e2fsprogs
     Fuse2fs,
     /// The engine with the unimproved forms of its mechanisms (needs `--features baseline`)
@@ -202,6 +204,7 @@ impl Side {
         match self {
             Self::Engine => "engine",
             Self::Kernel => "kernel",
+            Self::Mount => "mount",
             Self::Fuse2fs => "fuse2fs",
             Self::Baseline => "baseline",
             Self::BaselineCapped => "baseline-512",

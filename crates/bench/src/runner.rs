@@ -121,7 +121,12 @@ fn cases(config: &Config, name: &str, shape: &Shape) -> Result<Vec<Case>, String
     let peers = match &config.against {
         _ if config.engine_only => Vec::new(),
         None => {
-            let asked = [Side::Fuse2fs, Side::Baseline, Side::BaselineCapped];
+            let asked = [
+                Side::Mount,
+                Side::Fuse2fs,
+                Side::Baseline,
+                Side::BaselineCapped,
+            ];
             let peers = shape.peers.iter().filter(|side| !asked.contains(side));
             peers.copied().collect()
         }

@@ -2,8 +2,9 @@
 
 use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
-use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec};
+use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec, SharedDevice};
 use extant_blockdev::DeviceError;
+use extant_core::Error as EngineError;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -88,15 +89,6 @@ impl Place {
 
     /// Opens the image for reading and writing, as [`Place::open`] does for reading.
     pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
-        self.open_writable_with(place, MountOptions::read_write())
-    }
-
-    /// The same with options of the engine.
-    pub(crate) fn open_writable_with(
-        &self,
-        place: &Where,
-        options: MountOptions,
-    ) -> Outcome<Filesystem> {
         if place.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: nothing can be changed before the journal is replayed",
@@ -105,8 +97,45 @@ impl Place {
         let spec = OpenSpec::read_write(&self.image)
             .offset(place.offset)
             .partition(place.partition);
-        let fs = Filesystem::open_spec(&spec, options)
-            .map_err(|e| self.cannot_open(place, why_not_writable(&self.image, &e)))?;
+        let fs = Filesystem::open_spec(&spec, MountOptions::read_write()).map_err(|e| {
+            let why = match e.cause() {
+                Cause::Engine(engine) => why_not_writable(&self.image, engine),
+                _ => None,
+            };
+            self.cannot_open(place, why.unwrap_or_else(|| e.to_string()))
+        })?;
+        self.warn(&fs);
+        Ok(fs)
+    }
+
+    /// Opens what holds the file system, without looking at it.
+    pub(crate) fn open_device(&self, place: &Where, writable: bool) -> Outcome<SharedDevice> {
+        let spec = match writable {
+            true => OpenSpec::read_write(&self.image),
+            false => OpenSpec::read_only(&self.image),
+        };
+        let opened = spec.offset(place.offset).partition(place.partition).open();
+        opened.map_err(|e| {
+            let shown = e.to_string();
+            let engine = EngineError::from(e);
+            let why = why_not_writable(&self.image, &engine).filter(|_| writable);
+            Failure::new(why.unwrap_or(shown))
+        })
+    }
+
+    /// Opens the file system on a device that [`Place::open_device`] has opened.
+    pub(crate) fn open_on(
+        &self,
+        device: SharedDevice,
+        options: MountOptions,
+    ) -> Outcome<Filesystem> {
+        let fs = Filesystem::open_device(device, options).map_err(|e| {
+            let why = match e.cause() {
+                Cause::Engine(engine) => why_not_writable(&self.image, engine),
+                _ => None,
+            };
+            Failure::new(why.unwrap_or_else(|| in_image(&self.image, &e)))
+        })?;
         self.warn(&fs);
         Ok(fs)
     }
@@ -146,7 +175,7 @@ impl Place {
     }
 
     /// What to do about a whole-disk image that was taken for a file system.
-    fn partition_hint(&self) -> Option<String> {
+    pub(crate) fn partition_hint(&self) -> Option<String> {
         let device = OpenSpec::read_only(&self.image).open().ok()?;
         let table = extant_blockdev::list_partitions(&*device).ok()?;
         let numbers: Vec<String> = table
@@ -179,13 +208,9 @@ impl Place {
 }
 
 /// What an error of opening for writing is called: with what to do about it, where that is known.
-fn why_not_writable(image: &Path, e: &extant::Error) -> String {
-    use extant_core::Error as EngineError;
+fn why_not_writable(image: &Path, e: &EngineError) -> Option<String> {
     let image = Escaped::path(image);
-    let Cause::Engine(engine) = e.cause() else {
-        return e.to_string();
-    };
-    match engine {
+    Some(match e {
         EngineError::Device(device) => match &**device {
             DeviceError::InUse { .. } => format!(
                 "{image} is open elsewhere: another program writes to it, or it is mounted. Try again when \
@@ -194,14 +219,14 @@ fn why_not_writable(image: &Path, e: &extant::Error) -> String {
             DeviceError::Open { source, .. } if is_refusal(source) => {
                 format!("{image} cannot be written to: {source}. Reading it may still be possible")
             }
-            _ => e.to_string(),
+            _ => return None,
         },
         EngineError::Unsupported { .. } => format!(
-            "{e}; it can still be read: take the files out with `extant cp`, and make a new image with \
+            "{image}: {e}; it can still be read: take the files out with `extant cp`, and make a new image with \
              `extant mkfs`"
         ),
-        _ => e.to_string(),
-    }
+        _ => return None,
+    })
 }
 
 /// Whether the system refuses to open a file for writing, as opposed to not finding it.

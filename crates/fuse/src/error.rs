@@ -53,6 +53,11 @@ pub enum MountError {
     /// The session with the kernel broke off.
     #[error("the mount ended: {0}")]
     Session(io::Error),
+    /// The process cannot be confined.
+    #[error(
+        "the process that reads the image cannot be confined: {0}. Mount images that you trust with --no-sandbox"
+    )]
+    Sandbox(io::Error),
     /// Nothing of ours is mounted there.
     #[error("{}: extant has mounted nothing there", .0.display())]
     NotMounted(PathBuf),

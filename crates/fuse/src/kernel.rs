@@ -22,10 +22,10 @@ use fuser::{
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Nobody but the kernel changes the file system, so what it was told stays true.
@@ -40,23 +40,25 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// A mount whose requests wait to be answered.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    session: Session<Adapter>,
+    service: Late,
+}
+
 /// A session with the kernel, in threads of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
     session: BackgroundSession,
 }
 
-impl Connection {
-    /// Mounts, and answers from now on.
+impl Channel {
+    /// Mounts.
     ///
     /// # Errors
     /// When the system does not mount, or the kernel speaks no protocol that this knows.
-    pub(crate) fn open(
-        service: Arc<Service>,
-        image: &Path,
-        point: &Path,
-        options: &Options,
-    ) -> io::Result<Self> {
+    pub(crate) fn open(image: &Path, point: &Path, options: &Options) -> io::Result<Self> {
         let mut config = Config::default();
         config.mount_options = mount_options(image, options);
         config.acl = match options.allow_other {
@@ -65,16 +67,30 @@ impl Connection {
         };
         config.n_threads = Some(options.thread_count());
         config.clone_fd = true;
+        let service = Late::default();
         let adapter = Adapter {
-            service,
+            service: service.clone(),
             options: options.clone(),
             stateless: false,
             gathers: false,
         };
-        let session = Session::new(adapter, point, &config)?.spawn()?;
-        Ok(Self { session })
+        let session = Session::new(adapter, point, &config)?;
+        Ok(Self { session, service })
     }
 
+    /// Answers from now on.
+    ///
+    /// # Errors
+    /// When the system has no thread for it.
+    pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
+        // Set nowhere else.
+        let _ = self.service.0.set(service);
+        let session = self.session.spawn()?;
+        Ok(Connection { session })
+    }
+}
+
+impl Connection {
     /// Waits until the kernel has given the mount up.
     pub(crate) fn wait(self) -> io::Result<()> {
         self.session.join()
@@ -116,12 +132,26 @@ fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
 /// Answers what the kernel asks.
 #[derive(Debug)]
 struct Adapter {
-    service: Arc<Service>,
+    service: Late,
     options: Options,
     /// The kernel can do without opening files.
     stateless: bool,
     /// The kernel keeps writes back.
     gathers: bool,
+}
+
+/// What answers, once there is something to answer with.
+#[derive(Clone, Debug, Default)]
+struct Late(Arc<OnceLock<Arc<Service>>>);
+
+impl Deref for Late {
+    type Target = Service;
+
+    fn deref(&self) -> &Service {
+        self.0
+            .get()
+            .expect("a session is started with what answers")
+    }
 }
 
 impl From<Errno> for fuser::Errno {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `options` | what a mount is told, as `-o` has it |
 //! | `session` | the life of a mount: from a file system and a directory to its clean end |
+//! | `sandbox` | what a process that reads an image gives up |
 //! | `signals` | the signals that end it |
 //! | `unmount` | the way out, with privileges and without |
 //! | `mounts` | what the system has mounted |
@@ -22,6 +23,7 @@ mod kernel;
 mod mounts;
 mod nodes;
 mod options;
+mod sandbox;
 mod service;
 mod session;
 mod signals;
@@ -29,6 +31,6 @@ mod unmount;
 
 pub use error::MountError;
 pub use options::{BadOption, Options};
-pub use session::{Ended, Mounted, check_point};
+pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;
-pub use unmount::unmount;
+pub use unmount::{clear, leave, unmount};

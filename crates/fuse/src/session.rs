@@ -1,24 +1,97 @@
 //! The life of a mount.
 
 use crate::error::MountError;
-use crate::kernel::Connection;
+use crate::kernel::Channel;
 use crate::mounts;
 use crate::options::Options;
+use crate::sandbox;
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::unmount::{detach, has_helper};
+use crate::unmount::{has_helper, leave};
 use extant_core::fs::Fs;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 /// How long those who still use a mount have to leave it after a signal.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 const DEVICE: &str = "/dev/fuse";
+
+/// A directory on which something is mounted that nobody answers for yet: who uses it waits.
+#[derive(Debug)]
+pub struct Attached {
+    channel: Channel,
+    point: PathBuf,
+    options: Options,
+    confined: bool,
+}
+
+impl Attached {
+    /// Mounts on the directory `point`. `image` is what the mount table shows.
+    ///
+    /// # Errors
+    /// [`MountError`] says why the directory or the system does not take it.
+    pub fn new(image: &Path, point: &Path, options: &Options) -> Result<Self, MountError> {
+        let point = check_point(point)?;
+        check_device()?;
+        let channel = Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
+        Ok(Self {
+            channel,
+            point,
+            options: options.clone(),
+            confined: false,
+        })
+    }
+
+    /// Gives up what this process may do beyond answering: it opens no files but those of this mount's channel, makes
+    /// no connections and starts no programs any more. Call it before there are other threads, and before anything
+    /// is read from the image; files that are open stay so. Whoever mounted is left to unmount: a confined
+    /// process cannot.
+    ///
+    /// # Errors
+    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms.
+    pub fn confine(&mut self) -> Result<(), MountError> {
+        sandbox::confine().map_err(MountError::Sandbox)?;
+        self.confined = true;
+        Ok(())
+    }
+
+    /// Answers with `fs` from now on.
+    ///
+    /// # Errors
+    /// When the system has no threads for it.
+    pub fn serve(self, fs: Arc<Fs>) -> Result<Mounted, MountError> {
+        let service = Arc::new(Service::new(fs, self.options.direct_from));
+        let connection = self
+            .channel
+            .serve(Arc::clone(&service))
+            .map_err(MountError::Session)?;
+        let (sender, events) = mpsc::channel();
+        let over = sender.clone();
+        std::thread::Builder::new()
+            .name("extant-session".to_owned())
+            .spawn(move || {
+                // Nobody listens any more: the mount is given up.
+                let _ = over.send(Event::Over(connection.wait()));
+            })
+            .map_err(MountError::Session)?;
+        if self.confined {
+            // An answer means that every thread has its channel: no file is opened from here on.
+            let _ = rustix::fs::statvfs(&self.point);
+            sandbox::close_files().map_err(MountError::Sandbox)?;
+        }
+        Ok(Mounted {
+            service,
+            point: self.point,
+            events,
+            sender,
+        })
+    }
+}
 
 /// A file system that is mounted.
 #[derive(Debug)]
@@ -56,26 +129,7 @@ impl Mounted {
         point: &Path,
         options: &Options,
     ) -> Result<Self, MountError> {
-        let point = check_point(point)?;
-        check_device()?;
-        let service = Arc::new(Service::new(fs, options.direct_from));
-        let connection = Connection::open(Arc::clone(&service), image, &point, options)
-            .map_err(|e| refused(&point, e))?;
-        let (sender, events) = channel();
-        let over = sender.clone();
-        std::thread::Builder::new()
-            .name("extant-session".to_owned())
-            .spawn(move || {
-                // Nobody listens any more: the mount is given up.
-                let _ = over.send(Event::Over(connection.wait()));
-            })
-            .map_err(MountError::Session)?;
-        Ok(Self {
-            service,
-            point,
-            events,
-            sender,
-        })
+        Attached::new(image, point, options)?.serve(fs)
     }
 
     /// Where it is mounted, from the root.
@@ -103,12 +157,12 @@ impl Mounted {
                 )
                 .map_err(MountError::Session)?;
         }
-        let ended = self.until_over();
+        let ended = self.until_over(signals.is_some_and(Signals::at_once));
         self.service.finish();
         ended
     }
 
-    fn until_over(&self) -> Result<Ended, MountError> {
+    fn until_over(&self, at_once: bool) -> Result<Ended, MountError> {
         let over = |result: io::Result<()>| match result {
             Ok(()) => Ok(Ended::Unmounted),
             Err(e) => Err(MountError::Session(e)),
@@ -117,25 +171,15 @@ impl Mounted {
         if let Ok(Event::Over(result)) = self.events.recv() {
             return over(result);
         }
-        self.leave();
+        if at_once {
+            return Ok(Ended::StillUsed);
+        }
+        leave(&self.point);
         match self.events.recv_timeout(PATIENCE) {
             Ok(Event::Over(result)) => over(result),
             // Somebody is in a hurry.
             Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => Ok(Ended::StillUsed),
             Err(RecvTimeoutError::Disconnected) => Ok(Ended::Unmounted),
-        }
-    }
-
-    /// Unmounts; if somebody uses it, for those who come from now on, after what they wrote so far was fetched.
-    fn leave(&self) {
-        if detach(&self.point, false).is_ok() {
-            return;
-        }
-        if let Ok(root) = File::open(&self.point) {
-            let _ = rustix::fs::syncfs(&root);
-        }
-        if let Err(e) = detach(&self.point, true) {
-            tracing::error!("{e}");
         }
     }
 }

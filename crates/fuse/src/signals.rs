@@ -3,29 +3,54 @@
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
 
+/// What ends a mount.
+const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+/// What ends the process that reads the image.
+const TOLD: Signal = Signal::SIGUSR1;
+
 /// Signals that wait to be asked for, instead of killing the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Signals {
     set: SigSet,
+    at_once: bool,
 }
 
 impl Signals {
-    /// Holds SIGTERM, SIGINT and SIGHUP back from this thread and those it starts from now on: call it before there
+    /// Of those held back, asks for the one only by which a mount's own process is told to end: the others are for
+    /// whoever started it.
+    #[must_use]
+    pub fn told(self) -> Self {
+        Self {
+            set: SigSet::from_iter([TOLD]),
+            at_once: true,
+        }
+    }
+
+    /// Holds SIGTERM, SIGINT, SIGHUP and SIGUSR1 back from this thread and those it starts from now on: call it before there
     /// are others.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn hold_back() -> io::Result<Self> {
-        let set = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
-        set.thread_block()?;
-        Ok(Self { set })
+        let set = SigSet::from_iter(ENDING);
+        let all = SigSet::from_iter(ENDING.into_iter().chain([TOLD]));
+        all.thread_block()?;
+        Ok(Self {
+            set,
+            at_once: false,
+        })
+    }
+
+    /// Whether the mount is to end at once, as somebody else has asked those who use it to leave.
+    pub(crate) fn at_once(self) -> bool {
+        self.at_once
     }
 
     /// Waits for one of them.
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn wait(&self) -> io::Result<()> {
+    pub fn wait(&self) -> io::Result<()> {
         loop {
             match self.set.wait() {
                 Ok(_) => return Ok(()),

@@ -45,6 +45,27 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     Ok(())
 }
 
+/// Unmounts `point`; if somebody uses it, for those who come from now on, after what they wrote so far was
+/// fetched.
+pub fn leave(point: &Path) {
+    if detach(point, false).is_ok() {
+        return;
+    }
+    if let Ok(root) = File::open(point) {
+        let _ = rustix::fs::syncfs(&root);
+    }
+    if let Err(e) = detach(point, true) {
+        tracing::error!("{e}");
+    }
+}
+
+/// Unmounts `point` if what answered for it is gone, so that nobody meets a dead mount.
+pub fn clear(point: &Path) {
+    if matches!(mounts::ours_at(point), Ok(Some(_))) {
+        let _ = detach(point, true);
+    }
+}
+
 /// The same as [`detach`], for some moments: what looks into new mounts on its own is soon done.
 fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
     for _ in 0..TRIES {

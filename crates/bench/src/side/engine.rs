@@ -29,6 +29,32 @@ impl Engine {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn mount(image: &Path, choice: MountChoice) -> Result<Self, String> {
+        let memory = match choice.dax {
+            true => Some((into_memory(image)?, image.to_owned())),
+            false => None,
+        };
+        let fs = match &memory {
+            Some((device, _)) => Self::open_device(Arc::clone(device) as _, image, choice)?,
+            None => Self::open(image, choice)?,
+        };
+        Ok(Self {
+            fs,
+            direct: choice.direct,
+            memory,
+        })
+    }
+
+    /// Opens the file system of an image with the file device.
+    pub(super) fn open(image: &Path, choice: MountChoice) -> Result<Arc<Fs>, String> {
+        let device = OpenSpec::read_write(image).open();
+        Self::open_device(device.map_err(|e| e.to_string())?, image, choice)
+    }
+
+    fn open_device(
+        device: SharedDevice,
+        image: &Path,
+        choice: MountChoice,
+    ) -> Result<Arc<Fs>, String> {
         let options = MountOptions::read_write()
             .memory(choice.memory.unwrap_or(MEMORY))
             .delalloc(choice.delalloc)
@@ -38,23 +64,7 @@ impl Engine {
             None => options,
         };
         let options = with_baseline(options, choice.baseline)?;
-        let memory = match choice.dax {
-            true => Some((into_memory(image)?, image.to_owned())),
-            false => None,
-        };
-        let device = match &memory {
-            Some((device, _)) => Ok(Arc::clone(device) as SharedDevice),
-            None => OpenSpec::read_write(image).open(),
-        };
-        let fs = device
-            .map_err(Error::from)
-            .and_then(|device| Fs::open(device, options))
-            .map_err(|e| format!("{}: {}", image.display(), chain(&e)))?;
-        Ok(Self {
-            fs,
-            direct: choice.direct,
-            memory,
-        })
+        Fs::open(device, options).map_err(|e| format!("{}: {}", image.display(), chain(&e)))
     }
 }
 

@@ -1,5 +1,6 @@
-//! What is mounted and reached by system calls: the kernel's ext4 on a loop device, and `fuse2fs`.
+//! What is mounted and reached by system calls: the kernel's ext4 on a loop device, `fuse2fs`, and the engine through FUSE.
 
+use super::fuse::FuseMount;
 use super::fuse2fs::Fuse2fs;
 use super::{Counters, MountChoice, Mounted, Visit};
 use crate::args::KernelForm;
@@ -24,6 +25,7 @@ pub(crate) struct Kernel {
 enum Mount {
     Ext4(KernelMount),
     Fuse2fs(Fuse2fs),
+    Engine(FuseMount),
 }
 
 impl Kernel {
@@ -56,6 +58,15 @@ impl Kernel {
         Self::at(mount.path().to_owned(), Mount::Fuse2fs(mount), choice)
     }
 
+    /// Mounts an image with the engine, through FUSE.
+    ///
+    /// # Errors
+    /// Without FUSE; those of the engine.
+    pub(crate) fn engine(image: &Path, choice: MountChoice) -> Result<Self, String> {
+        let mount = FuseMount::mount(image, choice)?;
+        Self::at(mount.path().to_owned(), Mount::Engine(mount), choice)
+    }
+
     fn at(point: PathBuf, mount: Mount, choice: MountChoice) -> Result<Self, String> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(point, flags, fs::Mode::empty()).map_err(|e| e.to_string())?;
@@ -70,7 +81,7 @@ impl Kernel {
     fn loop_name(&self) -> Option<&str> {
         match &self.mount {
             Mount::Ext4(mount) => mount.device().path().file_name()?.to_str(),
-            Mount::Fuse2fs(_) => None,
+            Mount::Fuse2fs(_) | Mount::Engine(_) => None,
         }
     }
 }
@@ -156,7 +167,11 @@ impl Mounted for Kernel {
     }
 
     fn sync(&self) -> Result<(), String> {
-        fs::syncfs(&self.root).map_err(|e| format!("syncfs: {e}"))
+        fs::syncfs(&self.root).map_err(|e| format!("syncfs: {e}"))?;
+        match &self.mount {
+            Mount::Engine(mount) => mount.sync(),
+            Mount::Ext4(_) | Mount::Fuse2fs(_) => Ok(()),
+        }
     }
 
     fn preallocations(&self, _: &OwnedFd) -> Option<u64> {
@@ -229,6 +244,7 @@ impl Mounted for Kernel {
         match mount {
             Mount::Ext4(mount) => mount.unmount(),
             Mount::Fuse2fs(mount) => mount.unmount()?,
+            Mount::Engine(mount) => mount.unmount()?,
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! File systems under measurement, behind one trait that costs nothing at run time.
 
 pub(crate) mod engine;
+pub(crate) mod fuse;
 pub(crate) mod fuse2fs;
 pub(crate) mod kernel;
 

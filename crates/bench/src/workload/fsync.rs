@@ -103,7 +103,7 @@ impl Workload for Fsync {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel],
+            peers: &[Side::Mount, Side::Kernel],
             variants: &["default"],
             unit: "ops/s",
             better: "higher",

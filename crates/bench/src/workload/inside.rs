@@ -35,6 +35,7 @@ pub(crate) trait Inside {
 
 /// The peers of workloads about allocation.
 pub(crate) const PEERS: &[Side] = &[
+    Side::Mount,
     Side::Kernel,
     Side::Fuse2fs,
     Side::Baseline,
@@ -91,6 +92,7 @@ impl Images {
                 self.on(Engine::mount(image, choice)?, case, inside)?
             }
             Side::Kernel => self.on(Kernel::mount(image, case.form, choice)?, case, inside)?,
+            Side::Mount => self.on(Kernel::engine(image, choice)?, case, inside)?,
             Side::Fuse2fs => self.on(Kernel::fuse2fs(image, choice)?, case, inside)?,
             other => return Err(format!("{} has no such operations", other.name())),
         };
@@ -123,6 +125,7 @@ impl Images {
             }
             Side::Kernel => "loop mount, system calls",
             Side::Fuse2fs => "fuse2fs, system calls",
+            Side::Mount => "mounted through FUSE by the engine, system calls",
             Side::Baseline => "in process, unimproved forms",
             Side::BaselineCapped => {
                 "in process, unimproved forms with 512 preallocations of a file at most"

@@ -142,7 +142,7 @@ impl Workload for Metadata {
 
     fn shape(&self) -> Shape {
         Shape {
-            peers: &[Side::Kernel],
+            peers: &[Side::Mount, Side::Kernel, Side::Fuse2fs],
             variants: &["create-own", "create-shared", "stat", "unlink"],
             unit: "ops/s",
             better: "higher",

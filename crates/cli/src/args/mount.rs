@@ -13,6 +13,9 @@ Examples:
   extant mount --partition 1 whole-disk.img /mnt
   extant umount /mnt
 
+The image is read by a process that can open no other file, no connection and no program (--no-sandbox turns
+that off).
+
 Returns when the mount works, and goes on in the background. Root needs nothing but /dev/fuse; other users need
 fusermount3 (package fuse3). Options of -o:
   ro, rw                    for reading only, or for writing as well (default)
@@ -45,6 +48,12 @@ pub(crate) struct Mount {
     /// Stay in the foreground until the mount ends
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
+    /// Do not confine the process that reads the image: for images that are trusted, where the kernel cannot
+    #[arg(long)]
+    pub(crate) no_sandbox: bool,
+    /// Be the process that reads the image, started by another
+    #[arg(long, hide = true)]
+    pub(crate) worker: bool,
     /// Say on standard output when the mount works, then let go of the terminal
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,

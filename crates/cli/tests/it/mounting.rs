@@ -8,6 +8,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -59,6 +60,16 @@ impl Mount {
     fn send(&self, signal: Signal) {
         let child = self.daemon.as_ref().expect("it runs");
         kill_process(Pid::from_child(child), signal).unwrap();
+    }
+
+    /// Kills the process that reads the image.
+    fn kill_worker(&self) {
+        let keeper = self.daemon.as_ref().expect("it runs").id();
+        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let children = fs::read_to_string(children).unwrap();
+        let worker = children.split_whitespace().next().expect("it has a worker");
+        let worker = Pid::from_raw(worker.parse().unwrap()).unwrap();
+        kill_process(worker, Signal::KILL).unwrap();
     }
 
     /// Waits for the process; returns its exit code, if it was not killed.
@@ -218,6 +229,9 @@ fn what_cannot_be_mounted_is_refused_with_a_sentence_that_says_what_to_do() {
 /// Works on the mount until something fails, which it does when the daemon is killed. Returns the files that were
 /// synced by then, with their lengths.
 fn work(rng: &mut Rng, root: &Path) -> Vec<(String, usize)> {
+    // By this way it stays on the mount when that is cleared away.
+    let dir = File::open(root).unwrap();
+    let root = &PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
     let mut synced = Vec::new();
     for n in 0.. {
         let name = format!("file-{n}");
@@ -266,11 +280,11 @@ fn a_killed_daemon_leaves_an_image_that_recovers_with_what_was_synced() {
             let root = mount.point();
             let worker = scope.spawn(move || work(&mut rng, &root));
             std::thread::sleep(delay);
-            mount.send(Signal::KILL);
+            mount.kill_worker();
             worker.join().unwrap()
         });
-        mount.ended();
-        mount.detach();
+        assert_eq!(mount.ended(), Some(1));
+        assert_eq!(fs::read_dir(mount.point()).unwrap().count(), 0);
         // The next mount recovers.
         mount.serve("rw");
         for (name, len) in &synced {

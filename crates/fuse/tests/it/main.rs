@@ -1,5 +1,6 @@
 //! Mounted file systems, used by programs as any other.
 
+mod confined;
 mod crowd;
 mod exercised;
 mod linux;

@@ -1,8 +1,7 @@
-//! Going on in the background: the command starts itself again, and ends when the mount works.
+//! Processes that go on: the command starts itself again, and ends when the mount works.
 //!
-//! A process with threads cannot be split safely, so the one in the background is started afresh with the same
-//! arguments. It says one line on its standard output when the mount works; until then its errors go where those of
-//! the command go.
+//! A process with threads cannot be split safely, so the other one is started afresh with the same arguments. It says
+//! one line on its standard output when the mount works; until then its errors go where those of the command go.
 
 use crate::args::{Mount, Where};
 use crate::failure::{Failure, Outcome};
@@ -10,15 +9,24 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
-/// What the one in the background says.
+/// What the started process says.
 const READY: &str = "mounted";
+
+fn failed(e: std::io::Error) -> Failure {
+    Failure::new(format!("cannot go into the background: {e}"))
+}
 
 /// Starts the mount in the background, and waits until it works.
 pub(super) fn start(args: &Mount, place: &Where) -> Outcome {
-    let failed = |e: std::io::Error| Failure::new(format!("cannot go into the background: {e}"));
+    start_as("--in-background", args, place).map(drop)
+}
+
+/// Starts this program again for the same mount, as what `role` says, and waits until the mount works.
+pub(super) fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
     let mut child = Command::new("/proc/self/exe")
+        .args(["mount", role])
         .args(arguments(args, place))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -31,32 +39,38 @@ pub(super) fn start(args: &Mount, place: &Where) -> Outcome {
             .map_err(failed)?;
     }
     if said.trim_end() == READY {
-        return Ok(());
+        return Ok(child);
     }
     let status = child.wait().map_err(failed)?;
     Err(match status.code().map(u8::try_from) {
         // It has said why.
         Some(Ok(code)) if code != 0 => Failure::Code(code),
-        _ => Failure::new("the process in the background ended before the mount worked"),
+        _ => Failure::new("the process that reads the image ended before the mount worked"),
     })
 }
 
-/// The same command for the process in the background. Paths are made absolute: it does not stay here.
+/// The arguments behind the command and the role. Paths are made absolute: the other process does not stay here.
 fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut list: Vec<OsString> = vec!["mount".into(), "--in-background".into()];
+    let mut list: Vec<OsString> = Vec::new();
     if let Some(partition) = place.partition {
         list.extend(["--partition".into(), partition.to_string().into()]);
     }
     if let Some(offset) = place.offset {
         list.extend(["--offset".into(), offset.to_string().into()]);
     }
-    if place.as_is {
-        list.push("--as-is".into());
-    }
-    if args.read_only {
-        list.push("--read-only".into());
-    }
+    let flags = [
+        (place.as_is, "--as-is"),
+        (args.read_only, "--read-only"),
+        (args.no_sandbox, "--no-sandbox"),
+        (args.foreground, "--foreground"),
+    ];
+    list.extend(
+        flags
+            .into_iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, flag)| flag.into()),
+    );
     for options in &args.options {
         list.extend(["-o".into(), options.into()]);
     }
@@ -66,32 +80,38 @@ fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
     list
 }
 
-/// The process in the background.
+/// A process that somebody started and waits for.
 #[derive(Debug)]
-pub(super) struct Background;
+pub(super) struct Background {
+    nowhere: File,
+    /// Goes on telling of errors on a terminal.
+    tells: bool,
+}
 
 impl Background {
-    /// Leaves the terminal's session.
-    pub(super) fn begin() -> Outcome<Self> {
-        // Only the leader of a group may not: then it is in one of its own already.
-        let _ = rustix::process::setsid();
-        Ok(Self)
+    /// Leaves the terminal's session, unless the mount is to stay in the foreground.
+    pub(super) fn begin(args: &Mount) -> Outcome<Self> {
+        if !args.foreground {
+            // Only the leader of a group may not: then it is in one of its own already.
+            let _ = rustix::process::setsid();
+        }
+        // Opened as long as it can be.
+        let nowhere = File::options().read(true).write(true).open("/dev/null");
+        Ok(Self {
+            nowhere: nowhere.map_err(failed)?,
+            tells: args.foreground,
+        })
     }
 
-    /// Says that the mount works, and lets go of what the command was started with.
+    /// Says that the mount works, and lets go of what the process was started with.
     pub(super) fn ready(self) -> Outcome {
-        let failed =
-            |e: std::io::Error| Failure::new(format!("cannot go into the background: {e}"));
-        let nowhere = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/null")
-            .map_err(failed)?;
         std::env::set_current_dir("/").map_err(failed)?;
-        rustix::stdio::dup2_stderr(&nowhere).map_err(|e| failed(e.into()))?;
+        if !self.tells {
+            rustix::stdio::dup2_stderr(&self.nowhere).map_err(|e| failed(e.into()))?;
+        }
         let mut stdout = std::io::stdout();
         // A command that was killed meanwhile does not hear it.
         let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
-        rustix::stdio::dup2_stdout(&nowhere).map_err(|e| failed(e.into()))
+        rustix::stdio::dup2_stdout(&self.nowhere).map_err(|e| failed(e.into()))
     }
 }

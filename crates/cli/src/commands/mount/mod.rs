@@ -1,13 +1,22 @@
 //! `extant mount` and `extant umount`.
+//!
+//! | process | does |
+//! |---|---|
+//! | the command | starts the next one and ends when the mount works; in the foreground it is the next one itself |
+//! | the keeper (`keeper`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
+//! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
+//!
+//! Without a sandbox there is no keeper: the worker can unmount.
 
 mod background;
+mod keeper;
 
 use crate::args::{Mount, Umount, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::Place;
 use background::Background;
-use extant::{Filesystem, MountOptions};
-use extant_fuse::{Ended, Mounted, Options, Signals};
+use extant::{JournalChoice, MountOptions};
+use extant_fuse::{Attached, Ended, Options, Signals};
 use std::time::Duration;
 
 pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
@@ -18,28 +27,45 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     options.read_only |= args.read_only || place.as_is;
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
-    match args.foreground || args.in_background {
-        true => serve(args, place, &options),
-        false => background::start(args, place),
+    if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
+        serve(args, place, &options)
+    } else if args.foreground || args.in_background {
+        keeper::keep(args, place)
+    } else {
+        background::start(args, place)
     }
 }
 
 /// Mounts, and answers until the mount ends.
 fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
-    let background = match args.in_background {
-        true => Some(Background::begin()?),
+    // Who tells a worker to end.
+    if args.worker {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR1))
+            .map_err(Failure::new)?;
+    }
+    let background = match args.in_background || args.worker {
+        true => Some(Background::begin(args)?),
         false => None,
     };
-    let signals = Signals::hold_back().map_err(Failure::new)?;
+    let mut signals = Signals::hold_back().map_err(Failure::new)?;
+    if args.worker {
+        signals = signals.told();
+    }
     let image = args.image.canonicalize().unwrap_or(args.image.clone());
     let at = Place {
         image: image.clone(),
         path: "/".into(),
         has_path: false,
     };
-    let fs = open(&at, place, options)?;
-    let mounted = Mounted::new(fs.engine().clone(), &image, &args.point, options);
-    let served = mounted.map_err(Failure::new).and_then(|mounted| {
+    let engine = engine_options(place, options);
+    let device = at.open_device(place, !options.read_only)?;
+    let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
+    if args.worker {
+        attached.confine().map_err(Failure::new)?;
+    }
+    let fs = at.open_on(device, engine)?;
+    let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
+    let served = mounted.and_then(|mounted| {
         if let Some(background) = background {
             background.ready()?;
         }
@@ -62,17 +88,33 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     served.map(drop).and(closed)
 }
 
-fn open(at: &Place, place: &Where, options: &Options) -> Outcome<Filesystem> {
-    if options.read_only {
-        return at.open(place);
+/// What the engine is told.
+fn engine_options(place: &Where, options: &Options) -> MountOptions {
+    let engine = match (options.read_only, place.as_is) {
+        (false, _) => MountOptions::read_write()
+            .discard(options.discard)
+            .delalloc(options.delalloc),
+        (true, false) => MountOptions::read_only(),
+        (true, true) => MountOptions::read_only().journal(JournalChoice::Ignore),
+    };
+    let engine = engine.cache_bytes(share_of_memory());
+    match options.commit_secs {
+        Some(secs) => engine.commit_interval(Duration::from_secs(secs.into())),
+        None => engine,
     }
-    let mut engine = MountOptions::read_write()
-        .discard(options.discard)
-        .delalloc(options.delalloc);
-    if let Some(secs) = options.commit_secs {
-        engine = engine.commit_interval(Duration::from_secs(secs.into()));
-    }
-    at.open_writable_with(place, engine)
+}
+
+/// File data that the engine keeps: less than usual, as the kernel keeps it too. Asked before the process is confined.
+fn share_of_memory() -> usize {
+    const SHARE: usize = 8;
+    const LEAST: usize = 64 << 20;
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
+        .unwrap_or(0);
+    ((kib << 10) / SHARE).max(LEAST)
 }
 
 /// `extant umount`.
