@@ -116,6 +116,48 @@ fn what_is_evicted_while_it_is_written_back_is_there_again() {
     });
 }
 
+/// A file as large as all memory for data, on the device only, and one that is to be written over.
+fn image_with_files() -> Arc<[u8]> {
+    let world = World::new(&image());
+    for (name, len) in [("a", 2000), ("large", 70_000)] {
+        let file = create(&world.fs, &world.root(), name).unwrap();
+        write(&world.fs, &file, 0, &vec![7; len]);
+    }
+    world.fs.close().unwrap();
+    super::bytes(&world.device).into()
+}
+
+/// Who reads a large file pushes out of memory what may go, and finds what is on its way to the device there all the same:
+/// what was written over, and what has no place yet.
+#[test]
+fn what_is_on_its_way_is_not_pushed_out_of_memory() {
+    let image = std::sync::OnceLock::new();
+    explore("what_is_on_its_way_is_not_pushed_out", move || {
+        let world = World::with_little_memory(image.get_or_init(image_with_files));
+        let [a, large] = ["a", "large"]
+            .map(|name| ops::lookup_held(&world.fs, &world.root(), name.as_bytes()).unwrap());
+        write(&world.fs, &a, 0, &[1; 5000]);
+        let written_back = world.spawn(|fs| fs.write_back().unwrap());
+        let pushed_out = {
+            let (a, large) = (a.clone(), large.clone());
+            world.spawn(move |fs| {
+                for _ in 0..3 {
+                    assert!(read(fs, &large, 70_000) == [7; 70_000]);
+                    assert!(read(fs, &a, 6000) == [1; 5000]);
+                }
+            })
+        };
+        for thread in [written_back, pushed_out] {
+            thread.join().unwrap();
+        }
+        ops::fsync(&world.fs, &a).unwrap();
+        let recovered = open_and_close(&world.copy());
+        assert!(content(&recovered, names(&recovered)["a"]) == [1; 5000]);
+        drop((a, large));
+        world.finish(&[&["a", "large"]]);
+    });
+}
+
 /// Two write small files back, together, while one of the files is removed and another one is written to.
 #[test]
 fn small_files_are_written_back_together_or_by_themselves() {
