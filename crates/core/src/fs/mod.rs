@@ -63,7 +63,7 @@ use crate::inode::{LazyTimes, Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::names::Names;
-use crate::xattr::SharedBlocks;
+use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
@@ -105,6 +105,7 @@ pub(crate) struct Writer {
     pub(crate) alloc: Alloc,
     pub(crate) orphans: Orphans,
     pub(crate) shared_attributes: SharedBlocks,
+    shared_values: SharedValues,
     pub(crate) super_state: SuperState,
     changes: Changes,
     /// Access times that only memory has.
@@ -298,6 +299,17 @@ impl Fs {
         self.writer
             .as_ref()
             .map(|w| &w.shared_attributes)
+            .ok_or(Error::ReadOnly)
+    }
+
+    /// The attribute values in inodes of their own that attributes share.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is not open for writing.
+    pub(crate) fn shared_values(&self) -> Result<&SharedValues> {
+        self.writer
+            .as_ref()
+            .map(|w| &w.shared_values)
             .ok_or(Error::ReadOnly)
     }
 

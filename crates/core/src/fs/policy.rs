@@ -56,6 +56,7 @@ pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::MMP)
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
+    .union(Incompat::EA_INODE)
     .union(Incompat::LARGEDIR);
 
 /// Read-only compatible features the write engine handles. A file system with any other can be

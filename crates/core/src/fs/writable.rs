@@ -23,7 +23,7 @@ use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
 use crate::inode::{LazyTimes, Orphans};
 use crate::journal::{CheckpointQueue, Journal, Seq};
-use crate::xattr::SharedBlocks;
+use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Place, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
 use extant_format::features::{Compat, Incompat};
@@ -247,6 +247,7 @@ impl Fs {
             alloc,
             orphans,
             shared_attributes: SharedBlocks::new(),
+            shared_values: SharedValues::new(),
             super_state,
             changes: Changes::new(),
             lazy_times: LazyTimes::new(),

@@ -156,6 +156,25 @@ impl Fs {
         }
     }
 
+    /// Makes an inode without content for an attribute value of `owner`, and near it.
+    ///
+    /// # Errors
+    /// As for [`Fs::new_inode`].
+    pub(crate) fn new_value_inode(&self, handle: &Handle<'_>, owner: &Inode) -> Result<Held> {
+        // Nothing is inherited.
+        let mut near = owner.clone();
+        near.xattrs = Box::default();
+        near.disk.file_acl = Pblk::new(0);
+        near.disk.flags = InodeFlags::empty();
+        near.disk.mode = Mode::new(owner.file_type, 0);
+        let new = NewInode {
+            uid: owner.disk.uid,
+            gid: owner.disk.gid,
+            ..NewInode::new(FileType::Regular, 0o600, crate::data::now())
+        };
+        self.new_inode(handle, &near, &new)
+    }
+
     /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows at
     /// least, if there is room.
     fn new_extra_isize(&self) -> u16 {

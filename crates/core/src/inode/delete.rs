@@ -18,7 +18,6 @@ use crate::fs::Fs;
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::{Result, xattr};
-use extant_format::Pblk;
 use extant_format::extent::{ExtentNode, LBLK_END};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above, pin};
@@ -99,6 +98,7 @@ impl Fs {
             image.disk.links <= 1
                 && !image.is_dir()
                 && image.disk.file_acl.get() == 0
+                && xattr::give_up_credits(self, image) == 0
                 && !maps_blocks(image)
         };
         if !nothing
@@ -130,19 +130,25 @@ impl Fs {
             return Ok(());
         };
         let mut result = Ok(());
-        for live in orphans.reapers().take() {
-            let unnamed = live.snapshot().disk.links == 0;
-            if unnamed && live.claim_if_unheld() {
-                let deleted = self.delete(&live);
-                if let Err(error) = &deleted
-                    && error.is_corruption()
-                {
-                    self.report(error);
+        loop {
+            let waiting = orphans.reapers().take();
+            if waiting.is_empty() {
+                return result;
+            }
+            // Deleting one may leave others without references.
+            for live in waiting {
+                let unnamed = live.snapshot().disk.links == 0;
+                if unnamed && live.claim_if_unheld() {
+                    let deleted = self.delete(&live);
+                    if let Err(error) = &deleted
+                        && error.is_corruption()
+                    {
+                        self.report(error);
+                    }
+                    result = result.and(deleted);
                 }
-                result = result.and(deleted);
             }
         }
-        result
     }
 
     /// Deletes an inode that the caller has claimed, over as many transactions as it takes: it is noted as
@@ -156,7 +162,7 @@ impl Fs {
             file.kill(self);
         }
         loop {
-            let handle = self.start(delete_credits(&live.snapshot()))?;
+            let handle = self.start(self.delete_credits(&live.snapshot()))?;
             if self.delete_in(&handle, live)? == Progress::Done {
                 return Ok(());
             }
@@ -169,7 +175,7 @@ impl Fs {
         handle: &Handle<'_>,
         live: &Arc<LiveInode>,
     ) -> Result<Progress> {
-        if handle.extend(delete_credits(&live.snapshot())) {
+        if handle.extend(self.delete_credits(&live.snapshot())) {
             self.delete_in(handle, live)
         } else {
             Ok(Progress::Partly)
@@ -189,12 +195,13 @@ impl Fs {
         if maps_blocks(&image) {
             let guard = MapGuard::lock(live);
             // What follows needs room too.
-            let removed = map::remove_keeping(handle, live, &guard, 0..LBLK_END, AFTER_MAP)?;
+            let keep = AFTER_MAP + xattr::give_up_credits(self, &image);
+            let removed = map::remove_keeping(handle, live, &guard, 0..LBLK_END, keep)?;
             if removed.next.is_some() {
                 return Ok(Progress::Partly);
             }
         }
-        self.free_xattr_block(handle, live)?;
+        xattr::give_up(handle, live)?;
         let was = live.membership();
         self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
@@ -210,16 +217,15 @@ impl Fs {
         Ok(Progress::Done)
     }
 
-    /// Gives up an inode's part in its block of extended attributes, and the block if nobody else has
-    /// one.
-    fn free_xattr_block(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
-        let image = live.snapshot();
-        let block = image.disk.file_acl;
-        if block.get() == 0 {
-            return Ok(());
+    /// Credits with which deleting an inode gets along, a small one in one go.
+    fn delete_credits(&self, image: &Inode) -> u32 {
+        let attributes = xattr::give_up_credits(self, image);
+        match has_map(image) {
+            true => {
+                AFTER_MAP + attributes + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
+            }
+            false => AFTER_MAP + attributes,
         }
-        xattr::leave(handle, live.ino(), block)?;
-        live.update(handle, |inode| xattr::charge(self, inode, Pblk::new(0)))
     }
 }
 
@@ -235,15 +241,6 @@ impl Inode {
     fn unbury(&mut self) {
         self.freed = false;
         self.disk.dtime = 0;
-    }
-}
-
-/// Credits with which deleting an inode gets along, a small one in one go.
-fn delete_credits(image: &Inode) -> u32 {
-    if has_map(image) {
-        AFTER_MAP + map::remove_credits(image) + GROUP * FEW_EXTENTS as u32
-    } else {
-        AFTER_MAP
     }
 }
 

@@ -28,6 +28,11 @@ pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
     ALWAYS + nodes + GROUP * (runs + 2)
 }
 
+/// The same for an inode that has no blocks yet.
+pub(crate) fn new_map_credits(runs: u32) -> u32 {
+    ALWAYS + 2 * runs + 1 + GROUP * (runs + 2)
+}
+
 /// Whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
 pub(crate) fn stays_in_record(inode: &Inode, runs: u32) -> bool {
     if !inode.flags().contains(InodeFlags::EXTENTS) {

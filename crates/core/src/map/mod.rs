@@ -33,7 +33,8 @@ mod status;
 mod tree;
 
 pub(crate) use credits::{
-    GROUP, NewRuns, insert_credits, insert_many_credits, remove_credits, stays_in_record,
+    GROUP, NewRuns, insert_credits, insert_many_credits, new_map_credits, remove_credits,
+    stays_in_record,
 };
 pub use guard::MapGuard;
 pub(crate) use guard::{runs_live, runs_of, stable};

@@ -1,7 +1,7 @@
 //! `setxattr`, `removexattr`, and access control lists.
 
 use super::flags::check_changeable;
-use super::naming::{changing, now};
+use super::naming::{changing, now, reap};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, Inode, Mode};
 use crate::xattr::{self, AclKind, Change, SetXattr};
@@ -74,7 +74,10 @@ fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
         check_changeable(inode)?;
         by.may_set_xattr(&inode.copy(), change.name.index)?;
         xattr::change(by.fs(), inode, &[change], now(), |_| ())
-    })
+    })?;
+    // The value there was may have been in an inode of its own.
+    reap(by.fs());
+    Ok(())
 }
 
 /// Sets an access control list, or removes it. The permission bits of the mode follow the access list; one that says

@@ -1,13 +1,15 @@
 //! Setting and removing attributes.
 //!
 //! An attribute goes into the inode if it fits there beside the others, and into the inode's block
-//! otherwise, as under Linux; the others stay where they are. Both areas are written anew as a whole.
+//! otherwise, as under Linux; the others stay where they are. Where the file system allows it, a value that is
+//! too large for either gets an inode of its own. Both areas are written anew as a whole.
 
 use super::areas::Areas;
+use super::own_inode;
 use super::shared::{self, Put};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, Timestamp};
+use crate::inode::{Held, Inode, LiveInode, Timestamp};
 use crate::journal::Handle;
 use crate::{Error, Place, Result};
 use extant_format::features::Compat;
@@ -17,6 +19,7 @@ use extant_format::xattr::{
 };
 use extant_format::{Ino, Pblk};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Whether an attribute that is set has to exist before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,25 +49,38 @@ pub(crate) struct Change<'a> {
 pub(super) struct Kept {
     index: u8,
     suffix: Box<[u8]>,
-    value: Box<[u8]>,
+    value: Value,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Value {
+    Bytes(Box<[u8]>),
+    /// In an inode of its own, which is 0 as long as there is none.
+    Own {
+        ino: Ino,
+        size: u32,
+        hash: u32,
+    },
+}
+
+/// Stands for the inode of a value that has none yet.
+const NO_INODE: Ino = Ino::new(0);
+
 impl Kept {
-    fn new(name: AttributeName<'_>, value: &[u8]) -> Self {
+    fn new(name: AttributeName<'_>, value: Value) -> Self {
         Self {
             index: name.index,
             suffix: name.suffix.into(),
-            value: value.into(),
+            value,
         }
     }
 
-    fn of(entry: &XattrEntry<'_>) -> Result<Self> {
-        match entry.value {
-            XattrValue::Bytes(bytes) => Ok(Self::new(entry.name, bytes)),
-            XattrValue::InInode { .. } => Err(Error::Unsupported {
-                features: "attribute values in inodes of their own (for writing)".to_owned(),
-            }),
-        }
+    fn of(entry: &XattrEntry<'_>, hash: u32) -> Self {
+        let value = match entry.value {
+            XattrValue::Bytes(bytes) => Value::Bytes(bytes.into()),
+            XattrValue::InInode { ino, size } => Value::Own { ino, size, hash },
+        };
+        Self::new(entry.name, value)
     }
 
     fn name(&self) -> AttributeName<'_> {
@@ -75,9 +91,20 @@ impl Kept {
     }
 
     pub(super) fn attribute(&self) -> Attribute<'_> {
+        let value = match &self.value {
+            Value::Bytes(bytes) => NewValue::Bytes(bytes),
+            &Value::Own { ino, size, hash } => NewValue::InInode { ino, size, hash },
+        };
         Attribute {
             name: self.name(),
-            value: NewValue::Bytes(&self.value),
+            value,
+        }
+    }
+
+    fn own(&self) -> Option<(Ino, u32)> {
+        match self.value {
+            Value::Own { ino, size, .. } => Some((ino, size)),
+            Value::Bytes(_) => None,
         }
     }
 }
@@ -97,16 +124,40 @@ impl Both {
                 Place::Inode(_) => &mut both.inside,
                 _ => &mut both.outside,
             };
-            area.push(Kept::of(&entry)?);
+            let hash = match entry.value {
+                XattrValue::InInode { ino, .. } => own_inode::kept_hash(fs, ino)?,
+                XattrValue::Bytes(_) => 0,
+            };
+            area.push(Kept::of(&entry, hash));
             Ok(ControlFlow::<()>::Continue(()))
         })?;
         Ok(both)
     }
 
-    fn value(&self, name: AttributeName<'_>) -> Option<&[u8]> {
-        let mut all = self.inside.iter().chain(&self.outside);
-        all.find(|kept| kept.name() == name)
-            .map(|kept| &*kept.value)
+    fn all(&self) -> impl Iterator<Item = &Kept> {
+        self.inside.iter().chain(&self.outside)
+    }
+
+    fn find(&self, name: AttributeName<'_>) -> Option<&Kept> {
+        self.all().find(|kept| kept.name() == name)
+    }
+
+    /// Sectors that values elsewhere charge the inode.
+    fn own_sectors(&self, fs: &Fs) -> u64 {
+        let own = self.all().filter_map(Kept::own);
+        own.map(|(_, size)| own_inode::sectors(fs, size.into()))
+            .sum()
+    }
+
+    /// Gives the value that has no inode yet this one.
+    fn resolve(&mut self, found: Ino) {
+        for kept in self.inside.iter_mut().chain(&mut self.outside) {
+            if let Value::Own { ino, .. } = &mut kept.value
+                && *ino == NO_INODE
+            {
+                *ino = found;
+            }
+        }
     }
 
     fn remove(&mut self, name: AttributeName<'_>) {
@@ -114,23 +165,55 @@ impl Both {
         self.outside.retain(|kept| kept.name() != name);
     }
 
-    /// Puts an attribute into the inode if its `room` bytes suffice, into the block otherwise.
+    /// Gives an attribute a value: in the inode if its `room` bytes suffice, in the block otherwise, or, where that is
+    /// possible, in an inode of its own if it is large or neither has room. Whether it is that, and still to be made.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when it fits neither.
-    fn set(&mut self, fs: &Fs, room: usize, new: Kept) -> Result<()> {
-        self.remove(new.name());
-        self.inside.push(new);
-        if in_inode(&self.inside, room).is_some() {
-            return Ok(());
+    /// [`Error::NoSpace`] when there is no room for it, or its entry.
+    fn set(&mut self, fs: &Fs, room: usize, name: AttributeName<'_>, value: &[u8]) -> Result<bool> {
+        self.remove(name);
+        let may_be_own = own_inode::is_possible(fs) && !value.is_empty();
+        let is_large = may_be_own && value.len() > fs.block_size().len() - LARGE_MARGIN;
+        if !is_large && self.put(fs, room, Kept::new(name, Value::Bytes(value.into()))) {
+            return Ok(false);
         }
-        self.outside.extend(self.inside.pop());
-        match shared::encoded(fs, &self.outside) {
-            Some(_) => Ok(()),
-            None => Err(Error::NoSpace),
+        let own = Value::Own {
+            ino: NO_INODE,
+            size: u32::try_from(value.len()).map_err(|_| Error::AttributeTooLarge)?,
+            hash: own_inode::hash_of(fs, value),
+        };
+        match may_be_own && self.put(fs, room, Kept::new(name, own)) {
+            true => Ok(true),
+            false => Err(Error::NoSpace),
         }
     }
+
+    /// Adds an attribute where there is room; whether there is.
+    fn put(&mut self, fs: &Fs, room: usize, new: Kept) -> bool {
+        self.inside.push(new);
+        if in_inode(&self.inside, room).is_some() {
+            return true;
+        }
+        self.outside.extend(self.inside.pop());
+        let fits = shared::encoded(fs, &self.outside).is_some();
+        if !fits {
+            self.outside.pop();
+        }
+        fits
+    }
 }
+
+/// The inodes that attributes have their values in.
+fn own_inodes(kept: &[Kept]) -> Vec<Ino> {
+    kept.iter()
+        .filter_map(Kept::own)
+        .map(|(ino, _)| ino)
+        .collect()
+}
+
+/// A value that leaves less of a block than this is not tried there where it may have an inode of its own: the block's
+/// header and end, and an entry with a short name.
+const LARGE_MARGIN: usize = 32 + 4 + 20;
 
 /// Attributes as the part of a record that holds them; empty without. `None` if `room` bytes do not suffice.
 fn in_inode(kept: &[Kept], room: usize) -> Option<Box<[u8]>> {
@@ -167,82 +250,224 @@ pub(crate) fn change(
         .xattr_range(fs.inode_context(image.ino()).inode_size)
         .len();
     let mut after = before.clone();
+    // One at most: of several large values none is ever set together with another.
+    let mut pending = None;
     for change in changes {
-        let found = after.value(change.name);
+        let found = after.find(change.name);
+        let is_same = match (found.map(|kept| &kept.value), change.value) {
+            (Some(Value::Bytes(found)), Some(value)) => **found == *value,
+            (None, None) => true,
+            _ => false,
+        };
         match (change.how, found) {
             (SetXattr::Create, Some(_)) => return Err(Error::Exists),
             (SetXattr::Replace, None) => return Err(Error::NoAttribute),
-            _ if found == change.value => continue,
+            _ if is_same => continue,
             _ => {}
         }
         match change.value {
-            Some(value) => after.set(fs, room, Kept::new(change.name, value))?,
+            Some(value) if after.set(fs, room, change.name, value)? => pending = Some(value),
+            Some(_) => {}
             None => after.remove(change.name),
         }
     }
-    write(fs, held, &image, (&before, &after), room, time, edit)
+    let plan = Plan {
+        image: &image,
+        before: &before,
+        after: &after,
+        pending,
+        room,
+        time,
+    };
+    write(fs, held, &plan, edit)
 }
 
-fn write(
-    fs: &Fs,
-    held: &Held,
-    image: &Inode,
-    (before, after): (&Both, &Both),
+/// What is to become of an inode's attributes.
+struct Plan<'a> {
+    image: &'a Inode,
+    before: &'a Both,
+    after: &'a Both,
+    /// The value that is to have an inode of its own.
+    pending: Option<&'a [u8]>,
+    /// Bytes of the record for attributes.
     room: usize,
     time: Timestamp,
-    edit: impl FnOnce(&mut Inode),
-) -> Result<()> {
-    let region = in_inode(&after.inside, room).ok_or(Error::NoSpace)?;
+}
+
+impl Plan<'_> {
+    fn old_block(&self) -> Option<Pblk> {
+        Some(self.image.disk().file_acl).filter(|block| block.get() != 0)
+    }
+
+    fn moves(&self) -> bool {
+        self.before.outside != self.after.outside
+    }
+
+    /// Blocks that a handle changes at most, but for the value that is to be made.
+    fn credits(&self, fs: &Fs) -> u32 {
+        let values = self.before.all().chain(self.after.all());
+        let counts = values.filter(|kept| kept.own().is_some()).count();
+        let block = if self.moves() { shared::CREDITS } else { 0 };
+        1 + block + own_inode::credits(fs, 2 * counts)
+    }
+}
+
+fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let ino = held.ino();
-    let old = Some(image.disk().file_acl).filter(|block| block.get() != 0);
-    let moves = before.outside != after.outside;
-    if !after.outside.is_empty() && old.is_none() {
+    let old = plan.old_block();
+    let to_block = plan.moves() && !plan.after.outside.is_empty();
+    if to_block && old.is_none() {
         check_may_have_blocks(fs)?;
     }
-    let data = match after.outside.is_empty() {
-        true => None,
-        false => Some(shared::encoded(fs, &after.outside).ok_or(Error::NoSpace)?),
-    };
     // A new block is taken before the handle, if it looks as if it is needed.
-    let mut needs_block = moves
-        && data.is_some()
+    let mut needs_block = to_block
         && match old {
             Some(old) => shared::sharers(fs, ino, old)? > 1,
             None => true,
         };
     loop {
         let mut spare = match needs_block {
-            true => Some(take_block(fs, image)?),
+            true => Some(take_block(fs, plan.image)?),
             false => None,
         };
-        let handle = fs.start(1 + if moves { shared::CREDITS } else { 0 })?;
+        let value = plan
+            .pending
+            .map(|value| own_inode::take_blocks(fs, plan.image, value))
+            .transpose()?;
+        let more = value
+            .as_ref()
+            .map_or(0, |taken| own_inode::provide_credits(fs, taken));
+        let handle = fs.start(plan.credits(fs) + more)?;
         handle.touch_inode(held.live())?;
-        let block = match (&data, old) {
-            _ if !moves => image.disk().file_acl,
-            (None, Some(old)) => {
-                shared::leave(&handle, ino, old)?;
-                Pblk::new(0)
+        let mut after = plan.after.clone();
+        let mut owned = None;
+        if let (Some(value), Some(taken)) = (plan.pending, value) {
+            let hash = own_inode::hash_of(fs, value);
+            let made = own_inode::provide(&handle, plan.image, value, hash, taken)?;
+            after.resolve(made);
+            owned = Some(made);
+        }
+        let block = match store(&handle, plan, &after, owned, &mut spare) {
+            Ok(Some(block)) => block,
+            failed => {
+                owned
+                    .into_iter()
+                    .for_each(|value| own_inode::release(&handle, value));
+                failed?;
+                needs_block = true;
+                continue;
             }
-            (None, None) => Pblk::new(0),
-            (Some(data), _) => match shared::put(&handle, ino, old, data.clone(), &mut spare)? {
-                Put::In(block) => block,
-                Put::NeedsBlock => {
-                    needs_block = true;
-                    continue;
-                }
-            },
         };
+        let region = in_inode(&after.inside, plan.room).ok_or(Error::NoSpace)?;
         held.note_maybe_capable();
         held.live().update(&handle, |inode| {
-            if before.inside != after.inside {
+            if plan.before.inside != after.inside {
                 inode.set_xattr_region(region);
             }
             charge(fs, inode, block);
+            charge_values(
+                fs,
+                inode,
+                plan.before.own_sectors(fs),
+                after.own_sectors(fs),
+            );
             edit(inode);
-            inode.disk_mut().ctime = time;
+            inode.disk_mut().ctime = plan.time;
         })?;
+        let mut had = own_inodes(&plan.before.inside);
+        // The reference for an entry in the block has gone there.
+        let inside = own_inodes(&after.inside);
+        had.extend(owned.filter(|ino| inside.contains(ino)));
+        let lost = shared::without(had, &inside);
+        lost.into_iter()
+            .for_each(|value| own_inode::release(&handle, value));
         return Ok(());
     }
+}
+
+/// Brings the attributes that lie in a block there, and says which it is; `None` when one has to be taken first.
+fn store<'f>(
+    handle: &Handle<'f>,
+    plan: &Plan<'_>,
+    after: &Both,
+    owned: Option<Ino>,
+    spare: &mut Option<Taken<'f>>,
+) -> Result<Option<Pblk>> {
+    let (fs, ino) = (handle.fs(), plan.image.ino());
+    let old = plan.old_block();
+    if !plan.moves() {
+        return Ok(Some(plan.image.disk().file_acl));
+    }
+    if after.outside.is_empty() {
+        if let Some(old) = old {
+            shared::leave(handle, ino, old)?;
+        }
+        return Ok(Some(Pblk::new(0)));
+    }
+    let data = shared::encoded(fs, &after.outside).ok_or(Error::NoSpace)?;
+    let owned = owned.filter(|ino| own_inodes(&after.outside).contains(ino));
+    match shared::put(handle, ino, old, data, owned, spare)? {
+        Put::In(block) => Ok(Some(block)),
+        Put::NeedsBlock => Ok(None),
+    }
+}
+
+/// Blocks that [`give_up`] changes at most beyond an inode's block of attributes.
+pub(crate) fn give_up_credits(fs: &Fs, image: &Inode) -> u32 {
+    if !own_inode::is_possible(fs) || !image.may_have_attributes() {
+        return 0;
+    }
+    // What cannot be read is not given up either.
+    let values = Both::of(fs, image).map_or(0, |both| both.all().filter_map(Kept::own).count());
+    own_inode::credits(fs, values)
+}
+
+/// Gives up an inode's attributes: its part in a block, which goes if nobody else has one, and its references to values.
+///
+/// # Errors
+/// When they are broken or cannot be read. Nothing has changed then.
+pub(crate) fn give_up(handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
+    let fs = handle.fs();
+    let image = live.snapshot();
+    if !image.may_have_attributes() {
+        return Ok(());
+    }
+    let own = match own_inode::is_possible(fs) {
+        true => Both::of(fs, &image)?,
+        false => Both::default(),
+    };
+    let block = image.disk().file_acl;
+    let inside = own_inodes(&own.inside);
+    if block.get() == 0 && inside.is_empty() {
+        return Ok(());
+    }
+    if block.get() != 0 {
+        shared::leave(handle, live.ino(), block)?;
+    }
+    live.update(handle, |inode| {
+        charge(fs, inode, Pblk::new(0));
+        if !inside.is_empty() {
+            inode.set_xattr_region(Box::default());
+        }
+        charge_values(fs, inode, own.own_sectors(fs), 0);
+    })?;
+    inside
+        .into_iter()
+        .for_each(|value| own_inode::release(handle, value));
+    Ok(())
+}
+
+/// Charges an inode for values in inodes of their own.
+fn charge_values(fs: &Fs, inode: &mut Inode, had: u64, has: u64) {
+    if had == has {
+        return;
+    }
+    let block_size = fs.block_size();
+    let huge = fs.inode_context(inode.ino()).huge_file;
+    let disk = inode.disk_mut();
+    let sectors = (disk.sectors(block_size) + has).saturating_sub(had);
+    // It fits but in a hostile image, whose count is wrong anyway.
+    let _ = disk.set_sectors(sectors, block_size, huge);
 }
 
 /// Makes `block` the inode's block of attributes, 0 for none, and charges it accordingly.
@@ -307,7 +532,9 @@ pub(crate) fn fresh(
 ) -> Result<Fresh> {
     let mut both = Both::default();
     for (name, value) in values {
-        both.set(fs, room, Kept::new(*name, value))?;
+        if both.set(fs, room, *name, value)? {
+            return Err(Error::NoSpace);
+        }
     }
     if !both.outside.is_empty() {
         check_may_have_blocks(fs)?;
@@ -336,7 +563,7 @@ impl Fresh {
         let fs = handle.fs();
         let mut spare = None;
         loop {
-            match shared::put(handle, ino, None, data.clone(), &mut spare)? {
+            match shared::put(handle, ino, None, data.clone(), None, &mut spare)? {
                 Put::In(block) => return Ok(Some(block)),
                 Put::NeedsBlock => spare = Some(take_block_near(fs, ino, false)?),
             }

@@ -3,7 +3,8 @@
 //! | file | owns |
 //! |---|---|
 //! | `areas` | the two areas an inode's attributes are in, checked |
-//! | `value` | values, also those kept in inodes of their own |
+//! | `value` | values as they are read, also those kept in inodes of their own |
+//! | `own_inode` | making and sharing such inodes, and counting who refers to them |
 //! | `acl` | access control lists |
 //! | `change` | setting and removing |
 //! | `shared` | blocks of attributes, which inodes with equal ones share |
@@ -20,12 +21,14 @@
 mod acl;
 mod areas;
 mod change;
+mod own_inode;
 mod shared;
 mod value;
 
 pub use acl::{AclKind, acl};
 pub use change::SetXattr;
-pub(crate) use change::{Change, Fresh, change, charge, fresh};
+pub(crate) use change::{Change, Fresh, change, charge, fresh, give_up, give_up_credits};
+pub(crate) use own_inode::SharedValues;
 pub(crate) use shared::{SharedBlocks, leave};
 
 use crate::fs::Fs;

@@ -7,16 +7,17 @@
 //!   same lock. So who finds it under the lock may add itself to those that share it.
 
 use super::change::Kept;
+use super::own_inode::{acquire, of_block, release};
 use crate::alloc::{FreedKind, Taken};
 use crate::fs::Fs;
 use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
-use crate::{InPlace, Place, Result};
+use crate::{Error, InPlace, Place, Result};
 use extant_format::xattr::{
     Attribute, BLOCK_HEADER_LEN, XattrBlockHeader, encode_block, space_in_block,
     verify_block_checksum,
 };
-use extant_format::{Ino, Pblk, Structure};
+use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::collections::HashMap;
 
@@ -121,7 +122,8 @@ pub(super) enum Put {
 
 /// Puts `data`, which [`encoded`] made, where inode `ino` finds it from now on: into a block that others have with the
 /// same content; over its `old` block, if it is the only one to have that; otherwise into the block taken
-/// for it. The inode's part in its old block is given up.
+/// for it. The inode's part in its old block is given up. With `owned` the caller gives a reference to the value in that
+/// inode, which one of the entries is for.
 ///
 /// # Errors
 /// When the old block cannot be read or freed; then the inode's part in that is as it was.
@@ -130,6 +132,7 @@ pub(super) fn put<'f>(
     ino: Ino,
     old: Option<Pblk>,
     data: Box<[u8]>,
+    owned: Option<Ino>,
     spare: &mut Option<Taken<'f>>,
 ) -> Result<Put> {
     let fs = handle.fs();
@@ -145,15 +148,24 @@ pub(super) fn put<'f>(
             leave(handle, ino, block)?;
             return Err(e);
         }
+        // Its entries have their references.
+        owned.into_iter().for_each(|value| release(handle, value));
         return Ok(Put::In(block));
     }
+    let place = Place::Inode(ino);
+    let mut values = of_block(fs, place, &data)?;
     if let Some(old) = old {
-        let _locked = shared.lock(old);
+        let locked = shared.lock(old);
         let (bytes, header) = read(fs, ino, old)?;
         if header.ref_count <= 1 {
+            let mut had = of_block(fs, place, &bytes)?;
+            had.extend(owned);
+            let lost = without(had, &values);
             shared.forget(header.hash, old);
             handle.replace(&bytes, seal(fs), data);
             shared.remember(hash, old);
+            drop(locked);
+            lost.into_iter().for_each(|value| release(handle, value));
             return Ok(Put::In(old));
         }
     }
@@ -161,11 +173,17 @@ pub(super) fn put<'f>(
         return Ok(Put::NeedsBlock);
     };
     let block = taken.start();
-    fs.commit_blocks(handle, taken)?;
-    if let Some(old) = old
-        && let Err(e) = leave(handle, ino, old)
-    {
-        fs.free_blocks(handle, block, 1, FreedKind::Metadata)?;
+    values = without(values, owned.as_slice());
+    acquire_all(handle, &values)?;
+    let committed = fs.commit_blocks(handle, taken).and_then(|()| {
+        let left = old.map_or(Ok(()), |old| leave(handle, ino, old));
+        if left.is_err() {
+            fs.free_blocks(handle, block, 1, FreedKind::Metadata)?;
+        }
+        left
+    });
+    if let Err(e) = committed {
+        values.into_iter().for_each(|value| release(handle, value));
         return Err(e);
     }
     let _locked = shared.lock(block);
@@ -174,6 +192,32 @@ pub(super) fn put<'f>(
     new.set_verified(Structure::XattrBlock, None);
     shared.remember(hash, block);
     Ok(Put::In(block))
+}
+
+/// `all` without one of each of `some`.
+pub(super) fn without(mut all: Vec<Ino>, some: &[Ino]) -> Vec<Ino> {
+    for gone in some {
+        if let Some(at) = all.iter().position(|ino| ino == gone) {
+            all.swap_remove(at);
+        }
+    }
+    all
+}
+
+fn acquire_all(handle: &Handle<'_>, values: &[Ino]) -> Result<()> {
+    for (i, value) in values.iter().enumerate() {
+        let acquired = acquire(handle, *value);
+        if matches!(acquired, Ok(true)) {
+            continue;
+        }
+        let done = values.iter().take(i);
+        done.for_each(|value| release(handle, *value));
+        let expected = Expected::Said("an inode that holds an attribute value, in use");
+        let found = value.get().into();
+        let source = FormatError::new(Structure::Xattr, "value_inum", found, expected);
+        return acquired.and(Err(Error::corrupt(Place::Inode(*value), source)));
+    }
+    Ok(())
 }
 
 /// Adds a sharer to a block other than `old` with the content of `data`, if one is known.
@@ -212,17 +256,20 @@ fn join(
 pub(crate) fn leave(handle: &Handle<'_>, ino: Ino, block: Pblk) -> Result<()> {
     let fs = handle.fs();
     let shared = fs.shared_attributes()?;
-    let _locked = shared.lock(block);
+    let locked = shared.lock(block);
     let (bytes, mut header) = read(fs, ino, block)?;
     if header.ref_count > 1 {
         header.ref_count -= 1;
         handle.edit(&bytes, seal(fs), |bytes| header.store_ref_count(bytes));
         return Ok(());
     }
+    let values = of_block(fs, Place::InodeBlock(ino, block), &bytes)?;
     drop(bytes);
     fs.free_blocks(handle, block, 1, FreedKind::Metadata)?;
     shared.forget(header.hash, block);
     handle.revoke(block);
+    drop(locked);
+    values.into_iter().for_each(|value| release(handle, value));
     Ok(())
 }
 

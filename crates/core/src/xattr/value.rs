@@ -1,7 +1,7 @@
 //! Values, also those kept in inodes of their own.
 
 use super::acl::AclKind;
-use crate::data::read_content;
+use super::own_inode;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::{Error, InPlace, Place, Result};
@@ -40,8 +40,7 @@ pub(super) fn stored(
         XattrValue::Bytes(bytes) => Ok(bytes.to_vec()),
         XattrValue::InInode { ino, size } => {
             let holder = value_inode(fs, place, ino, size)?;
-            let mut value = vec![0; size as usize];
-            read_content(fs, &holder, 0, &mut value)?;
+            let value = own_inode::read(fs, &holder)?;
             check_value(fs, inode, place, entry, &holder, &value)?;
             Ok(value)
         }

@@ -9,6 +9,7 @@ mod exercise;
 mod export;
 mod files;
 mod full;
+mod large_xattrs;
 mod model;
 mod paths;
 mod quiet;

@@ -6,6 +6,7 @@
 //! | `shapes` | file systems to begin with |
 //! | `faults` | every transfer of every operation fails once |
 //! | `indirect` | files mapped by indirect blocks |
+//! | `large_values` | attribute values in inodes of their own |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
@@ -20,6 +21,7 @@ pub(crate) mod engine;
 mod faults;
 mod found;
 mod indirect;
+mod large_values;
 mod linux;
 mod runs;
 pub(crate) mod shapes;
