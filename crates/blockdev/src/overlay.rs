@@ -80,6 +80,12 @@ impl OverlayDevice {
         self.replaced.len()
     }
 
+    /// The blocks that were written since [`OverlayDevice::keep_writes`], ascending.
+    pub fn written_blocks(&self) -> Vec<u64> {
+        let writes = self.writes.as_ref();
+        writes.map_or_else(Vec::new, |writes| writes.read().keys().copied().collect())
+    }
+
     /// Memory that replaced and written blocks hold, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let written = self.writes.as_ref().map_or(0, |writes| writes.read().len());

@@ -58,7 +58,7 @@ pub(crate) fn run(
         .try_reduce(Sums::new, |a, b| Ok(a.absorb(b)))
 }
 
-fn fill(set: &BlockSet, first: u64, bits: u32, map: &mut [u8]) {
+pub(crate) fn fill(set: &BlockSet, first: u64, bits: u32, map: &mut [u8]) {
     set.runs(first..first + u64::from(bits), &mut |run| {
         bitmap::set_range(map, (run.start - first) as u32..(run.end - first) as u32);
     });
@@ -66,7 +66,7 @@ fn fill(set: &BlockSet, first: u64, bits: u32, map: &mut [u8]) {
 
 /// The clusters that are in use in a group whose bitmap was never written: Linux makes such a bitmap of the
 /// group's own structures alone, as far as they lie in it. What others keep there would be handed out.
-fn own_structures(volume: &Volume, group: Group, state: &GroupState) -> BlockSet {
+pub(crate) fn own_structures(volume: &Volume, group: Group, state: &GroupState) -> BlockSet {
     let mut own = BlockSet::default();
     let mut take = |blocks: std::ops::Range<u64>| own.add(volume.clusters_of(blocks));
     if let Ok(header) = volume.geo.group_header(group)

@@ -1,7 +1,7 @@
 //! The tree of directories, and link counts.
 
 use crate::dir::Names;
-use crate::inode_table::InodeTable;
+use crate::inode_table::{InodeTable, Summary};
 use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place};
@@ -11,8 +11,14 @@ use extant_format::features::RoCompat;
 /// More subdirectories than this are not counted: the link count is 1 then.
 const LINKS_MAX: u64 = 65_000;
 
-/// Checks that every directory has one name and hangs from the root, and that link counts are right.
-pub(crate) fn check(volume: &Volume, table: &InodeTable, names: &mut Names, dirs: &[Ino]) {
+/// Checks that every directory has one name and hangs from the root, and that link counts are right. Returns the
+/// directories with their parents, ascending.
+pub(crate) fn check(
+    volume: &Volume,
+    table: &InodeTable,
+    names: &mut Names,
+    dirs: &[Ino],
+) -> Vec<(Ino, Ino)> {
     let sink = &mut names.sink;
     if !table.get(Ino::ROOT).is_dir() {
         let text = "inode 2 is not a directory";
@@ -20,9 +26,8 @@ pub(crate) fn check(volume: &Volume, table: &InodeTable, names: &mut Names, dirs
     }
     let mut parents: Vec<(Ino, Ino)> = names.parents.drain().collect();
     parents.sort_unstable();
-    let parents = parents.as_slice();
-    dotdots(&names.dotdots, parents, sink);
-    tree(table, dirs, parents, sink);
+    dotdots(&names.dotdots, &parents, sink);
+    tree(table, dirs, &parents, sink);
     let has_links = volume.has_ro_compat(RoCompat::DIR_NLINK);
     for (ino, summary) in table.in_use() {
         if summary.is_nameless() || summary.is_ea_inode() || summary.kind == 0 {
@@ -37,16 +42,7 @@ pub(crate) fn check(volume: &Volume, table: &InodeTable, names: &mut Names, dirs
             sink.say(Code::InodeUnattached, place, "the inode has no name");
             continue;
         }
-        // An indexed directory whose count was too large once keeps the 1.
-        if summary.is_indexed() && has_links && summary.links == 1 && counted > 1 {
-            continue;
-        }
-        let expected = if summary.is_dir() && has_links && counted > LINKS_MAX {
-            1
-        } else {
-            counted
-        };
-        if u64::from(summary.links) != expected && !(summary.is_orphan() && summary.links == 0) {
+        if let Some(expected) = links_wanted(summary, counted, has_links) {
             let what = "link count";
             sink.number(Code::LinkCount, place, what, summary.links, expected);
         }
@@ -55,9 +51,25 @@ pub(crate) fn check(volume: &Volume, table: &InodeTable, names: &mut Names, dirs
         let text = "the root has no directory lost+found";
         sink.say(Code::LostFound, Place::FILE_SYSTEM, text);
     }
+    parents
 }
 
-fn parent_of(parents: &[(Ino, Ino)], child: Ino) -> Option<Ino> {
+/// The link count that an inode with so many names should have, if it has another.
+pub(crate) fn links_wanted(summary: Summary, counted: u64, has_links: bool) -> Option<u64> {
+    // An indexed directory whose count was too large once keeps the 1.
+    if summary.is_indexed() && has_links && summary.links == 1 && counted > 1 {
+        return None;
+    }
+    let expected = if summary.is_dir() && has_links && counted > LINKS_MAX {
+        1
+    } else {
+        counted
+    };
+    let waits = summary.is_orphan() && summary.links == 0;
+    (u64::from(summary.links) != expected && !waits).then_some(expected)
+}
+
+pub(crate) fn parent_of(parents: &[(Ino, Ino)], child: Ino) -> Option<Ino> {
     let at = parents.binary_search_by_key(&child, |(child, _)| *child);
     at.ok().and_then(|at| parents.get(at)).map(|pair| pair.1)
 }

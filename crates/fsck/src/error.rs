@@ -28,6 +28,26 @@ pub enum Error {
         "the journal to be replayed lies on another device (--as-is judges the file system without it)"
     )]
     ExternalJournal,
+    /// An undo file cannot be read or written.
+    #[error("undo file: {0}")]
+    Undo(std::io::Error),
+    /// The device ends before the file system: there is no room to mend it in.
+    #[error("the device has {size} bytes, the file system needs {needed}: nothing is mended")]
+    TooShort {
+        /// Of the device.
+        size: u64,
+        /// Of the file system.
+        needed: u64,
+    },
+    /// Somebody has the file system open.
+    #[error("multiple-mount protection says that the file system is in use on {node}")]
+    InUse {
+        /// The name of the machine.
+        node: String,
+    },
+    /// A structure that was to be written cannot be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// The file system has more groups than are held in memory, or than the device has room for.
     #[error("the file system has {groups} block groups, at most {most} can be checked")]
     TooLarge {

@@ -177,6 +177,12 @@ impl<'a> Checker<'a> {
         }
         self.fixed_fields(place, file_type, slot, scan);
         self.flags(place, file_type, inode, scan);
+        if inode.flags.contains(InodeFlags::ENCRYPT)
+            && !xattr::is_encrypted(self.volume, inode, slot)?
+        {
+            let text = "the file is said to be encrypted, but has no encryption context";
+            scan.sink.say(Code::InodeFlags, place, text);
+        }
         let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
             && self.volume.has_incompat(Incompat::INLINE_DATA);
         let mut clusters = 0;
@@ -249,66 +255,11 @@ impl<'a> Checker<'a> {
     }
 
     fn flags(&self, place: Place, file_type: FileType, inode: &Inode, scan: &mut Scan) {
-        let volume = self.volume;
-        let is_dir = file_type == FileType::Directory;
-        let mapped = is_dir || matches!(file_type, FileType::Regular | FileType::Symlink);
-        let mut wrong = |flag: InodeFlags, bad: bool, why: &str| {
-            if bad && inode.flags.contains(flag) {
-                let text = format!("flag {:#x} {why}", flag.bits());
-                scan.sink.say(Code::InodeFlags, place, text);
-            }
-        };
-        let no_incompat = |feature| !volume.has_incompat(feature);
-        wrong(
-            InodeFlags::EXTENTS,
-            no_incompat(Incompat::EXTENTS),
-            "needs the feature extent",
-        );
-        wrong(
-            InodeFlags::EXTENTS,
-            !mapped,
-            "has no meaning for this type of file",
-        );
-        wrong(
-            InodeFlags::INLINE_DATA,
-            no_incompat(Incompat::INLINE_DATA),
-            "needs the feature inline_data",
-        );
-        wrong(
-            InodeFlags::INLINE_DATA | InodeFlags::EXTENTS,
-            true,
-            "says both inline data and extents",
-        );
-        wrong(
-            InodeFlags::INLINE_DATA,
-            !mapped,
-            "has no meaning for this type of file",
-        );
-        wrong(InodeFlags::INDEX, !is_dir, "needs a directory");
-        wrong(
-            InodeFlags::INDEX,
-            !volume.has_compat(Compat::DIR_INDEX),
-            "needs the feature dir_index",
-        );
-        wrong(InodeFlags::CASEFOLD, !is_dir, "needs a directory");
-        wrong(
-            InodeFlags::CASEFOLD,
-            no_incompat(Incompat::CASEFOLD),
-            "needs the feature casefold",
-        );
-        wrong(
-            InodeFlags::EA_INODE,
-            no_incompat(Incompat::EA_INODE) || file_type != FileType::Regular,
-            "needs the feature ea_inode and a regular file",
-        );
-        wrong(
-            InodeFlags::IMAGIC,
-            !volume.has_compat(Compat::IMAGIC_INODES),
-            "needs the feature imagic_inodes",
-        );
-        let unused = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-        let special = !is_dir && file_type != FileType::Regular;
-        if special && inode.flags.intersects(unused) {
+        for (flag, why) in wrong_flags(self.volume, file_type, inode.flags) {
+            let text = format!("flag {:#x} {why}", flag.bits());
+            scan.sink.say(Code::InodeFlags, place, text);
+        }
+        if inode.flags.intersects(unused_flags(file_type)) {
             let text = "immutable or append-only says nothing about this type of file";
             scan.sink.say(Code::InodeFlagsUnused, place, text);
         }
@@ -316,12 +267,8 @@ impl<'a> Checker<'a> {
 
     /// Whether the root of the map is of the form that the flags say.
     fn root_form(&self, place: Place, inode: &Inode, scan: &mut Scan) {
-        let looks_like_extents = le16(&inode.map, 0) == extent::MAGIC
-            && (1..=extent::ROOT_CAPACITY).contains(&le16(&inode.map, 4))
-            && le16(&inode.map, 2) <= le16(&inode.map, 4)
-            && le16(&inode.map, 6) <= extent::MAX_DEPTH;
         let flagged = inode.flags.contains(InodeFlags::EXTENTS);
-        if looks_like_extents && !flagged && self.volume.has_incompat(Incompat::EXTENTS) {
+        if looks_like_extents(inode) && !flagged && self.volume.has_incompat(Incompat::EXTENTS) {
             let text = "the map is an extent tree, but the flags do not say so";
             scan.sink.say(Code::InodeFlags, place, text);
         }
@@ -410,7 +357,7 @@ impl<'a> Checker<'a> {
                         .number(Code::InodeSize, place, "size", inode.size, expected);
                 }
                 let reached = if inode.flags.contains(InodeFlags::EXTENTS) {
-                    extent::LBLK_END
+                    extent::LBLK_END - 1
                 } else {
                     indirect::blocks_reached(self.volume.block_size())
                 };
@@ -482,6 +429,87 @@ impl<'a> Checker<'a> {
             usage.inodes = usage.inodes.saturating_add(inodes);
         }
     }
+}
+
+/// Whether the map begins as the root of an extent tree does.
+pub(crate) fn looks_like_extents(inode: &Inode) -> bool {
+    le16(&inode.map, 0) == extent::MAGIC
+        && (1..=extent::ROOT_CAPACITY).contains(&le16(&inode.map, 4))
+        && le16(&inode.map, 2) <= le16(&inode.map, 4)
+        && le16(&inode.map, 6) <= extent::MAX_DEPTH
+}
+
+/// Flags that say nothing about this type of file.
+pub(crate) fn unused_flags(file_type: FileType) -> InodeFlags {
+    match file_type {
+        FileType::Directory | FileType::Regular => InodeFlags::empty(),
+        _ => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
+    }
+}
+
+/// Those of `flags` (sometimes several together) that an inode of this type cannot have here, and why.
+pub(crate) fn wrong_flags(
+    volume: &Volume,
+    file_type: FileType,
+    flags: InodeFlags,
+) -> Vec<(InodeFlags, &'static str)> {
+    let is_dir = file_type == FileType::Directory;
+    let mapped = is_dir || matches!(file_type, FileType::Regular | FileType::Symlink);
+    let no_incompat = |feature| !volume.has_incompat(feature);
+    let no_compat = |feature| !volume.has_compat(feature);
+    let rules = [
+        (
+            InodeFlags::EXTENTS,
+            no_incompat(Incompat::EXTENTS),
+            "needs the feature extent",
+        ),
+        (
+            InodeFlags::EXTENTS,
+            !mapped,
+            "has no meaning for this type of file",
+        ),
+        (
+            InodeFlags::INLINE_DATA,
+            no_incompat(Incompat::INLINE_DATA),
+            "needs the feature inline_data",
+        ),
+        (
+            InodeFlags::INLINE_DATA | InodeFlags::EXTENTS,
+            true,
+            "says both inline data and extents",
+        ),
+        (
+            InodeFlags::INLINE_DATA,
+            !mapped,
+            "has no meaning for this type of file",
+        ),
+        (InodeFlags::INDEX, !is_dir, "needs a directory"),
+        (
+            InodeFlags::INDEX,
+            no_compat(Compat::DIR_INDEX),
+            "needs the feature dir_index",
+        ),
+        (InodeFlags::CASEFOLD, !is_dir, "needs a directory"),
+        (
+            InodeFlags::CASEFOLD,
+            no_incompat(Incompat::CASEFOLD),
+            "needs the feature casefold",
+        ),
+        (
+            InodeFlags::EA_INODE,
+            no_incompat(Incompat::EA_INODE) || file_type != FileType::Regular,
+            "needs the feature ea_inode and a regular file",
+        ),
+        (
+            InodeFlags::IMAGIC,
+            no_compat(Compat::IMAGIC_INODES),
+            "needs the feature imagic_inodes",
+        ),
+    ];
+    let wrong = rules
+        .into_iter()
+        .filter(|(flag, bad, _)| *bad && flags.contains(*flag));
+    wrong.map(|(flag, _, why)| (flag, why)).collect()
 }
 
 /// The seed of the file system's own checksums, as attribute blocks use it.

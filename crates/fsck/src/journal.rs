@@ -6,10 +6,10 @@ use crate::report::Sink;
 use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, SharedDevice};
-use extant_format::Pblk;
 use extant_format::features::{Compat, Incompat};
-use extant_format::inode::FileType;
+use extant_format::inode::{FileType, Inode};
 use extant_format::jbd2::MIN_BLOCKS;
+use extant_format::{Ino, Pblk};
 use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice};
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn aborted(errno: i32, sink: &mut Sink) {
 }
 
 /// The runs of the journal's inode.
-fn log_runs(volume: &Volume) -> Result<Vec<LogRun>> {
+pub(crate) fn log_runs(volume: &Volume) -> Result<Vec<LogRun>> {
     let Some(ino) = volume.sb.journal_ino() else {
         return Ok(Vec::new());
     };
@@ -80,8 +80,13 @@ fn log_runs(volume: &Volume) -> Result<Vec<LogRun>> {
     if inode.file_type() != Some(FileType::Regular) {
         return Ok(Vec::new());
     }
+    runs_of(volume, ino, &inode)
+}
+
+/// The runs of an inode as those of a journal.
+pub(crate) fn runs_of(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<LogRun>> {
     let end = inode.size >> volume.block_size().log2();
-    let runs = maps::runs(volume, ino, &inode)?;
+    let runs = maps::runs(volume, ino, inode)?;
     let inside = runs.into_iter().take_while(|run| u64::from(run.lblk) < end);
     Ok(inside
         .map(|run| LogRun {
@@ -141,6 +146,16 @@ pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Si
         Ok(log) => {
             if log.superblock().errno != 0 && !recovered {
                 aborted(log.superblock().errno, sink);
+            }
+            let users = log.superblock().users_count;
+            if users > 1 {
+                let what = "file systems that use the journal";
+                sink.number(Code::JournalSuperblock, place, what, users, 1u32);
+            }
+            let unknown = log.superblock().ro_compat;
+            if unknown != 0 {
+                let what = "features of the journal for reading only";
+                sink.number(Code::JournalSuperblock, place, what, unknown, 0u32);
             }
             let flagged = volume.has_incompat(Incompat::RECOVER);
             if !log.is_clean() && !recovered && !as_is && !flagged {

@@ -1,15 +1,18 @@
-//! An independent checker of ext4 file systems: complete, read-only, parallel by group.
+//! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair, which mends what the
+//! check finds.
 //!
 //! It shares the on-disk format with the rest of the project, and no engine: what it says about an image does
 //! not depend on what wrote it.
 //!
 //! | module | owns |
 //! |---|---|
+//! | `survey` | the whole check, and what later passes and repairs need of it |
+//! | `repair` | putting right what was found |
 //! | `finding` | what a finding is: code, severity, place, evidence |
 //! | `report` | collecting findings |
 //! | `volume` | superblock, descriptors, reading |
 //! | `journal` | the file system as recovery would leave it; the journal's own soundness |
-//! | `superblock` | fields, backups, multiple-mount protection |
+//! | `superblock`, `field_rules` | fields, backups, multiple-mount protection |
 //! | `metadata` | the blocks of fixed structures |
 //! | `orphans` | files that wait to be deleted |
 //! | `scan` | the pass over all inode tables |
@@ -22,7 +25,7 @@
 //! | `quota` | quota files |
 //!
 //! # Invariants
-//! - Nothing is written.
+//! - Nothing is written, but by `repair` when it is told to.
 //! - Any bytes at all give a report or an error: no panic, no endless loop. Memory depends on what is in use, not
 //!   on the size of the device.
 //! - No locks: each task has findings and sets of its own, which are joined when it ends.
@@ -35,6 +38,7 @@ mod claims;
 mod connectivity;
 mod dir;
 mod error;
+mod field_rules;
 mod finding;
 mod htree;
 mod inode;
@@ -45,10 +49,12 @@ mod metadata;
 mod orphans;
 mod owners;
 mod quota;
+pub mod repair;
 mod report;
 mod scan;
 mod special;
 mod superblock;
+mod survey;
 mod volume;
 mod xattr;
 
@@ -56,11 +62,8 @@ pub use error::{Error, Result};
 pub use finding::{Code, Evidence, Finding, Place, Severity};
 pub use report::{Report, Totals};
 
-use blockset::BlockSet;
 use extant_blockdev::SharedDevice;
-use extant_format::features::RoCompat;
 use report::Sink;
-use volume::Volume;
 
 /// How to check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,38 +118,10 @@ impl Progress for () {
 pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Report> {
     let mut sink = Sink::new();
     let (device, recovered) = journal::recovered(device, options.as_is, &mut sink)?;
-    let volume = Volume::open(device, &mut sink)?;
-    superblock::check(&volume, recovered, &mut sink)?;
-    journal::check(&volume, recovered, options.as_is, &mut sink)?;
-    let orphans = orphans::collect(&volume, &mut sink)?;
-    let fixed = metadata::clusters(&volume, &mut sink);
-
-    let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
-    xattr::blocks(&volume, &mut scan, progress)?;
-    let mut used = fixed;
-    let mut over_fixed = BlockSet::default();
-    let claims = std::mem::take(&mut scan.claims);
-    used.absorb(claims.once, &mut |both| over_fixed.add(both));
-    let nothing = BlockSet::default();
-    let shared = if volume.has_ro_compat(RoCompat::SHARED_BLOCKS) {
-        &nothing
-    } else {
-        &claims.twice
+    let of = survey::Input {
+        device,
+        recovered,
+        as_is: options.as_is,
     };
-    owners::run(&volume, &table, shared, &over_fixed, &mut scan.sink)?;
-
-    let mut names = dir::run(&volume, &table, &scan.dirs, &claims.twice, progress)?;
-    connectivity::check(&volume, &table, &mut names, &scan.dirs);
-    xattr::value_inodes(&volume, &table, &scan.ea, &mut scan.sink)?;
-    let mut sums = bitmaps::run(&volume, &used, &table, progress)?;
-    bitmaps::superblock(&volume, &mut sums);
-    quota::check(&volume, &scan.usages, &mut scan.sink)?;
-
-    let mut totals = scan.totals;
-    let free = sums.free_clusters << volume.geo.cluster_bits();
-    totals.blocks = volume.geo.blocks_count().saturating_sub(free);
-    for part in [scan.sink, names.sink, sums.sink] {
-        sink.absorb(part);
-    }
-    Ok(sink.into_report(totals))
+    Ok(survey::run(of, sink, progress)?.report)
 }

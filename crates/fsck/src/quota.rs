@@ -14,14 +14,14 @@ use extant_format::Ino;
 use extant_format::inode::FileType;
 use std::collections::{HashMap, HashSet};
 
-const BLOCK: usize = 1024;
-const MAGICS: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
+pub(crate) const BLOCK: usize = 1024;
+pub(crate) const MAGICS: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
 /// Levels of pointers above the entries.
-const DEPTH: u32 = 4;
-const LEAF_HEADER: usize = 16;
-const ENTRY: usize = 72;
+pub(crate) const DEPTH: u32 = 4;
+pub(crate) const LEAF_HEADER: usize = 16;
+pub(crate) const ENTRY: usize = 72;
 /// Larger files than this are not read.
-const FILE_MAX: usize = 256 << 20;
+pub(crate) const FILE_MAX: usize = 256 << 20;
 const NAMES: [&str; 3] = ["user", "group", "project"];
 
 /// Compares the quota files with what the scan counted.
@@ -58,12 +58,7 @@ fn one(
         sink.number(Code::QuotaFile, place, "magic", found, magic);
         return Ok(());
     }
-    let mut reader = Reader {
-        bytes: &bytes,
-        seen: HashSet::new(),
-        entries: HashMap::new(),
-        wrong: None,
-    };
+    let mut reader = Reader::new(&bytes);
     reader.tree(1, DEPTH);
     if let Some(block) = reader.wrong {
         let text = format!("block {block} of the tree is out of place");
@@ -79,7 +74,11 @@ fn one(
     ids.dedup();
     for id in ids {
         let used = usages.get(&id).copied().unwrap_or_default();
-        let said = reader.entries.get(&id).copied().unwrap_or_default();
+        let said = reader.entries.get(&id);
+        let said = said.map_or_else(Usage::default, |entry| Usage {
+            inodes: le64(entry, 24),
+            bytes: le64(entry, 48),
+        });
         if used != said {
             let text = format!(
                 "{what} {id} is charged {} bytes and {} inodes, uses {} and {}",
@@ -94,11 +93,27 @@ fn one(
 struct Reader<'a> {
     bytes: &'a [u8],
     seen: HashSet<u32>,
-    entries: HashMap<u32, Usage>,
+    entries: HashMap<u32, Vec<u8>>,
     wrong: Option<u32>,
 }
 
-impl Reader<'_> {
+/// The entries of a quota file as they lie in it, by id.
+pub(crate) fn entries_of(bytes: &[u8]) -> HashMap<u32, Vec<u8>> {
+    let mut reader = Reader::new(bytes);
+    reader.tree(1, DEPTH);
+    reader.entries
+}
+
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self {
+            bytes,
+            seen: HashSet::new(),
+            entries: HashMap::new(),
+            wrong: None,
+        }
+    }
+
     fn block(&self, n: u32) -> Option<&[u8]> {
         let at = (n as usize).checked_mul(BLOCK)?;
         self.bytes.get(at..at.checked_add(BLOCK)?)
@@ -138,11 +153,7 @@ impl Reader<'_> {
             if entry.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let usage = Usage {
-                inodes: le64(entry, 24),
-                bytes: le64(entry, 48),
-            };
-            self.entries.insert(le32(entry, 0), usage);
+            self.entries.insert(le32(entry, 0), entry.to_vec());
         }
     }
 }

@@ -186,7 +186,7 @@ pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> R
 }
 
 /// The groups besides the first that keep copies of the descriptors.
-fn backups(volume: &Volume) -> Vec<u32> {
+pub(crate) fn backups(volume: &Volume) -> Vec<u32> {
     let groups = volume.geo.groups().skip(1);
     groups
         .filter(|group| volume.geo.has_super(*group))

@@ -1,11 +1,11 @@
 //! The superblock beyond what reading it requires, its backups, and the block of multiple-mount protection.
 
 use crate::error::Result;
+use crate::field_rules::FIELD_RULES;
 use crate::inode::fs_seed;
 use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place};
-use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::superblock::{SUPERBLOCK_LEN, State, Superblock};
 use extant_format::{Expected, FormatError, Structure};
@@ -37,53 +37,9 @@ pub(crate) fn check(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result
 }
 
 fn fields(volume: &Volume, sink: &mut Sink) {
-    let sb = &volume.sb;
-    let mut wrong = |bad: bool, text: &str| {
-        if bad {
-            sink.say(Code::SuperblockField, Place::FILE_SYSTEM, text);
-        }
-    };
-    wrong(
-        sb.reserved_blocks_count() > sb.blocks_count() / 2,
-        "more than half of the blocks are reserved",
-    );
-    let resize = volume.has_compat(Compat::RESIZE_INODE);
-    wrong(
-        resize && volume.has_incompat(Incompat::META_BG),
-        "resize_inode and meta_bg exclude each other",
-    );
-    wrong(
-        !resize && sb.raw().reserved_gdt_blocks.get() != 0,
-        "blocks are reserved for descriptors without the feature resize_inode",
-    );
-    wrong(
-        volume.has_ro_compat(RoCompat::METADATA_CSUM) && volume.has_ro_compat(RoCompat::GDT_CSUM),
-        "metadata_csum and uninit_bg exclude each other",
-    );
-    let journal = volume.has_compat(Compat::HAS_JOURNAL);
-    wrong(
-        !journal && volume.has_incompat(Incompat::RECOVER),
-        "a journal is to be replayed, but there is none",
-    );
-    let raw = sb.raw();
-    let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
-    wrong(
-        !volume.has_ro_compat(RoCompat::QUOTA) && quotas.iter().any(|ino| ino.get() != 0),
-        "a quota file is named, but the feature quota is off",
-    );
-    wrong(
-        !volume.has_compat(Compat::ORPHAN_FILE) && raw.orphan_file_inum.get() != 0,
-        "an orphan file is named, but the feature orphan_file is off",
-    );
-    wrong(
-        journal && raw.journal_inum.get() != 0 && raw.journal_uuid != [0; 16],
-        "a journal in an inode and one on another device are named",
-    );
-    let named = raw.journal_inum.get() != 0 || raw.journal_uuid != [0; 16];
-    wrong(
-        !journal && named,
-        "a journal is named, but the feature has_journal is off",
-    );
+    for rule in FIELD_RULES.iter().filter(|rule| (rule.is_broken)(volume)) {
+        sink.say(Code::SuperblockField, Place::FILE_SYSTEM, rule.wrong);
+    }
 }
 
 fn state(volume: &Volume, recovered: bool, sink: &mut Sink) {

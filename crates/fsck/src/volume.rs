@@ -126,7 +126,7 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
 }
 
 /// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.
-fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
+pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
     let mut bytes = [0; SUPERBLOCK_LEN];
     for log2 in 10..=16 {
         let Some(size) = BlockSize::from_log2(log2) else {

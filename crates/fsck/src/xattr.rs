@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use crate::{Code, Pass, Place, Progress};
 use extant_format::features::Incompat;
 use extant_format::inode::{FileType, Inode};
-use extant_format::xattr::name::INLINE_DATA;
+use extant_format::xattr::name::{ENCRYPTION, INLINE_DATA};
 use extant_format::xattr::{
     BLOCK_HEADER_LEN, ENTRY_HEADER_LEN, EaInode, INODE_HEADER_LEN, VALUE_MAX, XattrArea,
     XattrBlockHeader, XattrContext, XattrValue, value_hash, verify_block_checksum,
@@ -29,6 +29,11 @@ impl EaReferences {
         *self.0.entry(ino).or_default() += 1;
     }
 
+    /// How many attributes have their value in `ino`.
+    pub(crate) fn count(&self, ino: Ino) -> u64 {
+        self.0.get(&ino).copied().unwrap_or(0)
+    }
+
     pub(crate) fn absorb(&mut self, other: Self) {
         for (ino, count) in other.0 {
             *self.0.entry(ino).or_default() += count;
@@ -36,7 +41,7 @@ impl EaReferences {
     }
 }
 
-fn context(volume: &Volume) -> XattrContext {
+pub(crate) fn context(volume: &Volume) -> XattrContext {
     XattrContext {
         ea_inode: volume.has_incompat(Incompat::EA_INODE),
         max_inode: Ino::new(volume.geo.inodes_count()),
@@ -119,6 +124,21 @@ pub(crate) fn inline_value<'a>(volume: &Volume, inode: &Inode, slot: &'a [u8]) -
     }
 }
 
+/// Whether an inode has an encryption context, in itself or in its attribute block.
+pub(crate) fn is_encrypted(volume: &Volume, inode: &Inode, slot: &[u8]) -> Result<bool> {
+    let context = context(volume);
+    let has = |area: &XattrArea<'_>| area.iter().any(|entry| entry.name.index == ENCRYPTION);
+    let region = inode.xattr_region(slot, volume.inode_size());
+    if XattrArea::in_inode(region, &context).is_ok_and(|area| has(&area)) {
+        return Ok(true);
+    }
+    if !volume.physical().contains(&inode.file_acl.get()) {
+        return Ok(false);
+    }
+    let bytes = volume.block(inode.file_acl)?;
+    Ok(XattrArea::in_block(&bytes, &context).is_ok_and(|area| has(&area)))
+}
+
 /// Looks for values that share bytes. The area has been walked once without an error.
 fn overlaps(base: &[u8], first: usize, place: Place, sink: &mut Sink) {
     let mut values: Vec<(usize, usize)> = Vec::new();
@@ -181,8 +201,12 @@ fn entries(
     Ok(())
 }
 
-/// Checks every attribute block once, and claims it.
-pub(crate) fn blocks(volume: &Volume, scan: &mut Scan, progress: &dyn Progress) -> Result<()> {
+/// Checks every attribute block once, and claims it. Returns the blocks with how many inodes refer to each, ascending.
+pub(crate) fn blocks(
+    volume: &Volume,
+    scan: &mut Scan,
+    progress: &dyn Progress,
+) -> Result<Vec<(Pblk, u32)>> {
     let mut all: Vec<(Pblk, XattrReference)> = scan.xattr_blocks.drain().collect();
     all.sort_unstable_by_key(|(block, _)| *block);
     progress.begin(Pass::Attributes, all.len() as u64);
@@ -191,6 +215,7 @@ pub(crate) fn blocks(volume: &Volume, scan: &mut Scan, progress: &dyn Progress) 
         scan.claims.claim(cluster..cluster + 1);
     }
     let new = || (Sink::new(), EaReferences::default());
+    let counts = all.iter().map(|(block, of)| (*block, of.count)).collect();
     let (sink, ea) = all
         .into_par_iter()
         .try_fold(new, |(mut sink, mut ea), (block, reference)| {
@@ -205,7 +230,7 @@ pub(crate) fn blocks(volume: &Volume, scan: &mut Scan, progress: &dyn Progress) 
         })?;
     scan.sink.absorb(sink);
     scan.ea.absorb(ea);
-    Ok(())
+    Ok(counts)
 }
 
 fn one_block(
@@ -242,6 +267,10 @@ fn one_block(
     match XattrArea::in_block(&bytes, &context(volume)) {
         Ok(area) => {
             overlaps(&bytes, BLOCK_HEADER_LEN, place, sink);
+            if area.iter().any(|entry| entry.name.index == 0) {
+                let text = "an attribute has a name without a prefix";
+                sink.say(Code::XattrBlock, place, text);
+            }
             entries(volume, &area, place, sink, ea)
         }
         Err(e) => {
@@ -262,7 +291,7 @@ pub(crate) fn value_inodes(
         return Ok(());
     }
     for (ino, summary) in table.in_use().filter(|(_, s)| s.is_ea_inode()) {
-        let referred = ea.0.get(&ino).copied().unwrap_or(0);
+        let referred = ea.count(ino);
         let place = Place::ino(ino);
         let Some((_, inode)) = volume.inode(ino)? else {
             continue;

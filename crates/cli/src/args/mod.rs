@@ -4,12 +4,14 @@
 mod attributes;
 mod change;
 mod mount;
+mod repair;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use mount::{Mount, Umount};
+pub(crate) use repair::Repair;
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     Df(Df),
     Map(Map),
     Check(Check),
+    Repair(Repair),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

@@ -11,13 +11,13 @@ use std::io::Write;
 use std::path::Path;
 
 /// Errors are left.
-const ERRORS: u8 = 4;
+pub(super) const ERRORS: u8 = 4;
 /// No verdict could be given.
-const OPERATIONAL: u8 = 8;
+pub(super) const OPERATIONAL: u8 = 8;
 
 /// A finding, for programs.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+pub(super) struct Line<'a> {
     severity: &'a str,
     code: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,10 +70,10 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
         .partition(place.partition)
         .open()
         .map_err(|e| e.to_string())?;
-    let bars = Bars(Bar::new("checking"));
+    let bars = Bars::new("checking");
     let options = Options::default().as_is(place.as_is);
     let report = extant_fsck::check(device, options, &bars);
-    bars.0.finish();
+    bars.finish();
     report.map_err(|e| match e {
         extant_fsck::Error::Device(e) => e.to_string(),
         e => named(&e),
@@ -81,7 +81,17 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
 }
 
 /// Shows the passes.
-struct Bars(Bar);
+pub(super) struct Bars(Bar);
+
+impl Bars {
+    pub(super) fn new(what: &'static str) -> Self {
+        Self(Bar::new(what))
+    }
+
+    pub(super) fn finish(self) {
+        self.0.finish();
+    }
+}
 
 impl Progress for Bars {
     fn begin(&self, pass: Pass, units: u64) {
@@ -169,7 +179,7 @@ fn summarise(
     writeln!(output)
 }
 
-fn line(finding: &Finding) -> Line<'_> {
+pub(super) fn line(finding: &Finding) -> Line<'_> {
     Line {
         severity: finding.severity().name(),
         code: finding.code.name(),

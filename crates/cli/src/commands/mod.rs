@@ -21,6 +21,7 @@ mod mkfs;
 mod mknod;
 mod mount;
 mod mv;
+mod repair;
 mod replay;
 mod rm;
 mod stat;
@@ -68,6 +69,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Mount(args) => mount::run(&args, place),
         Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, place),
+        Command::Repair(args) => repair::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -9,6 +9,7 @@ mod making;
 mod mapping;
 mod mounting;
 mod reading;
+mod repairing;
 mod support;
 mod taring;
 mod writing;

@@ -6,7 +6,7 @@ use extant_testkit::oracle::{self, debugfs, debugfs_write};
 use extant_testkit::tool::tool;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn plant(tree: &Path) {
     fs::create_dir_all(tree.join("deep/er/and/deeper")).unwrap();
@@ -27,7 +27,7 @@ fn plant(tree: &Path) {
 
 /// Requests to debugfs, and what must be found then. `B` stands for the first block of `/large`, `N` for the
 /// block of the first node of `/islands`, `D` for the second block of `/deep`.
-const DAMAGES: &[(&str, Code)] = &[
+pub(crate) const DAMAGES: &[(&str, Code)] = &[
     ("sif /large size 100", Code::InodeSize),
     ("sif /large blocks 8", Code::InodeBlocks),
     ("sif /large links_count 5", Code::LinkCount),
@@ -102,42 +102,66 @@ const DAMAGES: &[(&str, Code)] = &[
     ("ssv journal_uuid random", Code::SuperblockField),
 ];
 
-#[test]
-fn every_damage_is_found_by_its_name() {
-    let dir = tempfile::tempdir().unwrap();
-    let tree = dir.path().join("tree");
-    plant(&tree);
-    let base = dir.path().join("base");
-    let options = ["-t", "ext4", "-b", "1024", "-q", "-J", "size=4", "-d"];
-    let options = [&options[..], &[tree.to_str().unwrap()]].concat();
-    oracle::mke2fs(&base, 64 << 20, &options);
-    // Builds the index of the large directory.
-    assert!(oracle::e2fsck(&base, &["-fyD"]).code <= 1);
-    oracle::assert_clean(&base);
-    let sound = check(&base, false);
-    assert!(sound.is_clean(), "{}", problems(&sound));
-    let first_block = |path: &str| {
-        let list = debugfs(&base, &format!("blocks {path}"));
-        list.split_whitespace().next().unwrap().to_owned()
-    };
-    let (block, node) = (first_block("/large"), first_block("/islands"));
-    let image = dir.path().join("image");
-    let mut wrong = String::new();
-    for (request, expected) in DAMAGES {
+/// The sound image that is damaged.
+pub(crate) struct Base {
+    image: PathBuf,
+    path: PathBuf,
+    block: String,
+    node: String,
+}
+
+impl Base {
+    pub(crate) fn new(dir: &Path) -> Self {
+        let tree = dir.join("tree");
+        plant(&tree);
+        let path = dir.join("base");
+        let options = ["-t", "ext4", "-b", "1024", "-q", "-J", "size=4", "-d"];
+        let options = [&options[..], &[tree.to_str().unwrap()]].concat();
+        oracle::mke2fs(&path, 64 << 20, &options);
+        // Builds the index of the large directory.
+        assert!(oracle::e2fsck(&path, &["-fyD"]).code <= 1);
+        oracle::assert_clean(&path);
+        let first_block = |of: &str| {
+            let list = debugfs(&path, &format!("blocks {of}"));
+            list.split_whitespace().next().unwrap().to_owned()
+        };
+        Self {
+            image: dir.join("image"),
+            block: first_block("/large"),
+            node: first_block("/islands"),
+            path,
+        }
+    }
+
+    /// A copy with one damage, and what debugfs said.
+    pub(crate) fn damaged(&self, request: &str) -> (PathBuf, String) {
         tool("cp")
             .arg("--sparse=always")
-            .arg(&base)
-            .arg(&image)
+            .arg(&self.path)
+            .arg(&self.image)
             .ok();
         let words: Vec<&str> = request
             .split(' ')
             .map(|word| match word {
-                "B" => block.as_str(),
-                "N" => node.as_str(),
+                "B" => self.block.as_str(),
+                "N" => self.node.as_str(),
                 other => other,
             })
             .collect();
-        let said = debugfs_write(&image, &[&words.join(" ")]);
+        let said = debugfs_write(&self.image, &[&words.join(" ")]);
+        (self.image.clone(), said.to_string())
+    }
+}
+
+#[test]
+fn every_damage_is_found_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::new(dir.path());
+    let sound = check(&base.path, false);
+    assert!(sound.is_clean(), "{}", problems(&sound));
+    let mut wrong = String::new();
+    for (request, expected) in DAMAGES {
+        let (image, said) = base.damaged(request);
         let report = check(&image, false);
         let theirs = oracle::e2fsck(&image, &["-fn"]);
         // e2fsck reports a wrong checksum of a descriptor, and calls the image clean.

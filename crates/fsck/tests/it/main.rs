@@ -4,4 +4,5 @@ mod clean;
 mod damage;
 mod hostile;
 mod kernel;
+mod repair;
 mod support;

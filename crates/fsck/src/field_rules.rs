@@ -1,0 +1,115 @@
+//! Fields of the superblock that may contradict each other: how that shows, and what a repair makes of it.
+
+use crate::volume::Volume;
+use extant_format::features::{Compat, Incompat, RoCompat};
+use extant_format::superblock::RawSuperblock;
+
+/// A contradiction.
+pub(crate) struct FieldRule {
+    pub(crate) is_broken: fn(&Volume) -> bool,
+    /// What a check says.
+    pub(crate) wrong: &'static str,
+    /// What a repair says.
+    pub(crate) mended: &'static str,
+    pub(crate) mend: fn(&Volume, &mut RawSuperblock),
+}
+
+/// All of them.
+pub(crate) const FIELD_RULES: &[FieldRule] = &[
+    FieldRule {
+        is_broken: |v| v.sb.reserved_blocks_count() > v.sb.blocks_count() / 2,
+        wrong: "more than half of the blocks are reserved",
+        mended: "a twentieth of the blocks is reserved",
+        mend: |v, raw| {
+            let blocks = v.sb.blocks_count() / 20;
+            raw.r_blocks_count_lo.set(blocks as u32);
+            raw.r_blocks_count_hi.set((blocks >> 32) as u32);
+        },
+    },
+    FieldRule {
+        is_broken: |v| v.has_compat(Compat::RESIZE_INODE) && v.has_incompat(Incompat::META_BG),
+        wrong: "resize_inode and meta_bg exclude each other",
+        mended: "feature resize_inode is off",
+        mend: |_, raw| {
+            let bits = raw.feature_compat.get() & !Compat::RESIZE_INODE.bits();
+            raw.feature_compat.set(bits);
+        },
+    },
+    FieldRule {
+        is_broken: |v| {
+            !v.has_compat(Compat::RESIZE_INODE) && v.sb.raw().reserved_gdt_blocks.get() != 0
+        },
+        wrong: "blocks are reserved for descriptors without the feature resize_inode",
+        mended: "no blocks are reserved for descriptors",
+        mend: |_, raw| raw.reserved_gdt_blocks.set(0),
+    },
+    FieldRule {
+        is_broken: |v| {
+            v.has_ro_compat(RoCompat::METADATA_CSUM) && v.has_ro_compat(RoCompat::GDT_CSUM)
+        },
+        wrong: "metadata_csum and uninit_bg exclude each other",
+        mended: "feature uninit_bg is off",
+        mend: |_, raw| {
+            let bits = raw.feature_ro_compat.get() & !RoCompat::GDT_CSUM.bits();
+            raw.feature_ro_compat.set(bits);
+        },
+    },
+    FieldRule {
+        is_broken: |v| !v.has_compat(Compat::HAS_JOURNAL) && v.has_incompat(Incompat::RECOVER),
+        wrong: "a journal is to be replayed, but there is none",
+        mended: "no journal is to be replayed",
+        mend: |_, raw| {
+            let bits = raw.feature_incompat.get() & !Incompat::RECOVER.bits();
+            raw.feature_incompat.set(bits);
+        },
+    },
+    FieldRule {
+        is_broken: |v| !v.has_ro_compat(RoCompat::QUOTA) && names_quota(v.sb.raw()),
+        wrong: "a quota file is named, but the feature quota is off",
+        mended: "no quota file is named",
+        mend: |_, raw| {
+            raw.usr_quota_inum.set(0);
+            raw.grp_quota_inum.set(0);
+            raw.prj_quota_inum.set(0);
+        },
+    },
+    FieldRule {
+        is_broken: |v| !v.has_compat(Compat::ORPHAN_FILE) && v.sb.raw().orphan_file_inum.get() != 0,
+        wrong: "an orphan file is named, but the feature orphan_file is off",
+        mended: "no orphan file is named",
+        mend: |_, raw| raw.orphan_file_inum.set(0),
+    },
+    FieldRule {
+        is_broken: |v| {
+            let raw = v.sb.raw();
+            v.has_compat(Compat::HAS_JOURNAL)
+                && raw.journal_inum.get() != 0
+                && raw.journal_uuid != [0; 16]
+        },
+        wrong: "a journal in an inode and one on another device are named",
+        mended: "the journal in an inode alone is named",
+        mend: |_, raw| {
+            raw.journal_uuid = [0; 16];
+            raw.journal_dev.set(0);
+        },
+    },
+    FieldRule {
+        is_broken: |v| {
+            let raw = v.sb.raw();
+            let named = raw.journal_inum.get() != 0 || raw.journal_uuid != [0; 16];
+            !v.has_compat(Compat::HAS_JOURNAL) && named
+        },
+        wrong: "a journal is named, but the feature has_journal is off",
+        mended: "no journal is named",
+        mend: |_, raw| {
+            raw.journal_inum.set(0);
+            raw.journal_uuid = [0; 16];
+            raw.journal_dev.set(0);
+        },
+    },
+];
+
+fn names_quota(raw: &RawSuperblock) -> bool {
+    let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
+    quotas.iter().any(|ino| ino.get() != 0)
+}

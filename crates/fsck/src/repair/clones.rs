@@ -1,0 +1,173 @@
+//! Blocks that are claimed more than once: the first keeps them, the others get copies.
+
+use super::maps::{Builder, is_mapped, salvage};
+use super::work::Work;
+use crate::blockset::BlockSet;
+use crate::error::Result;
+use crate::maps::{Piece, Run};
+use crate::report::Sink;
+use crate::{Code, Place};
+use extant_format::features::{Compat, RoCompat};
+use extant_format::inode::Inode;
+use extant_format::{Ino, Pblk, indirect};
+
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    let survey = work.survey;
+    let volume = work.volume();
+    let nothing = survey.shared.is_empty() && survey.over_fixed.is_empty();
+    if nothing || volume.has_ro_compat(RoCompat::SHARED_BLOCKS) {
+        return Ok(());
+    }
+    let mut kept = BlockSet::default();
+    // Attribute blocks and the top of the map that keeps room for descriptors stay where they are.
+    for (block, _) in &survey.xattr_blocks {
+        let cluster = volume.cluster_of(block.get());
+        kept.add(cluster..cluster + 1);
+    }
+    if volume.has_compat(Compat::RESIZE_INODE)
+        && let Some((_, inode)) = volume.inode(Ino::RESIZE)?
+    {
+        let root = indirect::root_pointers(&inode.map);
+        let cluster = volume.cluster_of(root.get(13).copied().unwrap_or(0).into());
+        kept.add(cluster..cluster + 1);
+    }
+    for (ino, _) in survey.table.in_use() {
+        let Some((_, inode)) = volume.inode(ino)? else {
+            continue;
+        };
+        let resize = ino == Ino::RESIZE && volume.has_compat(Compat::RESIZE_INODE);
+        if !resize && is_mapped(volume, ino, &inode) {
+            one(work, ino, &inode, &mut kept)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a cluster belongs to the file system or to somebody who was here before.
+fn is_anothers(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
+    if work.survey.over_fixed.contains(cluster) {
+        return true;
+    }
+    if !work.survey.shared.contains(cluster) {
+        return false;
+    }
+    let mut again = false;
+    kept.insert(cluster..cluster + 1, &mut |_| again = true);
+    again
+}
+
+/// Gives one file copies of what is not its own.
+fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Result<()> {
+    let volume = work.volume();
+    let mut nodes = Vec::new();
+    let mut ignored = Sink::new();
+    let mut suspicious = false;
+    crate::maps::walk(volume, ino, inode, &mut ignored, &mut |piece| {
+        let blocks = match piece {
+            Piece::Node(block) => {
+                nodes.push(volume.cluster_of(block.get()));
+                block.get()..block.get() + 1
+            }
+            Piece::Data(run) => run.pblk..run.pblk + u64::from(run.len),
+        };
+        let clusters = volume.clusters_of(blocks);
+        for set in [&work.survey.shared, &work.survey.over_fixed] {
+            set.runs(clusters.clone(), &mut |_| suspicious = true);
+        }
+    })?;
+    if !suspicious {
+        return Ok(());
+    }
+    let mut moved_nodes = false;
+    for cluster in nodes {
+        moved_nodes |= is_anothers(work, cluster, kept);
+    }
+    let runs = salvage(volume, ino, inode)?;
+    let Some((runs, copies)) = apart(work, &runs, kept)? else {
+        return Ok(());
+    };
+    if copies.is_empty() && !moved_nodes {
+        return Ok(());
+    }
+    if !Builder::rebuild(work, ino, &runs)? {
+        return Ok(());
+    }
+    let size = volume.block_size().len();
+    let mut bytes = vec![0; size];
+    let count = copies.len();
+    for (from, to) in copies {
+        volume.read(from, &mut bytes)?;
+        work.put_block(to, &bytes)?;
+    }
+    let text = format!("{count} blocks were copied to a place of their own");
+    work.mend(Code::BlockShared, Place::ino(ino), text);
+    Ok(())
+}
+
+/// Blocks to be copied, from and to.
+type Copies = Vec<(Pblk, Pblk)>;
+
+/// The runs of a file with new places for what is another's, and what is to be copied there; `None` when there is
+/// no room.
+fn apart(
+    work: &mut Work<'_>,
+    runs: &[Run],
+    kept: &mut BlockSet,
+) -> Result<Option<(Vec<Run>, Copies)>> {
+    let volume = work.volume();
+    let ratio = volume.cluster_ratio();
+    let mut new: Vec<Run> = Vec::new();
+    let mut copies = Vec::new();
+    // The cluster that was decided last: of the file, of the device, and where it goes.
+    let mut last: Option<(u64, u64, u64)> = None;
+    for run in runs {
+        let mut done = 0;
+        while done < run.len {
+            let lblk = u64::from(run.lblk + done);
+            let pblk = run.pblk + u64::from(done);
+            let (logical, cluster) = (lblk / ratio, volume.cluster_of(pblk));
+            let within = (pblk - volume.geo.first_data_block().get()) % ratio;
+            let len = (ratio - within).min(u64::from(run.len - done)) as u32;
+            let target = match last {
+                Some((l, c, target)) if (l, c) == (logical, cluster) => target,
+                _ if is_anothers(work, cluster, kept) => match work.new_block()? {
+                    Some(block) => volume.cluster_of(block.get()),
+                    None => return Ok(None),
+                },
+                _ => cluster,
+            };
+            last = Some((logical, cluster, target));
+            let place = volume.block_of_cluster(target).get() + within;
+            if target != cluster && !run.unwritten {
+                for i in 0..u64::from(len) {
+                    copies.push((Pblk::new(pblk + i), Pblk::new(place + i)));
+                }
+            }
+            push(
+                &mut new,
+                Run {
+                    lblk: run.lblk + done,
+                    len,
+                    pblk: place,
+                    unwritten: run.unwritten,
+                },
+            );
+            done += len;
+        }
+    }
+    Ok(Some((new, copies)))
+}
+
+/// Adds a run, joined with the one before it where they touch.
+fn push(runs: &mut Vec<Run>, run: Run) {
+    match runs.last_mut() {
+        Some(last)
+            if last.unwritten == run.unwritten
+                && last.lblk + last.len == run.lblk
+                && last.pblk + u64::from(last.len) == run.pblk =>
+        {
+            last.len += run.len;
+        }
+        _ => runs.push(run),
+    }
+}

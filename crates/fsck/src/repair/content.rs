@@ -1,0 +1,205 @@
+//! What inodes hold themselves: symbolic links, inline data, attributes.
+
+use super::inodes::delete;
+use super::work::Work;
+use crate::bytes::{le16, le32};
+use crate::error::Result;
+use crate::volume::Volume;
+use crate::{maps, xattr};
+use extant_format::Ino;
+use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
+use extant_format::xattr::name::{AttributeName, INLINE_DATA};
+use extant_format::xattr::{
+    Attribute, ENTRY_HEADER_LEN, EaInode, INODE_HEADER_LEN, MAGIC, NewValue, encode_in_inode,
+};
+
+/// Gives a symbolic link the length that its target has; one without a target is deleted.
+pub(super) fn symlink(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+    let volume = work.volume();
+    let now = work.now;
+    if super::entries::is_inline(volume, inode) {
+        let mut target = inode.map.to_vec();
+        target.extend_from_slice(xattr::inline_value(volume, inode, slot).unwrap_or_default());
+        let len = target.iter().position(|byte| *byte == 0);
+        set_target_len(inode, len.unwrap_or(target.len()), target.len(), now);
+        return Ok(());
+    }
+    if !crate::special::has_map(inode, FileType::Symlink) {
+        let len = inode.map.iter().position(|byte| *byte == 0);
+        if len.is_none()
+            && let Some(last) = inode.map.last_mut()
+        {
+            *last = 0;
+        }
+        set_target_len(inode, len.unwrap_or(MAP_BYTES - 1), MAP_BYTES, now);
+        return Ok(());
+    }
+    let runs = maps::runs(volume, ino, inode)?;
+    let one = runs.len() == 1 && runs.iter().all(|run| run.lblk == 0 && run.len == 1);
+    let Some(at) = maps::lookup(&runs, 0) else {
+        delete(inode, now);
+        return Ok(());
+    };
+    let mut bytes = volume.block(at)?;
+    let len = bytes.iter().position(|byte| *byte == 0);
+    let len = match len {
+        Some(len) => len,
+        None => {
+            if let Some(last) = bytes.last_mut() {
+                *last = 0;
+            }
+            work.put_block(at, &bytes)?;
+            bytes.len() - 1
+        }
+    };
+    let fits = inode.flags.contains(InodeFlags::EXTENTS) || len >= MAP_BYTES;
+    if !fits {
+        // Short enough for the map, where such a link is looked for.
+        inode.map = [0; MAP_BYTES];
+        for (to, from) in inode.map.iter_mut().zip(bytes.iter().take(len)) {
+            *to = *from;
+        }
+    } else if !one {
+        let first: Vec<maps::Run> = runs
+            .iter()
+            .take(1)
+            .map(|run| maps::Run { len: 1, ..*run })
+            .collect();
+        if super::maps::Builder::rebuild(work, ino, &first)?
+            && let Some((_, new)) = volume.inode(ino)?
+        {
+            inode.map = new.map;
+        }
+    }
+    set_target_len(inode, len, bytes.len(), now);
+    Ok(())
+}
+
+fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
+    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+    if len == 0 && !encrypted {
+        delete(inode, now);
+    } else if !encrypted {
+        inode.size = len.min(room) as u64;
+    }
+}
+
+/// Gives inline data the attribute that its second part lies in, and a size that fits.
+pub(super) fn inline_data(volume: &Volume, inode: &mut Inode, slot: &mut [u8]) -> Result<()> {
+    if xattr::inline_value(volume, inode, slot).is_none() {
+        rewrite(volume, inode, slot, true)?;
+    }
+    let room = xattr::inline_value(volume, inode, slot).map_or(0, <[u8]>::len);
+    let room = (MAP_BYTES + room) as u64;
+    if inode.file_type() == Some(FileType::Directory) || inode.size > room {
+        inode.size = room;
+    }
+    Ok(())
+}
+
+/// Keeps the attributes in an inode that are sound.
+pub(super) fn attributes(volume: &Volume, inode: &Inode, slot: &mut [u8]) -> Result<()> {
+    let inline = super::entries::is_inline(volume, inode);
+    rewrite(volume, inode, slot, inline)
+}
+
+fn rewrite(volume: &Volume, inode: &Inode, slot: &mut [u8], inline: bool) -> Result<()> {
+    let old = inode.xattr_region(slot, volume.inode_size()).to_vec();
+    let base = old.get(INODE_HEADER_LEN..).unwrap_or_default();
+    let mut found = match le32(&old, 0) == MAGIC {
+        true => salvage(volume, base, 0)?,
+        false => Vec::new(),
+    };
+    if inline && !found.iter().any(|attribute| attribute.name == INLINE_DATA) {
+        let value = NewValue::Bytes(&[]);
+        found.insert(
+            0,
+            Attribute {
+                name: INLINE_DATA,
+                value,
+            },
+        );
+    }
+    let range = inode.xattr_range(volume.inode_size());
+    let Some(region) = slot.get_mut(range) else {
+        return Ok(());
+    };
+    while !encode_in_inode(region, &found) && found.pop().is_some() {}
+    Ok(())
+}
+
+/// The attributes of an area that can be made out: names and values inside it, values apart from each other.
+pub(super) fn salvage<'a>(
+    volume: &Volume,
+    base: &'a [u8],
+    first: usize,
+) -> Result<Vec<Attribute<'a>>> {
+    let max = volume.geo.inodes_count();
+    let mut found: Vec<Attribute<'a>> = Vec::new();
+    let mut values: Vec<(usize, usize)> = Vec::new();
+    let mut at = first;
+    while le32(base, at) != 0 && at + ENTRY_HEADER_LEN <= base.len() {
+        let name_len = base.get(at).copied().map_or(0, usize::from);
+        let index = base.get(at + 1).copied().unwrap_or(0);
+        let start = at + ENTRY_HEADER_LEN;
+        let Some(suffix) = base.get(start..start + name_len) else {
+            break;
+        };
+        let (offset, ino) = (usize::from(le16(base, at + 2)), le32(base, at + 4));
+        let size = le32(base, at + 8);
+        at = start + ((name_len + 3) & !3);
+        let name = AttributeName { index, suffix };
+        let impossible = index == 0 || suffix.contains(&0);
+        if impossible || found.iter().any(|attribute| attribute.name == name) {
+            continue;
+        }
+        let value = if ino != 0 {
+            match value_in_inode(volume, Ino::new(ino.min(max)), size)? {
+                Some(value) if ino <= max => value,
+                _ => continue,
+            }
+        } else {
+            let end = offset.saturating_add(size as usize);
+            let overlaps = values.iter().any(|(a, b)| offset < *b && *a < end);
+            match base.get(offset..end) {
+                _ if size == 0 => NewValue::Bytes(&[]),
+                Some(bytes) if !overlaps => {
+                    values.push((offset, end));
+                    NewValue::Bytes(bytes)
+                }
+                _ => continue,
+            }
+        };
+        found.push(Attribute { name, value });
+    }
+    // A value over the entries is none.
+    let entries_end = at + 4;
+    found.retain(|attribute| match attribute.value {
+        NewValue::Bytes(bytes) if !bytes.is_empty() => {
+            let start = bytes.as_ptr() as usize - base.as_ptr() as usize;
+            start >= entries_end
+        }
+        _ => true,
+    });
+    Ok(found)
+}
+
+/// The value that an inode holds, if it is of that kind.
+fn value_in_inode(volume: &Volume, ino: Ino, size: u32) -> Result<Option<NewValue<'static>>> {
+    if !volume.has_incompat(extant_format::features::Incompat::EA_INODE) {
+        return Ok(None);
+    }
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(None);
+    };
+    let regular = inode.file_type() == Some(FileType::Regular) && inode.links > 0;
+    let own = EaInode::from_inode(&inode).filter(|_| regular && inode.size != 0);
+    Ok(own.map(|own| {
+        let size = u32::try_from(inode.size).unwrap_or(size);
+        NewValue::InInode {
+            ino,
+            size,
+            hash: own.hash,
+        }
+    }))
+}

@@ -1,0 +1,186 @@
+//! What a repair has changed so far: blocks in memory over a device that is only read, and why they changed.
+
+use crate::error::Result;
+use crate::{Code, Place};
+use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use std::fmt;
+use std::sync::Arc;
+
+/// Most mends with one code that are kept in full; what is beyond is only counted.
+const KEPT: u64 = 1000;
+
+/// One thing that was put right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mend {
+    /// What was wrong.
+    pub code: Code,
+    /// Where.
+    pub place: Place,
+    /// What was done about it.
+    pub text: String,
+}
+
+/// One line: `link-count: inode 12: link count is 1, was 5`.
+impl fmt::Display for Mend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.code, self.place, self.text)
+    }
+}
+
+/// The changes so far.
+pub(super) struct Draft {
+    base: SharedDevice,
+    overlay: Arc<OverlayDevice>,
+    block_size: u32,
+    mends: Vec<Mend>,
+    by_code: [u64; Code::ALL.len()],
+}
+
+impl Draft {
+    pub(super) fn new(base: SharedDevice, block_size: u32) -> Self {
+        let overlay = OverlayDevice::new(Arc::clone(&base), block_size).keep_writes();
+        Self {
+            base,
+            overlay: Arc::new(overlay),
+            block_size,
+            mends: Vec::new(),
+            by_code: [0; Code::ALL.len()],
+        }
+    }
+
+    /// The device as it is with the changes.
+    pub(super) fn device(&self) -> SharedDevice {
+        Arc::clone(&self.overlay) as SharedDevice
+    }
+
+    pub(super) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.overlay.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        Ok(self.overlay.write_at(offset, bytes)?)
+    }
+
+    /// Takes note of a mend.
+    pub(super) fn mend(&mut self, code: Code, place: Place, text: impl Into<String>) {
+        if let Some(count) = self.by_code.get_mut(code as usize) {
+            *count += 1;
+            if *count <= KEPT {
+                let text = text.into();
+                self.mends.push(Mend { code, place, text });
+            }
+        }
+    }
+
+    /// Mends so far, also those beyond the ones kept.
+    pub(super) fn count(&self) -> u64 {
+        self.by_code.iter().sum()
+    }
+
+    /// Whether anything with this code was mended.
+    pub(super) fn has(&self, code: Code) -> bool {
+        self.by_code.get(code as usize).is_some_and(|n| *n > 0)
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Mend>, u64, Changes) {
+        let count = self.count();
+        let changes = Changes {
+            base: self.base,
+            overlay: self.overlay,
+            block_size: self.block_size,
+        };
+        (self.mends, count, changes)
+    }
+}
+
+/// The blocks that a repair changes, with what they hold before and after.
+#[derive(Debug)]
+pub struct Changes {
+    base: SharedDevice,
+    overlay: Arc<OverlayDevice>,
+    block_size: u32,
+}
+
+/// A block that changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The byte on the device where it begins.
+    pub offset: u64,
+    /// What it holds now.
+    pub before: Vec<u8>,
+    /// What it is to hold.
+    pub after: Vec<u8>,
+}
+
+impl Change {
+    /// The ranges of bytes that differ, from the start of the block.
+    pub fn ranges(&self) -> Vec<std::ops::Range<usize>> {
+        let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
+        for (i, (a, b)) in self.before.iter().zip(&self.after).enumerate() {
+            if a == b {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some(last) if last.end == i => last.end += 1,
+                _ => ranges.push(i..i + 1),
+            }
+        }
+        ranges
+    }
+}
+
+impl Changes {
+    /// Bytes in a block.
+    #[must_use]
+    pub fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// All blocks that change, ascending, read one at a time.
+    ///
+    /// # Errors
+    /// Of the device, in the place of a block.
+    pub fn iter(&self) -> impl Iterator<Item = Result<Change>> + '_ {
+        let size = u64::from(self.block_size);
+        self.overlay
+            .written_blocks()
+            .into_iter()
+            .map(move |block| {
+                let offset = block * size;
+                let len = size.min(self.base.size().saturating_sub(offset)) as usize;
+                let (mut before, mut after) = (vec![0; len], vec![0; len]);
+                self.base.read_at(offset, &mut before)?;
+                self.overlay.read_at(offset, &mut after)?;
+                Ok(Change {
+                    offset,
+                    before,
+                    after,
+                })
+            })
+            .filter(|change: &Result<Change>| {
+                change
+                    .as_ref()
+                    .map_or(true, |change| change.before != change.after)
+            })
+    }
+
+    /// Whether no block changes.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.iter().next().transpose().map(|first| first.is_none())
+    }
+
+    /// The device as it will be.
+    #[must_use]
+    pub fn device(&self) -> SharedDevice {
+        Arc::clone(&self.overlay) as SharedDevice
+    }
+
+    pub(super) fn base(&self) -> &SharedDevice {
+        &self.base
+    }
+}

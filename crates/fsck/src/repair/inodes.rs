@@ -1,0 +1,460 @@
+//! Fields of inodes.
+
+use super::entries::{Naming, is_really_dir, naming};
+use super::work::Work;
+use super::{content, maps};
+use crate::bytes::{le16, le32};
+use crate::error::Result;
+use crate::inode::{looks_like_extents, unused_flags, wrong_flags};
+use crate::inode_table::KIND_DIR;
+use crate::volume::Volume;
+use crate::{Code, Evidence, Finding, Place, xattr};
+use extant_format::dir::EntryType;
+use extant_format::features::{Incompat, RoCompat};
+use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode};
+use extant_format::{Ino, Pblk};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+const CODES: &[Code] = &[
+    Code::InodeChecksum,
+    Code::InodeMode,
+    Code::InodeExtraSize,
+    Code::InodeFlags,
+    Code::InodeFlagsUnused,
+    Code::InodeReserved,
+    Code::InodeSize,
+    Code::InodeBlocks,
+    Code::InodeDeletionTime,
+    Code::InodeDeletedUndated,
+    Code::InodeTime,
+    Code::Symlink,
+    Code::SpecialFile,
+    Code::SpecialFileUnused,
+    Code::InlineData,
+    Code::XattrInInode,
+    Code::XattrLocation,
+    Code::XattrOverlap,
+    Code::XattrHash,
+    Code::XattrValueInode,
+    Code::EaInodeReferences,
+];
+
+/// Faults of maps, after which sizes and counts say nothing yet.
+const MAP_CODES: &[Code] = &[
+    Code::ExtentNode,
+    Code::ExtentIndexStart,
+    Code::ExtentMisaligned,
+    Code::IndirectPointer,
+    Code::MapAbandoned,
+];
+
+/// Puts fields right, inode by inode.
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    types_by_names(work)?;
+    let mut found: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
+    for finding in work.findings(CODES) {
+        let in_block = finding.place.block.is_some() && finding.code != Code::Symlink;
+        if let Some(ino) = finding.place.ino.filter(|_| !in_block) {
+            found.entry(ino).or_default().push(finding);
+        }
+    }
+    let nameable: HashSet<Ino> = found
+        .iter()
+        .filter(|(_, findings)| {
+            let codes = [Code::InodeMode, Code::InodeDeletedUndated];
+            findings.iter().any(|finding| codes.contains(&finding.code))
+        })
+        .map(|(ino, _)| *ino)
+        .collect();
+    let names = naming(work.survey, &nameable)?;
+    let broken_maps = work.by_inode(MAP_CODES);
+    for (ino, findings) in found {
+        let mut one = One {
+            ino,
+            names: names.get(&ino).map_or(&[], |names| names),
+            map_is_sound: !broken_maps.contains_key(&ino),
+            findings: &findings,
+        };
+        one.mend(work)?;
+    }
+    Ok(())
+}
+
+/// One inode, and what was found about it.
+struct One<'a> {
+    ino: Ino,
+    names: &'a [Naming],
+    map_is_sound: bool,
+    findings: &'a [&'a Finding],
+}
+
+impl One<'_> {
+    fn has(&self, code: Code) -> bool {
+        self.findings.iter().any(|finding| finding.code == code)
+    }
+
+    fn expected(&self, code: Code) -> Option<(u64, u64)> {
+        let finding = self.findings.iter().find(|finding| finding.code == code)?;
+        match finding.evidence {
+            Evidence::Number {
+                found, expected, ..
+            } => Some((found, expected)),
+            _ => None,
+        }
+    }
+
+    fn mend(&mut self, work: &mut Work<'_>) -> Result<()> {
+        let volume = work.volume();
+        let Some(offset) = volume.inode_offset(self.ino) else {
+            return Ok(());
+        };
+        let mut slot = vec![0; usize::from(volume.inode_size())];
+        volume.read_bytes(offset, &mut slot)?;
+        let before = slot.clone();
+        self.raw_fields(volume, &mut slot);
+        let Some(mut inode) = volume.parse_inode(&slot, self.ino, &mut |_| {}) else {
+            return Ok(());
+        };
+        self.fields(work, &mut inode, &mut slot)?;
+        // Blocks past what the field can count are left to the check after this round.
+        if inode
+            .encode(&mut slot, &volume.inode_context(self.ino))
+            .is_err()
+        {
+            return Ok(());
+        }
+        if slot == before {
+            return Ok(());
+        }
+        work.draft.write(offset, &slot)?;
+        let codes: BTreeSet<Code> = self.findings.iter().map(|finding| finding.code).collect();
+        for code in codes {
+            let text = self.told(code, &before, &slot);
+            work.mend(code, Place::ino(self.ino), text);
+        }
+        Ok(())
+    }
+
+    /// What was done, as far as one number says it.
+    fn told(&self, code: Code, before: &[u8], after: &[u8]) -> String {
+        let number = |slot: &[u8]| match code {
+            Code::InodeMode => Some(("mode", u64::from(le16(slot, 0)))),
+            Code::InodeFlags | Code::InodeFlagsUnused => Some(("flags", le32(slot, 32).into())),
+            Code::InodeSize | Code::Symlink | Code::SpecialFile | Code::InlineData => {
+                Some(("size", le32(slot, 4).into()))
+            }
+            Code::InodeBlocks => Some(("count of 512-byte blocks", le32(slot, 28).into())),
+            Code::InodeDeletionTime | Code::InodeDeletedUndated => {
+                Some(("time of deletion", le32(slot, 20).into()))
+            }
+            Code::InodeExtraSize => Some(("size of extra fields", le16(slot, 128).into())),
+            Code::XattrLocation => Some(("attribute block", le32(slot, 0x68).into())),
+            _ => None,
+        };
+        match (number(before), number(after)) {
+            (Some((what, old)), Some((_, new))) if old != new => {
+                format!("{what} is {new:#x}, was {old:#x}")
+            }
+            _ if code == Code::InodeChecksum => "computed anew".to_owned(),
+            _ => "put right".to_owned(),
+        }
+    }
+
+    /// Fields that are not read as numbers, or without which others cannot be read.
+    fn raw_fields(&self, volume: &Volume, slot: &mut [u8]) {
+        if self.has(Code::InodeExtraSize) {
+            let size = 32.min(volume.inode_size().saturating_sub(128));
+            if let Some(field) = slot.get_mut(128..130) {
+                field.copy_from_slice(&size.to_le_bytes());
+            }
+        }
+        let mut zero = |at: usize, len: usize| {
+            if let Some(field) = slot.get_mut(at..at + len) {
+                field.fill(0);
+            }
+        };
+        if self.has(Code::InodeReserved) {
+            zero(0x70, 4);
+            if !volume.has_incompat(Incompat::BIT64) {
+                zero(0x76, 2);
+            }
+            if !volume.has_ro_compat(RoCompat::HUGE_FILE) {
+                zero(0x74, 2);
+            }
+        }
+        if self.has(Code::InodeTime) {
+            for at in [0x84, 0x88, 0x8c, 0x94] {
+                // The lowest two bits are of the seconds.
+                let nanos = le32(slot, at) >> 2;
+                if nanos > 999_999_999
+                    && let Some(field) = slot.get_mut(at..at + 4)
+                {
+                    let seconds = u32::from_le_bytes([field[0], field[1], field[2], field[3]]) & 3;
+                    field.copy_from_slice(&seconds.to_le_bytes());
+                }
+            }
+        }
+    }
+
+    fn fields(&self, work: &mut Work<'_>, inode: &mut Inode, slot: &mut [u8]) -> Result<()> {
+        let volume = work.volume();
+        if self.has(Code::InodeMode) || inode.file_type().is_none() {
+            self.mode(volume, inode, work.now)?;
+        }
+        if self.has(Code::InodeReserved) && self.ino == Ino::BAD_BLOCKS {
+            inode.mode = Mode::default();
+            inode.links = 0;
+            inode.file_acl = Pblk::new(0);
+        }
+        if self.has(Code::InodeDeletionTime) {
+            inode.dtime = 0;
+        }
+        if self.has(Code::InodeDeletedUndated) {
+            self.undated(inode, work.now);
+        }
+        if self.has(Code::InodeFlags) || self.has(Code::InodeFlagsUnused) {
+            flags(work, inode, slot)?;
+        }
+        if self.has(Code::SpecialFile) {
+            inode.size = 0;
+        }
+        if self.has(Code::SpecialFileUnused) {
+            clear_behind_device(inode);
+        }
+        if self.has(Code::XattrLocation) {
+            inode.file_acl = Pblk::new(0);
+        }
+        if self.has(Code::InodeSize) && self.map_is_sound {
+            self.size(work, inode)?;
+        }
+        if let Some((_, blocks)) = self.expected(Code::InodeBlocks)
+            && self.map_is_sound
+        {
+            let huge = volume.has_ro_compat(RoCompat::HUGE_FILE);
+            inode.set_sectors(blocks, volume.block_size(), huge)?;
+        }
+        let values = [
+            Code::XattrInInode,
+            Code::XattrOverlap,
+            Code::XattrHash,
+            Code::XattrValueInode,
+            Code::EaInodeReferences,
+        ];
+        if work.survey.table.get(self.ino).is_ea_inode() {
+            if values.iter().any(|code| self.has(*code)) {
+                super::xattrs::value_inode(work, self.ino, inode)?;
+            }
+        } else if values.iter().any(|code| self.has(*code)) {
+            content::attributes(volume, inode, slot)?;
+        }
+        if self.has(Code::Symlink) {
+            content::symlink(work, self.ino, inode, slot)?;
+        }
+        if self.has(Code::InlineData) {
+            content::inline_data(volume, inode, slot)?;
+        }
+        Ok(())
+    }
+
+    fn mode(&self, volume: &Volume, inode: &mut Inode, now: u32) -> Result<()> {
+        let ino = self.ino;
+        if ino < volume.sb.first_ino() && ino != Ino::ROOT {
+            let own = volume.sb.journal_ino() == Some(ino)
+                || volume.sb.quota_inodes().contains(&Some(ino));
+            inode.mode = match own {
+                true => Mode::new(FileType::Regular, 0o600),
+                false => Mode::default(),
+            };
+            return Ok(());
+        }
+        let kind = self.names.first().map_or(0, |naming| naming.kind);
+        let said = EntryType::from_raw(kind).file_type();
+        let is_dir = is_really_dir(volume, ino, inode)?;
+        let mapped = looks_like_extents(inode) && inode.flags.contains(InodeFlags::EXTENTS);
+        let guess = match said {
+            _ if is_dir => Some(FileType::Directory),
+            Some(FileType::Directory) => None,
+            Some(other) => Some(other),
+            None if mapped => Some(FileType::Regular),
+            None => None,
+        };
+        let Some(file_type) = guess else {
+            // Nothing says what it is, and nobody could read it.
+            delete(inode, now);
+            return Ok(());
+        };
+        let permissions = match (inode.mode.permissions(), file_type) {
+            (0, FileType::Directory) => 0o700,
+            (0, _) => 0o600,
+            (bits, _) => bits,
+        };
+        inode.mode = Mode::new(file_type, permissions);
+        Ok(())
+    }
+
+    /// A deleted inode without a date: one that has a name is kept.
+    fn undated(&self, inode: &mut Inode, now: u32) {
+        if !self.names.is_empty() && inode.file_type().is_some() {
+            inode.links = 1;
+        } else {
+            inode.dtime = now;
+        }
+    }
+
+    fn size(&self, work: &mut Work<'_>, inode: &mut Inode) -> Result<()> {
+        let volume = work.volume();
+        let block = u64::from(volume.block_size().bytes());
+        let runs = maps::salvage(volume, self.ino, inode)?;
+        let end_of = |run: &crate::maps::Run| (u64::from(run.lblk) + u64::from(run.len)) * block;
+        let end = runs.last().map_or(0, end_of);
+        let Some((found, expected)) = self.expected(Code::InodeSize) else {
+            // A directory with blocks that are said to be unwritten.
+            let written: Vec<_> = runs
+                .iter()
+                .map(|run| crate::maps::Run {
+                    unwritten: false,
+                    ..*run
+                })
+                .collect();
+            if maps::Builder::rebuild(work, self.ino, &written)?
+                && let Some((_, new)) = volume.inode(self.ino)?
+            {
+                inode.map = new.map;
+            }
+            return Ok(());
+        };
+        inode.size = match inode.file_type() {
+            Some(FileType::Directory) => end,
+            _ if expected < found => end,
+            _ => expected.next_multiple_of(block),
+        };
+        Ok(())
+    }
+}
+
+/// An inode that nothing is left of.
+pub(super) fn delete(inode: &mut Inode, now: u32) {
+    inode.links = 0;
+    inode.dtime = now.max(1);
+}
+
+fn clear_behind_device(inode: &mut Inode) {
+    let is_device = inode.file_type().is_some_and(FileType::is_device);
+    let used = match (is_device, le32(&inode.map, 0)) {
+        (false, _) => 0,
+        (true, 0) => 8,
+        (true, _) => 4,
+    };
+    if let Some(rest) = inode.map.get_mut(used..MAP_BYTES) {
+        rest.fill(0);
+    }
+}
+
+/// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it says.
+fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+    let volume = work.volume();
+    let Some(file_type) = inode.file_type() else {
+        return Ok(());
+    };
+    for (flag, _) in wrong_flags(volume, file_type, inode.flags) {
+        let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+        let mapped = matches!(
+            file_type,
+            FileType::Regular | FileType::Directory | FileType::Symlink
+        );
+        let tree = looks_like_extents(inode) && mapped;
+        let inline = mapped && xattr::inline_value(volume, inode, slot).is_some();
+        if flag == both {
+            inode.flags.remove(match tree {
+                true => InodeFlags::INLINE_DATA,
+                false => InodeFlags::EXTENTS,
+            });
+        } else if flag == InodeFlags::EXTENTS && tree && !volume.has_incompat(Incompat::EXTENTS) {
+            turn_on(work, Incompat::EXTENTS)?;
+        } else if flag == InodeFlags::INLINE_DATA
+            && inline
+            && !volume.has_incompat(Incompat::INLINE_DATA)
+        {
+            turn_on(work, Incompat::INLINE_DATA)?;
+        } else {
+            inode.flags.remove(flag);
+        }
+    }
+    inode.flags.remove(unused_flags(file_type));
+    if !xattr::is_encrypted(volume, inode, slot)? {
+        inode.flags.remove(InodeFlags::ENCRYPT);
+    }
+    let mapped =
+        crate::special::has_map(inode, file_type) && !inode.flags.contains(InodeFlags::INLINE_DATA);
+    if mapped && looks_like_extents(inode) && volume.has_incompat(Incompat::EXTENTS) {
+        inode.flags.insert(InodeFlags::EXTENTS);
+    }
+    Ok(())
+}
+
+fn turn_on(work: &mut Work<'_>, feature: Incompat) -> Result<()> {
+    let sb = work.superblock()?;
+    if sb.has_incompat(feature) {
+        return Ok(());
+    }
+    let sb = sb.with(|raw| {
+        let bits = raw.feature_incompat.get() | feature.bits();
+        raw.feature_incompat.set(bits);
+    })?;
+    work.put_superblock(&sb)?;
+    let text = "the feature is on that inodes need";
+    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    Ok(())
+}
+
+/// Types that the names of inodes and their content contradict: what is a directory by its name and its content is
+/// one, and what is none by both is none.
+fn types_by_names(work: &mut Work<'_>) -> Result<()> {
+    if work.has(Code::RootMissing) {
+        retype(work, Ino::ROOT, FileType::Directory)?;
+    }
+    let mut suspects: HashMap<Ino, u8> = HashMap::new();
+    for dir in work.by_inode(&[Code::DirEntryType]).into_keys() {
+        let table = &work.survey.table;
+        super::entries::each(work.survey, dir, &mut |_, entry| {
+            let Some(ino) = entry.ino else { return };
+            let kind = entry.file_type.raw();
+            let differs = table.get(ino).kind != kind && table.get(ino).is_in_use();
+            if differs && (kind == KIND_DIR || table.get(ino).is_dir()) && kind != 0 {
+                suspects.insert(ino, kind);
+            }
+        })?;
+    }
+    let no_dirs: HashSet<Ino> = work.by_inode(&[Code::DirDot]).into_keys().collect();
+    for (ino, kind) in suspects {
+        match EntryType::from_raw(kind).file_type() {
+            Some(FileType::Directory) => retype(work, ino, FileType::Directory)?,
+            Some(other) if no_dirs.contains(&ino) => retype(work, ino, other)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn retype(work: &mut Work<'_>, ino: Ino, file_type: FileType) -> Result<()> {
+    let volume = work.volume();
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(());
+    };
+    let to_dir = file_type == FileType::Directory;
+    let old = inode.mode.bits();
+    if inode.file_type() == Some(file_type) || is_really_dir(volume, ino, &inode)? != to_dir {
+        return Ok(());
+    }
+    let mode = Mode::new(file_type, inode.mode.permissions());
+    work.edit_inode(ino, |inode, _| {
+        inode.mode = mode;
+        inode.links = inode.links.max(1);
+    })?;
+    let text = format!(
+        "mode is {:#o}, was {old:#o}: so its names and its content say",
+        mode.bits()
+    );
+    work.mend(Code::InodeMode, Place::ino(ino), text);
+    Ok(())
+}

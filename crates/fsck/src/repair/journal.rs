@@ -1,0 +1,265 @@
+//! The journal: replayed, its inode and superblock.
+
+use super::draft::Draft;
+use super::work::Work;
+use crate::error::{Error, Result};
+use crate::journal::log_runs;
+use crate::report::Sink;
+use crate::volume::{Volume, find_superblock};
+use crate::{Code, Place};
+use extant_blockdev::SharedDevice;
+use extant_format::features::Compat;
+use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
+use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
+use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use extant_format::{Ino, Pblk, extent, indirect};
+use extant_jbd2::{JournalError, Log, LogRun, Recovery};
+use std::sync::Arc;
+
+/// The parts of the replay that failed or worked.
+type Replayed = (Recovery, JournalSuperblock);
+
+/// Writes into the draft what the journal holds, and empties the journal.
+pub(super) fn replay(draft: &mut Draft) -> Result<()> {
+    let device = draft.device();
+    let sb = find_superblock(&*device, &mut Sink::new())?;
+    if !sb.needs_recovery() {
+        return Ok(());
+    }
+    if sb.has_external_journal() {
+        return Err(Error::ExternalJournal);
+    }
+    if sb.journal_ino().is_none() {
+        // A contradiction in the superblock, which is mended as such.
+        return Ok(());
+    }
+    let volume = Volume::open(Arc::clone(&device), &mut Sink::new())?;
+    let runs = log_runs(&volume)?;
+    match write_home(&volume, &runs) {
+        Ok((recovery, mut log)) => {
+            log.start = 0;
+            log.sequence = recovery.next_tid;
+            log.errno = 0;
+            draft_superblock(draft, &volume, &runs, &log)?;
+            let text = format!("{} transactions were replayed", recovery.transaction_count);
+            draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+        }
+        Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
+            return Err(source.into());
+        }
+        Err(
+            e @ (JournalError::FastCommitPending { .. } | JournalError::FastCommitFeatures { .. }),
+        ) => return Err(Error::Journal(e)),
+        Err(e) => {
+            if let Some((_, mut log)) = open(&volume, &runs) {
+                log.start = 0;
+                log.sequence = log.sequence.next();
+                draft_superblock(draft, &volume, &runs, &log)?;
+            }
+            let text = format!("it cannot be replayed, and what it holds is given up ({e})");
+            draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
+        }
+    }
+    // The superblock may have been in the journal.
+    let mut sb = super::superblock::current(draft)?;
+    sb.set_needs_recovery(false);
+    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+}
+
+fn write_home(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Replayed, JournalError> {
+    let device = &**volume.device();
+    let log = Log::open(device, runs, volume.block_size())?;
+    let recovery = log.recover(volume.geo.blocks_count())?;
+    if let Some(found) = &recovery.fast_commits {
+        return Err(found.pending());
+    }
+    let inside = |block: Pblk| {
+        let in_run = |run: &LogRun| {
+            let offset = block.get().checked_sub(run.start.get());
+            offset.is_some_and(|offset| offset < run.len.into())
+        };
+        runs.iter().any(in_run)
+    };
+    let mut bytes = vec![0; volume.block_size().len()];
+    // Images of blocks of the log itself are stale: what is written there now is the log.
+    for block in recovery.blocks.iter().filter(|block| !inside(*block)) {
+        let offset = volume.block_size().offset_of(block).unwrap_or(u64::MAX);
+        let home = |source| JournalError::Home { block, source };
+        recovery
+            .blocks
+            .read(device, offset, &mut bytes)
+            .map_err(home)?;
+        device.write_at(offset, &bytes).map_err(home)?;
+    }
+    let superblock = log.superblock().clone();
+    Ok((recovery, superblock))
+}
+
+/// The journal's superblock and how many blocks it has, if it is sound.
+fn open(volume: &Volume, runs: &[LogRun]) -> Option<(u32, JournalSuperblock)> {
+    let log = Log::open(&**volume.device(), runs, volume.block_size()).ok()?;
+    let mapped = runs.iter().map(|run| run.len).fold(0, u32::saturating_add);
+    Some((mapped, log.superblock().clone()))
+}
+
+/// Whether the journal that `sb` names holds transactions.
+pub(super) fn log_waits(device: &SharedDevice, sb: &Superblock) -> Result<bool> {
+    if sb.journal_ino().is_none() {
+        return Ok(false);
+    }
+    let volume = Volume::open(Arc::clone(device), &mut Sink::new())?;
+    let runs = log_runs(&volume)?;
+    Ok(open(&volume, &runs).is_some_and(|(_, log)| log.start != 0))
+}
+
+fn draft_superblock(
+    draft: &mut Draft,
+    volume: &Volume,
+    runs: &[LogRun],
+    log: &JournalSuperblock,
+) -> Result<()> {
+    let Some(first) = runs.first() else {
+        return Ok(());
+    };
+    let offset = volume
+        .block_size()
+        .offset_of(first.start)
+        .unwrap_or(u64::MAX);
+    draft.write(offset, &log.encode())
+}
+
+/// The journal's inode and superblock.
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    if work.has(Code::JournalInode) {
+        return inode(work);
+    }
+    let volume = work.volume();
+    let Some(ino) = volume.sb.journal_ino() else {
+        return Ok(());
+    };
+    let place = Place::ino(ino);
+    let runs = log_runs(volume)?;
+    if work.has(Code::JournalSuperblock) {
+        let mapped = runs.iter().map(|run| run.len).fold(0, u32::saturating_add);
+        let mut log = JournalSuperblock::empty(volume.block_size(), mapped, volume.sb.uuid());
+        // What used to be sound is kept.
+        if let Some((len, old)) = open(volume, &runs) {
+            log = old;
+            log.max_len = log.max_len.min(len);
+            log.users_count = log.users_count.min(1);
+            log.ro_compat = 0;
+            log.start = 0;
+        }
+        if let Some(first) = runs.first() {
+            let mut block = volume.block(first.start)?;
+            block.fill(0);
+            if let Some(to) = block.get_mut(..JournalSuperblock::LEN) {
+                to.copy_from_slice(&log.encode());
+            }
+            work.put_block(first.start, &block)?;
+            work.mend(Code::JournalSuperblock, place, "made anew, and empty");
+        }
+    } else if (work.has(Code::JournalNotEmpty) || work.has(Code::JournalAborted))
+        && let Some((_, mut log)) = open(volume, &runs)
+    {
+        let code = match log.start {
+            0 => Code::JournalAborted,
+            _ => Code::JournalNotEmpty,
+        };
+        log.start = 0;
+        log.errno = 0;
+        draft_superblock(work.draft, volume, &runs, &log)?;
+        let text = "emptied: the superblock says that nothing waits in it";
+        work.mend(code, place, text);
+    }
+    Ok(())
+}
+
+/// The map and size of the journal that the superblock keeps a copy of.
+fn from_backup(volume: &Volume, old: Option<Inode>) -> Option<Inode> {
+    let (map, size) = volume.sb.journal_backup()?;
+    let map = indirect::encode_root(&map);
+    let is_tree = map.starts_with(&extent::MAGIC.to_le_bytes());
+    let mut inode = old?;
+    inode.mode = Mode::new(FileType::Regular, 0o600);
+    inode.links = 1;
+    inode.dtime = 0;
+    inode.size = size;
+    inode.map = map;
+    inode.flags.remove(InodeFlags::INLINE_DATA);
+    inode.flags.set(InodeFlags::EXTENTS, is_tree);
+    Some(inode)
+}
+
+/// Whether this inode would do as the journal's.
+fn holds_journal(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
+    let runs = crate::journal::runs_of(volume, ino, inode)?;
+    let mapped: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+    let blocks = inode.size >> volume.block_size().log2();
+    Ok(inode.file_type() == Some(FileType::Regular)
+        && mapped >= blocks
+        && blocks >= u64::from(MIN_BLOCKS)
+        && open(volume, &runs).is_some())
+}
+
+/// Finds the journal's inode again, or gives the journal up.
+fn inode(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    let named = volume.sb.journal_ino();
+    let mut sb = work.superblock()?;
+    for ino in [named, Some(Ino::JOURNAL)].into_iter().flatten() {
+        let Some((mut slot, found)) = volume.inode(ino)? else {
+            continue;
+        };
+        let as_it_is = (ino == Ino::JOURNAL).then(|| {
+            let mut inode = found.clone();
+            inode.links = inode.links.max(1);
+            inode.dtime = 0;
+            if inode.file_type() != Some(FileType::Regular) {
+                inode.mode = Mode::new(FileType::Regular, 0o600);
+            }
+            inode
+        });
+        let copied = from_backup(volume, Some(found)).filter(|_| ino == Ino::JOURNAL);
+        for inode in [as_it_is, copied].into_iter().flatten() {
+            if !holds_journal(volume, ino, &inode)? {
+                continue;
+            }
+            work.put_inode(ino, &inode, &mut slot)?;
+            sb = sb.with(|raw| raw.journal_inum.set(ino.get()))?;
+            work.put_superblock(&sb)?;
+            work.mend(Code::JournalInode, Place::ino(ino), "put right");
+            return Ok(());
+        }
+    }
+    give_up(work, &sb)
+}
+
+/// Turns the journal off: it has been replayed, or cannot be.
+fn give_up(work: &mut Work<'_>, sb: &Superblock) -> Result<()> {
+    let named = sb.journal_ino();
+    let sb = sb.with(|raw| {
+        let bits = raw.feature_compat.get();
+        let off = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
+        raw.feature_compat.set(bits & !off.bits());
+        raw.journal_inum.set(0);
+        raw.journal_uuid = [0; 16];
+        raw.journal_dev.set(0);
+        raw.jnl_backup_type = 0;
+        raw.jnl_blocks.iter_mut().for_each(|word| word.set(0));
+        let recover = extant_format::features::Incompat::RECOVER.bits();
+        raw.feature_incompat
+            .set(raw.feature_incompat.get() & !recover);
+    })?;
+    work.put_superblock(&sb)?;
+    if named.is_none_or(|ino| ino == Ino::JOURNAL) {
+        let volume = work.volume();
+        if let Some(offset) = volume.inode_offset(Ino::JOURNAL) {
+            let slot = vec![0; usize::from(volume.inode_size())];
+            work.draft.write(offset, &slot)?;
+        }
+    }
+    let text = "the file system has no journal any more: its inode is lost";
+    work.mend(Code::JournalInode, Place::FILE_SYSTEM, text);
+    Ok(())
+}

@@ -1,0 +1,295 @@
+//! Maps of inodes: what is sound in them, and building them anew.
+
+use super::work::Work;
+use crate::error::Result;
+use crate::maps::Run;
+use crate::report::Sink;
+use crate::volume::Volume;
+use crate::{Code, Place, special};
+use extant_format::extent::{self, Entries, Extent, ExtentNode, IndexEntry};
+use extant_format::inode::{Inode, InodeFlags, MAP_BYTES};
+use extant_format::{Ino, Lblk, Pblk, indirect};
+use std::collections::HashSet;
+use std::ops::Range;
+
+const CODES: &[Code] = &[
+    Code::ExtentNode,
+    Code::ExtentChecksum,
+    Code::ExtentIndexStart,
+    Code::ExtentMisaligned,
+    Code::IndirectPointer,
+];
+
+/// Builds the maps anew that have a fault.
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    for (ino, codes) in work.by_inode(CODES) {
+        let volume = work.volume();
+        let Some((_, inode)) = volume.inode(ino)? else {
+            continue;
+        };
+        let mut runs = salvage(volume, ino, &inode)?;
+        if codes.contains(&Code::ExtentMisaligned) {
+            let ratio = volume.cluster_ratio();
+            runs.retain(|run| run.pblk % ratio == u64::from(run.lblk) % ratio);
+        }
+        if Builder::rebuild(work, ino, &runs)? {
+            let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
+            let code = codes.first().copied().unwrap_or(Code::ExtentNode);
+            let text =
+                format!("the map was built anew, of the {blocks} blocks that it still names");
+            work.mend(code, Place::ino(ino), text);
+        }
+    }
+    Ok(())
+}
+
+/// The data runs that can still be made out in a map, ascending and inside the file system.
+pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
+    if !inode.flags.contains(InodeFlags::EXTENTS) {
+        let mut runs = Vec::new();
+        crate::maps::walk(volume, ino, inode, &mut Sink::new(), &mut |piece| {
+            if let crate::maps::Piece::Data(run) = piece {
+                runs.push(run);
+            }
+        })?;
+        return Ok(runs);
+    }
+    let mut salvage = Salvage {
+        volume,
+        runs: Vec::new(),
+        seen: HashSet::new(),
+    };
+    salvage.node(&inode.map, extent::MAX_DEPTH)?;
+    Ok(salvage.runs)
+}
+
+struct Salvage<'a> {
+    volume: &'a Volume,
+    runs: Vec<Run>,
+    seen: HashSet<Pblk>,
+}
+
+impl Salvage<'_> {
+    fn node(&mut self, bytes: &[u8], deepest: u16) -> Result<()> {
+        let Ok(node) = ExtentNode::parse(bytes) else {
+            return Ok(());
+        };
+        let depth = node.header().depth;
+        if depth > deepest {
+            return Ok(());
+        }
+        if node.is_leaf() {
+            for extent in node.extents() {
+                self.extent(&extent);
+            }
+            return Ok(());
+        }
+        for entry in node.index_entries() {
+            let physical = self.volume.physical();
+            if physical.contains(&entry.child.get()) && self.seen.insert(entry.child) {
+                let child = self.volume.block(entry.child)?;
+                self.node(&child, depth - 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, extent: &Extent) {
+        let cursor = self.runs.last();
+        let cursor = cursor.map_or(0, |run| u64::from(run.lblk) + u64::from(run.len));
+        let physical = self.volume.physical();
+        let last = extent.pblk.get().saturating_add(extent.len.into());
+        let is_sound = extent.len > 0
+            && u64::from(extent.lblk.get()) >= cursor
+            && extent.end() < extent::LBLK_END
+            && physical.contains(&extent.pblk.get())
+            && last <= physical.end;
+        if is_sound {
+            self.runs.push(Run {
+                lblk: extent.lblk.get(),
+                len: extent.len,
+                pblk: extent.pblk.get(),
+                unwritten: extent.unwritten,
+            });
+        }
+    }
+}
+
+/// Builds a map of the form an inode's flags say, with nodes in new blocks.
+pub(super) struct Builder<'w, 'a> {
+    work: &'w mut Work<'a>,
+    ino: Ino,
+    generation: u32,
+    runs: &'w [Run],
+    /// There was no room for a node.
+    full: bool,
+}
+
+impl Builder<'_, '_> {
+    /// Gives an inode the map that `runs` say. Returns whether there was room for its nodes; if not, nothing of the
+    /// inode has changed.
+    pub(super) fn rebuild(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> {
+        let Some((mut slot, mut inode)) = work.volume().inode(ino)? else {
+            return Ok(false);
+        };
+        let mut builder = Builder {
+            work,
+            ino,
+            generation: inode.generation,
+            runs,
+            full: false,
+        };
+        let map = if inode.flags.contains(InodeFlags::EXTENTS) {
+            builder.extents()?
+        } else {
+            builder.indirect()?
+        };
+        if builder.full {
+            return Ok(false);
+        }
+        inode.map = map;
+        work.put_inode(ino, &inode, &mut slot)?;
+        Ok(true)
+    }
+
+    fn block(&mut self) -> Result<Pblk> {
+        let block = self.work.new_block()?;
+        self.full |= block.is_none();
+        Ok(block.unwrap_or(Pblk::new(0)))
+    }
+
+    fn extents(&mut self) -> Result<[u8; MAP_BYTES]> {
+        let leaves = extents_of(self.runs);
+        let mut root = [0; MAP_BYTES];
+        let capacity = usize::from(extent::block_capacity(self.work.volume().block_size()));
+        let most = usize::from(extent::ROOT_CAPACITY);
+        if leaves.len() <= most {
+            extent::build_node(&mut root, Entries::Extents(&leaves))?;
+            return Ok(root);
+        }
+        let mut level = Vec::new();
+        for some in leaves.chunks(capacity) {
+            let first = some.first().map_or(Lblk::new(0), |extent| extent.lblk);
+            level.push(self.node(first, Entries::Extents(some))?);
+        }
+        let mut depth = 1;
+        while level.len() > most {
+            let mut above = Vec::new();
+            for some in level.chunks(capacity) {
+                let first = some.first().map_or(Lblk::new(0), |entry| entry.lblk);
+                above.push(self.node(first, Entries::Index(depth, some))?);
+            }
+            level = above;
+            depth += 1;
+        }
+        extent::build_node(&mut root, Entries::Index(depth, &level))?;
+        Ok(root)
+    }
+
+    fn node(&mut self, lblk: Lblk, entries: Entries<'_>) -> Result<IndexEntry> {
+        let volume = self.work.volume();
+        let child = self.block()?;
+        let mut bytes = vec![0; volume.block_size().len()];
+        extent::build_node(&mut bytes, entries)?;
+        let context = volume.inode_context(self.ino);
+        if let Some(seed) = context.inode_seed(self.generation) {
+            extent::store_checksum(&mut bytes, seed)?;
+        }
+        if !self.full {
+            self.work.put_block(child, &bytes)?;
+        }
+        Ok(IndexEntry { lblk, child })
+    }
+
+    fn indirect(&mut self) -> Result<[u8; MAP_BYTES]> {
+        let per_block = u64::from(indirect::pointers_per_block(
+            self.work.volume().block_size(),
+        ));
+        let mut root = [0; indirect::ROOT_POINTERS];
+        let mut lblk = 0;
+        for (i, pointer) in root.iter_mut().enumerate() {
+            let level = (i as u32 + 1).saturating_sub(indirect::DIRECT);
+            *pointer = self.pointer(level, lblk, per_block)?;
+            lblk += per_block.pow(level);
+        }
+        Ok(indirect::encode_root(&root))
+    }
+
+    /// The pointer to what maps the blocks from `lblk` on, `level` indirect blocks above them; 0 for a hole.
+    fn pointer(&mut self, level: u32, lblk: u64, per_block: u64) -> Result<u32> {
+        let span = per_block.pow(level);
+        let Some(run) = first_run_in(self.runs, lblk..lblk + span) else {
+            return Ok(0);
+        };
+        if level == 0 {
+            let block = run.pblk + (lblk - u64::from(run.lblk));
+            return Ok(block as u32);
+        }
+        let mut pointers = Vec::new();
+        for i in 0..per_block {
+            let below = self.pointer(level - 1, lblk + i * (span / per_block), per_block)?;
+            pointers.push(below);
+        }
+        let mut bytes = vec![0; self.work.volume().block_size().len()];
+        indirect::encode_pointers(&mut bytes, &pointers);
+        let block = self.block()?;
+        if !self.full {
+            self.work.put_block(block, &bytes)?;
+        }
+        Ok(block.get() as u32)
+    }
+}
+
+fn first_run_in(runs: &[Run], range: Range<u64>) -> Option<Run> {
+    let end = |run: &Run| u64::from(run.lblk) + u64::from(run.len);
+    let at = runs.partition_point(|run| end(run) <= range.start);
+    let run = runs.get(at)?;
+    (u64::from(run.lblk) < range.end).then_some(*run)
+}
+
+/// Runs as extents: joined where they touch, cut where they are too long for one.
+fn extents_of(runs: &[Run]) -> Vec<Extent> {
+    let mut joined: Vec<Run> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last)
+                if last.unwritten == run.unwritten
+                    && last.lblk + last.len == run.lblk
+                    && last.pblk + u64::from(last.len) == run.pblk =>
+            {
+                last.len += run.len;
+            }
+            _ => joined.push(*run),
+        }
+    }
+    let mut extents = Vec::new();
+    for run in joined {
+        let most = match run.unwritten {
+            true => extent::MAX_UNWRITTEN_LEN,
+            false => extent::MAX_WRITTEN_LEN,
+        };
+        let mut done = 0;
+        while done < run.len {
+            let len = most.min(run.len - done);
+            extents.push(Extent {
+                lblk: Lblk::new(run.lblk + done),
+                len,
+                pblk: Pblk::new(run.pblk + u64::from(done)),
+                unwritten: run.unwritten,
+            });
+            done += len;
+        }
+    }
+    extents
+}
+
+/// Whether an inode's map leads to blocks, as the scan sees it.
+pub(super) fn is_mapped(volume: &Volume, ino: Ino, inode: &Inode) -> bool {
+    let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
+        && volume.has_incompat(extant_format::features::Incompat::INLINE_DATA);
+    let reserved = ino < volume.sb.first_ino() && ino != Ino::ROOT;
+    let by_type = inode
+        .file_type()
+        .is_some_and(|file_type| special::has_map(inode, file_type));
+    (reserved || by_type) && !inline
+}

@@ -1,0 +1,246 @@
+//! Repair: mends what a check finds, over a device that is only read until everything is known.
+//!
+//! A repair goes in rounds. Each checks the file system as it would be with the changes so far, and lets the stages
+//! mend what was found, from the superblock down to the bitmaps; the first stage that mends anything ends the round.
+//! The repair is over when a check finds nothing that a stage can mend. Only then, when the caller says so, is anything
+//! written: see [`Plan::apply`].
+//!
+//! | module | owns |
+//! |---|---|
+//! | `draft` | the changes so far, and what they are for |
+//! | `undo` | files that take changes back |
+//! | `space` | free blocks |
+//! | `work` | what all stages use |
+//! | `superblock` | superblock, its fields and backups |
+//! | `journal` | replay, the journal's inode and superblock |
+//! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |
+//! | `orphans` | files that wait to be deleted or cut |
+//! | `inodes`, `content` | fields of inodes; links, inline data and attributes in them |
+//! | `maps` | salvaging and building maps |
+//! | `clones` | blocks that are claimed twice |
+//! | `xattrs` | attribute blocks, inodes that hold values |
+//! | `dirs`, `entries` | directories; what becomes of each entry |
+//! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
+//! | `special` | the inode that keeps room for descriptors, multiple-mount protection |
+//! | `quota` | quota files |
+//! | `bitmaps` | bitmaps and counts |
+//!
+//! # Invariants
+//! - The device is read only until [`Plan::apply`].
+//! - Nothing that could be read is given up: a file keeps its content, and one without a name gets one in `lost+found`.
+//! - What a stage cannot mend without a guess it leaves; the check after the last round names it.
+
+mod bitmaps;
+mod clones;
+mod content;
+mod dirs;
+mod draft;
+mod entries;
+mod groups;
+mod inodes;
+mod journal;
+mod maps;
+mod orphans;
+mod quota;
+mod space;
+mod special;
+mod superblock;
+mod tree;
+mod undo;
+mod work;
+mod xattrs;
+
+pub use draft::{Change, Changes, Mend};
+pub use undo::{revert, write_undo};
+
+use crate::error::{Error, Result};
+use crate::report::{Report, Sink};
+use crate::survey::{self, Input, Survey};
+use crate::{Progress, Severity};
+use draft::Draft;
+use extant_blockdev::SharedDevice;
+use extant_format::superblock::SUPERBLOCK_OFFSET;
+use space::Space;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use work::Work;
+
+/// Rounds after which a repair that still finds something new to do is ended: what is left is named, and another
+/// repair goes on.
+const ROUNDS_MAX: u32 = 200;
+
+/// How to repair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// The time that deleted inodes get, in seconds since 1970.
+    pub now: u32,
+}
+
+impl Options {
+    /// The time that deleted inodes get, in seconds since 1970.
+    #[must_use]
+    pub const fn now(mut self, seconds: u32) -> Self {
+        self.now = seconds;
+        self
+    }
+}
+
+/// What a repair would do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What is put right, in order; of each code at most the first 1,000.
+    pub mends: Vec<Mend>,
+    /// How many mends there are, also those beyond the ones kept.
+    pub mends_count: u64,
+    /// What a check finds afterwards: what is not mended.
+    pub left: Report,
+    /// The blocks that change.
+    pub changes: Changes,
+}
+
+/// A stage mends what it can of a kind of structure.
+type Stage = fn(&mut Work<'_>) -> Result<()>;
+
+/// In the order in which structures depend on each other.
+const STAGES: &[Stage] = &[
+    superblock::mend,
+    groups::mend,
+    // What follows needs all groups: see `PLACES`.
+    journal::mend,
+    orphans::mend,
+    inodes::mend,
+    maps::mend,
+    clones::mend,
+    xattrs::mend,
+    special::mend,
+    dirs::mend,
+    tree::mend,
+    tree::links,
+    quota::mend,
+    bitmaps::mend,
+    superblock::finish,
+];
+
+/// The stages that find out where everything lies. Without its inodes a group would look empty, and what names them
+/// wrong: if one stays lost, nothing else is mended.
+const PLACES: usize = 2;
+
+/// Finds out how to repair the file system that starts at byte 0 of `device`, and writes nothing.
+///
+/// # Errors
+/// When nothing can be said: a device that fails or is too short, no file system, features that are not known
+/// here, fast commits that wait for replay, a file system in use.
+pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Plan> {
+    let found = crate::volume::find_superblock(&*device, &mut Sink::new())?;
+    let needed = found
+        .blocks_count()
+        .saturating_mul(found.block_size().bytes().into());
+    if device.size() < needed {
+        let size = device.size();
+        return Err(Error::TooShort { size, needed });
+    }
+    special::refuse_if_in_use(&*device, &found)?;
+    let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    superblock::restore(&mut draft, &found)?;
+    journal::replay(&mut draft)?;
+    let survey = rounds(&mut draft, options, progress)?;
+    let (mends, mends_count, changes) = draft.into_parts();
+    Ok(Plan {
+        mends,
+        mends_count,
+        left: survey.report,
+        changes,
+    })
+}
+
+fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
+    let input = Input {
+        device: draft.device(),
+        recovered: false,
+        as_is: false,
+    };
+    survey::run(input, Sink::new(), progress)
+}
+
+fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Result<Survey> {
+    let mut seen: HashMap<u64, u32> = HashMap::new();
+    let mut survey = look(draft, progress)?;
+    for _ in 0..ROUNDS_MAX {
+        // Stages that undo each other's work would go on for ever.
+        let times = seen.entry(fingerprint(&survey.report)).or_default();
+        *times += 1;
+        if *times > 2 {
+            break;
+        }
+        let before = draft.count();
+        let lost = survey.volume.groups.iter().any(|group| !group.located);
+        let stages = if lost { PLACES } else { STAGES.len() };
+        for stage in STAGES.iter().take(stages) {
+            let mut work = Work {
+                survey: &survey,
+                draft,
+                space: Space::new(),
+                now: options.now,
+            };
+            stage(&mut work)?;
+            if draft.count() > before {
+                break;
+            }
+        }
+        if draft.count() == before {
+            break;
+        }
+        survey = look(draft, progress)?;
+    }
+    Ok(survey)
+}
+
+fn fingerprint(report: &Report) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for finding in &report.findings {
+        finding.code.hash(&mut hasher);
+        finding.place.hash(&mut hasher);
+        finding.evidence.to_string().hash(&mut hasher);
+    }
+    for severity in [Severity::Warning, Severity::Error, Severity::Fatal] {
+        report.count(severity).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+impl Plan {
+    /// Whether the file system is consistent once the changes are written.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_clean()
+    }
+
+    /// Writes the changes and makes them durable. The superblock goes last, after a flush: a crash before leaves a
+    /// file system that can be repaired again, or restored from the undo file.
+    ///
+    /// # Errors
+    /// Of the device. A part of the changes may have been written then.
+    pub fn apply(&self) -> Result<()> {
+        let device = self.changes.base();
+        let size = u64::from(self.changes.block_size());
+        let primary = SUPERBLOCK_OFFSET / size * size;
+        let mut last = None;
+        for change in self.changes.iter() {
+            let change = change?;
+            if change.offset == primary {
+                last = Some(change);
+            } else {
+                device.write_at(change.offset, &change.after)?;
+            }
+        }
+        device.flush()?;
+        if let Some(change) = last {
+            device.write_at(change.offset, &change.after)?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+}

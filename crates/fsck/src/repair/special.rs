@@ -1,0 +1,153 @@
+//! The inode that keeps room for descriptors, and multiple-mount protection.
+
+use super::work::Work;
+use crate::error::{Error, Result};
+use crate::inode::fs_seed;
+use crate::special::backups;
+use crate::{Code, Place};
+use extant_blockdev::BlockDevice;
+use extant_format::features::Compat;
+use extant_format::inode::{FileType, InodeFlags, Mode};
+use extant_format::mmp::{MmpBlock, MmpState};
+use extant_format::superblock::Superblock;
+use extant_format::{Group, Ino, Pblk, indirect};
+use std::time::Duration;
+
+/// Longest wait for somebody who might have the file system open.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Refuses a file system that another machine has open: its block of multiple-mount protection changes.
+pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
+    let Some(offset) = sb.mmp_block().and_then(|at| sb.block_size().offset_of(at)) else {
+        return Ok(());
+    };
+    let read = || -> Result<Option<MmpBlock>> {
+        let mut bytes = vec![0; sb.block_size().len()];
+        if device
+            .check_range("read", offset, bytes.len() as u64)
+            .is_err()
+        {
+            return Ok(None);
+        }
+        device.read_at(offset, &mut bytes)?;
+        Ok(MmpBlock::parse(&bytes, None).ok())
+    };
+    let Some(first) = read()?.filter(|mmp| mmp.state != MmpState::Clean) else {
+        return Ok(());
+    };
+    let interval = Duration::from_secs(u64::from(first.check_interval).max(5) * 2 + 1);
+    std::thread::sleep(interval.min(PATIENCE));
+    match read()? {
+        Some(second) if second.state != first.state => {
+            let name = second.node_name.split(|byte| *byte == 0).next();
+            let node = name.unwrap_or_default().escape_ascii().to_string();
+            Err(Error::InUse { node })
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    mmp(work)?;
+    let about_resize = work.has(Code::ResizeInode)
+        || work
+            .findings(&[Code::InodeBlocks])
+            .any(|finding| finding.place.ino == Some(Ino::RESIZE));
+    if about_resize {
+        resize_inode(work)?;
+    }
+    Ok(())
+}
+
+fn mmp(work: &mut Work<'_>) -> Result<()> {
+    if !work.has(Code::Mmp) && !work.has(Code::MmpInUse) {
+        return Ok(());
+    }
+    let volume = work.volume();
+    let Some(at) = volume.sb.mmp_block() else {
+        return Ok(());
+    };
+    if !volume.physical().contains(&at.get()) {
+        return Ok(());
+    }
+    let mut bytes = volume.block(at)?;
+    let interval = volume.sb.raw().mmp_update_interval.get();
+    let old = MmpBlock::parse(&bytes, None).ok();
+    let mmp = MmpBlock {
+        state: MmpState::Clean,
+        time: u64::from(work.now),
+        node_name: old.as_ref().map_or([0; 64], |old| old.node_name),
+        device_name: old.as_ref().map_or([0; 32], |old| old.device_name),
+        check_interval: interval.max(5),
+    };
+    let record = mmp.encode(volume.seed.map(|_| fs_seed(volume)));
+    if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {
+        to.copy_from_slice(&record);
+    }
+    work.put_block(at, &bytes)?;
+    work.mend(
+        Code::Mmp,
+        Place::block(at),
+        "nobody has the file system open",
+    );
+    Ok(())
+}
+
+/// Builds the inode anew that keeps room for descriptors.
+fn resize_inode(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    if !volume.has_compat(Compat::RESIZE_INODE) {
+        return Ok(());
+    }
+    let geo = &volume.geo;
+    let reserved = geo.reserved_gdt_blocks();
+    let Ok(header) = geo.group_header(Group::new(0)) else {
+        return Ok(());
+    };
+    let groups = backups(volume);
+    let per_block = indirect::pointers_per_block(volume.block_size());
+    let Some(root) = work.new_block()? else {
+        return Ok(());
+    };
+    let mut top = vec![0u32; per_block as usize];
+    for i in 0..reserved {
+        let block = header.reserved_gdt.start + u64::from(i);
+        let slot = (geo.classic_desc_blocks() + i) % per_block;
+        if let Some(pointer) = top.get_mut(slot as usize) {
+            *pointer = block as u32;
+        }
+        let copies: Vec<u32> = groups
+            .iter()
+            .map(|group| (block + u64::from(*group) * u64::from(geo.blocks_per_group())) as u32)
+            .collect();
+        let mut bytes = vec![0; volume.block_size().len()];
+        indirect::encode_pointers(&mut bytes, &copies);
+        if volume.block(Pblk::new(block))? != bytes {
+            work.put_block(Pblk::new(block), &bytes)?;
+        }
+    }
+    let mut bytes = vec![0; volume.block_size().len()];
+    indirect::encode_pointers(&mut bytes, &top);
+    work.put_block(root, &bytes)?;
+    let blocks = 1 + u64::from(reserved) * (1 + groups.len() as u64);
+    let sectors = (blocks * volume.cluster_ratio()) << (volume.block_size().log2() - 9);
+    let reach = u64::from(per_block) * u64::from(per_block) + u64::from(per_block) + 12;
+    let size = reach << volume.block_size().log2();
+    work.edit_inode(Ino::RESIZE, |inode, _| {
+        let mut pointers = [0; indirect::ROOT_POINTERS];
+        if let Some(pointer) = pointers.get_mut(13) {
+            *pointer = root.get() as u32;
+        }
+        inode.map = indirect::encode_root(&pointers);
+        inode.mode = Mode::new(FileType::Regular, 0o600);
+        inode.flags = InodeFlags::empty();
+        inode.links = 1;
+        inode.dtime = 0;
+        inode.size = size;
+        inode.blocks = sectors;
+        inode.file_acl = Pblk::new(0);
+    })?;
+    let text = format!("built anew, over {reserved} reserved blocks");
+    work.mend(Code::ResizeInode, Place::ino(Ino::RESIZE), text);
+    Ok(())
+}
