@@ -29,6 +29,7 @@ use super::WriteOptions;
 use super::buffered::FileIo;
 use super::cache::FileCache;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
+use super::inline::outgrow;
 use super::live::{is_inline_file, read_live};
 use super::read::device_offset;
 use super::write::{Pages, blocks_of, check_writable, target_offset, within_limit, write_alone};
@@ -232,6 +233,7 @@ pub fn write_direct(
     // Overwriting takes no handle, which would find this.
     fs.journal()?.check_open()?;
     check_aligned(fs, offset, buf.len())?;
+    outgrow(fs, held)?;
     if fs.data().mode() == DataMode::Through {
         return write::write_with(fs, held, offset, buf, options);
     }
@@ -266,6 +268,7 @@ pub fn append_direct(
 ) -> Result<(u64, usize)> {
     fs.journal()?;
     check_aligned(fs, 0, buf.len())?;
+    outgrow(fs, held)?;
     if fs.data().mode() == DataMode::Through {
         return write::append(fs, held, buf, options);
     }

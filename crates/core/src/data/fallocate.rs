@@ -14,6 +14,7 @@
 //! - What is there stays: neither content nor blocks that were reserved before change.
 
 use super::WriteOptions;
+use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_writable, size_limit};
@@ -68,6 +69,7 @@ pub(super) fn fallocate_alone(
     len: u64,
     mode: FallocateMode,
 ) -> Result<()> {
+    outgrow_alone(fs, held)?;
     // What is only in memory gets its blocks first: then nobody else changes the map.
     write_back(fs, held.live())?;
     if let Some(file) = held.file_cache() {

@@ -1,13 +1,17 @@
-//! Content that lies inside the inode.
+//! Content that lies inside the inode, and files that outgrow it.
 
+use super::read::device_offset;
+use crate::alloc::Request;
 use crate::fs::Fs;
-use crate::inode::Inode;
+use crate::inode::{FileType, Held, Inode, LEAVE_CREDITS};
+use crate::map::MapGuard;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::features::Incompat;
 use extant_format::inline_data::InlineData;
 use extant_format::xattr::name::INLINE_DATA;
 use extant_format::xattr::{XattrArea, XattrContext, XattrValue};
 use extant_format::{Expected, FormatError, Ino, Structure};
+use extant_sync::pin;
 
 impl Fs {
     /// How extended attributes are read.
@@ -39,4 +43,60 @@ impl Fs {
         };
         InlineData::new(&inode.disk().map, rest, inode.size()).in_place(place)
     }
+}
+
+/// Gives a regular file whose content lies in its inode a block for that, so that it can be changed. Does nothing to
+/// any other, nor to one that may not be changed.
+///
+/// # Errors
+/// [`Error::NoSpace`]; when the attributes in the inode break the format; what the device says.
+pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
+    if !held.image(&pin()).is_inline() {
+        return Ok(());
+    }
+    let _alone = held.op().write();
+    outgrow_alone(fs, held)
+}
+
+/// The same for who holds `op` exclusively.
+pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
+    if !held.image(&pin()).is_inline() {
+        return Ok(());
+    }
+    match move_out(fs, held) {
+        Err(Error::NoSpace) if fs.pending_free_blocks() > 0 => {
+            fs.commit(fs.journal()?.running())?;
+            move_out(fs, held)
+        }
+        moved => moved,
+    }
+}
+
+fn move_out(fs: &Fs, held: &Held) -> Result<()> {
+    let image = held.snapshot();
+    if image.file_type() != FileType::Regular || image.is_encrypted() {
+        return Ok(());
+    }
+    let mut block = vec![0; fs.block_size().len()];
+    let len = fs.inline_data(&image)?.read(0, &mut block);
+    let taken = match image.size() {
+        0 => None,
+        _ => Some(fs.take_blocks(&Request {
+            goal: fs.near_inode(image.ino()),
+            len: 1,
+            min: 1,
+            below_32_bits: true,
+            privileged: false,
+        })?),
+    };
+    if let Some(taken) = &taken {
+        debug_assert!(len as u64 == image.size(), "less than a block");
+        let failures = fs.flush_failures();
+        fs.device()
+            .write_at(device_offset(fs, taken.start(), 0)?, &block)?;
+        held.note_data(fs, failures);
+    }
+    let handle = fs.start(LEAVE_CREDITS)?;
+    let guard = MapGuard::lock(held);
+    fs.leave_inode(&handle, held, &guard, taken, image.size())
 }

@@ -50,7 +50,11 @@ pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<us
         return Ok(0);
     };
     if is_inline {
-        return read_inline(fs, &held.snapshot(), offset, buf);
+        let image = held.snapshot();
+        // It may have outgrown the inode since.
+        if image.is_inline() {
+            return read_inline(fs, &image, offset, buf);
+        }
     }
     if fs.data().is_dax() {
         return super::dax::read(fs, held, offset, buf);

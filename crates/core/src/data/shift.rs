@@ -14,6 +14,7 @@
 
 use super::WriteOptions;
 use super::fallocate::{FallocateMode, fallocate_alone};
+use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_content, check_writable, size_limit};
@@ -244,7 +245,8 @@ fn begin(
     offset: u64,
     len: u64,
 ) -> Result<(std::sync::Arc<Inode>, Range<u64>)> {
-    fs.journal()?;
+    fs.journal()?.check_open()?;
+    outgrow_alone(fs, held)?;
     check_writable(&held.snapshot())?;
     if len == 0 {
         return Err(Error::InvalidInput("an empty range"));

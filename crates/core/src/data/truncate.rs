@@ -3,6 +3,7 @@
 use super::WriteOptions;
 use super::cache::FileCache;
 use super::folio::{FOLIO_BYTES, mask_of_bytes};
+use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_content, check_writable, size_limit};
@@ -59,6 +60,7 @@ pub fn grow(fs: &Fs, held: &Held, size: u64) -> Result<()> {
 fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
     // Bytes become zeros, in memory and on the device, before a handle would find this.
     fs.journal()?.check_open()?;
+    outgrow_alone(fs, held)?;
     let mut image = held.snapshot();
     check_writable(&image)?;
     if size > size_limit(fs, &image) {

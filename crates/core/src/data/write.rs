@@ -15,6 +15,7 @@
 //!   zeros.
 
 use super::buffered::{self, To};
+use super::inline::outgrow;
 use super::read::device_offset;
 use super::times::{self, now};
 use super::transfer::{ZEROS, zero_mapped};
@@ -67,7 +68,8 @@ pub fn write_with(
     buf: &[u8],
     options: WriteOptions,
 ) -> Result<usize> {
-    fs.journal()?;
+    fs.journal()?.check_open()?;
+    outgrow(fs, held)?;
     if fs.data().mode() != DataMode::Through {
         let (_, written) = buffered::write(fs, held, To::Byte(offset), buf, options)?;
         return Ok(written);
@@ -94,7 +96,8 @@ pub fn write_with(
 /// # Errors
 /// As for [`write_at`].
 pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result<(u64, usize)> {
-    fs.journal()?;
+    fs.journal()?.check_open()?;
+    outgrow(fs, held)?;
     if fs.data().mode() != DataMode::Through {
         return buffered::write(fs, held, To::End, buf, options);
     }
@@ -117,7 +120,7 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result
 pub(super) fn check_writable(image: &Inode) -> Result<()> {
     match image.file_type() {
         FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
-        FileType::Regular if image.is_inline() => Err(unsupported("writing inline data")),
+        FileType::Regular if image.is_inline() => Err(Error::Internal("a write inside an inode")),
         FileType::Regular
             if image
                 .flags()
@@ -136,12 +139,6 @@ pub(super) fn check_content(image: &Inode) -> Result<()> {
     match image.flags().contains(InodeFlags::APPEND) {
         true => Err(Error::NotPermitted),
         false => Ok(()),
-    }
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::Unsupported {
-        features: what.to_owned(),
     }
 }
 

@@ -40,7 +40,6 @@ impl<'a> Directory<'a> {
         let refused = [
             (InodeFlags::ENCRYPT, "encrypted directories"),
             (InodeFlags::CASEFOLD, "casefolded directories"),
-            (InodeFlags::INLINE_DATA, "directories inside their inode"),
         ];
         for (flag, what) in refused {
             if inode.flags().contains(flag) {

@@ -7,7 +7,7 @@ use super::state::Exclusive;
 use super::{convert, index};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
-use crate::inode::{Held, LiveInode};
+use crate::inode::{Held, Inode, LEAVE_CREDITS, LiveInode};
 use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard, Target};
 use crate::meta::BlockRef;
@@ -15,6 +15,7 @@ use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::{DirBlockBuilder, EntryType, NewEntry};
 use extant_format::inode::InodeFlags;
 use extant_format::{Ino, Lblk, Pblk, Structure};
+use extant_sync::pin;
 use std::sync::Arc;
 
 /// A directory without `large_dir` has a size of 32 bits.
@@ -101,6 +102,59 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
         .push((directory.leaf_seal(), block_of(&directory, &dots)?));
     let taken = directory.take(&growth)?;
     growth.apply(handle, live, &map, &names, &directory, taken)
+}
+
+/// Gives a directory whose entries lie in its inode a block for them, so that they can be changed.
+///
+/// # Errors
+/// As for [`init`]; when the entries break the format.
+pub(super) fn leave_inode(handle: &Handle<'_>, dir: &Held) -> Result<()> {
+    if !dir.image(&pin()).is_inline() {
+        return Ok(());
+    }
+    let fs = handle.fs();
+    let map = MapGuard::lock(dir.live());
+    let names = dir.dir_state().exclusive();
+    let image = dir.copy();
+    if !image.is_inline() {
+        return Ok(());
+    }
+    let directory = Directory::new(fs, &image)?;
+    let inline = directory.inline()?;
+    let mut all = vec![
+        NewEntry::new(dir.ino(), b".", EntryType::Directory),
+        NewEntry::new(inline.parent(), b"..", EntryType::Directory),
+    ];
+    for entry in inline.entries(&directory.layout) {
+        let entry = entry.in_place(Place::Inode(dir.ino()))?;
+        if let Some(ino) = entry.ino {
+            all.push(NewEntry::new(ino, entry.name, entry.file_type));
+        }
+    }
+    let data = block_of(&directory, &all)?;
+    let taken = fs.take_blocks(&Request {
+        goal: directory.goal()?,
+        len: 1,
+        min: 1,
+        below_32_bits: true,
+        privileged: false,
+    })?;
+    let block = taken.start();
+    let _moving = names.moving();
+    let size = fs.block_size().bytes().into();
+    fs.leave_inode(handle, dir, &map, Some(taken), size)?;
+    let seal = directory.leaf_seal();
+    let block = handle.create(block, seal, data);
+    block.set_verified(Structure::DirBlock, Some(dir.ino()));
+    Ok(())
+}
+
+/// Blocks that [`leave_inode`] may change.
+pub(super) fn leave_credits(dir: &Inode) -> u32 {
+    match dir.is_inline() {
+        true => LEAVE_CREDITS + 1,
+        false => 0,
+    }
 }
 
 /// Blocks that [`init`] may change: the first block, the group it comes from and two more, the record,

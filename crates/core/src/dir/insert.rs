@@ -23,7 +23,7 @@ pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
     // A new leaf and a new node on each level; the old ones, and the root.
     let new = levels + 1;
     let old = levels + 2;
-    new + old + map::insert_credits(dir, new)
+    new + old + map::insert_credits(dir, new) + grow::leave_credits(dir)
 }
 
 /// Gives an inode a name in `dir`.
@@ -46,6 +46,7 @@ pub(crate) fn insert(
 ) -> Result<()> {
     check_name(name)?;
     handle.touch_inode(dir.live())?;
+    grow::leave_inode(handle, dir)?;
     let entry = NewEntry::new(ino, name, EntryType::of(file_type));
     insert_entry(handle, dir, &entry).inspect_err(|e| report(handle, e))
 }

@@ -3,6 +3,7 @@
 use super::Found;
 use super::block::{Directory, found};
 use super::form::Form;
+use super::grow;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
 use super::insert::{block_number, report};
 use super::state::{DirState, Start};
@@ -17,8 +18,8 @@ use extant_format::{Ino, Lblk};
 use std::ops::ControlFlow;
 
 /// Blocks that [`remove`], [`replace`] or [`set_parent`] change in any directory.
-pub(crate) fn remove_credits(_fs: &Fs, _dir: &Inode) -> u32 {
-    1
+pub(crate) fn remove_credits(_fs: &Fs, dir: &Inode) -> u32 {
+    1 + grow::leave_credits(dir)
 }
 
 /// Takes a name out of `dir`; returns what it stood for. The name cache forgets it.
@@ -66,6 +67,7 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result
 }
 
 fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
+    grow::leave_inode(handle, dir)?;
     let state = dir.dir_state();
     let _index = state.exclusive();
     let image = dir.copy();
@@ -137,6 +139,7 @@ fn change_entry(
     name: &[u8],
     edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
 ) -> Result<Found> {
+    grow::leave_inode(handle, dir)?;
     let state = dir.dir_state();
     let _names_stay = state.shared();
     let image = dir.copy();

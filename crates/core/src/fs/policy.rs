@@ -57,7 +57,8 @@ pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::FLEX_BG)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::EA_INODE)
-    .union(Incompat::LARGEDIR);
+    .union(Incompat::LARGEDIR)
+    .union(Incompat::INLINE_DATA);
 
 /// Read-only compatible features the write engine handles. A file system with any other can be
 /// opened for reading.
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn what_cannot_be_written_can_still_be_read() {
         let mut features = Features {
-            incompat: Incompat::EXTENTS | Incompat::INLINE_DATA,
+            incompat: Incompat::EXTENTS | Incompat::ENCRYPT,
             ro_compat: RoCompat::METADATA_CSUM | RoCompat::QUOTA,
             ..Features::default()
         };
@@ -118,7 +119,7 @@ mod tests {
         let error = check_writable(features).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the file system uses features that are not supported: inline_data, quota (for \
+            "the file system uses features that are not supported: encrypt, quota (for \
              writing; it can be opened for reading only)"
         );
         features.incompat = Incompat::EXTENTS;

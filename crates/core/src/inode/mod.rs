@@ -9,6 +9,7 @@
 //! | `adopt` | records that fast commits hold |
 //! | `delete` | the end of inodes that have no names |
 //! | `encode` | records into blocks of the inode table, once per commit |
+//! | `leave` | content that leaves its inode for a block |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
 //! | `orphan` | inodes that a crash must not leave behind |
 //! | `bulkstat` | every inode of the file system, in parallel, through the cache or around it |
@@ -30,6 +31,7 @@ mod create;
 mod delete;
 mod encode;
 mod lazy;
+mod leave;
 mod live;
 mod load;
 mod lock;
@@ -47,6 +49,7 @@ pub use bulkstat::{Bulkstat, BulkstatWay};
 pub use create::NewInode;
 pub(crate) use encode::{RegisteredInode, capture_inodes};
 pub(crate) use lazy::LazyTimes;
+pub(crate) use leave::LEAVE_CREDITS;
 pub use live::{Held, LiveInode};
 pub(crate) use lock::{Access, LockSet};
 pub(crate) use orphan::CapturedSlots;

@@ -34,7 +34,7 @@ impl<'a> MapGuard<'a> {
     }
 
     /// Whether this is the right to change `live`.
-    pub(super) fn is_of(&self, live: &LiveInode) -> bool {
+    pub(crate) fn is_of(&self, live: &LiveInode) -> bool {
         std::ptr::eq(self.live, live)
     }
 }

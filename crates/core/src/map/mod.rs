@@ -47,6 +47,7 @@ pub use runs::{Runs, Walk};
 pub(crate) use status::{KnownRuns, Status, known};
 #[cfg(test)]
 pub(crate) use tree::convert;
+pub(crate) use tree::store::Charge;
 pub(crate) use tree::{Move, Tree, change, change_promised};
 
 use crate::fs::Fs;

@@ -177,6 +177,7 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
     }
     let credits = dir::insert_credits(fs, &to.dir.snapshot())
         + dir::remove_credits(fs, &from.dir.snapshot())
+        + dir::remove_credits(fs, &found.source.snapshot())
         + fs.orphan_credits()
         + 6;
     let from_image = from.dir.copy();
@@ -328,7 +329,9 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
         by.may_reparent(victim)?;
     }
     // Two entries, two `..`, four records.
-    let handle = fs.start(2 * dir::remove_credits(fs, &one.dir.copy()) + 2 + 6)?;
+    let dirs = [one.dir, other.dir, &found.source, victim];
+    let entries = dirs.map(|dir| dir::remove_credits(fs, &dir.snapshot()));
+    let handle = fs.start(entries.iter().sum::<u32>() + 6)?;
     for live in [&found.source, victim, one.dir, other.dir] {
         handle.touch_inode(live.live())?;
     }

@@ -28,7 +28,7 @@ mod value;
 pub use acl::{AclKind, acl};
 pub use change::SetXattr;
 pub(crate) use change::{Change, Fresh, change, charge, fresh, give_up, give_up_credits};
-pub(crate) use own_inode::SharedValues;
+pub(crate) use own_inode::{SharedValues, kept_hash};
 pub(crate) use shared::{SharedBlocks, leave};
 
 use crate::fs::Fs;

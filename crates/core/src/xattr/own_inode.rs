@@ -69,7 +69,7 @@ pub(super) fn hash_of(fs: &Fs, value: &[u8]) -> u32 {
 ///
 /// # Errors
 /// When it cannot be read, or is none.
-pub(super) fn kept_hash(fs: &Fs, ino: Ino) -> Result<u32> {
+pub(crate) fn kept_hash(fs: &Fs, ino: Ino) -> Result<u32> {
     let own = fs.with_inode(ino, |inode| EaInode::from_inode(inode.disk()))?;
     own.map(|own| own.hash).ok_or_else(|| {
         let expected = Expected::Said("an inode that holds an attribute value");

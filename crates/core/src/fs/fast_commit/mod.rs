@@ -32,6 +32,7 @@ use crate::journal::Seq;
 use crate::{Error, Result};
 use extant_blockdev::{OverlayDevice, SharedDevice};
 use extant_format::Ino;
+use extant_format::features::Incompat;
 use extant_format::jbd2::FastCommitRecord;
 use extant_jbd2::FastCommits;
 use maps::Claims;
@@ -51,6 +52,11 @@ pub(super) fn apply(
 ) -> Result<Arc<OverlayDevice>> {
     let superblock = read_superblock(base, SuperblockChoice::Primary)?;
     policy::check_writable(superblock.features())?;
+    if superblock.has_incompat(Incompat::INLINE_DATA) {
+        return Err(Error::Unsupported {
+            features: "fast commits with inline_data".to_owned(),
+        });
+    }
     let size = superblock.block_size();
     let overlay = OverlayDevice::new(Arc::clone(base), size.bytes()).keep_writes();
     let overlay = Arc::new(overlay);

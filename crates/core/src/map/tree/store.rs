@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 /// Blocks that an inode gains and loses.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::map) struct Charge {
-    pub(in crate::map) gained: u64,
-    pub(in crate::map) lost: u64,
+pub(crate) struct Charge {
+    pub(crate) gained: u64,
+    pub(crate) lost: u64,
 }
 
 /// The image of a node that changed.
@@ -204,7 +204,7 @@ impl Charge {
     }
 
     /// Refuses more blocks than an inode can have.
-    pub(in crate::map) fn check(self, fs: &Fs, inode: &Inode) -> Result<()> {
+    pub(crate) fn check(self, fs: &Fs, inode: &Inode) -> Result<()> {
         let huge = fs.inode_context(inode.ino()).huge_file;
         inode
             .disk()
@@ -214,7 +214,7 @@ impl Charge {
     }
 
     /// Charges the inode.
-    pub(in crate::map) fn apply(self, fs: &Fs, inode: &mut Inode) {
+    pub(crate) fn apply(self, fs: &Fs, inode: &mut Inode) {
         let sectors = self.sectors(fs, inode);
         let huge = fs.inode_context(inode.ino()).huge_file;
         // Checked before: attributes, which others may have added since, are a block at most.

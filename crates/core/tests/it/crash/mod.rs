@@ -7,6 +7,7 @@
 //! | `faults` | every transfer of every operation fails once |
 //! | `indirect` | files mapped by indirect blocks |
 //! | `large_values` | attribute values in inodes of their own |
+//! | `inline` | what outgrows its inode |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
@@ -21,6 +22,7 @@ pub(crate) mod engine;
 mod faults;
 mod found;
 mod indirect;
+mod inline;
 mod large_values;
 mod linux;
 mod runs;

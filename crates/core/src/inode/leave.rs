@@ -1,0 +1,125 @@
+//! Content that leaves its inode for a block.
+//!
+//! Where Linux keeps small files and directories inside their inodes, this engine reads them there. What is
+//! changed gets a block first, in the same way as when Linux finds that it has outgrown the inode.
+
+use super::{Held, Inode};
+use crate::alloc::Taken;
+use crate::fs::Fs;
+use crate::journal::Handle;
+use crate::map::{Charge, MapGuard};
+use crate::xattr::kept_hash;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::Lblk;
+use extant_format::extent::{Entries, Extent, build_node};
+use extant_format::features::Incompat;
+use extant_format::indirect::{ROOT_POINTERS, encode_root};
+use extant_format::inode::{InodeFlags, MAP_BYTES};
+use extant_format::xattr::name::INLINE_DATA;
+use extant_format::xattr::{Attribute, NewValue, XattrArea, XattrValue, encode_in_inode};
+
+/// Blocks that [`Fs::leave_inode`] changes at most: the record, the groups of its block, the superblock.
+pub(crate) const LEAVE_CREDITS: u32 = 1 + 3 * 3 + 1;
+
+impl Fs {
+    /// Makes `block`, which holds the content, the only block of an inode whose content lay inside it,
+    /// which is `size` bytes long from then on; without a block the content must be empty. `guard` is the
+    /// right to change its map.
+    ///
+    /// # Errors
+    /// When the attributes in the inode break the format, or its record cannot be registered. Nothing
+    /// has changed then.
+    pub(crate) fn leave_inode<'f>(
+        &'f self,
+        handle: &Handle<'f>,
+        held: &Held,
+        guard: &MapGuard<'_>,
+        block: Option<Taken<'f>>,
+        size: u64,
+    ) -> Result<()> {
+        debug_assert!(guard.is_of(held), "the guard is another inode's");
+        let image = held.snapshot();
+        let xattrs = self.without_inline_data(&image)?;
+        let has_extents = self.superblock().has_incompat(Incompat::EXTENTS);
+        let map = match has_extents {
+            true => extent_root(&image, block.as_ref())?,
+            false => pointer_root(block.as_ref())?,
+        };
+        let charge = Charge {
+            gained: u64::from(block.is_some()),
+            lost: 0,
+        };
+        charge.check(self, &image)?;
+        handle.touch_inode(held.live())?;
+        if let Some(block) = block {
+            self.commit_blocks(handle, block)?;
+        }
+        held.live().note_datasync(handle);
+        held.live().update(handle, |inode| {
+            inode.set_xattr_region(xattrs);
+            charge.apply(self, inode);
+            let disk = inode.disk_mut();
+            disk.flags.remove(InodeFlags::INLINE_DATA);
+            disk.flags.set(InodeFlags::EXTENTS, has_extents);
+            disk.map = map;
+            disk.size = size;
+        })
+    }
+
+    /// The attributes in the inode without the one that holds content.
+    fn without_inline_data(&self, inode: &Inode) -> Result<Box<[u8]>> {
+        let region = inode.xattr_region();
+        let context = self.xattr_context();
+        let area = XattrArea::in_inode(region, &context).in_place(Place::Inode(inode.ino()))?;
+        let others = area.iter().filter(|entry| entry.name != INLINE_DATA);
+        let others: Vec<Attribute<'_>> = others
+            .map(|entry| match entry.value {
+                XattrValue::Bytes(bytes) => Ok(Attribute {
+                    name: entry.name,
+                    value: NewValue::Bytes(bytes),
+                }),
+                XattrValue::InInode { ino, size } => Ok(Attribute {
+                    name: entry.name,
+                    value: NewValue::InInode {
+                        ino,
+                        size,
+                        hash: kept_hash(self, ino)?,
+                    },
+                }),
+            })
+            .collect::<Result<_>>()?;
+        if others.is_empty() {
+            return Ok(Box::default());
+        }
+        let mut encoded = vec![0; region.len()].into_boxed_slice();
+        match encode_in_inode(&mut encoded, &others) {
+            true => Ok(encoded),
+            // They were there with more.
+            false => Err(Error::Internal("fewer attributes need more room")),
+        }
+    }
+}
+
+fn extent_root(inode: &Inode, block: Option<&Taken<'_>>) -> Result<[u8; MAP_BYTES]> {
+    let extents: Vec<Extent> = block
+        .map(|block| Extent {
+            lblk: Lblk::new(0),
+            len: 1,
+            pblk: block.start(),
+            unwritten: false,
+        })
+        .into_iter()
+        .collect();
+    let mut map = [0; MAP_BYTES];
+    build_node(&mut map, Entries::Extents(&extents)).in_place(Place::Inode(inode.ino()))?;
+    Ok(map)
+}
+
+fn pointer_root(block: Option<&Taken<'_>>) -> Result<[u8; MAP_BYTES]> {
+    let mut pointers = [0; ROOT_POINTERS];
+    if let (Some(first), Some(block)) = (pointers.first_mut(), block) {
+        // It was taken below 2^32.
+        *first = u32::try_from(block.start().get()).map_err(|_| Error::NoSpace)?;
+    }
+    Ok(encode_root(&pointers))
+}

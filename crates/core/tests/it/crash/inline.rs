@@ -1,0 +1,97 @@
+//! Files and directories that Linux keeps inside their inodes, and that outgrow them.
+
+use super::engine::Extant;
+use super::shapes::Shape;
+use super::sweep_all;
+use extant_testkit::crash::Content;
+use extant_testkit::facility::is_full_run;
+use extant_testkit::model::{Op, Universe};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::debugfs;
+use extant_testkit::require;
+use extant_testkit::sweep::{Prepared, Script, Sweep};
+
+const INLINE: Shape = Shape {
+    name: "inline data",
+    kib: 12 << 10,
+    block_size: 1024,
+    options: &["-O", "inline_data,^resize_inode"],
+};
+
+/// A file system that Linux has filled with what fits inode records, and some that has attributes besides.
+fn filled() -> Prepared {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    INLINE.content().write_to(&path).unwrap();
+    let mount = KernelMount::mount(&path, Mode::ReadWrite, "");
+    let mut lane = INLINE.empty().lanes[0].clone();
+    let own = str::to_owned;
+    let create = |name| Op::Create {
+        path: own(name),
+        mode: 0o644,
+    };
+    let write = |name, len| Op::Write {
+        path: own(name),
+        offset: 0,
+        len,
+    };
+    let ops = [
+        Op::Mkdir {
+            path: own("a"),
+            mode: 0o755,
+        },
+        Op::Mkdir {
+            path: own("b"),
+            mode: 0o755,
+        },
+        create("f"),
+        write("f", 40),
+        create("g"),
+        write("g", 100),
+        create("a/f"),
+        Op::SetXattr {
+            path: own("g"),
+            name: own("user.a"),
+            len: 10,
+        },
+        create("b/g"),
+        write("b/g", 70),
+    ];
+    for op in ops {
+        lane.run_mounted(mount.path(), op).unwrap();
+    }
+    lane.settle();
+    mount.unmount();
+    // An empty file is not, yet.
+    for name in ["/a", "/b", "/f", "/g", "/b/g"] {
+        let flags = debugfs(&path, &format!("stat {name}"));
+        assert!(flags.contains("Flags: 0x10000000"), "{name}: {flags}");
+    }
+    Prepared {
+        content: Content::of_file(&path),
+        lanes: vec![lane],
+        bystanders: Vec::new(),
+    }
+}
+
+#[test]
+fn what_lies_inside_inodes_outgrows_them_under_any_operation_and_crash() {
+    require!(Root, LoopDevices, KernelExt4);
+    let start = filled();
+    for through in [false, true] {
+        let engine = Extant {
+            keeps_open: 1,
+            checkpoints: true,
+            through,
+            ..Extant::default()
+        };
+        let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
+        let sweep = Sweep {
+            checked_every: 8,
+            others_every: 1000,
+            ..Sweep::of(if is_full_run() { 4000 } else { 12 }, 1)
+        };
+        let report = sweep_all(INLINE.name, &engine, &start, &scripts, &sweep);
+        assert!(report.distinct > 100, "{report}");
+    }
+}
