@@ -115,5 +115,18 @@ int main(int argc, char **argv)
     printf("error: %s\n", extant_message());
 
     check(extant_close(fs), "close");
+
+    /* Once more, for reading only. */
+    check(extant_open(argv[1], NULL, &fs), "open for reading");
+    check(extant_file_open(fs, "/tour/log.1", EXTANT_O_READ, 0, &file), "open log");
+    if (extant_mkdir(fs, "/tour/more", 0755) != -EROFS)
+        return 1;
+    check(extant_sync(fs), "sync of what is open for reading");
+    check(extant_close(fs), "close");
+    /* An open file can be read after that. */
+    length = extant_file_read(file, buffer, sizeof buffer, 4);
+    check(length, "read");
+    printf("read: %.*s", (int)length, buffer);
+    extant_file_close(file);
     return 0;
 }

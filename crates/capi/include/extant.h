@@ -4,10 +4,14 @@
  * extant_message() has a sentence for the thread that called. Paths and names are bytes that end with a zero byte; paths
  * begin at the root of the file system, with or without a leading '/', and symbolic links are followed inside the
  * file system only. Any number of threads may use a handle at once, with two exceptions: an extant_dir is used by one
- * thread at a time, and nobody may use a handle that is being closed. Files and directories may outlive
- * the extant_fs they came from: after extant_close() they answer with errors, and are closed as always.
+ * thread at a time, and nobody may use a handle that is being closed. Files and directories may outlive the extant_fs they
+ * came from: after extant_close() they can still be read, and nothing can be changed (-EROFS); the image stays locked
+ * for others until the last of them is closed. Handles do not survive fork() in the child.
  *
- * Link with -lextant_capi. Licence: MIT OR Apache-2.0.
+ * Functions follow a symbolic link at the end of a path, unless an l in front of their name or a comment says otherwise; those
+ * that make, move or remove a name never do.
+ *
+ * Link with -lextant_capi, or with libextant_capi.a -pthread -ldl -lm. Licence: MIT OR Apache-2.0.
  */
 #ifndef EXTANT_H
 #define EXTANT_H
@@ -23,7 +27,8 @@ typedef struct extant_fs extant_fs;
 typedef struct extant_file extant_file;
 typedef struct extant_dir extant_dir;
 
-/* How to open a file system. Set size to sizeof(struct extant_options), and what is not used to 0. */
+/* How to open a file system. Set size to sizeof(struct extant_options), and what is not used to 0: later versions may have
+ * more members. */
 struct extant_options {
     size_t size;
     uint32_t flags;       /* EXTANT_WRITABLE, or 0 to read only */
@@ -78,7 +83,7 @@ struct extant_entry {
     uint64_t ino;
     uint32_t type;   /* the type bits of st_mode (S_IFREG, ...); 0 when it is not known */
     uint32_t length; /* bytes of the name */
-    char name[256];  /* with a zero byte behind it */
+    char name[256];  /* with a zero byte behind it. On damaged images, and in encrypted directories, names may hold any bytes */
 };
 
 /* The library. */
@@ -93,8 +98,8 @@ const char *extant_message(void);
 /* Opens an image file or block device. options may be NULL: for reading only. A journal that was not closed cleanly is
  * replayed, into memory if the image is opened for reading only. */
 int extant_open(const char *image, const struct extant_options *options, extant_fs **fs);
-/* Makes everything durable and closes the image. The handle is gone, also after an error, which says that what was done
- * since the last success of extant_sync() may be lost. NULL is allowed. */
+/* Makes everything durable and closes the file system. The handle is gone, also after an error, which says that what was
+ * done since the last success of extant_sync() may be lost. NULL is allowed. */
 int extant_close(extant_fs *fs);
 /* Makes everything durable that was done before. */
 int extant_sync(const extant_fs *fs);
@@ -103,7 +108,7 @@ int extant_statfs(const extant_fs *fs, struct extant_space *space);
 /* Names. */
 
 int extant_stat(const extant_fs *fs, const char *file, struct extant_stat *stat);
-/* The same; a symbolic link at the end is not followed. So in all functions with an l in front. */
+/* The same; a symbolic link at the end is not followed. */
 int extant_lstat(const extant_fs *fs, const char *file, struct extant_stat *stat);
 int extant_mkdir(const extant_fs *fs, const char *dir, uint32_t mode);
 int extant_rmdir(const extant_fs *fs, const char *dir);
@@ -142,10 +147,12 @@ int64_t extant_llistxattr(const extant_fs *fs, const char *file, void *names, si
 
 /* Open files. A file stays while it is open, also without names. */
 
+/* flags: EXTANT_O_..., of which EXTANT_O_CREATE and EXTANT_O_TRUNCATE need EXTANT_O_WRITE or EXTANT_O_APPEND, and
+ * EXTANT_O_TRUNCATE does not go with EXTANT_O_APPEND. mode counts with EXTANT_O_CREATE only. */
 int extant_file_open(const extant_fs *fs, const char *path, uint32_t flags, uint32_t mode, extant_file **file);
 /* NULL is allowed. What was written is durable after extant_file_sync(), extant_sync() or extant_close(). */
 void extant_file_close(extant_file *file);
-/* Returns how much was read: less than size only at the end of the file. */
+/* Returns how much was read: less than size only at the end of the file. After an error the buffer may hold anything. */
 int64_t extant_file_read(const extant_file *file, void *buffer, size_t size, uint64_t offset);
 /* Returns how much was written: less than size only when space ran out on the way. */
 int64_t extant_file_write(const extant_file *file, const void *buffer, size_t size, uint64_t offset);

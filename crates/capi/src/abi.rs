@@ -8,7 +8,7 @@
 
 use crate::call::{Failure, counted, done, message};
 use crate::pointers::{
-    bytes, bytes_mut, give, name, object, object_mut, optional, path, put, taken,
+    bytes, bytes_mut, give, name, object, object_mut, optional, options, path, put, taken,
 };
 use crate::types::{Dir, Entry, File, Fs, Options, Space, Stat, Time};
 use extant::{
@@ -66,25 +66,10 @@ pub unsafe extern "C" fn extant_open(
     fs: *mut *mut Fs,
 ) -> c_int {
     // SAFETY: as the header asks of callers.
-    done(|| unsafe {
-        let (image, options) = (path(image)?, optional(options, 1));
-        give(fs, || open(image, options.and_then(<[Options]>::first)))
-    })
+    done(|| unsafe { give(fs, || open(path(image)?, self::options(options)?)) })
 }
 
-fn open(image: &Path, options: Option<&Options>) -> Result<Fs, Failure> {
-    let options = options.copied().unwrap_or(Options {
-        size: size_of::<Options>(),
-        flags: 0,
-        partition: 0,
-        offset: 0,
-        cache_bytes: 0,
-    });
-    if options.size != size_of::<Options>() {
-        return Err(Failure::invalid(
-            "extant_options.size is not the size of the structure",
-        ));
-    }
+fn open(image: &Path, options: Options) -> Result<Fs, Failure> {
     known("extant_options.flags", options.flags, WRITABLE)?;
     let (spec, mut mount) = match options.flags & WRITABLE != 0 {
         true => (OpenSpec::read_write(image), MountOptions::read_write()),
@@ -392,12 +377,16 @@ pub unsafe extern "C" fn extant_file_open(
 ) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| unsafe {
-        let (fs, name) = (object(fs)?, self::path(path)?);
         give(file, || {
+            let (fs, name) = (object(fs)?, self::path(path)?);
             let all = O_READ | O_WRITE | O_APPEND | O_CREATE | O_EXCLUSIVE | O_TRUNCATE | O_DIRECT;
             known("the flags of a file", flags, all)?;
             let has = |bit| flags & bit != 0;
-            let opened = OpenOptions::new()
+            let mut options = OpenOptions::new();
+            if has(O_CREATE) {
+                options.mode(permissions(mode)?);
+            }
+            let opened = options
                 .read(has(O_READ))
                 .write(has(O_WRITE))
                 .append(has(O_APPEND))
@@ -405,7 +394,6 @@ pub unsafe extern "C" fn extant_file_open(
                 .create_new(has(O_CREATE) && has(O_EXCLUSIVE))
                 .truncate(has(O_TRUNCATE))
                 .direct(has(O_DIRECT))
-                .mode(permissions(mode)?)
                 .open(&fs.0, name)?;
             Ok(File(opened))
         })
@@ -429,7 +417,13 @@ pub unsafe extern "C" fn extant_file_read(
     offset: u64,
 ) -> i64 {
     // SAFETY: as the header asks of callers.
-    counted(|| unsafe { Ok(object(file)?.0.read_at(bytes_mut(buffer, size)?, offset)? as u64) })
+    counted(|| unsafe {
+        let file = &object(file)?.0;
+        // Bytes are cleared before they are read into: not those that the file does not have.
+        let left = file.metadata().len().saturating_sub(offset);
+        let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
+        Ok(file.read_at(bytes_mut(buffer, size)?, offset)? as u64)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -556,8 +550,9 @@ pub unsafe extern "C" fn extant_dir_open(
 ) -> c_int {
     // SAFETY: as the header asks of callers.
     done(|| unsafe {
-        let (fs, name) = (object(fs)?, self::path(path)?);
-        give(dir, || Ok(Dir(fs.0.read_dir(name)?)))
+        give(dir, || {
+            Ok(Dir(object(fs)?.0.read_dir(self::path(path)?)?))
+        })
     })
 }
 
@@ -605,11 +600,10 @@ unsafe fn answer(found: &[u8], into: *mut c_void, size: usize) -> Result<u64, Fa
     Ok(found.len() as u64)
 }
 
+/// The permissions of a mode, which may have a type as well, as `st_mode` has.
 fn permissions(mode: u32) -> Result<u16, Failure> {
-    match u16::try_from(mode) {
-        Ok(bits) if bits & !0o7777 == 0 => Ok(bits),
-        _ => Err(no_mode(mode)),
-    }
+    let bits = u16::try_from(mode).map_err(|_| no_mode(mode))?;
+    Ok(Mode::from_bits(bits).permissions())
 }
 
 fn no_mode(mode: u32) -> Failure {

@@ -93,12 +93,16 @@ fn caught<R>(work: impl FnOnce() -> Result<R, Failure>) -> Result<R, i32> {
     result.map_err(|failure| {
         let mut text = failure.message.into_bytes();
         text.retain(|&byte| byte != 0);
-        MESSAGE.with_borrow_mut(|message| *message = CString::new(text).unwrap_or_default());
+        let text = CString::new(text).unwrap_or_default();
+        // A thread that is ending has no place for it any more.
+        let _ = MESSAGE.try_with(|message| message.replace(text));
         failure.errno
     })
 }
 
 /// The sentence of this thread's last failure.
 pub(crate) fn message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE
+        .try_with(|message| message.borrow().as_ptr())
+        .unwrap_or(c"".as_ptr())
 }

@@ -4,9 +4,15 @@
 #![allow(unsafe_code)]
 
 use crate::call::Failure;
+use crate::types::Options;
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// Bytes of [`Options`] when there was no later version of them.
+const OPTIONS_OF_FIRST_VERSION: usize = 32;
+/// More than any version will have.
+const OPTIONS_AT_MOST: usize = 4096;
 
 /// What a handle stands for.
 ///
@@ -35,7 +41,7 @@ pub(crate) unsafe fn taken<T>(handle: *mut T) -> Option<Box<T>> {
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 
-/// Hands out a new handle.
+/// Hands out a new handle: NULL if it cannot be made.
 ///
 /// # Safety
 /// `to` is NULL or points to memory for a pointer.
@@ -63,13 +69,45 @@ pub(crate) unsafe fn put<T>(to: *mut T, value: T) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A structure that may be left out.
+/// Values that may be left out.
 ///
 /// # Safety
 /// `from` is NULL or points to `len` values of `T`.
 pub(crate) unsafe fn optional<'a, T>(from: *const T, len: usize) -> Option<&'a [T]> {
     // SAFETY: as the caller promises.
     (!from.is_null()).then(|| unsafe { std::slice::from_raw_parts(from, len) })
+}
+
+/// Options that may be left out, as far as the caller knows them: the rest is 0.
+///
+/// # Safety
+/// `from` is NULL or points to a structure of the number of bytes that is in its first member.
+pub(crate) unsafe fn options(from: *const Options) -> Result<Options, Failure> {
+    let mut options = Options::default();
+    if from.is_null() {
+        return Ok(options);
+    }
+    // SAFETY: as the caller promises; it may have been built for a shorter structure, aligned less.
+    let size = unsafe { from.cast::<usize>().read_unaligned() };
+    if !(OPTIONS_OF_FIRST_VERSION..=OPTIONS_AT_MOST).contains(&size) {
+        return Err(Failure::invalid(format!(
+            "extant_options.size is {size}: set it to sizeof(struct extant_options)"
+        )));
+    }
+    // SAFETY: as the caller promises, there are `size` bytes.
+    let given = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), size) };
+    let known = size.min(size_of::<Options>());
+    if given[known..].iter().any(|&byte| byte != 0) {
+        return Err(Failure::invalid(
+            "extant_options asks for something that this version of the library does not know",
+        ));
+    }
+    // SAFETY: the structure has integers only, of which any bytes are a value, and no gaps.
+    unsafe {
+        let to = (&raw mut options).cast::<u8>();
+        to.copy_from_nonoverlapping(given.as_ptr(), known);
+    }
+    Ok(options)
 }
 
 /// A path.

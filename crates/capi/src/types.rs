@@ -18,7 +18,7 @@ pub struct Dir(pub(crate) ReadDir);
 
 /// How to open a file system: `struct extant_options`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// `sizeof` this structure as the caller knows it.
     pub size: usize,

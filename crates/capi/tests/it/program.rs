@@ -18,6 +18,7 @@ const OUTPUT: &[&str] = &[
     "link: log",
     "log: 8 bytes, the last line at 4",
     "log: size 8, mode 100644",
+    "read: two",
 ];
 
 /// Where cargo has put the libraries: beside this test.

@@ -222,16 +222,17 @@ impl Fs {
         self.leave_for_now()
     }
 
-    /// Refuses to be closed by one user while another has it frozen.
+    /// Waits for the changes that are being made, lets nobody begin another, and does `last`. Whoever waited to begin one, and
+    /// whoever comes later, is told that nothing can be changed any more.
     ///
     /// # Errors
-    /// [`Error::InUse`].
-    pub(crate) fn check_thawed(&self) -> Result<()> {
-        match self.changes()?.gate.is_closed() {
-            true => Err(Error::InUse {
-                by: "it is frozen".to_owned(),
-            }),
-            false => Ok(()),
-        }
+    /// [`Error::InUse`] when it is frozen; what `last` says.
+    pub(crate) fn end_changes(&self, last: impl FnOnce() -> Result<()>) -> Result<()> {
+        let changes = self.changes()?;
+        changes.close()?;
+        let done = last();
+        changes.read_only.store(true, Ordering::Release);
+        changes.open();
+        done
     }
 }

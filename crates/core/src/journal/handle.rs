@@ -278,7 +278,12 @@ impl<'f> Handle<'f> {
 }
 
 impl Drop for Handle<'_> {
+    /// Gives back what is left of the credits. An operation that panics has done a part only, which must not be committed.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "an operation ended in the middle";
+            self.journal.cut_off(Error::Internal(what));
+        }
         self.journal.credits.give_back(self.credits.get());
     }
 }

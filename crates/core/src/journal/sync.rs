@@ -48,13 +48,14 @@ impl Fs {
         self.journal().ok()?.flushes.failure()
     }
 
-    /// Makes all changes durable that were complete when this was called.
+    /// Makes all changes durable that were complete when this was called: on a file system open for reading there are none.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] on a file system open for reading, [`Error::Device`] and what else stopped
-    /// the journal.
+    /// [`Error::Device`] and what else stopped the journal.
     pub fn sync(&self) -> Result<()> {
-        let journal = self.journal()?;
+        let Ok(journal) = self.journal() else {
+            return Ok(());
+        };
         let written = self.write_back_all();
         self.write_lazy_times();
         let data = self.data_ticket();
@@ -63,17 +64,26 @@ impl Fs {
         written
     }
 
-    /// Closes the file system: commits, writes everything home, empties the log and marks the file
-    /// system as clean. Changes are refused from now on. Files that are open may be read on.
+    /// Closes the file system: waits for changes that are being made, commits, writes everything home, empties the log and
+    /// marks the file system as clean. Changes are refused from now on. Files that are open may be read on.
     ///
-    /// Without this call the image recovers to what was committed last. A second call does nothing.
+    /// Without this call the image recovers to what was committed last. A second call does nothing, nor does one on a file
+    /// system open for reading.
     ///
     /// # Errors
-    /// What the device said, or what stopped the journal before. The log is left as it is then, to
-    /// be replayed.
+    /// [`Error::InUse`] when it is frozen; what the device said, or what stopped the journal before. The log is left as it
+    /// is then, to be replayed.
     pub fn close(&self) -> Result<()> {
-        let journal = self.journal()?;
-        self.check_thawed()?;
+        match self.journal() {
+            Ok(journal) if journal.closing.get().is_none() => {
+                self.end_changes(|| self.close_alone(journal))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the file system, which nobody changes any more.
+    fn close_alone(&self, journal: &Journal) -> Result<()> {
         // What cannot be deleted is reported, and stays an orphan.
         let reaped = self.reap();
         let written = self.write_back_all();

@@ -34,6 +34,37 @@ fn everything_a_path_can_be_made_to_do_is_there_after_closing() {
     check(&fs);
 }
 
+#[test]
+fn after_closing_open_files_are_read_and_not_changed() {
+    let image = Blank::new(32);
+    let fs = image.open_writable();
+    fs.write("/file", vec![1; 8192]).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&fs, "/file")
+        .unwrap();
+    let other = fs.clone();
+    fs.close().unwrap();
+    let read_only = |e: extant::Error| assert_eq!(e.errno(), 30, "{e}");
+    read_only(file.write_at(b"in place", 0).unwrap_err());
+    read_only(file.write_at(b"behind", 20_000).unwrap_err());
+    read_only(file.append(b"more").unwrap_err());
+    read_only(file.set_len(0).unwrap_err());
+    read_only(file.allocate(0, 1 << 20).unwrap_err());
+    read_only(other.create_dir("/dir").unwrap_err());
+    let mut buf = [0; 10];
+    assert_eq!(file.read_at(&mut buf, 8187).unwrap(), 5);
+    other.close().unwrap();
+    drop(file);
+    image.check();
+    let fs = Filesystem::open(image.path()).unwrap();
+    assert!(fs.read("/file").unwrap() == vec![1; 8192]);
+    // There is nothing to be lost.
+    fs.sync().unwrap();
+    fs.close().unwrap();
+}
+
 fn check(fs: &Filesystem) {
     assert_eq!(fs.read("/a/file").unwrap(), b"hello world");
     assert_eq!(fs.read("/a/b/second").unwrap(), b"hello world");
