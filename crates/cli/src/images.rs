@@ -3,10 +3,10 @@
 use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::Place;
-use extant::Filesystem;
+use extant::{Filesystem, WalkEntry};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Device and inode number of a file of the host, which tell it apart whatever it is called.
 pub(crate) type FileId = (u64, u64);
@@ -150,6 +150,26 @@ pub(crate) fn change_each(
         problems.outcome()
     })();
     images.close(done)
+}
+
+/// Changes everything at and below the directory `start`. What fails is said, and the rest is done all the same, unless
+/// that would fail as well.
+pub(crate) fn change_tree(
+    fs: &Filesystem,
+    at: &Place,
+    start: &Path,
+    problems: &mut Problems,
+    mut change: impl FnMut(&WalkEntry) -> extant::Result<()>,
+) -> Outcome {
+    for entry in fs.walk(start).map_err(|e| at.failure(&e))? {
+        if let Err(e) = entry.and_then(|entry| change(&entry)) {
+            problems.note(at.failure(&e));
+            if is_final(&e) {
+                return Err(Failure::Said);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether an error means that something does not exist.

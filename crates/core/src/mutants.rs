@@ -40,6 +40,14 @@ pub enum Mutant {
     DatasyncForgotten,
     /// Of the inode table only one block is logged.
     RecordsSkipped,
+    /// Who comes to share a block of attributes is not counted.
+    SharerForgotten,
+    /// Of two names that are exchanged, one a directory, the parents' counts stay.
+    ParentLinksForgotten,
+    /// A directory that is exchanged keeps its old parent.
+    ParentKept,
+    /// No whiteout is left under the old name.
+    WhiteoutLost,
 }
 
 #[cfg(feature = "mutants")]

@@ -2,7 +2,7 @@
 
 use crate::args::{Chattr, Lsattr, Where};
 use crate::failure::{Failure, Outcome};
-use crate::images::{Problems, change_each, is_final};
+use crate::images::{Problems, change_each, change_tree};
 use crate::output::Output;
 use crate::path::follow;
 use crate::place::Place;
@@ -70,21 +70,11 @@ pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
 
 /// Everything at and below a directory but symbolic links.
 fn tree(fs: &Filesystem, at: &Place, change: Change, problems: &mut Problems) -> Outcome {
-    let start = follow(fs, &at.path).and_then(|path| fs.walk(path));
-    for entry in start.map_err(|e| at.failure(&e))? {
-        let changed = match entry {
-            Ok(entry) if entry.file_type() == FileType::Symlink => Ok(()),
-            Ok(entry) => change.make(fs, entry.path(), &entry.metadata()),
-            Err(e) => Err(e),
-        };
-        if let Err(e) = changed {
-            problems.note(at.failure(&e));
-            if is_final(&e) {
-                return Err(Failure::Said);
-            }
-        }
-    }
-    Ok(())
+    let start = follow(fs, &at.path).map_err(|e| at.failure(&e))?;
+    change_tree(fs, at, &start, problems, |entry| match entry.file_type() {
+        FileType::Symlink => Ok(()),
+        _ => change.make(fs, entry.path(), &entry.metadata()),
+    })
 }
 
 pub(super) fn list(args: &Lsattr, place: &Where) -> Outcome {

@@ -2,7 +2,7 @@
 
 use crate::args::{Chown, Where};
 use crate::failure::{Failure, Outcome};
-use crate::images::{Problems, change_each, is_final};
+use crate::images::{Problems, change_each, change_tree};
 use crate::owner::{Owner, OwnerSpec};
 use crate::path::follow;
 use crate::place::Place;
@@ -27,14 +27,7 @@ pub(super) fn run(args: &Chown, place: &Where) -> Outcome {
 
 /// Everything at and below a directory, symbolic links themselves.
 fn tree(fs: &Filesystem, at: &Place, owner: Owner, problems: &mut Problems) -> Outcome {
-    for entry in fs.walk(&at.path).map_err(|e| at.failure(&e))? {
-        let changed = entry.and_then(|entry| fs.set_owner(entry.path(), owner.uid, owner.gid));
-        if let Err(e) = changed {
-            problems.note(at.failure(&e));
-            if is_final(&e) {
-                return Err(Failure::Said);
-            }
-        }
-    }
-    Ok(())
+    change_tree(fs, at, &at.path, problems, |entry| {
+        fs.set_owner(entry.path(), owner.uid, owner.gid)
+    })
 }

@@ -1,6 +1,6 @@
 //! `open(O_CREAT | O_EXCL)`.
 
-use super::naming::{changing, check_name, live_parent, touch_parent, undo_new};
+use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
 use super::permission::Acting;
 use crate::dir;
 use crate::inode::{FileType, Held, NewInode};
@@ -24,7 +24,7 @@ pub fn create<'a>(
             "directories and symbolic links are made by operations of their own",
         ));
     }
-    changing(by.fs(), || create_once(by, dir, name, new))
+    changing_of(by.fs(), &[dir], || create_once(by, dir, name, new))
 }
 
 fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {

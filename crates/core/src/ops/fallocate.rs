@@ -1,7 +1,7 @@
 //! `fallocate`.
 
 use super::flags::check_content;
-use super::naming::changing;
+use super::naming::changing_of;
 use super::permission::{Acting, strip};
 use crate::data::{self, FallocateMode};
 use crate::inode::Held;
@@ -37,7 +37,7 @@ pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: 
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
-    changing(fs, || data::punch_hole(fs, file, offset, len))
+    changing_of(fs, &[file], || data::punch_hole(fs, file, offset, len))
 }
 
 /// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see [`data::zero_range`].
@@ -55,7 +55,9 @@ pub fn zero_range<'a>(
     let fs = by.fs();
     check_content(file)?;
     strip(by, file)?;
-    changing(fs, || data::zero_range(fs, file, offset, len, keep_size))
+    changing_of(fs, &[file], || {
+        data::zero_range(fs, file, offset, len, keep_size)
+    })
 }
 
 /// Takes a range out of a regular file (`FALLOC_FL_COLLAPSE_RANGE`); see [`data::collapse_range`].

@@ -1,7 +1,7 @@
 //! `link`.
 
 use super::flags::check_changeable;
-use super::naming::{changing, check_name, live_parent, now, touch_parent};
+use super::naming::{changing_of, check_name, live_parent, now, touch_parent};
 use super::permission::{Acting, EXECUTE, WRITE, access};
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LockSet};
@@ -20,7 +20,7 @@ const MAX_LINKS: u16 = 65_000;
 /// the directory.
 pub fn link<'a>(by: impl Into<Acting<'a>>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     let by = by.into();
-    changing(by.fs(), || link_once(by, target, dir, name))
+    changing_of(by.fs(), &[dir], || link_once(by, target, dir, name))
 }
 
 fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {

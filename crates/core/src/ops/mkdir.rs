@@ -1,6 +1,6 @@
 //! `mkdir`.
 
-use super::naming::{changing, check_name, live_parent, now, undo_new};
+use super::naming::{changing_of, check_name, live_parent, now, undo_new};
 use super::permission::Acting;
 use crate::dir;
 use crate::fs::Fs;
@@ -30,7 +30,7 @@ pub fn mkdir<'a>(
         file_type: FileType::Directory,
         ..new.clone()
     };
-    changing(by.fs(), || mkdir_once(by, dir, name, &new))
+    changing_of(by.fs(), &[dir], || mkdir_once(by, dir, name, &new))
 }
 
 fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {

@@ -1,10 +1,13 @@
 //! What operations on names have in common.
 
+use super::fsync::fsync;
 pub(super) use crate::data::now;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::journal::Handle;
 use crate::{Error, Result};
+use extant_format::inode::InodeFlags;
+use extant_sync::pin;
 
 /// Longest name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
@@ -48,6 +51,37 @@ pub(super) fn changing<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> 
             operation()
         }
         done => done,
+    }
+}
+
+/// As [`changing`], and makes the changes durable of those of the inodes whose flags ask for that: `S`, and for
+/// directories `D`.
+pub(super) fn changing_of<R>(
+    fs: &Fs,
+    inodes: &[&Held],
+    operation: impl FnMut() -> Result<R>,
+) -> Result<R> {
+    let done = changing(fs, operation)?;
+    for inode in inodes {
+        make_durable_if_asked(fs, inode)?;
+    }
+    Ok(done)
+}
+
+/// Makes what was done to an inode durable, if its flags ask for that.
+pub(super) fn make_durable_if_asked(fs: &Fs, inode: &Held) -> Result<()> {
+    let asks = {
+        let guard = pin();
+        let image = inode.image(&guard);
+        let also = match image.is_dir() {
+            true => InodeFlags::DIR_SYNC,
+            false => InodeFlags::empty(),
+        };
+        image.flags().intersects(InodeFlags::SYNC | also)
+    };
+    match asks {
+        true => fsync(fs, inode),
+        false => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `pwrite`, `write` with `O_APPEND`, `truncate` and `ftruncate`.
 
 use super::flags::check_content;
-use super::naming::changing;
+use super::naming::changing_of;
 use super::permission::{Acting, WRITE, access, strip};
 use crate::data::{self, WriteOptions};
 use crate::inode::{FileType, Held};
@@ -21,7 +21,7 @@ pub fn pwrite<'a>(
     let by = by.into();
     let fs = by.fs();
     before_write(by, file, buf)?;
-    changing(fs, || data::write_at(fs, file, offset, buf))
+    changing_of(fs, &[file], || data::write_at(fs, file, offset, buf))
 }
 
 /// Writes at the end of a regular file, wherever that is. Returns where that was, and how much was
@@ -33,7 +33,9 @@ pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<
     let by = by.into();
     let fs = by.fs();
     before_write(by, file, buf)?;
-    changing(fs, || data::append(fs, file, buf, WriteOptions::default()))
+    changing_of(fs, &[file], || {
+        data::append(fs, file, buf, WriteOptions::default())
+    })
 }
 
 /// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
@@ -50,7 +52,9 @@ pub fn pwrite_direct<'a>(
     let fs = by.fs();
     before_write(by, file, buf)?;
     let options = WriteOptions::default();
-    changing(fs, || data::write_direct(fs, file, offset, buf, options))
+    changing_of(fs, &[file], || {
+        data::write_direct(fs, file, offset, buf, options)
+    })
 }
 
 /// The same as [`append`] past memory.
@@ -66,7 +70,7 @@ pub fn append_direct<'a>(
     let fs = by.fs();
     before_write(by, file, buf)?;
     let options = WriteOptions::default();
-    changing(fs, || data::append_direct(fs, file, buf, options))
+    changing_of(fs, &[file], || data::append_direct(fs, file, buf, options))
 }
 
 /// What comes before content is written: a program that somebody else writes loses the rights that it gives.
@@ -102,5 +106,5 @@ pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Resul
     }
     check_content(file)?;
     strip(by, file)?;
-    changing(by.fs(), || data::truncate(by.fs(), file, size))
+    changing_of(by.fs(), &[file], || data::truncate(by.fs(), file, size))
 }

@@ -1,12 +1,13 @@
 //! `rename`.
 
 use super::mkdir::{add_subdirectory, remove_subdirectory};
-use super::naming::{changing, check_name, live_parent, now, reap, touch_parent, undo_new};
+use super::naming::{changing_of, check_name, live_parent, now, reap, touch_parent, undo_new};
 use super::permission::Acting;
 use super::unlink::drop_name;
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LiveInode, LockSet, NewInode};
 use crate::journal::Handle;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Place, Result, data, dir};
 use extant_format::{Expected, FormatError, Ino, Structure};
 
@@ -65,7 +66,7 @@ pub fn rename_with<'a>(
         let _changing = fs.begin_change()?;
         data::write_back_early(fs, &source);
     }
-    while !changing(fs, || rename_once(by, from, to, flags))? {}
+    while !changing_of(fs, &[from.dir, to.dir], || rename_once(by, from, to, flags))? {}
     reap(fs);
     Ok(())
 }
@@ -83,7 +84,9 @@ pub fn exchange<'a>(
 ) -> Result<()> {
     let by = by.into();
     let (one, other) = (Name::checked(by, one)?, Name::checked(by, other)?);
-    while !changing(by.fs(), || exchange_once(by, one, other))? {}
+    while !changing_of(by.fs(), &[one.dir, other.dir], || {
+        exchange_once(by, one, other)
+    })? {}
     Ok(())
 }
 
@@ -266,7 +269,7 @@ fn finish(
     let is_dir = source.snapshot().is_dir();
     let moves_dir = is_dir && from.dir.ino() != to.dir.ino();
     let gains_dir = moves_dir && found.victim.is_none();
-    match whiteout {
+    match whiteout.filter(|_| !is_on(Mutant::WhiteoutLost)) {
         Some(whiteout) => {
             let (ino, file_type) = (whiteout.ino(), FileType::CharDevice);
             dir::replace(handle, from.dir, from.name, ino, file_type)?;
@@ -342,6 +345,7 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
         (false, true) if across => Some((one.dir, other.dir)),
         _ => None,
     };
+    let gains = gains.filter(|_| !is_on(Mutant::ParentLinksForgotten));
     if let Some((gains, _)) = gains {
         add_subdirectory(fs, &handle, gains)?;
     }
@@ -393,7 +397,7 @@ fn swap(
             return Ok(());
         }
         for (child, parent) in [(source, other.dir), (victim, one.dir)] {
-            if child.is_dir() {
+            if child.is_dir() && !is_on(Mutant::ParentKept) {
                 dir::set_parent(handle, child, parent.ino())?;
             }
         }

@@ -1,7 +1,7 @@
 //! `chmod`, `chown`, `utimens` and setting times to now.
 
 use super::flags::{check_changeable, check_not_immutable};
-use super::naming::{changing, now};
+use super::naming::{changing_of, now};
 use super::permission::{Acting, change_without_privileges, without_set_ids};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions};
@@ -21,7 +21,7 @@ const PERMISSIONS: u16 = 0o7777;
 pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> Result<()> {
     let by = by.into();
     let fs = by.fs();
-    changing(fs, || {
+    changing_of(fs, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         let image = inode.snapshot();
@@ -60,7 +60,7 @@ pub fn chown<'a>(
     gid: Option<u32>,
 ) -> Result<()> {
     let by = by.into();
-    changing(by.fs(), || {
+    changing_of(by.fs(), &[inode], || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
         let mode = match image.is_dir() {
@@ -102,14 +102,15 @@ pub fn utimens<'a>(
     mtime: Option<Timestamp>,
 ) -> Result<()> {
     let by = by.into();
-    let _changing = by.fs().begin_change()?;
-    let _exclusive = inode.op().write();
-    check_changeable(inode)?;
-    by.must_own(&inode.copy())?;
-    change_record(by.fs(), inode, |image| {
-        let disk = image.disk_mut();
-        disk.atime = atime.unwrap_or(disk.atime);
-        disk.mtime = mtime.unwrap_or(disk.mtime);
+    changing_of(by.fs(), &[inode], || {
+        let _exclusive = inode.op().write();
+        check_changeable(inode)?;
+        by.must_own(&inode.copy())?;
+        change_record(by.fs(), inode, |image| {
+            let disk = image.disk_mut();
+            disk.atime = atime.unwrap_or(disk.atime);
+            disk.mtime = mtime.unwrap_or(disk.mtime);
+        })
     })
 }
 
@@ -121,14 +122,15 @@ pub fn utimens<'a>(
 /// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
 pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
     let by = by.into();
-    let _changing = by.fs().begin_change()?;
-    let _exclusive = inode.op().write();
-    by.may_touch(&inode.copy())?;
-    change_record(by.fs(), inode, |image| {
-        let time = now();
-        let disk = image.disk_mut();
-        disk.atime = time;
-        disk.mtime = time;
+    changing_of(by.fs(), &[inode], || {
+        let _exclusive = inode.op().write();
+        by.may_touch(&inode.copy())?;
+        change_record(by.fs(), inode, |image| {
+            let time = now();
+            let disk = image.disk_mut();
+            disk.atime = time;
+            disk.mtime = time;
+        })
     })
 }
 

@@ -1,7 +1,7 @@
 //! `setxattr`, `removexattr`, and access control lists.
 
 use super::flags::check_changeable;
-use super::naming::{changing, now, reap};
+use super::naming::{changing_of, now, reap};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, Inode, Mode};
 use crate::xattr::{self, AclKind, Change, SetXattr};
@@ -69,7 +69,7 @@ pub fn removexattr<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> 
 }
 
 fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
-    changing(by.fs(), || {
+    changing_of(by.fs(), &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         by.may_set_xattr(&inode.copy(), change.name.index)?;
@@ -103,7 +103,7 @@ pub fn setacl<'a>(
         (.., None) => return Ok(()),
         _ => return Err(Error::PermissionDenied),
     }
-    changing(by.fs(), || {
+    changing_of(by.fs(), &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         by.must_own(&inode.copy())?;

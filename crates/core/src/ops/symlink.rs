@@ -1,6 +1,6 @@
 //! `symlink`.
 
-use super::naming::{changing, check_name, live_parent, touch_parent, undo_new};
+use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result, dir};
@@ -35,7 +35,7 @@ pub fn symlink<'a>(
         permissions: 0o777,
         ..new.clone()
     };
-    changing(fs, || symlink_once(by, dir, name, target, &new))
+    changing_of(fs, &[dir], || symlink_once(by, dir, name, target, &new))
 }
 
 fn symlink_once(

@@ -1,7 +1,7 @@
 //! `unlink` and `rmdir`.
 
 use super::mkdir::remove_subdirectory;
-use super::naming::{changing, live_parent, now, reap};
+use super::naming::{changing_of, live_parent, now, reap};
 use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{Access, Held, LockSet, Timestamp};
@@ -49,7 +49,7 @@ fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        let done = changing(fs, || remove_held(by, dir, name, &victim, kind))?;
+        let done = changing_of(fs, &[dir], || remove_held(by, dir, name, &victim, kind))?;
         // Its last hold may be this one.
         drop(victim);
         if done {

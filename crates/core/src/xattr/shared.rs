@@ -12,6 +12,7 @@ use crate::alloc::{FreedKind, Taken};
 use crate::fs::Fs;
 use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::xattr::{
     Attribute, BLOCK_HEADER_LEN, XattrBlockHeader, encode_block, space_in_block,
@@ -241,7 +242,7 @@ fn join(
         };
         let same = bytes.get(BLOCK_HEADER_LEN..) == data.get(BLOCK_HEADER_LEN..);
         if same && (1..SHARERS_MOST).contains(&header.ref_count) {
-            header.ref_count += 1;
+            header.ref_count += u32::from(!is_on(Mutant::SharerForgotten));
             handle.edit(&bytes, seal(fs), |bytes| header.store_ref_count(bytes));
             return Ok(Some(block));
         }

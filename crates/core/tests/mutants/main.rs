@@ -54,6 +54,10 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Engine(Mutant::TailNotZeroed),
     Mistake::Engine(Mutant::DataNotFlushed),
     Mistake::Engine(Mutant::DatasyncForgotten),
+    Mistake::Engine(Mutant::SharerForgotten),
+    Mistake::Engine(Mutant::ParentLinksForgotten),
+    Mistake::Engine(Mutant::ParentKept),
+    Mistake::Engine(Mutant::WhiteoutLost),
 ];
 
 fn make(mistake: Option<Mistake>) {
@@ -133,13 +137,63 @@ fn plans(seed: u64) -> Vec<Plan> {
         name: "no room at all",
         ..small
     };
-    vec![
+    let mut all = vec![
         plan(small, 900 << 10, true, false),
         plan(DEFAULT, 100, true, false),
         plan(full, 900 << 10, false, false),
         // Where data is delayed, the model lets a truncation clear the rest of a block early, as Linux does.
         plan(small, 900 << 10, true, true),
-    ]
+    ];
+    let engine = Extant {
+        checkpoints: true,
+        ..Extant::default()
+    };
+    all.push(Plan {
+        name: "what is rare",
+        start: DEFAULT.filled(&engine),
+        scripts: (0..RUNS_FOR_MISTAKE).map(|_| rare(&mut rng)).collect(),
+        engine,
+    });
+    all
+}
+
+/// What random runs do rarely: attributes that two files share and one gives up, names exchanged between two
+/// directories, a whiteout.
+fn rare(rng: &mut Rng) -> Script {
+    let own = |path: &str| path.to_owned();
+    let set = |path| Op::SetXattr {
+        path: own(path),
+        name: own("user.a"),
+        len: 300,
+    };
+    let sub = own("a/sub");
+    let ops = [
+        set("f"),
+        set("a/f"),
+        Op::Syncfs,
+        Op::RemoveXattr {
+            path: own("a/f"),
+            name: own("user.a"),
+        },
+        Op::Mkdir {
+            path: sub.clone(),
+            mode: 0o700,
+        },
+        Op::Exchange {
+            from: own("g"),
+            to: sub,
+        },
+        Op::Syncfs,
+        Op::Whiteout {
+            from: own("a/f"),
+            to: own("b"),
+        },
+    ];
+    let may_sync = |op| {
+        let sync = rng.one_in(3).then_some(Op::Syncfs);
+        [Some(op), sync].into_iter().flatten()
+    };
+    Script::one(ops.into_iter().flat_map(may_sync).collect())
 }
 
 /// Makes and removes a directory, then fills the file system: what was metadata becomes data, while

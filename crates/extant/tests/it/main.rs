@@ -5,6 +5,7 @@ mod allocating;
 mod callers;
 mod changing;
 mod direct;
+mod durable_flags;
 mod exercise;
 mod export;
 mod files;
