@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! Exit code 0 means that everything asked for was done; 1 that something was not, which standard
-//! error explains; 2 that the command line makes no sense. `check` and `repair` have the exit codes of `e2fsck`. A reader that closes the pipe is no
+//! error explains; 2 that the command line makes no sense. `check`, `repair` and `tune` have the exit codes of `e2fsck`. A reader that closes the pipe is no
 //! failure.
 //!
 //! A command that changes an image closes it at the end, also after a failure, and an error of closing
@@ -46,11 +46,17 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The exit code for a command line that makes no sense: `check` and `repair` have those of `e2fsck`.
+/// The exit code for a command line that makes no sense: `check`, `repair` and `tune` have those of `e2fsck`.
 fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     let mut args = args.skip_while(|arg| arg.as_encoded_bytes().starts_with(b"-"));
     match args.next() {
-        Some(command) if command == "check" || command == "repair" => 16,
+        Some(command)
+            if ["check", "repair", "tune"]
+                .iter()
+                .any(|own| command == *own) =>
+        {
+            16
+        }
         _ => 2,
     }
 }

@@ -48,6 +48,12 @@ pub enum Error {
     /// A structure that was to be written cannot be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// It is not done, and the image is as it was.
+    #[error("{why}")]
+    Refused {
+        /// Why.
+        why: String,
+    },
     /// The file system has more groups than are held in memory, or than the device has room for.
     #[error("the file system has {groups} block groups, at most {most} can be checked")]
     TooLarge {

@@ -11,7 +11,7 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use mount::{Mount, Umount};
-pub(crate) use repair::Repair;
+pub(crate) use repair::{ErrorsDo, Repair, Tune};
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -86,6 +86,7 @@ pub(crate) enum Command {
     Map(Map),
     Check(Check),
     Repair(Repair),
+    Tune(Box<Tune>),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

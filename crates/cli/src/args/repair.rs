@@ -1,6 +1,6 @@
-//! Arguments of `repair`.
+//! Arguments of `repair` and `tune`.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -39,4 +39,92 @@ pub(crate) struct Repair {
     /// Say nothing, or with --json only the sums: the exit code tells
     #[arg(short, long)]
     pub(crate) quiet: bool,
+}
+
+/// Change what an image says about itself: label, UUID, reserve, features
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant tune --list rootfs.img
+  extant tune --label data --uuid random rootfs.img
+  extant tune --reserved-percent 1 --errors remount-ro rootfs.img
+  extant tune --features '^has_journal' rootfs.img
+
+The image must have been closed and be sound; the backups of the superblock are written too. Where
+checksums start from the UUID, a new one turns on metadata_csum_seed, which keeps the old start. Features
+that can be turned on: dir_index, ext_attr, fast_commit, stable_inodes, large_dir, ea_inode, encrypt,
+large_file, huge_file, dir_nlink, verity, read-only; off: has_journal, fast_commit, read-only.")]
+pub(crate) struct Tune {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// Show what can be changed (also without any other option)
+    #[arg(long, exclusive = false)]
+    pub(crate) list: bool,
+    /// Label, at most 16 bytes
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<OsString>,
+    /// UUID, or `random`, or `clear`
+    #[arg(long, value_name = "UUID")]
+    pub(crate) uuid: Option<String>,
+    /// Percent of the blocks kept for root: 0 to 50
+    #[arg(long, value_name = "N", conflicts_with = "reserved_blocks")]
+    pub(crate) reserved_percent: Option<f64>,
+    /// Blocks kept for root
+    #[arg(long, value_name = "N")]
+    pub(crate) reserved_blocks: Option<u64>,
+    /// Number of the user who may take them
+    #[arg(long, value_name = "UID")]
+    pub(crate) reserved_user: Option<u32>,
+    /// Number of the group that may take them
+    #[arg(long, value_name = "GID")]
+    pub(crate) reserved_group: Option<u32>,
+    /// What Linux does when it finds an error
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) errors: Option<ErrorsDo>,
+    /// Mounts after which a check is due; -1 for never
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) max_mounts: Option<i16>,
+    /// Days after which a check is due; 0 for never
+    #[arg(long, value_name = "DAYS")]
+    pub(crate) check_interval: Option<u32>,
+    /// When it was checked last, in seconds since 1970
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) last_check: Option<u64>,
+    /// Mount options that hold when nothing is asked for, and off with `^`: `acl,^user_xattr`
+    #[arg(long, value_name = "LIST")]
+    pub(crate) mount_options: Vec<String>,
+    /// Features to turn on, and off with `^`
+    #[arg(long, value_name = "LIST")]
+    pub(crate) features: Vec<String>,
+    /// Keep what the changed blocks held in this new file, for `repair --revert`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) undo: Option<PathBuf>,
+}
+
+impl Tune {
+    /// Whether anything but the list is asked for.
+    pub(crate) fn changes_something(&self) -> bool {
+        let numbers = self.reserved_blocks.is_some()
+            || self.reserved_percent.is_some()
+            || self.reserved_user.is_some()
+            || self.reserved_group.is_some()
+            || self.max_mounts.is_some()
+            || self.check_interval.is_some()
+            || self.last_check.is_some();
+        let names = self.label.is_some() || self.uuid.is_some() || self.errors.is_some();
+        let lists = !self.mount_options.is_empty() || !self.features.is_empty();
+        !self.list && (numbers || names || lists)
+    }
+}
+
+/// What Linux does when it finds an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ErrorsDo {
+    /// Go on
+    Continue,
+    /// Go on, reading only
+    RemountRo,
+    /// Stop the machine
+    Panic,
 }

@@ -29,6 +29,7 @@ mod tar;
 mod touch;
 mod tree;
 mod truncate;
+mod tune;
 mod write;
 mod xattr;
 
@@ -70,6 +71,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, place),
         Command::Repair(args) => repair::run(&args, place),
+        Command::Tune(args) => tune::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -101,9 +101,7 @@ fn revert(args: &Repair, place: &Where, undo: &Path) -> Result<(), String> {
 /// Repairs; returns the exit code if it is not 0.
 fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     let device = spec(args, place).open().map_err(|e| e.to_string())?;
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = seconds.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX));
-    let options = repair::Options::default().now(now);
+    let options = repair::Options::default().now(seconds_now());
     let bars = Bars::new("repairing");
     let plan = repair::plan(device, options, &bars);
     bars.finish();
@@ -130,8 +128,14 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     })
 }
 
+/// Seconds since 1970.
+pub(super) fn seconds_now() -> u32 {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    time.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX))
+}
+
 /// Writes the undo file, which must not be there yet, and makes it and its name durable.
-fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
+pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
     let durable =
         || -> std::io::Result<File> { OpenOptions::new().write(true).create_new(true).open(path) };
     let file = durable().map_err(extant_fsck::Error::Undo)?;

@@ -12,4 +12,5 @@ mod reading;
 mod repairing;
 mod support;
 mod taring;
+mod tuning;
 mod writing;

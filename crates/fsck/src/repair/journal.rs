@@ -8,7 +8,7 @@ use crate::report::Sink;
 use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place};
 use extant_blockdev::SharedDevice;
-use extant_format::features::Compat;
+use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
 use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
@@ -235,31 +235,36 @@ fn inode(work: &mut Work<'_>) -> Result<()> {
     give_up(work, &sb)
 }
 
-/// Turns the journal off: it has been replayed, or cannot be.
+/// Gives the journal up: it has been replayed, or cannot be.
 fn give_up(work: &mut Work<'_>, sb: &Superblock) -> Result<()> {
-    let named = sb.journal_ino();
-    let sb = sb.with(|raw| {
-        let bits = raw.feature_compat.get();
-        let off = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
-        raw.feature_compat.set(bits & !off.bits());
-        raw.journal_inum.set(0);
-        raw.journal_uuid = [0; 16];
-        raw.journal_dev.set(0);
-        raw.jnl_backup_type = 0;
-        raw.jnl_blocks.iter_mut().for_each(|word| word.set(0));
-        let recover = extant_format::features::Incompat::RECOVER.bits();
-        raw.feature_incompat
-            .set(raw.feature_incompat.get() & !recover);
-    })?;
+    let sb = turn_off(work.draft, sb)?;
     work.put_superblock(&sb)?;
-    if named.is_none_or(|ino| ino == Ino::JOURNAL) {
-        let volume = work.volume();
-        if let Some(offset) = volume.inode_offset(Ino::JOURNAL) {
-            let slot = vec![0; usize::from(volume.inode_size())];
-            work.draft.write(offset, &slot)?;
-        }
-    }
     let text = "the file system has no journal any more: its inode is lost";
     work.mend(Code::JournalInode, Place::FILE_SYSTEM, text);
     Ok(())
+}
+
+/// Clears the journal's inode, and returns the superblock of a file system without a journal.
+pub(super) fn turn_off(draft: &mut Draft, sb: &Superblock) -> Result<Superblock> {
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    let journal = volume.inode(Ino::JOURNAL)?.map_or(0, |(_, inode)| {
+        (inode.size >> volume.block_size().log2()) / volume.cluster_ratio()
+    });
+    if sb.journal_ino().is_none_or(|ino| ino == Ino::JOURNAL)
+        && let Some(offset) = volume.inode_offset(Ino::JOURNAL)
+    {
+        draft.write(offset, &vec![0; usize::from(volume.inode_size())])?;
+    }
+    Ok(sb.with(|raw| {
+        let off = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
+        raw.feature_compat
+            .set(raw.feature_compat.get() & !off.bits());
+        raw.journal_inum.set(0);
+        raw.journal_uuid = [0; 16];
+        raw.journal_dev.set(0);
+        let overhead = u64::from(raw.overhead_clusters.get()).saturating_sub(journal);
+        raw.overhead_clusters.set(overhead as u32);
+        let bits = raw.feature_incompat.get() & !Incompat::RECOVER.bits();
+        raw.feature_incompat.set(bits);
+    })?)
 }

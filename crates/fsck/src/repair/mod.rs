@@ -21,6 +21,7 @@
 //! | `xattrs` | attribute blocks, inodes that hold values |
 //! | `dirs`, `entries` | directories; what becomes of each entry |
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
+//! | [`tune`] | changing what a superblock says |
 //! | `special` | the inode that keeps room for descriptors, multiple-mount protection |
 //! | `quota` | quota files |
 //! | `bitmaps` | bitmaps and counts |
@@ -46,6 +47,7 @@ mod space;
 mod special;
 mod superblock;
 mod tree;
+pub mod tune;
 mod undo;
 mod work;
 mod xattrs;
@@ -60,7 +62,6 @@ use crate::{Progress, Severity};
 use draft::Draft;
 use extant_blockdev::SharedDevice;
 use extant_format::superblock::SUPERBLOCK_OFFSET;
-use space::Space;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -147,13 +148,7 @@ pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> 
     superblock::restore(&mut draft, &found)?;
     journal::replay(&mut draft)?;
     let survey = rounds(&mut draft, options, progress)?;
-    let (mends, mends_count, changes) = draft.into_parts();
-    Ok(Plan {
-        mends,
-        mends_count,
-        left: survey.report,
-        changes,
-    })
+    Ok(Plan::new(draft, survey))
 }
 
 fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
@@ -179,13 +174,7 @@ fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Resul
         let lost = survey.volume.groups.iter().any(|group| !group.located);
         let stages = if lost { PLACES } else { STAGES.len() };
         for stage in STAGES.iter().take(stages) {
-            let mut work = Work {
-                survey: &survey,
-                draft,
-                space: Space::new(),
-                now: options.now,
-            };
-            stage(&mut work)?;
+            stage(&mut Work::new(&survey, draft, options))?;
             if draft.count() > before {
                 break;
             }
@@ -212,6 +201,16 @@ fn fingerprint(report: &Report) -> u64 {
 }
 
 impl Plan {
+    fn new(draft: Draft, survey: Survey) -> Self {
+        let (mends, mends_count, changes) = draft.into_parts();
+        Self {
+            mends,
+            mends_count,
+            left: survey.report,
+            changes,
+        }
+    }
+
     /// Whether the file system is consistent once the changes are written.
     #[must_use]
     pub fn is_complete(&self) -> bool {

@@ -1,11 +1,12 @@
 //! The superblock: from a backup where the primary is lost, fields that contradict others, state, and backups.
 
+use super::Options;
 use super::draft::Draft;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::field_rules::FIELD_RULES;
 use crate::report::Sink;
-use crate::survey::{self, Input};
+use crate::survey::{self, Input, Survey};
 use crate::volume::Volume;
 use crate::{Code, Place, Report, Severity};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
@@ -18,6 +19,16 @@ use std::sync::Arc;
 pub(super) fn current(draft: &Draft) -> Result<Superblock> {
     let bytes = draft.read(SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
     Superblock::parse_unverified(&bytes).map_err(Error::NotExt4)
+}
+
+/// Writes the primary superblock.
+pub(super) fn put(draft: &Draft, sb: &Superblock) -> Result<()> {
+    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+}
+
+/// Writes all backups as the primary superblock is in the draft.
+pub(super) fn refresh_backups(survey: &Survey, draft: &mut Draft, options: Options) -> Result<()> {
+    write_backups(&mut Work::new(survey, draft, options))
 }
 
 /// Puts `found`, a backup, into the place of a primary superblock that is none.

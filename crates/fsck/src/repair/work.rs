@@ -1,5 +1,6 @@
 //! What all stages of a repair use: the survey, the draft, free space, and changing inodes and blocks.
 
+use super::Options;
 use super::draft::Draft;
 use super::space::Space;
 use crate::error::Result;
@@ -7,7 +8,7 @@ use crate::survey::Survey;
 use crate::volume::Volume;
 use crate::{Code, Finding, Place};
 use extant_format::inode::Inode;
-use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use extant_format::superblock::Superblock;
 use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +22,15 @@ pub(super) struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
+    pub(super) fn new(survey: &'a Survey, draft: &'a mut Draft, options: Options) -> Self {
+        Self {
+            survey,
+            draft,
+            space: Space::new(),
+            now: options.now,
+        }
+    }
+
     pub(super) fn volume(&self) -> &'a Volume {
         &self.survey.volume
     }
@@ -89,6 +99,6 @@ impl<'a> Work<'a> {
     }
 
     pub(super) fn put_superblock(&mut self, sb: &Superblock) -> Result<()> {
-        self.draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+        super::superblock::put(self.draft, sb)
     }
 }

@@ -423,7 +423,7 @@ fn parse_headroom(text: &str) -> Result<Headroom, String> {
     }
 }
 
-fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+pub(in crate::commands) fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let wrong = || format!("{text:?} is not a UUID such as 7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e");
     let digits: Vec<u32> = text
         .chars()

@@ -4,6 +4,8 @@
 
 mod config;
 
+pub(super) use config::parse_uuid;
+
 use crate::args::{Mkfs, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;

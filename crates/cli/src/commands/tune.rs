@@ -1,0 +1,181 @@
+//! `extant tune`. Its exit codes are those of `tune2fs`, with 8 and 16 as `check` has them.
+
+use super::check::{Bars, OPERATIONAL};
+use super::mkfs::parse_uuid;
+use super::repair::{keep, seconds_now};
+use crate::args::{ErrorsDo, Tune, Where};
+use crate::failure::{Failure, Outcome, say};
+use crate::output::Output;
+use crate::record::uuid;
+use extant::{Escaped, OpenSpec};
+use extant_format::features::Feature;
+use extant_format::superblock::{
+    ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
+};
+use extant_fsck::repair::{Options, tune};
+use extant_mkfs::FormatOptions;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Mount options that can be defaults, by their names.
+const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
+    ("debug", MountDefaults::DEBUG),
+    ("bsdgroups", MountDefaults::BSD_GROUPS),
+    ("user_xattr", MountDefaults::USER_XATTR),
+    ("acl", MountDefaults::ACL),
+    ("uid16", MountDefaults::UID16),
+    ("journal_data_writeback", MountDefaults::JOURNAL_WRITEBACK),
+    ("journal_data_ordered", MountDefaults::JOURNAL_ORDERED),
+    ("journal_data", MountDefaults::JOURNAL_DATA),
+    ("nobarrier", MountDefaults::NO_BARRIER),
+    ("block_validity", MountDefaults::BLOCK_VALIDITY),
+    ("discard", MountDefaults::DISCARD),
+    ("nodelalloc", MountDefaults::NO_DELALLOC),
+];
+
+pub(super) fn run(args: &Tune, place: &Where) -> Outcome {
+    tune(args, place).map_err(|failure| match failure {
+        Failure::Failed(text) => {
+            say(text);
+            Failure::Code(OPERATIONAL)
+        }
+        Failure::Usage(text) => {
+            say(text);
+            Failure::Code(16)
+        }
+        other => other,
+    })
+}
+
+fn tune(args: &Tune, place: &Where) -> Outcome {
+    let image = Path::new(&args.image);
+    let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
+    let spec = match args.changes_something() {
+        true => OpenSpec::read_write(image),
+        false => OpenSpec::read_only(image),
+    };
+    let spec = spec.offset(place.offset).partition(place.partition);
+    let device = spec.open().map_err(Failure::new)?;
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device
+        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(Failure::new)?;
+    let sb = Superblock::parse(&bytes).map_err(|e| named(&e))?;
+    if !args.changes_something() {
+        return list(&sb);
+    }
+    let settings = settings(args, &sb)?;
+    let bars = Bars::new("checking");
+    let options = Options::default().now(seconds_now());
+    let plan = tune::plan(device, &settings, options, &bars);
+    bars.finish();
+    let plan = plan.map_err(|e| named(&e))?;
+    if !plan.is_complete() {
+        return Err(named(&"the file system would not be sound afterwards"));
+    }
+    if plan.changes.is_empty().map_err(|e| named(&e))? {
+        return Ok(());
+    }
+    if let Some(path) = &args.undo {
+        keep(path, &plan).map_err(|e| named(&e))?;
+    }
+    plan.apply().map_err(|e| named(&e))
+}
+
+fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {
+    let mut settings = tune::Settings {
+        label: args.label.as_ref().map(|label| label.as_bytes().to_vec()),
+        reserved_blocks: args.reserved_blocks,
+        reserved_user: args.reserved_user,
+        reserved_group: args.reserved_group,
+        max_mounts: args.max_mounts,
+        check_interval: args.check_interval.map(|days| days.saturating_mul(86_400)),
+        last_check: args.last_check,
+        ..tune::Settings::default()
+    };
+    settings.uuid = match args.uuid.as_deref() {
+        None => None,
+        Some("random") => Some(FormatOptions::new(1 << 30, 0).uuid),
+        Some("clear") => Some([0; 16]),
+        Some(text) => Some(parse_uuid(text).map_err(Failure::usage)?),
+    };
+    if let Some(percent) = args.reserved_percent {
+        if !(0.0..=50.0).contains(&percent) {
+            return Err(Failure::usage("between 0 and 50 percent can be reserved"));
+        }
+        settings.reserved_blocks = Some((sb.blocks_count() as f64 * percent / 100.0) as u64);
+    }
+    settings.errors = args.errors.map(|errors| match errors {
+        ErrorsDo::Continue => ErrorsBehaviour::Continue,
+        ErrorsDo::RemountRo => ErrorsBehaviour::RemountReadOnly,
+        ErrorsDo::Panic => ErrorsBehaviour::Panic,
+    });
+    for (name, on) in switches(&args.mount_options) {
+        let known = MOUNT_DEFAULTS.iter().find(|(known, _)| *known == name);
+        let Some((_, option)) = known else {
+            return Err(Failure::usage(format!(
+                "{name:?} is no default mount option"
+            )));
+        };
+        settings.mount_defaults.push((*option, on));
+    }
+    for (name, on) in switches(&args.features) {
+        let Some(feature) = Feature::from_name(name) else {
+            return Err(Failure::usage(format!("{name:?} is no feature")));
+        };
+        settings.features.push((feature, on));
+    }
+    Ok(settings)
+}
+
+/// Names, each with whether it is to be on: `^` in front means off.
+fn switches(lists: &[String]) -> impl Iterator<Item = (&str, bool)> {
+    let names = lists.iter().flat_map(|list| list.split(','));
+    names
+        .filter(|name| !name.is_empty())
+        .map(|name| match name.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (name, true),
+        })
+}
+
+/// Shows what can be changed.
+fn list(sb: &Superblock) -> Outcome {
+    let mut output = Output::new();
+    write!(output, "label: ")?;
+    output.name_line(sb.label())?;
+    let (user, group) = sb.reserved_for();
+    let errors = match sb.errors_behaviour() {
+        ErrorsBehaviour::Continue => "continue",
+        ErrorsBehaviour::RemountReadOnly => "remount-ro",
+        ErrorsBehaviour::Panic => "panic",
+        ErrorsBehaviour::Unknown(_) => "unknown",
+    };
+    let defaults = sb.mount_defaults();
+    let journal = MountDefaults::JOURNAL_WRITEBACK;
+    let options: Vec<&str> = MOUNT_DEFAULTS
+        .iter()
+        .filter(|(_, option)| match journal.contains(*option) {
+            true => defaults & journal == *option,
+            false => defaults.contains(*option),
+        })
+        .map(|(name, _)| *name)
+        .collect();
+    let raw = sb.raw();
+    writeln!(output, "uuid: {}", uuid(sb.uuid()))?;
+    writeln!(output, "reserved blocks: {}", sb.reserved_blocks_count())?;
+    writeln!(output, "reserved for user: {user}")?;
+    writeln!(output, "reserved for group: {group}")?;
+    writeln!(output, "errors: {errors}")?;
+    writeln!(output, "max mounts: {}", raw.max_mnt_count.get() as i16)?;
+    writeln!(
+        output,
+        "check interval: {} days",
+        raw.checkinterval.get() / 86_400
+    )?;
+    writeln!(output, "last check: {}", sb.last_check())?;
+    writeln!(output, "mount options: {}", options.join(","))?;
+    writeln!(output, "features: {}", sb.features().names().join(","))?;
+    output.finish()
+}

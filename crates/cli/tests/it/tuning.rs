@@ -1,0 +1,110 @@
+//! `extant tune`, beside `tune2fs` on a copy.
+
+use crate::support::{Place, copy_of, extant, small_plan};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::tool::tool;
+use std::path::Path;
+
+/// What changes by itself: times, sums, and what counts writes.
+const LIVING: &[&str] = &[
+    "Last write time",
+    "Checksum",
+    "Lifetime writes",
+    "Last checked",
+];
+
+/// What `dumpe2fs -h` says that is different in two images.
+fn differences(ours: &Path, theirs: &Path) -> Vec<String> {
+    let lines = |image: &Path| -> Vec<String> {
+        let said = tool("dumpe2fs").arg("-h").arg(image).ok().text();
+        let wanted = |line: &&str| !LIVING.iter().any(|living| line.starts_with(living));
+        said.lines().filter(wanted).map(str::to_owned).collect()
+    };
+    let (ours, theirs) = (lines(ours), lines(theirs));
+    let only = |a: &[String], b: &[String], whose: &str| -> Vec<String> {
+        let missing = a.iter().filter(|line| !b.contains(line));
+        missing.map(|line| format!("{whose}: {line}")).collect()
+    };
+    [only(&ours, &theirs, "ours"), only(&theirs, &ours, "theirs")].concat()
+}
+
+#[test]
+fn what_is_set_is_what_tune2fs_sets() {
+    let place = Place::new();
+    let base = place.image(&small_plan(), &[]);
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--label", "a label"], &["-L", "a label"]),
+        (&["--reserved-percent", "2"], &["-m", "2"]),
+        (&["--reserved-blocks", "123"], &["-r", "123"]),
+        (&["--reserved-user", "70000"], &["-u", "70000"]),
+        (&["--reserved-group", "7"], &["-g", "7"]),
+        (&["--errors", "remount-ro"], &["-e", "remount-ro"]),
+        (&["--errors", "panic"], &["-e", "panic"]),
+        (&["--max-mounts", "20"], &["-c", "20"]),
+        (&["--check-interval", "30"], &["-i", "30d"]),
+        (
+            &["--mount-options", "^acl,discard"],
+            &["-o", "^acl,discard"],
+        ),
+        (
+            &["--mount-options", "journal_data"],
+            &["-o", "journal_data"],
+        ),
+        (&["--features", "large_dir"], &["-O", "large_dir"]),
+        (&["--features", "ea_inode"], &["-O", "ea_inode"]),
+        (&["--features", "^has_journal"], &["-O", "^has_journal"]),
+    ];
+    let mut wrong = String::new();
+    for (ours, theirs) in cases {
+        let (a, b) = (
+            copy_of(&base, &place.arg("a")),
+            copy_of(&base, &place.arg("b")),
+        );
+        extant([&["tune"], *ours, &[a.as_str()]].concat()).ok();
+        tool("tune2fs").args(*theirs).arg(&b).ok();
+        assert_clean(Path::new(&a));
+        extant(["check", &a]).ok();
+        let different = differences(Path::new(&a), Path::new(&b));
+        if !different.is_empty() {
+            wrong.push_str(&format!("{ours:?}: {different:#?}\n"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    let image = copy_of(&base, &place.arg("a"));
+    extant(["tune", "--uuid", uuid, &image]).ok();
+    assert_clean(Path::new(&image));
+    let header = dumpe2fs_header(Path::new(&image));
+    assert_eq!(header.field("Filesystem UUID"), uuid);
+    let seed = extant(["tune", "--list", &image]).ok().text();
+    assert!(seed.contains("metadata_csum_seed"), "{seed}");
+    extant(["tune", "--uuid", "random", &image]).ok();
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn what_is_not_possible_is_refused_and_changes_nothing() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let before = std::fs::read(&image).unwrap();
+    for (options, code) in [
+        (&["--features", "^extents"][..], 8),
+        (&["--features", "bigalloc"], 8),
+        (&["--features", "frobnication"], 16),
+        (&["--mount-options", "frobnication"], 16),
+        (&["--label", "more than sixteen bytes"], 8),
+        (&["--reserved-percent", "51"], 16),
+        (&["--reserved-blocks", "99999999"], 8),
+        (&["--uuid", "7c1f"], 16),
+    ] {
+        extant([&["tune"], options, &[image.as_str()]].concat()).fails(code);
+        assert!(std::fs::read(&image).unwrap() == before, "{options:?}");
+    }
+    let undo = place.arg("undo");
+    extant(["tune", "--label", "x", "--undo", &undo, &image]).ok();
+    extant(["repair", "--revert", &undo, &image]).ok();
+    assert!(
+        std::fs::read(&image).unwrap() == before,
+        "every byte is back"
+    );
+}

@@ -1,0 +1,242 @@
+//! Changing what a superblock says about a file system that is closed and sound: identity, reserve, behaviour, features.
+//!
+//! As a repair, it is worked out in memory first: see [`Plan`].
+
+use super::draft::Draft;
+use super::{Options, Plan, look, rounds, superblock};
+use crate::error::{Error, Result};
+use crate::report::Sink;
+use crate::volume::find_superblock;
+use crate::{Code, Place, Progress};
+use extant_blockdev::SharedDevice;
+use extant_format::features::{Compat, Feature, Features, Incompat, RoCompat};
+use extant_format::superblock::{ErrorsBehaviour, MountDefaults, RawSuperblock, Superblock};
+use std::sync::Arc;
+
+/// What is to be changed; `None` and empty lists leave what there is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// The label, at most 16 bytes.
+    pub label: Option<Vec<u8>>,
+    /// The UUID. Checksums that start from it go on with the old one, which feature `metadata_csum_seed` keeps.
+    pub uuid: Option<[u8; 16]>,
+    /// Blocks that only privileged users may take.
+    pub reserved_blocks: Option<u64>,
+    /// The user who may take them.
+    pub reserved_user: Option<u32>,
+    /// The group that may take them.
+    pub reserved_group: Option<u32>,
+    /// What is done when an error is found.
+    pub errors: Option<ErrorsBehaviour>,
+    /// Mounts after which a check is due; 0 or less for never.
+    pub max_mounts: Option<i16>,
+    /// Seconds after which a check is due; 0 for never.
+    pub check_interval: Option<u32>,
+    /// When it was checked last, in seconds since 1970.
+    pub last_check: Option<u64>,
+    /// Mount options that hold when nothing is asked for, on or off.
+    pub mount_defaults: Vec<(MountDefaults, bool)>,
+    /// Features, on or off: see [`switch`].
+    pub features: Vec<(Feature, bool)>,
+}
+
+/// What can be done with a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Switch {
+    /// It can be turned on.
+    pub on: bool,
+    /// It can be turned off.
+    pub off: bool,
+}
+
+/// Whether a feature can be switched: nothing on the disk but the superblock depends on it, or what does is put right.
+#[must_use]
+pub fn switch(feature: Feature) -> Switch {
+    let (on, off) = match feature {
+        Feature::Compat(
+            Compat::DIR_INDEX | Compat::EXT_ATTR | Compat::FAST_COMMIT | Compat::STABLE_INODES,
+        ) => (true, feature == Feature::Compat(Compat::FAST_COMMIT)),
+        Feature::Compat(Compat::HAS_JOURNAL) => (false, true),
+        Feature::Incompat(Incompat::LARGEDIR | Incompat::EA_INODE | Incompat::ENCRYPT) => {
+            (true, false)
+        }
+        Feature::RoCompat(
+            RoCompat::LARGE_FILE | RoCompat::HUGE_FILE | RoCompat::DIR_NLINK | RoCompat::VERITY,
+        ) => (true, false),
+        Feature::RoCompat(RoCompat::READONLY) => (true, true),
+        _ => (false, false),
+    };
+    Switch { on, off }
+}
+
+/// Finds out what is to be written, and writes nothing.
+///
+/// # Errors
+/// As for [`super::plan`]; a file system that was not closed or is not sound; a setting that is not possible.
+pub fn plan(
+    device: SharedDevice,
+    settings: &Settings,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let found = find_superblock(&*device, &mut Sink::new())?;
+    super::special::refuse_if_in_use(&*device, &found)?;
+    if found.needs_recovery() {
+        return Err(refused("it was not closed: replay its journal first"));
+    }
+    let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    let survey = look(&draft, progress)?;
+    let mut findings = survey.report.findings.iter();
+    let worst = findings.find(|f| f.severity() > crate::Severity::Warning);
+    if let Some(finding) = worst {
+        return Err(refused(&format!(
+            "it is not sound ({finding}): repair it first"
+        )));
+    }
+    let mut sb = set(&found, settings)?;
+    for (feature, on) in &settings.features {
+        sb = set_feature(&mut draft, &sb, *feature, *on)?;
+    }
+    if sb.encode() != found.encode() {
+        superblock::put(&draft, &sb)?;
+        draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
+    }
+    let survey = match draft.count() {
+        0 => survey,
+        _ => {
+            let survey = rounds(&mut draft, options, progress)?;
+            superblock::refresh_backups(&survey, &mut draft, options)?;
+            look(&draft, progress)?
+        }
+    };
+    Ok(Plan::new(draft, survey))
+}
+
+fn refused(why: &str) -> Error {
+    Error::Refused {
+        why: why.to_owned(),
+    }
+}
+
+fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
+    let label = settings.label.as_deref();
+    if label.is_some_and(|label| label.len() > 16) {
+        return Err(refused("a label has at most 16 bytes"));
+    }
+    let most = sb.blocks_count() / 2;
+    if settings.reserved_blocks.is_some_and(|blocks| blocks > most) {
+        return Err(refused(&format!("at most {most} blocks can be reserved")));
+    }
+    // Whoever sees the new UUID must not compute other checksums from it.
+    let seed = sb.checksum_seed();
+    let keeps_seed = sb.has_metadata_csum() && !sb.has_incompat(Incompat::CSUM_SEED);
+    Ok(sb.with(|raw| {
+        if let Some(label) = label {
+            raw.volume_name = [0; 16];
+            raw.volume_name
+                .iter_mut()
+                .zip(label)
+                .for_each(|(to, from)| *to = *from);
+        }
+        if let Some(uuid) = settings.uuid {
+            if keeps_seed && raw.uuid != uuid {
+                raw.checksum_seed.set(seed);
+                let bits = raw.feature_incompat.get() | Incompat::CSUM_SEED.bits();
+                raw.feature_incompat.set(bits);
+            }
+            raw.uuid = uuid;
+        }
+        set_reserve(raw, settings);
+        set_checks(raw, settings);
+    })?)
+}
+
+fn set_reserve(raw: &mut RawSuperblock, settings: &Settings) {
+    if let Some(blocks) = settings.reserved_blocks {
+        raw.r_blocks_count_lo.set(blocks as u32);
+        raw.r_blocks_count_hi.set((blocks >> 32) as u32);
+    }
+    if let Some(uid) = settings.reserved_user {
+        raw.def_resuid.set(uid as u16);
+        raw.def_resuid_hi.set((uid >> 16) as u16);
+    }
+    if let Some(gid) = settings.reserved_group {
+        raw.def_resgid.set(gid as u16);
+        raw.def_resgid_hi.set((gid >> 16) as u16);
+    }
+}
+
+fn set_checks(raw: &mut RawSuperblock, settings: &Settings) {
+    if let Some(errors) = settings.errors {
+        raw.errors.set(errors.to_raw());
+    }
+    if let Some(mounts) = settings.max_mounts {
+        raw.max_mnt_count.set(mounts as u16);
+    }
+    if let Some(seconds) = settings.check_interval {
+        raw.checkinterval.set(seconds);
+    }
+    if let Some(seconds) = settings.last_check {
+        raw.lastcheck.set(seconds as u32);
+        raw.lastcheck_hi = (seconds >> 32) as u8;
+    }
+    let mut defaults = raw.default_mount_opts.get();
+    for (option, on) in &settings.mount_defaults {
+        let bits = option.bits();
+        let journal = MountDefaults::JOURNAL_WRITEBACK.bits();
+        // The three ways of keeping data are one number.
+        if bits & journal != 0 {
+            defaults &= !journal;
+        }
+        defaults = if *on {
+            defaults | bits
+        } else {
+            defaults & !bits
+        };
+    }
+    raw.default_mount_opts.set(defaults);
+}
+
+fn set_feature(
+    draft: &mut Draft,
+    sb: &Superblock,
+    feature: Feature,
+    on: bool,
+) -> Result<Superblock> {
+    let now: Features = sb.features();
+    if now.has(feature) == on {
+        return Ok(sb.clone());
+    }
+    let mut then = now;
+    then.set(feature, on);
+    let names = |features: Features| features.names();
+    let name = match on {
+        true => names(then)
+            .into_iter()
+            .find(|name| !names(now).contains(name)),
+        false => names(now)
+            .into_iter()
+            .find(|name| !names(then).contains(name)),
+    };
+    let name = name.unwrap_or_default();
+    let possible = switch(feature);
+    if (on && !possible.on) || (!on && !possible.off) {
+        let verb = if on { "on" } else { "off" };
+        return Err(refused(&format!(
+            "feature {name} cannot be turned {verb} here"
+        )));
+    }
+    let journal = Feature::Compat(Compat::HAS_JOURNAL);
+    if feature == Feature::Compat(Compat::FAST_COMMIT) && on && !now.has(journal) {
+        return Err(refused("fast_commit needs a journal"));
+    }
+    if feature == journal {
+        return super::journal::turn_off(draft, sb);
+    }
+    Ok(sb.with(|raw| {
+        raw.feature_compat.set(then.compat.bits());
+        raw.feature_incompat.set(then.incompat.bits());
+        raw.feature_ro_compat.set(then.ro_compat.bits());
+    })?)
+}
