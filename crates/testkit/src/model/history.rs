@@ -61,6 +61,9 @@ pub struct Lane {
     data: HashMap<Id, DataLog>,
     /// The operation that changed each inode last: for fsync, and for fdatasync.
     changed: HashMap<Id, (usize, Option<usize>)>,
+    /// Sizes that the record of a file may have, as nobody says when it is written back: those the file had since one
+    /// was stored for certain, each with the operation that had changed size or extents last.
+    stored: HashMap<Id, Vec<(u64, Option<usize>)>>,
     /// Operations with smaller numbers were durable before the run began.
     settled: usize,
     stopped: bool,
@@ -79,6 +82,7 @@ impl Lane {
             steps: Vec::new(),
             data: HashMap::new(),
             changed: HashMap::new(),
+            stored: HashMap::new(),
             settled: 0,
             stopped: false,
         }
@@ -135,6 +139,8 @@ impl Lane {
     /// Says that everything so far is durable, whatever a crash does: for a set-up whose log is
     /// forgotten ([`CrashDevice::restart`]).
     pub fn settle(&mut self) {
+        let now = self.state().clone();
+        self.note_stored(&now, &Op::Syncfs, None);
         self.settled = self.steps.len();
     }
 
@@ -241,6 +247,15 @@ impl Lane {
             (Outcome::Done | Outcome::Unknown(_), Ok(effect)) => {
                 let number = self.steps.len();
                 let (mut touched, mut resized) = (effect.touched, effect.resized);
+                // What is cut off before it was written back leaves no trace.
+                if let Some((id, DataChange::Cut { size })) = effect.data
+                    && let Some(stored) = self.stored.get(&id)
+                    && let Some((_, before)) = stored.iter().find(|stored| stored.0 == size)
+                    && let Some(changed) = self.changed.get_mut(&id)
+                {
+                    changed.1 = *before;
+                    resized.clear();
+                }
                 if let Some((id, mut change)) = effect.data {
                     let log = self.data.entry(id).or_default();
                     let is_whole = match &mut change {
@@ -269,6 +284,7 @@ impl Lane {
                     self.changed.entry(id).or_insert((number, None)).1 = Some(number);
                 }
                 step.sync = self.sync_of(&step.op, effect.synced);
+                self.note_stored(&next, &step.op, effect.data);
                 if let Op::Allocate { path, .. } = &step.op {
                     step.written = next.find(path).ok();
                 }
@@ -306,6 +322,25 @@ impl Lane {
         }
         self.steps.push(step);
         Ok(outcome)
+    }
+
+    /// Notes the sizes that records may have after an operation.
+    fn note_stored(&mut self, next: &State, op: &Op, data: Option<(Id, DataChange)>) {
+        let certain = op.is_sync() || !matches!(data, Some((_, DataChange::Write { .. })));
+        for (id, size) in next.file_sizes() {
+            let last = self.changed.get(&id).and_then(|changed| changed.1);
+            let stored = self.stored.entry(id).or_default();
+            let is_its = match op {
+                Op::Fsync { path } | Op::Fdatasync { path } => next.find(path) == Ok(id),
+                _ => *op == Op::Syncfs || data.is_some_and(|(written, _)| written == id),
+            };
+            if is_its && certain {
+                stored.clear();
+            }
+            if !stored.contains(&(size, last)) {
+                stored.push((size, last));
+            }
+        }
     }
 
     fn sync_of(&self, op: &Op, synced: Option<Id>) -> Option<Sync> {

@@ -151,6 +151,16 @@ impl State {
         }
     }
 
+    /// All files and their sizes.
+    pub(super) fn file_sizes(&self) -> impl Iterator<Item = (Id, u64)> {
+        self.inodes
+            .iter()
+            .filter_map(|(id, inode)| match inode.kind {
+                Kind::File { size } => Some((*id, size)),
+                _ => None,
+            })
+    }
+
     /// Every name with its inode, the root (`""`) first.
     pub(super) fn named(&self) -> Vec<(String, Id)> {
         let mut all = vec![(String::new(), ROOT)];

@@ -264,6 +264,31 @@ fn fdatasync_promises_size_and_data_but_no_mode() {
 }
 
 #[test]
+fn what_was_written_and_cut_off_again_is_nothing_that_fdatasync_has_to_store() {
+    let chown = || Op::Chown {
+        path: "f".to_owned(),
+        uid: 7,
+        gid: 7,
+    };
+    let datasync = || Op::Fdatasync {
+        path: "f".to_owned(),
+    };
+    let written = write("f", 0, 4096);
+    let found = tree([("f", empty(12))]);
+    let begun = [create("f"), fsync("f"), chown(), written.clone()];
+    let mut run = Run::ops(begun);
+    run.done(0, truncate("f", 0));
+    run.done(0, datasync());
+    run.judge_promising(DataPromise::Delayed, &found)
+        .expect("the record had that size all the time");
+    let mut run = Run::ops([create("f"), written, fsync("f"), chown()]);
+    run.done(0, truncate("f", 0));
+    run.done(0, datasync());
+    run.judge_promising(DataPromise::Delayed, &found)
+        .expect_err("the size was changed, and the owner before");
+}
+
+#[test]
 fn half_a_rename_is_refused() {
     let run = || Run::ops([create("a"), create("b"), Op::Syncfs, rename("a", "b")]);
     let before = tree([("a", empty(12)), ("b", empty(13))]);

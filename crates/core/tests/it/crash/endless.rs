@@ -4,7 +4,7 @@
 //! seed of the first plus `n`: a failure is repeated by its own seed.
 
 use super::engine::Extant;
-use super::runs::{aligned, busy};
+use super::runs::{aligned, busy, in_pieces};
 use super::shapes::{DEFAULT, SHAPES, SMALL_BLOCKS, nearly_full};
 use extant_testkit::model::Universe;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -45,6 +45,10 @@ fn many_syncs(_: &mut Rng) -> Universe {
 
 fn whole_sectors(_: &mut Rng) -> Universe {
     aligned()
+}
+
+fn pieces_only(_: &mut Rng) -> Universe {
+    in_pieces()
 }
 
 fn kinds() -> Vec<Kind> {
@@ -96,6 +100,14 @@ fn kinds() -> Vec<Kind> {
         add(name("discards"), discards, shape.empty(), any, 300);
         add(name("written through"), through, shape.empty(), any, 300);
     }
+    let pieces = SMALL_BLOCKS.in_pieces(&checkpoints);
+    add(
+        "files in pieces".to_owned(),
+        checkpoints,
+        pieces,
+        pieces_only,
+        300,
+    );
     let full = nearly_full(&checkpoints);
     add("nearly full".to_owned(), checkpoints, full, any, 400);
     let wraps = SMALL_BLOCKS.empty();

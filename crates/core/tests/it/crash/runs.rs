@@ -4,7 +4,7 @@ use super::engine::Extant;
 use super::shapes::{DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full};
 use super::sweep_all;
 use extant_testkit::facility::is_full_run;
-use extant_testkit::model::Universe;
+use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep};
 
@@ -77,6 +77,28 @@ pub(super) fn aligned() -> Universe {
         ],
         syncs: 15,
         ..Universe::wide(1, 4)
+    }
+}
+
+/// Files of more pieces than one transaction moves, and hardly anything done with them but that.
+pub(super) fn in_pieces() -> Universe {
+    Universe {
+        writes: (0..24).map(|piece| (piece * 8192, 1024)).collect(),
+        shifts: vec![
+            (0, 4096, false),
+            (4096, 8192, false),
+            (40_960, 65_536, false),
+            (0, 4096, true),
+            (8192, 32_768, true),
+        ],
+        syncs: 10,
+        allows: |op| {
+            matches!(
+                op,
+                Op::Write { .. } | Op::Shift { .. } | Op::Fsync { .. } | Op::Syncfs
+            )
+        },
+        ..Universe::wide(1, 2)
     }
 }
 

@@ -110,6 +110,28 @@ impl Shape {
         made.unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }
 
+    /// Two files in a directory, each of them in many pieces with holes between them.
+    pub(crate) fn in_pieces(&self, engine: &Extant) -> Prepared {
+        let mut ops = vec![Op::Mkdir {
+            path: "dir0".to_owned(),
+            mode: 0o755,
+        }];
+        for path in ["dir0/file-0", "dir0/file-1"] {
+            let path = || path.to_owned();
+            ops.push(Op::Create {
+                path: path(),
+                mode: 0o644,
+            });
+            ops.extend((0..24).map(|piece| Op::Write {
+                path: path(),
+                offset: piece * 8192,
+                len: 1024,
+            }));
+        }
+        let made = self.empty().done(engine, &Script::one(ops));
+        made.unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
     fn with_block_size(&self, made: Prepared) -> Prepared {
         let lanes = made.lanes.into_iter();
         let with_block_size = |lane: Lane| lane.block_size(self.block_size);
