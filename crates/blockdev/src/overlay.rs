@@ -92,13 +92,10 @@ impl OverlayDevice {
         (self.replaced.len() + written) as u64 * self.block_size
     }
 
-    /// The blocks written so far, ascending, with their content. Whoever writes meanwhile may be missing.
-    pub fn written(&self) -> Vec<(u64, Box<[u8]>)> {
-        let writes = self.writes.as_ref().map(|writes| writes.read());
-        let blocks = writes.iter().flat_map(|writes| writes.iter());
-        blocks
-            .map(|(block, content)| (*block, content.clone()))
-            .collect()
+    /// Takes out the blocks written so far, by number: the overlay is as if they had not been written.
+    pub fn take_written(&self) -> BTreeMap<u64, Box<[u8]>> {
+        let writes = self.writes.as_ref();
+        writes.map_or_else(Blocks::new, |writes| std::mem::take(&mut *writes.write()))
     }
 
     /// Numbers of the blocks that a range of bytes touches.

@@ -12,7 +12,7 @@ use extant_format::jbd2::{FastCommitRecord, FastCommitRecords};
 
 /// Most bytes of records that are kept in memory. The area of a journal is 256 blocks unless asked
 /// for otherwise.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 16 << 20;
 
 /// What fast commits say, in their order.
 #[derive(Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct FastCommits {
     bytes: Vec<u8>,
     /// The journal block in which the last of them ends.
     last: u32,
+    log_blocks: u32,
 }
 
 impl FastCommits {
@@ -29,6 +30,12 @@ impl FastCommits {
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.tid
+    }
+
+    /// Blocks of the log, in which the transaction has to fit.
+    #[must_use]
+    pub fn log_blocks(&self) -> u32 {
+        self.log_blocks
     }
 
     /// Changes, in the order in which they were made.
@@ -56,6 +63,7 @@ pub(crate) fn fast_commits(log: &Log<'_>, tid: Tid) -> JournalResult<Option<Fast
         tid,
         bytes: Vec::new(),
         last: area.fast_commit_first,
+        log_blocks: area.len(),
     };
     let mut whole = None;
     let mut crc = Crc32c::seeded(0);

@@ -199,7 +199,7 @@ impl Fs {
         options: &MountOptions,
     ) -> Result<()> {
         let device = self.device();
-        let changed = fast_commit::apply(device, options, fast_commits)?.written();
+        let changed = fast_commit::apply(device, options, fast_commits)?.take_written();
         let images: Vec<LogImage<'_>> = changed
             .iter()
             .map(|(block, bytes)| LogImage {
@@ -209,6 +209,9 @@ impl Fs {
             .collect();
         let tid = fast_commits.tid();
         let mut log = start_log(device, self.superblock(), found, Some(tid))?;
+        if log.needed(images.len(), 0) > log.capacity() {
+            return Err(fast_commit::too_large());
+        }
         let transaction = LogTransaction {
             tid,
             images: &images,

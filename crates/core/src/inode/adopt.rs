@@ -18,13 +18,29 @@ impl Fs {
     /// Blocks that [`Fs::adopt_inode`] changes at most.
     pub(crate) const ADOPT_CREDITS: u32 = 6;
 
+    /// Whether `raw` is a record of the inode `held`, and not of another one that has got its number. Linux lets users
+    /// change the generation where no checksum depends on it.
+    ///
+    /// # Errors
+    /// When it cannot be a record.
+    pub(crate) fn is_record_of(&self, held: &Held, raw: &[u8]) -> Result<bool> {
+        let disk = self.record_of(held.ino(), raw)?;
+        let before = held.snapshot();
+        Ok(before.disk.generation == disk.generation
+            || (!self.superblock().has_metadata_csum()
+                && before.disk.links > 0
+                && before.file_type == self.checked_type(held.ino(), &disk)?
+                && before.disk.crtime == disk.crtime))
+    }
+
     /// Makes `raw`, which may be shorter than records are, the record of inode `ino`: of `known` if
     /// the number is in use, otherwise of a new inode. What the record says about blocks does not
     /// count: an inode that is there keeps its map, attributes and place among the orphans, a new
     /// one has none; a directory's size belongs to its map.
     ///
     /// # Errors
-    /// When the record cannot be one, or is that of another kind of file than `known`.
+    /// When the record cannot be one, or is that of another kind of file than `known`, whose record it is (see
+    /// [`Fs::is_record_of`]).
     pub(crate) fn adopt_inode(
         &self,
         handle: &Handle<'_>,
@@ -36,9 +52,8 @@ impl Fs {
         let file_type = self.checked_type(ino, &disk)?;
         if let Some(held) = known {
             let before = held.snapshot();
-            let same = before.file_type == file_type
-                && before.disk.flags & SHAPE == disk.flags & SHAPE
-                && before.disk.generation == disk.generation;
+            let same =
+                before.file_type == file_type && before.disk.flags & SHAPE == disk.flags & SHAPE;
             if !same {
                 return Err(wrong(ino, "a record like the one that is there"));
             }

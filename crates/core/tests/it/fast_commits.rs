@@ -9,11 +9,13 @@ use extant_testkit::oracle::{self, mke2fs};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tree::{Compare, Kind, Time, Tree};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, fallocate, linkat};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Changes to a mounted file system that Linux commits fast, if at all.
@@ -21,8 +23,9 @@ struct Changes<'r> {
     root: &'r Path,
     rng: &'r mut Rng,
     made: u64,
-    /// Linux loses a new directory that has the number of one removed in the same transaction.
-    removes_dirs: bool,
+    /// Also what Linux does not replay rightly: it loses a new directory that has the number of one removed in the same
+    /// transaction, and names of files whose creation it does not record.
+    beyond_linux: bool,
 }
 
 impl Changes<'_> {
@@ -45,7 +48,7 @@ impl Changes<'_> {
         let offset = self.rng.below(100_000);
         let sync = self.rng.one_in(2);
         let mut touched = None;
-        match self.rng.below(12) {
+        match self.rng.below(if self.beyond_linux { 13 } else { 12 }) {
             0 | 1 => {
                 let path = self.name();
                 touched = File::create(path).ok();
@@ -98,9 +101,13 @@ impl Changes<'_> {
                 let path = self.name();
                 let _ = fs::remove_file(path);
             }
+            12 => {
+                let name = self.name();
+                touched = linked_later(self.root, &name).ok();
+            }
             _ => {
                 let path = self.root.join(format!("dir{}", self.rng.below(8)));
-                if fs::create_dir(&path).is_err() && self.removes_dirs {
+                if fs::create_dir(&path).is_err() && self.beyond_linux {
                     let _ = fs::remove_dir(&path);
                 }
             }
@@ -111,8 +118,17 @@ impl Changes<'_> {
     }
 }
 
+/// A file that got its name after it was made.
+fn linked_later(dir: &Path, name: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR;
+    let file = File::from(rustix::fs::open(dir, flags, rustix::fs::Mode::RUSR)?);
+    let source = format!("/proc/self/fd/{}", file.as_raw_fd());
+    linkat(CWD, source, CWD, name, AtFlags::SYMLINK_FOLLOW)?;
+    Ok(file)
+}
+
 /// An image of 64 MiB that Linux stopped with fast commits pending, if its last commit was one.
-fn left_dirty(path: &Path, options: &[&str], removes_dirs: bool, rng: &mut Rng) {
+fn left_dirty(path: &Path, options: &[&str], beyond_linux: bool, rng: &mut Rng) {
     let mut all = vec!["-q", "-F", "-t", "ext4"];
     all.extend(options);
     mke2fs(path, 64 << 20, &all);
@@ -125,7 +141,7 @@ fn left_dirty(path: &Path, options: &[&str], removes_dirs: bool, rng: &mut Rng) 
         root: mount.path(),
         rng,
         made: 0,
-        removes_dirs,
+        beyond_linux,
     };
     for _ in 0..40 {
         changes.one();
@@ -258,4 +274,54 @@ fn a_crash_while_fast_commits_are_replayed_leaves_them_to_be_replayed_or_done() 
         images += 1;
     }
     assert!(images > 20, "only {images} images");
+}
+
+/// The tree of an image on which Linux made `changes` and committed them fast, once that is replayed and checked.
+fn after_fast_commit(options: &[&str], changes: impl FnOnce(&Path)) -> Tree {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let all = ["-q", "-F", "-t", "ext4", "-O", "fast_commit"];
+    mke2fs(&path, 64 << 20, &[&all, options].concat());
+    let mount = KernelMount::mount(&path, Mode::ReadWrite, "commit=300");
+    fs::write(mount.join("other"), b"content").unwrap();
+    mount.sync();
+    changes(mount.path());
+    let other = OpenOptions::new().write(true).open(mount.join("other"));
+    let other = other.unwrap();
+    other.write_all_at(b"changed", 0).unwrap();
+    other.sync_all().unwrap();
+    drop(other);
+    mount.shutdown(Shutdown::Now);
+
+    let device: SharedDevice = Arc::new(CrashDevice::over(Content::of_file(&path)));
+    let fs = Fs::open(Arc::clone(&device), writable()).unwrap();
+    assert!(were_replayed(&fs));
+    let tree = tree_of(&fs);
+    fs.close().unwrap();
+    let content = Content::of_device(&*device).unwrap();
+    content.write_to(&path).unwrap();
+    oracle::check_clean(&path).unwrap();
+    tree
+}
+
+#[test]
+fn a_file_that_gets_its_name_later_has_it_after_a_fast_commit() {
+    require!(Root, LoopDevices, KernelExt4);
+    let tree = after_fast_commit(&[], |root| {
+        linked_later(root, &root.join("linked")).unwrap();
+    });
+    let linked = &tree.entries[b"linked".as_slice()];
+    assert_eq!(linked.nlink, 1, "{linked:?}");
+}
+
+#[test]
+fn a_file_whose_generation_was_changed_in_a_fast_commit_stays() {
+    require!(Root, LoopDevices, KernelExt4);
+    let tree = after_fast_commit(&["-O", "fast_commit,^metadata_csum"], |root| {
+        let mut chattr = Command::new("chattr");
+        chattr.args(["-v", "12345"]).arg(root.join("other"));
+        assert!(chattr.status().unwrap().success());
+    });
+    let other = &tree.entries[b"other".as_slice()];
+    assert!(matches!(&other.kind, Kind::File { .. }), "{other:?}");
 }

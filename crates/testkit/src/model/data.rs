@@ -162,11 +162,18 @@ impl DataLog {
     /// The states of the file's map that may be in the tree: shifts of operations with smaller numbers are. There are
     /// two where one has begun that may be there in part.
     fn views(&self, when: When) -> impl Iterator<Item = usize> + use<> {
-        let in_part = self.changes.iter().any(|(op, change)| {
-            let is_it = *op == when.prefix && *op < when.begun;
-            is_it && matches!(change, DataChange::Shift(shift) if !shift.whole)
-        });
+        let in_part = self.shift_in_part(when).is_some();
         when.prefix..=when.prefix + usize::from(in_part)
+    }
+
+    /// The shift that may be there in part.
+    fn shift_in_part(&self, when: When) -> Option<Shift> {
+        self.changes.iter().find_map(|(op, change)| match change {
+            DataChange::Shift(shift) if *op == when.prefix && *op < when.begun => {
+                (!shift.whole).then_some(*shift)
+            }
+            _ => None,
+        })
     }
 
     /// The shifts among the changes `range`.
@@ -207,16 +214,14 @@ impl DataLog {
 
     /// What the byte at `offset` may come from.
     fn legal(&self, offset: u64, when: When) -> Legal {
-        let mut views = self.views(when);
         let mut legal = Legal {
             tags: Vec::new(),
             zeros: false,
         };
-        if let Some(view) = views.next() {
-            self.add_legal(offset, view, when, &mut legal);
-        }
-        for view in views {
-            self.add_legal(offset, view, when, &mut legal);
+        self.add_legal(offset, when.prefix, when, &mut legal);
+        let in_part = self.shift_in_part(when);
+        if in_part.is_some_and(|shift| offset >= shift.offset) {
+            self.add_legal(offset, when.prefix + 1, when, &mut legal);
             // What has moved already is a hole, and so is what makes room.
             legal.zeros = true;
         }

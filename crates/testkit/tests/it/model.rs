@@ -439,6 +439,7 @@ fn what_lies_behind_a_range_taken_out_moves_as_a_whole() {
     judge(1, 16_384, half()).expect_err("one of two blocks moved");
     judge(0, 16_384, half()).expect("one of two blocks moved in several transactions");
     judge(0, 16_384, vec![moved(1, 4096, 0, 4096)]).expect_err("moved too far");
+    judge(0, 16_384, vec![moved(1, 4096, 4096, 12_288)]).expect_err("a hole before what moves");
 }
 
 #[test]

@@ -14,6 +14,9 @@ use extant_jbd2::FastCommits;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Most pieces of free blocks that records may name. Linux names what it has just allocated, which is free as a whole.
+const MOST_RUNS: usize = 1 << 18;
+
 /// Blocks that records name and nobody owned before. Those that nobody gets in the end are free again.
 #[derive(Debug, Default)]
 pub(super) struct Claims<'f> {
@@ -43,6 +46,9 @@ impl<'f> Claims<'f> {
             if len > 0 {
                 for taken in fs.take_free_among(Pblk::new(start), len)? {
                     claims.runs.insert(taken.start().get(), taken);
+                }
+                if claims.runs.len() > MOST_RUNS {
+                    return Err(super::too_large());
                 }
             }
         }
@@ -74,13 +80,37 @@ impl<'f> Claims<'f> {
         }
         Some(all)
     }
+
+    /// The last blocks of `range` that lie side by side and are there.
+    fn last_in(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let (first, run) = self.runs.range(..range.end).next_back()?;
+        let end = first + u64::from(run.len());
+        let part = range.start.max(*first)..range.end.min(end);
+        (!part.is_empty()).then_some(part)
+    }
+
+    /// Takes out those of these blocks that are there.
+    fn take_among(&mut self, start: Pblk, len: u32) -> Vec<Taken<'f>> {
+        let range = start.get()..start.get() + u64::from(len);
+        let mut all = Vec::new();
+        while let Some(part) = self.last_in(&range) {
+            // Shorter than `range`.
+            let len = (part.end - part.start) as u32;
+            match self.take(Pblk::new(part.start), len) {
+                Some(taken) => all.extend(taken),
+                None => break,
+            }
+        }
+        all
+    }
 }
 
 /// What has to be done to one map.
 #[derive(Default)]
 struct Plan {
     remove: Vec<Range<u64>>,
-    /// The same blocks, which become unwritten or written.
+    /// The same blocks, which become unwritten or written, or which the bitmap says are free: whoever replayed the
+    /// records before and was interrupted may have left that.
     restate: Vec<Mapping>,
     insert: Vec<Mapping>,
 }
@@ -93,6 +123,7 @@ impl Plan {
         inode: &Inode,
         range: &Range<u64>,
         wanted: Target,
+        claims: &Claims<'_>,
     ) -> Result<()> {
         let range = range.start..range.end.min(LBLK_END);
         for run in map::runs_of(fs, inode, range.clone())? {
@@ -105,7 +136,11 @@ impl Plan {
                 len: end.saturating_sub(first),
                 target: then,
             };
-            if now == then {
+            let is_free = |at: Pblk| {
+                let blocks = at.get()..at.get().saturating_add(mapping.len);
+                claims.last_in(&blocks).is_some()
+            };
+            if now == then && !then.pblk().is_some_and(is_free) {
                 continue;
             }
             if then.pblk().is_some() && now.pblk() == then.pblk() {
@@ -133,13 +168,13 @@ impl Replay<'_> {
             };
             let image = held.snapshot();
             if !image.flags().contains(InodeFlags::EXTENTS) {
-                return Err(Error::Unsupported {
-                    features: "fast commits of files without extents".to_owned(),
-                });
+                // Linux does not change such maps either.
+                tracing::warn!(%ino, "fast commits of a file without extents are left out");
+                continue;
             }
             let mut plan = Plan::default();
             for (range, target) in ranges.iter() {
-                plan.compare(self.fs, &image, &range, target)?;
+                plan.compare(self.fs, &image, &range, target, &self.claims)?;
             }
             plans.push((held, plan));
         }
@@ -162,7 +197,7 @@ impl Replay<'_> {
     fn remove(&self, held: &Held, mut range: Range<u64>) -> Result<()> {
         loop {
             let credits = map::remove_credits(&held.snapshot());
-            let handle = self.fs.start(credits)?;
+            let handle = self.start(credits)?;
             let guard = MapGuard::lock(held.live());
             let removed = map::remove_keeping(&handle, held.live(), &guard, range.clone(), 0)?;
             match removed.next {
@@ -172,7 +207,7 @@ impl Replay<'_> {
         }
     }
 
-    fn restate(&self, held: &Held, run: &Mapping) -> Result<()> {
+    fn restate(&mut self, held: &Held, run: &Mapping) -> Result<()> {
         let (len, pblk) = numbers(held.ino(), run)?;
         let moved = Move {
             lblk: run.lblk,
@@ -181,10 +216,12 @@ impl Replay<'_> {
             unwritten: matches!(run.target, Target::Unwritten(_)),
         };
         let range = u64::from(run.lblk.get())..run.end();
-        let handle = self.fs.start(map::insert_credits(&held.snapshot(), 2))?;
+        let taken = self.claims.take_among(pblk, len);
+        let runs = 2 + taken.len() as u32;
+        let handle = self.start(map::insert_credits(&held.snapshot(), runs))?;
         let guard = MapGuard::lock(held.live());
         let edit = |tree: &mut map::Tree<'_>| tree.remap(&(0..0), &range, &[moved]);
-        map::change(&handle, held.live(), &guard, Vec::new(), edit, |_| ())
+        map::change(&handle, held.live(), &guard, taken, edit, |_| ())
     }
 
     fn insert(&mut self, held: &Held, run: &Mapping) -> Result<()> {
@@ -195,7 +232,7 @@ impl Replay<'_> {
         })?;
         let unwritten = matches!(run.target, Target::Unwritten(_));
         let runs = taken.len() as u32;
-        let handle = self.fs.start(map::insert_credits(&held.snapshot(), runs))?;
+        let handle = self.start(map::insert_credits(&held.snapshot(), runs))?;
         let guard = MapGuard::lock(held.live());
         let edit = |tree: &mut map::Tree<'_>| tree.insert(run.lblk, pblk, len, unwritten);
         map::change(&handle, held.live(), &guard, taken, edit, |_| ())

@@ -19,7 +19,15 @@
 //! nothing that the engine needs for directories and maps gets them.
 //!
 //! As under Linux, a record about an inode or a directory that is not there means nothing: it came to and
-//! went within the transaction. An inode that has no name at the end is deleted.
+//! went within the transaction. But a name may come before the record of its inode, for which it waits then: of
+//! files made without a name Linux records names and content, not the creation.
+//!
+//! A new inode has as many links as records give it names, whatever its own record says. An inode that has no name at
+//! the end becomes an orphan, which whoever opens the file system for writing deletes.
+//!
+//! # Bounds
+//!
+//! What is changed has to fit into the log as one transaction. Replay stops as soon as it has written more.
 
 mod maps;
 mod names;
@@ -28,7 +36,7 @@ mod ranges;
 use super::open::read_superblock;
 use super::{Fs, MountOptions, SuperblockChoice, policy, writable};
 use crate::inode::Held;
-use crate::journal::Seq;
+use crate::journal::{Handle, Seq};
 use crate::{Error, Result};
 use extant_blockdev::{OverlayDevice, SharedDevice};
 use extant_format::Ino;
@@ -36,14 +44,16 @@ use extant_format::features::Incompat;
 use extant_format::jbd2::FastCommitRecord;
 use extant_jbd2::FastCommits;
 use maps::Claims;
+use names::Names;
 use ranges::Ranges;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// `base`, on which the log is replayed, with the fast commits applied in memory.
 ///
 /// # Errors
-/// [`Error::Unsupported`] when the file system has features that the engine only reads;
+/// [`Error::Unsupported`] when the file system has features that the engine only reads, or more changes than the
+/// log has room for;
 /// [`Error::Corrupt`] when the records contradict the file system; [`Error::Device`].
 pub(super) fn apply(
     base: &SharedDevice,
@@ -64,7 +74,17 @@ pub(super) fn apply(
     let first = Seq::new(writable::FIRST_SEQ);
     let fs = Fs::writable(device, superblock, options, None, first)?;
     fs.find_orphans()?;
-    let mut replay = Replay::new(&fs, found)?;
+    let most = u64::from(found.log_blocks()) * u64::from(size.bytes());
+    let mut replay = Replay {
+        fs: &fs,
+        overlay: &overlay,
+        most,
+        held: BTreeMap::new(),
+        fresh: BTreeSet::new(),
+        names: Names::default(),
+        ranges: BTreeMap::new(),
+        claims: Claims::of(&fs, found)?,
+    };
     let mut count = 0_u64;
     for record in found.records() {
         replay.record(&record)?;
@@ -75,6 +95,9 @@ pub(super) fn apply(
     if let Some(error) = fs.journal()?.stopped() {
         return Err(error.clone());
     }
+    if overlay.memory_bytes() > most {
+        return Err(too_large());
+    }
     tracing::info!(records = count, "applied fast commits");
     Ok(overlay)
 }
@@ -82,21 +105,27 @@ pub(super) fn apply(
 /// Records being applied.
 struct Replay<'f> {
     fs: &'f Fs,
+    /// What `fs` writes to.
+    overlay: &'f OverlayDevice,
+    /// Most bytes that may be written.
+    most: u64,
     /// Inodes that records were about.
     held: BTreeMap<Ino, Held>,
+    /// Those that were not there before.
+    fresh: BTreeSet<Ino>,
+    names: Names,
     /// What records say about the maps of inodes.
     ranges: BTreeMap<Ino, Ranges>,
     claims: Claims<'f>,
 }
 
 impl<'f> Replay<'f> {
-    fn new(fs: &'f Fs, found: &FastCommits) -> Result<Self> {
-        Ok(Self {
-            fs,
-            held: BTreeMap::new(),
-            ranges: BTreeMap::new(),
-            claims: Claims::of(fs, found)?,
-        })
+    /// Begins a change, unless there were too many.
+    fn start(&self, credits: u32) -> Result<Handle<'f>> {
+        if self.overlay.memory_bytes() > self.most {
+            return Err(too_large());
+        }
+        self.fs.start(credits)
     }
 
     fn record(&mut self, record: &FastCommitRecord<'_>) -> Result<()> {
@@ -141,25 +170,29 @@ impl<'f> Replay<'f> {
     fn inode_record(&mut self, ino: Ino, raw: &[u8]) -> Result<()> {
         let mut known = self.inode(ino)?;
         if let Some(held) = &known
-            && raw_generation(raw) != held.id().generation
+            && !self.fs.is_record_of(held, raw)?
         {
             // The number has gone to another inode, so the one before has no name any more.
             drop(known.take());
+            self.names.forget(ino);
             self.delete(ino)?;
         }
-        let handle = self.fs.start(Fs::ADOPT_CREDITS)?;
+        if known.is_none() {
+            self.fresh.insert(ino);
+        }
+        let handle = self.start(Fs::ADOPT_CREDITS)?;
         let held = self.fs.adopt_inode(&handle, known.as_ref(), ino, raw)?;
         drop(handle);
-        self.held.insert(ino, held);
-        Ok(())
+        self.held.insert(ino, held.clone());
+        self.link_waiting(&held)
     }
 
-    /// Deletes an inode that has no names.
+    /// Deletes an inode whose number another one gets.
     fn delete(&mut self, ino: Ino) -> Result<()> {
         self.ranges.remove(&ino);
         match self.held.remove(&ino) {
             Some(held) if held.claim_last() => {
-                let handle = self.fs.start(1)?;
+                let handle = self.start(1)?;
                 held.live()
                     .update(&handle, |inode| inode.disk_mut().links = 0)?;
                 drop(handle);
@@ -169,25 +202,39 @@ impl<'f> Replay<'f> {
         }
     }
 
-    /// Brings the maps up to date, and deletes what has no name.
+    /// Brings the maps up to date, and makes orphans of what has no name.
     fn finish(mut self) -> Result<()> {
         self.settle_maps()?;
-        let unnamed: Vec<Ino> = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.snapshot().disk().links == 0)
-            .map(|(ino, _)| *ino)
-            .collect();
-        unnamed.into_iter().try_for_each(|ino| self.delete(ino))
+        self.link_all_waiting()?;
+        for (ino, held) in &self.held {
+            let said = held.snapshot().disk().links;
+            let given = self.names.count(*ino);
+            let links = match (self.fresh.contains(ino), held.is_dir()) {
+                (true, true) if given == 0 => 0,
+                (true, false) => given,
+                (_, true) => said,
+                (false, false) => said.max(given),
+            };
+            if links == said && links > 0 {
+                continue;
+            }
+            let handle = self.start(self.fs.orphan_credits() + 1)?;
+            names::set_links(&handle, held, |_| links)?;
+            if links == 0 {
+                self.fs.orphan_add(&handle, held.live())?;
+            }
+        }
+        Ok(())
     }
 }
 
-/// Where the generation lies in a record.
-const GENERATION_AT: usize = 0x64;
-
-fn raw_generation(raw: &[u8]) -> u32 {
-    let bytes = raw.get(GENERATION_AT..).and_then(|rest| rest.first_chunk());
-    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+/// The error for more changes than one transaction can have.
+pub(super) fn too_large() -> Error {
+    Error::Unsupported {
+        features: "fast commits that change more than the log has room for (replay them under Linux first: mount \
+                   the file system once, or run e2fsck on it)"
+            .to_owned(),
+    }
 }
 
 /// The error for records that contradict the file system.
