@@ -67,6 +67,13 @@ pub enum MountError {
         .0.display()
     )]
     InUse(PathBuf),
+    /// The mount did not end as it should have.
+    #[error(
+        "{} is unmounted, but what was changed last may not be in it: what was synced is, and the next mount recovers \
+         it (`extant check` tells what is there)",
+        .0.display()
+    )]
+    LeftDirty(PathBuf),
     /// The system does not unmount.
     #[error("{} cannot be unmounted: {source}", point.display())]
     Stays {

@@ -1,17 +1,20 @@
 //! The kernel's side: requests as the `fuser` crate decodes them, answered by the [`Service`].
 //!
-//! The only file that knows `fuser`. What it does not pass on cannot be answered: `O_TMPFILE`, `syncfs`, and birth
-//! times in `statx`.
+//! With what converts values for it, the only file that knows `fuser`. What it does not pass on cannot be answered:
+//! `O_TMPFILE`, `syncfs`, and birth times in `statx`.
 //!
 //! Files are neither opened nor closed here (`open` and `flush` are answered with ENOSYS, after which the kernel asks
 //! for neither): all that an open file needs is its inode, which the kernel does not forget meanwhile. So making a
 //! small file costs a lookup, a `mknod` and a write.
 
+mod convert;
+
 use crate::options::Options;
 use crate::service::{
-    Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp,
+    Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Writing,
 };
-use extant_core::inode::{DeviceNumber, FileType, Timestamp};
+use convert::{attr, kind, nothing, own_attr, stamp};
+use extant_core::inode::FileType;
 use fuser::{
     AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle,
     Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, MountOption,
@@ -26,10 +29,11 @@ use std::ops::{ControlFlow, Deref};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 /// Nobody but the kernel changes the file system, so what it was told stays true.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+const SET_IDS: u16 = 0o6000;
 /// Largest transfer that is asked for: what the kernel allows unless told otherwise.
 const LARGEST_TRANSFER: u32 = 1 << 20;
 /// Transfers in the background at once.
@@ -171,109 +175,14 @@ fn node(number: INodeNo) -> Node {
     Node(number.0)
 }
 
-fn system_time(time: Timestamp) -> SystemTime {
-    let nanos = Duration::from_nanos(time.nanos.into());
-    let secs = Duration::from_secs(time.secs.unsigned_abs());
-    let whole = match time.secs {
-        0.. => UNIX_EPOCH.checked_add(secs),
-        _ => UNIX_EPOCH.checked_sub(secs),
-    };
-    whole
-        .and_then(|whole| whole.checked_add(nanos))
-        .unwrap_or(UNIX_EPOCH)
-}
-
-fn timestamp(time: SystemTime) -> Timestamp {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            nanos: since.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp::from_secs(-secs),
-                nanos => Timestamp {
-                    secs: -secs - 1,
-                    nanos: 1_000_000_000 - nanos,
-                },
-            }
-        }
-    }
-}
-
-fn stamp(time: TimeOrNow) -> Stamp {
-    match time {
-        TimeOrNow::Now => Stamp::Now,
-        TimeOrNow::SpecificTime(time) => Stamp::At(timestamp(time)),
-    }
-}
-
-fn kind(file_type: FileType) -> fuser::FileType {
-    match file_type {
-        FileType::Regular => fuser::FileType::RegularFile,
-        FileType::Directory => fuser::FileType::Directory,
-        FileType::Symlink => fuser::FileType::Symlink,
-        FileType::CharDevice => fuser::FileType::CharDevice,
-        FileType::BlockDevice => fuser::FileType::BlockDevice,
-        FileType::Fifo => fuser::FileType::NamedPipe,
-        FileType::Socket => fuser::FileType::Socket,
-    }
-}
-
-/// A device number in the kernel's wide form.
-fn wide(device: DeviceNumber) -> u32 {
-    (device.minor & 0xff) | (device.major << 8) | ((device.minor & !0xff) << 12)
-}
-
-fn attr(found: &Attributes) -> FileAttr {
+/// How long what the kernel is told stays true. Changing a program takes away its set-ID bits without the kernel's
+/// knowledge, so it has to ask before it runs one that has them.
+fn ttl(found: &Attributes) -> Duration {
     let metadata = &found.metadata;
-    FileAttr {
-        ino: INodeNo(found.node.0),
-        size: metadata.size,
-        blocks: metadata.sectors,
-        atime: system_time(metadata.atime),
-        mtime: system_time(metadata.mtime),
-        ctime: system_time(metadata.ctime),
-        crtime: metadata.crtime.map_or(UNIX_EPOCH, system_time),
-        kind: kind(metadata.file_type),
-        perm: metadata.mode.permissions(),
-        nlink: metadata.links,
-        uid: metadata.uid,
-        gid: metadata.gid,
-        rdev: metadata.device.map_or(0, wide),
-        blksize: metadata.block_size,
-        flags: 0,
-    }
-}
-
-/// As programs see it: under its own number, the root too.
-fn own_attr(found: &Attributes) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(found.metadata.ino.get().into()),
-        ..attr(found)
-    }
-}
-
-/// What stands for "there is no such name": the kernel remembers that, too.
-fn nothing() -> FileAttr {
-    FileAttr {
-        ino: INodeNo(0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: fuser::FileType::RegularFile,
-        perm: 0,
-        nlink: 0,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 0,
-        flags: 0,
+    let is_regular = metadata.file_type == FileType::Regular;
+    match is_regular && metadata.mode.permissions() & SET_IDS != 0 {
+        true => Duration::ZERO,
+        false => FOREVER,
     }
 }
 
@@ -281,7 +190,7 @@ fn send_entry(answer: Answer<Attributes>, reply: ReplyEntry) {
     match answer {
         Ok(found) => {
             let generation = Generation(found.metadata.generation.into());
-            reply.entry(&FOREVER, &attr(&found), generation);
+            reply.entry(&ttl(&found), &attr(&found), generation);
         }
         Err(e) => reply.error(e.into()),
     }
@@ -289,7 +198,7 @@ fn send_entry(answer: Answer<Attributes>, reply: ReplyEntry) {
 
 fn send_attr(answer: Answer<Attributes>, reply: ReplyAttr) {
     match answer {
-        Ok(found) => reply.attr(&FOREVER, &own_attr(&found)),
+        Ok(found) => reply.attr(&ttl(&found), &own_attr(&found)),
         Err(e) => reply.error(e.into()),
     }
 }
@@ -339,7 +248,10 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.service.lookup(node(parent), name.as_bytes()) {
+        match self
+            .service
+            .ask(|s| s.lookup(node(parent), name.as_bytes()))
+        {
             Ok(Some(found)) => send_entry(Ok(found), reply),
             Ok(None) => reply.entry(&FOREVER, &nothing(), Generation(0)),
             Err(e) => reply.error(e.into()),
@@ -347,11 +259,15 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.service.forget(node(ino), lookups);
+        // There is no answer to this.
+        let _ = self.service.ask(|s| {
+            s.forget(node(ino), lookups);
+            Ok(())
+        });
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        send_attr(self.service.getattr(node(ino)), reply);
+        send_attr(self.service.ask(|s| s.getattr(node(ino))), reply);
     }
 
     fn setattr(
@@ -364,7 +280,7 @@ impl Filesystem for Adapter {
         size: Option<u64>,
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
+        ctime: Option<SystemTime>,
         _: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
@@ -379,13 +295,16 @@ impl Filesystem for Adapter {
             size,
             atime: atime.map(stamp),
             mtime: mtime.map(stamp),
+            is_dated: ctime.is_some(),
         };
-        let answer = self.service.setattr(asker(request), node(ino), changes);
+        let answer = self
+            .service
+            .ask(|s| s.setattr(asker(request), node(ino), changes));
         send_attr(answer, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.service.readlink(node(ino)) {
+        match self.service.ask(|s| s.readlink(node(ino))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(e.into()),
         }
@@ -407,7 +326,9 @@ impl Filesystem for Adapter {
             device,
         };
         let name = name.as_bytes();
-        let answer = self.service.mknod(asker(request), node(parent), name, made);
+        let answer = self
+            .service
+            .ask(|s| s.mknod(asker(request), node(parent), name, made));
         send_entry(answer, reply);
     }
 
@@ -426,16 +347,25 @@ impl Filesystem for Adapter {
             device: 0,
         };
         let name = name.as_bytes();
-        let answer = self.service.mkdir(asker(request), node(parent), name, made);
+        let answer = self
+            .service
+            .ask(|s| s.mkdir(asker(request), node(parent), name, made));
         send_entry(answer, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        send_empty(self.service.unlink(node(parent), name.as_bytes()), reply);
+        send_empty(
+            self.service
+                .ask(|s| s.unlink(node(parent), name.as_bytes())),
+            reply,
+        );
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        send_empty(self.service.rmdir(node(parent), name.as_bytes()), reply);
+        send_empty(
+            self.service.ask(|s| s.rmdir(node(parent), name.as_bytes())),
+            reply,
+        );
     }
 
     fn symlink(
@@ -450,7 +380,7 @@ impl Filesystem for Adapter {
         let name = name.as_bytes();
         let answer = self
             .service
-            .symlink(asker(request), node(parent), name, target);
+            .ask(|s| s.symlink(asker(request), node(parent), name, target));
         send_entry(answer, reply);
     }
 
@@ -466,8 +396,8 @@ impl Filesystem for Adapter {
     ) {
         let from = (node(parent), name.as_bytes());
         let to = (node(new_parent), new_name.as_bytes());
-        let renamed =
-            Renaming::from_flags(flags.bits()).and_then(|how| self.service.rename(from, to, how));
+        let renamed = Renaming::from_flags(flags.bits())
+            .and_then(|how| self.service.ask(|s| s.rename(from, to, how)));
         send_empty(renamed, reply);
     }
 
@@ -480,7 +410,11 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let name = new_name.as_bytes();
-        send_entry(self.service.link(node(ino), node(new_parent), name), reply);
+        send_entry(
+            self.service
+                .ask(|s| s.link(node(ino), node(new_parent), name)),
+            reply,
+        );
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -522,7 +456,7 @@ impl Filesystem for Adapter {
             }
             // As long as asked for.
             let into = buffer.get_mut(..size).unwrap_or_default();
-            match self.service.read(node(ino), offset, into) {
+            match self.service.ask(|s| s.read(node(ino), offset, into)) {
                 Ok(read) => reply.data(into.get(..read).unwrap_or_default()),
                 Err(e) => reply.error(e.into()),
             }
@@ -541,8 +475,11 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let clear_set_ids = flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.service.write(node(ino), offset, data, clear_set_ids) {
+        let how = Writing {
+            kept_back: flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            clear_set_ids: flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+        };
+        match self.service.ask(|s| s.write(node(ino), offset, data, how)) {
             // No more than there was, which came with a length of 32 bits.
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(e) => reply.error(e.into()),
@@ -554,7 +491,7 @@ impl Filesystem for Adapter {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        send_empty(self.service.fsync(node(ino), data_only), reply);
+        send_empty(self.service.ask(|s| s.fsync(node(ino), data_only)), reply);
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -573,16 +510,21 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = self.service.readdir(node(ino), offset, |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            match reply.add(INodeNo(entry.ino), entry.next, kind(entry.file_type), name) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            }
+        let mut is_empty = true;
+        let listed = self.service.ask(|s| {
+            s.readdir(node(ino), offset, |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                if reply.add(INodeNo(entry.ino), entry.next, kind(entry.file_type), name) {
+                    return ControlFlow::Break(());
+                }
+                is_empty = false;
+                ControlFlow::Continue(())
+            })
         });
         match listed {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(e.into()),
+            // What was found before a failure counts; the next call meets it first.
+            Err(e) if is_empty => reply.error(e.into()),
+            _ => reply.ok(),
         }
     }
 
@@ -594,34 +536,45 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let listed = self.service.readdir(node(ino), offset, |entry| {
-            let name = OsStr::from_bytes(entry.name);
-            let is_dots = matches!(entry.name, b"." | b"..");
-            let found = self.service.listed(entry.ino).filter(|_| !is_dots);
-            let (ttl, generation, attr) = match &found {
-                Some(found) => (FOREVER, found.metadata.generation, attr(found)),
-                // The kernel shows it, and asks again before it uses it.
-                None => {
-                    let attr = FileAttr {
-                        ino: INodeNo(entry.ino),
-                        kind: kind(entry.file_type),
-                        ..nothing()
-                    };
-                    (Duration::ZERO, 0, attr)
+        let mut is_empty = true;
+        let listed = self.service.ask(|s| {
+            s.readdir(node(ino), offset, |entry| {
+                let name = OsStr::from_bytes(entry.name);
+                let is_dots = matches!(entry.name, b"." | b"..");
+                let found = self.service.listed(entry.ino).filter(|_| !is_dots);
+                let (ttl, generation, attr) = match &found {
+                    Some(found) => (ttl(found), found.metadata.generation, attr(found)),
+                    // Without a node the kernel shows it, and asks again before it uses it.
+                    None => {
+                        let attr = FileAttr {
+                            kind: kind(entry.file_type),
+                            ..nothing()
+                        };
+                        (Duration::ZERO, 0, attr)
+                    }
+                };
+                let generation = Generation(generation.into());
+                if reply.add(
+                    INodeNo(entry.ino),
+                    entry.next,
+                    name,
+                    &ttl,
+                    &attr,
+                    generation,
+                ) {
+                    return ControlFlow::Break(());
                 }
-            };
-            let generation = Generation(generation.into());
-            if reply.add(attr.ino, entry.next, name, &ttl, &attr, generation) {
-                return ControlFlow::Break(());
-            }
-            if !is_dots {
-                self.service.remember(entry.ino);
-            }
-            ControlFlow::Continue(())
+                is_empty = false;
+                if found.is_some() {
+                    self.service.remember(entry.ino);
+                }
+                ControlFlow::Continue(())
+            })
         });
         match listed {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(e.into()),
+            // What was found before a failure counts; the next call meets it first.
+            Err(e) if is_empty => reply.error(e.into()),
+            _ => reply.ok(),
         }
     }
 
@@ -633,11 +586,14 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        send_empty(self.service.fsyncdir(node(ino), data_only), reply);
+        send_empty(
+            self.service.ask(|s| s.fsyncdir(node(ino), data_only)),
+            reply,
+        );
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.service.fs().statfs() {
+        match self.service.ask(|s| Ok(s.fs().statfs()?)) {
             Ok(found) => reply.statfs(
                 found.blocks,
                 found.free,
@@ -648,7 +604,7 @@ impl Filesystem for Adapter {
                 found.name_len,
                 found.block_size.bytes(),
             ),
-            Err(e) => reply.error(Errno::from(e).into()),
+            Err(e) => reply.error(e.into()),
         }
     }
 
@@ -663,20 +619,28 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let name = name.as_bytes();
-        send_empty(self.service.setxattr(node(ino), name, value, flags), reply);
+        send_empty(
+            self.service
+                .ask(|s| s.setxattr(node(ino), name, value, flags)),
+            reply,
+        );
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.service.getxattr(node(ino), name.as_bytes());
+        let value = self.service.ask(|s| s.getxattr(node(ino), name.as_bytes()));
         send_xattr(value, size, reply);
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        send_xattr(self.service.listxattr(node(ino)), size, reply);
+        send_xattr(self.service.ask(|s| s.listxattr(node(ino))), size, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        send_empty(self.service.removexattr(node(ino), name.as_bytes()), reply);
+        send_empty(
+            self.service
+                .ask(|s| s.removexattr(node(ino), name.as_bytes())),
+            reply,
+        );
     }
 
     fn access(&self, _: &Request, _: INodeNo, _: AccessFlags, reply: ReplyEmpty) {
@@ -686,7 +650,7 @@ impl Filesystem for Adapter {
 
     fn ioctl(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         _: IoctlFlags,
@@ -695,7 +659,10 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        match self.service.ioctl(node(ino), command, input) {
+        match self
+            .service
+            .ask(|s| s.ioctl(asker(request), node(ino), command, input))
+        {
             Ok(output) => reply.ioctl(0, &output),
             Err(e) => reply.error(e.into()),
         }
@@ -703,7 +670,7 @@ impl Filesystem for Adapter {
 
     fn fallocate(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -711,7 +678,9 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let answer = self.service.fallocate(node(ino), offset, length, mode);
+        let answer = self
+            .service
+            .ask(|s| s.fallocate(asker(request), node(ino), (offset, length), mode));
         send_empty(answer, reply);
     }
 
@@ -728,7 +697,7 @@ impl Filesystem for Adapter {
             // It does not ask for data that it keeps back: told that there is no such call, it takes all for data.
             return reply.error(Errno::NO_SYSCALL.into());
         }
-        match self.service.lseek(node(ino), offset, whence) {
+        match self.service.ask(|s| s.lseek(node(ino), offset, whence)) {
             Ok(found) => reply.offset(i64::try_from(found).unwrap_or(i64::MAX)),
             Err(e) => reply.error(e.into()),
         }
@@ -736,7 +705,7 @@ impl Filesystem for Adapter {
 
     fn copy_file_range(
         &self,
-        _: &Request,
+        request: &Request,
         from: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -750,7 +719,10 @@ impl Filesystem for Adapter {
         // The answer has room for 32 bits.
         let len = len.min(1 << 30);
         let (from, to) = ((node(from), offset), (node(to), to_offset));
-        match self.service.copy_range(from, to, len) {
+        match self
+            .service
+            .ask(|s| s.copy_range(asker(request), from, to, len))
+        {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(e) => reply.error(e.into()),
         }

@@ -15,6 +15,7 @@ pub(crate) struct Mount {
     pub(crate) point: PathBuf,
     /// The image.
     pub(crate) image: PathBuf,
+    pub(crate) read_only: bool,
 }
 
 /// The mount of ours on this directory, which is an absolute path; the newest where several lie on each other.
@@ -34,6 +35,7 @@ struct Line {
     point: PathBuf,
     kind: Vec<u8>,
     source: PathBuf,
+    read_only: bool,
 }
 
 /// The lines of a mount table, in the form of proc(5).
@@ -47,6 +49,7 @@ fn lines(table: &[u8]) -> impl Iterator<Item = Line> {
             point,
             kind: rest.next()?.to_vec(),
             source: unescaped(rest.next()?),
+            read_only: rest.next()?.split(|&byte| byte == b',').any(|o| o == b"ro"),
         })
     })
 }
@@ -56,6 +59,7 @@ fn find(table: &[u8], point: &Path) -> Option<Mount> {
     (line.kind == TYPE.as_bytes()).then_some(Mount {
         point: line.point,
         image: line.source,
+        read_only: line.read_only,
     })
 }
 
@@ -97,6 +101,7 @@ mod tests {
     fn our_mounts_are_told_from_others() {
         let found = find(TABLE, Path::new("/mnt/a b")).unwrap();
         assert_eq!(found.image, Path::new("/images/my disk.img"));
+        assert!(!found.read_only);
         assert_eq!(find(TABLE, Path::new("/mnt/c")), None);
         assert_eq!(find(TABLE, Path::new("/mnt")), None);
     }

@@ -4,11 +4,13 @@
 
 use crate::error::MountError;
 use crate::mounts;
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -24,7 +26,9 @@ pub(crate) const HELPER: &str = "fusermount3";
 /// the directory is free at once, and the file system goes on until nobody uses it any more.
 ///
 /// # Errors
-/// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`].
+/// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
+/// [`MountError::LeftDirty`] when a journal is left in the image, as far as it can be looked at: a file system behind an
+/// offset is not.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: point.to_owned(),
@@ -40,7 +44,10 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     detach_patiently(&mount.point, lazy)?;
     if !lazy {
-        wait_for(&mount.image);
+        let dirty = wait_for(&mount.image).is_some_and(|image| has_journal_left(&image));
+        if dirty && !mount.read_only {
+            return Err(MountError::LeftDirty(mount.image));
+        }
     }
     Ok(())
 }
@@ -90,7 +97,13 @@ pub(crate) fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
     match rustix::mount::unmount(point, flags) {
         Ok(()) => Ok(()),
         Err(Errno::BUSY) => Err(MountError::InUse(point.to_owned())),
-        Err(Errno::PERM) => detach_by_helper(point, lazy).map_err(stays),
+        Err(Errno::PERM) => match detach_by_helper(point, lazy) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(MountError::NoHelper),
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
+                Err(MountError::InUse(point.to_owned()))
+            }
+            tried => tried.map_err(stays),
+        },
         Err(e) => Err(stays(e.into())),
     }
 }
@@ -103,17 +116,29 @@ fn detach_by_helper(point: &Path, lazy: bool) -> io::Result<()> {
         true => Ok(()),
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
-            Err(io::Error::other(said.trim().to_owned()))
+            // It says so in words only.
+            let kind = match said.contains("busy") {
+                true => io::ErrorKind::ResourceBusy,
+                false => io::ErrorKind::Other,
+            };
+            Err(io::Error::new(kind, said.trim().to_owned()))
         }
     }
 }
 
 /// Waits for the daemon's end: until then it has the image locked.
-fn wait_for(image: &Path) {
+fn wait_for(image: &Path) -> Option<File> {
+    let file = File::open(image).ok()?;
     // Mounted for reading only it has no lock, and nothing to write.
-    if let Ok(file) = File::open(image) {
-        let _ = flock(&file, FlockOperation::LockExclusive);
-    }
+    flock(&file, FlockOperation::LockExclusive).ok()?;
+    Some(file)
+}
+
+/// Whether an image's journal holds what is not in its place yet.
+fn has_journal_left(image: &File) -> bool {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    let read = image.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET);
+    read.is_ok() && Superblock::parse(&bytes).is_ok_and(|superblock| superblock.needs_recovery())
 }
 
 /// Whether the helper is to be found.
@@ -123,4 +148,27 @@ pub(crate) fn has_helper() -> bool {
     std::env::split_paths(&path)
         .chain(usual)
         .any(|folder| folder.join(HELPER).is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_testkit::oracle::{debugfs_write, mke2fs};
+
+    #[test]
+    fn an_image_that_was_not_closed_is_told_from_one_that_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        mke2fs(&path, 16 << 20, &["-t", "ext4"]);
+        assert!(!has_journal_left(&File::open(&path).unwrap()));
+        debugfs_write(&path, &["feature needs_recovery"]);
+        assert!(has_journal_left(&File::open(&path).unwrap()));
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(0)
+            .unwrap();
+        assert!(!has_journal_left(&File::open(&path).unwrap()));
+    }
 }

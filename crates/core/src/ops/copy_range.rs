@@ -16,7 +16,7 @@ const CHUNK: u64 = 1 << 20;
 /// than `len` only at the end of the source.
 ///
 /// # Errors
-/// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when part of it may have been copied.
+/// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when nothing was copied before.
 pub fn copy_range<'a>(
     by: impl Into<Acting<'a>>,
     (from, offset): (&Held, u64),
@@ -35,43 +35,59 @@ pub fn copy_range<'a>(
     if to_offset < to.live_size() {
         check_content(to)?;
     }
-    let mut buffer = vec![0; len.min(CHUNK) as usize];
     let mut at = offset;
-    while at < end {
-        let to_at = to_offset + (at - offset);
-        let mut part = (end - at).min(CHUNK);
-        if to_at >= to.live_size() {
-            let data = seek_data_live(fs, from, at)?.unwrap_or(end).min(end);
-            if data > at {
-                at = data;
-                continue;
-            }
-            if let Some(hole) = seek_hole_live(fs, from, at)?
-                && hole > at
-            {
-                part = part.min(hole - at);
-            }
-        }
-        let part = part as usize;
-        let Some(part) = buffer.get_mut(..part) else {
-            break;
-        };
-        let read = pread(fs, from, at, part)?;
-        let mut rest = part.get(..read).unwrap_or_default();
-        if rest.is_empty() {
-            break;
-        }
-        while !rest.is_empty() {
-            let written = pwrite(by, to, to_offset + (at - offset), rest)?;
-            rest = rest.get(written..).unwrap_or_default();
-            at += written as u64;
-        }
-    }
+    let copying = copy_parts(by, (from, &mut at, end), (to, to_offset));
     let copied = at - offset;
+    // What fails after a part of it fails the next call, too.
+    if copied == 0 {
+        copying?;
+    }
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
         strip(by, to)?;
         changing(fs, || data::grow(fs, to, to_offset + copied))?;
     }
     Ok(copied)
+}
+
+/// Copies from `at` up to `end`, and moves `at` along.
+fn copy_parts(
+    by: Acting<'_>,
+    (from, at, end): (&Held, &mut u64, u64),
+    (to, to_offset): (&Held, u64),
+) -> Result<()> {
+    let fs = by.fs();
+    let offset = *at;
+    let mut buffer = vec![0; (end - offset).min(CHUNK) as usize];
+    while *at < end {
+        let to_at = to_offset + (*at - offset);
+        let mut part = (end - *at).min(CHUNK);
+        if to_at >= to.live_size() {
+            let data = seek_data_live(fs, from, *at)?.unwrap_or(end).min(end);
+            if data > *at {
+                *at = data;
+                continue;
+            }
+            if let Some(hole) = seek_hole_live(fs, from, *at)?
+                && hole > *at
+            {
+                part = part.min(hole - *at);
+            }
+        }
+        let part = part as usize;
+        let Some(part) = buffer.get_mut(..part) else {
+            break;
+        };
+        let read = pread(fs, from, *at, part)?;
+        let mut rest = part.get(..read).unwrap_or_default();
+        if rest.is_empty() {
+            break;
+        }
+        while !rest.is_empty() {
+            let written = pwrite(by, to, to_offset + (*at - offset), rest)?;
+            rest = rest.get(written..).unwrap_or_default();
+            *at += written as u64;
+        }
+    }
+    Ok(())
 }

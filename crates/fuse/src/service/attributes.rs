@@ -3,7 +3,7 @@
 use super::{Answer, Asker, Attributes, Errno, Node, Service};
 use extant_core::Error;
 use extant_core::inode::{FileType, Held, Timestamp};
-use extant_core::ops::{self, SetXattr};
+use extant_core::ops::{self, Caller, SetXattr};
 use extant_format::inode::InodeFlags;
 
 /// What sets the privileges of a program beside the set-ID bits.
@@ -17,11 +17,10 @@ const GROUP_EXECUTE: u16 = 0o010;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
-/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`, of 64-bit and of 32-bit programs.
+/// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel translates the numbers of 32-bit programs, and checks nothing
+/// when somebody else uses those.
 const GET_FLAGS: u32 = 0x8008_6601;
-const GET_FLAGS_32: u32 = 0x8004_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
-const SET_FLAGS_32: u32 = 0x4004_6602;
 
 /// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, whose record of 28 bytes begins with flags of its own and has the
 /// project at byte 12.
@@ -89,6 +88,16 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) atime: Option<Stamp>,
     pub(crate) mtime: Option<Stamp>,
+    /// The kernel gave a time of change with it, as it does where it keeps writes back.
+    pub(crate) is_dated: bool,
+}
+
+/// Whether the kernel only tells when it took what was appended to a file. Writing it has set the times, and nothing
+/// else may.
+fn is_write_behind(held: &Held, changes: &Changes) -> bool {
+    changes.is_dated
+        && changes.atime.is_none()
+        && held.snapshot().flags().contains(InodeFlags::APPEND)
 }
 
 impl Service {
@@ -106,7 +115,7 @@ impl Service {
             let permissions = u16::try_from(mode & 0o7777).unwrap_or(0);
             ops::chmod(&self.fs, &held, permissions)?;
         }
-        if changes.atime.is_some() || changes.mtime.is_some() {
+        if changes.atime.is_some() || changes.mtime.is_some() && !is_write_behind(&held, &changes) {
             let atime = changes.atime.map(Stamp::resolve);
             let mtime = changes.mtime.map(Stamp::resolve);
             ops::utimens(&self.fs, &held, atime, mtime)?;
@@ -176,7 +185,13 @@ impl Service {
     }
 
     /// What `ioctl` does about flags; returns what it gives back.
-    pub(crate) fn ioctl(&self, node: Node, command: u32, input: &[u8]) -> Answer<Vec<u8>> {
+    pub(crate) fn ioctl(
+        &self,
+        asker: Asker,
+        node: Node,
+        command: u32,
+        input: &[u8],
+    ) -> Answer<Vec<u8>> {
         let held = self.hold(node)?;
         let image = held.snapshot();
         let now = image.flags() & VISIBLE;
@@ -185,9 +200,9 @@ impl Service {
             Ok::<_, Errno>(u32::from_ne_bytes(*bytes))
         };
         let wanted = match command {
-            GET_FLAGS | GET_FLAGS_32 => return Ok(now.bits().to_ne_bytes().to_vec()),
+            GET_FLAGS => return Ok(now.bits().to_ne_bytes().to_vec()),
             GET_XFLAGS => return Ok(extended(now, image.disk().project.unwrap_or(0))),
-            SET_FLAGS | SET_FLAGS_32 => InodeFlags::from_bits_retain(word()?) & VISIBLE,
+            SET_FLAGS => InodeFlags::from_bits_retain(word()?) & VISIBLE,
             SET_XFLAGS => {
                 let project = image.disk().project.unwrap_or(0);
                 if input.get(12..16) != Some(&project.to_ne_bytes()) {
@@ -197,7 +212,9 @@ impl Service {
             }
             _ => return Err(Errno::NOT_A_TTY),
         };
-        ops::chattr(&self.fs, &held, wanted & !now, now & !wanted)?;
+        let caller = Caller::new(asker.uid, asker.gid);
+        let by = self.fs.acting_for(&caller);
+        ops::chattr(by, &held, wanted & !now, now & !wanted)?;
         Ok(Vec::new())
     }
 }

@@ -1,6 +1,6 @@
 //! File data.
 
-use super::{Answer, Errno, Node, Service};
+use super::{Answer, Asker, Errno, Node, Service};
 use extant_core::inode::Held;
 use extant_core::ops::{self, FallocateMode};
 
@@ -18,6 +18,14 @@ const SEEK_HOLE: u32 = 4;
 /// What goes past the engine's memory is aligned to this, so that the two never share a page.
 const PAGE: u64 = 4096;
 
+/// How data comes to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writing {
+    /// The kernel kept it back, and looks at errors only, not at how much was written.
+    pub(crate) kept_back: bool,
+    pub(crate) clear_set_ids: bool,
+}
+
 impl Service {
     /// Reads into `buf`; less than all of it only at the end of the file.
     pub(crate) fn read(&self, node: Node, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -29,21 +37,32 @@ impl Service {
         }
     }
 
-    /// Writes all of `data`, or as much as there is room for.
+    /// Writes all of `data`, or as much as there is room for: which is an error for data that was kept back.
     pub(crate) fn write(
         &self,
         node: Node,
         offset: u64,
         data: &[u8],
-        clear_set_ids: bool,
+        how: Writing,
     ) -> Answer<usize> {
         let held = self.hold(node)?;
         self.nodes.mark(&held);
-        self.drop_privileges(&held, clear_set_ids)?;
-        let direct = self.goes_past_memory(offset, data.len());
-        match direct {
-            true => Ok(ops::pwrite_direct(&self.fs, &held, offset, data)?),
-            false => Ok(ops::pwrite(&self.fs, &held, offset, data)?),
+        self.drop_privileges(&held, how.clear_set_ids)?;
+        let mut written = self.write_some(&held, offset, data)?;
+        while how.kept_back && written < data.len() {
+            let rest = data.get(written..).unwrap_or_default();
+            match self.write_some(&held, offset + written as u64, rest)? {
+                0 => return Err(Errno::NO_SPACE),
+                more => written += more,
+            }
+        }
+        Ok(written)
+    }
+
+    fn write_some(&self, held: &Held, offset: u64, data: &[u8]) -> Answer<usize> {
+        match self.goes_past_memory(offset, data.len()) {
+            true => Ok(ops::pwrite_direct(&self.fs, held, offset, data)?),
+            false => Ok(ops::pwrite(&self.fs, held, offset, data)?),
         }
     }
 
@@ -63,9 +82,15 @@ impl Service {
         Ok(())
     }
 
-    pub(crate) fn fallocate(&self, node: Node, offset: u64, len: u64, mode: i32) -> Answer {
+    pub(crate) fn fallocate(
+        &self,
+        asker: Asker,
+        node: Node,
+        (offset, len): (u64, u64),
+        mode: i32,
+    ) -> Answer {
         let held = self.hold(node)?;
-        self.drop_privileges(&held, false)?;
+        self.drop_privileges(&held, asker.uid != 0)?;
         let fs = &self.fs;
         let mode = mode.cast_unsigned();
         let keep_size = mode & KEEP_SIZE != 0;
@@ -100,13 +125,14 @@ impl Service {
 
     pub(crate) fn copy_range(
         &self,
+        asker: Asker,
         (from, offset): (Node, u64),
         (to, to_offset): (Node, u64),
         len: u64,
     ) -> Answer<u64> {
         let (from, to) = (self.hold(from)?, self.hold(to)?);
         self.nodes.mark(&to);
-        self.drop_privileges(&to, false)?;
+        self.drop_privileges(&to, asker.uid != 0)?;
         Ok(ops::copy_range(
             &self.fs,
             (&from, offset),

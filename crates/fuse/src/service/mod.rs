@@ -16,8 +16,11 @@
 mod attributes;
 mod content;
 mod names;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use attributes::{Changes, Stamp};
+pub(crate) use content::Writing;
 pub(crate) use names::{Made, Renaming};
 
 use crate::nodes::Nodes;
@@ -25,7 +28,11 @@ use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
+use extant_sync::{JoinGate, LockClass, Rank};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+static REQUESTS: LockClass = LockClass::new("fuse requests", Rank::Leaf);
 
 /// A number by which the kernel knows an inode: the inode's, but 1 for the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +65,11 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(6);
+    pub(crate) const IO: Self = Self(5);
+    /// The mount is over.
+    pub(crate) const GONE: Self = Self(19);
+    pub(crate) const NO_SPACE: Self = Self(28);
+    pub(crate) const CORRUPT: Self = Self(117);
     pub(crate) const INVALID: Self = Self(22);
     pub(crate) const NOT_A_TTY: Self = Self(25);
     pub(crate) const NO_SYSCALL: Self = Self(38);
@@ -97,6 +109,8 @@ pub(crate) struct Attributes {
 pub(crate) struct Service {
     fs: Arc<Fs>,
     nodes: Nodes,
+    /// Closed when the mount is over: the file system can be closed once nobody is inside.
+    gate: JoinGate,
     /// Transfers from this length on go past the engine's memory, if any do.
     direct_from: Option<usize>,
 }
@@ -106,8 +120,19 @@ impl Service {
         Self {
             fs,
             nodes: Nodes::new(),
+            gate: JoinGate::new(&REQUESTS),
             direct_from,
         }
+    }
+
+    /// Answers one request: with [`Errno::GONE`] after the end, and with [`Errno::IO`] if it panics, which costs that
+    /// request only.
+    pub(crate) fn ask<T>(&self, request: impl FnOnce(&Self) -> Answer<T>) -> Answer<T> {
+        let _inside = self.gate.join().ok_or(Errno::GONE)?;
+        catch_unwind(AssertUnwindSafe(|| request(self))).unwrap_or_else(|_| {
+            tracing::error!("a request panicked, and was answered with an I/O error");
+            Err(Errno::IO)
+        })
     }
 
     fn hold(&self, node: Node) -> Answer<Held> {
@@ -144,8 +169,11 @@ impl Service {
         }
     }
 
-    /// The kernel will ask for nothing any more: files that it kept without names go.
+    /// Answers nothing any more, waits for the requests that are under way, and deletes the files that the kernel
+    /// kept without names.
     pub(crate) fn finish(&self) {
+        self.gate.close();
+        self.gate.wait_drained();
         for held in self.nodes.clear() {
             self.release(held);
         }

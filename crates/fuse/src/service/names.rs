@@ -50,6 +50,10 @@ impl Service {
     pub(crate) fn lookup(&self, parent: Node, name: &[u8]) -> Answer<Option<Attributes>> {
         let dir = self.fs.with_inode(parent.ino()?, Inode::id)?;
         match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
+            Ok((id, _)) if self.is_reserved(id.ino) => {
+                tracing::error!("a name stands for the reserved inode {}", id.ino.get());
+                Err(Errno::CORRUPT)
+            }
             Ok((id, attributes)) => {
                 self.nodes.remember(id.ino.get());
                 Ok(Some(attributes))
@@ -57,6 +61,11 @@ impl Service {
             Err(Error::NotFound) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// No name stands for such an inode, and the kernel would take number 1 for the root.
+    fn is_reserved(&self, ino: Ino) -> bool {
+        ino != Ino::ROOT && ino < self.fs.superblock().first_ino()
     }
 
     fn new_inode(&self, asker: Asker, made: Made, file_type: FileType) -> NewInode {
@@ -210,9 +219,11 @@ impl Service {
 
     /// What the kernel is told about a listed inode; `None` if it cannot be read.
     pub(crate) fn listed(&self, ino: u64) -> Option<Attributes> {
-        let ino = u32::try_from(ino).ok()?;
-        let look = |inode: &Inode| self.look(inode);
-        self.fs.with_inode(Ino::new(ino), look).ok()
+        let ino = Ino::new(u32::try_from(ino).ok()?);
+        if self.is_reserved(ino) {
+            return None;
+        }
+        self.fs.with_inode(ino, |inode| self.look(inode)).ok()
     }
 
     /// An entry of a listing goes to the kernel with its attributes, which counts as a lookup.
