@@ -24,6 +24,17 @@ pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(find(&table, point))
 }
 
+/// Has the kernel read ahead so many bytes of files of the mount on this directory. Only root may, and it goes without.
+pub(crate) fn set_read_ahead(point: &Path, bytes: u32) -> io::Result<()> {
+    let table = std::fs::read("/proc/self/mountinfo")?;
+    let Some(line) = lines(&table).filter(|line| line.point == point).last() else {
+        return Ok(());
+    };
+    let device = String::from_utf8_lossy(&line.device).into_owned();
+    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    std::fs::write(setting, (bytes >> 10).to_string())
+}
+
 /// Whether anything is mounted on this directory.
 pub(crate) fn is_mount_point(point: &Path) -> io::Result<bool> {
     let table = std::fs::read("/proc/self/mountinfo")?;
@@ -32,6 +43,7 @@ pub(crate) fn is_mount_point(point: &Path) -> io::Result<bool> {
 }
 
 struct Line {
+    device: Vec<u8>,
     point: PathBuf,
     kind: Vec<u8>,
     source: PathBuf,
@@ -42,10 +54,12 @@ struct Line {
 fn lines(table: &[u8]) -> impl Iterator<Item = Line> {
     table.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|&byte| byte == b' ');
-        let point = unescaped(fields.nth(4)?);
+        let device = fields.nth(2)?.to_vec();
+        let point = unescaped(fields.nth(1)?);
         // Optional fields end with a dash.
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
         Some(Line {
+            device,
             point,
             kind: rest.next()?.to_vec(),
             source: unescaped(rest.next()?),

@@ -19,6 +19,9 @@ use std::time::Duration;
 /// How long those who still use a mount have to leave it after a signal.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes that the kernel reads ahead: as much as one request may be for.
+const READ_AHEAD: u32 = 1 << 20;
+
 const DEVICE: &str = "/dev/fuse";
 
 /// A directory on which something is mounted that nobody answers for yet: who uses it waits.
@@ -39,6 +42,8 @@ impl Attached {
         let point = check_point(point)?;
         check_device()?;
         let channel = Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
+        // It works without, but each read of a file read in sequence is smaller then.
+        let _ = mounts::set_read_ahead(&point, READ_AHEAD);
         Ok(Self {
             channel,
             point,
