@@ -9,6 +9,7 @@
 
 mod convert;
 
+use crate::metrics::Request as Timing;
 use crate::options::Options;
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Writing,
@@ -248,6 +249,7 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _timed = self.service.time(Timing::Lookup);
         match self
             .service
             .ask(|s| s.lookup(node(parent), name.as_bytes()))
@@ -259,6 +261,7 @@ impl Filesystem for Adapter {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
+        let _timed = self.service.time(Timing::Forget);
         // There is no answer to this.
         let _ = self.service.ask(|s| {
             s.forget(node(ino), lookups);
@@ -267,6 +270,7 @@ impl Filesystem for Adapter {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _timed = self.service.time(Timing::Getattr);
         send_attr(self.service.ask(|s| s.getattr(node(ino))), reply);
     }
 
@@ -288,6 +292,7 @@ impl Filesystem for Adapter {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _timed = self.service.time(Timing::Setattr);
         let changes = Changes {
             mode,
             uid,
@@ -304,6 +309,7 @@ impl Filesystem for Adapter {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
+        let _timed = self.service.time(Timing::Readlink);
         match self.service.ask(|s| s.readlink(node(ino))) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(e.into()),
@@ -320,6 +326,7 @@ impl Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
+        let _timed = self.service.time(Timing::Mknod);
         let made = Made {
             mode,
             umask,
@@ -341,6 +348,7 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _timed = self.service.time(Timing::Mkdir);
         let made = Made {
             mode,
             umask,
@@ -354,6 +362,7 @@ impl Filesystem for Adapter {
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _timed = self.service.time(Timing::Unlink);
         send_empty(
             self.service
                 .ask(|s| s.unlink(node(parent), name.as_bytes())),
@@ -362,6 +371,7 @@ impl Filesystem for Adapter {
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _timed = self.service.time(Timing::Rmdir);
         send_empty(
             self.service.ask(|s| s.rmdir(node(parent), name.as_bytes())),
             reply,
@@ -376,6 +386,7 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _timed = self.service.time(Timing::Symlink);
         let target = target.as_os_str().as_bytes();
         let name = name.as_bytes();
         let answer = self
@@ -394,6 +405,7 @@ impl Filesystem for Adapter {
         flags: fuser::RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _timed = self.service.time(Timing::Rename);
         let from = (node(parent), name.as_bytes());
         let to = (node(new_parent), new_name.as_bytes());
         let renamed = Renaming::from_flags(flags.bits())
@@ -409,6 +421,7 @@ impl Filesystem for Adapter {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _timed = self.service.time(Timing::Link);
         let name = new_name.as_bytes();
         send_entry(
             self.service
@@ -449,6 +462,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _timed = self.service.time(Timing::Read);
         BUFFER.with_borrow_mut(|buffer| {
             let size = size as usize;
             if buffer.len() < size {
@@ -475,6 +489,7 @@ impl Filesystem for Adapter {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _timed = self.service.time(Timing::Write);
         let how = Writing {
             kept_back: flags.contains(WriteFlags::FUSE_WRITE_CACHE),
             clear_set_ids: flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
@@ -491,6 +506,7 @@ impl Filesystem for Adapter {
     }
 
     fn fsync(&self, _: &Request, ino: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let _timed = self.service.time(Timing::Fsync);
         send_empty(self.service.ask(|s| s.fsync(node(ino), data_only)), reply);
     }
 
@@ -510,6 +526,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _timed = self.service.time(Timing::Readdir);
         let mut is_empty = true;
         let listed = self.service.ask(|s| {
             s.readdir(node(ino), offset, |entry| {
@@ -536,6 +553,7 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _timed = self.service.time(Timing::Readdir);
         let mut is_empty = true;
         let listed = self.service.ask(|s| {
             s.readdir(node(ino), offset, |entry| {
@@ -586,6 +604,7 @@ impl Filesystem for Adapter {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _timed = self.service.time(Timing::Fsync);
         send_empty(
             self.service.ask(|s| s.fsyncdir(node(ino), data_only)),
             reply,
@@ -593,6 +612,7 @@ impl Filesystem for Adapter {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _timed = self.service.time(Timing::Statfs);
         match self.service.ask(|s| Ok(s.fs().statfs()?)) {
             Ok(found) => reply.statfs(
                 found.blocks,
@@ -618,6 +638,7 @@ impl Filesystem for Adapter {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _timed = self.service.time(Timing::Xattr);
         let name = name.as_bytes();
         send_empty(
             self.service
@@ -627,15 +648,18 @@ impl Filesystem for Adapter {
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _timed = self.service.time(Timing::Xattr);
         let value = self.service.ask(|s| s.getxattr(node(ino), name.as_bytes()));
         send_xattr(value, size, reply);
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _timed = self.service.time(Timing::Xattr);
         send_xattr(self.service.ask(|s| s.listxattr(node(ino))), size, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _timed = self.service.time(Timing::Xattr);
         send_empty(
             self.service
                 .ask(|s| s.removexattr(node(ino), name.as_bytes())),
@@ -659,6 +683,7 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
+        let _timed = self.service.time(Timing::Ioctl);
         match self
             .service
             .ask(|s| s.ioctl(asker(request), node(ino), command, input))
@@ -678,6 +703,7 @@ impl Filesystem for Adapter {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _timed = self.service.time(Timing::Fallocate);
         let answer = self
             .service
             .ask(|s| s.fallocate(asker(request), node(ino), (offset, length), mode));
@@ -693,6 +719,7 @@ impl Filesystem for Adapter {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _timed = self.service.time(Timing::Lseek);
         if self.gathers {
             // It does not ask for data that it keeps back: told that there is no such call, it takes all for data.
             return reply.error(Errno::NO_SYSCALL.into());
@@ -716,6 +743,7 @@ impl Filesystem for Adapter {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _timed = self.service.time(Timing::CopyRange);
         // The answer has room for 32 bits.
         let len = len.min(1 << 30);
         let (from, to) = ((node(from), offset), (node(to), to_offset));

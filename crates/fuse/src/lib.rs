@@ -10,6 +10,7 @@
 //! | `mounts` | what the system has mounted |
 //! | `kernel` | requests as the `fuser` crate decodes them: the only file that knows it |
 //! | `service` | what the kernel may ask for, in the engine's terms |
+//! | `metrics` | what a mount has done, for whoever asks |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
 //!
 //! # Invariants
@@ -20,6 +21,7 @@
 
 mod error;
 mod kernel;
+mod metrics;
 mod mounts;
 mod nodes;
 mod options;
@@ -31,6 +33,7 @@ mod unmount;
 
 pub use error::MountError;
 pub use options::{BadOption, Options};
+pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;
 pub use unmount::{clear, leave, unmount};

@@ -99,4 +99,13 @@ impl Nodes {
         });
         nodes.collect()
     }
+
+    /// Inodes that the kernel knows, and how many of them have no name.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.shards.iter().fold((0, 0), |(known, unnamed), shard| {
+            let nodes = shard.lock();
+            let held = nodes.values().filter(|node| node.held.is_some()).count();
+            (known + nodes.len() as u64, unnamed + held as u64)
+        })
+    }
 }

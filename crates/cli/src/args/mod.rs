@@ -10,7 +10,7 @@ pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
 pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
-pub(crate) use mount::{Mount, Umount};
+pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use repair::{ErrorsDo, Repair, Tune};
 
 use crate::size;
@@ -105,6 +105,7 @@ pub(crate) enum Command {
     Replay(Replay),
     Mount(Mount),
     Umount(Umount),
+    Stats(Stats),
     Completions(Completions),
     Man(Man),
 }

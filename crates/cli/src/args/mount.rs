@@ -71,6 +71,20 @@ pub(crate) struct Mount {
     pub(crate) kind: Option<String>,
 }
 
+/// Show what a mount has done: requests and how long they took, journal, caches
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant stats /mnt
+  extant stats /mnt | grep -v _bucket
+
+The text is in the format of Prometheus.")]
+pub(crate) struct Stats {
+    /// The directory that is mounted on
+    #[arg(value_name = "DIR")]
+    pub(crate) point: PathBuf,
+}
+
 /// Unmount what `extant mount` has mounted
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

@@ -68,6 +68,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Lsattr(args) => chattr::list(&args, place),
         Command::Replay(args) => replay::run(&args, place),
         Command::Mount(args) => mount::run(&args, place),
+        Command::Stats(args) => mount::stats(&args),
         Command::Umount(args) => mount::unmount(&args),
         Command::Check(args) => check::run(&args, place),
         Command::Repair(args) => repair::run(&args, place),

@@ -120,6 +120,17 @@ fn a_mount_goes_on_in_the_background_until_it_is_unmounted() {
     assert!(run.stderr.contains("--lazy"), "{}", run.stderr);
     drop(open);
 
+    // It tells what it does.
+    let told = extant(["stats", &both[1]]).ok().text();
+    for words in [
+        "op=\"lookup\"",
+        "op=\"write\"",
+        "extant_journal_commits_total",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+    extant(["stats", "/"]).fails(1);
+
     extant(["umount", &both[1]]).ok();
     assert_clean(&image);
     let run = extant(["cat", &format!("{}:/file", both[0])]).ok();

@@ -1,6 +1,6 @@
 //! The record, flags and extended attributes.
 
-use super::{Answer, Asker, Attributes, Errno, Node, Service};
+use super::{Answer, Asker, Attributes, Errno, METRICS, Node, Service};
 use extant_core::Error;
 use extant_core::inode::{FileType, Held, Timestamp};
 use extant_core::ops::{self, Caller, SetXattr};
@@ -152,6 +152,9 @@ impl Service {
     }
 
     pub(crate) fn getxattr(&self, node: Node, name: &[u8]) -> Answer<Vec<u8>> {
+        if node == Node::ROOT && name == METRICS.as_bytes() {
+            return Ok(self.metrics().into_bytes());
+        }
         Ok(ops::getxattr_live(&self.fs, &self.hold(node)?, name)?)
     }
 

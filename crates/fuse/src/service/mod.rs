@@ -23,6 +23,7 @@ pub(crate) use attributes::{Changes, Stamp};
 pub(crate) use content::Writing;
 pub(crate) use names::{Made, Renaming};
 
+use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, Metadata};
@@ -90,6 +91,9 @@ impl From<Error> for Errno {
 /// What a request gets.
 pub(crate) type Answer<T = ()> = Result<T, Errno>;
 
+/// The attribute of the root in which [`Service::metrics`] is read. It is not listed.
+pub const METRICS: &str = "system.extant.metrics";
+
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
@@ -109,6 +113,7 @@ pub(crate) struct Attributes {
 pub(crate) struct Service {
     fs: Arc<Fs>,
     nodes: Nodes,
+    metrics: Metrics,
     /// Closed when the mount is over: the file system can be closed once nobody is inside.
     gate: JoinGate,
     /// Transfers from this length on go past the engine's memory, if any do.
@@ -120,6 +125,7 @@ impl Service {
         Self {
             fs,
             nodes: Nodes::new(),
+            metrics: Metrics::new(),
             gate: JoinGate::new(&REQUESTS),
             direct_from,
         }
@@ -177,6 +183,16 @@ impl Service {
         for held in self.nodes.clear() {
             self.release(held);
         }
+    }
+
+    /// Times a request until what this returns is dropped.
+    pub(crate) fn time(&self, request: Request) -> Timed<'_> {
+        self.metrics.time(request)
+    }
+
+    /// What was done so far, as text.
+    fn metrics(&self) -> String {
+        self.metrics.text(&self.fs, self.nodes.counts())
     }
 
     pub(crate) fn fs(&self) -> &Arc<Fs> {

@@ -11,12 +11,13 @@
 mod background;
 mod keeper;
 
-use crate::args::{Mount, Umount, Where};
+use crate::args::{Mount, Stats, Umount, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::Place;
 use background::Background;
 use extant::{JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals};
+use std::io::Write;
 use std::time::Duration;
 
 pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
@@ -115,6 +116,23 @@ fn share_of_memory() -> usize {
         .and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
         .unwrap_or(0);
     ((kib << 10) / SHARE).max(LEAST)
+}
+
+/// `extant stats`.
+pub(super) fn stats(args: &Stats) -> Outcome {
+    /// No attribute is longer.
+    const ROOM: usize = 64 << 10;
+    let mut text = vec![0; ROOM];
+    let len = rustix::fs::getxattr(&args.point, extant_fuse::METRICS, &mut text[..]);
+    let len = len.map_err(|e| {
+        let point = args.point.display();
+        Failure::new(format!(
+            "{point}: {e}: give the directory that `extant mount` was given"
+        ))
+    })?;
+    text.truncate(len);
+    std::io::stdout().write_all(&text)?;
+    Ok(())
 }
 
 /// `extant umount`.
