@@ -59,7 +59,7 @@ impl Rng {
 }
 
 /// The seed of a random test: `EXTANT_SEED` when set; otherwise made from the name of the test and the text
-/// `EXTANT_SEED_FROM` when that is set (the test run sets it to the commit under test, so that a run and its
+/// `EXTANT_SEED_FROM` when that is set (the whole test run sets it to a sum of the code, so that a run and its
 /// repetition do the same); otherwise from the clock. It is printed, so that a failing run can be repeated.
 ///
 /// # Panics
