@@ -127,7 +127,7 @@ fn forms_of_the_kernel_are_told_apart_by_their_options() {
 fn what_cannot_be_measured_is_refused_with_what_can() {
     for (args, expected) in [
         (["metadata", "--variant", "rename"], "create-shared"),
-        (["fsync", "--against", "mke2fs"], "peers: kernel"),
+        (["fsync", "--against", "mke2fs"], "peers: mount, kernel"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_extant-bench"))
             .args(args)
