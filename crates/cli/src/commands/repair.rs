@@ -115,7 +115,8 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
         if let Some(path) = &args.undo {
             keep(path, &plan).map_err(|e| named(args, &e))?;
         }
-        plan.apply().map_err(|e| named(args, &e))?;
+        plan.apply()
+            .map_err(|e| named(args, &half_written(args.undo.as_deref(), &e)))?;
     }
     match tell(args, &plan, blocks) {
         Ok(()) | Err(Failure::PipeClosed) => {}
@@ -128,18 +129,39 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     })
 }
 
+/// What to do after writing failed.
+pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> String {
+    let how = match undo {
+        Some(undo) => format!(
+            "take them back with --revert {}, or repair again",
+            Escaped::path(undo)
+        ),
+        None => "repair again".to_owned(),
+    };
+    format!("{e}. A PART OF THE CHANGES IS WRITTEN: {how}")
+}
+
 /// Seconds since 1970.
 pub(super) fn seconds_now() -> u32 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH);
     time.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX))
 }
 
-/// Writes the undo file, which must not be there yet, and makes it and its name durable.
+/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that cannot be written
+/// in whole is removed again.
 pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
-    let durable =
-        || -> std::io::Result<File> { OpenOptions::new().write(true).create_new(true).open(path) };
-    let file = durable().map_err(extant_fsck::Error::Undo)?;
-    let mut out = BufWriter::new(&file);
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = file.map_err(extant_fsck::Error::Undo)?;
+    let kept = fill(path, &file, plan);
+    if kept.is_err() {
+        // Nothing is lost if this fails too: the name stays, and the next attempt says so.
+        let _ = std::fs::remove_file(path);
+    }
+    kept
+}
+
+fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
+    let mut out = BufWriter::new(file);
     repair::write_undo(&plan.changes, &mut out)?;
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     out.flush()

@@ -2,7 +2,7 @@
 
 use super::check::{Bars, OPERATIONAL};
 use super::mkfs::parse_uuid;
-use super::repair::{keep, seconds_now};
+use super::repair::{half_written, keep, seconds_now};
 use crate::args::{ErrorsDo, Tune, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
@@ -80,7 +80,8 @@ fn tune(args: &Tune, place: &Where) -> Outcome {
     if let Some(path) = &args.undo {
         keep(path, &plan).map_err(|e| named(&e))?;
     }
-    plan.apply().map_err(|e| named(&e))
+    let written = plan.apply();
+    written.map_err(|e| named(&half_written(args.undo.as_deref(), &e)))
 }
 
 fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {

@@ -75,6 +75,21 @@ pub(super) fn symlink(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[
     Ok(())
 }
 
+/// Whether the block with the target of a symbolic link, if it has one, is the link's alone.
+pub(super) fn owns_target(work: &Work<'_>, ino: Ino) -> Result<bool> {
+    let volume = work.volume();
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(true);
+    };
+    let apart = super::entries::is_inline(volume, &inode)
+        || !crate::special::has_map(&inode, FileType::Symlink);
+    if apart {
+        return Ok(true);
+    }
+    let runs = maps::runs(volume, ino, &inode)?;
+    Ok(maps::lookup(&runs, 0).is_none_or(|at| work.owns(at)))
+}
+
 fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
     let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     if len == 0 && !encrypted {

@@ -211,6 +211,9 @@ fn one(
     if blocks.is_empty() || (blocks.len() as u64) < end {
         return close_holes(work, ino);
     }
+    if !blocks.iter().all(|(_, at)| work.owns(*at)) {
+        return Ok(());
+    }
     let mut directory = directory(work, ino, &inode, names, codes, drop_index);
     for (lblk, at) in blocks {
         let bytes = volume.block(at)?;
@@ -422,6 +425,9 @@ pub(super) fn add(work: &mut Work<'_>, dir: Ino, entry: &NewEntry<'_>) -> Result
     let seed = volume.inode_seed(dir, &inode).unwrap_or(Crc32c::INIT);
     let need = layout.min_rec_len(entry.name);
     for (_, at) in blocks_of(volume, dir, &inode)? {
+        if !work.owns(at) {
+            return Ok(false);
+        }
         let mut bytes = volume.block(at)?;
         let Ok(Some(room)) = edit::find_room(&bytes, &layout, need) else {
             continue;
@@ -492,6 +498,11 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
         if append(work, dir, &bytes)? {
             work.mend(Code::DirHole, place, "the directory got a first block");
         }
+        return Ok(());
+    }
+    let last = |run: &Run| Pblk::new(run.pblk + u64::from(run.len.saturating_sub(1)));
+    let owned = |run: &Run| work.owns(Pblk::new(run.pblk)) && work.owns(last(run));
+    if !runs.iter().all(owned) {
         return Ok(());
     }
     if Builder::rebuild(work, dir, &runs)? {
@@ -657,6 +668,9 @@ pub(super) fn set_parent(work: &mut Work<'_>, dir: Ino, parent: Ino) -> Result<b
     let Some((0, at)) = blocks_of(volume, dir, &inode)?.first().copied() else {
         return Ok(false);
     };
+    if !work.owns(at) {
+        return Ok(false);
+    }
     let layout = volume.dir_layout(inode.flags);
     let mut bytes = volume.block(at)?;
     let mut entries = dir::entries(&bytes, &layout).flatten().skip(1);

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub(super) struct Draft {
     base: SharedDevice,
     overlay: Arc<OverlayDevice>,
     block_size: u32,
+    held: BTreeSet<u64>,
     mends: Vec<Mend>,
     by_code: [u64; Code::ALL.len()],
 }
@@ -43,6 +45,7 @@ impl Draft {
             base,
             overlay: Arc::new(overlay),
             block_size,
+            held: BTreeSet::new(),
             mends: Vec::new(),
             by_code: [0; Code::ALL.len()],
         }
@@ -61,6 +64,12 @@ impl Draft {
 
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         Ok(self.overlay.write_at(offset, bytes)?)
+    }
+
+    /// Has the block at this byte written only when all others are durable: that of the journal's superblock, which
+    /// may say that what the journal held is no longer needed.
+    pub(super) fn hold_back(&mut self, offset: u64) {
+        self.held.insert(offset);
     }
 
     /// Takes note of a mend.
@@ -90,6 +99,7 @@ impl Draft {
             base: self.base,
             overlay: self.overlay,
             block_size: self.block_size,
+            held: self.held,
         };
         (self.mends, count, changes)
     }
@@ -101,6 +111,7 @@ pub struct Changes {
     base: SharedDevice,
     overlay: Arc<OverlayDevice>,
     block_size: u32,
+    held: BTreeSet<u64>,
 }
 
 /// A block that changes.
@@ -178,6 +189,11 @@ impl Changes {
     #[must_use]
     pub fn device(&self) -> SharedDevice {
         Arc::clone(&self.overlay) as SharedDevice
+    }
+
+    /// Whether a block waits until all others are durable.
+    pub(super) fn is_held(&self, offset: u64) -> bool {
+        self.held.contains(&offset)
     }
 
     pub(super) fn base(&self) -> &SharedDevice {

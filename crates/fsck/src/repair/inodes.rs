@@ -69,6 +69,10 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let names = naming(work.survey, &nameable)?;
     let broken_maps = work.by_inode(MAP_CODES);
     for (ino, findings) in found {
+        let link = findings.iter().any(|f| f.code == Code::Symlink);
+        if link && !content::owns_target(work, ino)? {
+            continue;
+        }
         let mut one = One {
             ino,
             names: names.get(&ino).map_or(&[], |names| names),
@@ -77,6 +81,28 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         };
         one.mend(work)?;
     }
+    Ok(())
+}
+
+/// Takes a root directory that is one but for its links for what it is: without it, all names in it would be lost.
+pub(super) fn root(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    if !work.has(Code::RootMissing) {
+        return Ok(());
+    }
+    let Some((_, inode)) = volume.inode(Ino::ROOT)? else {
+        return Ok(());
+    };
+    let is_dir = inode.file_type() == Some(FileType::Directory);
+    if !is_dir || inode.links > 0 || !is_really_dir(volume, Ino::ROOT, &inode)? {
+        return Ok(());
+    }
+    work.edit_inode(Ino::ROOT, |inode, _| {
+        inode.links = 2;
+        inode.dtime = 0;
+    })?;
+    let text = "the root directory is in use: its link count was 0";
+    work.mend(Code::RootMissing, Place::ino(Ino::ROOT), text);
     Ok(())
 }
 

@@ -19,51 +19,114 @@ use std::sync::Arc;
 /// The parts of the replay that failed or worked.
 type Replayed = (Recovery, JournalSuperblock);
 
-/// Writes into the draft what the journal holds, and empties the journal.
-pub(super) fn replay(draft: &mut Draft) -> Result<()> {
+/// Writes into the draft what the journal holds, and empties the journal. Returns why that cannot be done yet, if
+/// something waits in it: its inode may be mended first.
+///
+/// The log is looked for where its inode says, and where the copy in the superblock says. Only one whose records are
+/// damaged is given up: what cannot be found, or has features that are not known, may be all right.
+pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     let device = draft.device();
     let sb = find_superblock(&*device, &mut Sink::new())?;
     if !sb.needs_recovery() {
-        return Ok(());
+        return Ok(None);
     }
     if sb.has_external_journal() {
         return Err(Error::ExternalJournal);
     }
-    if sb.journal_ino().is_none() {
-        // A contradiction in the superblock, which is mended as such.
-        return Ok(());
-    }
     let volume = Volume::open(Arc::clone(&device), &mut Sink::new())?;
-    let runs = log_runs(&volume)?;
-    match write_home(&volume, &runs) {
-        Ok((recovery, mut log)) => {
-            log.start = 0;
-            log.sequence = recovery.next_tid;
-            log.errno = 0;
-            draft_superblock(draft, &volume, &runs, &log)?;
-            let text = format!("{} transactions were replayed", recovery.transaction_count);
-            draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
-        }
-        Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
-            return Err(source.into());
-        }
-        Err(
-            e @ (JournalError::FastCommitPending { .. } | JournalError::FastCommitFeatures { .. }),
-        ) => return Err(Error::Journal(e)),
-        Err(e) => {
-            if let Some((_, mut log)) = open(&volume, &runs) {
+    let mut why = None;
+    let mut damaged = None;
+    let places = places_of_log(&volume)?;
+    let readable = volume.inode(Ino::JOURNAL)?.is_some();
+    if places.is_empty() && readable && !sb.has_compat(Compat::HAS_JOURNAL) {
+        // A contradiction in the superblock, which is mended as such.
+        return Ok(None);
+    }
+    for runs in places {
+        match write_home(&volume, &runs) {
+            Ok((recovery, mut log)) => {
                 log.start = 0;
-                log.sequence = log.sequence.next();
+                log.sequence = recovery.next_tid;
+                log.errno = 0;
                 draft_superblock(draft, &volume, &runs, &log)?;
+                let text = format!("{} transactions were replayed", recovery.transaction_count);
+                draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+                return recovered(draft);
             }
-            let text = format!("it cannot be replayed, and what it holds is given up ({e})");
-            draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
+            Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
+                return Err(source.into());
+            }
+            Err(
+                e @ (JournalError::FastCommitPending { .. }
+                | JournalError::FastCommitFeatures { .. }),
+            ) => return Err(Error::Journal(e)),
+            Err(
+                e @ (JournalError::Corrupt { .. }
+                | JournalError::DamagedCommit { .. }
+                | JournalError::Target { .. }),
+            ) => {
+                damaged.get_or_insert((runs, e));
+            }
+            Err(e) => {
+                why.get_or_insert(e.to_string());
+            }
         }
     }
-    // The superblock may have been in the journal.
+    let (None, Some((runs, e))) = (&why, damaged) else {
+        let why = why.unwrap_or_else(|| "its inode cannot be read".to_owned());
+        return Ok(Some(why));
+    };
+    if let Some((_, mut log)) = open(&volume, &runs) {
+        log.start = 0;
+        log.sequence = log.sequence.next();
+        draft_superblock(draft, &volume, &runs, &log)?;
+    }
+    let text = format!("damaged: nothing is replayed, and all it holds is given up ({e})");
+    draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
+    recovered(draft)
+}
+
+/// Takes note in the superblock, which may have been in the journal, that nothing waits any more.
+fn recovered(draft: &mut Draft) -> Result<Option<String>> {
     let mut sb = super::superblock::current(draft)?;
     sb.set_needs_recovery(false);
-    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+    if !sb.has_compat(Compat::HAS_JOURNAL) {
+        sb = sb.with(|raw| {
+            let bits = raw.feature_compat.get() | Compat::HAS_JOURNAL.bits();
+            raw.feature_compat.set(bits);
+            raw.journal_inum.set(Ino::JOURNAL.get());
+        })?;
+        let text = "feature has_journal is on again: there is a journal";
+        draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    }
+    draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
+    Ok(None)
+}
+
+/// Where the log may lie: as its inode says, as the inode says that is usual for it, as the superblock's copy says.
+fn places_of_log(volume: &Volume) -> Result<Vec<Vec<LogRun>>> {
+    let mut found = vec![log_runs(volume)?];
+    if let Some((_, inode)) = volume.inode(Ino::JOURNAL)? {
+        found.push(crate::journal::runs_of(volume, Ino::JOURNAL, &inode)?);
+    }
+    let context = volume.inode_context(Ino::JOURNAL);
+    let none = Inode::parse(&vec![0; usize::from(volume.inode_size())], &context).ok();
+    if let Some(copy) = from_backup(volume, none) {
+        found.push(crate::journal::runs_of(volume, Ino::JOURNAL, &copy)?);
+    }
+    found.retain(|runs| !runs.is_empty());
+    found.dedup();
+    Ok(found)
+}
+
+/// The refusal to go on without what the journal holds.
+pub(super) fn refused(why: &str) -> Error {
+    Error::Refused {
+        why: format!(
+            "the journal holds changes that cannot be replayed ({why}), and they are not given up: nothing is \
+             mended. Keep a copy of the image; then another program that replays journals may help"
+        ),
+    }
 }
 
 fn write_home(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Replayed, JournalError> {
@@ -102,14 +165,15 @@ fn open(volume: &Volume, runs: &[LogRun]) -> Option<(u32, JournalSuperblock)> {
     Some((mapped, log.superblock().clone()))
 }
 
-/// Whether the journal that `sb` names holds transactions.
+/// Whether a journal holds transactions, or may: one that cannot be read.
 pub(super) fn log_waits(device: &SharedDevice, sb: &Superblock) -> Result<bool> {
     if sb.journal_ino().is_none() {
         return Ok(false);
     }
     let volume = Volume::open(Arc::clone(device), &mut Sink::new())?;
-    let runs = log_runs(&volume)?;
-    Ok(open(&volume, &runs).is_some_and(|(_, log)| log.start != 0))
+    let places = places_of_log(&volume)?;
+    let mut logs = places.iter().filter_map(|runs| open(&volume, runs));
+    Ok(logs.next().is_none_or(|(_, log)| log.start != 0))
 }
 
 fn draft_superblock(
@@ -125,6 +189,7 @@ fn draft_superblock(
         .block_size()
         .offset_of(first.start)
         .unwrap_or(u64::MAX);
+    draft.hold_back(offset);
     draft.write(offset, &log.encode())
 }
 
@@ -137,8 +202,15 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let Some(ino) = volume.sb.journal_ino() else {
         return Ok(());
     };
+    if work.superblock()?.needs_recovery() {
+        // What waits in it is to be replayed first.
+        return Ok(());
+    }
     let place = Place::ino(ino);
     let runs = log_runs(volume)?;
+    if runs.first().is_some_and(|run| !work.owns(run.start)) {
+        return Ok(());
+    }
     if work.has(Code::JournalSuperblock) {
         let mapped = runs.iter().map(|run| run.len).fold(0, u32::saturating_add);
         let mut log = JournalSuperblock::empty(volume.block_size(), mapped, volume.sb.uuid());
@@ -157,6 +229,8 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
                 to.copy_from_slice(&log.encode());
             }
             work.put_block(first.start, &block)?;
+            let offset = volume.block_size().offset_of(first.start);
+            work.draft.hold_back(offset.unwrap_or(u64::MAX));
             work.mend(Code::JournalSuperblock, place, "made anew, and empty");
         }
     } else if (work.has(Code::JournalNotEmpty) || work.has(Code::JournalAborted))

@@ -111,6 +111,8 @@ const STAGES: &[Stage] = &[
     groups::mend,
     // What follows needs all groups: see `PLACES`.
     journal::mend,
+    // And all else what the journal holds: see `BEFORE_REPLAY`.
+    inodes::root,
     orphans::mend,
     inodes::mend,
     maps::mend,
@@ -129,6 +131,9 @@ const STAGES: &[Stage] = &[
 /// wrong: if one stays lost, nothing else is mended.
 const PLACES: usize = 2;
 
+/// The stages that may make a journal readable in which something waits.
+const BEFORE_REPLAY: usize = 3;
+
 /// Finds out how to repair the file system that starts at byte 0 of `device`, and writes nothing.
 ///
 /// # Errors
@@ -146,7 +151,6 @@ pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> 
     special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
     superblock::restore(&mut draft, &found)?;
-    journal::replay(&mut draft)?;
     let survey = rounds(&mut draft, options, progress)?;
     Ok(Plan::new(draft, survey))
 }
@@ -162,6 +166,7 @@ fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
 
 fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Result<Survey> {
     let mut seen: HashMap<u64, u32> = HashMap::new();
+    let mut waiting = journal::replay(draft)?;
     let mut survey = look(draft, progress)?;
     for _ in 0..ROUNDS_MAX {
         // Stages that undo each other's work would go on for ever.
@@ -172,17 +177,32 @@ fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Resul
         }
         let before = draft.count();
         let lost = survey.volume.groups.iter().any(|group| !group.located);
-        let stages = if lost { PLACES } else { STAGES.len() };
+        let stages = match (lost, &waiting) {
+            (true, _) => PLACES,
+            (false, Some(_)) => BEFORE_REPLAY,
+            (false, None) => STAGES.len(),
+        };
         for stage in STAGES.iter().take(stages) {
             stage(&mut Work::new(&survey, draft, options))?;
             if draft.count() > before {
                 break;
             }
         }
+        // No stage may decide that nothing waits.
+        if let Some(why) = &waiting
+            && !superblock::current(draft)?.needs_recovery()
+        {
+            return Err(journal::refused(why));
+        }
         if draft.count() == before {
             break;
         }
+        waiting = journal::replay(draft)?;
         survey = look(draft, progress)?;
+    }
+    if waiting.is_some() || superblock::current(draft)?.needs_recovery() {
+        let why = waiting.unwrap_or_else(|| "no journal is found".to_owned());
+        return Err(journal::refused(&why));
     }
     Ok(survey)
 }
@@ -217,8 +237,9 @@ impl Plan {
         self.left.is_clean()
     }
 
-    /// Writes the changes and makes them durable. The superblock goes last, after a flush: a crash before leaves a
-    /// file system that can be repaired again, or restored from the undo file.
+    /// Writes the changes and makes them durable. Each after a flush, the journal's superblock goes after all others,
+    /// and the superblock last: a crash before leaves a journal that still holds what it held, and a file system that
+    /// can be repaired again, or restored from the undo file.
     ///
     /// # Errors
     /// Of the device. A part of the changes may have been written then.
@@ -226,16 +247,25 @@ impl Plan {
         let device = self.changes.base();
         let size = u64::from(self.changes.block_size());
         let primary = SUPERBLOCK_OFFSET / size * size;
+        let mut held = Vec::new();
         let mut last = None;
         for change in self.changes.iter() {
             let change = change?;
             if change.offset == primary {
                 last = Some(change);
+            } else if self.changes.is_held(change.offset) {
+                held.push(change);
             } else {
                 device.write_at(change.offset, &change.after)?;
             }
         }
         device.flush()?;
+        if !held.is_empty() {
+            for change in held {
+                device.write_at(change.offset, &change.after)?;
+            }
+            device.flush()?;
+        }
         if let Some(change) = last {
             device.write_at(change.offset, &change.after)?;
             device.flush()?;

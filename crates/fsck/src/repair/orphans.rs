@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::inode::fs_seed;
 use crate::maps::Run;
 use crate::{Code, Place, special};
+use extant_format::features::RoCompat;
 use extant_format::inode::{Inode, InodeFlags};
 use extant_format::orphan_file::{OrphanBlock, block_seed, encode};
 use extant_format::{Ino, Pblk};
@@ -36,6 +37,9 @@ fn finish(work: &mut Work<'_>, ino: Ino) -> Result<()> {
     let Some((_, inode)) = volume.inode(ino)? else {
         return Ok(());
     };
+    if ino == Ino::ROOT {
+        return Ok(());
+    }
     if inode.links == 0 {
         let now = work.now;
         work.edit_inode(ino, |inode, _| inode.dtime = now)?;
@@ -73,8 +77,13 @@ fn cut(work: &mut Work<'_>, ino: Ino, inode: &Inode) -> Result<()> {
     }
     let used = (inode.size & (u64::from(size.bytes()) - 1)) as usize;
     let last = end.checked_sub(1).and_then(|n| u32::try_from(n).ok());
+    // Zeros would not be zeros in an encrypted block, and in a shared one another's content.
+    let may_clear = !inode.flags.contains(InodeFlags::ENCRYPT)
+        && !volume.has_ro_compat(RoCompat::SHARED_BLOCKS);
     if used > 0
+        && may_clear
         && let Some(at) = last.and_then(|lblk| crate::maps::lookup(&kept, lblk))
+        && work.owns(at)
     {
         let mut bytes = volume.block(at)?;
         if let Some(rest) = bytes.get_mut(used..) {
@@ -105,7 +114,7 @@ fn file(work: &mut Work<'_>) -> Result<()> {
             let bytes = volume.block(at)?;
             let is_empty = OrphanBlock::parse(&bytes, size, seed)
                 .is_ok_and(|block| block.orphans().next().is_none());
-            if !is_empty {
+            if !is_empty && work.owns(at) {
                 let mut bytes = vec![0; size.len()];
                 encode(&[], &mut bytes, seed);
                 work.put_block(at, &bytes)?;
@@ -118,7 +127,7 @@ fn file(work: &mut Work<'_>) -> Result<()> {
         work.mend(Code::OrphanFile, place, text);
     }
     let mut sb = work.superblock()?;
-    if sb.has_ro_compat(extant_format::features::RoCompat::ORPHAN_PRESENT) {
+    if sb.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
         sb.set_orphan_present(false);
         work.put_superblock(&sb)?;
         work.mend(Code::OrphanFile, place, "marked as empty");

@@ -151,7 +151,8 @@ fn write(work: &mut Work<'_>, ino: Ino, content: &[u8]) -> Result<bool> {
     let mut lblk = 0;
     while lblk < needed {
         let len = ratio.min(needed - lblk) as u32;
-        let there = maps::lookup(&old, lblk as u32).filter(|_| {
+        let there = maps::lookup(&old, lblk as u32).filter(|at| work.owns(*at));
+        let there = there.filter(|_| {
             let last = lblk as u32 + len - 1;
             maps::lookup(&old, last).is_some()
         });

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use crate::{Code, Place, Report, Severity};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::Pblk;
-use extant_format::features::{Incompat, RoCompat};
+use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
 use std::sync::Arc;
 
@@ -130,7 +130,10 @@ fn backups(volume: &Volume) -> Result<Vec<Superblock>> {
 
 /// Fields and checksum.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
-    from_backup(work)?;
+    if from_backup(work)? {
+        // The fields are judged anew then.
+        return Ok(());
+    }
     if work.draft.has(Code::SuperblockInvalid) && work.has(Code::SuperblockInvalid) {
         return Ok(());
     }
@@ -149,15 +152,15 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Takes a backup for the primary superblock where a check then finds fewer errors.
-fn from_backup(work: &mut Work<'_>) -> Result<()> {
+/// Takes a backup for the primary superblock where a check then finds fewer errors; returns whether it did.
+fn from_backup(work: &mut Work<'_>) -> Result<bool> {
     let errors = errors_of(&work.survey.report);
     let volume = work.volume();
     let primary = work.superblock()?;
     let suspicious =
         work.has(Code::SuperblockChecksum) || work.has(Code::SuperblockBackup) || errors > 20;
     if errors == 0 || !suspicious {
-        return Ok(());
+        return Ok(false);
     }
     for backup in backups(volume)? {
         let Ok(merged) = with_living_fields(&backup, &primary) else {
@@ -171,12 +174,20 @@ fn from_backup(work: &mut Work<'_>) -> Result<()> {
         let size = volume.block_size().bytes();
         if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
             work.put_superblock(&merged)?;
+            // The flag that something waits may be among what is wrong.
+            let doubtful = !volume.has_compat(Compat::HAS_JOURNAL)
+                || primary.journal_ino() != merged.journal_ino();
+            if doubtful && super::journal::log_waits(&work.draft.device(), &merged)? {
+                let mut merged = merged.clone();
+                merged.set_needs_recovery(true);
+                work.put_superblock(&merged)?;
+            }
             let text = "what does not vary was taken from a backup";
             work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
-            return Ok(());
+            return Ok(true);
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// State and errors that are remembered, once nothing else is wrong; and the backups.

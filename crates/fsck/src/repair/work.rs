@@ -65,6 +65,13 @@ impl<'a> Work<'a> {
         self.draft.write(offset, bytes)
     }
 
+    /// Whether a block belongs to nobody but whose map leads to it. Others are not written: their content is also
+    /// another file's, or the file system's own.
+    pub(super) fn owns(&self, at: Pblk) -> bool {
+        let cluster = self.volume().cluster_of(at.get());
+        !self.survey.shared.contains(cluster) && !self.survey.over_fixed.contains(cluster)
+    }
+
     /// A block for a new structure, zeroed; `None` when there is no room.
     pub(super) fn new_block(&mut self) -> Result<Option<Pblk>> {
         self.space.take(self.survey)

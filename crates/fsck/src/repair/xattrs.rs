@@ -36,6 +36,9 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         let Some(count) = counts.get(&block) else {
             continue;
         };
+        if !work.owns(block) {
+            continue;
+        }
         if !one(work, block, *count)? {
             lost.insert(block);
             continue;

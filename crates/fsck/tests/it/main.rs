@@ -5,4 +5,5 @@ mod damage;
 mod hostile;
 mod kernel;
 mod repair;
+mod repair_losses;
 mod support;

@@ -1,0 +1,224 @@
+//! What a repair must not lose: what a journal holds, the content of blocks that two claim, the names in a root that
+//! looks deleted, and what was written after the repair that is taken back.
+
+use crate::damage::Base;
+use extant::{Filesystem, MountOptions};
+use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
+use extant_fsck::repair::{self, Options, Plan, revert, write_undo};
+use extant_fsck::{Code, Error};
+use extant_testkit::oracle::{self, debugfs, debugfs_write};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// Bytes in a block of the images.
+const BLOCK: usize = 1024;
+
+fn plan(device: SharedDevice) -> extant_fsck::Result<Plan> {
+    repair::plan(device, Options::default().now(1_700_000_000), &())
+}
+
+fn content(device: &Arc<MemoryDevice>, path: &str) -> Vec<u8> {
+    let device = Arc::clone(device) as SharedDevice;
+    let fs = Filesystem::open_device(device, MountOptions::read_only()).unwrap();
+    fs.read(path).unwrap()
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn first_block(path: &Path, of: &str) -> u64 {
+    let list = debugfs(path, &format!("blocks {of}"));
+    list.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// An image whose journal holds a first block of `/large` full of nines; and the first block of the journal.
+fn with_waiting_journal(dir: &Path, requests: &[&str]) -> (Vec<u8>, u64) {
+    let base = Base::new(dir);
+    let (path, _) = base.damaged("ssv mnt_count 1");
+    let block = first_block(&path, "/large");
+    let log = first_block(&path, "<8>");
+    let source = dir.join("nines");
+    std::fs::write(&source, [9; BLOCK]).unwrap();
+    let write = format!("jw -b {block} {}", source.display());
+    debugfs_write(&path, &["jo", &write, "jc"]);
+    if !requests.is_empty() {
+        debugfs_write(&path, requests);
+    }
+    (std::fs::read(&path).unwrap(), log)
+}
+
+fn holds_nines(device: &Arc<MemoryDevice>) -> bool {
+    let large = content(device, "/large");
+    large.len() == 300_000 && large.starts_with(&[9; BLOCK]) && large.get(BLOCK) == Some(&7)
+}
+
+#[test]
+fn what_waits_in_a_journal_is_replayed_also_when_its_inode_is_lost() {
+    let lost: &[&[&str]] = &[
+        &[],
+        &["ssv journal_inum 0"],
+        &["ssv journal_inum 12"],
+        &["sif <8> mode 0"],
+        &["sif <8> links_count 0"],
+        &["clri <8>"],
+        &["set_bg 0 inode_table 1"],
+        &["feature -has_journal"],
+    ];
+    for requests in lost {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, _) = with_waiting_journal(dir.path(), requests);
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let plan = plan(device.clone()).unwrap_or_else(|e| panic!("{requests:?}: {e}"));
+        let replayed = plan
+            .mends
+            .iter()
+            .any(|mend| mend.code == Code::JournalReplayed);
+        assert!(replayed, "{requests:?}: {:?}", plan.mends);
+        assert!(plan.is_complete(), "{requests:?}: {:?}", plan.left.findings);
+        plan.apply().unwrap();
+        assert!(holds_nines(&device), "{requests:?}");
+        let path = dir.path().join("repaired");
+        std::fs::write(&path, bytes_of(&device)).unwrap();
+        let theirs = oracle::e2fsck(&path, &["-fn"]);
+        assert_eq!(theirs.code, 0, "{requests:?}: {theirs}");
+    }
+}
+
+#[test]
+fn a_waiting_journal_that_cannot_be_read_is_not_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, log) = with_waiting_journal(dir.path(), &[]);
+    let log = log as usize * BLOCK;
+    // Its magic number; features that nobody knows.
+    for (at, what) in [(0, 0u8), (0x28, 0x40)] {
+        let mut image = image.clone();
+        image[log + at] ^= what.max(1);
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let refused = plan(device.clone()).map(|plan| plan.mends);
+        assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
+        assert!(bytes_of(&device) == image);
+    }
+}
+
+/// A device that takes note of what happens to it: the byte of a write, or nothing for a flush.
+#[derive(Debug)]
+struct Noting {
+    inner: MemoryDevice,
+    done: Mutex<Vec<Option<u64>>>,
+}
+
+impl BlockDevice for Noting {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.done.lock().unwrap().push(Some(offset));
+        self.inner.write_at(offset, buf)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.done.lock().unwrap().push(None);
+        self.inner.flush()
+    }
+}
+
+#[test]
+fn a_journal_is_emptied_only_when_what_it_held_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, log) = with_waiting_journal(dir.path(), &[]);
+    let device = Arc::new(Noting {
+        inner: MemoryDevice::from_image(&image),
+        done: Mutex::default(),
+    });
+    let plan = plan(device.clone()).unwrap();
+    plan.apply().unwrap();
+    let done = device.done.lock().unwrap();
+    let parts: Vec<&[Option<u64>]> = done.split(Option::is_none).collect();
+    let (log, primary) = (Some(log * BLOCK as u64), Some(BLOCK as u64));
+    let [home, second, third, []] = parts[..] else {
+        panic!("{parts:?}");
+    };
+    assert!(!home.is_empty() && !home.contains(&log) && !home.contains(&primary));
+    assert_eq!((second, third), (&[log][..], &[primary][..]));
+}
+
+#[test]
+fn an_orphan_whose_last_block_is_anothers_does_not_change_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::new(dir.path());
+    let (path, _) = base.damaged("sif /small bmap[0] B");
+    let said = debugfs(&path, "imap /small");
+    let ino: u32 = said.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let orphan = format!("ssv last_orphan {ino}");
+    debugfs_write(&path, &[&orphan, "sif /small dtime 0"]);
+    let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
+    let plan = plan(device.clone()).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.left.findings);
+    plan.apply().unwrap();
+    assert!(content(&device, "/large") == vec![7; 300_000]);
+}
+
+#[test]
+fn a_root_without_links_keeps_its_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::new(dir.path());
+    let (path, _) = base.damaged("sif <2> links_count 0");
+    let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
+    let plan = plan(device.clone()).unwrap();
+    assert!(plan.is_complete(), "{:?}", plan.left.findings);
+    plan.apply().unwrap();
+    assert!(content(&device, "/large") == vec![7; 300_000]);
+    assert!(content(&device, "/small") == b"small");
+    std::fs::write(&path, bytes_of(&device)).unwrap();
+    oracle::assert_clean(&path);
+}
+
+#[test]
+fn an_undo_file_takes_back_only_what_the_repair_wrote() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::new(dir.path());
+    let (path, _) = base.damaged("sif /large links_count 5");
+    let image = std::fs::read(&path).unwrap();
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    let plan = plan(device.clone()).unwrap();
+    let mut undo = Vec::new();
+    write_undo(&plan.changes, &mut undo).unwrap();
+    let changes: Vec<_> = plan.changes.iter().map(Result::unwrap).collect();
+
+    // Nothing, or a part, may have been written.
+    revert(&*device, || Ok(&undo[..])).unwrap();
+    device
+        .write_at(changes[0].offset, &changes[0].after)
+        .unwrap();
+    revert(&*device, || Ok(&undo[..])).unwrap();
+    assert!(bytes_of(&device) == image);
+
+    plan.apply().unwrap();
+    let mut since = changes[0].after.clone();
+    since[500] ^= 1;
+    device.write_at(changes[0].offset, &since).unwrap();
+    let written_since = bytes_of(&device);
+    let refused = revert(&*device, || Ok(&undo[..])).unwrap_err();
+    let place = format!("byte {}", changes[0].offset);
+    assert!(refused.to_string().contains(&place), "{refused}");
+    assert!(bytes_of(&device) == written_since);
+
+    // The same blocks in another file system.
+    device.write_at(0, &image).unwrap();
+    device.write_at(1024 + 0x68, &[5; 16]).unwrap();
+    let other = bytes_of(&device);
+    assert!(revert(&*device, || Ok(&undo[..])).is_err());
+    assert!(bytes_of(&device) == other);
+}
