@@ -101,9 +101,8 @@ impl Drop for Timed<'_> {
         let class = (u64::BITS - (nanos.saturating_sub(1) / 1000).leading_zeros()) as usize;
         let shard = self.metrics.shards.local();
         if let Some(histogram) = shard.get(self.request as usize) {
-            if let Some(count) = histogram.classes.get(class.min(CLASSES - 1)) {
-                count.fetch_add(1, Relaxed);
-            }
+            let count: &CountedAtomicU64 = &histogram.classes[class.min(CLASSES - 1)];
+            count.fetch_add(1, Relaxed);
             histogram.nanos.fetch_add(nanos, Relaxed);
         }
     }
