@@ -30,12 +30,22 @@ fi
 if cargo clippy --version >/dev/null 2>&1; then
     step "clippy"
     cargo clippy --locked --workspace --all-targets -- -D warnings
+    cargo clippy --locked -p extant-core -p extant-bench --features extant-bench/baseline,extant-bench/lockstat \
+        --all-targets -- -D warnings
 else
     echo "SKIPPED: clippy is not installed"
 fi
 
 step "tests"
 cargo test --locked --workspace --no-fail-fast
+
+# What the engine is compared with does the same work.
+step "replaced forms"
+cargo test --locked -p extant-core --features baseline --lib -- alloc:: data::baseline::
+
+# Locks and atomics that workers share are counted.
+step "what workers share"
+cargo test --locked -p extant-bench --features baseline,lockstat --test it shares_nothing
 
 step "deliberate mistakes"
 cargo xtask mutants

@@ -66,7 +66,8 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) operations: u64,
 
-    /// Calls of `fallocate2` [default: 500000] and `append64` [default: 262144], all workers together
+    /// Calls of `fallocate2` [default: 500000] and `append64` [default: 262144], all workers together, and of a round of
+    /// `live` [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) fallocations: Option<u64>,
 
@@ -109,6 +110,19 @@ pub(crate) struct Config {
     /// Bytes of file content in that tree
     #[arg(long, default_value_t = 1_342_177_280)]
     pub(crate) bytes: u64,
+
+    /// Folder that `report` writes its results, tables and pictures to
+    #[arg(long, default_value = "docs")]
+    pub(crate) out: PathBuf,
+
+    /// Files that `--json` printed, as of `model`, whose rows `report` draws too
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) rows: Vec<PathBuf>,
+
+    /// Parts of `report` to measure, the others stay as they are; `none` shows again what is there
+    /// [default: all]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) part: Option<Vec<String>>,
 }
 
 /// The workloads.
@@ -134,7 +148,7 @@ pub(crate) enum WorkloadName {
     Fill4,
     /// Create and remove many files of 2 KiB
     Smallfiles,
-    /// Reserve single blocks in a file with 1e3 to 1e6 live preallocations
+    /// Reserve single blocks anywhere in a file with 1e3 to 1e6 live preallocations
     Live,
     /// Look at every inode of a file system
     Bulkstat,
@@ -142,10 +156,14 @@ pub(crate) enum WorkloadName {
     Orphan,
     /// Read and write 4 KiB here and there in files that are written already
     Overwrite,
+    /// Write a file from start to end by 1 MiB, and read it
+    Stream,
     /// Write, append and remove files of all sizes in a file system that is 70% or 95% full
     Age,
     /// Simulate more cores than there are, from what is measured here (needs `--features lockstat,baseline`)
     Model,
+    /// All of the above but `age` and `model`, as tables and pictures in a folder of documents
+    Report,
 }
 
 /// How the kernel's side is set up.

@@ -36,23 +36,30 @@ impl LockTable {
         (&self.snapshot, self.operations)
     }
 
-    /// What one in a thousand operations or more shared with others: locks but the read side of `own`, moves of that
-    /// between threads, and shared atomics.
-    pub(crate) fn shared_beyond(&self, own: &str) -> Vec<String> {
-        let often = |count: u64| count * 1000 >= self.operations;
-        let locks = self.snapshot.locks.iter().filter(|lock| {
-            let is_own = lock.name == own && lock.side == Side::Shared;
-            match is_own {
-                true => often(lock.acquisition_bounces),
-                false => often(lock.acquisitions),
-            }
-        });
+    /// Fails if workers share anything but `own`: classes of which each file, thread or CPU has its own lock or atomic.
+    ///
+    /// Of these one may bounce in fewer than one of a hundred operations: when a thread was moved to another CPU, or two
+    /// take turns on one. Everything else may be used in fewer than one of a thousand.
+    ///
+    /// # Errors
+    /// What is shared, and the table.
+    pub(crate) fn expect_unshared(&self, own: &[&str]) -> Result<(), String> {
+        let is_shared = |name: &str, uses: u64, bounces: u64| match own.contains(&name) {
+            true => bounces * 100 >= self.operations,
+            false => uses * 1000 >= self.operations,
+        };
+        let locks = self.snapshot.locks.iter();
+        let locks = locks.filter(|l| is_shared(l.name, l.acquisitions, l.acquisition_bounces));
         let atomics = self.snapshot.atomics.iter();
-        let atomics = atomics.filter(|atomic| often(atomic.count));
-        locks
-            .map(|lock| format!("{} ({:?})", lock.name, lock.side))
-            .chain(atomics.map(|atomic| atomic.name.to_owned()))
-            .collect()
+        let atomics = atomics.filter(|a| is_shared(a.name, a.count, a.bounces));
+        let shared: Vec<&str> = locks
+            .map(|l| l.name)
+            .chain(atomics.map(|a| a.name))
+            .collect();
+        match shared.is_empty() {
+            true => Ok(()),
+            false => Err(format!("workers share {}\n{self}", shared.join(", "))),
+        }
     }
 
     fn per_operation(&self, value: u64) -> f64 {
@@ -157,18 +164,30 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_is_named_but_for_marks_in_rows_of_ones_own() {
-        let table = |operations, bounces| LockTable {
-            operations,
-            snapshot: Snapshot {
-                locks: vec![lock("own", Side::Shared, bounces, 1)],
-                atomics: Vec::new(),
-            },
+    fn what_is_shared_is_named_but_for_what_each_has_of_its_own_and_keeps() {
+        let shared = |operations, bounces, own: &[&str]| {
+            let table = LockTable {
+                operations,
+                snapshot: Snapshot {
+                    locks: vec![lock("own", Side::Shared, bounces, 1)],
+                    atomics: vec![RmwSnapshot {
+                        name: "rare",
+                        count: 9,
+                        bounces: 9,
+                        squares: 81,
+                    }],
+                },
+            };
+            let found = table.expect_unshared(own).err()?;
+            Some(found.lines().next()?.to_owned())
         };
-        assert!(table(1000, 0).shared_beyond("own").is_empty());
-        assert_eq!(table(1000, 1).shared_beyond("own"), ["own (Shared)"]);
-        assert!(table(1001, 1).shared_beyond("own").is_empty());
-        assert_eq!(table(1000, 0).shared_beyond("other"), ["own (Shared)"]);
+        assert_eq!(shared(10_000, 99, &["own"]), None);
+        let own = Some("workers share own".to_owned());
+        assert_eq!(shared(10_000, 100, &["own"]), own);
+        assert_eq!(shared(10_000, 0, &[]), own);
+        let rare = Some("workers share rare".to_owned());
+        assert_eq!(shared(9_000, 0, &["own"]), rare);
+        assert_eq!(shared(9_000, 0, &["own", "rare"]), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `side` | file systems under measurement behind one trait: the engine, a kernel mount |
 //! | `peer` | running other programs, with their peak memory |
 //! | `report` | medians, ratios, the table and the JSON lines |
+//! | `results` | all workloads in one go, as tables and pictures |
 //! | `runner` | alternates the sides, so that a drift of the machine hits all of them |
 //! | `workload` | one file per workload |
 //!
@@ -26,6 +27,7 @@ mod locks;
 mod model;
 mod peer;
 mod report;
+mod results;
 mod runner;
 mod side;
 mod source_tree;

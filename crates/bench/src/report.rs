@@ -120,10 +120,10 @@ fn advantage(rows: &[&Row], row: &Row) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn row(runs: &[f64]) -> Row {
+    pub(crate) fn row(runs: &[f64]) -> Row {
         let mut row = Row {
             workload: "build",
             side: "engine",

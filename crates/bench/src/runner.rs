@@ -4,6 +4,7 @@ use crate::args::{Config, KernelForm, Side, WorkloadName};
 use crate::locks::LockTable;
 use crate::model;
 use crate::report::{self, Row};
+use crate::results;
 use crate::workload::{self, Case, Shape, Workload};
 use std::thread;
 
@@ -19,9 +20,43 @@ struct Lane {
 /// # Errors
 /// A side that fails or whose result does not pass its check, as a sentence.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
-    if config.workload == WorkloadName::Model {
-        return model::run(config);
+    match config.workload {
+        WorkloadName::Model => return model::run(config),
+        WorkloadName::Report => return results::run(config),
+        _ => {}
     }
+    let lanes = lanes(config)?;
+    let rows: Vec<&Row> = lanes.iter().map(|lane| &lane.row).collect();
+    if config.json {
+        report::print_json(&rows);
+    } else {
+        report::print_table(&rows);
+    }
+    for lane in &lanes {
+        if let Some(locks) = &lane.locks {
+            let (workload, variant) = (lane.row.workload, lane.case.variant);
+            let title = format!("{workload} {variant}, {} workers", lane.case.workers);
+            // Standard output is for machines then.
+            if config.json {
+                eprintln!("\n{title}\n{locks}");
+            } else {
+                println!("\n{title}\n{locks}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs the configured workload.
+///
+/// # Errors
+/// As for [`run`].
+pub(crate) fn measure(config: &Config) -> Result<Vec<Row>, String> {
+    Ok(lanes(config)?.into_iter().map(|lane| lane.row).collect())
+}
+
+/// Runs all cases of the configured workload by turns.
+fn lanes(config: &Config) -> Result<Vec<Lane>, String> {
     if config.locks && !extant_sync::stat::enabled() {
         return Err("--locks needs a build with `--features lockstat`".to_owned());
     }
@@ -57,25 +92,7 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     for lane in &mut lanes {
         lane.row.summarise();
     }
-    let rows: Vec<&Row> = lanes.iter().map(|lane| &lane.row).collect();
-    if config.json {
-        report::print_json(&rows);
-    } else {
-        report::print_table(&rows);
-    }
-    for lane in &lanes {
-        if let Some(locks) = &lane.locks {
-            let (variant, workers) = (lane.case.variant, lane.case.workers);
-            let title = format!("{} {variant}, {workers} workers", workload.name());
-            // Standard output is for machines then.
-            if config.json {
-                eprintln!("\n{title}\n{locks}");
-            } else {
-                println!("\n{title}\n{locks}");
-            }
-        }
-    }
-    Ok(())
+    Ok(lanes)
 }
 
 /// The workload of that name.
@@ -99,7 +116,10 @@ pub(crate) fn workload(name: WorkloadName, config: &Config) -> Result<Box<dyn Wo
         WorkloadName::Orphan => Box::new(workload::orphan::Orphan::prepare(config)?),
         WorkloadName::Overwrite => Box::new(workload::overwrite::Overwrite::prepare(config)?),
         WorkloadName::Fsync => Box::new(workload::fsync::Fsync::prepare(config)?),
-        WorkloadName::Model => return Err("model measures other workloads".to_owned()),
+        WorkloadName::Stream => Box::new(workload::stream::Stream::prepare(config)?),
+        WorkloadName::Model | WorkloadName::Report => {
+            return Err("model and report measure other workloads".to_owned());
+        }
     })
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 pub struct OpenSpec {
     path: PathBuf,
     writable: bool,
+    guarded: bool,
     direct: bool,
     offset: Option<u64>,
     length: Option<u64>,
@@ -25,6 +26,7 @@ impl OpenSpec {
         Self {
             path: path.as_ref().to_owned(),
             writable: false,
+            guarded: false,
             direct: false,
             offset: None,
             length: None,
@@ -62,6 +64,13 @@ impl OpenSpec {
         self
     }
 
+    /// Whether nobody may write the file as long as it is open for reading: see [`FileOptions::guarded`].
+    #[must_use]
+    pub fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
+        self
+    }
+
     /// Whether to go past the page cache.
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
@@ -96,7 +105,10 @@ impl OpenSpec {
         } else {
             FileOptions::read_only()
         };
-        let options = options.direct(self.direct).backend(self.backend);
+        let options = options
+            .direct(self.direct)
+            .backend(self.backend)
+            .guarded(self.guarded);
         let file: FileDevice = options.open(&self.path)?;
         let mut device: SharedDevice = Arc::new(file);
         if let Some(number) = self.partition {

@@ -7,6 +7,7 @@
 //! | `images` | the images that a command changes: opened once each, closed at the end |
 //! | `path` | last names, symbolic links at the end |
 //! | `commands` | one command per file |
+//! | `log` | what a mount tells of while it runs |
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
@@ -29,6 +30,7 @@ mod commands;
 mod failure;
 mod glob;
 mod images;
+mod log;
 mod mode;
 mod output;
 mod owner;
@@ -62,7 +64,7 @@ fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
 }
 
 /// The arguments, with the command in front where the program is called as a helper of mount(8):
-/// `mount.fuse.extant IMAGE DIR -o ...`.
+/// `mount.fuse.extant IMAGE DIR -o ...`. There `-f` means that nothing is to be mounted.
 fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
     let mut args = std::env::args_os();
     let program = args.next();
@@ -71,6 +73,10 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
         .and_then(|program| std::path::Path::new(program).file_name())
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
     let command = is_helper.then(|| "mount".into());
+    let args = args.map(move |arg| match is_helper && arg == "-f" {
+        true => "--fake".into(),
+        false => arg,
+    });
     program.into_iter().chain(command).chain(args)
 }
 

@@ -110,10 +110,22 @@ impl Place {
 
     /// Opens what holds the file system, without looking at it.
     pub(crate) fn open_device(&self, place: &Where, writable: bool) -> Outcome<SharedDevice> {
-        let spec = match writable {
+        self.open_spec(place, self.spec(writable), writable)
+    }
+
+    /// Opens the file for reading, as long as nobody writes it.
+    pub(crate) fn open_guarded(&self, place: &Where) -> Outcome<SharedDevice> {
+        self.open_spec(place, self.spec(false).guarded(true), false)
+    }
+
+    fn spec(&self, writable: bool) -> OpenSpec {
+        match writable {
             true => OpenSpec::read_write(&self.image),
             false => OpenSpec::read_only(&self.image),
-        };
+        }
+    }
+
+    fn open_spec(&self, place: &Where, spec: OpenSpec, writable: bool) -> Outcome<SharedDevice> {
         let opened = spec.offset(place.offset).partition(place.partition).open();
         opened.map_err(|e| {
             let shown = e.to_string();

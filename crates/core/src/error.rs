@@ -31,6 +31,9 @@ pub enum Error {
         /// What is wrong with it.
         source: FormatError,
     },
+    /// There is no superblock where it should be: this is something else (EUCLEAN).
+    #[error("no ext4 file system was found: {0}")]
+    NotExt4(#[source] FormatError),
     /// The device ends before the file system does (EUCLEAN).
     #[error(
         "the file system has {needed} bytes and the device only {found}: the image was cut short, \
@@ -147,6 +150,9 @@ pub enum Error {
     /// Only the owner or a privileged user may do this (EPERM).
     #[error("operation not permitted")]
     NotPermitted,
+    /// Two files that should lie on one file system do not (EXDEV).
+    #[error("the files are on different file systems")]
+    OtherFileSystem,
     /// An inode number that is not in use, or was reused since the handle was made (ESTALE).
     #[error("the inode is no longer in use")]
     Stale,
@@ -211,6 +217,7 @@ const EBADF: i32 = 9;
 const EACCES: i32 = 13;
 const EBUSY: i32 = 16;
 const EEXIST: i32 = 17;
+const EXDEV: i32 = 18;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
@@ -248,9 +255,10 @@ impl Error {
             Self::Device(e) => e.errno(),
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
-            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } | Self::DeviceTooSmall { .. } => {
-                EUCLEAN
-            }
+            Self::Corrupt { .. }
+            | Self::NotExt4(_)
+            | Self::BlockOutOfRange { .. }
+            | Self::DeviceTooSmall { .. } => EUCLEAN,
             Self::Journal(e) => match &**e {
                 JournalError::Device { source, .. } => source.errno(),
                 JournalError::FastCommitPending { .. }
@@ -287,6 +295,7 @@ impl Error {
             Self::FileTooLarge => EFBIG,
             Self::PermissionDenied => EACCES,
             Self::NotPermitted => EPERM,
+            Self::OtherFileSystem => EXDEV,
             Self::Stale => ESTALE,
         }
     }
@@ -296,7 +305,10 @@ impl Error {
     pub const fn is_corruption(&self) -> bool {
         matches!(
             self,
-            Self::Corrupt { .. } | Self::BlockOutOfRange { .. } | Self::DeviceTooSmall { .. }
+            Self::Corrupt { .. }
+                | Self::NotExt4(_)
+                | Self::BlockOutOfRange { .. }
+                | Self::DeviceTooSmall { .. }
         )
     }
 }

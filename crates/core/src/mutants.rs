@@ -48,6 +48,10 @@ pub enum Mutant {
     ParentKept,
     /// No whiteout is left under the old name.
     WhiteoutLost,
+    /// Of a block of names that is split the transaction has the old block, and not the new one.
+    SplitHalfLogged,
+    /// The transaction in which a block of names is split does not have the index that leads to the new one.
+    IndexForgotten,
 }
 
 #[cfg(feature = "mutants")]

@@ -5,11 +5,11 @@ use crate::path::{Last, LastLink, resolve_held, resolve_parent};
 use crate::{DeviceNumber, Error, File, FileType, Filesystem, OpenOptions, Result, Timestamp};
 use extant_core::Error as EngineError;
 use extant_core::Result as EngineResult;
-use extant_core::inode::{Held, Inode, NewInode};
+use extant_core::inode::{Held, Inode, InodeId, NewInode};
 use extant_core::ops::{self, OpenFor, RenameFlags, Wanted};
-use extant_format::Ino;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Permissions of what is made, unless said otherwise.
 const FILE_MODE: u16 = 0o644;
@@ -44,15 +44,15 @@ impl Filesystem {
         };
         check_regular(&held)?;
         ops::open(self.by(), &held, options.wanted())?;
-        if options.truncate && held.live_size() > 0 {
+        if options.truncate {
             ops::ftruncate(self.by(), &held, 0)?;
         }
         Ok(held)
     }
 
-    /// Opens a regular file for reading by its number.
-    pub(crate) fn open_ino(&self, ino: Ino, path: &Path) -> Result<File> {
-        let held = self.fs().hold(ino).and_then(|held| {
+    /// Opens a regular file for reading that was found before.
+    pub(crate) fn open_same(&self, id: InodeId, path: &Path) -> Result<File> {
+        let held = self.fs().hold_same(id).and_then(|held| {
             check_regular(&held)?;
             ops::open(self.by(), &held, OpenFor::reading())?;
             Ok(held)
@@ -323,9 +323,12 @@ impl Filesystem {
     /// Gives an open file another name, or its first if it was made without.
     ///
     /// # Errors
-    /// When something is at `link` already, or the file has lost its last name.
+    /// When something is at `link` already, the file has lost its last name, or lies on another file system.
     pub fn link_file(&self, file: &File, link: impl AsRef<Path>) -> Result<()> {
         self.at_name(link.as_ref(), |dir, last| {
+            if !Arc::ptr_eq(self.fs(), file.fs()) {
+                return Err(EngineError::OtherFileSystem);
+            }
             ops::link(self.by(), file.held(), dir, &last.name)
         })
     }
@@ -351,38 +354,6 @@ impl Filesystem {
         self.at_name(path.as_ref(), |dir, last| {
             ops::rmdir(self.by(), dir, &last.name)
         })
-    }
-
-    /// Removes a directory and everything in it. Symbolic links are removed, not followed.
-    ///
-    /// # Errors
-    /// When there is no such directory, or something in it cannot be removed; what had been removed by
-    /// then is gone.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        if !self.symlink_metadata(path)?.is_dir() {
-            return Err(Error::engine(path, EngineError::NotADirectory));
-        }
-        // Directories whose content is not gone yet, the deepest last. Depth on the heap, as a hostile
-        // image may have a great deal of it.
-        let mut dirs = vec![path.to_owned()];
-        while let Some(dir) = dirs.last().cloned() {
-            let mut deeper = false;
-            for entry in self.read_dir(&dir)? {
-                let entry = entry?;
-                if self.symlink_metadata(entry.path())?.is_dir() {
-                    dirs.push(entry.path().to_owned());
-                    deeper = true;
-                    break;
-                }
-                self.remove_file(entry.path())?;
-            }
-            if !deeper {
-                self.remove_dir(&dir)?;
-                dirs.pop();
-            }
-        }
-        Ok(())
     }
 
     /// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Symbolic links are followed.
@@ -493,7 +464,7 @@ impl Filesystem {
     }
 
     /// Does something with the last name of a path, in the directory it is in.
-    fn at_name(
+    pub(crate) fn at_name(
         &self,
         path: &Path,
         change: impl FnOnce(&Held, &Last) -> EngineResult<()>,

@@ -47,6 +47,12 @@ pub enum Cause {
     },
 }
 
+impl From<EngineError> for Cause {
+    fn from(e: EngineError) -> Self {
+        Self::Engine(e)
+    }
+}
+
 impl Error {
     /// An engine error about `path`.
     pub(crate) fn engine(path: impl Into<PathBuf>, source: EngineError) -> Self {

@@ -88,7 +88,7 @@ impl File {
         }
     }
 
-    fn fs(&self) -> &Arc<Fs> {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
         self.held.fs.fs()
     }
 
@@ -207,10 +207,7 @@ impl File {
 
     fn reserve(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
         self.check_writable()?;
-        let mode = ops::FallocateMode {
-            keep_size,
-            ..Default::default()
-        };
+        let mode = ops::FallocateMode { keep_size };
         ops::fallocate(self.by(), self.held(), offset, len, mode).map_err(|e| self.error(e))
     }
 
@@ -268,11 +265,11 @@ impl File {
     /// `len` only at the end of this file.
     ///
     /// # Errors
-    /// As for [`File::read_at`] and [`File::write_at`]; when `to` was opened for appending.
+    /// As for [`File::read_at`] and [`File::write_at`]; when `to` was opened for appending, or lies on another file
+    /// system.
     pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, len: u64) -> Result<u64> {
         if !Arc::ptr_eq(self.fs(), to.fs()) {
-            let other = "the files are on two file systems";
-            return Err(to.error(extant_core::Error::InvalidInput(other)));
+            return Err(to.error(extant_core::Error::OtherFileSystem));
         }
         if !self.access.read {
             return Err(self.error(extant_core::Error::BadHandle("reading")));
@@ -284,7 +281,7 @@ impl File {
             )));
         }
         let (from, into) = ((self.held(), offset), (to.held(), to_offset));
-        ops::copy_range(self.by(), from, into, len).map_err(|e| to.error(e))
+        ops::copy_range(to.by(), from, into, len).map_err(|e| to.error(e))
     }
 
     /// The first byte at or after `offset` that was written (`SEEK_DATA`); `None` when there is none.

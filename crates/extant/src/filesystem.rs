@@ -86,6 +86,9 @@ impl Filesystem {
     /// The same file system as somebody uses it: what he may not do is refused, with the error that he would get from
     /// Linux, and what he makes is his.
     ///
+    /// This is for a program that serves users, and no boundary within it: whoever has the value may close the file
+    /// system for all, and can act for anybody.
+    ///
     /// ```no_run
     /// use extant::{Caller, Filesystem};
     ///
@@ -162,7 +165,7 @@ impl Filesystem {
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
         let held = self.hold(path, LastLink::Follow)?;
-        let dir = ReadDir::new(self, held.snapshot(), path)?;
+        let dir = ReadDir::new(self, held.clone(), path)?;
         self.check_open(&held, path, OpenFor::reading())?;
         Ok(dir)
     }

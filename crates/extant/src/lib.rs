@@ -53,6 +53,7 @@ mod open_options;
 mod path;
 mod quiet;
 mod read_dir;
+mod remove;
 mod walk;
 
 pub use error::{Cause, Error, Escaped, Result};

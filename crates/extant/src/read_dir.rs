@@ -2,7 +2,7 @@
 
 use crate::{Error, Filesystem, Metadata, Result};
 use extant_core::fs::Fs;
-use extant_core::inode::{FileType, Inode, InodeId};
+use extant_core::inode::{FileType, Held, Inode, InodeId};
 use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,8 @@ const BATCH: usize = 512;
 /// A corrupt block gives an error, after the entries before it; the listing is then over.
 pub struct ReadDir {
     fs: Filesystem,
-    inode: Arc<Inode>,
+    /// Kept while it is listed, so that its blocks stay its own.
+    held: Held,
     path: Arc<Path>,
     batch: std::vec::IntoIter<DirEntry>,
     next: Cookie,
@@ -40,13 +41,13 @@ impl fmt::Debug for ReadDir {
 }
 
 impl ReadDir {
-    pub(crate) fn new(fs: &Filesystem, inode: Arc<Inode>, path: &Path) -> Result<Self> {
-        if !inode.is_dir() {
+    pub(crate) fn new(fs: &Filesystem, held: Held, path: &Path) -> Result<Self> {
+        if !held.snapshot().is_dir() {
             return Err(Error::engine(path, extant_core::Error::NotADirectory));
         }
         Ok(Self {
             fs: fs.clone(),
-            inode,
+            held,
             path: path.into(),
             batch: Vec::new().into_iter(),
             next: Cookie::START,
@@ -58,13 +59,14 @@ impl ReadDir {
     fn fill(&mut self) {
         let mut batch = Vec::new();
         let mut next = self.next;
-        let outcome = ops::readdir(self.fs.fs(), &self.inode, self.next, |entry| {
+        let dir = self.held.snapshot();
+        let outcome = ops::readdir(self.fs.fs(), &dir, self.next, |entry| {
             next = entry.next;
             if entry.name != b"." && entry.name != b".." {
                 batch.push(DirEntry {
                     fs: self.fs.clone(),
                     dir: Arc::clone(&self.path),
-                    dir_id: self.inode.id(),
+                    dir_id: dir.id(),
                     name: OsString::from_vec(entry.name.to_vec()),
                     ino: entry.ino,
                     file_type: entry.file_type,

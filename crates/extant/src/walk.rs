@@ -2,7 +2,7 @@
 
 use crate::read_dir::{Listing, join};
 use crate::{Cause, Error, File, FileType, Filesystem, Metadata, Result};
-use extant_core::inode::Inode;
+use extant_core::inode::{Held, Inode, InodeId};
 use extant_core::ops;
 use extant_format::Ino;
 use std::collections::HashSet;
@@ -39,6 +39,7 @@ type Unwanted = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 struct Level {
     path: PathBuf,
+    dir: InodeId,
     listing: Listing,
     next: usize,
 }
@@ -99,27 +100,31 @@ impl Walk {
         if self.open.len() >= MAX_DEPTH {
             return Some(Error::new(path, Cause::TooDeep));
         }
-        if let Err(e) = self.check_list(&inode) {
-            return Some(Error::engine(path, e));
-        }
+        // Kept while it is read, so that its blocks stay its own.
+        let _held = match self.hold_to_list(&inode) {
+            Ok(held) => held,
+            Err(e) => return Some(Error::engine(path, e)),
+        };
         let (listing, outcome) = Listing::read(self.fs.fs(), &inode);
         self.failed = outcome.err().map(|e| Error::engine(&path, e));
         self.open.push(Level {
             path,
+            dir: inode.id(),
             listing,
             next: 0,
         });
         None
     }
 
-    /// Refuses to list a directory that the caller may not read, or whose files he may not look at.
-    fn check_list(&self, dir: &Inode) -> extant_core::Result<()> {
+    /// Takes hold of a directory for a caller, who is refused if he may not read it, or look at its files.
+    fn hold_to_list(&self, dir: &Inode) -> extant_core::Result<Option<Held>> {
         if self.fs.caller().is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let by = self.fs.by();
         let held = by.fs().hold_same(dir.id())?;
-        ops::access(by, &held, ops::READ | ops::EXECUTE)
+        ops::access(by, &held, ops::READ | ops::EXECUTE)?;
+        Ok(Some(held))
     }
 
     fn give(
@@ -179,7 +184,8 @@ impl Iterator for Walk {
                 return Some(Err(Error::new(path, Cause::BadName)));
             }
             let name_len = name.len();
-            return Some(match self.fs.fs().inode(ino) {
+            let inode = inode_of(&self.fs, level.dir, name, ino);
+            return Some(match inode {
                 Ok(inode) => self.give(path, name_len, inode, is_last),
                 Err(e) => Err(Error::engine(path, e)),
             });
@@ -237,10 +243,11 @@ impl WalkEntry {
     /// # Errors
     /// When this is something else, or cannot be read.
     pub fn read_link(&self) -> Result<Vec<u8>> {
-        self.fs
-            .fs()
-            .read_link(&self.inode)
-            .map_err(|e| Error::engine(&self.path, e))
+        let read = || {
+            let _held = self.hold()?;
+            self.fs.fs().read_link(&self.inode)
+        };
+        read().map_err(|e| Error::engine(&self.path, e))
     }
 
     /// Names and values of all extended attributes, access control lists included (in the form of the
@@ -255,12 +262,10 @@ impl WalkEntry {
             ControlFlow::<()>::Continue(())
         };
         let fs = self.fs.fs();
-        let read = match self.fs.caller() {
-            None => ops::for_each_xattr(fs, &self.inode, keep),
-            Some(_) => fs
-                .hold_same(self.inode.id())
-                .and_then(|held| ops::for_each_xattr_live(self.fs.by(), &held, &mut keep)),
-        };
+        let read = self.hold().and_then(|held| match held {
+            None => ops::for_each_xattr(fs, &self.inode, &mut keep),
+            Some(held) => ops::for_each_xattr_live(self.fs.by(), &held, &mut keep),
+        });
         read.map_err(|e| Error::engine(&self.path, e))?;
         Ok(all)
     }
@@ -268,13 +273,35 @@ impl WalkEntry {
     /// Opens the file, if it is a regular one.
     ///
     /// # Errors
-    /// When this is something else.
+    /// When this is something else, or has been removed.
     pub fn open(&self) -> Result<File> {
-        self.fs.open_ino(self.inode.ino(), &self.path)
+        self.fs.open_same(self.inode.id(), &self.path)
+    }
+
+    /// Takes hold of the file for a caller: what he asks for is that of this file, and of none that came in its place.
+    fn hold(&self) -> extant_core::Result<Option<Held>> {
+        let same = || self.fs.fs().hold_same(self.inode.id());
+        self.fs.caller().map(|_| same()).transpose()
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
         &self.inode
+    }
+}
+
+/// The inode of an entry. A caller gets what its name stands for now: the number may be that of another file by then, which
+/// he could not reach.
+fn inode_of(
+    fs: &Filesystem,
+    dir: InodeId,
+    name: &[u8],
+    ino: Ino,
+) -> extant_core::Result<Arc<Inode>> {
+    match fs.caller() {
+        None => fs.fs().inode(ino),
+        Some(_) => {
+            ops::lookup_with(fs.by(), dir, name, Inode::clone).map(|(_, inode)| Arc::new(inode))
+        }
     }
 }
 

@@ -8,7 +8,9 @@
 
 use crate::bytes::{le32, put};
 use crate::checksum::Crc32c;
-use crate::dir::{DirBlockBuilder, DirEntry, DirLayout, entries, entry::NewEntry};
+use crate::dir::edit::{self, Spot};
+use crate::dir::entry::{NewEntry, set_rec_len};
+use crate::dir::{DirBlockBuilder, DirEntry, DirLayout, EntryType, entries};
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::inode::MAP_BYTES;
 use crate::types::Ino;
@@ -17,6 +19,11 @@ use crate::types::Ino;
 pub const IN_MAP: usize = MAP_BYTES;
 /// Bytes of an inline directory in front of its first record: the parent's number.
 pub const PARENT_LEN: usize = 4;
+
+/// Where the records of a directory begin once it has a block, behind `.` and `..`.
+const IN_BLOCK: usize = 24;
+/// How much further back a record lies in the block that the directory gets when it leaves the inode.
+pub const BLOCK_SHIFT: usize = IN_BLOCK - PARENT_LEN;
 
 /// Inline content of `size` bytes: the inode's `i_block`, and the value of `system.data`.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +169,78 @@ impl<'a> InlineDir<'a> {
         let second = entries(self.second, layout).map(shifted(IN_MAP));
         first.chain(second)
     }
+
+    /// The entry of this very name: in which part it is, and where there.
+    ///
+    /// # Errors
+    /// When a record before it breaks the format.
+    pub fn find(&self, layout: &DirLayout, name: &[u8]) -> FormatResult<Option<(Part, Spot)>> {
+        for (part, bytes) in [(Part::Map, self.first), (Part::Rest, self.second)] {
+            if let Some(spot) = edit::find_inline(bytes, layout, name)? {
+                return Ok(Some((part, spot)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes `block` the block that the directory `ino` has when it leaves its inode, without a checksum. Each record
+    /// lies [`BLOCK_SHIFT`] bytes further back there.
+    ///
+    /// # Errors
+    /// When a record breaks the format, or they do not fit.
+    pub fn fill_block(&self, block: &mut [u8], layout: &DirLayout, ino: Ino) -> FormatResult<()> {
+        let mut last = 0;
+        for entry in self.entries(layout) {
+            last = entry?.offset + BLOCK_SHIFT;
+        }
+        let end = layout.entries_len();
+        let len = IN_BLOCK + self.first.len() + self.second.len();
+        if len > end {
+            let expected = Expected::AtMost(end as u64);
+            return Err(FormatError::new(
+                Structure::InlineData,
+                "size",
+                len as u64,
+                expected,
+            ));
+        }
+        let mut builder = DirBlockBuilder::new(block, layout);
+        let dots = [(ino, &b"."[..]), (self.parent, b"..")];
+        let fit =
+            dots.map(|(ino, name)| builder.push(&NewEntry::new(ino, name, EntryType::Directory)));
+        debug_assert!(fit == [true; 2], "a block is larger than that");
+        builder.finish_unsealed();
+        set_rec_len(block, IN_BLOCK / 2, layout, IN_BLOCK / 2);
+        put(block, IN_BLOCK, self.first);
+        put(block, IN_BLOCK + self.first.len(), self.second);
+        set_rec_len(block, last, layout, end - last);
+        Ok(())
+    }
+}
+
+/// A part of an inline directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// In `i_block`, behind the parent's number.
+    Map,
+    /// In the value of `system.data`.
+    Rest,
+}
+
+impl Part {
+    /// The bytes of this part in what an inode holds.
+    #[must_use]
+    pub fn of<'a>(self, map: &'a mut [u8; MAP_BYTES], rest: &'a mut [u8]) -> &'a mut [u8] {
+        match self {
+            Self::Map => map.get_mut(PARENT_LEN..).unwrap_or_default(),
+            Self::Rest => rest,
+        }
+    }
+}
+
+/// Makes an inline directory one in another parent.
+pub fn set_parent(map: &mut [u8; MAP_BYTES], parent: Ino) {
+    put(map, 0, &parent.get().to_le_bytes());
 }
 
 /// Builds an inline directory: as many of `list` as fit go into `map`, the others into `rest`,
@@ -267,6 +346,24 @@ mod tests {
             let read: Vec<_> = dir.entries(&layout()).map(Result::unwrap)
                 .filter(|e| e.ino.is_some()).collect();
             prop_assert_eq!(read.len() == list.len(), fits);
+            let mut block = vec![0; layout().block_size.len()];
+            dir.fill_block(&mut block, &layout(), Ino::new(12)).unwrap();
+            let all: Vec<_> = entries(&block, &layout()).map(Result::unwrap)
+                .filter(|e| e.ino.is_some()).collect();
+            prop_assert_eq!((all[0].name, all[0].ino), (&b"."[..], Some(Ino::new(12))));
+            prop_assert_eq!((all[1].name, all[1].ino), (&b".."[..], Some(Ino::new(2))));
+            let moved: Vec<_> = all[2..].iter().map(|e| (e.offset - BLOCK_SHIFT, e.name)).collect();
+            let there: Vec<_> = read.iter().map(|e| (e.offset, e.name)).collect();
+            prop_assert_eq!(moved, there);
+            for entry in &read {
+                let (part, spot) = dir.find(&layout(), entry.name).unwrap().unwrap();
+                let (mut map, mut rest) = (map, rest.clone());
+                edit::remove(part.of(&mut map, &mut rest), &layout(), &spot);
+                let data = InlineData::new(&map, &rest, data.len() as u64).unwrap();
+                let dir = InlineDir::new(&data, Ino::new(1000)).unwrap();
+                let left = dir.entries(&layout()).map(Result::unwrap).filter(|e| e.ino.is_some());
+                prop_assert_eq!(left.count(), read.len() - 1);
+            }
             for (read, wrote) in read.iter().zip(&list) {
                 prop_assert_eq!(read.name, wrote.name);
                 prop_assert_eq!(read.ino, Some(wrote.ino));

@@ -14,8 +14,7 @@ use crate::options::Options;
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Writing,
 };
-use convert::{attr, kind, nothing, own_attr, stamp};
-use extant_core::inode::FileType;
+use convert::{FOREVER, attr, kind, nothing, own_attr, stamp, timestamp, ttl};
 use fuser::{
     AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle,
     Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, MountOption,
@@ -32,9 +31,6 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-/// Nobody but the kernel changes the file system, so what it was told stays true.
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-const SET_IDS: u16 = 0o6000;
 /// Largest transfer that is asked for: what the kernel allows unless told otherwise.
 const LARGEST_TRANSFER: u32 = 1 << 20;
 /// Transfers in the background at once.
@@ -103,15 +99,12 @@ impl Connection {
 }
 
 fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
-    // A comma or a backslash in the name would end the option.
-    let source: String = image
-        .to_string_lossy()
-        .chars()
-        .flat_map(|c| match c {
-            ',' | '\\' => vec!['\\', c],
-            _ => vec![c],
-        })
-        .collect();
+    let source = image.to_string_lossy();
+    let source = match rustix::process::geteuid().is_root() {
+        true => source.into_owned(),
+        // The helper gets it as an option, which a comma or a backslash would end.
+        false => source.replace('\\', "\\\\").replace(',', "\\,"),
+    };
     let mut list = vec![
         MountOption::FSName(source),
         MountOption::CUSTOM("subtype=extant".to_owned()),
@@ -174,17 +167,6 @@ fn asker(request: &Request) -> Asker {
 
 fn node(number: INodeNo) -> Node {
     Node(number.0)
-}
-
-/// How long what the kernel is told stays true. Changing a program takes away its set-ID bits without the kernel's
-/// knowledge, so it has to ask before it runs one that has them.
-fn ttl(found: &Attributes) -> Duration {
-    let metadata = &found.metadata;
-    let is_regular = metadata.file_type == FileType::Regular;
-    match is_regular && metadata.mode.permissions() & SET_IDS != 0 {
-        true => Duration::ZERO,
-        false => FOREVER,
-    }
 }
 
 fn send_entry(answer: Answer<Attributes>, reply: ReplyEntry) {
@@ -300,7 +282,7 @@ impl Filesystem for Adapter {
             size,
             atime: atime.map(stamp),
             mtime: mtime.map(stamp),
-            is_dated: ctime.is_some(),
+            ctime: ctime.map(timestamp),
         };
         let answer = self
             .service
@@ -490,8 +472,10 @@ impl Filesystem for Adapter {
         reply: ReplyWrite,
     ) {
         let _timed = self.service.time(Timing::Write);
+        let kept_back = flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let how = Writing {
-            kept_back: flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            kept_back,
+            is_dated: kept_back && self.gathers,
             clear_set_ids: flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         match self.service.ask(|s| s.write(node(ino), offset, data, how)) {
@@ -653,9 +637,10 @@ impl Filesystem for Adapter {
         send_xattr(value, size, reply);
     }
 
-    fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let _timed = self.service.time(Timing::Xattr);
-        send_xattr(self.service.ask(|s| s.listxattr(node(ino))), size, reply);
+        let names = self.service.ask(|s| s.listxattr(asker(request), node(ino)));
+        send_xattr(names, size, reply);
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {

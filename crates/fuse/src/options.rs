@@ -1,6 +1,7 @@
 //! What a mount is told, and how it is written on a command line or in fstab.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// Length from which transfers go past the engine's memory unless said otherwise.
 const DIRECT_FROM: usize = 64 << 10;
@@ -28,9 +29,9 @@ pub struct Options {
     pub suid: bool,
     /// Programs can be started (`exec`).
     pub exec: bool,
-    /// Directories change synchronously (`dirsync`).
+    /// Changes of names are durable when they are done (`dirsync`).
     pub dirsync: bool,
-    /// Writes are synchronous (`sync`).
+    /// Writes are, too (`sync`).
     pub sync: bool,
     /// Free space is given back to the device (`discard`).
     pub discard: bool,
@@ -38,6 +39,12 @@ pub struct Options {
     pub commit_secs: Option<u32>,
     /// Places of new blocks are chosen at once (`nodelalloc`).
     pub delalloc: bool,
+    /// The byte of the file at which the file system starts (`offset=BYTES`), for who opens it.
+    pub offset: Option<u64>,
+    /// The partition that it is (`partition=N`), for who opens it.
+    pub partition: Option<u32>,
+    /// The file that warnings and errors go to (`log=FILE`), for who writes them.
+    pub log: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -56,6 +63,9 @@ impl Default for Options {
             discard: false,
             commit_secs: None,
             delalloc: true,
+            offset: None,
+            partition: None,
+            log: None,
         }
     }
 }
@@ -153,6 +163,9 @@ impl Options {
                 self.direct_from = (from > 0).then_some(from);
             }
             ("commit", Some(_)) => self.commit_secs = Some(number(option, value, 1..=900)?),
+            ("offset", Some(_)) => self.offset = Some(number(option, value, 0..=u64::MAX)?),
+            ("partition", Some(_)) => self.partition = Some(number(option, value, 1..=u32::MAX)?),
+            ("log", Some(path)) if !path.is_empty() => self.log = Some(path.into()),
             ("strictatime", None) => {
                 return Err(BadOption {
                     option: option.to_owned(),
@@ -237,6 +250,9 @@ mod tests {
             "threads=x",
             "commit=901",
             "threads",
+            "offset=x",
+            "partition=0",
+            "log=",
             "ro=1",
             "nope",
         ] {

@@ -70,7 +70,7 @@ impl Attached {
     /// # Errors
     /// When the system has no threads for it.
     pub fn serve(self, fs: Arc<Fs>) -> Result<Mounted, MountError> {
-        let service = Arc::new(Service::new(fs, self.options.direct_from));
+        let service = Arc::new(Service::new(fs, &self.options));
         let connection = self
             .channel
             .serve(Arc::clone(&service))

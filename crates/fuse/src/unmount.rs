@@ -43,10 +43,13 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .map_err(failed)?
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     detach_patiently(&mount.point, lazy)?;
-    if !lazy {
-        let dirty = wait_for(&mount.image).is_some_and(|image| has_journal_left(&image));
-        if dirty && !mount.read_only {
-            return Err(MountError::LeftDirty(mount.image));
+    match (lazy, mount.read_only) {
+        (true, _) => {}
+        (false, true) => wait_for_reader(&mount.image),
+        (false, false) => {
+            if wait_for(&mount.image).is_some_and(|image| has_journal_left(&image)) {
+                return Err(MountError::LeftDirty(mount.image));
+            }
         }
     }
     Ok(())
@@ -129,9 +132,21 @@ fn detach_by_helper(point: &Path, lazy: bool) -> io::Result<()> {
 /// Waits for the daemon's end: until then it has the image locked.
 fn wait_for(image: &Path) -> Option<File> {
     let file = File::open(image).ok()?;
-    // Mounted for reading only it has no lock, and nothing to write.
     flock(&file, FlockOperation::LockExclusive).ok()?;
     Some(file)
+}
+
+/// Waits for the end of a daemon that only reads, though not for long: others may read the image as well.
+fn wait_for_reader(image: &Path) {
+    let Ok(file) = File::open(image) else {
+        return;
+    };
+    for _ in 0..TRIES {
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Whether an image's journal holds what is not in its place yet.

@@ -21,19 +21,20 @@
 //! - Who takes a shard to 0 and sees *closed* wakes the closer, under the lock under which the
 //!   closer looks. Who does not see it had left before the closer looked at all.
 
-use crate::backend::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::backend::atomic::{AtomicBool, Ordering};
 use crate::backend::{between_seqcst, spin_until};
-use crate::{Condvar, LockClass, Mutex, PerCpu};
+use crate::{Condvar, CountedAtomicU64, LockClass, Mutex, PerCpu, RmwClass};
 use std::fmt;
 
 /// Lets participants in and out at almost no cost, until somebody closes it and waits for those
 /// inside to leave.
 ///
 /// ```
-/// use extant_sync::{JoinGate, LockClass, Rank};
+/// use extant_sync::{JoinGate, LockClass, Rank, RmwClass};
 ///
 /// static GATE: LockClass = LockClass::new("example gate", Rank::Leaf);
-/// let gate = JoinGate::new(&GATE);
+/// static INSIDE: RmwClass = RmwClass::new("inside the example gate");
+/// let gate = JoinGate::new(&GATE, &INSIDE);
 /// let inside = gate.join().expect("the gate is open");
 /// gate.close();
 /// assert!(gate.join().is_none());
@@ -44,7 +45,7 @@ use std::fmt;
 /// ```
 pub struct JoinGate {
     /// Participants, and for a moment those who find the gate closed.
-    inside: PerCpu<AtomicU64>,
+    inside: PerCpu<CountedAtomicU64>,
     closed: AtomicBool,
     /// Held to look and sleep, and to wake. Only ever while the gate is closed or opening.
     sleep: Mutex<()>,
@@ -55,13 +56,13 @@ pub struct JoinGate {
 impl JoinGate {
     /// An open gate with nobody inside. Its lock is of `class`: whoever leaves, and whoever waits
     /// here, takes it for a moment, so its rank is after all that they may hold; [`Rank::Leaf`]
-    /// suits most.
+    /// suits most. Joining and leaving are counted as read-modify-writes of `inside`.
     ///
     /// [`Rank::Leaf`]: crate::Rank::Leaf
     #[must_use]
-    pub fn new(class: &'static LockClass) -> Self {
+    pub fn new(class: &'static LockClass, inside: &'static RmwClass) -> Self {
         Self {
-            inside: PerCpu::new(|_| AtomicU64::new(0)),
+            inside: PerCpu::new(|_| CountedAtomicU64::new(inside, 0)),
             closed: AtomicBool::new(false),
             sleep: Mutex::new(class, ()),
             drained: Condvar::new(),

@@ -1,5 +1,5 @@
-//! One file, exercised at random: reads, writes, cuts and reservations of any size at any place, each
-//! read compared with what was written.
+//! One file, exercised at random: reads, writes, cuts, reservations and changes of whole ranges, of any size at any place,
+//! each read compared with what was written.
 //!
 //! The plan of such a test is that of the `fsx` program (Apple and others, 1991): most bugs of a data path need no
 //! more than a few operations that overlap in one small file. What a byte must be is known at any
@@ -20,6 +20,11 @@ pub trait Subject {
     fn set_len(&mut self, size: u64) -> io::Result<()>;
     /// Reserves space, beyond the end of the file without moving it when `keep_size` is set.
     fn allocate(&mut self, offset: u64, len: u64, keep_size: bool) -> io::Result<()>;
+    /// Changes a range without writing to it; whether it did. Does nothing unless the subject has such changes.
+    fn change_range(&mut self, offset: u64, len: u64, how: RangeChange) -> io::Result<bool> {
+        let _ = (offset, len, how);
+        Ok(false)
+    }
     /// The next data or hole at or after `offset`; none when there is no more data.
     fn seek(&mut self, offset: u64, what: Seek) -> io::Result<Option<u64>>;
     /// The size of the file.
@@ -28,6 +33,19 @@ pub trait Subject {
     fn sync(&mut self) -> io::Result<()>;
     /// Closes everything and opens it again.
     fn reopen(&mut self) -> io::Result<()>;
+}
+
+/// What becomes of a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RangeChange {
+    /// It becomes a hole. The size of the file stays.
+    Punch,
+    /// It becomes zeros. The file grows if it ends before.
+    Zero,
+    /// It is taken out. It begins and ends with blocks, and ends before the file does.
+    Collapse,
+    /// A hole is put in where it begins, which is inside the file. It begins and ends with blocks.
+    Insert,
 }
 
 /// What is looked for.
@@ -52,6 +70,8 @@ pub struct Exercise {
     pub most_at_once: u64,
     /// Offsets and lengths of reads and writes are multiples of this, as direct I/O wants them.
     pub aligned_to: u64,
+    /// Offsets and lengths of ranges taken out and put in are multiples of this: the size of a block, or of a cluster.
+    pub moved_by: u64,
 }
 
 impl Exercise {
@@ -63,6 +83,7 @@ impl Exercise {
             most_bytes: 400_000,
             most_at_once: 64 << 10,
             aligned_to: 1,
+            moved_by: LARGEST_BLOCK,
         }
     }
 
@@ -109,6 +130,11 @@ enum Operation {
         len: u64,
         keep_size: bool,
     },
+    Change {
+        offset: u64,
+        len: u64,
+        how: RangeChange,
+    },
     Seek {
         offset: u64,
         what: Seek,
@@ -136,6 +162,7 @@ impl fmt::Display for Operation {
                 len,
                 keep_size: true,
             } => span(f, "reserve, the size kept,", offset, len),
+            Operation::Change { offset, len, how } => span(f, how.name(), offset, len),
             Operation::Seek {
                 offset,
                 what: Seek::Data,
@@ -146,6 +173,17 @@ impl fmt::Display for Operation {
             } => write!(f, "look for a hole from {offset}"),
             Operation::Sync => f.write_str("sync"),
             Operation::Reopen => f.write_str("open again"),
+        }
+    }
+}
+
+impl RangeChange {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Punch => "punch",
+            Self::Zero => "make zeros of",
+            Self::Collapse => "take out",
+            Self::Insert => "put in",
         }
     }
 }
@@ -162,11 +200,13 @@ struct Run<'a> {
 
 /// Operations that a report shows.
 const SHOWN: usize = 40;
+/// Bytes of the largest blocks.
+const LARGEST_BLOCK: u64 = 4096;
 
 impl Run<'_> {
     fn step(&mut self, subject: &mut impl Subject) {
         match self.rng.below(1000) {
-            0..400 => {
+            0..380 => {
                 let (offset, len) = self.place();
                 self.note(Operation::Write { offset, len });
                 let mut bytes = vec![0; len as usize];
@@ -174,18 +214,18 @@ impl Run<'_> {
                 self.must(subject.write(offset, &bytes));
                 self.wrote(offset, &bytes);
             }
-            400..750 => {
+            380..710 => {
                 let (offset, len) = self.place();
                 self.compare(subject, offset, len);
             }
-            750..850 => {
+            710..800 => {
                 // Little more than half of all cuts are to less than there is.
                 let size = self.rng.below(self.exercise.most_bytes);
                 self.note(Operation::SetLen { size });
                 self.must(subject.set_len(size));
                 self.resize(size);
             }
-            850..920 => {
+            800..860 => {
                 let (offset, len) = self.place();
                 let keep_size = self.rng.one_in(2);
                 self.note(Operation::Allocate {
@@ -198,6 +238,7 @@ impl Run<'_> {
                     self.resize(offset + len);
                 }
             }
+            860..920 => self.change_range(subject),
             920..970 => self.seek(subject),
             970..995 => {
                 self.note(Operation::Sync);
@@ -251,6 +292,59 @@ impl Run<'_> {
     fn resize(&mut self, size: u64) {
         self.content.resize(size as usize, 0);
         self.writer.resize(size as usize, self.number as u32);
+    }
+
+    fn change_range(&mut self, subject: &mut impl Subject) {
+        let how = match self.rng.below(4) {
+            0 => RangeChange::Punch,
+            1 => RangeChange::Zero,
+            2 => RangeChange::Collapse,
+            _ => RangeChange::Insert,
+        };
+        let (offset, len) = match how {
+            RangeChange::Punch | RangeChange::Zero => self.place(),
+            RangeChange::Collapse | RangeChange::Insert => {
+                let unit = self.exercise.moved_by;
+                let offset = self.rng.below(self.size() / unit + 1) * unit;
+                let most = (self.exercise.most_at_once / unit).max(1);
+                (offset, self.rng.between(1, most) * unit)
+            }
+        };
+        let end = offset + len;
+        let fits = match how {
+            RangeChange::Punch | RangeChange::Zero => true,
+            RangeChange::Collapse => end < self.size(),
+            RangeChange::Insert => {
+                offset < self.size() && self.size() + len <= self.exercise.most_bytes
+            }
+        };
+        if !fits {
+            return;
+        }
+        self.note(Operation::Change { offset, len, how });
+        if !self.must(subject.change_range(offset, len, how)) {
+            return;
+        }
+        let (start, end, len) = (offset as usize, end as usize, len as usize);
+        let size = self.content.len();
+        match how {
+            RangeChange::Punch => {
+                let (start, end) = (start.min(size), end.min(size));
+                self.content[start..end].fill(0);
+                self.writer[start..end].fill(self.number as u32);
+            }
+            RangeChange::Zero => self.wrote(offset, &vec![0; len]),
+            RangeChange::Collapse => {
+                self.content.drain(start..end);
+                self.writer.drain(start..end);
+            }
+            RangeChange::Insert => {
+                let zeros = std::iter::repeat_n(0, len);
+                self.content.splice(start..start, zeros);
+                let number = std::iter::repeat_n(self.number as u32, len);
+                self.writer.splice(start..start, number);
+            }
+        }
     }
 
     fn compare(&mut self, subject: &mut impl Subject, offset: u64, len: u64) {

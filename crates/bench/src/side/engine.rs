@@ -120,6 +120,7 @@ fn with_baseline(options: MountOptions, most: Option<usize>) -> Result<MountOpti
         ..extant_core::alloc::Baseline::all()
     };
     options.baseline.inode = extant_core::inode::Baseline::all();
+    options.baseline.data = extant_core::data::Baseline::all();
     Ok(options)
 }
 

@@ -6,8 +6,11 @@
 //! | `cycle` | the same, with room for an eighth of the inodes: most go again at once | as above |
 //! | `warm` | through its cache, where all inodes are already | the same once more |
 //! | `tables` | straight from the inode tables, just mounted | as `cold`: there is no such way |
+//!
+//! With `--locks` it is an error if workers that find all inodes in memory share anything but, once for some hundred
+//! inodes, the counter of parts.
 
-use crate::args::{Config, KernelForm};
+use crate::args::{Config, KernelForm, Side};
 use crate::crew;
 use crate::peer::{Figures, Measured};
 use crate::side::engine::Engine;
@@ -25,6 +28,9 @@ const INODE_BYTES: u64 = 512;
 /// Times the room for all inodes that is given where none is to go: each CPU has an equal share of it, however
 /// few inodes its threads meet.
 const AMPLE: usize = 8;
+
+/// What workers share that look at inodes in memory: who takes the next part of the tables.
+const RARE: &[&str] = &["bulkstat parts"];
 
 /// See the module.
 pub(crate) struct Bulkstat {
@@ -108,9 +114,13 @@ impl Inside for Bulkstat {
             visit()?;
         }
         // The workers are started by the side.
-        meter.rate(mounted, self.inodes, || {
+        let measured = meter.rate(mounted, self.inodes, || {
             crew::timed(1, |_| visit(), || Ok(()))
-        })
+        })?;
+        if let (Side::Engine, "warm", Some(locks)) = (case.side, case.variant, &measured.locks) {
+            locks.expect_unshared(RARE)?;
+        }
+        Ok(measured)
     }
 
     fn check(&self, _: &Path, _: &Case) -> Result<Figures, String> {

@@ -107,7 +107,7 @@ impl Images {
         case: &Case,
         inside: &impl Inside,
     ) -> Result<Measured, String> {
-        let here = !matches!(case.side, Side::Kernel | Side::Fuse2fs);
+        let here = !matches!(case.side, Side::Kernel | Side::Fuse2fs | Side::Mount);
         let meter = Meter {
             here,
             locks: here && self.locks,
@@ -155,11 +155,8 @@ impl Meter {
         operations: u64,
         timed: impl FnOnce() -> Result<f64, String>,
     ) -> Result<Measured, String> {
-        let measured = self.seconds(mounted, operations, timed)?;
-        Ok(Measured {
-            value: operations as f64 / measured.value,
-            ..measured
-        })
+        let rate = || timed().map(|seconds| (operations as f64 / seconds, operations));
+        self.value(mounted, rate)
     }
 
     /// The seconds that `timed` says it took for `operations`.
@@ -169,11 +166,21 @@ impl Meter {
         operations: u64,
         timed: impl FnOnce() -> Result<f64, String>,
     ) -> Result<Measured, String> {
+        self.value(mounted, || timed().map(|seconds| (seconds, operations)))
+    }
+
+    /// The value that `measured` comes to, which also says how many operations it took.
+    pub(crate) fn value<M: Mounted>(
+        &self,
+        mounted: &M,
+        measured: impl FnOnce() -> Result<(f64, u64), String>,
+    ) -> Result<Measured, String> {
         peer::reset_peak_rss();
         let before = mounted.counters();
         locks::start();
+        let (value, operations) = measured()?;
         Ok(Measured {
-            value: timed()?,
+            value,
             peak_rss: peer::own_peak_rss().filter(|_| self.here),
             figures: mounted.counters().since(before, operations),
             locks: self.locks.then(|| LockTable::take(operations)),

@@ -16,6 +16,7 @@ pub(crate) mod overwrite;
 mod pattern;
 pub(crate) mod smallfiles;
 pub(crate) mod sparse;
+pub(crate) mod stream;
 
 use crate::args::{KernelForm, Side};
 use crate::peer::Measured;

@@ -7,8 +7,10 @@
 //! | `list-unlink`, `file-unlink` | a file is made, unlinked while it is open, and closed |
 //!
 //! Orphans are noted on the list or in the orphan file, as the first word says; of all sides alike.
+//!
+//! With `--locks` it is an error if truncations by a byte share anything, with orphans in the orphan file.
 
-use crate::args::{Config, KernelForm};
+use crate::args::{Config, KernelForm, Side};
 use crate::crew::{self, share};
 use crate::peer::{Figures, Measured};
 use crate::side::Mounted;
@@ -23,6 +25,23 @@ const SIZE: u64 = 4 << 10;
 const BLOCK: u64 = 4 << 10;
 /// Bytes of a file that is cut block by block.
 const LARGE: u64 = 256 << 10;
+
+/// What a truncation uses that each file, thread or CPU has its own of.
+const OWN: &[&str] = &[
+    "inode op",
+    "inode pages",
+    "inode meta",
+    "file writeback",
+    "folio",
+    "blocks promised to a file",
+    "placed blocks",
+    "preallocations",
+    "orphan file slot",
+    "orphan file free slots",
+    "journal credits of a shard",
+    "changes of a CPU",
+    "handles of a CPU",
+];
 
 /// See the module.
 pub(crate) struct Orphan {
@@ -127,9 +146,13 @@ impl Inside for Orphan {
             }
             Ok(())
         };
-        meter.rate(mounted, operations, || {
+        let measured = meter.rate(mounted, operations, || {
             crew::timed(case.workers, work, || Ok(()))
-        })
+        })?;
+        if let (Side::Engine, "file", Some(locks)) = (case.side, case.variant, &measured.locks) {
+            locks.expect_unshared(OWN)?;
+        }
+        Ok(measured)
     }
 
     fn check(&self, image: &Path, case: &Case) -> Result<Figures, String> {

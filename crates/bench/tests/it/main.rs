@@ -91,6 +91,7 @@ fn what_allocates_reports_fragmentation_beside_rates() {
         (&["fill", "--fill-mib", "1"], 1),
         (&["fill4", "--fill-mib", "1"], 1),
         (&["smallfiles", "--files", "100"], 4),
+        (&["live", "--variant", "1e3", "--fallocations", "500"], 1),
     ] {
         let workers = workers.to_string();
         let rows = rows(&[args, &["--workers", &workers]].concat());
@@ -165,20 +166,81 @@ fn overwrite_measures_each_variant_beside_what_bounds_it() {
     }
 }
 
-/// The run fails if a direct transfer shares anything with other workers.
+/// Runs two workers of the engine, which fails if they share anything.
+#[cfg(feature = "lockstat")]
+fn share_nothing(workload: &str, variant: &'static str, amount: [&str; 2]) {
+    let mut args = vec![workload, "--variant", variant, "--workers", "2"];
+    args.extend(amount);
+    args.extend(["--engine-only", "--locks"]);
+    assert_eq!(cases(&rows(&args)), [("engine", variant, 2)]);
+}
+
 #[cfg(feature = "lockstat")]
 #[test]
 fn overwriting_past_memory_shares_nothing_between_workers() {
-    let rows = rows(&[
-        "overwrite",
-        "--variant",
-        "direct",
-        "--transfers",
-        "40000",
-        "--workers",
-        "2",
-        "--engine-only",
-        "--locks",
-    ]);
-    assert_eq!(cases(&rows), [("engine", "direct", 2)]);
+    share_nothing("overwrite", "direct", ["--transfers", "40000"]);
+}
+
+#[cfg(feature = "lockstat")]
+#[test]
+fn looking_at_inodes_in_memory_shares_nothing_between_workers() {
+    share_nothing("bulkstat", "warm", ["--inodes", "50000"]);
+}
+
+#[cfg(feature = "lockstat")]
+#[test]
+fn noting_orphans_in_the_orphan_file_shares_nothing_between_workers() {
+    share_nothing("orphan", "file", ["--truncations", "100000"]);
+}
+
+#[test]
+fn a_report_has_tables_and_pictures_of_what_was_measured_and_keeps_the_rest() {
+    require!(KernelExt4);
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("docs");
+    let readme = folder.path().join("README.md");
+    std::fs::write(&readme, "x\n<!-- figures:begin -->\n<!-- figures:end -->\n").expect("written");
+    let report = |part: &str| {
+        bench(&[
+            "report",
+            "--part",
+            part,
+            "--runs",
+            "1",
+            "--image-mib",
+            "64",
+            "--fallocations",
+            "2000",
+            "--writes",
+            "100",
+            "--out",
+            out.to_str().expect("text"),
+        ]);
+        std::fs::read_to_string(out.join("performance.md")).expect("a page")
+    };
+    report("sparse");
+    let page = report("fallocate2");
+    for text in [
+        "### fallocate2",
+        "### sparse",
+        "| engine | kernel | x |",
+        "| delalloc | 1 |",
+        "| default | 64 |",
+        "(pictures/fallocate2.svg)",
+    ] {
+        assert!(page.contains(text), "{text} in {page}");
+    }
+    for picture in ["fallocate2.svg", "ratios.svg"] {
+        let svg = std::fs::read_to_string(out.join("pictures").join(picture)).expect("a picture");
+        assert!(
+            svg.starts_with("<svg") && svg.contains("kernel"),
+            "{picture}"
+        );
+    }
+    let front = std::fs::read_to_string(&readme).expect("the front page");
+    assert!(
+        front.contains("| reserve 8 KiB with `fallocate`, two workers | **"),
+        "{front}"
+    );
+    assert_eq!(report("none"), page);
 }

@@ -52,6 +52,7 @@ pub struct FileDevice {
     direct: Option<DirectFile>,
     size: AtomicU64,
     writable: bool,
+    locked: bool,
     block_special: bool,
     logical_sector: u32,
     preferred_io: u32,
@@ -275,7 +276,7 @@ impl Drop for FileDevice {
     /// Gives the lock back here and now. A process that is being started by another thread still has
     /// the open file for a moment, and would keep the lock with it.
     fn drop(&mut self) {
-        if self.writable {
+        if self.locked {
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }

@@ -30,15 +30,17 @@ enum Mode {
 #[derive(Debug, Clone, Copy)]
 pub struct FileOptions {
     mode: Mode,
+    guarded: bool,
     direct: bool,
     backend: Backend,
 }
 
 impl FileOptions {
-    /// An existing file, for reading. No lock is taken.
+    /// An existing file, for reading. No lock is taken unless [asked for](Self::guarded).
     pub fn read_only() -> Self {
         Self {
             mode: Mode::ReadOnly,
+            guarded: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -48,6 +50,7 @@ impl FileOptions {
     pub fn read_write() -> Self {
         Self {
             mode: Mode::ReadWrite,
+            guarded: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -58,6 +61,7 @@ impl FileOptions {
     pub fn create(size: u64) -> Self {
         Self {
             mode: Mode::Create { size },
+            guarded: false,
             direct: false,
             backend: Backend::Auto,
         }
@@ -67,9 +71,18 @@ impl FileOptions {
     pub fn create_new(size: u64) -> Self {
         Self {
             mode: Mode::CreateNew { size },
+            guarded: false,
             direct: false,
             backend: Backend::Auto,
         }
+    }
+
+    /// Whether a file for reading is locked against writers, as others may who only read it. One for writing is
+    /// locked against everybody who locks it.
+    #[must_use]
+    pub fn guarded(mut self, guarded: bool) -> Self {
+        self.guarded = guarded;
+        self
     }
 
     /// Whether to transfer past the page cache (O_DIRECT). Callers need no alignment: what does
@@ -126,12 +139,14 @@ impl FileOptions {
             .map_err(|source| open_failed("open", path, source))?;
         check_kind(path, found.file_type())?;
         if self.mode != Mode::ReadOnly {
-            lock(path, &file)?;
+            lock(path, &file, FlockOperation::NonBlockingLockExclusive)?;
             if found.is_file() && is_loop_mounted(&found) {
                 return Err(DeviceError::InUse {
                     path: path.to_owned(),
                 });
             }
+        } else if self.guarded {
+            lock(path, &file, FlockOperation::NonBlockingLockShared)?;
         }
         self.size_and_wrap(path, file, &found)
     }
@@ -220,6 +235,7 @@ impl FileOptions {
             direct,
             size: AtomicU64::new(size),
             writable: self.mode != Mode::ReadOnly,
+            locked: self.guarded || self.mode != Mode::ReadOnly,
             block_special,
             logical_sector,
             preferred_io: block_size
@@ -258,10 +274,10 @@ fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
     })
 }
 
-/// Takes the exclusive lock that is held until the file is closed.
-fn lock(path: &Path, file: &File) -> DeviceResult<()> {
+/// Takes a lock that is held until the file is closed.
+fn lock(path: &Path, file: &File, how: FlockOperation) -> DeviceResult<()> {
     loop {
-        return match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        return match flock(file, how) {
             Ok(()) => Ok(()),
             Err(Errno::INTR) => continue,
             Err(Errno::WOULDBLOCK) => Err(DeviceError::InUse {

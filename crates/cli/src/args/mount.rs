@@ -21,10 +21,13 @@ fusermount3 (package fuse3). Options of -o:
   ro, rw                    for reading only, or for writing as well (default)
   allow_other               other users may use it, as far as its permissions allow them
   dev, suid, noexec         device nodes and set-user-ID work; programs cannot be started
-  sync, dirsync             changes are synchronous
+  sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)
   discard                   what becomes free is given back to the device
   nodelalloc                places of new blocks are chosen at once
+  offset=BYTES, partition=N where in the file the file system is, as --offset and --partition
+  log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
+                            they go to standard error)
   threads=N                 threads that answer the kernel
   no_writeback_cache        the kernel passes every write on at once
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
@@ -66,6 +69,12 @@ pub(crate) struct Mount {
     /// What mount(8) passes to its helpers and means nothing here
     #[arg(short = 'v', hide = true)]
     pub(crate) verbose: bool,
+    /// Only look whether the command line makes sense: what mount(8) wants of its helpers with -f
+    #[arg(long, hide = true)]
+    pub(crate) fake: bool,
+    /// The namespace, which mount(8) passes to its helpers
+    #[arg(short = 'N', hide = true)]
+    pub(crate) namespace: Option<PathBuf>,
     /// The type, which mount(8) passes to its helpers
     #[arg(short = 't', hide = true)]
     pub(crate) kind: Option<String>,

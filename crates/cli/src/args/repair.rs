@@ -103,7 +103,7 @@ pub(crate) struct Tune {
 }
 
 impl Tune {
-    /// Whether anything but the list is asked for.
+    /// Whether anything is to be changed.
     pub(crate) fn changes_something(&self) -> bool {
         let numbers = self.reserved_blocks.is_some()
             || self.reserved_percent.is_some()
@@ -114,7 +114,7 @@ impl Tune {
             || self.last_check.is_some();
         let names = self.label.is_some() || self.uuid.is_some() || self.errors.is_some();
         let lists = !self.mount_options.is_empty() || !self.features.is_empty();
-        !self.list && (numbers || names || lists)
+        numbers || names || lists
     }
 }
 

@@ -8,10 +8,12 @@ use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::record::uuid;
 use extant::{Escaped, OpenSpec};
+use extant_blockdev::BlockDevice;
 use extant_format::features::Feature;
 use extant_format::superblock::{
     ErrorsBehaviour, MountDefaults, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
+use extant_format::{FormatError, Structure};
 use extant_fsck::repair::{Options, tune};
 use extant_mkfs::FormatOptions;
 use std::io::Write;
@@ -51,17 +53,16 @@ pub(super) fn run(args: &Tune, place: &Where) -> Outcome {
 fn tune(args: &Tune, place: &Where) -> Outcome {
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
+    if args.list && args.changes_something() {
+        return Err(Failure::usage("--list changes nothing: give it alone"));
+    }
     let spec = match args.changes_something() {
         true => OpenSpec::read_write(image),
         false => OpenSpec::read_only(image),
     };
     let spec = spec.offset(place.offset).partition(place.partition);
     let device = spec.open().map_err(Failure::new)?;
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    device
-        .read_at(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(Failure::new)?;
-    let sb = Superblock::parse(&bytes).map_err(|e| named(&e))?;
+    let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     if !args.changes_something() {
         return list(&sb);
     }
@@ -82,6 +83,22 @@ fn tune(args: &Tune, place: &Where) -> Outcome {
     }
     let written = plan.apply();
     written.map_err(|e| named(&half_written(args.undo.as_deref(), &e)))
+}
+
+/// The primary superblock: what is not sound is repaired before it is tuned.
+fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, extant_fsck::Error> {
+    let end = SUPERBLOCK_OFFSET as usize + SUPERBLOCK_LEN;
+    let size = usize::try_from(device.size()).unwrap_or(usize::MAX);
+    if size < end {
+        let short = FormatError::short(Structure::Superblock, size, end);
+        return Err(extant_fsck::Error::NotExt4(short));
+    }
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Superblock::parse(&bytes).map_err(|e| match e.field {
+        "magic" => extant_fsck::Error::NotExt4(e),
+        _ => e.into(),
+    })
 }
 
 fn settings(args: &Tune, sb: &Superblock) -> Outcome<tune::Settings> {

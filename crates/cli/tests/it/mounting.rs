@@ -11,6 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
 
 /// An image, a directory, and what is mounted there, which goes with the test.
 struct Mount {
@@ -165,6 +166,78 @@ fn it_can_be_called_as_a_helper_of_mount() {
 }
 
 #[test]
+fn as_a_helper_it_takes_the_place_from_options_and_can_be_asked_to_do_nothing() {
+    require!(Fuse);
+    let mount = Mount::new();
+    // A name that would end an option of the mount.
+    let image = mount.place.join("a,b.img");
+    let content = fs::read(mount.image()).unwrap();
+    let mut file = File::create(&image).unwrap();
+    file.write_all(&vec![0; 1 << 20]).unwrap();
+    file.write_all(&content).unwrap();
+    drop(file);
+    let helper = mount.place.join("mount.fuse.extant");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &helper).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = Command::new(&helper);
+        let command = command.arg(&image).arg(mount.point()).args(args);
+        assert!(command.status().unwrap().success(), "{args:?}");
+    };
+    run(&["-f", "-o", "offset=1048576", "-N", "/proc/1/ns/mnt"]);
+    assert_eq!(fs::read_dir(mount.point()).unwrap().count(), 0);
+    run(&["-o", "offset=1048576"]);
+    fs::write(mount.at("file"), b"content").unwrap();
+    let point = mount.point().display().to_string();
+    extant(["umount", &point]).ok();
+    let place = format!("{}:/file", image.display());
+    // It waits for the end whatever the name.
+    let run = extant(["cat", "--offset", "1048576", &place]).ok();
+    assert_eq!(run.stdout, b"content");
+}
+
+#[test]
+fn an_image_that_is_mounted_for_reading_is_not_written_meanwhile() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let both = texts(&[&mount.image(), &mount.point()]);
+    let other = mount.place.join("other");
+    fs::create_dir(&other).unwrap();
+    let other = other.display().to_string();
+    extant(["mount", "-o", "ro", &both[0], &both[1]]).ok();
+    let place = format!("{}:/dir", both[0]);
+    let run = extant(["mkdir", &place]).fails(1);
+    assert!(run.stderr.contains("open elsewhere"), "{}", run.stderr);
+    // As many as like may read.
+    extant(["mount", "-o", "ro", &both[0], &other]).ok();
+    extant(["ls", &format!("{}:/", both[0])]).ok();
+    extant(["umount", &other]).ok();
+    extant(["mkdir", &place]).fails(1);
+    extant(["umount", &both[1]]).ok();
+    // It ends soon afterwards.
+    while extant(["mkdir", &place]).code != 0 {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn what_a_mount_meets_is_in_its_log() {
+    require!(Fuse);
+    let mount = Mount::new();
+    extant_testkit::oracle::debugfs_write(&mount.image(), &["link <8> bad"]);
+    let both = texts(&[&mount.image(), &mount.point()]);
+    let log = mount.place.join("log");
+    let options = format!("ro,log={}", log.display());
+    extant(["mount", "-o", &options, &both[0], &both[1]]).ok();
+    assert!(fs::metadata(mount.at("bad")).is_err());
+    extant(["umount", &both[1]]).ok();
+    let told = fs::read_to_string(&log).unwrap();
+    assert!(
+        told.contains("error: a name stands for the reserved inode 8"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_signal_ends_it_cleanly() {
     require!(Fuse);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -226,7 +299,11 @@ fn what_cannot_be_mounted_is_refused_with_a_sentence_that_says_what_to_do() {
 
     let junk = mount.place.join("junk");
     fs::write(&junk, vec![7; 1 << 20]).unwrap();
-    fails(&[&junk.display().to_string(), &both[1]], 1, "junk");
+    fails(
+        &[&junk.display().to_string(), &both[1]],
+        1,
+        "no ext4 file system was found: superblock: magic is 0x707",
+    );
     File::options()
         .write(true)
         .open(&image)
@@ -238,8 +315,8 @@ fn what_cannot_be_mounted_is_refused_with_a_sentence_that_says_what_to_do() {
 }
 
 /// Works on the mount until something fails, which it does when the daemon is killed. Returns the files that were
-/// synced by then, with their lengths.
-fn work(rng: &mut Rng, root: &Path) -> Vec<(String, usize)> {
+/// synced by then, with their lengths. Says when there is one.
+fn work(rng: &mut Rng, root: &Path, has_synced: &Sender<()>) -> Vec<(String, usize)> {
     // By this way it stays on the mount when that is cleared away.
     let dir = File::open(root).unwrap();
     let root = &PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
@@ -253,6 +330,8 @@ fn work(rng: &mut Rng, root: &Path) -> Vec<(String, usize)> {
                 file.sync_all()?;
                 File::open(root)?.sync_all()?;
                 synced.push((name, len));
+                // It is asked for once.
+                let _ = has_synced.send(());
             }
             Ok(())
         });
@@ -289,7 +368,9 @@ fn a_killed_daemon_leaves_an_image_that_recovers_with_what_was_synced() {
         let delay = std::time::Duration::from_millis(rng.between(20, 700));
         let synced = std::thread::scope(|scope| {
             let root = mount.point();
-            let worker = scope.spawn(move || work(&mut rng, &root));
+            let (sender, has_synced) = channel();
+            let worker = scope.spawn(move || work(&mut rng, &root, &sender));
+            has_synced.recv().unwrap();
             std::thread::sleep(delay);
             mount.kill_worker();
             worker.join().unwrap()

@@ -377,3 +377,39 @@ fn info_tells_of_recorded_errors_and_of_a_journal_that_was_not_closed() {
     assert_eq!(as_is["journal_dirty"], true);
     assert_eq!(as_is["journal_replayed"], false);
 }
+
+#[test]
+fn what_is_no_file_system_is_called_so_by_every_command() {
+    let place = Place::new();
+    let (text, noise) = (place.join("text"), place.join("noise"));
+    std::fs::write(&text, "no image\n").unwrap();
+    std::fs::write(&noise, vec![7; 1 << 20]).unwrap();
+    for (image, evidence) in [
+        (&text, "superblock: length is 9, expected at least 2048"),
+        (&noise, "superblock: magic is 0x707, expected 0xef53"),
+    ] {
+        let image = image.display().to_string();
+        let inside = format!("{image}:/");
+        for (command, argument) in [
+            ("info", &image),
+            ("df", &image),
+            ("map", &image),
+            ("tune", &image),
+            ("replay", &image),
+            ("ls", &inside),
+            ("tree", &inside),
+            ("stat", &inside),
+            ("find", &inside),
+            ("mkdir", &inside),
+        ] {
+            let run = extant([command, argument]).fails_somehow();
+            let expected = format!("no ext4 file system was found: {evidence}");
+            assert!(run.stderr.contains(&expected), "{command}: {}", run.stderr);
+        }
+        for command in ["check", "repair"] {
+            let run = extant([command, &image]).fails_somehow();
+            let expected = "no ext4 file system was found: superblock: ";
+            assert!(run.stderr.contains(expected), "{command}: {}", run.stderr);
+        }
+    }
+}

@@ -34,6 +34,14 @@ impl Run {
         self
     }
 
+    /// Expects a message for people and an exit code that says that something is wrong.
+    #[track_caller]
+    pub(crate) fn fails_somehow(self) -> Self {
+        assert_ne!(self.code, 0);
+        assert!(self.stderr.starts_with("extant: "), "{}", self.stderr);
+        self
+    }
+
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }

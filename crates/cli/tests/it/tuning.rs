@@ -1,7 +1,7 @@
 //! `extant tune`, beside `tune2fs` on a copy.
 
 use crate::support::{Place, copy_of, extant, small_plan};
-use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
 use extant_testkit::tool::tool;
 use std::path::Path;
 
@@ -107,4 +107,58 @@ fn what_is_not_possible_is_refused_and_changes_nothing() {
         std::fs::read(&image).unwrap() == before,
         "every byte is back"
     );
+}
+
+/// What `dumpe2fs` says of all groups.
+fn groups(image: &Path) -> Vec<String> {
+    let said = tool("dumpe2fs").arg(image).ok().text();
+    let groups = said.lines().skip_while(|line| !line.starts_with("Group 0"));
+    let without_sum = |line: &str| line.split(" csum ").next().unwrap_or(line).to_owned();
+    groups.map(without_sum).collect()
+}
+
+#[test]
+fn another_uuid_leaves_groups_as_they_are_that_have_sums_of_it() {
+    let place = Place::new();
+    let image = place.join("fs.img");
+    let source = place.join("source");
+    std::fs::create_dir(&source).unwrap();
+    for i in 0..700 {
+        std::fs::write(source.join(format!("file{i}")), "from another life").unwrap();
+    }
+    let options = ["-t", "ext4", "-b", "1024", "-N", "1024", "-O"];
+    let source = source.to_str().unwrap();
+    let all = [&options[..], &["^metadata_csum,uninit_bg", "-d", source]].concat();
+    mke2fs(&image, 64 << 20, &all);
+    // The tables keep their old inodes, which groups say are not in use.
+    let lazy = "nodiscard,lazy_itable_init=1,lazy_journal_init=1";
+    let tail = ["^metadata_csum,uninit_bg", "-E", lazy];
+    let output = tool("mke2fs")
+        .args(["-q", "-F"])
+        .args([&options[..], &tail].concat())
+        .arg(&image);
+    output.ok();
+    assert_clean(&image);
+    let (ours, theirs) = (place.arg("ours"), place.arg("theirs"));
+    std::fs::copy(&image, &ours).unwrap();
+    std::fs::copy(&image, &theirs).unwrap();
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    extant(["tune", "--uuid", uuid, &ours]).ok();
+    tool("tune2fs").args(["-f", "-U", uuid]).arg(&theirs).ok();
+    assert_clean(Path::new(&ours));
+    assert_eq!(groups(Path::new(&ours)), groups(Path::new(&theirs)));
+    let different = differences(Path::new(&ours), Path::new(&theirs));
+    assert!(different.is_empty(), "{different:#?}");
+}
+
+#[test]
+fn another_uuid_is_refused_where_keys_may_come_from_it() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-O", "encrypt,stable_inodes"]);
+    let before = std::fs::read(&image).unwrap();
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    extant(["tune", "--uuid", uuid, &image]).fails(8);
+    extant(["tune", "--uuid", "random", &image]).fails(8);
+    assert!(std::fs::read(&image).unwrap() == before);
+    extant(["tune", "--list", "--label", "x", &image]).fails(16);
 }

@@ -3,7 +3,7 @@
 
 pub(super) mod list;
 
-use extant_format::Pblk;
+use super::cluster::Cluster;
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::sync::OnceLock;
 
@@ -37,15 +37,15 @@ impl Baseline {
 #[derive(Debug)]
 pub(super) struct Forms {
     chosen: OnceLock<Baseline>,
-    /// Behind the last blocks any file took.
-    goal: Mutex<Pblk>,
+    /// Behind the last clusters any file took.
+    goal: Mutex<Cluster>,
 }
 
 impl Default for Forms {
     fn default() -> Self {
         Self {
             chosen: OnceLock::new(),
-            goal: Mutex::new(&GOAL, Pblk::default()),
+            goal: Mutex::new(&GOAL, Cluster::default()),
         }
     }
 }
@@ -70,7 +70,7 @@ impl Forms {
     }
 
     /// The one goal, if it is in use, locked together with what was freed.
-    pub(super) fn goal_and_freed(&self) -> Option<MutexGuard<'_, Pblk>> {
+    pub(super) fn goal_and_freed(&self) -> Option<MutexGuard<'_, Cluster>> {
         self.chosen().one_goal.then(|| self.goal.lock())
     }
 }

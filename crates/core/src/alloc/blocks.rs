@@ -1,7 +1,8 @@
 //! Taking blocks, committing them, giving them back, freeing them.
 
+use super::cluster::Cluster;
 use super::freed::FreedExtent;
-use super::search::Search;
+use super::search::{Near, Search};
 use super::{Alloc, FreedKind, Request, Taken};
 use crate::fs::Fs;
 use crate::journal::Handle;
@@ -21,8 +22,9 @@ impl Fs {
     pub(crate) fn take_blocks(&self, request: &Request) -> Result<Taken<'_>> {
         let alloc = self.alloc()?;
         let most = self.geometry().clusters_per_group();
-        let min = request.min.max(1);
-        let want = request.len.max(min).min(most);
+        let size = self.cluster_size();
+        let min = size.count(request.min.max(1));
+        let want = size.count(request.len).max(min).min(most);
         if min > want {
             return Err(Error::NoSpace);
         }
@@ -30,29 +32,39 @@ impl Fs {
         self.with_room(min.into(), || {
             let budget = alloc.space.take(min, want, request.privileged);
             let budget = budget.ok_or(Error::NoSpace)?;
-            let taken = self.take_charged(request, budget, min);
-            let found = taken.as_ref().map_or(0, Taken::len);
+            let taken = self.take_charged(self.near(request), budget, min);
+            let found = taken.as_ref().map_or(0, Taken::clusters);
             alloc.space.give(budget - found);
             taken
         })
     }
 
-    /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many as are
-    /// taken is used up.
+    /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many clusters as
+    /// are taken is used up.
     pub(crate) fn take_promised(&self, request: &Request) -> Result<Taken<'_>> {
         let most = self.geometry().clusters_per_group();
-        let taken = self.take_charged(request, request.len.clamp(1, most), request.min.max(1))?;
-        self.note_promised(-i64::from(taken.len()));
+        let size = self.cluster_size();
+        let want = size.count(request.len).clamp(1, most);
+        let min = size.count(request.min.max(1));
+        let taken = self.take_charged(self.near(request), want, min)?;
+        self.note_promised(-i64::from(taken.clusters()));
         Ok(taken)
     }
 
-    /// As [`take_blocks`](Self::take_blocks), for at most `want` blocks that the caller has been granted.
+    fn near(&self, request: &Request) -> Near {
+        Near {
+            goal: self.cluster_size().of(request.goal),
+            below_32_bits: request.below_32_bits,
+        }
+    }
+
+    /// As [`take_blocks`](Self::take_blocks), for at most `want` clusters that the caller has been granted.
     /// Of the grant, what was taken is used up; the rest stays the caller's.
-    pub(super) fn take_charged(&self, request: &Request, want: u32, min: u32) -> Result<Taken<'_>> {
+    pub(super) fn take_charged(&self, near: Near, want: u32, min: u32) -> Result<Taken<'_>> {
         let alloc = self.alloc()?;
-        let (group, run) = Search::new(self, alloc, request, want, min).run()?;
-        let (start, len) = self.blocks_of(group, &run);
-        Ok(Taken::new(self, start, len))
+        let (group, run) = Search::new(self, alloc, near, want, min).run()?;
+        let (first, clusters) = self.clusters_of(group, &run);
+        Ok(Taken::new(self, first, clusters))
     }
 
     /// Makes taken blocks owned on the device, in the transaction of `handle`, which also maps them.
@@ -64,20 +76,20 @@ impl Fs {
         if taken.is_empty() {
             return Ok(());
         }
-        let (group, run) = self.run_of(taken.start(), taken.len())?;
+        let (group, run) = self.run_of(taken.first(), taken.clusters())?;
         handle.touch_superblock();
         let (loaded, mut state) = self.lock_group(group)?;
         // Under the lock: from here on its bitmaps stay in memory until the commit.
         handle.touch_group(group, &loaded.touched);
         state.commit(run);
         drop(state);
-        self.alloc()?.free.add(-i64::from(taken.len()));
+        self.alloc()?.free.add(-i64::from(taken.clusters()));
         taken.keep();
         Ok(())
     }
 
-    /// Frees blocks that an inode owned, in the transaction of `handle`, which also unmaps them. Changes
-    /// each group they lie in and the superblock.
+    /// Frees the clusters of blocks that an inode owned, in the transaction of `handle`, which also unmaps the last
+    /// blocks in them. Changes each group they lie in and the superblock.
     ///
     /// They can be taken again after it has committed. Data that this transaction also allocated is free
     /// at once: after a crash nobody has it, whatever is durable by then.
@@ -150,34 +162,34 @@ impl Fs {
         Ok(())
     }
 
-    /// Gives taken blocks back, when a [`Taken`] is dropped.
-    pub(super) fn give_back(&self, start: Pblk, len: u32) {
-        if self.untake(start, len)
+    /// Gives taken clusters back, when a [`Taken`] is dropped.
+    pub(super) fn give_back(&self, first: Cluster, clusters: u32) {
+        if self.untake(first, clusters)
             && let Ok(alloc) = self.alloc()
         {
-            alloc.space.give(len);
+            alloc.space.give(clusters);
         }
     }
 
-    /// Returns runs of taken blocks to the one group they lie in, not to the space that may be taken.
-    pub(super) fn untake_all(&self, runs: &[(Pblk, u32)]) {
-        let group = runs.first().map(|(start, len)| self.run_of(*start, *len));
+    /// Returns runs of taken clusters to the one group they lie in, not to the space that may be taken.
+    pub(super) fn untake_all(&self, runs: &[(Cluster, u32)]) {
+        let group = runs.first().map(|(first, len)| self.run_of(*first, *len));
         let Some(Ok((group, _))) = group else { return };
-        // Cannot fail: the blocks were taken, so the group is in memory.
+        // Cannot fail: the clusters were taken, so the group is in memory.
         let Ok((_, mut state)) = self.lock_group(group) else {
             return;
         };
-        for (start, len) in runs {
-            if let Ok((_, run)) = self.run_of(*start, *len) {
+        for (first, len) in runs {
+            if let Ok((_, run)) = self.run_of(*first, *len) {
                 state.untake(&run);
             }
         }
     }
 
-    /// Returns taken blocks to their group, not to the space that may be taken.
-    pub(super) fn untake(&self, start: Pblk, len: u32) -> bool {
-        // None can fail: the blocks were taken, so the group is in memory.
-        let Ok((group, run)) = self.run_of(start, len) else {
+    /// Returns taken clusters to their group, not to the space that may be taken.
+    pub(super) fn untake(&self, first: Cluster, clusters: u32) -> bool {
+        // None can fail: the clusters were taken, so the group is in memory.
+        let Ok((group, run)) = self.run_of(first, clusters) else {
             return false;
         };
         let Ok((_, mut state)) = self.lock_group(group) else {
@@ -201,6 +213,7 @@ impl Fs {
                 blocks: self.geometry().blocks_count(),
             });
         }
+        let blocks = self.cluster_size().around(&blocks);
         let wrong = |block: u64, said| {
             let expected = Expected::Said(said);
             let source = FormatError::new(Structure::BlockBitmap, "freed block", block, expected);
@@ -223,23 +236,28 @@ impl Fs {
         Ok(self.pieces(start, len))
     }
 
-    /// Blocks cut where groups end.
+    /// The clusters of blocks, cut where groups end.
     pub(super) fn pieces(
         &self,
         start: Pblk,
         len: u32,
     ) -> impl Iterator<Item = Result<(Group, Range<u32>)>> {
-        let (mut next, mut left) = (start, len);
+        let size = self.cluster_size();
+        let (mut next, mut left) = (size.of(start), 0);
+        if let Some(last) = len.checked_sub(1) {
+            let last = size.of(Pblk::new(start.get().saturating_add(last.into())));
+            // Fewer than blocks.
+            left = (last.get() - next.get()) as u32 + 1;
+        }
         std::iter::from_fn(move || {
             if left == 0 {
                 return None;
             }
-            let split = self.geometry().split_block(next);
-            let piece = split.in_place(Place::Block(next)).map(|(group, at)| {
-                let here = left.min(self.geometry().blocks_per_group() - at);
-                left -= here;
-                next = Pblk::new(next.get() + u64::from(here));
-                (group, at..at + here)
+            let piece = self.run_of(next, left).map(|(group, run)| {
+                let end = run.end.min(self.geometry().clusters_per_group());
+                left -= end - run.start;
+                next = next.plus(end - run.start);
+                (group, run.start..end)
             });
             if piece.is_err() {
                 left = 0;
@@ -248,11 +266,18 @@ impl Fs {
         })
     }
 
-    /// The group and the clusters of blocks that lie in one group.
-    fn run_of(&self, start: Pblk, len: u32) -> Result<(Group, Range<u32>)> {
+    /// The group of a cluster, and where `len` clusters from it on lie in the group, or past its end.
+    fn run_of(&self, first: Cluster, len: u32) -> Result<(Group, Range<u32>)> {
+        let start = self.cluster_size().block(first);
         let split = self.geometry().bitmap_position(start);
         let (group, at) = split.in_place(Place::Block(start))?;
-        Ok((group, at..at + len))
+        Ok((group, at..at.saturating_add(len)))
+    }
+
+    /// Clusters of a group, by their numbers on the device.
+    pub(super) fn clusters_of(&self, group: Group, run: &Range<u32>) -> (Cluster, u32) {
+        let (start, _) = self.blocks_of(group, run);
+        (self.cluster_size().of(start), run.end - run.start)
     }
 
     /// The blocks of clusters of a group.

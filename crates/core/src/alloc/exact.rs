@@ -27,8 +27,8 @@ impl Fs {
             let mut at = run.start;
             while let Some(free) = self.take_next_free(group, at..run.end)? {
                 at = free.end;
-                let (start, len) = self.blocks_of(group, &free);
-                all.push(Taken::new(self, start, len));
+                let (first, clusters) = self.clusters_of(group, &free);
+                all.push(Taken::new(self, first, clusters));
             }
         }
         Ok(all)

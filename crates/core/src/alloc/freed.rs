@@ -33,10 +33,7 @@ pub(super) struct FreedExtent {
     pub(super) seq: Seq,
     pub(super) group: Group,
     pub(super) run: Range<u32>,
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "discarding on request will ask")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests tell what was freed"))]
     pub(super) kind: FreedKind,
 }
 
@@ -77,6 +74,11 @@ impl Freed {
         let mut list = self.lists.local().lock();
         list.push(extent);
         blocks >= LARGE || list.len().is_multiple_of(MANY)
+    }
+
+    /// The sum of blocks in the lists.
+    pub(super) fn pending(&self) -> i64 {
+        self.pending.sum()
     }
 
     /// Whether the lists take more memory than they should.

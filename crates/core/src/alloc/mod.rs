@@ -5,10 +5,12 @@
 //! | `request` | what is asked for, and what was taken |
 //! | `search` | which free blocks a request gets |
 //! | `order` | groups by what they have free |
+//! | `cluster` | what is handed out |
 //! | `buddy` | which blocks of 2^k clusters of a group are free |
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `exact` | blocks and inodes that somebody else has chosen |
 //! | `space` | who may take how many blocks |
+//! | `sums` | what the accounting of space holds |
 //! | `inodes` | taking inodes and freeing them |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
 //! | `orlov` | which group a new inode should have |
@@ -53,6 +55,7 @@ mod baseline;
 mod bits;
 mod blocks;
 mod buddy;
+mod cluster;
 mod exact;
 mod fixed;
 mod free_extents;
@@ -69,18 +72,22 @@ mod prealloc;
 mod request;
 mod search;
 mod space;
+mod sums;
 #[cfg(test)]
 mod tests;
 
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
+pub(crate) use cluster::ClusterSize;
 pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use image::GroupImage;
 pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
+pub use sums::SpaceSums;
 
 use crate::fs::{Fs, MountOptions};
 use crate::{Error, InPlace, Place, Result};
+use extant_format::features::Incompat;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
@@ -108,13 +115,13 @@ pub struct Alloc {
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
     space: Space,
-    /// Blocks that are free on the device and yet somebody's: promised, or parked by their file.
+    /// Clusters that are free on the device and yet somebody's: promised, or parked by their file.
     promised: ShardedCounter,
     prealloc: Prealloc,
     freed: Freed,
     #[cfg(feature = "baseline")]
     forms: baseline::Forms,
-    /// Free blocks, inodes and directories by the disk bitmaps.
+    /// Free clusters, inodes and directories by the disk bitmaps.
     free: ShardedCounter,
     free_inodes: ShardedCounter,
     dirs: ShardedCounter,
@@ -137,15 +144,11 @@ impl Alloc {
     /// when they are needed.
     ///
     /// # Errors
-    /// When the device fails, a descriptor is damaged, or two groups claim one block.
-    /// [`Error::Unsupported`] when space is allocated in clusters.
+    /// When the device fails, a descriptor is damaged, or two groups claim one block. [`Error::Unsupported`] for clusters
+    /// that cannot be.
     pub(crate) fn new(fs: &Fs, options: &MountOptions) -> Result<Self> {
         let geometry = fs.geometry();
-        if fs.has_clusters() {
-            return Err(Error::Unsupported {
-                features: "bigalloc (for writing)".to_owned(),
-            });
-        }
+        check_clusters(fs)?;
         let count = geometry.groups_count() as usize;
         let index = Arc::new(OrderIndex::new(count));
         let mut slots = Vec::with_capacity(count);
@@ -178,7 +181,12 @@ impl Alloc {
                 .map(|_| Mutex::new(&DESCS, None))
                 .collect(),
             fixed: fixed.finish(geometry)?,
-            space: Space::new(free, superblock.reserved_blocks_count()),
+            space: Space::new(
+                free,
+                superblock
+                    .reserved_blocks_count()
+                    .div_ceil(fs.cluster_size().blocks().into()),
+            ),
             promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),
             freed: Freed::new(options.discard),
@@ -253,6 +261,12 @@ impl Alloc {
 }
 
 impl Fs {
+    /// How many blocks a cluster has.
+    #[inline]
+    pub(crate) fn cluster_size(&self) -> ClusterSize {
+        ClusterSize::new(self.geometry().cluster_bits())
+    }
+
     /// Where the first block of an inode should lie: in the inode's own group.
     pub(crate) fn near_inode(&self, ino: Ino) -> Pblk {
         let geometry = self.geometry();
@@ -270,20 +284,21 @@ impl Fs {
         let alloc = self.alloc()?;
         let inodes = alloc.free_inodes.count();
         Ok(SuperCounts {
-            free_blocks: alloc.free.count(),
+            free_blocks: alloc.free.count() << self.cluster_size().bits(),
             free_inodes: u32::try_from(inodes).unwrap_or(u32::MAX),
         })
     }
 
     /// Blocks that are free by the disk bitmaps and are going to be used by data in memory.
     pub(crate) fn promised_blocks(&self) -> u64 {
-        self.alloc().map_or(0, |alloc| alloc.promised.count())
+        let clusters = self.alloc().map_or(0, |alloc| alloc.promised.count());
+        clusters << self.cluster_size().bits()
     }
 
-    /// Notes that `blocks` more are promised, or fewer if it is negative.
-    fn note_promised(&self, blocks: i64) {
+    /// Notes that `clusters` more are promised, or fewer if it is negative.
+    fn note_promised(&self, clusters: i64) {
         if let Ok(alloc) = self.alloc() {
-            alloc.promised.add(blocks);
+            alloc.promised.add(clusters);
         }
     }
 
@@ -322,6 +337,24 @@ impl Fs {
         };
         Some((state.inodes.image(), unused))
     }
+}
+
+/// Refuses clusters that no tool makes: files need extents for them, and each has to be whole.
+fn check_clusters(fs: &Fs) -> Result<()> {
+    let (geometry, size) = (fs.geometry(), fs.cluster_size());
+    let is_whole = |block: u64| block & (u64::from(size.blocks()) - 1) == 0;
+    let wrong = if size.is_block() {
+        return Ok(());
+    } else if !fs.superblock().has_incompat(Incompat::EXTENTS) {
+        "bigalloc without extents"
+    } else if !is_whole(geometry.first_data_block().get()) || !is_whole(geometry.blocks_count()) {
+        "bigalloc with clusters that are not whole"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Unsupported {
+        features: format!("{wrong} (for writing)"),
+    })
 }
 
 fn counter(value: u64) -> ShardedCounter {

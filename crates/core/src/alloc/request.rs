@@ -1,5 +1,6 @@
 //! What is asked for, and what was taken.
 
+use super::cluster::Cluster;
 use crate::fs::Fs;
 use extant_format::Pblk;
 
@@ -8,7 +9,7 @@ use extant_format::Pblk;
 pub struct Request {
     /// Where the blocks should lie, if they can.
     pub goal: Pblk,
-    /// How many are wanted, side by side: at least 1.
+    /// How many are wanted, side by side: at least 1. Whole clusters are given.
     pub len: u32,
     /// How few will do; the allocator gives as many as it finds together.
     pub min: u32,
@@ -27,33 +28,52 @@ pub enum FreedKind {
     Metadata,
 }
 
-/// Blocks taken from the allocator and not yet owned on the device. Given back when dropped.
+/// Blocks taken from the allocator and not yet owned on the device: whole clusters. Given back when dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Taken<'f> {
     fs: &'f Fs,
-    start: Pblk,
-    len: u32,
+    first: Cluster,
+    clusters: u32,
 }
 
 impl<'f> Taken<'f> {
-    pub(in crate::alloc) fn new(fs: &'f Fs, start: Pblk, len: u32) -> Self {
-        Self { fs, start, len }
+    pub(in crate::alloc) fn new(fs: &'f Fs, first: Cluster, clusters: u32) -> Self {
+        Self {
+            fs,
+            first,
+            clusters,
+        }
+    }
+
+    /// First cluster.
+    pub(in crate::alloc) fn first(&self) -> Cluster {
+        self.first
+    }
+
+    /// Number of clusters.
+    pub(crate) fn clusters(&self) -> u32 {
+        self.clusters
+    }
+
+    /// The cluster behind the last one.
+    pub(in crate::alloc) fn behind(&self) -> Cluster {
+        self.first.plus(self.clusters)
     }
 
     /// First block.
     pub fn start(&self) -> Pblk {
-        self.start
+        self.fs.cluster_size().block(self.first)
     }
 
     /// Number of blocks.
     pub fn len(&self) -> u32 {
-        self.len
+        self.clusters << self.fs.cluster_size().bits()
     }
 
     /// Whether nothing is left of it.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.clusters == 0
     }
 
     /// The file system.
@@ -61,49 +81,51 @@ impl<'f> Taken<'f> {
         self.fs
     }
 
-    /// Cuts off the first `len` blocks, or all if there are no more.
-    pub fn split_front(&mut self, len: u32) -> Self {
-        let len = len.min(self.len);
-        let front = Self::new(self.fs, self.start, len);
-        self.len -= len;
-        self.start = Pblk::new(self.start.get() + u64::from(len));
+    /// Cuts off the first `clusters`, or all if there are no more.
+    pub(crate) fn split_front(&mut self, clusters: u32) -> Self {
+        let clusters = clusters.min(self.clusters);
+        let front = Self::new(self.fs, self.first, clusters);
+        self.clusters -= clusters;
+        self.first = front.behind();
         front
     }
 
     /// Gives the blocks back, but keeps the promise of as many: what a caller with
     /// [`reserve_space`](Fs::reserve_space) does when it cannot use them yet.
     pub(crate) fn into_promise(self) {
-        let (fs, start, len) = (self.fs, self.start, self.len);
+        let (fs, first, clusters) = (self.fs, self.first, self.clusters);
         self.keep();
-        fs.untake(start, len);
-        fs.note_promised(len.into());
+        fs.untake(first, clusters);
+        fs.note_promised(clusters.into());
     }
 
     /// The blocks as numbers, for a caller who remembers them: nobody else gets them until
     /// [`unpark`](Self::unpark).
     pub(crate) fn park(self) -> (Pblk, u32) {
-        let parked = (self.start, self.len);
-        self.fs.note_promised(self.len.into());
+        let parked = (self.start(), self.len());
+        self.fs.note_promised(self.clusters.into());
         self.keep();
         parked
     }
 
     /// Blocks that were parked.
     pub(crate) fn unpark(fs: &'f Fs, start: Pblk, len: u32) -> Self {
-        fs.note_promised(-i64::from(len));
-        Self::new(fs, start, len)
+        let size = fs.cluster_size();
+        let clusters = size.count(len);
+        fs.note_promised(-i64::from(clusters));
+        Self::new(fs, size.of(start), clusters)
     }
 
     /// The blocks are owned on the device now.
     pub(in crate::alloc) fn keep(mut self) {
-        self.len = 0;
+        self.clusters = 0;
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if self.len > 0 {
-            self.fs.give_back(self.start, self.len);
+        if self.clusters > 0 {
+            self.fs.give_back(self.first, self.clusters);
         }
     }
 }

@@ -12,10 +12,11 @@
 //!
 //! A group that somebody else uses is passed by, so threads that meet in one part.
 
+use super::Alloc;
 use super::buddy::{ORDERS, order_of};
+use super::cluster::Cluster;
 use super::group::{Loaded, Locked, Slot};
 use super::order::By;
-use super::{Alloc, Request};
 use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Group;
@@ -40,7 +41,15 @@ enum Look {
     Run(u32, u32),
 }
 
-/// A search for blocks.
+/// Where clusters should lie.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Near {
+    pub(super) goal: Cluster,
+    /// Numbers of blocks must fit 32 bits.
+    pub(super) below_32_bits: bool,
+}
+
+/// A search for clusters.
 pub(super) struct Search<'a> {
     fs: &'a Fs,
     alloc: &'a Alloc,
@@ -53,15 +62,10 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search for `want` blocks side by side, or at least `min`.
-    pub(super) fn new(
-        fs: &'a Fs,
-        alloc: &'a Alloc,
-        request: &Request,
-        want: u32,
-        min: u32,
-    ) -> Self {
-        let goal = fs.geometry().bitmap_position(request.goal);
+    /// A search for `want` clusters side by side, or at least `min`.
+    pub(super) fn new(fs: &'a Fs, alloc: &'a Alloc, near: Near, want: u32, min: u32) -> Self {
+        let goal = fs.cluster_size().block(near.goal);
+        let goal = fs.geometry().bitmap_position(goal);
         let (home, goal) = goal.unwrap_or((Group::new(0), 0));
         Self {
             fs,
@@ -70,7 +74,7 @@ impl<'a> Search<'a> {
             goal,
             want,
             min,
-            below_32_bits: request.below_32_bits,
+            below_32_bits: near.below_32_bits,
         }
     }
 

@@ -134,10 +134,16 @@ impl Space {
     }
 
     /// All blocks that may be taken by someone. Exact while nobody takes or gives.
-    #[cfg(test)]
     pub(super) fn total(&self) -> i64 {
         let near: i64 = self.near.iter().map(|n| n.load(Ordering::Relaxed)).sum();
         near + self.pool.load(Ordering::Relaxed) + self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// The lowest count of all places.
+    pub(super) fn least(&self) -> i64 {
+        let near = self.near.iter();
+        let all = near.chain([&self.pool, &self.reserve]);
+        all.map(|n| n.load(Ordering::Relaxed)).min().unwrap_or(0)
     }
 }
 

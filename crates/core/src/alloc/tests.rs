@@ -1,6 +1,7 @@
 //! The allocator on images of `mke2fs`, against naive models and the judgement of `e2fsck`.
 
 mod inodes;
+mod searching;
 mod states;
 
 use super::{Alloc, FreedKind, Request, Taken};

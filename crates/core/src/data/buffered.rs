@@ -11,19 +11,19 @@
 //!   and the block is dirty if the device has anything else there.
 
 use super::WriteOptions;
-use super::cache::FileCache;
+use super::cache::{FileCache, number};
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use super::read::read_device;
-use super::times::{now, without_set_ids};
+use super::times::{leaves_time, now};
 use super::{flusher, write::check_writable, write::within_limit};
 use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
 use crate::map::{self, Target};
 use crate::mutants::{Mutant, is_on};
-use crate::{Error, Result};
+use crate::{Error, Result, xattr};
 use extant_format::{Lblk, Pblk};
-use extant_sync::pin;
+use extant_sync::{RwLockWriteGuard, pin};
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(super) fn write(
     held: &Held,
     to: To,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let io = FileIo::new(fs, held.live());
     flusher::balance(fs, held.live())?;
@@ -73,7 +73,7 @@ pub(super) fn write(
             // Its place is found once.
             To::End => rest,
         };
-        let (at, some, failed) = match io.write_some(next, now, options) {
+        let (at, some, failed) = match io.write_some(held, next, now, options) {
             Err(_) if done > 0 => break,
             written => written?,
         };
@@ -118,9 +118,10 @@ impl<'a> FileIo<'a> {
     /// When the file cannot be written at all.
     fn write_some(
         &self,
+        held: &Held,
         to: To,
         data: &[u8],
-        options: WriteOptions,
+        options: WriteOptions<'_>,
     ) -> Result<(u64, usize, Option<Error>)> {
         if let To::Byte(offset) = to {
             let inside = |data: &[u8]| offset + data.len() as u64 <= self.live.live_size();
@@ -136,12 +137,12 @@ impl<'a> FileIo<'a> {
             }
             if inside(data) {
                 let _shared = self.live.op().read();
-                if inside(data) && !self.cache.is_bypassed() {
+                let may_share = || inside(data) && !self.cache.is_bypassed();
+                if may_share() && !xattr::loses(held, options.writer) {
                     // It may have become immutable since.
                     check_writable(self.live.image(&pin()))?;
                     self.cache.note_memory_use();
-                    self.clear_set_ids(options)?;
-                    let (done, failed) = self.copy(offset, data);
+                    let (done, failed) = self.copy(offset, data, options);
                     return Ok((offset, done, failed));
                 }
             }
@@ -162,11 +163,11 @@ impl<'a> FileIo<'a> {
         if data.is_empty() {
             return Ok((offset, 0, None));
         }
-        self.clear_set_ids(options)?;
+        xattr::take_away(self.fs, held, options.writer)?;
         if offset + data.len() as u64 > size {
             self.prepare_tail(size, offset)?;
         }
-        let (done, failed) = self.copy(offset, data);
+        let (done, failed) = self.copy(offset, data, options);
         let end = offset + done as u64;
         if done > 0 && end > size {
             self.cache.set_extended(end);
@@ -177,24 +178,8 @@ impl<'a> FileIo<'a> {
         Ok((offset, done, failed))
     }
 
-    /// Takes away what an unprivileged writer takes away, before anything is written.
-    pub(super) fn clear_set_ids(&self, options: WriteOptions) -> Result<()> {
-        if !options.clear_set_ids {
-            return Ok(());
-        }
-        let mode = self.live.image(&pin()).disk().mode;
-        if without_set_ids(mode) == mode {
-            return Ok(());
-        }
-        let handle = self.fs.start(1)?;
-        self.live.update(&handle, |inode| {
-            let disk = inode.disk_mut();
-            disk.mode = without_set_ids(disk.mode);
-        })
-    }
-
     /// Copies `data` to byte `offset`, folio by folio. Returns how much, and why it was not more.
-    fn copy(&self, offset: u64, data: &[u8]) -> (usize, Option<Error>) {
+    fn copy(&self, offset: u64, data: &[u8], options: WriteOptions<'_>) -> (usize, Option<Error>) {
         let mut done = 0;
         let mut failed = None;
         let frugal = self.cache.note_write(offset, offset + data.len() as u64);
@@ -202,8 +187,11 @@ impl<'a> FileIo<'a> {
             let at = offset + done as u64;
             let inside = at as usize & (FOLIO_BYTES - 1);
             let len = (FOLIO_BYTES - inside).min(data.len() - done);
-            let folio = self.cache.folio(at);
-            match self.copy_into(folio, inside, &data[done..done + len], frugal) {
+            let part = &data[done..done + len];
+            let copied = self.cache.with_folio(number(at), |folio, state| {
+                self.copy_into(folio, state, inside, part, frugal)
+            });
+            match copied {
                 Ok(some) => {
                     done += some;
                     if some < len {
@@ -214,7 +202,9 @@ impl<'a> FileIo<'a> {
             }
         }
         if done > 0 {
-            self.cache.set_time(now());
+            if leaves_time(options) {
+                self.cache.set_time(now());
+            }
             // Again: it may have been written back, and left the list, before its time was set.
             self.cache.list(self.live);
         }
@@ -222,8 +212,14 @@ impl<'a> FileIo<'a> {
     }
 
     /// Copies `data` into a folio. Returns how much: less than all when space ran out.
-    fn copy_into(&self, folio: &Folio, at: usize, data: &[u8], frugal: bool) -> Result<usize> {
-        let mut state = folio.write();
+    fn copy_into(
+        &self,
+        folio: &Folio,
+        mut state: RwLockWriteGuard<'_, State>,
+        at: usize,
+        data: &[u8],
+        frugal: bool,
+    ) -> Result<usize> {
         let mut len = data.len();
         let holes = loop {
             let bytes = at..at + len;
@@ -277,15 +273,6 @@ impl<'a> FileIo<'a> {
             self.cache.note_dirty(folio.index());
             self.cache.list(self.live);
         }
-        self.set_clocked(folio, state);
-    }
-
-    /// Puts a folio that has pages into the way of the clock's hand, if it is not there.
-    pub(super) fn set_clocked(&self, folio: &Folio, state: &mut State) {
-        if !state.clocked {
-            state.clocked = true;
-            self.cache.caches.note_folio(self.cache, folio.index());
-        }
     }
 
     /// Of blocks of a folio of which nothing is known, those that have no place on the device; the others
@@ -315,7 +302,7 @@ impl<'a> FileIo<'a> {
     }
 
     /// Whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.
-    fn is_past_map(&self, block: u64) -> Result<bool> {
+    pub(super) fn is_past_map(&self, block: u64) -> Result<bool> {
         let version = self.live.map_version();
         let now = version.load(Ordering::Acquire);
         if now & 1 == 0
@@ -335,30 +322,56 @@ impl<'a> FileIo<'a> {
         if holes == 0 {
             return Ok(());
         }
-        self.cache.promise(self.fs, self.live, holes.count_ones())?;
+        let clusters = self.unmapped_clusters(folio, holes)?;
+        self.cache
+            .promise(self.fs, self.live, holes.count_ones(), &clusters)?;
         if self.fs.data().mode() == DataMode::Delayed {
             return Ok(());
         }
+        let size = self.fs.cluster_size();
+        let has_place = |lblk: u32| {
+            let is_mapped = || clusters.binary_search(&size.logical(lblk)).is_err();
+            !size.is_block() && (is_mapped() || self.cache.placed_at(lblk).is_ok())
+        };
         let mut missing = holes;
+        let mut chosen = Vec::new();
         while let Some(mut row) = rows(missing).next() {
             while !row.is_empty() {
                 let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
+                let mut len = row.end - row.start;
+                if !size.is_block() {
+                    len = len.min(size.blocks() - size.inside(lblk));
+                }
+                if has_place(lblk) {
+                    missing &= !mask(row.start..row.start + len);
+                    row.start += len;
+                    continue;
+                }
                 if self.cache.note_stride(lblk, lblk + (row.end - row.start)) {
                     self.fs.keep_for(self.live, Lblk::new(lblk));
                 }
                 let ask = Ask {
                     lblk: Lblk::new(lblk),
-                    len: row.end - row.start,
+                    len,
                     size: self.live.live_size().max(u64::from(lblk + 1) << self.log2),
                     reserved: false,
                     no_prealloc: false,
                     privileged: false,
                 };
                 let taken = self.fs.take_for(self.live, &ask);
-                let taken = taken.inspect_err(|_| self.ungrant(folio, holes))?;
-                let (pblk, len) = taken.park();
-                self.cache.place(self.fs, lblk, pblk, len);
-                self.cache.caches.count_places(true, len.into());
+                let taken = taken.inspect_err(|_| {
+                    chosen.iter().for_each(|&lblk| self.unplace(lblk, 1));
+                    self.ungrant(folio, holes);
+                })?;
+                let (pblk, found) = taken.park();
+                let inside = size.inside(lblk);
+                if !self.cache.place(self.fs, lblk - inside, pblk, found) {
+                    drop(Taken::unpark(self.fs, pblk, found));
+                } else if !size.is_block() {
+                    chosen.push(lblk);
+                }
+                self.cache.caches.count_places(true, found.into());
+                let len = len.min(found - inside);
                 missing &= !mask(row.start..row.start + len);
                 row.start += len;
             }
@@ -373,11 +386,13 @@ impl<'a> FileIo<'a> {
         }
         self.cache
             .settle(self.fs, self.live, holes.count_ones(), 0, 0);
+        if !self.fs.cluster_size().is_block() {
+            // The clusters may be those of other blocks too, and stay theirs.
+            return;
+        }
         for row in rows(holes) {
             let lblk = (folio.first_block(self.log2) + u64::from(row.start)) as u32;
-            for (_, pblk, len) in self.cache.unplace(lblk, u64::from(row.end - row.start)) {
-                drop(Taken::unpark(self.fs, pblk, len));
-            }
+            self.unplace(lblk, row.end - row.start);
         }
     }
 
@@ -479,8 +494,19 @@ impl<'a> FileIo<'a> {
         {
             return Ok(());
         }
-        let folio = self.cache.folio(size);
-        let mut state = folio.write();
+        self.cache.with_folio(number(size), |folio, state| {
+            self.load_tail(folio, state, block)
+        })
+    }
+
+    /// Brings the last block of a file into memory, a block of `folio`, if it lies on the device; and has it written
+    /// back if it held anything there past the end.
+    fn load_tail(
+        &self,
+        folio: &Folio,
+        mut state: RwLockWriteGuard<'_, State>,
+        block: u64,
+    ) -> Result<()> {
         let inside = (block - folio.first_block(self.log2)) as usize;
         let bit = 1_u64 << inside;
         if state.uptodate & bit == 0 {
@@ -502,7 +528,6 @@ impl<'a> FileIo<'a> {
                 self.set_dirty(folio, &mut state, bit);
             }
         }
-        self.set_clocked(folio, &mut state);
         Ok(())
     }
 }

@@ -14,13 +14,15 @@
 //! | a folio's | Folio | content and state of 64 KiB; held across I/O of these |
 //! | `dirty`, `placed`, `failure`, `hint` | Leaf | what these names say |
 
+use super::ahead::Streams;
 use super::caches::Caches;
 use super::direct::Bypass;
-use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State};
-use super::index::Index;
-use super::nodes::Tree;
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2};
+use super::index::{Index, Size};
+use super::promises::Promise;
 use crate::Error;
-use crate::fs::{DataMode, Fs};
+use crate::alloc::ClusterSize;
+use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode, Timestamp};
 use crate::map;
 use crate::mutants::{Mutant, is_on};
@@ -66,6 +68,7 @@ pub(crate) struct FileCache {
     pub(super) caches: Arc<Caches>,
     /// Sectors of a block.
     sectors: u64,
+    clusters: ClusterSize,
     pub(super) index: Index,
     /// The size, where it is ahead of the record; otherwise anything not above it.
     extended: AtomicU64,
@@ -92,7 +95,7 @@ pub(crate) struct FileCache {
     /// The block behind the last one that got its place in a write.
     stride_from: AtomicU32,
     /// Space that is promised.
-    promise: Mutex<Promise>,
+    pub(super) promise: Mutex<Promise>,
     /// The map version for which `mapped_end` holds.
     mapped_at: AtomicU64,
     /// No block from here on is mapped.
@@ -101,11 +104,11 @@ pub(crate) struct FileCache {
     hint: Mutex<()>,
     /// Blocks that have a place and are not mapped yet, by first logical block.
     placed: Mutex<BTreeMap<u32, (Pblk, u32)>>,
+    /// The last transaction that unmapped blocks of clusters that stayed the file's, unless it is durable.
+    pub(super) detached: AtomicU64,
     /// Where the last write ended.
     write_next: AtomicU64,
-    /// Where a reader that goes on reading would go on, and how far ahead of it to read, in folios.
-    pub(super) read_next: AtomicU64,
-    pub(super) read_window: AtomicU32,
+    pub(super) readers: Streams,
     status: OnceLock<Box<map::Status>>,
     /// What is known of the map is on the clock by itself.
     has_clocked_map: AtomicBool,
@@ -118,10 +121,11 @@ pub(crate) struct FileCache {
 
 impl FileCache {
     /// An empty cache of a file with blocks of `1 << log2` bytes.
-    pub(crate) fn new(caches: Arc<Caches>, log2: u32) -> Self {
+    pub(crate) fn new(caches: Arc<Caches>, log2: u32, clusters: ClusterSize) -> Self {
         Self {
             caches,
             sectors: 1 << (log2 - 9),
+            clusters,
             index: Index::default(),
             extended: AtomicU64::new(0),
             time: CountedAtomicI64::new(&TIME, NO_TIME),
@@ -141,30 +145,15 @@ impl FileCache {
             mapped_end: AtomicU64::new(u64::MAX),
             hint: Mutex::new(&HINT, ()),
             placed: Mutex::new(&PLACED, BTreeMap::new()),
+            detached: AtomicU64::new(0),
             write_next: AtomicU64::new(0),
-            read_next: AtomicU64::new(0),
-            read_window: AtomicU32::new(0),
+            readers: Streams::default(),
             status: OnceLock::new(),
             has_clocked_map: AtomicBool::new(false),
             bypass: OnceLock::new(),
             failures: CountedAtomicU64::new(&FAILURES, 0),
             failure: Mutex::new(&FAILURE, None),
         }
-    }
-
-    /// The folio that byte `offset` lies in.
-    pub(super) fn folio(&self, offset: u64) -> &Folio {
-        self.folio_at(number(offset))
-    }
-
-    /// The folio of that number.
-    pub(super) fn folio_at(&self, index: u32) -> &Folio {
-        self.index.get_or_make(index, &self.caches.folios)
-    }
-
-    /// The folio that byte `offset` lies in, if it was used.
-    pub(super) fn folio_if_any(&self, offset: u64) -> Option<&Folio> {
-        self.index.get(number(offset))
     }
 
     /// Keeps writeback away, after that which is under way.
@@ -413,75 +402,28 @@ impl FileCache {
         }
     }
 
-    /// Delayed blocks.
-    pub(crate) fn delayed(&self) -> u64 {
-        self.promise.lock().delayed
-    }
-
-    /// Has space promised for `blocks` more of the file, unless they have their places, and for the nodes
-    /// that map them.
-    pub(super) fn promise(&self, fs: &Fs, live: &LiveInode, blocks: u32) -> crate::Result<()> {
-        let tree = Tree::of(live.image(&pin()));
-        let after = |promise: &Promise| tree.nodes_for(promise.delayed + u64::from(blocks));
-        let nodes = {
-            let promise = self.promise.lock();
-            after(&promise).saturating_sub(promise.nodes)
-        };
-        let own = if places_are_promised(fs) { blocks } else { 0 };
-        // Two at the same time may ask for the same nodes: what is too much goes with the rest.
-        fs.reserve_space(own + nodes as u32, false)?;
-        let mut promise = self.promise.lock();
-        promise.delayed += u64::from(blocks);
-        promise.nodes += nodes;
-        Ok(())
-    }
-
-    /// Takes out the promise of blocks for nodes, for who maps delayed blocks and calls
-    /// [`settle`](Self::settle) afterwards. Until then the blocks count as delayed.
-    pub(super) fn take_nodes(&self) -> u32 {
-        // Fewer than blocks of memory.
-        std::mem::take(&mut self.promise.lock().nodes) as u32
-    }
-
-    /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks for nodes
-    /// come back. What is promised for nodes follows the tree as it is by now.
-    pub(super) fn settle(&self, fs: &Fs, live: &LiveInode, blocks: u32, used: u32, nodes: u32) {
-        let tree = Tree::of(live.image(&pin()));
-        let (free, missing) = {
-            let mut promise = self.promise.lock();
-            promise.delayed = promise.delayed.saturating_sub(blocks.into());
-            let have = promise.nodes + u64::from(nodes);
-            let needed = tree.nodes_for(promise.delayed);
-            promise.nodes = needed.min(have);
-            (have.saturating_sub(needed), needed.saturating_sub(have))
-        };
-        let own = if places_are_promised(fs) {
-            blocks.saturating_sub(used)
-        } else {
-            0
-        };
-        fs.return_space(own + free as u32);
-        // What was used of the worst case of all may be missing from that of the rest.
-        if missing > 0 && fs.reserve_space(missing as u32, true).is_ok() {
-            self.promise.lock().nodes += missing;
-        }
-    }
-
-    /// Adds blocks that have a place and are not mapped yet.
-    pub(super) fn place(&self, fs: &Fs, lblk: u32, pblk: Pblk, len: u32) {
+    /// Adds blocks that have a place and are not mapped yet: whole clusters. `false` if they have one already.
+    pub(super) fn place(&self, fs: &Fs, lblk: u32, pblk: Pblk, len: u32) -> bool {
         // What is taken together lies in one group.
         let begins_group = |(_, at): (extant_format::Group, u32)| at == 0;
         let is_first = fs.geometry().bitmap_position(pblk).is_ok_and(begins_group);
         let mut placed = self.placed.lock();
+        if !fs.cluster_size().is_block()
+            && let Some((&first, &(_, count))) = placed.range(..=lblk).next_back()
+            && lblk - first < count
+        {
+            return false;
+        }
         if !is_first
             && let Some((&first, (start, count))) = placed.range_mut(..lblk).next_back()
             && first + *count == lblk
             && start.get() + u64::from(*count) == pblk.get()
         {
             *count += len;
-            return;
+            return true;
         }
         placed.insert(lblk, (pblk, len));
+        true
     }
 
     /// The run of placed blocks that `lblk` lies in: its first block's place and length from `lblk` on, or
@@ -498,13 +440,14 @@ impl FileCache {
         Err(next.map_or(u32::MAX, |(&next, _)| next - lblk))
     }
 
-    /// Takes out the placed blocks of `len` blocks from `lblk` on.
-    pub(super) fn unplace(&self, lblk: u32, len: u64) -> Vec<(u32, Pblk, u32)> {
+    /// Takes out the placed clusters of `len` blocks from `lblk` on.
+    pub(super) fn unplace(&self, size: ClusterSize, lblk: u32, len: u64) -> Vec<(u32, Pblk, u32)> {
         let mut placed = self.placed.lock();
         if placed.is_empty() {
             return Vec::new();
         }
-        let end = u64::from(lblk) + len;
+        let whole = size.around(&(u64::from(lblk)..u64::from(lblk) + len));
+        let (lblk, end) = (whole.start as u32, whole.end);
         let first = match placed.range(..=lblk).next_back() {
             Some((&first, &(_, count))) if lblk - first < count => first,
             _ => lblk,
@@ -565,9 +508,15 @@ impl FileCache {
             };
             delayed += self.forget(&mut state, blocks, log2);
         }
+        let clusters = fs.cluster_size();
+        // The cluster that is cut is of use to what remains of it.
+        let start = clusters.around(&(0..first)).end;
+        let start = u32::try_from(start).unwrap_or(u32::MAX);
+        if !clusters.is_block() {
+            self.give_up_promises(fs, clusters.logical(start)..u32::MAX);
+        }
         self.settle(fs, live, delayed, 0, 0);
-        let start = u32::try_from(first).unwrap_or(u32::MAX);
-        for (_, pblk, len) in self.unplace(start, 1 << 32) {
+        for (_, pblk, len) in self.unplace(clusters, start, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
         }
         if size & ((1 << log2) - 1) != 0
@@ -581,62 +530,15 @@ impl FileCache {
         self.set_tail(u64::MAX);
     }
 
-    /// Forgets blocks of a folio; returns how many were delayed.
-    pub(super) fn forget(&self, state: &mut State, blocks: u64, log2: u32) -> u32 {
-        let delayed = (state.delayed & blocks).count_ones();
-        let dirty = (state.dirty & blocks).count_ones();
-        self.caches.count_dirty(-(i64::from(dirty) << log2));
-        let mut memory = 0;
-        state.forget(blocks, log2, |page| {
-            memory += page.memory() as i64;
-            self.caches.pool.put(page);
-        });
-        self.caches.count_memory(-memory);
-        delayed
-    }
-
-    /// Forgets what is clean of `range`, in bytes.
-    pub(super) fn invalidate(&self, range: &std::ops::Range<u64>) {
-        let from = u64::from(number(range.start));
-        let to = range.end.div_ceil(FOLIO_BYTES as u64);
-        for folio in self.index.folios(from..to) {
-            let mut state = folio.write();
-            if state.is_clean() {
-                self.forget(&mut state, u64::MAX, super::page::PAGE_LOG2);
-            }
-        }
-    }
-
-    /// Frees the pages of a folio, unless something needs them or it was used lately. `false` says that
-    /// it is to be asked about again.
+    /// Frees what the clock's hand came by: a folio with its pages, or what is known of the map. `false` says that it is to
+    /// be asked about again.
     pub(super) fn evict(&self, index: u32) -> bool {
         if index == MAP_ONLY {
             // First: what is learned from now on puts it there again.
             self.has_clocked_map.store(false, Ordering::Relaxed);
-            self.forget_map();
-            return true;
         }
         self.forget_map();
-        let Some(folio) = self.index.get(index) else {
-            return true;
-        };
-        if folio.take_used() {
-            return false;
-        }
-        let Some(mut state) = folio.try_write() else {
-            return false;
-        };
-        if state.memory() == 0 {
-            state.clocked = false;
-            return true;
-        }
-        if !state.is_clean() {
-            return false;
-        }
-        // Whatever the size of blocks, a bit for each page will do: all go.
-        self.forget(&mut state, u64::MAX, super::page::PAGE_LOG2);
-        state.clocked = false;
-        true
+        index == MAP_ONLY || self.evict_folio(index)
     }
 
     /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being
@@ -667,15 +569,8 @@ impl FileCache {
                 self.forget(&mut state, u64::MAX, log2);
             }
         }
-        let promise = std::mem::take(&mut *self.promise.lock());
-        let own = if places_are_promised(fs) {
-            promise.delayed
-        } else {
-            0
-        };
-        // No more than memory can hold.
-        fs.return_space((own + promise.nodes) as u32);
-        for (_, pblk, len) in self.unplace(0, 1 << 32) {
+        self.give_up_all_promises(fs);
+        for (_, pblk, len) in self.unplace(fs.cluster_size(), 0, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
         }
     }
@@ -712,9 +607,9 @@ impl LiveInode {
     /// The record as users see it, where it differs from `image`, its newest image.
     pub(crate) fn ahead(&self, image: &Inode) -> Option<Inode> {
         let cache = self.file_cache()?;
-        let (extended, delayed) = (cache.extended(), cache.delayed());
+        let (extended, promised) = (cache.extended(), cache.promised(cache.clusters));
         let time = cache.time();
-        if extended <= image.size() && time.is_none() && delayed == 0 {
+        if extended <= image.size() && time.is_none() && promised == 0 {
             return None;
         }
         let mut ahead = image.clone();
@@ -726,7 +621,7 @@ impl LiveInode {
         }
         // What has no place yet takes space all the same.
         if !disk.flags.contains(InodeFlags::HUGE_FILE) {
-            disk.blocks = disk.blocks.saturating_add(delayed * cache.sectors);
+            disk.blocks = disk.blocks.saturating_add(promised * cache.sectors);
         }
         Some(ahead)
     }
@@ -737,7 +632,6 @@ impl Drop for FileCache {
         // No lock is taken here: values are dropped wherever an epoch ends.
         let (mut memory, mut dirty) = (self.status().map_or(0, map::Status::bytes), 0);
         for folio in self.index.folios(0..1 << 32) {
-            self.caches.folios.dec();
             let Some(state) = folio.try_write() else {
                 continue;
             };
@@ -745,14 +639,14 @@ impl Drop for FileCache {
             dirty += i64::from(state.dirty.count_ones());
         }
         self.caches.count_memory(-memory);
+        let Size { folios, bytes } = self.index.size_of_own();
+        self.caches.count_index(Size {
+            folios: -folios,
+            bytes: -bytes,
+        });
         self.caches
             .count_dirty(-dirty * (self.sectors as i64) * 512);
     }
-}
-
-/// Whether blocks that are not mapped yet are promised a place, and do not have it.
-fn places_are_promised(fs: &Fs) -> bool {
-    fs.data().mode() == DataMode::Delayed
 }
 
 /// Folios that became dirty.
@@ -764,15 +658,6 @@ struct Dirty {
     last: u32,
     /// How many came one behind the other.
     ascending: u32,
-}
-
-/// Space that is promised to a file.
-#[derive(Debug, Default)]
-struct Promise {
-    /// Delayed blocks.
-    delayed: u64,
-    /// Blocks for the nodes that map them.
-    nodes: u64,
 }
 
 /// A time from its nanoseconds, if it is one.

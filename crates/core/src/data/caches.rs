@@ -10,6 +10,7 @@
 
 use super::cache::FileCache;
 use super::flusher::Flusher;
+use super::index::Size;
 use super::page::{PAGE, Pool};
 use crate::fs::{DataMode, MountOptions};
 use crate::inode::LiveInode;
@@ -31,7 +32,7 @@ const HAND_STEPS: usize = 64;
 /// Folios that are looked at at once.
 const BATCH: usize = 32;
 
-/// Folios that have pages, in the order the hand passes them: a file, and the number of a folio of it.
+/// Folios, in the order the hand passes them: a file, and the number of a folio of it.
 type Clock = VecDeque<(Weak<FileCache>, u32)>;
 
 /// What the caches of all files share.
@@ -40,11 +41,12 @@ pub(crate) struct Caches {
     mode: DataMode,
     dax: bool,
     pub(super) pool: Pool,
-    /// Bytes of memory in use.
+    /// Bytes of memory in use: pages, what is known of maps, folios and what leads to them.
     memory: ShardedCounter,
     most_memory: u64,
-    /// Folios, with memory or without.
-    pub(super) folios: ShardedCounter,
+    /// Folios, and bytes of memory that they take without their pages.
+    folios: ShardedCounter,
+    folio_bytes: ShardedCounter,
     /// Bytes of dirty blocks.
     dirty: ShardedCounter,
     /// Above this much, whoever writes also writes back.
@@ -61,6 +63,8 @@ pub(crate) struct Caches {
     /// written, or on the list.
     pub(super) flushing: Mutex<()>,
     pub(super) flusher: Flusher,
+    #[cfg(feature = "baseline")]
+    baseline: super::Baseline,
 }
 
 impl Caches {
@@ -77,6 +81,7 @@ impl Caches {
             memory: ShardedCounter::new(),
             most_memory,
             folios: ShardedCounter::new(),
+            folio_bytes: ShardedCounter::new(),
             dirty: ShardedCounter::new(),
             most_dirty: most_memory / 2,
             clock: PerCpu::new(|_| Mutex::new(&CLOCK, VecDeque::new())),
@@ -86,7 +91,15 @@ impl Caches {
             hand: AtomicU64::new(0),
             flushing: Mutex::new(&FLUSHING, ()),
             flusher: Flusher::new(),
+            #[cfg(feature = "baseline")]
+            baseline: options.baseline.data,
         }
+    }
+
+    /// Which mechanisms work in their unimproved form.
+    #[cfg(feature = "baseline")]
+    pub(super) fn baseline(&self) -> super::Baseline {
+        self.baseline
     }
 
     /// The thread that writes back, if there is one.
@@ -108,6 +121,15 @@ impl Caches {
     pub(super) fn count_memory(&self, bytes: i64) {
         if bytes != 0 {
             self.memory.add(bytes);
+        }
+    }
+
+    /// Counts folios that came or went.
+    pub(super) fn count_index(&self, change: Size) {
+        if change != Size::default() {
+            self.folios.add(change.folios);
+            self.folio_bytes.add(change.bytes);
+            self.count_memory(change.bytes);
         }
     }
 
@@ -138,12 +160,18 @@ impl Caches {
     /// What the data path did.
     pub(crate) fn stats(&self) -> DataStats {
         DataStats {
-            cached_bytes: self.memory.count(),
+            cached_bytes: self.memory.count().saturating_sub(self.folio_bytes.count()),
             dirty_bytes: self.dirty.count(),
             folios: self.folios.count(),
+            folio_bytes: self.folio_bytes.count(),
             placed_in_write: self.placed.count(),
             placed_in_writeback: self.delayed.count(),
         }
+    }
+
+    /// The sums of dirty bytes and of memory.
+    pub(crate) fn sums(&self) -> (i64, i64) {
+        (self.dirty.sum(), self.memory.sum())
     }
 
     /// Whether so much is dirty that writers have to write back.
@@ -161,7 +189,7 @@ impl Caches {
         self.memory.count() > self.most_memory
     }
 
-    /// Puts a folio that got its first page into the way of the clock's hand.
+    /// Puts a folio that came into being into the way of the clock's hand.
     pub(super) fn note_folio(&self, cache: &Arc<FileCache>, index: u32) {
         let entry = (Arc::downgrade(cache), index);
         let mut clock = self.clock.local().lock();
@@ -241,8 +269,10 @@ pub struct DataStats {
     pub cached_bytes: u64,
     /// File data in memory that the device does not have yet.
     pub dirty_bytes: u64,
-    /// Parts of files, of 64 KiB, of which memory knows something: some hundred bytes for each, beside its data.
+    /// Parts of files, of 64 KiB, of which memory knows something.
     pub folios: u64,
+    /// Memory that these take beside their data. It counts towards the limit too.
+    pub folio_bytes: u64,
     /// Blocks whose place was chosen inside a write.
     pub placed_in_write: u64,
     /// Blocks whose place was chosen when they were written back.

@@ -136,6 +136,7 @@ impl FileIo<'_> {
     /// of the reserved extent they lie in: for that there is always room. `false` if the range begins
     /// otherwise. `op` is held exclusively, and others are kept from writing the file back.
     pub(super) fn write_reserved(&self, offset: u64, buf: &[u8]) -> Result<bool> {
+        self.cache.settle_detached(self.fs)?;
         let bytes = offset..offset + buf.len() as u64;
         let blocks = write::blocks_of(self.fs, &bytes);
         let runs = map::stable(self.live, |image| {

@@ -87,7 +87,7 @@ pub(super) fn write(
     held: &Held,
     offset: Option<u64>,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let file = held.file_cache_in(fs);
     retried(fs, held, || {

@@ -38,7 +38,7 @@ use super::{dax, flusher, times, write};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
 use crate::map::{self, KnownRuns, Mapping, Target};
-use crate::{Error, Result};
+use crate::{Error, Result, xattr};
 use extant_sync::pin;
 use std::ops::Range;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl FileCache {
         let folios = range.start >> FOLIO_LOG2..range.end.div_ceil(FOLIO_BYTES as u64);
         folios.into_iter().any(|index| {
             // Files end below 2^48.
-            let Some(folio) = u32::try_from(index).ok().and_then(|i| self.index.get(i)) else {
+            let Some(folio) = u32::try_from(index).ok().and_then(|i| self.index.load(i)) else {
                 return false;
             };
             let start = index << FOLIO_LOG2;
@@ -228,28 +228,28 @@ pub fn write_direct(
     held: &Held,
     offset: u64,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<usize> {
     // Overwriting takes no handle, which would find this.
     fs.journal()?.check_open()?;
     check_aligned(fs, offset, buf.len())?;
+    // Content of what is bypassed lies outside the record, and is written past memory.
+    if let Some(file) = held.file_cache()
+        && let Some(written) = write_shared(fs, held, file, offset, buf, options)?
+    {
+        return Ok(written);
+    }
     outgrow(fs, held)?;
     if fs.data().mode() == DataMode::Through {
         return write::write_with(fs, held, offset, buf, options);
     }
-    let file = match held.file_cache() {
-        Some(file) if file.is_bypassed() => file,
-        _ => {
-            check_writable(held.image(&pin()))?;
-            let file = held.file_cache_in(fs);
-            if file.note_turn() {
-                bypass(fs, held, file)?;
-            }
-            file
+    check_writable(held.image(&pin()))?;
+    let file = held.file_cache_in(fs);
+    if !file.is_bypassed() && file.note_turn() {
+        bypass(fs, held, file)?;
+        if let Some(written) = write_shared(fs, held, file, offset, buf, options)? {
+            return Ok(written);
         }
-    };
-    if let Some(written) = write_shared(fs, held, file, offset, buf, options)? {
-        return Ok(written);
     }
     retried(fs, held, || {
         write_exclusive(fs, held, file, Some(offset), buf, options).map(|(_, written)| written)
@@ -264,7 +264,7 @@ pub fn append_direct(
     fs: &Fs,
     held: &Held,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     fs.journal()?;
     check_aligned(fs, 0, buf.len())?;
@@ -323,19 +323,26 @@ fn bypass(fs: &Fs, held: &Held, file: &Arc<FileCache>) -> Result<()> {
     Ok(())
 }
 
-/// Writes with `op` held shared, if the file is bypassed, ends behind the range, and every block of it holds
-/// data, or is reserved and written as a whole. `None` otherwise; what is reserved may have been written to then.
+/// Writes with `op` held shared, if the file is bypassed, ends behind the range, every block of it holds
+/// data, or is reserved and written as a whole, and nothing is taken away with that. `None` otherwise; what is reserved may have been written to then.
 fn write_shared(
     fs: &Fs,
     held: &Held,
     file: &Arc<FileCache>,
     offset: u64,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<Option<usize>> {
+    if !file.is_bypassed() || buf.is_empty() {
+        return Ok(None);
+    }
+    #[cfg(feature = "baseline")]
+    if file.transaction_per_overwrite() {
+        return Ok(None);
+    }
     let bytes = offset..offset.saturating_add(buf.len() as u64);
     let _shared = held.op().read();
-    if !file.is_bypassed() || buf.is_empty() {
+    if !file.is_bypassed() {
         return Ok(None);
     }
     let known = {
@@ -343,7 +350,7 @@ fn write_shared(
         let guard = pin();
         let image = held.image(&guard);
         check_writable(image)?;
-        if bytes.end > file.size_with(image) {
+        if bytes.end > file.size_with(image) || xattr::loses_by(image, held, options.writer) {
             return Ok(None);
         }
         map::known(held, file, &blocks_of(fs, &bytes))
@@ -361,8 +368,6 @@ fn write_shared(
     if !runs.iter().all(fits) {
         return Ok(None);
     }
-    // First: who may not write without losing them must not have written with them in place.
-    FileIo::new(fs, held.live()).clear_set_ids(options)?;
     let written = write_runs(fs, held.live(), file, &runs, bytes.start, buf)?;
     let is_reserved = |run: &Mapping| matches!(run.target, Target::Unwritten(_));
     if runs.iter().any(is_reserved) {
@@ -373,7 +378,7 @@ fn write_shared(
             converted => converted?,
         }
     }
-    times::note_lazily(held.live(), file);
+    times::note_lazily(held.live(), file, options);
     Ok(Some(written))
 }
 
@@ -389,6 +394,7 @@ fn write_runs(
     at: u64,
     buf: &[u8],
 ) -> Result<usize> {
+    file.settle_detached(fs)?;
     let log2 = fs.block_size().log2();
     let failures = fs.flush_failures();
     let mut done = 0;
@@ -417,7 +423,7 @@ pub(super) fn write_exclusive(
     file: &Arc<FileCache>,
     offset: Option<u64>,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let live = held.live();
     let _alone = held.op().write();
@@ -436,6 +442,7 @@ pub(super) fn write_exclusive(
     if buf.is_empty() {
         return Ok((offset, 0));
     }
+    xattr::take_away(fs, held, options.writer)?;
     let bytes = offset..offset + buf.len() as u64;
     // Addresses stay what they are, and nobody else changes the map.
     let _stay = held.pages().read();
@@ -454,9 +461,12 @@ pub(super) fn write_exclusive(
             .iter()
             .all(|run| matches!(run.target, Target::Written(_)))
     {
-        io.clear_set_ids(options)?;
         let written = write_runs(fs, live, file, &runs, offset, buf);
-        times::note_lazily(live, file);
+        #[cfg(feature = "baseline")]
+        if file.transaction_per_overwrite() {
+            super::baseline::note_at_once(fs, live, options)?;
+        }
+        times::note_lazily(live, file, options);
         written
     } else {
         file.set_tail(u64::MAX);
@@ -477,7 +487,7 @@ impl FileIo<'_> {
         held: &Held,
         offset: u64,
         buf: &[u8],
-        options: WriteOptions,
+        options: WriteOptions<'_>,
     ) -> Result<usize> {
         let mut done = 0;
         loop {

@@ -14,6 +14,7 @@
 //! - What is there stays: neither content nor blocks that were reserved before change.
 
 use super::WriteOptions;
+use super::flusher;
 use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
@@ -22,8 +23,8 @@ use super::writeback::write_back;
 use crate::alloc::{Ask, Taken};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
-use crate::map::{self, MapGuard, Target, Walk};
-use crate::{Error, Result};
+use crate::map::{self, MapGuard, Placer, Target, Walk};
+use crate::{Error, Result, xattr};
 use extant_format::extent::MAX_UNWRITTEN_LEN;
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
@@ -40,8 +41,6 @@ const RETRIES: u32 = 4;
 pub struct FallocateMode {
     /// Leaves the size as it is, also when the range ends behind it (`FALLOC_FL_KEEP_SIZE`).
     pub keep_size: bool,
-    /// Takes set-user-ID away, and set-group-ID where the group may execute.
-    pub clear_set_ids: bool,
 }
 
 /// Reserves blocks for the `len` bytes from byte `offset` of a regular file on: what is a hole reads as
@@ -55,10 +54,27 @@ pub struct FallocateMode {
 /// [`Error::Unsupported`] for files mapped by indirect blocks, which cannot tell reserved blocks from
 /// written ones; [`Error::ReadOnly`]; [`Error::Corrupt`] when the map breaks the format,
 /// [`Error::Device`] when the device fails.
-pub fn fallocate(fs: &Fs, held: &Held, offset: u64, len: u64, mode: FallocateMode) -> Result<()> {
+pub fn fallocate(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    mode: FallocateMode,
+    options: WriteOptions<'_>,
+) -> Result<()> {
     fs.journal()?;
-    let _alone = held.op().write();
-    fallocate_alone(fs, held, offset, len, mode)
+    let attempt = || {
+        let _alone = held.op().write();
+        fallocate_alone(fs, held, offset, len, mode, options)
+    };
+    match attempt() {
+        // What is promised to the data of other files for the worst case comes back when that is written back.
+        Err(Error::NoSpace) => {
+            flusher::make_room(fs, held.live())?;
+            attempt()
+        }
+        done => done,
+    }
 }
 
 /// The same for who holds `op` exclusively.
@@ -68,6 +84,7 @@ pub(super) fn fallocate_alone(
     offset: u64,
     len: u64,
     mode: FallocateMode,
+    options: WriteOptions<'_>,
 ) -> Result<()> {
     outgrow_alone(fs, held)?;
     // What is only in memory gets its blocks first: then nobody else changes the map.
@@ -92,10 +109,8 @@ pub(super) fn fallocate_alone(
     let mut rest = Reservation {
         blocks: blocks_of(fs, &(offset..end)),
         end: (!mode.keep_size).then_some(end),
-        options: WriteOptions {
-            clear_set_ids: mode.clear_set_ids,
-        },
     };
+    xattr::take_away(fs, held, options.writer)?;
     let mut retries = 0;
     let mut image = image;
     loop {
@@ -115,13 +130,12 @@ struct Reservation {
     blocks: Range<u64>,
     /// The size the file gets, unless it has more; `None` if it keeps what it has.
     end: Option<u64>,
-    options: WriteOptions,
 }
 
 /// Blocks for holes, in order.
-#[derive(Default)]
 struct Found<'f> {
     taken: Vec<Taken<'f>>,
+    placer: Placer,
     places: Vec<(Lblk, Pblk, u32)>,
     /// Everything before this block has been seen to.
     upto: u64,
@@ -151,11 +165,11 @@ impl Reservation {
         let size = self
             .end
             .map_or(0, |end| end.min(upto.saturating_mul(1 << log2)));
-        let (time, options) = (now(), self.options);
+        let time = now();
         let also = |inode: &mut Inode| {
             let disk = inode.disk_mut();
             disk.size = disk.size.max(size);
-            stamp(disk, time, options);
+            stamp(disk, time, WriteOptions::default());
         };
         if found.places.is_empty() {
             let handle = fs.start(1)?;
@@ -184,7 +198,12 @@ impl Reservation {
             true => self.blocks.start.min(size >> log2),
             false => self.blocks.start,
         };
-        let mut found = Found::default();
+        let mut found = Found {
+            taken: Vec::new(),
+            placer: Placer::new(fs),
+            places: Vec::new(),
+            upto: 0,
+        };
         let mut walk = Walk::over(first..self.blocks.end);
         while let Some(run) = walk.next(fs, image)? {
             let start = u64::from(run.lblk.get()).max(self.blocks.start);
@@ -198,7 +217,7 @@ impl Reservation {
                 Target::Hole if start < run.end() => {
                     let hole = start..run.end();
                     let size = self.end.unwrap_or(0).max(size);
-                    if !found.take(fs, held, size, hole, self.blocks.start)? {
+                    if !found.take(fs, held, image, size, hole, self.blocks.start)? {
                         return Ok(found);
                     }
                 }
@@ -217,6 +236,7 @@ impl<'f> Found<'f> {
         &mut self,
         fs: &'f Fs,
         live: &LiveInode,
+        image: &Inode,
         size: u64,
         hole: Range<u64>,
         first: u64,
@@ -229,9 +249,16 @@ impl<'f> Found<'f> {
             }
             let len = (hole.end - next).min(MAX_UNWRITTEN_LEN.into()) as u32;
             let lblk = Lblk::new(next as u32);
+            let read = |logical| map::cluster_of(fs, image, logical);
+            if let Some((pblk, here)) = self.placer.given(lblk.get(), read)? {
+                let here = here.min(len);
+                self.places.push((lblk, pblk, here));
+                next += u64::from(here);
+                continue;
+            }
             let ask = Ask {
                 lblk,
-                len,
+                len: self.placer.at_once(lblk.get(), len),
                 size,
                 reserved: false,
                 no_prealloc: false,
@@ -242,8 +269,11 @@ impl<'f> Found<'f> {
                 Err(Error::NoSpace) if next > first => return Ok(false),
                 Err(e) => return Err(e),
             };
-            self.places.push((lblk, taken.start(), taken.len()));
-            next += u64::from(taken.len());
+            let start = taken.start();
+            let (pblk, here) = self.placer.give(lblk.get(), start, taken.clusters());
+            let here = here.min(len);
+            self.places.push((lblk, pblk, here));
+            next += u64::from(here);
             self.taken.push(taken);
         }
         self.upto = next;

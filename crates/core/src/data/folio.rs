@@ -49,15 +49,15 @@ pub(super) struct State {
     pub(super) mapped: u64,
     /// Known to have a place on the device that holds nothing yet.
     pub(super) unwritten: u64,
-    /// In the way of the clock's hand.
-    pub(super) clocked: bool,
+    /// Not one of the file's any more: nothing is put into it.
+    pub(super) gone: bool,
 }
 
 impl Folio {
     pub(super) fn new(index: u32) -> Self {
         Self {
             index,
-            used: AtomicBool::new(false),
+            used: AtomicBool::new(true),
             state: RwLock::new(&FOLIO, State::default()),
         }
     }
@@ -82,6 +82,12 @@ impl Folio {
     pub(super) fn read(&self) -> RwLockReadGuard<'_, State> {
         self.note_use();
         self.state.read_ascending(self.index.into())
+    }
+
+    /// Locks the folio against changes, unless somebody changes it.
+    pub(super) fn try_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+        self.note_use();
+        self.state.try_read()
     }
 
     /// Locks the folio if nobody else has it.

@@ -129,7 +129,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
             return true;
         }
         // Otherwise its transfers are large enough, or it is full of holes.
-        if !cache.is_dirty_in_first_folio_only() {
+        if !cache.is_dirty_in_first_folio_only() || cache.has_detached() {
             return false;
         }
         let io = FileIo::new(self.fs, live);

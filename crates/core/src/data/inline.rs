@@ -1,7 +1,7 @@
 //! Content that lies inside the inode, and files that outgrow it.
 
 use super::read::device_offset;
-use crate::alloc::Request;
+use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, LEAVE_CREDITS};
 use crate::map::MapGuard;
@@ -12,6 +12,7 @@ use extant_format::xattr::name::INLINE_DATA;
 use extant_format::xattr::{XattrArea, XattrContext, XattrValue};
 use extant_format::{Expected, FormatError, Ino, Structure};
 use extant_sync::pin;
+use std::ops::Range;
 
 impl Fs {
     /// How extended attributes are read.
@@ -42,6 +43,19 @@ impl Fs {
             }
         };
         InlineData::new(&inode.disk().map, rest, inode.size()).in_place(place)
+    }
+}
+
+impl Fs {
+    /// Where the rest of inline content lies in the part of the record that holds attributes; empty without.
+    ///
+    /// # Errors
+    /// When the attributes in the inode break the format.
+    pub(crate) fn inline_rest(&self, inode: &Inode) -> Result<Range<usize>> {
+        let region = inode.xattr_region();
+        let area = XattrArea::in_inode(region, &self.xattr_context());
+        let area = area.in_place(Place::Inode(inode.ino()))?;
+        Ok(area.position(region, &INLINE_DATA).unwrap_or_default())
     }
 }
 
@@ -96,7 +110,24 @@ fn move_out(fs: &Fs, held: &Held) -> Result<()> {
             .write_at(device_offset(fs, taken.start(), 0)?, &block)?;
         held.note_data(fs, failures);
     }
+    leave(fs, held, taken, image.size())
+}
+
+/// Takes the content of a regular file out of its inode, for who holds `op` exclusively and wants none of it: that takes
+/// no block. Does nothing to any other.
+///
+/// # Errors
+/// As for changing it.
+pub(super) fn empty_alone(fs: &Fs, held: &Held) -> Result<()> {
+    let image = held.snapshot();
+    match image.is_inline() && image.file_type() == FileType::Regular && !image.is_encrypted() {
+        true => leave(fs, held, None, 0),
+        false => Ok(()),
+    }
+}
+
+fn leave(fs: &Fs, held: &Held, block: Option<Taken<'_>>, size: u64) -> Result<()> {
     let handle = fs.start(LEAVE_CREDITS)?;
     let guard = MapGuard::lock(held);
-    fs.leave_inode(&handle, held, &guard, taken, image.size())
+    fs.leave_inode(&handle, held, &guard, block, size)
 }

@@ -3,8 +3,9 @@
 //! What is not in memory is read from the device into folios first, more of it at once the longer somebody
 //! reads on from where he stopped. Holes take no memory.
 
+use super::ahead::MOST_FOLIOS;
 use super::buffered::FileIo;
-use super::folio::{FOLIO_BYTES, FOLIO_LOG2, State, mask, mask_of_bytes, rows};
+use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use super::read::{device_offset, read_device, read_inline};
 use super::seek::{self, Piece};
 use crate::fs::{DataMode, Fs};
@@ -15,10 +16,6 @@ use extant_sync::{RwLockWriteGuard, pin};
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-/// Folios that are read at once at most.
-const MOST_FOLIOS: u32 = 16;
 
 /// Whether the content of a file lies in its record.
 ///
@@ -88,9 +85,6 @@ pub(super) fn read_through(
             some => done += some,
         }
     }
-    io.cache
-        .read_next
-        .store(offset + len as u64, Ordering::Relaxed);
     if missed && io.cache.caches.is_full() {
         io.cache.caches.evict();
     }
@@ -134,18 +128,20 @@ impl FileIo<'_> {
     /// Copies what is in memory from byte `offset` on, up to the end of its folio at most. Returns how
     /// much.
     fn copy_known(&self, offset: u64, buf: &mut [u8]) -> usize {
-        let Some(folio) = self.cache.folio_if_any(offset) else {
+        let index = super::cache::number(offset);
+        let guard = pin();
+        let Some(folio) = self.cache.index.get(index, &guard) else {
             return 0;
         };
-        let at = offset as usize & (FOLIO_BYTES - 1);
-        let state = folio.read();
-        let known = (state.uptodate >> (at >> self.log2)).trailing_ones() as usize;
-        let end = ((at >> self.log2) + known) << self.log2;
-        let len = end.min(FOLIO_BYTES).saturating_sub(at).min(buf.len());
-        if len > 0 {
-            state.copy_out(at, &mut buf[..len]);
+        if let Some(state) = folio.try_read() {
+            return copy_uptodate(&state, offset, buf, self.log2);
         }
-        len
+        // Somebody changes it, and may wait for the device meanwhile.
+        drop(guard);
+        let folio = self.cache.index.load(index);
+        folio.map_or(0, |folio| {
+            copy_uptodate(&folio.read(), offset, buf, self.log2)
+        })
     }
 
     /// Reads into `buf` from byte `offset` on, and ahead if that is how the file is read. Returns how much
@@ -153,6 +149,7 @@ impl FileIo<'_> {
     fn read_missing(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let holes = self.skip_hole(offset, buf)?;
         if holes > 0 {
+            self.cache.readers.pass(offset, offset + holes as u64);
             return Ok(holes);
         }
         // Blocks stay where they are until everything is read, and nobody begins to go past memory.
@@ -169,22 +166,63 @@ impl FileIo<'_> {
         let end = offset + buf.len() as u64;
         let first = super::cache::number(offset);
         let last = super::cache::number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));
-        let ahead = self.window(offset);
+        let reader = self.cache.readers.reader(offset);
+        // With little memory, what is read ahead would be gone when it is asked for.
+        let ahead = match self.cache.caches.is_full() {
+            true => reader.window.min(2),
+            false => reader.window,
+        };
         let size = self.live.live_size();
         let top = super::cache::number(size.saturating_sub(1)).max(last);
         let until = match ahead {
             0 => last,
             ahead => last.max(first.saturating_add(ahead - 1)).min(top),
         };
-        let mut folios: Vec<_> = (first..=until)
-            .map(|index| (self.cache.folio_at(index), index))
-            .map(|(folio, index)| (index, folio, folio.write()))
-            .collect();
+        loop {
+            let folios: Vec<_> = (first..=until)
+                .map(|index| self.cache.folio_at(index))
+                .collect();
+            if let Some(done) = self.read_into(&folios, offset, buf, ahead > 0)? {
+                reader.note(match ahead {
+                    0 => offset + done as u64,
+                    _ => (u64::from(until) + 1) << FOLIO_LOG2,
+                });
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Reads into `folios` what they lack, all there is of them if `whole` says so, and from byte `offset` of the file on
+    /// into `buf`. Returns how much of `buf` was filled; `None` if one of the folios is gone.
+    fn read_into(
+        &self,
+        folios: &[Arc<Folio>],
+        offset: u64,
+        buf: &mut [u8],
+        whole: bool,
+    ) -> Result<Option<usize>> {
+        let (Some(first), Some(last)) = (folios.first(), folios.last()) else {
+            return Ok(Some(0));
+        };
+        let (first, until) = (first.index(), last.index());
+        let mut locked = Vec::with_capacity(folios.len());
+        for folio in folios {
+            let state = folio.write();
+            if state.gone {
+                drop(state);
+                self.cache.take_out(folio);
+                return Ok(None);
+            }
+            locked.push((folio.index(), &**folio, state));
+        }
+        let mut folios = locked;
+        let end = offset + buf.len() as u64;
+        let size = self.live.live_size();
         // Random reads bring in what was asked for, others all there is.
         let log2 = self.log2;
-        let wanted = match ahead {
-            0 => offset >> log2 << log2..end.next_multiple_of(1 << log2),
-            _ => u64::from(first) << FOLIO_LOG2..(u64::from(until) + 1) << FOLIO_LOG2,
+        let wanted = match whole {
+            false => offset >> log2 << log2..end.next_multiple_of(1 << log2),
+            true => u64::from(first) << FOLIO_LOG2..(u64::from(until) + 1) << FOLIO_LOG2,
         };
         let wanted = wanted.start..wanted.end.min(size.next_multiple_of(1 << log2));
         let (_, runs) = map::runs_live(self.fs, self.live, |_| {
@@ -208,12 +246,7 @@ impl FileIo<'_> {
             copy_or_zero(state, at, &mut buf[done..done + len], log2);
             done += len;
         }
-        for (_, folio, state) in &mut folios {
-            if state.memory() > 0 {
-                self.set_clocked(folio, state);
-            }
-        }
-        Ok(done)
+        Ok(Some(done))
     }
 
     /// Makes zeros of what lies in a hole of the file of which memory has nothing, at the front of `buf`. Returns how
@@ -223,7 +256,7 @@ impl FileIo<'_> {
         let last = super::cache::number(end - 1);
         // In this order: what somebody wrote before is in a folio, or in the map by now.
         let unused = (super::cache::number(offset)..=last)
-            .take_while(|&index| self.cache.index.get(index).is_none())
+            .take_while(|&index| self.cache.index.get(index, &pin()).is_none())
             .count() as u64;
         if unused == 0 {
             return Ok(0);
@@ -242,27 +275,10 @@ impl FileIo<'_> {
         Ok(len)
     }
 
-    /// How many folios to read at once, this read included; 0 for what was asked for only.
-    fn window(&self, offset: u64) -> u32 {
-        let next = self.cache.read_next.load(Ordering::Relaxed);
-        let window = &self.cache.read_window;
-        let goes_on = offset >= next && offset - next < FOLIO_BYTES as u64;
-        let new = match goes_on {
-            true => (window.load(Ordering::Relaxed) * 2).clamp(1, MOST_FOLIOS),
-            false => 0,
-        };
-        window.store(new, Ordering::Relaxed);
-        // With little memory, what is read ahead would be gone when it is asked for.
-        match self.cache.caches.is_full() {
-            true => new.min(2),
-            false => new,
-        }
-    }
-
     /// Reads those blocks of `run` from the device that are not in memory. The folios are locked.
     fn fill(
         &self,
-        folios: &mut [(u32, &super::folio::Folio, RwLockWriteGuard<'_, State>)],
+        folios: &mut [(u32, &Folio, RwLockWriteGuard<'_, State>)],
         run: &Mapping,
         size: u64,
     ) -> Result<()> {
@@ -314,7 +330,7 @@ const MOST_SLICES: usize = 1024;
 
 /// The blocks of `run` that are not up to date in `folios`, in rows.
 fn missing(
-    folios: &[(u32, &super::folio::Folio, RwLockWriteGuard<'_, State>)],
+    folios: &[(u32, &Folio, RwLockWriteGuard<'_, State>)],
     run: &Mapping,
     log2: u32,
 ) -> Vec<Range<u64>> {
@@ -345,6 +361,18 @@ fn part_of(index: u32, range: &Range<u64>) -> Option<Range<usize>> {
         .min(start + FOLIO_BYTES as u64)
         .checked_sub(start)?;
     (from < to).then_some(from as usize..to as usize)
+}
+
+/// Copies what is up to date from byte `offset` of the file on, which lies in the folio. Returns how much.
+fn copy_uptodate(state: &State, offset: u64, buf: &mut [u8], log2: u32) -> usize {
+    let at = offset as usize & (FOLIO_BYTES - 1);
+    let known = (state.uptodate >> (at >> log2)).trailing_ones() as usize;
+    let end = ((at >> log2) + known) << log2;
+    let len = end.min(FOLIO_BYTES).saturating_sub(at).min(buf.len());
+    if len > 0 {
+        state.copy_out(at, &mut buf[..len]);
+    }
+    len
 }
 
 /// Copies bytes from `at` on; blocks that are not there are holes.

@@ -8,6 +8,7 @@
 //! | `blocks` | blocks of directories and other metadata files, through the cache |
 //! | `inline` | content inside the inode |
 //! | `stream` | reading a whole file in order, holes kept apart |
+//! | `ahead` | who reads on and on, and how far ahead to read |
 //! | `live` | reading files that may change, from memory or through it |
 //! | `write` | writing a range, and doing so without memory in between |
 //! | `direct` | reading and writing past memory |
@@ -18,9 +19,12 @@
 //! | `gather` | the same for many small files together |
 //! | `reserved` | reserved space when there is no room to map it in parts |
 //! | `flusher` | writing back by age and under pressure |
+//! | `clusters` | writing files where a cluster is more than a block |
 //! | `cache` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `caches` | what all files share: budget, eviction, the list of dirty files |
 //! | `folio`, `page`, `index` | 64 KiB of a file, the memory it is made of, the folios of a file |
+//! | `promises` | space that is promised to a file |
+//! | `folios` | using folios, and letting them go |
 //! | `nodes` | nodes that mapping delayed blocks takes |
 //! | `stock` | pages made ready ahead of their use |
 //! | `fallocate` | reserving blocks for a range |
@@ -29,6 +33,7 @@
 //! | `shift` | holes punched, ranges made zeros, taken out or put in |
 //! | `times` | times that writes leave behind |
 //! | `transfer` | making zeros on the device |
+//! | `baseline` | unimproved forms, to compare with |
 //!
 //! # Invariants
 //!
@@ -37,10 +42,14 @@
 //! - A block is mapped after its content is on the device, never before.
 //! - Images of inodes are read without a lock; files that may change under `pages`, held shared.
 
+mod ahead;
+#[cfg(feature = "baseline")]
+mod baseline;
 mod blocks;
 mod buffered;
 mod cache;
 mod caches;
+mod clusters;
 mod converting;
 mod dax;
 mod direct;
@@ -48,12 +57,14 @@ mod durable;
 mod fallocate;
 mod flusher;
 mod folio;
+mod folios;
 mod gather;
 mod index;
 mod inline;
 mod live;
 mod nodes;
 mod page;
+mod promises;
 mod read;
 mod reserved;
 mod seek;
@@ -67,6 +78,8 @@ mod truncate;
 mod write;
 mod writeback;
 
+#[cfg(feature = "baseline")]
+pub use baseline::Baseline;
 pub(crate) use cache::FileCache;
 pub(crate) use caches::Caches;
 pub use caches::DataStats;
@@ -80,6 +93,7 @@ pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use seek_live::{seek_data_live, seek_hole_live};
 pub use shift::{collapse_range, insert_range, punch_hole, zero_range};
 pub use stream::{Sink, stream, stream_live};
+pub(crate) use times::coarse_now;
 pub use times::now;
 pub(crate) use truncate::finish_truncate;
 pub use truncate::{grow, truncate, truncate_with};

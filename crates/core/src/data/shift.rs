@@ -23,7 +23,7 @@ use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard, Mapping, Move, Target};
-use crate::{Error, Result};
+use crate::{Error, Result, xattr};
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
 use std::ops::Range;
@@ -43,9 +43,15 @@ const NOTHING: Range<u64> = 0..0;
 /// # Errors
 /// [`Error::InvalidInput`] for an empty range; [`Error::NoSpace`] when cutting an extent in two takes a block more
 /// and none is free; those of [`fallocate`](super::fallocate()) otherwise, but for files mapped by indirect blocks.
-pub fn punch_hole(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn punch_hole(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    options: WriteOptions<'_>,
+) -> Result<()> {
     let alone = held.op().write();
-    let (image, range) = begin(fs, held, offset, len)?;
+    let (image, range) = begin(fs, held, offset, len, options)?;
     // Past the end there is nothing that anybody could tell from a hole but blocks that were reserved.
     let log2 = fs.block_size().log2();
     let range = range.start
@@ -87,9 +93,16 @@ pub fn punch_hole(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
 ///
 /// # Errors
 /// As for [`fallocate`](super::fallocate()).
-pub fn zero_range(fs: &Fs, held: &Held, offset: u64, len: u64, keep_size: bool) -> Result<()> {
+pub fn zero_range(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    keep_size: bool,
+    options: WriteOptions<'_>,
+) -> Result<()> {
     let _alone = held.op().write();
-    let (image, range) = begin(fs, held, offset, len)?;
+    let (image, range) = begin(fs, held, offset, len, options)?;
     check_extents(&image)?;
     {
         let _gone = held.pages().write();
@@ -104,22 +117,24 @@ pub fn zero_range(fs: &Fs, held: &Held, offset: u64, len: u64, keep_size: bool) 
             move_runs(fs, held, part, &moves)?;
         }
     }
-    let mode = FallocateMode {
-        keep_size,
-        ..FallocateMode::default()
-    };
-    fallocate_alone(fs, held, offset, len, mode)
+    fallocate_alone(fs, held, offset, len, FallocateMode { keep_size }, options)
 }
 
 /// Takes the `len` bytes from byte `offset` on out of a file: what follows moves up, and the file is shorter by as much.
-/// Both must be multiples of the block size.
+/// Both must be multiples of the block size, with `bigalloc` of the cluster size.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] when they are not, or the range reaches to the end of the file; those of
 /// [`fallocate`](super::fallocate()) otherwise.
-pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn collapse_range(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    options: WriteOptions<'_>,
+) -> Result<()> {
     let _alone = held.op().write();
-    let (image, range) = begin(fs, held, offset, len)?;
+    let (image, range) = begin(fs, held, offset, len, options)?;
     check_extents(&image)?;
     check_aligned(fs, &range)?;
     if range.end >= image.size() {
@@ -154,6 +169,7 @@ pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()>
             change_map(&handle, held, &whole, &after, &moves(&after), &shorten)
         });
     }
+    let parts = parts_of(fs, &image, &after)?;
     let mut end = whole.end;
     while whole.start < end {
         end = with_room(fs, || {
@@ -164,7 +180,7 @@ pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()>
             Ok(removed.next.map_or(whole.start, |next| next.get().into()))
         })?;
     }
-    for part in after.chunks(most_runs(fs, &image)?) {
+    for part in parts {
         move_runs(fs, held, part, &moves(part))?;
     }
     let handle = fs.start(1)?;
@@ -172,14 +188,20 @@ pub fn collapse_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()>
 }
 
 /// Puts a hole of `len` bytes into a file at byte `offset`: what was there moves back, and the file is longer by as much.
-/// Both must be multiples of the block size.
+/// Both must be multiples of the block size, with `bigalloc` of the cluster size.
 ///
 /// # Errors
 /// [`Error::InvalidInput`] when they are not, or the file ends before `offset`; [`Error::FileTooLarge`];
 /// those of [`fallocate`](super::fallocate()) otherwise.
-pub fn insert_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
+pub fn insert_range(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    len: u64,
+    options: WriteOptions<'_>,
+) -> Result<()> {
     let _alone = held.op().write();
-    let (image, range) = begin(fs, held, offset, len)?;
+    let (image, range) = begin(fs, held, offset, len, options)?;
     check_extents(&image)?;
     check_aligned(fs, &range)?;
     let limit = size_limit(fs, &image);
@@ -223,6 +245,7 @@ pub fn insert_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
             change_map(&handle, held, &NOTHING, &after, &moves(&after), &lengthen)
         });
     }
+    let parts = parts_of(fs, &image, &after)?;
     // The size first: nothing may lie past it that is data. What it passes before it has moved may hold anything.
     let failures = fs.flush_failures();
     zero_mapped(fs, &image, image.size()..size)?;
@@ -231,7 +254,7 @@ pub fn insert_range(fs: &Fs, held: &Held, offset: u64, len: u64) -> Result<()> {
     held.live().update(&handle, lengthen)?;
     drop(handle);
     // The last ones first, so that there always is room.
-    for part in after.rchunks(most_runs(fs, &image)?) {
+    for part in parts.into_iter().rev() {
         move_runs(fs, held, part, &moves(part))?;
     }
     Ok(())
@@ -244,6 +267,7 @@ fn begin(
     held: &Held,
     offset: u64,
     len: u64,
+    options: WriteOptions<'_>,
 ) -> Result<(std::sync::Arc<Inode>, Range<u64>)> {
     fs.journal()?.check_open()?;
     outgrow_alone(fs, held)?;
@@ -261,7 +285,9 @@ fn begin(
     if end > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
-    Ok((image, offset..end))
+    // As under Linux before it is asked whether the range fits the file.
+    xattr::take_away(fs, held, options.writer)?;
+    Ok((held.snapshot(), offset..end))
 }
 
 fn check_extents(image: &Inode) -> Result<()> {
@@ -274,11 +300,14 @@ fn check_extents(image: &Inode) -> Result<()> {
 }
 
 fn check_aligned(fs: &Fs, range: &Range<u64>) -> Result<()> {
-    let mask = (1 << fs.block_size().log2()) - 1;
+    let mask = (1 << (fs.block_size().log2() + fs.cluster_size().bits())) - 1;
     match (range.start | range.end) & mask {
         0 => Ok(()),
-        _ => Err(Error::InvalidInput(
+        _ if fs.cluster_size().is_block() => Err(Error::InvalidInput(
             "offset and length must be multiples of the block size",
+        )),
+        _ => Err(Error::InvalidInput(
+            "offset and length must be multiples of the cluster size",
         )),
     }
 }
@@ -322,10 +351,31 @@ fn forget_from(fs: &Fs, held: &Held, offset: u64) {
     }
 }
 
-/// The runs from block `first` on that are no holes.
+/// The runs from block `first` on that are no holes. What lies in the last cluster of one that ends within it is apart.
 fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     let end = map::mapped_end(fs, image)?;
-    extents_of(fs, image, first..end)
+    let extents = extents_of(fs, image, first..end)?;
+    let size = fs.cluster_size();
+    if size.is_block() {
+        return Ok(extents);
+    }
+    let mut runs = Vec::with_capacity(extents.len());
+    for mut run in extents {
+        let start = run.lblk.get();
+        let last = run.end() - u64::from(size.inside(run.end() as u32));
+        if let Some(whole) = last.checked_sub(start.into()).filter(|&whole| whole > 0)
+            && whole < run.len
+        {
+            runs.push(Mapping { len: whole, ..run });
+            run = Mapping {
+                lblk: Lblk::new(last as u32),
+                len: run.len - whole,
+                target: run.target.advanced(whole),
+            };
+        }
+        runs.push(run);
+    }
+    Ok(runs)
 }
 
 /// The extents of a range of a file mapped by extents, cut to it. They are not joined, so that each lies in one
@@ -385,6 +435,39 @@ fn most_runs(fs: &Fs, image: &Inode) -> Result<usize> {
     // While they move, the tree may get a level more.
     let fits = |&runs: &usize| move_credits(image, runs) + 2 <= limit;
     Ok((1..=MOST_RUNS).rev().find(fits).unwrap_or(1))
+}
+
+/// Runs of a file, in parts that one handle each moves: what lies in one cluster moves together, so that after a crash
+/// it belongs to one place of the file.
+///
+/// # Errors
+/// [`Error::Unsupported`] when there are so many runs in a cluster that no handle can do that.
+fn parts_of<'r>(fs: &Fs, image: &Inode, runs: &'r [Mapping]) -> Result<Vec<&'r [Mapping]>> {
+    let (size, most) = (fs.cluster_size(), most_runs(fs, image)?);
+    if size.is_block() {
+        return Ok(runs.chunks(most).collect());
+    }
+    let together = |a: &Mapping, b: &Mapping| {
+        // A run is shorter than a file.
+        size.logical((a.end() - 1) as u32) == size.logical(b.lblk.get())
+    };
+    let mut parts = Vec::new();
+    let mut from = 0;
+    let mut at = 0;
+    for group in runs.chunk_by(together) {
+        if at > from && at + group.len() - from > most {
+            parts.extend(runs.get(from..at));
+            from = at;
+        }
+        at += group.len();
+        if group.len() > most && move_credits(image, group.len()) + 2 > most_credits(fs)? {
+            return Err(Error::Unsupported {
+                features: "moving a cluster in so many pieces".to_owned(),
+            });
+        }
+    }
+    parts.extend(runs.get(from..at).filter(|part| !part.is_empty()));
+    Ok(parts)
 }
 
 /// Runs one step, and once more when there may be space that there was not. No handle is open, and no map locked.

@@ -1,19 +1,15 @@
-//! Times that writes leave behind, and what they take away.
+//! Times that writes leave behind.
 
 use super::WriteOptions;
 use super::cache::FileCache;
 use crate::Result;
 use crate::fs::Fs;
-use crate::inode::{Held, LiveInode, Mode, Timestamp};
+use crate::inode::{Held, LiveInode, Timestamp, Writer};
 use extant_format::inode::Inode as DiskInode;
 use extant_sync::pin;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
 
 /// How old the time of the last change may be when bytes are overwritten in place: one tick of a clock
 /// as kernels keep it, and as much more as [`coarse_now`] is behind. So overwrites touch the inode's record once a tick and
@@ -35,7 +31,7 @@ pub fn now() -> Timestamp {
 }
 
 /// The time at the last tick of the system, which takes less time to read than [`now`].
-fn coarse_now() -> Timestamp {
+pub(crate) fn coarse_now() -> Timestamp {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     Timestamp {
         secs: time.tv_sec,
@@ -46,7 +42,10 @@ fn coarse_now() -> Timestamp {
 
 /// Notes in memory that bytes are being overwritten in place, once a tick: so nothing that others read is
 /// stored to in between. The record gets the time when the file is written back, or with its next change.
-pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache) {
+pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache, options: WriteOptions<'_>) {
+    if !leaves_time(options) {
+        return;
+    }
     let last = file
         .time()
         .unwrap_or_else(|| live.image(&pin()).disk().mtime);
@@ -59,22 +58,23 @@ pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache) {
 }
 
 /// Notes in a record that its content changes.
-pub(super) fn stamp(disk: &mut DiskInode, time: Timestamp, options: WriteOptions) {
-    disk.mtime = time;
-    disk.ctime = time;
-    if options.clear_set_ids {
-        disk.mode = without_set_ids(disk.mode);
+pub(super) fn stamp(disk: &mut DiskInode, time: Timestamp, options: WriteOptions<'_>) {
+    if leaves_time(options) {
+        disk.mtime = time;
+        disk.ctime = time;
     }
+}
+
+/// Whether a write is dated by when it is done.
+pub(super) fn leaves_time(options: WriteOptions<'_>) -> bool {
+    !matches!(options.writer, Writer::Earlier)
 }
 
 /// Notes that bytes are about to be overwritten in place, with a handle only if the last one who did
 /// so was not in the same tick.
-pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions) -> Result<()> {
+pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions<'_>) -> Result<()> {
     let time = now();
-    let image = held.snapshot();
-    let disk = image.disk();
-    let keeps_mode = !options.clear_set_ids || without_set_ids(disk.mode) == disk.mode;
-    if keeps_mode && is_recent(disk.mtime, time) {
+    if !leaves_time(options) || is_recent(held.snapshot().disk().mtime, time) {
         return Ok(());
     }
     let handle = fs.start(1)?;
@@ -94,15 +94,6 @@ fn age(last: Timestamp, now: Timestamp) -> i128 {
     nanos(now) - nanos(last)
 }
 
-/// The mode without the bits that give a program the rights of its owner.
-pub(super) fn without_set_ids(mode: Mode) -> Mode {
-    let mut cleared = mode.bits() & !SET_UID;
-    if mode.bits() & GROUP_EXECUTE != 0 {
-        cleared &= !SET_GID;
-    }
-    Mode::from_bits(cleared)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,12 +105,5 @@ mod tests {
         assert!(!is_recent(at(0), at(4_000_000)));
         assert!(!is_recent(at(1), at(0)));
         assert!(is_recent(at(999_999_999), Timestamp { secs: 6, nanos: 0 }));
-    }
-
-    #[test]
-    fn set_group_id_without_group_execute_means_something_else_and_stays() {
-        let cleared = |bits: u16| without_set_ids(Mode::from_bits(0o100_000 | bits)).bits();
-        assert_eq!(cleared(0o6755), 0o100_755);
-        assert_eq!(cleared(0o6745), 0o102_745);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::WriteOptions;
 use super::cache::FileCache;
+use super::clusters::cuts_cluster;
 use super::folio::{FOLIO_BYTES, mask_of_bytes};
-use super::inline::outgrow_alone;
+use super::inline::{empty_alone, outgrow_alone};
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_content, check_writable, size_limit};
@@ -13,7 +14,7 @@ use crate::inode::{Held, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
-use crate::{Error, Result};
+use crate::{Error, Result, xattr};
 use extant_format::Lblk;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
 ///
 /// # Errors
 /// As for [`truncate`].
-pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
+pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     let _alone = held.op().write();
     check_content(&held.snapshot())?;
     set_size_alone(fs, held, size, options)
@@ -48,24 +49,28 @@ pub fn truncate_with(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> 
 ///
 /// # Errors
 /// As for [`truncate`].
-pub fn grow(fs: &Fs, held: &Held, size: u64) -> Result<()> {
+pub fn grow(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     let _alone = held.op().write();
     match held.live_size() < size {
-        true => set_size_alone(fs, held, size, WriteOptions::default()),
+        true => set_size_alone(fs, held, size, options),
         false => Ok(()),
     }
 }
 
 /// The same for who holds `op` exclusively.
-fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
+fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     // Bytes become zeros, in memory and on the device, before a handle would find this.
     fs.journal()?.check_open()?;
-    outgrow_alone(fs, held)?;
+    match size {
+        0 => empty_alone(fs, held)?,
+        _ => outgrow_alone(fs, held)?,
+    }
     let mut image = held.snapshot();
     check_writable(&image)?;
     if size > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
+    xattr::take_away(fs, held, options.writer)?;
     if size > image.size() && held.live_size() > image.size() {
         // So that the size of the record never passes what memory has of the last block and the device
         // has not.
@@ -73,6 +78,10 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Res
         image = held.snapshot();
     }
     if size < held.live_size() {
+        if cuts_cluster(fs, size) {
+            // What it keeps of the cluster may lose its place along with what goes, and has no promise of another.
+            let _ = write_back(fs, held.live());
+        }
         return shrink(fs, held, size, options);
     }
     if size > image.size() {
@@ -95,7 +104,7 @@ fn set_size(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,
     size: u64,
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<()> {
     let time = now();
     live.update(handle, |inode| {
@@ -106,7 +115,7 @@ fn set_size(
 }
 
 /// Makes a file shorter. `op` is held exclusively.
-fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions) -> Result<()> {
+fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     // Nobody reads or writes the blocks that go, nor the bytes that become zeros.
     let _gone = held.pages().write();
     let live = held.live();
@@ -180,7 +189,8 @@ fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
     if range.is_empty() {
         return Some(false);
     }
-    let state = file.folio_if_any(range.start)?.read();
+    let folio = file.folio_if_any(range.start)?;
+    let state = folio.read();
     let start = range.start as usize & (FOLIO_BYTES - 1);
     let bytes = start..start + (range.end - range.start) as usize;
     let block = mask_of_bytes(&bytes, log2);

@@ -21,10 +21,10 @@ use super::times::{self, now};
 use super::transfer::{ZEROS, zero_mapped};
 use crate::alloc::{Request, Taken};
 use crate::fs::{DataMode, Fs};
-use crate::inode::{FileType, Held, Inode};
-use crate::map::{self, MapGuard, Mapping, NewRuns, Target};
+use crate::inode::{FileType, Held, Inode, Writer};
+use crate::map::{self, MapGuard, Mapping, NewRuns, Placer, Target};
 use crate::mutants::{Mutant, is_on};
-use crate::{Error, Result};
+use crate::{Error, Result, xattr};
 use extant_format::features::RoCompat;
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk, indirect};
@@ -36,12 +36,11 @@ const CHUNK: u64 = 8 << 20;
 /// Runs that one handle maps at most.
 const MOST_RUNS: usize = 12;
 
-/// How a write or a truncation is done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WriteOptions {
-    /// Takes set-user-ID away, and set-group-ID where the group may execute: what happens when an
-    /// unprivileged user changes the content.
-    pub clear_set_ids: bool,
+/// How content is changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WriteOptions<'a> {
+    /// Who does it: programs lose what that takes away from them.
+    pub writer: Writer<'a>,
 }
 
 /// Writes `buf` at byte `offset` of a regular file, which grows if it ends before. Returns how much was
@@ -66,7 +65,7 @@ pub fn write_with(
     held: &Held,
     offset: u64,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<usize> {
     fs.journal()?.check_open()?;
     outgrow(fs, held)?;
@@ -87,6 +86,7 @@ pub fn write_with(
         return Ok(written);
     }
     let _alone = held.op().write();
+    xattr::take_away(fs, held, options.writer)?;
     write_alone(fs, held, offset, buf, options, Pages::Ours)
 }
 
@@ -95,7 +95,7 @@ pub fn write_with(
 ///
 /// # Errors
 /// As for [`write_at`].
-pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result<(u64, usize)> {
+pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Result<(u64, usize)> {
     fs.journal()?.check_open()?;
     outgrow(fs, held)?;
     if fs.data().mode() != DataMode::Through {
@@ -112,6 +112,7 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions) -> Result
     if buf.is_empty() {
         return Ok((offset, 0));
     }
+    xattr::take_away(fs, held, options.writer)?;
     let written = write_alone(fs, held, offset, buf, options, Pages::Ours)?;
     Ok((offset, written))
 }
@@ -190,16 +191,19 @@ pub(super) fn blocks_of(fs: &Fs, range: &Range<u64>) -> Range<u64> {
     range.start >> fs.block_size().log2()..fs.block_size().blocks_for(range.end)
 }
 
-/// Overwrites, if every block of the range lies inside the file and holds data. `None` otherwise;
-/// nothing was done then.
+/// Overwrites, if every block of the range lies inside the file and holds data, and nothing is taken away with that. `None`
+/// otherwise; nothing was done then.
 fn overwrite(
     fs: &Fs,
     held: &Held,
     offset: u64,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<Option<usize>> {
     let _shared = held.op().read();
+    if xattr::loses(held, options.writer) {
+        return Ok(None);
+    }
     let _stay = held.pages().read();
     let bytes = offset..offset.saturating_add(buf.len() as u64);
     let (image, runs) = map::runs_live(fs, held, |image| {
@@ -213,7 +217,6 @@ fn overwrite(
     if bytes.end > image.size() || !runs.iter().all(is_data) {
         return Ok(None);
     }
-    // First: who may not write without losing them must not have written with them in place.
     times::note_write(fs, held, options)?;
     let failures = fs.flush_failures();
     let mut done = 0;
@@ -257,7 +260,7 @@ pub(super) fn write_alone(
     held: &Held,
     offset: u64,
     buf: &[u8],
-    options: WriteOptions,
+    options: WriteOptions<'_>,
     pages: Pages,
 ) -> Result<usize> {
     let mut done = 0;
@@ -313,10 +316,19 @@ impl Piece {
 }
 
 /// Writes a first part of `data`, at least one byte, and maps it with one handle. `pages` is held shared.
-fn write_chunk(fs: &Fs, held: &Held, at: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
+fn write_chunk(
+    fs: &Fs,
+    held: &Held,
+    at: u64,
+    data: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<usize> {
     let log2 = fs.block_size().log2();
     // Only holders of `op` change map and size.
     let image = held.snapshot();
+    if let Some(file) = held.file_cache() {
+        file.settle_detached(fs)?;
+    }
     let bytes = at..at + data.len() as u64;
     let (pieces, taken) = prepare(fs, &image, blocks_of(fs, &bytes))?;
     let covered = pieces.last().map_or(at, |piece| piece.end() << log2);
@@ -367,6 +379,7 @@ fn prepare<'f>(
 ) -> Result<(Vec<Piece>, Vec<Taken<'f>>)> {
     let mut pieces: Vec<Piece> = Vec::new();
     let mut taken = Vec::new();
+    let mut placer = Placer::new(fs);
     let mut changes = 0;
     for run in map::runs_of(fs, image, range.clone())? {
         let kind = match run.target {
@@ -384,13 +397,28 @@ fn prepare<'f>(
         };
         let mut next = u64::from(run.lblk.get());
         while kind == Kind::New && next < run.end() && changes < MOST_RUNS {
+            let left = u32::try_from(run.end() - next).unwrap_or(u32::MAX);
+            let given = placer.given(next as u32, |logical| map::cluster_of(fs, image, logical))?;
+            if let Some((pblk, here)) = given {
+                let len = here.min(left);
+                pieces.push(Piece {
+                    lblk: Lblk::new(next as u32),
+                    len,
+                    pblk,
+                    kind,
+                });
+                next += u64::from(len);
+                changes += 1;
+                continue;
+            }
             let goal = match pieces.last() {
                 Some(before) => Pblk::new(before.pblk.get().saturating_add(before.len.into())),
                 None => goal(fs, image, next)?,
             };
             let request = Request {
                 goal,
-                len: u32::try_from(run.end() - next).unwrap_or(u32::MAX),
+                len: (placer.at_once(next as u32, left))
+                    .saturating_add(fs.cluster_size().inside(next as u32)),
                 min: 1,
                 below_32_bits: !image.flags().contains(InodeFlags::EXTENTS),
                 privileged: false,
@@ -400,13 +428,15 @@ fn prepare<'f>(
                 Err(Error::NoSpace) if !pieces.is_empty() => return Ok((pieces, taken)),
                 Err(e) => return Err(e),
             };
+            let (pblk, here) = placer.give(next as u32, got.start(), got.clusters());
+            let len = here.min(left);
             pieces.push(Piece {
                 lblk: Lblk::new(next as u32),
-                len: got.len(),
-                pblk: got.start(),
+                len,
+                pblk,
                 kind,
             });
-            next += u64::from(got.len());
+            next += u64::from(len);
             taken.push(got);
             changes += 1;
         }
@@ -495,7 +525,7 @@ fn finish<'f>(
     pieces: &[Piece],
     taken: Vec<Taken<'f>>,
     end: u64,
-    options: WriteOptions,
+    options: WriteOptions<'_>,
 ) -> Result<()> {
     let changed = pieces.iter().filter(|piece| piece.kind != Kind::Written);
     let runs = changed.clone().count() as u32;

@@ -117,6 +117,8 @@ pub(super) enum Kind {
     New,
     /// Chosen by the write.
     Placed,
+    /// In the cluster of blocks that have their place.
+    Joined,
 }
 
 impl Piece {
@@ -133,10 +135,8 @@ pub(super) struct Batch<'f> {
     /// How many of them were delayed.
     delayed: u32,
     pub(super) pieces: Vec<Piece>,
-    /// The places of new pieces, in their order.
-    taken: VecDeque<Taken<'f>>,
-    /// Promises that were used up for those.
-    reserved: u32,
+    /// The places of new pieces, in their order; those for which promises were used up with the first logical cluster.
+    pub(super) taken: VecDeque<(Taken<'f>, Option<u32>)>,
 }
 
 /// What became of pieces that were to be mapped.
@@ -202,7 +202,7 @@ impl<'f> FileIo<'f> {
             if count >= MOST_ROWS || bytes >= MOST_BYTES {
                 return &folios[i..];
             }
-            let Some(folio) = self.cache.index.get(index) else {
+            let Some(folio) = self.cache.index.load(index) else {
                 continue;
             };
             let mut state = folio.write();
@@ -232,19 +232,20 @@ impl<'f> FileIo<'f> {
     /// Makes dirty again what is still under writeback.
     fn restore(&self, batch: &Batch<'f>) {
         for &(index, blocks) in &batch.blocks {
-            let Some(folio) = self.cache.index.get(index) else {
+            let Some(folio) = self.cache.index.load(index) else {
                 continue;
             };
             let mut state = folio.write();
             let left = state.writeback & blocks;
             state.writeback &= !left;
             if left != 0 {
-                self.set_dirty(folio, &mut state, left);
+                self.set_dirty(&folio, &mut state, left);
             }
         }
     }
 
     fn write_batch(&self, batch: &mut Batch<'f>) -> Result<()> {
+        self.cache.settle_detached(self.fs)?;
         let short = match self.plan(batch) {
             Ok(()) => None,
             Err(e) => {
@@ -289,11 +290,12 @@ impl<'f> FileIo<'f> {
 
     /// Gives places back that were taken on promises, and keeps the promises.
     fn keep_promises(&self, batch: &mut Batch<'f>) {
-        for taken in batch.taken.drain(..) {
-            let len = taken.len();
-            if batch.reserved >= len {
-                batch.reserved -= len;
-                taken.into_promise();
+        for (taken, promise) in batch.taken.drain(..) {
+            let Some(first) = promise else { continue };
+            let clusters = first..first + taken.clusters();
+            taken.into_promise();
+            if !self.fs.cluster_size().is_block() {
+                self.cache.unclaim(self.fs, clusters);
             }
         }
     }
@@ -342,7 +344,10 @@ impl<'f> FileIo<'f> {
                 }
             }
         }
-        self.take_places(batch, wanted)
+        match self.fs.cluster_size().is_block() {
+            true => self.take_places(batch, wanted),
+            false => self.place_in_clusters(batch),
+        }
     }
 
     /// The blocks as ranges of the file.
@@ -398,10 +403,10 @@ impl<'f> FileIo<'f> {
                     wanted = wanted.saturating_sub(run.1.into());
                     if reserved {
                         promised -= run.1.min(promised);
-                        batch.reserved += run.1;
                     }
                     self.cache.caches.count_places(false, run.1.into());
-                    batch.taken.push_back(taken);
+                    let promise = reserved.then_some(piece.lblk as u32);
+                    batch.taken.push_back((taken, promise));
                 }
                 let here = piece.len.min(run.1);
                 batch.pieces.push(Piece {
@@ -467,7 +472,7 @@ impl<'f> FileIo<'f> {
 
     /// Writes parts, whose folios ascend; those side by side on the device at once.
     fn write_parts(&self, parts: &[Part]) -> Result<()> {
-        let mut folios: Vec<&Folio> = Vec::new();
+        let mut folios: Vec<Arc<Folio>> = Vec::new();
         for part in parts {
             if folios.last().is_none_or(|last| last.index() != part.folio) {
                 folios.push(self.cache.folio_at(part.folio));
@@ -589,7 +594,9 @@ impl<'f> FileIo<'f> {
                 match piece.kind {
                     Kind::Written => {}
                     Kind::Unwritten => tree.convert(&(piece.lblk..piece.end()))?,
-                    Kind::New | Kind::Placed => tree.insert(lblk, piece.pblk, piece.len, false)?,
+                    Kind::New | Kind::Placed | Kind::Joined => {
+                        tree.insert(lblk, piece.pblk, piece.len, false)?;
+                    }
                 }
             }
             Ok(())
@@ -623,59 +630,80 @@ impl<'f> FileIo<'f> {
         mapped: Mapped,
     ) -> Result<()> {
         let Mapped {
-            delayed,
+            mut delayed,
             nodes,
             result,
         } = mapped;
+        if !self.fs.cluster_size().is_block() {
+            // Promises of clusters do not tell.
+            delayed = self.delayed_in(pieces);
+        }
         if result.is_err() {
             self.promise_again(pieces, delayed, nodes);
             return result;
         }
+        if !self.fs.cluster_size().is_block() {
+            for piece in pieces {
+                self.cache
+                    .give_up_promises(self.fs, self.clusters_of(piece));
+            }
+        }
         self.cache
             .settle(self.fs, self.live, delayed, delayed, nodes);
-        batch.delayed -= delayed;
+        batch.delayed = batch.delayed.saturating_sub(delayed);
         Ok(())
     }
 
     /// Takes out the places of new pieces, and says how many of them were delayed.
     fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Taken<'f>>, u32) {
+        let size = self.fs.cluster_size();
         let mut places = Vec::new();
         let (mut left, mut placed_blocks) = (0, 0);
         for piece in pieces {
+            let lblk = piece.lblk as u32;
             match piece.kind {
-                Kind::New => left += piece.len,
+                Kind::New => left += size.touched(lblk, piece.len).len() as u32,
                 Kind::Placed => {
-                    let placed = self.cache.unplace(piece.lblk as u32, piece.len.into());
+                    let placed = self.cache.unplace(size, lblk, piece.len.into());
                     let taken = placed
                         .into_iter()
                         .map(|(_, pblk, len)| Taken::unpark(self.fs, pblk, len));
                     places.extend(taken);
                     placed_blocks += piece.len;
                 }
-                Kind::Written | Kind::Unwritten => {}
+                Kind::Written | Kind::Unwritten | Kind::Joined => {}
             }
         }
-        let reserved = left.min(batch.reserved);
-        batch.reserved -= reserved;
-        let settled = reserved + placed_blocks.min(batch.delayed - reserved.min(batch.delayed));
+        let mut used = 0;
         while left > 0
-            && let Some(first) = batch.taken.front_mut()
+            && let Some((first, promise)) = batch.taken.front_mut()
         {
             let some = first.split_front(left);
-            left -= some.len();
+            left -= some.clusters();
+            if let Some(logical) = promise {
+                used += some.clusters();
+                *logical += some.clusters();
+            }
             places.push(some);
             if first.is_empty() {
                 batch.taken.pop_front();
             }
         }
+        let settled = used + placed_blocks.min(batch.delayed - used.min(batch.delayed));
         (places, settled)
     }
 
     /// After a failure that gave the places of `pieces` back: promises new ones, or none if space is gone.
     fn promise_again(&self, pieces: &[Piece], reserved: u32, nodes: u32) {
-        let is_promised = self.fs.data().mode() == DataMode::Delayed
-            && self.fs.reserve_space(reserved, true).is_ok();
-        if is_promised {
+        let promised = || match self.fs.cluster_size().is_block() {
+            true => self.fs.reserve_space(reserved, true),
+            false => {
+                let new = pieces.iter().filter(|piece| piece.kind == Kind::New);
+                let clusters = new.flat_map(|piece| self.clusters_of(piece));
+                self.cache.promise_again(self.fs, clusters)
+            }
+        };
+        if self.fs.data().mode() == DataMode::Delayed && promised().is_ok() {
             return self.cache.settle(self.fs, self.live, 0, 0, nodes);
         }
         self.cache
@@ -702,11 +730,11 @@ impl<'f> FileIo<'f> {
         let per_folio = 1_u64 << (FOLIO_LOG2 - self.log2);
         let mut at = piece.lblk;
         while at < piece.end() {
-            let folio = self.cache.index.get((at / per_folio) as u32);
+            let folio = self.cache.index.load((at / per_folio) as u32);
             let from = at % per_folio;
             let to = per_folio.min(from + (piece.end() - at));
             if let Some(folio) = folio {
-                visit(folio, mask(from as u32..to as u32));
+                visit(&folio, mask(from as u32..to as u32));
             }
             at += to - from;
         }

@@ -5,12 +5,13 @@ use super::form::Form;
 use super::insert::{block_number, try_insert};
 use super::state::Exclusive;
 use super::{convert, index};
-use crate::alloc::{Request, Taken};
+use crate::alloc::Request;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LEAVE_CREDITS, LiveInode};
 use crate::journal::{Handle, Seal};
-use crate::map::{self, MapGuard, Target};
+use crate::map::{self, MapGuard, Places, Target};
 use crate::meta::BlockRef;
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::{DirBlockBuilder, EntryType, NewEntry};
 use extant_format::inode::InodeFlags;
@@ -104,7 +105,8 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     growth.apply(handle, live, &map, &names, &directory, taken)
 }
 
-/// Gives a directory whose entries lie in its inode a block for them, so that they can be changed.
+/// Gives a directory whose entries lie in its inode a block for them, so that there can be more. They keep their order and
+/// their distances, which listings go by.
 ///
 /// # Errors
 /// As for [`init`]; when the entries break the format.
@@ -119,19 +121,12 @@ pub(super) fn leave_inode(handle: &Handle<'_>, dir: &Held) -> Result<()> {
     if !image.is_inline() {
         return Ok(());
     }
-    let directory = Directory::new(fs, &image)?;
-    let inline = directory.inline()?;
-    let mut all = vec![
-        NewEntry::new(dir.ino(), b".", EntryType::Directory),
-        NewEntry::new(inline.parent(), b"..", EntryType::Directory),
-    ];
-    for entry in inline.entries(&directory.layout) {
-        let entry = entry.in_place(Place::Inode(dir.ino()))?;
-        if let Some(ino) = entry.ino {
-            all.push(NewEntry::new(ino, entry.name, entry.file_type));
-        }
-    }
-    let data = block_of(&directory, &all)?;
+    let (directory, _) = Directory::writable(fs, &image, dir.dir_state())?;
+    let mut data = directory.empty_block();
+    directory
+        .inline()?
+        .fill_block(&mut data, &directory.layout, dir.ino())
+        .in_place(Place::Inode(dir.ino()))?;
     let taken = fs.take_blocks(&Request {
         goal: directory.goal()?,
         len: 1,
@@ -195,28 +190,23 @@ impl<'a> Directory<'a> {
         vec![0; self.layout.block_size.len()].into_boxed_slice()
     }
 
-    /// Takes the blocks that a growth needs, behind the last one of the directory if that can be.
-    fn take(&self, growth: &Growth) -> Result<Vec<Taken<'a>>> {
+    /// Finds places for the blocks that a growth needs, behind the last one of the directory if that can be.
+    fn take(&self, growth: &Growth) -> Result<Places<'a>> {
         let count = u32::try_from(growth.created.len()).map_err(|_| Error::NoSpace)?;
         if self.size_with(count) > MAX_SIZE && !self.large_dir {
             return Err(Error::NoSpace);
         }
-        let mut goal = self.goal()?;
-        let mut all = Vec::new();
-        let mut left = count;
-        while left > 0 {
-            let taken = self.fs.take_blocks(&Request {
-                goal,
-                len: left,
+        let goal = self.goal()?;
+        let first = self.next_lblk()?.get();
+        Places::find(self.fs, self.inode, first, count, |behind, len| {
+            self.fs.take_blocks(&Request {
+                goal: behind.unwrap_or(goal),
+                len,
                 min: 1,
                 below_32_bits: !self.inode.flags().contains(InodeFlags::EXTENTS),
                 privileged: false,
-            })?;
-            left = left.saturating_sub(taken.len());
-            goal = Pblk::new(taken.start().get().saturating_add(taken.len().into()));
-            all.push(taken);
-        }
-        Ok(all)
+            })
+        })
     }
 
     /// The size with so many more blocks.
@@ -258,19 +248,14 @@ impl Growth {
         map: &MapGuard<'_>,
         names: &Exclusive<'_>,
         dir: &Directory<'_>,
-        taken: Vec<Taken<'_>>,
+        places: Places<'_>,
     ) -> Result<()> {
-        let first = dir.next_lblk()?;
         let size = dir.size_with(self.created.len() as u32);
-        let runs: Vec<_> = taken.iter().map(|t| (t.start(), t.len())).collect();
         let _moving = names.moving();
+        let Places { taken, runs } = places;
         let edit = |tree: &mut map::Tree<'_>| {
-            let mut lblk = first.get();
-            for &(start, len) in &runs {
-                tree.insert(Lblk::new(lblk), start, len, false)?;
-                lblk = lblk.saturating_add(len);
-            }
-            Ok(())
+            let mut runs = runs.iter();
+            runs.try_for_each(|&(lblk, start, len)| tree.insert(lblk, start, len, false))
         };
         map::change(handle, live, map, taken, edit, |inode| {
             let disk = inode.disk_mut();
@@ -281,13 +266,22 @@ impl Growth {
         })?;
         let blocks = runs
             .iter()
-            .flat_map(|&(start, len)| (0..u64::from(len)).map(move |i| start.get() + i));
+            .flat_map(|&(_, start, len)| (0..u64::from(len)).map(move |i| start.get() + i));
+        let splits = self.leaf.is_some();
         for ((seal, data), block) in self.created.into_iter().zip(blocks) {
-            let block = handle.create(Pblk::new(block), seal, data);
+            let block = Pblk::new(block);
+            let block = match splits && is_on(Mutant::SplitHalfLogged) {
+                true => publish_only(handle, block, seal, data, None),
+                false => handle.create(block, seal, data),
+            };
             block.set_verified(Structure::DirBlock, Some(live.ino()));
         }
         for (block, seal, data) in self.edited {
-            handle.replace(&block, seal, data);
+            let is_index = matches!(seal, Seal::DxRoot(_) | Seal::DxNode(_));
+            match is_index && is_on(Mutant::IndexForgotten) {
+                true => publish_only(handle, block.block(), seal, data, Some(&block)),
+                false => handle.replace(&block, seal, data),
+            };
         }
         if let Some((lblk, _)) = self.leaf {
             // What is remembered of its room is wrong.
@@ -295,4 +289,16 @@ impl Growth {
         }
         Ok(())
     }
+}
+
+/// Shows others an image that the transaction does not have: a mistake, made on purpose.
+fn publish_only(
+    handle: &Handle<'_>,
+    block: Pblk,
+    seal: Seal,
+    data: Box<[u8]>,
+    old: Option<&BlockRef>,
+) -> BlockRef {
+    let cache = handle.fs().cache();
+    cache.publish_image(block, data, handle.seq(), seal, old)
 }

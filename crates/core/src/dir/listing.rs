@@ -2,7 +2,7 @@
 
 use super::block::Directory;
 use super::form::Form;
-use super::htree::{Fault, Way, index_hasher, leaf_of};
+use super::htree::{Fault, Way, default_hasher, index_hasher, leaf_of};
 use super::lookup::while_still;
 use super::readdir::{Cookie, readdir};
 use super::{Entry, Found};
@@ -10,7 +10,9 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
-use extant_format::dir::{HashVersion, NameHasher, entries};
+use extant_format::dir::entry::ENTRY_HEADER_LEN;
+use extant_format::dir::{DirEntry, HashVersion, NameHasher, entries};
+use extant_format::features::Compat;
 use extant_format::{Expected, FormatError, Lblk, Structure};
 use std::ops::{ControlFlow, Range};
 
@@ -124,8 +126,13 @@ impl Batch {
 /// The hash that the directory is listed by; `None` if it is listed by position.
 fn order(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
     // Such names are hashed by what is not known here for sure; they are not written to.
-    if dir.layout.raw_names || dir.is_casefolded() || dir.inode.is_inline() {
+    if dir.layout.raw_names || dir.is_casefolded() {
         return Ok(None);
+    }
+    if dir.inode.is_inline() {
+        // As when it gets a block, which it may before the listing ends.
+        let indexes = dir.fs.superblock().has_compat(Compat::DIR_INDEX);
+        return Ok(default_hasher(dir).filter(|_| indexes));
     }
     match dir.form() {
         Ok(Form::One(hasher)) => Ok(Some(hasher)),
@@ -174,17 +181,31 @@ fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
     let mut batch = Batch::default();
     // The low bit is the index's own.
     let hash = ((at >> 32) as u32) << 1;
-    let leaves = match dir.is_indexed() {
-        true => leaves_of(dir, hash).map_err(Fault::into_error)?,
-        false => Leaves {
-            lblks: vec![Lblk::new(0)],
+    let leaves = match (dir.inode.is_inline(), dir.is_indexed()) {
+        (false, true) => leaves_of(dir, hash).map_err(Fault::into_error)?,
+        (is_inline, _) => Leaves {
+            lblks: [Lblk::new(0)].into_iter().filter(|_| !is_inline).collect(),
             end: None,
         },
     };
+    if dir.inode.is_inline() {
+        for entry in dir.inline()?.entries(&dir.layout) {
+            let entry = entry.in_place(Place::Inode(dir.inode.ino()))?;
+            add(&mut batch, hasher, hash, &entry, |_| {
+                Name::Owned(entry.name.into())
+            });
+        }
+    }
     let end = leaves.end.map(|end| u64::from(end >> 1) << 32);
     for lblk in leaves.lblks {
         let block = dir.existing_block(lblk)?;
-        add(&mut batch, dir, hasher, lblk, &block, hash)?;
+        let number = batch.blocks.len();
+        for entry in entries(&block, &dir.layout) {
+            let entry = entry.in_place(Place::FileBlock(dir.inode.ino(), lblk))?;
+            add(&mut batch, hasher, hash, &entry, |name| {
+                Name::In(number, name)
+            });
+        }
         batch.blocks.push(block);
     }
     spread(&mut batch);
@@ -252,35 +273,28 @@ fn leaves_of(dir: &Directory<'_>, hash: u32) -> Result<Leaves, Fault> {
     Ok(leaves)
 }
 
-/// Adds the names of a block whose hash is at least `hash`.
+/// Adds an entry if the hash of its name is at least `hash`; `name` is told where in its block that lies.
 fn add(
     batch: &mut Batch,
-    dir: &Directory<'_>,
     hasher: &NameHasher,
-    lblk: Lblk,
-    block: &BlockRef,
     hash: u32,
-) -> Result<()> {
-    let at = batch.blocks.len();
-    let place = Place::FileBlock(dir.inode.ino(), lblk);
-    for entry in entries(block, &dir.layout) {
-        let entry = entry.in_place(place)?;
-        let Some(ino) = entry.ino else { continue };
-        if entry.name == b"." || entry.name == b".." {
-            continue;
-        }
-        let key = key(hasher, entry.name);
-        if key >> 32 < u64::from(hash >> 1) {
-            continue;
-        }
-        let start = entry.offset + extant_format::dir::entry::ENTRY_HEADER_LEN;
-        batch.listed.push(Listed {
-            key,
-            name: Name::In(at, start..start + entry.name.len()),
-            found: super::block::found(ino, entry.file_type),
-        });
+    entry: &DirEntry<'_>,
+    name: impl FnOnce(Range<usize>) -> Name,
+) {
+    let Some(ino) = entry.ino else { return };
+    if entry.name == b"." || entry.name == b".." {
+        return;
     }
-    Ok(())
+    let key = key(hasher, entry.name);
+    if key >> 32 < u64::from(hash >> 1) {
+        return;
+    }
+    let start = entry.offset + ENTRY_HEADER_LEN;
+    batch.listed.push(Listed {
+        key,
+        name: name(start..start + entry.name.len()),
+        found: super::block::found(ino, entry.file_type),
+    });
 }
 
 /// Sorts names by key, and gives those of equal keys keys of their own.

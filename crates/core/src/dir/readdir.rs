@@ -6,12 +6,13 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use crate::{InPlace, Place, Result};
 use extant_format::dir::entries;
-use extant_format::inline_data::PARENT_LEN;
+use extant_format::inline_data::{BLOCK_SHIFT, PARENT_LEN};
 use std::ops::ControlFlow;
 
 /// A position in a listing, between two entries.
 ///
-/// It is the byte position in the directory's content from which to go on, so it stays good for as
+/// It is the byte position in the directory's blocks from which to go on (or in the block that an inline directory would
+/// have), so it stays good for as
 /// long as the directory does not change, across mounts too. (Where a directory can change, entries
 /// move between blocks; a listing that must survive that has to be in order of hash.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -35,11 +36,11 @@ impl Cookie {
     }
 }
 
-/// Positions that an inline directory gives to `.` and `..`, which it does not store; the first
-/// record comes right behind.
+/// Positions that an inline directory gives to `.` and `..`, which it does not store: those they have in the block
+/// that the directory gets when it outgrows its inode. So a listing goes on behind that where it was.
 const DOT: u64 = 0;
-const DOT_DOT: u64 = 1;
-const FIRST_RECORD: u64 = PARENT_LEN as u64;
+const DOT_DOT: u64 = 12;
+const FIRST_RECORD: u64 = (PARENT_LEN + BLOCK_SHIFT) as u64;
 
 /// Calls `visit` with the entries of `dir` from `from` on, `.` and `..` among them, until it breaks or
 /// the directory ends. Returns the value it broke with.
@@ -113,14 +114,15 @@ fn list_inline<B>(
     for entry in inline.entries(&dir.layout) {
         let entry = entry.in_place(place)?;
         let Some(ino) = entry.ino else { continue };
-        if (entry.offset as u64) < from.0 {
+        let at = entry.offset + BLOCK_SHIFT;
+        if (at as u64) < from.0 {
             continue;
         }
         let flow = visit(Entry {
             name: entry.name,
             ino,
             file_type: found(ino, entry.file_type).file_type,
-            next: Cookie((entry.offset + entry.rec_len) as u64),
+            next: Cookie((at + entry.rec_len) as u64),
         });
         if let ControlFlow::Break(value) = flow {
             return Ok(Some(value));

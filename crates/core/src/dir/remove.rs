@@ -3,7 +3,6 @@
 use super::Found;
 use super::block::{Directory, found};
 use super::form::Form;
-use super::grow;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
 use super::insert::{block_number, report};
 use super::state::{DirState, Start};
@@ -14,12 +13,13 @@ use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::edit::{self, Spot};
 use extant_format::dir::htree::{self, DxKind};
 use extant_format::dir::{DirLayout, EntryType};
-use extant_format::{Ino, Lblk};
+use extant_format::{Ino, Lblk, inline_data};
+use extant_sync::pin;
 use std::ops::ControlFlow;
 
 /// Blocks that [`remove`], [`replace`] or [`set_parent`] change in any directory.
-pub(crate) fn remove_credits(_fs: &Fs, dir: &Inode) -> u32 {
-    1 + grow::leave_credits(dir)
+pub(crate) fn remove_credits(_fs: &Fs, _dir: &Inode) -> u32 {
+    1
 }
 
 /// Takes a name out of `dir`; returns what it stood for. The name cache forgets it.
@@ -67,11 +67,16 @@ pub(crate) fn set_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result
 }
 
 fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
-    grow::leave_inode(handle, dir)?;
     let state = dir.dir_state();
     let _index = state.exclusive();
     let image = dir.copy();
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
+    if image.is_inline() {
+        directory.inline()?;
+        return dir.live().update(handle, |inode| {
+            inline_data::set_parent(&mut inode.disk_mut().map, parent);
+        });
+    }
     let lblk = Lblk::new(0);
     let block = directory.existing_block(lblk)?;
     let place = Place::FileBlock(dir.ino(), lblk);
@@ -139,8 +144,16 @@ fn change_entry(
     name: &[u8],
     edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
 ) -> Result<Found> {
-    grow::leave_inode(handle, dir)?;
     let state = dir.dir_state();
+    if dir.image(&pin()).is_inline() {
+        let alone = state.exclusive();
+        let image = dir.copy();
+        if image.is_inline() {
+            let (directory, _) = Directory::writable(handle.fs(), &image, state)?;
+            return change_inline(handle, dir, &directory, name, edit);
+        }
+        drop(alone);
+    }
     let _names_stay = state.shared();
     let image = dir.copy();
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
@@ -154,6 +167,27 @@ fn change_entry(
         Form::Indexed => change.indexed(edit).map_err(Fault::into_error),
         Form::One(_) | Form::Linear => change.linear(edit),
     }
+}
+
+/// Changes an entry where it lies, in the inode of its directory. The caller holds the lock of the index exclusively.
+fn change_inline(
+    handle: &Handle<'_>,
+    dir: &Held,
+    directory: &Directory<'_>,
+    name: &[u8],
+    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
+) -> Result<Found> {
+    let place = Place::Inode(dir.ino());
+    let (inline, layout) = (directory.inline()?, &directory.layout);
+    let found_at = inline.find(layout, name).in_place(place)?;
+    let (part, spot) = found_at.ok_or(Error::NotFound)?;
+    let rest = handle.fs().inline_rest(directory.inode)?;
+    dir.live().update(handle, |inode| {
+        let (map, attributes) = inode.content_mut();
+        let rest = attributes.get_mut(rest).unwrap_or_default();
+        let _ = edit(part.of(map, rest), layout, &spot);
+    })?;
+    Ok(found(spot.ino, spot.file_type))
 }
 
 /// A change of the entry of one name.

@@ -9,12 +9,13 @@
 
 use super::Fs;
 use crate::{Error, Result};
-use extant_sync::{JoinGate, Joined, LockClass, Rank, RankToken, ShardedCounter};
+use extant_sync::{JoinGate, Joined, LockClass, Rank, RankToken, RmwClass, ShardedCounter};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static STATE: LockClass = LockClass::new("file system state", Rank::FsState);
 static GATE: LockClass = LockClass::new("file system state gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("changes of a CPU");
 
 /// The gate, and what is known when it is closed.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Changing<'f> {
 impl Changes {
     pub(super) fn new() -> Self {
         Self {
-            gate: JoinGate::new(&GATE),
+            gate: JoinGate::new(&GATE, &INSIDE),
             read_only: AtomicBool::new(false),
             open_files: ShardedCounter::new(),
         }
@@ -193,13 +194,17 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::InUse`] when files are open for writing, or have no names and are still in use, or the file system is
-    /// frozen; [`Error::ReadOnly`] when it was opened for reading; when the device fails, before which nothing has changed.
+    /// frozen; [`Error::ReadOnly`] when it was opened for reading, or has been closed; when the device fails, before which nothing has changed.
     pub fn remount(&self, read_only: bool) -> Result<()> {
         let changes = self.changes()?;
         changes.close()?;
         let done = match (changes.is_read_only(), read_only) {
             (false, true) => self.become_read_only(changes),
-            (true, false) => self.enter(),
+            // Closed, others may have the image by now.
+            (true, false) => self
+                .journal()
+                .and_then(|journal| journal.check_open())
+                .and_then(|()| self.enter()),
             _ => Ok(()),
         };
         if done.is_ok() {

@@ -7,7 +7,7 @@ use crate::fs::JournalChoice;
 use crate::inode::Table;
 use crate::meta::{Cache, Overlay};
 use crate::names::Names;
-use crate::{Error, InPlace, Place, Result};
+use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
@@ -133,14 +133,17 @@ pub(super) fn read_superblock_by(
             found,
             needed.saturating_add(SUPERBLOCK_LEN),
         );
-        return Err(Error::corrupt(place, source));
+        return Err(not_found(choice, place, source));
     }
     device.read_at(offset, &mut bytes)?;
     // Features come first: fields that an unknown feature changed must not be called corrupt.
     if let Some(features) = raw_features(&bytes) {
         policy::check_readable(features)?;
     }
-    let superblock = parse(&bytes).in_place(place)?;
+    let superblock = parse(&bytes).map_err(|source| match source.field {
+        "magic" => not_found(choice, place, source),
+        _ => Error::corrupt(place, source),
+    })?;
     if let SuperblockChoice::Backup { block_size, .. } = choice
         && block_size != superblock.block_size()
     {
@@ -150,6 +153,14 @@ pub(super) fn read_superblock_by(
         return Err(Error::corrupt(place, source));
     }
     Ok(superblock)
+}
+
+/// There is no superblock where one should be. Who names the place of a backup has found the file system already.
+fn not_found(choice: SuperblockChoice, place: Place, source: FormatError) -> Error {
+    match choice {
+        SuperblockChoice::Primary => Error::NotExt4(source),
+        SuperblockChoice::Backup { .. } => Error::corrupt(place, source),
+    }
 }
 
 /// The feature words of something that looks like a superblock.

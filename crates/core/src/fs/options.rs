@@ -53,6 +53,8 @@ pub struct Baseline {
     pub alloc: crate::alloc::Baseline,
     /// Those of inodes.
     pub inode: crate::inode::Baseline,
+    /// Those of file data.
+    pub data: crate::data::Baseline,
 }
 
 /// When reading notes the time.

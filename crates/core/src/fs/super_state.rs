@@ -45,6 +45,8 @@ struct Fields {
     errors: Errors,
     /// The file system is being closed: the next commit says that it is clean.
     leaving: bool,
+    /// It was not when it was opened, and needs a check.
+    found_unclean: bool,
 }
 
 /// Errors seen since opening, and what was on record then.
@@ -88,6 +90,7 @@ impl SuperState {
             },
             committed: superblock,
             leaving: false,
+            found_unclean: false,
         };
         Ok(Self {
             fields: Mutex::new(&FIELDS, fields),
@@ -117,8 +120,10 @@ impl SuperState {
         superblock.set_write_time(now());
         if fields.leaving {
             superblock.set_needs_recovery(false);
-            let state = superblock.state() | State::CLEAN;
-            superblock.set_state(state);
+            if !fields.found_unclean {
+                let state = superblock.state() | State::CLEAN;
+                superblock.set_state(state);
+            }
             if fs.orphans()?.is_file_empty() {
                 superblock.set_orphan_present(false);
             }
@@ -161,8 +166,14 @@ impl SuperState {
         Ok(device.write_at(SUPERBLOCK_OFFSET, &bytes)?)
     }
 
-    /// From now on the superblock says that the file system is clean. Everything committed is home,
-    /// and there will be no more changes.
+    /// The file system was not marked as clean when it was opened: it is not to be when it is closed, until it has
+    /// been checked.
+    pub(super) fn note_found_unclean(&self) {
+        self.fields.lock().found_unclean = true;
+    }
+
+    /// From now on the superblock says that the file system is clean, if it was when it was opened. Everything
+    /// committed is home, and there will be no more changes.
     pub(crate) fn leave(&self) {
         self.fields.lock().leaving = true;
     }

@@ -88,8 +88,12 @@ impl Fs {
             let state = superblock.state() | State::ERRORS;
             superblock.set_state(state);
         }
+        let was_clean = superblock.state().contains(State::CLEAN);
         let superblock = mark_open(&superblock);
         let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
+        if !was_clean {
+            fs.super_state()?.note_found_unclean();
+        }
         fs.announce()?;
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);

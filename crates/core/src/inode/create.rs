@@ -1,7 +1,7 @@
 //! New inodes.
 
 use super::delete::Progress;
-use super::{Held, Inode, LiveInode, acl};
+use super::{Held, Inode, LiveInode, SET_GID, acl};
 use crate::fs::Fs;
 use crate::journal::Handle;
 use crate::xattr::{Fresh, charge, leave};
@@ -15,9 +15,6 @@ use extant_format::inode::{
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::pin;
 use std::sync::Arc;
-
-/// Set-group-id of a mode.
-const SET_GID: u16 = 0o2000;
 
 /// What a directory hands down to what is made in it.
 const INHERITED: InodeFlags = InodeFlags::SECURE_DELETION

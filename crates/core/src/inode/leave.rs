@@ -1,7 +1,7 @@
 //! Content that leaves its inode for a block.
 //!
-//! Where Linux keeps small files and directories inside their inodes, this engine reads them there. What is
-//! changed gets a block first, in the same way as when Linux finds that it has outgrown the inode.
+//! Where Linux keeps small files and directories inside their inodes, this engine reads them there, and changes and removes
+//! names there. What gets larger gets a block first, in the same way as when Linux finds that it has outgrown the inode.
 
 use super::{Held, Inode};
 use crate::alloc::Taken;
@@ -22,7 +22,7 @@ use extant_format::xattr::{Attribute, NewValue, XattrArea, XattrValue, encode_in
 pub(crate) const LEAVE_CREDITS: u32 = 1 + 3 * 3 + 1;
 
 impl Fs {
-    /// Makes `block`, which holds the content, the only block of an inode whose content lay inside it,
+    /// Makes the first of `block`, which holds the content, the only block of an inode whose content lay inside it,
     /// which is `size` bytes long from then on; without a block the content must be empty. `guard` is the
     /// right to change its map.
     ///
@@ -46,7 +46,7 @@ impl Fs {
             false => pointer_root(block.as_ref())?,
         };
         let charge = Charge {
-            gained: u64::from(block.is_some()),
+            gained: block.as_ref().map_or(0, |block| block.len().into()),
             lost: 0,
         };
         charge.check(self, &image)?;

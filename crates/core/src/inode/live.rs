@@ -90,6 +90,8 @@ struct More {
     first_name: OnceLock<OnceLock<()>>,
     /// Whether it is known to be no program with capabilities. Changed under `op` held exclusively.
     not_capable: AtomicBool,
+    /// Whether it is known to have no access control list. Set under `op`, taken back under `op` held exclusively.
+    not_listed: AtomicBool,
     /// Whether its record has something that is in no transaction.
     lazy: AtomicBool,
 }
@@ -306,7 +308,8 @@ impl LiveInode {
     pub(crate) fn file_cache_in(&self, fs: &Fs) -> &Arc<FileCache> {
         self.more().file.get_or_init(|| {
             let log2 = fs.block_size().log2();
-            Arc::new(FileCache::new(Arc::clone(fs.data()), log2))
+            let clusters = fs.cluster_size();
+            Arc::new(FileCache::new(Arc::clone(fs.data()), log2, clusters))
         })
     }
 
@@ -367,10 +370,30 @@ impl LiveInode {
         self.more().not_capable.store(true, Ordering::Release);
     }
 
-    /// Notes that its attributes change. The caller holds `op` exclusively.
-    pub(crate) fn note_maybe_capable(&self) {
+    /// Whether the inode may have had an access control list when `image`, borrowed under `guard`, was its newest image.
+    #[inline]
+    #[must_use]
+    pub(crate) fn may_have_list(&self, image: &Inode, guard: &EpochGuard) -> bool {
+        if !image.may_have_attributes() {
+            return false;
+        }
+        let knows = |more: &More| more.not_listed.load(Ordering::Acquire);
+        // In this order: it is taken back before a list comes. An image that still is the newest was so all the time.
+        let has_none = self.more.get().is_some_and(|more| knows(more))
+            && std::ptr::eq(image, self.image(guard));
+        !has_none
+    }
+
+    /// Notes that it has no access control list. The caller holds `op`.
+    pub(crate) fn note_not_listed(&self) {
+        self.more().not_listed.store(true, Ordering::Release);
+    }
+
+    /// Notes that its attributes are about to change. The caller holds `op` exclusively.
+    pub(crate) fn note_attributes_change(&self) {
         if let Some(more) = self.more.get() {
             more.not_capable.store(false, Ordering::Release);
+            more.not_listed.store(false, Ordering::Release);
         }
     }
 
@@ -614,11 +637,11 @@ impl Fs {
         &self,
         id: InodeId,
         guard: &EpochGuard,
-        also: impl FnOnce(&Inode) -> bool,
+        also: impl FnOnce(&LiveInode, &Inode) -> bool,
     ) -> bool {
         self.peek_inode(id.ino, guard).is_some_and(|live| {
             let image = live.image(guard);
-            image.disk.links > 0 && image.id() == id && image.is_dir() && also(image)
+            image.disk.links > 0 && image.id() == id && image.is_dir() && also(live, image)
         })
     }
 }

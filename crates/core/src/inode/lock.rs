@@ -32,6 +32,10 @@ pub(crate) enum Access {
 /// 1. look the name up, take hold of the inode;
 /// 2. lock the parent and the inode through this;
 /// 3. lock the name, look it up again; if it is not that inode, unlock everything and go to 1.
+///
+/// So in step 2 the order may be one that was right in step 1 and is no longer: what was beside another directory may be
+/// below it by now. That is why nobody who holds one of these locks waits for another one: what is not free is waited for
+/// while none is held, and all are tried again.
 #[derive(Debug)]
 pub(crate) struct LockSet<'a> {
     _guards: [Option<Guard<'a>>; MOST],
@@ -44,6 +48,25 @@ enum Guard<'a> {
     Exclusive(BiasedWriteGuard<'a, ()>),
 }
 
+impl<'a> Guard<'a> {
+    fn lock(inode: &'a LiveInode, access: Access) -> Self {
+        match access {
+            Access::Shared => Self::Shared(inode.op().read()),
+            Access::Exclusive => Self::Exclusive(inode.op().write()),
+        }
+    }
+
+    fn try_lock(inode: &'a LiveInode, access: Access) -> Option<Self> {
+        match access {
+            Access::Shared => inode.op().try_read().map(Self::Shared),
+            Access::Exclusive => inode.op().try_write().map(Self::Exclusive),
+        }
+    }
+}
+
+/// An inode to lock, and how.
+type Wanted<'a> = Option<(&'a LiveInode, Access)>;
+
 impl<'a> LockSet<'a> {
     /// Locks `directories` in this order, then `others` ascending by number: two of each at the most.
     pub(crate) fn lock(
@@ -51,7 +74,7 @@ impl<'a> LockSet<'a> {
         others: &[(&'a LiveInode, Access)],
     ) -> Self {
         debug_assert!(directories.len() + others.len() <= MOST, "a longer set");
-        let mut wanted: [Option<(&LiveInode, Access)>; MOST] = [None; MOST];
+        let mut wanted: [Wanted<'a>; MOST] = [None; MOST];
         let mut len = 0;
         let mut want = |inode: &'a LiveInode, access: Access| {
             let known = wanted.iter_mut().flatten();
@@ -77,14 +100,28 @@ impl<'a> LockSet<'a> {
                 .iter()
                 .for_each(|&(inode, access)| want(inode, access)),
         }
-        let mut guards = [const { None }; MOST];
-        for ((guard, wanted), key) in guards.iter_mut().zip(wanted).zip(0..) {
-            *guard = wanted.map(|(inode, access)| match access {
-                Access::Shared => Guard::Shared(inode.op().read_ascending(key)),
-                Access::Exclusive => Guard::Exclusive(inode.op().write_ascending(key)),
-            });
+        loop {
+            match Self::try_all(&wanted) {
+                Ok(guards) => return Self { _guards: guards },
+                // Nothing is held here: it may be waited for, and all is tried again.
+                Err((inode, access)) => drop(Guard::lock(inode, access)),
+            }
         }
-        Self { _guards: guards }
+    }
+
+    /// Waits for the first inode and takes the others if they are free; or holds none and says which was not.
+    fn try_all(
+        wanted: &[Wanted<'a>; MOST],
+    ) -> Result<[Option<Guard<'a>>; MOST], (&'a LiveInode, Access)> {
+        let mut guards = [const { None }; MOST];
+        let mut places = guards.iter_mut().zip(wanted.iter().flatten().copied());
+        if let Some((first, (inode, access))) = places.next() {
+            *first = Some(Guard::lock(inode, access));
+        }
+        for (guard, (inode, access)) in places {
+            *guard = Some(Guard::try_lock(inode, access).ok_or((inode, access))?);
+        }
+        Ok(guards)
     }
 
     /// How to order two directories neither of which is known to be an ancestor of the other.

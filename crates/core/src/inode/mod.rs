@@ -5,6 +5,7 @@
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
+//! | `caller` | for whom something is done, and what of a program's mode outlives him |
 //! | `create`, `acl` | new inodes, and the access control lists they get from their directory |
 //! | `adopt` | records that fast commits hold |
 //! | `delete` | the end of inodes that have no names |
@@ -27,6 +28,7 @@ mod adopt;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bulkstat;
+mod caller;
 mod create;
 mod delete;
 mod encode;
@@ -46,6 +48,8 @@ pub(crate) use acl::with_permissions;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub use bulkstat::{Bulkstat, BulkstatWay};
+pub use caller::{Caller, Writer};
+pub(crate) use caller::{GROUP_EXECUTE, SET_GID, without_set_ids};
 pub use create::NewInode;
 pub(crate) use encode::{RegisteredInode, capture_inodes};
 pub(crate) use lazy::LazyTimes;
@@ -60,7 +64,7 @@ pub use table::Table;
 use extant_format::checksum::Crc32c;
 pub use extant_format::inode::{DeviceNumber, FileType, Mode, Timestamp};
 use extant_format::inode::{Inode as DiskInode, InodeFlags};
-use extant_format::{BlockSize, Ino};
+use extant_format::{BlockSize, Ino, inline_data};
 
 /// An inode's record at one moment.
 // What lookups read comes first, so that it lies in one cache line.
@@ -125,6 +129,11 @@ impl Inode {
     /// Replaces the part of the record that holds extended attributes.
     pub(crate) fn set_xattr_region(&mut self, region: Box<[u8]>) {
         self.xattrs = region;
+    }
+
+    /// What lies in the map, and the part of the record that holds extended attributes, to be changed in place.
+    pub(crate) fn content_mut(&mut self) -> (&mut [u8; inline_data::IN_MAP], &mut [u8]) {
+        (&mut self.disk.map, &mut self.xattrs)
     }
 
     /// Whether it was made here, so that its slot of the inode table holds nothing of it.

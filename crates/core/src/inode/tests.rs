@@ -1,5 +1,7 @@
 //! Inodes that come and go, on images that Linux looks at before and after.
 
+mod interrupted;
+
 use super::{Bulkstat, BulkstatWay, FileType, Held, LiveInode, NewInode};
 use crate::fs::{Fs, MountOptions};
 use crate::{Error, data, dir, map, ops};
@@ -7,7 +9,6 @@ use extant_blockdev::{FileDevice, SharedDevice};
 use extant_format::acl::{Acl, AclEntry, AclWho};
 use extant_format::inode::Timestamp;
 use extant_format::{Ino, Lblk};
-use extant_testkit::crash::{Budget, Content, CrashDevice};
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
 use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
 use extant_testkit::rng::Rng;
@@ -286,82 +287,6 @@ fn links_on_the_device_follow_the_list_in_any_order() {
     fs.close().unwrap();
     drop(fs);
     assert_clean(&image.path);
-}
-
-/// Writes every other block of a file, so that it has many extents.
-fn sparse_file(path: &Path, blocks: u64, block: usize) {
-    use std::os::unix::fs::FileExt;
-    let file = File::create(path).unwrap();
-    for at in 0..blocks {
-        let offset = at * 2 * block as u64;
-        file.write_all_at(&vec![at as u8 | 1; block], offset)
-            .unwrap();
-    }
-}
-
-#[test]
-fn a_large_deletion_is_finished_after_a_crash_anywhere_in_it() {
-    let image = Image::new(&["-t", "ext4", "-b", "1024", "-J", "size=1"]);
-    let mount = KernelMount::mount(&image.path, Mode::ReadWrite, "");
-    sparse_file(&mount.join("large"), 22_000, 1024);
-    sparse_file(&mount.join("other"), 10, 1024);
-    mount.unmount();
-    let recorder = Arc::new(CrashDevice::over(Content::of_file(&image.path)));
-    let device: SharedDevice = recorder.clone();
-    let options = MountOptions::read_write().background(false);
-    let fs = Fs::open(device, options.clone()).unwrap();
-    recorder.restart();
-    let root = fs.hold(Ino::ROOT).unwrap();
-    let ino = dir::find(&fs, &root, b"large").unwrap().unwrap().ino;
-    let held = fs.hold(ino).unwrap();
-    let handle = fs.start(40).unwrap();
-    dir::remove(&handle, &root, b"large").unwrap();
-    held.live()
-        .update(&handle, |inode| inode.disk_mut().links = 0)
-        .unwrap();
-    fs.unnamed(&handle, &held).unwrap();
-    drop(handle);
-    let live = Arc::clone(held.live());
-    drop(held);
-    commit(&fs);
-    recorder.mark(1);
-    assert!(live.claim_if_unheld());
-    let mut handles = 0;
-    let mut progress = super::delete::Progress::Partly;
-    while progress == super::delete::Progress::Partly {
-        let handle = fs.start(60).unwrap();
-        progress = fs.delete_in(&handle, &live).unwrap();
-        drop(handle);
-        // Each step by itself is what a crash may leave.
-        commit(&fs);
-        handles += 1;
-    }
-    assert!(handles > 1);
-    recorder.mark(2);
-
-    let seed = extant_testkit::rng::seed_from_env("a_large_deletion_is_finished");
-    let mut partly = 0;
-    let log = recorder.log();
-    for crashed in log.images(Budget::limited(16, seed)) {
-        let device = crashed.open();
-        let fs = Fs::open(Arc::clone(&device), options.clone()).unwrap();
-        let gone = crashed.holds(1);
-        let named = dir::lookup(&fs, &fs.inode(Ino::ROOT).unwrap(), b"large").unwrap();
-        assert!(!gone || named.is_none());
-        let used = fs.is_inode_in_use(ino).unwrap();
-        assert_eq!(used, named.is_some());
-        partly += u32::from(gone && !crashed.holds(2));
-        fs.close().unwrap();
-        drop(fs);
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("image");
-        Content::of_device(&*device)
-            .unwrap()
-            .write_to(&path)
-            .unwrap();
-        assert_clean(&path);
-    }
-    assert!(partly > 2, "{partly}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ use background::Background;
 use commit::Progress;
 use credits::Credits;
 use extant_jbd2::LogWriter;
-use extant_sync::{JoinGate, LockClass, Mutex, PerCpu, Rank};
+use extant_sync::{JoinGate, LockClass, Mutex, PerCpu, Rank, RmwClass};
 use flush::Flushes;
 use queue::Queue;
 use stats::Counters;
@@ -83,6 +83,7 @@ use std::time::Duration;
 use touched::Touched;
 
 static GATE: LockClass = LockClass::new("journal gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("handles of a CPU");
 static TOUCHED: LockClass = LockClass::new("journal touched", Rank::JournalRunning);
 static DEVICE: LockClass = LockClass::ascending("journal log and checkpoint", Rank::JournalHandle);
 
@@ -139,7 +140,7 @@ impl Journal {
         // Of every 16 blocks of log one may be a descriptor.
         let blocks = (room - room / 16).saturating_sub(OVERHEAD);
         Self {
-            gate: JoinGate::new(&GATE),
+            gate: JoinGate::new(&GATE, &INSIDE),
             running: AtomicU64::new(first.get()),
             touched: PerCpu::new(|_| Mutex::new(&TOUCHED, Touched::default())),
             credits: Credits::new(blocks.clamp(1, MOST_BLOCKS)),

@@ -53,11 +53,16 @@ impl Fs {
     /// # Errors
     /// [`Error::Device`] and what else stopped the journal.
     pub fn sync(&self) -> Result<()> {
+        self.write_lazy_times();
+        self.sync_but_lazy_times()
+    }
+
+    /// The same without times that only memory has: those are for who may change something.
+    pub(crate) fn sync_but_lazy_times(&self) -> Result<()> {
         let Ok(journal) = self.journal() else {
             return Ok(());
         };
         let written = self.write_back_all();
-        self.write_lazy_times();
         let data = self.data_ticket();
         self.commit(journal.running())?;
         self.flush_data(data)?;
@@ -148,8 +153,9 @@ impl Fs {
         let journal = self.journal()?;
         self.commit_superblock(journal)?;
         self.checkpoint_with(Tail::NextCommit)?;
-        self.device().flush()?;
-        Ok(())
+        let flushed = self.device().flush().map_err(Error::from);
+        // Whatever came next would be lost with the log that nobody knows to be in use.
+        flushed.inspect_err(|e| self.stop(e))
     }
 
     fn commit_superblock(&self, journal: &Journal) -> Result<()> {

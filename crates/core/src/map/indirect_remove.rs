@@ -74,7 +74,7 @@ pub(super) fn remove<'f>(
         inode.disk_mut().map = encode_root(&root);
         Charge { gained: 0, lost }.apply(fs, inode);
     })?;
-    free(handle, &inode, &freed, &freed_nodes)?;
+    free(handle, &inode, &freed, &freed, &freed_nodes)?;
     Ok(Removed::up_to(stopped))
 }
 

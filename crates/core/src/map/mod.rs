@@ -6,6 +6,7 @@
 //! | `indirect` | searching indirect maps |
 //! | `runs` | walking a range of a file, run by run |
 //! | `guard` | [`MapGuard`], the right to change a map, and reading maps that may change |
+//! | `placing` | where blocks go whose logical cluster has a place |
 //! | `status` | what is known of the map of a file, found without a lock |
 //! | `tree` | changing extent trees |
 //! | `remove` | taking blocks away, whatever the map is made of |
@@ -27,6 +28,7 @@ mod guard;
 mod indirect;
 mod indirect_insert;
 mod indirect_remove;
+mod placing;
 mod remove;
 mod runs;
 mod status;
@@ -38,6 +40,7 @@ pub(crate) use credits::{
 };
 pub use guard::MapGuard;
 pub(crate) use guard::{runs_live, runs_of, stable};
+pub(crate) use placing::{Placer, Places, cluster_of};
 pub use remove::Removed;
 #[cfg(test)]
 pub(crate) use remove::remove;
@@ -124,6 +127,16 @@ impl Mapping {
 fn report(handle: &Handle<'_>, error: &Error) {
     if error.is_corruption() {
         handle.fs().report(error);
+    }
+}
+
+/// Refuses to change a map of indirect blocks where space is allocated in clusters: Linux has no such files either.
+fn check_indirect(fs: &Fs) -> Result<()> {
+    match fs.cluster_size().is_block() {
+        true => Ok(()),
+        false => Err(Error::Unsupported {
+            features: "indirect blocks with bigalloc".to_owned(),
+        }),
     }
 }
 

@@ -78,7 +78,8 @@ pub(crate) fn remove_keeping(
     let removed = if inode.flags().contains(InodeFlags::EXTENTS) {
         tree::remove(handle, live, guard, &range, &mut budget)
     } else {
-        indirect_remove::remove(handle, live, guard, &range, &mut budget)
+        super::check_indirect(handle.fs())
+            .and_then(|()| indirect_remove::remove(handle, live, guard, &range, &mut budget))
     };
     removed.inspect_err(|e| report(handle, e))
 }

@@ -4,6 +4,7 @@
 //! changed, the time is not noted.
 
 use super::naming::now;
+use crate::data::coarse_now;
 use crate::fs::{AccessPolicy, AccessTimes, Fs};
 use crate::inode::{Held, Inode, Timestamp};
 use extant_format::inode::InodeFlags;
@@ -18,7 +19,7 @@ const TICK_NANOS: i128 = 4_000_000;
 #[inline]
 pub(super) fn accessed(fs: &Fs, held: &Held) {
     let policy = fs.access_policy();
-    if policy.when != AccessTimes::Never && is_due(policy, held.image(&pin()), now()) {
+    if policy.when != AccessTimes::Never && is_due(policy, held.image(&pin())) {
         note(fs, policy, held);
     }
 }
@@ -27,7 +28,7 @@ pub(super) fn accessed(fs: &Fs, held: &Held) {
 pub(super) fn accessed_by_image(fs: &Fs, inode: &Inode) {
     let policy = fs.access_policy();
     if policy.when != AccessTimes::Never
-        && is_due(policy, inode, now())
+        && is_due(policy, inode)
         && let Ok(held) = fs.hold_same(inode.id())
     {
         note(fs, policy, &held);
@@ -42,7 +43,7 @@ fn note(fs: &Fs, policy: AccessPolicy, held: &Held) {
     let time = now();
     let set = |inode: &mut Inode| {
         // Somebody else may have come first.
-        if is_due(policy, inode, time) {
+        if is_due(policy, inode) {
             inode.disk_mut().atime = time;
         }
     };
@@ -57,7 +58,8 @@ fn note(fs: &Fs, policy: AccessPolicy, held: &Held) {
     }
 }
 
-fn is_due(policy: AccessPolicy, inode: &Inode, time: Timestamp) -> bool {
+/// Whether an access now is to be noted.
+fn is_due(policy: AccessPolicy, inode: &Inode) -> bool {
     if inode.flags().contains(InodeFlags::NO_ATIME) || (inode.is_dir() && !policy.dirs) {
         return false;
     }
@@ -70,8 +72,8 @@ fn is_due(policy: AccessPolicy, inode: &Inode, time: Timestamp) -> bool {
         AccessTimes::Relative => {
             atime <= since_1970(disk.mtime)
                 || atime <= since_1970(disk.ctime)
-                || time.secs.saturating_sub(disk.atime.secs) >= DAY
+                || coarse_now().secs.saturating_sub(disk.atime.secs) >= DAY
         }
-        AccessTimes::Strict => !(0..TICK_NANOS).contains(&(since_1970(time) - atime)),
+        AccessTimes::Strict => !(0..TICK_NANOS).contains(&(since_1970(now()) - atime)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::flags::check_content;
 use super::naming::changing;
-use super::permission::{Acting, strip};
+use super::permission::Acting;
 use super::{pread, pwrite, seek_data_live, seek_hole_live};
 use crate::data;
 use crate::inode::Held;
@@ -44,8 +44,7 @@ pub fn copy_range<'a>(
     }
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
-        strip(by, to)?;
-        changing(fs, || data::grow(fs, to, to_offset + copied))?;
+        changing(fs, || data::grow(fs, to, to_offset + copied, by.writing()))?;
     }
     Ok(copied)
 }

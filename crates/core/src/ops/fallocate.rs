@@ -2,7 +2,7 @@
 
 use super::flags::check_content;
 use super::naming::changing_of;
-use super::permission::{Acting, strip};
+use super::permission::Acting;
 use crate::data::{self, FallocateMode};
 use crate::inode::Held;
 use crate::{Error, Result};
@@ -23,9 +23,8 @@ pub fn fallocate<'a>(
     if file.snapshot().is_dir() {
         return Err(Error::IsADirectory);
     }
-    strip(by, file)?;
     let _changing = fs.begin_change()?;
-    data::fallocate(fs, file, offset, len, mode)
+    data::fallocate(fs, file, offset, len, mode, by.writing())
 }
 
 /// Makes a hole of a range of a regular file (`FALLOC_FL_PUNCH_HOLE`); see [`data::punch_hole`].
@@ -36,8 +35,9 @@ pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: 
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    strip(by, file)?;
-    changing_of(fs, &[file], || data::punch_hole(fs, file, offset, len))
+    changing_of(fs, &[file], || {
+        data::punch_hole(fs, file, offset, len, by.writing())
+    })
 }
 
 /// Makes a range of a regular file zeros that have space (`FALLOC_FL_ZERO_RANGE`); see [`data::zero_range`].
@@ -54,9 +54,8 @@ pub fn zero_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    strip(by, file)?;
     changing_of(fs, &[file], || {
-        data::zero_range(fs, file, offset, len, keep_size)
+        data::zero_range(fs, file, offset, len, keep_size, by.writing())
     })
 }
 
@@ -73,9 +72,8 @@ pub fn collapse_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    strip(by, file)?;
     let _changing = fs.begin_change()?;
-    data::collapse_range(fs, file, offset, len)
+    data::collapse_range(fs, file, offset, len, by.writing())
 }
 
 /// Puts a hole into a regular file (`FALLOC_FL_INSERT_RANGE`); see [`data::insert_range`].
@@ -91,7 +89,6 @@ pub fn insert_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    strip(by, file)?;
     let _changing = fs.begin_change()?;
-    data::insert_range(fs, file, offset, len)
+    data::insert_range(fs, file, offset, len, by.writing())
 }

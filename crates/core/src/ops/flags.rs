@@ -53,7 +53,6 @@ pub fn chattr<'a>(
     let by = by.into();
     let fs = by.fs();
     let file_type = inode.snapshot().file_type();
-    check_flags(fs, set | clear)?;
     let _changing = fs.begin_change()?;
     let possible = match file_type {
         FileType::Directory => CHANGEABLE,
@@ -64,6 +63,7 @@ pub fn chattr<'a>(
     let image = inode.snapshot();
     let changed = ((image.flags() | set) & !clear) ^ image.flags();
     by.may_chattr(&image, changed)?;
+    check_flags(fs, set | clear)?;
     let stays = image.flags() & !changed;
     if !changed.is_empty() && stays.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);

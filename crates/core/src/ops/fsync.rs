@@ -57,10 +57,10 @@ pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
 /// # Errors
 /// As for [`fsync`].
 pub fn syncfs(fs: &Fs) -> Result<()> {
-    // What is frozen has been made durable.
-    let changing = fs.try_begin_change();
-    if changing.is_some() {
-        fs.reap()?;
-    }
+    let Some(_changing) = fs.try_begin_change() else {
+        // Who freezes it makes the rest durable.
+        return fs.sync_but_lazy_times();
+    };
+    fs.reap()?;
     fs.sync()
 }

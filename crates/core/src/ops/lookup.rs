@@ -2,7 +2,7 @@
 
 use super::permission::{Acting, search};
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, InodeId};
+use crate::inode::{FileType, Held, Inode, InodeId, LiveInode};
 use crate::{Error, Result, dir};
 use extant_format::Ino;
 use extant_sync::pin;
@@ -80,7 +80,8 @@ fn look_in_memory<R>(
     let guard = pin();
     let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
-    let may_search = |dir: &Inode| by.may_search_at_once(dir) == Some(true);
+    let may_search =
+        |live: &LiveInode, dir: &Inode| by.may_search_at_once(live, dir, &guard) == Some(true);
     if !fs.is_dir_in_memory(dir, &guard, may_search) {
         return None;
     }
@@ -105,7 +106,7 @@ pub fn look_along<'a, 'n, R>(
     let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
     for name in names {
         let dir = at.image(&guard);
-        let found = match dir.is_dir() && by.may_search_at_once(dir) == Some(true) {
+        let found = match dir.is_dir() && by.may_search_at_once(at, dir, &guard) == Some(true) {
             true => fs.names().get_under(dir.ino(), name, &guard)??,
             false => return None,
         };

@@ -25,7 +25,7 @@
 //! | [`copy_range`] | `copy_file_range` |
 //! | [`fallocate`] | reserving blocks |
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
-//! | [`chmod`], [`chown`], [`utimens`], [`touch`] | the record |
+//! | [`chmod`], [`chown`], [`utimens`], [`utimens_dated`], [`touch`] | the record |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
@@ -93,7 +93,7 @@ pub use readdir::readdir;
 pub use readlink::readlink;
 pub use release::release;
 pub use rename::{RenameFlags, exchange, rename, rename_with};
-pub use setattr::{chmod, chown, touch, utimens};
+pub use setattr::{chmod, chown, touch, utimens, utimens_dated};
 pub use setxattr::{removexattr, setacl, setxattr};
 pub use stat::{stat, stat_of};
 pub use symlink::symlink;

@@ -1,7 +1,6 @@
 //! `open`: whether it is allowed.
 
-use super::flags::check_not_immutable;
-use super::permission::{Acting, READ, WRITE};
+use super::permission::{Acting, READ, WRITE, may_change};
 use crate::inode::{FileType, Held};
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
@@ -47,8 +46,7 @@ pub fn open<'a>(by: impl Into<Acting<'a>>, inode: &Held, wanted: OpenFor) -> Res
         _ => {}
     }
     if writes {
-        by.fs().check_writable()?;
-        check_not_immutable(&image)?;
+        may_change(by.fs(), &image)?;
     }
     let read = if wanted.read { READ } else { 0 };
     let write = if writes { WRITE } else { 0 };

@@ -2,8 +2,8 @@
 
 use super::flags::check_content;
 use super::naming::changing_of;
-use super::permission::{Acting, WRITE, access, strip};
-use crate::data::{self, WriteOptions};
+use super::permission::{Acting, WRITE, access};
+use crate::data;
 use crate::inode::{FileType, Held};
 use crate::{Error, Result};
 
@@ -20,8 +20,9 @@ pub fn pwrite<'a>(
 ) -> Result<usize> {
     let by = by.into();
     let fs = by.fs();
-    before_write(by, file, buf)?;
-    changing_of(fs, &[file], || data::write_at(fs, file, offset, buf))
+    changing_of(fs, &[file], || {
+        data::write_with(fs, file, offset, buf, by.writing())
+    })
 }
 
 /// Writes at the end of a regular file, wherever that is. Returns where that was, and how much was
@@ -32,10 +33,7 @@ pub fn pwrite<'a>(
 pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
     let by = by.into();
     let fs = by.fs();
-    before_write(by, file, buf)?;
-    changing_of(fs, &[file], || {
-        data::append(fs, file, buf, WriteOptions::default())
-    })
+    changing_of(fs, &[file], || data::append(fs, file, buf, by.writing()))
 }
 
 /// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
@@ -50,10 +48,8 @@ pub fn pwrite_direct<'a>(
 ) -> Result<usize> {
     let by = by.into();
     let fs = by.fs();
-    before_write(by, file, buf)?;
-    let options = WriteOptions::default();
     changing_of(fs, &[file], || {
-        data::write_direct(fs, file, offset, buf, options)
+        data::write_direct(fs, file, offset, buf, by.writing())
     })
 }
 
@@ -68,17 +64,9 @@ pub fn append_direct<'a>(
 ) -> Result<(u64, usize)> {
     let by = by.into();
     let fs = by.fs();
-    before_write(by, file, buf)?;
-    let options = WriteOptions::default();
-    changing_of(fs, &[file], || data::append_direct(fs, file, buf, options))
-}
-
-/// What comes before content is written: a program that somebody else writes loses the rights that it gives.
-fn before_write(by: Acting<'_>, file: &Held, buf: &[u8]) -> Result<()> {
-    match buf.is_empty() {
-        true => Ok(()),
-        false => strip(by, file),
-    }
+    changing_of(fs, &[file], || {
+        data::append_direct(fs, file, buf, by.writing())
+    })
 }
 
 /// Makes a regular file `size` bytes long (`truncate`), if the caller may write it.
@@ -105,6 +93,7 @@ pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Resul
         return Err(Error::IsADirectory);
     }
     check_content(file)?;
-    strip(by, file)?;
-    changing_of(by.fs(), &[file], || data::truncate(by.fs(), file, size))
+    changing_of(by.fs(), &[file], || {
+        data::truncate_with(by.fs(), file, size, by.writing())
+    })
 }

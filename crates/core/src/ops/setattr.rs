@@ -2,9 +2,9 @@
 
 use super::flags::{check_changeable, check_not_immutable};
 use super::naming::{changing_of, now};
-use super::permission::{Acting, change_without_privileges, without_set_ids};
+use super::permission::Acting;
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions};
+use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions, without_set_ids};
 use crate::journal::Handle;
 use crate::xattr::{AclKind, Change, SetXattr};
 use crate::{Result, xattr};
@@ -65,7 +65,7 @@ pub fn chown<'a>(
         let image = inode.snapshot();
         let mode = match image.is_dir() {
             true => image.disk().mode,
-            false => Mode::new(image.file_type(), without_set_ids(by, &image)),
+            false => Mode::new(image.file_type(), without_set_ids(&image, by.restricted())),
         };
         let strips = mode != image.disk().mode;
         match strips || uid.is_some() || gid.is_some() {
@@ -84,14 +84,14 @@ pub fn chown<'a>(
         if image.is_dir() {
             return change_record(by.fs(), inode, give);
         }
-        change_without_privileges(by, inode, |image| {
+        xattr::change_without_capabilities(by.fs(), inode, |image| {
             give(image);
             image.disk_mut().mode = mode;
         })
     })
 }
 
-/// Sets the times of last access and last change of the content; `None` leaves what is.
+/// Sets the times of last access and last change of the content; `None` leaves what is. Nobody is refused to leave both.
 ///
 /// # Errors
 /// As for [`chmod`].
@@ -101,7 +101,33 @@ pub fn utimens<'a>(
     atime: Option<Timestamp>,
     mtime: Option<Timestamp>,
 ) -> Result<()> {
-    let by = by.into();
+    match (atime, mtime) {
+        (None, None) => Ok(()),
+        _ => set_times(by.into(), inode, atime, mtime, None),
+    }
+}
+
+/// As [`utimens`], with the time of the change itself: that at which a kernel took the change that it hands on now.
+///
+/// # Errors
+/// As for [`chmod`].
+pub fn utimens_dated<'a>(
+    by: impl Into<Acting<'a>>,
+    inode: &Held,
+    atime: Option<Timestamp>,
+    mtime: Option<Timestamp>,
+    ctime: Timestamp,
+) -> Result<()> {
+    set_times(by.into(), inode, atime, mtime, Some(ctime))
+}
+
+fn set_times(
+    by: Acting<'_>,
+    inode: &Held,
+    atime: Option<Timestamp>,
+    mtime: Option<Timestamp>,
+    ctime: Option<Timestamp>,
+) -> Result<()> {
     changing_of(by.fs(), &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
@@ -110,6 +136,7 @@ pub fn utimens<'a>(
             let disk = image.disk_mut();
             disk.atime = atime.unwrap_or(disk.atime);
             disk.mtime = mtime.unwrap_or(disk.mtime);
+            disk.ctime = ctime.unwrap_or(disk.ctime);
         })
     })
 }
@@ -134,12 +161,12 @@ pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
     })
 }
 
-/// Changes the record, and its time of change. The `op` lock is held exclusively.
+/// Changes the time of change of a record, and what `edit` changes. The `op` lock is held exclusively.
 pub(super) fn change_record(fs: &Fs, inode: &Held, edit: impl FnOnce(&mut Inode)) -> Result<()> {
     let handle: Handle<'_> = fs.start(1)?;
     let time = now();
     inode.live().update(&handle, |image| {
-        edit(image);
         image.disk_mut().ctime = time;
+        edit(image);
     })
 }

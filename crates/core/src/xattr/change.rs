@@ -149,15 +149,12 @@ impl Both {
             .sum()
     }
 
-    /// Gives the value that has no inode yet this one.
-    fn resolve(&mut self, found: Ino) {
-        for kept in self.inside.iter_mut().chain(&mut self.outside) {
-            if let Value::Own { ino, .. } = &mut kept.value
-                && *ino == NO_INODE
-            {
-                *ino = found;
-            }
-        }
+    /// Gives the value that has no inode yet this one. Whether its attribute lies in the inode, where others may have
+    /// the same value in the block, and the other way round.
+    fn resolve(&mut self, found: Ino) -> bool {
+        let is_inside = resolve(&mut self.inside, found);
+        resolve(&mut self.outside, found);
+        is_inside
     }
 
     fn remove(&mut self, name: AttributeName<'_>) {
@@ -201,6 +198,15 @@ impl Both {
         }
         fits
     }
+}
+
+/// Gives the value that has no inode yet this one, if it is among these.
+fn resolve(kept: &mut [Kept], found: Ino) -> bool {
+    let own = kept.iter_mut().filter_map(|kept| match &mut kept.value {
+        Value::Own { ino, .. } if *ino == NO_INODE => Some(ino),
+        _ => None,
+    });
+    own.map(|ino| *ino = found).count() > 0
 }
 
 /// The inodes that attributes have their values in.
@@ -334,24 +340,27 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             .pending
             .map(|value| own_inode::take_blocks(fs, plan.image, value))
             .transpose()?;
-        let more = value
-            .as_ref()
-            .map_or(0, |taken| own_inode::provide_credits(fs, taken));
+        let more = (plan.pending.zip(value.as_ref())).map_or(0, |(value, taken)| {
+            own_inode::provide_credits(fs, value.len(), taken)
+        });
         let handle = fs.start(plan.credits(fs) + more)?;
         handle.touch_inode(held.live())?;
         let mut after = plan.after.clone();
-        let mut owned = None;
+        // Where the reference that is made here belongs.
+        let (mut in_record, mut in_block) = (None, None);
         if let (Some(value), Some(taken)) = (plan.pending, value) {
             let hash = own_inode::hash_of(fs, value);
             let made = own_inode::provide(&handle, plan.image, value, hash, taken)?;
-            after.resolve(made);
-            owned = Some(made);
+            match after.resolve(made) {
+                true => in_record = Some(made),
+                false => in_block = Some(made),
+            }
         }
-        let block = match store(&handle, plan, &after, owned, &mut spare) {
+        let block = match store(&handle, plan, &after, in_block, &mut spare) {
             Ok(Some(block)) => block,
             failed => {
-                owned
-                    .into_iter()
+                let made = in_record.or(in_block);
+                made.into_iter()
                     .for_each(|value| own_inode::release(&handle, value));
                 failed?;
                 needs_block = true;
@@ -359,7 +368,7 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             }
         };
         let region = in_inode(&after.inside, plan.room).ok_or(Error::NoSpace)?;
-        held.note_maybe_capable();
+        held.note_attributes_change();
         held.live().update(&handle, |inode| {
             if plan.before.inside != after.inside {
                 inode.set_xattr_region(region);
@@ -375,17 +384,16 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             inode.disk_mut().ctime = plan.time;
         })?;
         let mut had = own_inodes(&plan.before.inside);
-        // The reference for an entry in the block has gone there.
-        let inside = own_inodes(&after.inside);
-        had.extend(owned.filter(|ino| inside.contains(ino)));
-        let lost = shared::without(had, &inside);
+        had.extend(in_record);
+        let lost = shared::without(had, &own_inodes(&after.inside));
         lost.into_iter()
             .for_each(|value| own_inode::release(&handle, value));
         return Ok(());
     }
 }
 
-/// Brings the attributes that lie in a block there, and says which it is; `None` when one has to be taken first.
+/// Brings the attributes that lie in a block there, and says which it is; `None` when one has to be taken first. One of
+/// them has the reference `owned` already.
 fn store<'f>(
     handle: &Handle<'f>,
     plan: &Plan<'_>,
@@ -405,7 +413,6 @@ fn store<'f>(
         return Ok(Some(Pblk::new(0)));
     }
     let data = shared::encoded(fs, &after.outside).ok_or(Error::NoSpace)?;
-    let owned = owned.filter(|ino| own_inodes(&after.outside).contains(ino));
     match shared::put(handle, ino, old, data, owned, spare)? {
         Put::In(block) => Ok(Some(block)),
         Put::NeedsBlock => Ok(None),
@@ -477,7 +484,8 @@ pub(crate) fn charge(fs: &Fs, inode: &mut Inode, block: Pblk) {
     let disk = inode.disk_mut();
     let had = u64::from(disk.file_acl.get() != 0);
     let has = u64::from(block.get() != 0);
-    let each = u64::from(block_size.bytes()) >> 9;
+    // It has a cluster to itself.
+    let each = u64::from(fs.cluster_size().blocks()) * u64::from(block_size.bytes() >> 9);
     disk.file_acl = block;
     if had != has {
         let sectors = (disk.sectors(block_size) + has * each).saturating_sub(had * each);

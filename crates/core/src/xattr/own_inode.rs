@@ -92,9 +92,14 @@ pub(super) fn credits(fs: &Fs, counts: usize) -> u32 {
         .saturating_mul(each)
 }
 
-/// Blocks that [`provide`] changes at most for a value that lies in `taken`.
-pub(super) fn provide_credits(fs: &Fs, taken: &[Taken<'_>]) -> u32 {
-    let blocks: u32 = taken.iter().map(Taken::len).sum();
+/// Blocks that a value of this length takes: no more than memory can hold.
+fn blocks_of(fs: &Fs, len: usize) -> u32 {
+    fs.block_size().blocks_for(len as u64) as u32
+}
+
+/// Blocks that [`provide`] changes at most for a value of `len` bytes that lies in `taken`.
+pub(super) fn provide_credits(fs: &Fs, len: usize, taken: &[Taken<'_>]) -> u32 {
+    let blocks = blocks_of(fs, len);
     let runs = taken.len() as u32;
     fs.new_inode_credits() + map::new_map_credits(runs) + blocks + credits(fs, 1)
 }
@@ -223,7 +228,7 @@ pub(super) fn read(fs: &Fs, holder: &Inode) -> Result<Vec<u8>> {
 /// # Errors
 /// [`Error::NoSpace`].
 pub(super) fn take_blocks<'f>(fs: &'f Fs, near: &Inode, value: &[u8]) -> Result<Vec<Taken<'f>>> {
-    let mut left = fs.block_size().blocks_for(value.len() as u64) as u32;
+    let mut left = blocks_of(fs, value.len());
     let mut all = Vec::new();
     while left > 0 {
         let taken = fs.take_blocks(&Request {
@@ -248,7 +253,13 @@ fn fill<'f>(
     taken: Vec<Taken<'f>>,
 ) -> Result<()> {
     let fs = handle.fs();
-    let runs: Vec<_> = taken.iter().map(|run| (run.start(), run.len())).collect();
+    let mut left = blocks_of(fs, value.len());
+    let run = |taken: &Taken<'f>| {
+        let len = taken.len().min(left);
+        left -= len;
+        (taken.start(), len)
+    };
+    let runs: Vec<_> = taken.iter().map(run).collect();
     let guard = MapGuard::lock(held.live());
     let edit = |tree: &mut map::Tree<'_>| {
         let mut at = 0;

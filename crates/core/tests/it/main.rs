@@ -11,6 +11,7 @@ mod large;
 mod memory;
 mod meta_cache;
 mod opening;
+mod pressure;
 mod reading;
 mod recovering;
 mod support;

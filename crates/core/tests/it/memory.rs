@@ -13,21 +13,21 @@ use extant_testkit::rng::{Rng, seed_from_env};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-fn image(mib: u64, options: &[&str]) -> Image {
+pub(crate) fn image(mib: u64, options: &[&str]) -> Image {
     let all: Vec<&str> = ["-t", "ext4"].iter().chain(options).copied().collect();
     Image::make(mib, &all, |_| ())
 }
 
-fn options(mode: DataMode) -> MountOptions {
+pub(crate) fn options(mode: DataMode) -> MountOptions {
     MountOptions::read_write().background(false).data_mode(mode)
 }
 
-fn open(image: &Image, options: MountOptions) -> Arc<Fs> {
+pub(crate) fn open(image: &Image, options: MountOptions) -> Arc<Fs> {
     let device = FileDevice::open(image.path()).unwrap();
     Fs::open(Arc::new(device), options).unwrap()
 }
 
-fn create(fs: &Fs, name: &str) -> Held {
+pub(crate) fn create(fs: &Fs, name: &str) -> Held {
     let root = fs.hold(Ino::ROOT).unwrap();
     let new = NewInode::new(FileType::Regular, 0o644, ops::now());
     ops::create(fs, &root, name.as_bytes(), &new).unwrap()
@@ -38,18 +38,18 @@ fn unlink(fs: &Fs, name: &str) {
     ops::unlink(fs, &root, name.as_bytes()).unwrap();
 }
 
-fn write(fs: &Fs, held: &Held, at: u64, bytes: &[u8]) {
+pub(crate) fn write(fs: &Fs, held: &Held, at: u64, bytes: &[u8]) {
     assert_eq!(ops::pwrite(fs, held, at, bytes).unwrap(), bytes.len());
 }
 
-fn read(fs: &Fs, held: &Held, at: u64, len: usize) -> Vec<u8> {
+pub(crate) fn read(fs: &Fs, held: &Held, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0xaa; len];
     let len = ops::pread(fs, held, at, &mut bytes).unwrap();
     bytes.truncate(len);
     bytes
 }
 
-fn free(fs: &Fs) -> u64 {
+pub(crate) fn free(fs: &Fs) -> u64 {
     fs.statfs().unwrap().free
 }
 
@@ -628,10 +628,7 @@ fn reserved_space_of_a_full_image_can_be_written_in_any_parts() {
         let fs = open(&image, options(mode));
         let held = create(&fs, "reserved");
         let len = 4000 << 10;
-        let how = data::FallocateMode {
-            keep_size,
-            ..Default::default()
-        };
+        let how = data::FallocateMode { keep_size };
         ops::fallocate(&fs, &held, 0, len, how).unwrap();
         let other = create(&fs, "rest");
         let mut at = 0;

@@ -133,7 +133,7 @@ fn what_is_no_file_system_is_refused_with_evidence() {
             .try_open(MountOptions::read_only())
             .unwrap_err()
             .to_string(),
-        "the superblock is corrupt: superblock: magic is 0x0, expected 0xef53"
+        "no ext4 file system was found: superblock: magic is 0x0, expected 0xef53"
     );
     File::options()
         .write(true)

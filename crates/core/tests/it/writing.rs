@@ -318,26 +318,6 @@ fn sizes_past_the_limit_are_refused() {
 }
 
 #[test]
-fn set_ids_go_when_asked_for() {
-    let image = Image::make(8, &["-t", "ext4"], |tree| {
-        use std::os::unix::fs::PermissionsExt;
-        let path = tree.join("p");
-        std::fs::write(&path, b"program").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o6755)).unwrap();
-    });
-    let fs = image.open_writable();
-    let held = hold(&image, &fs, "/p");
-    let mode = || held.snapshot().disk().mode.permissions();
-    data::write_at(&fs, &held, 0, b"P").unwrap();
-    assert_eq!(mode(), 0o6755);
-    let clear = WriteOptions {
-        clear_set_ids: true,
-    };
-    data::write_with(&fs, &held, 1, b"R", clear).unwrap();
-    assert_eq!(mode(), 0o755);
-}
-
-#[test]
 fn many_threads_write_their_parts_of_one_file() {
     let image = image(64, &["-b", "1024"]);
     let fs = image.open_writable();

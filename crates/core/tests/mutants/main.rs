@@ -12,12 +12,13 @@ mod engine;
 mod shapes;
 
 use engine::Extant;
+use extant_core::fs::DataMode;
 use extant_core::mutants::Mutant;
 use extant_jbd2::mutants::LogMutant;
 use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
-use shapes::{DEFAULT, PLAIN, Shape};
+use shapes::{DEFAULT, PLAIN, SMALL_BLOCKS, Shape};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Random runs on each file system.
@@ -58,6 +59,8 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Engine(Mutant::ParentLinksForgotten),
     Mistake::Engine(Mutant::ParentKept),
     Mistake::Engine(Mutant::WhiteoutLost),
+    Mistake::Engine(Mutant::SplitHalfLogged),
+    Mistake::Engine(Mutant::IndexForgotten),
 ];
 
 fn make(mistake: Option<Mistake>) {
@@ -111,13 +114,12 @@ fn plans(seed: u64) -> Vec<Plan> {
         let offset = 0;
         vec![filler.clone(), Op::Write { path, offset, len }]
     };
-    let mut plan = |shape: Shape, filler: u64, checkpoints, through| {
+    let mut plan = |shape: Shape, filler: u64, checkpoints, mode| {
         let engine = Extant {
             keeps_open: 2,
             checkpoints,
-            through,
-            discards: false,
-            direct: false,
+            mode,
+            ..Extant::default()
         };
         let start = shape.filled(&engine);
         let start = start.done(&engine, &Script::one(fill(filler)));
@@ -138,11 +140,11 @@ fn plans(seed: u64) -> Vec<Plan> {
         ..small
     };
     let mut all = vec![
-        plan(small, 900 << 10, true, false),
-        plan(DEFAULT, 100, true, false),
-        plan(full, 900 << 10, false, false),
+        plan(small, 900 << 10, true, DataMode::Delayed),
+        plan(DEFAULT, 100, true, DataMode::Delayed),
+        plan(full, 900 << 10, false, DataMode::Delayed),
         // Where data is delayed, the model lets a truncation clear the rest of a block early, as Linux does.
-        plan(small, 900 << 10, true, true),
+        plan(small, 900 << 10, true, DataMode::Through),
     ];
     let engine = Extant {
         checkpoints: true,
@@ -152,6 +154,15 @@ fn plans(seed: u64) -> Vec<Plan> {
         name: "what is rare",
         start: DEFAULT.filled(&engine),
         scripts: (0..RUNS_FOR_MISTAKE).map(|_| rare(&mut rng)).collect(),
+        engine,
+    });
+    let start = SMALL_BLOCKS.with_names(&engine, 12);
+    let names = Universe::long_names("d/", 40);
+    let script = |_| Script::random(&names, &mut rng, &start, LEN);
+    all.push(Plan {
+        name: "a directory that grows",
+        scripts: (0..RUNS_FOR_MISTAKE).map(script).collect(),
+        start,
         engine,
     });
     all

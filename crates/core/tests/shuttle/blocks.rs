@@ -6,6 +6,7 @@ use extant_core::inode::Held;
 use extant_core::{Error, ops};
 use extant_sync::thread;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are more than a third of the image, and less than half of it.
 const MUCH: u64 = 700 << 10;
@@ -44,6 +45,48 @@ fn a_group_in_use_is_passed_by_but_not_taken_for_a_full_one() {
         drop(files);
         world.finish(&[&["a", "b"]]);
     });
+}
+
+/// There are many small groups: who finds the group where his file should begin in use goes to another one, in some
+/// schedules.
+#[test]
+fn whoever_meets_another_in_a_group_goes_elsewhere() {
+    static TOGETHER: AtomicUsize = AtomicUsize::new(0);
+    static APART: AtomicUsize = AtomicUsize::new(0);
+    let image = image_with(4 << 20, &["-g", "256"]);
+    explore("whoever_meets_another_goes_elsewhere", move || {
+        let world = World::new(&image);
+        // The first and the last begin in the same group, by their numbers: there are at most four places of goals.
+        let names: Vec<String> = (0..13).map(|i| format!("{i:02}")).collect();
+        let made = names
+            .iter()
+            .map(|name| create(&world.fs, &world.root(), name).unwrap());
+        let made: Vec<Held> = made.collect();
+        let files = [made[0].clone(), made[12].clone()];
+        drop(made);
+        // Of more than a small file.
+        let threads = files
+            .each_ref()
+            .map(|file| reserve(&world, file, 100 << 10, 8 << 10));
+        for thread in threads {
+            assert!(thread.join().unwrap());
+        }
+        let groups = files.each_ref().map(|file| {
+            let first = ops::extents_live(&world.fs, file).unwrap();
+            first[0].device_offset.unwrap() >> 18
+        });
+        let seen = if groups[0] == groups[1] {
+            &TOGETHER
+        } else {
+            &APART
+        };
+        seen.fetch_add(1, Ordering::Relaxed);
+        drop(files);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        world.finish(&[&names]);
+    });
+    let seen = [&TOGETHER, &APART].map(|seen| seen.load(Ordering::Relaxed));
+    assert!(!seen.contains(&0), "{seen:?}");
 }
 
 /// The one uses what is kept ready for its file while the other, who finds no space, has that given back.

@@ -154,6 +154,38 @@ fn moves_in_both_directions_do_not_wait_for_each_other_in_a_circle() {
     });
 }
 
+/// Of two directories one goes below the other while somebody is about to lock them as neighbours, and then a file
+/// goes from the upper to the lower one.
+#[test]
+fn who_takes_two_for_neighbours_does_not_keep_out_who_knows_them_better() {
+    let image = image();
+    explore("who_takes_two_for_neighbours", move || {
+        let world = World::new(&image);
+        let root = world.root();
+        let new = NewInode::new(FileType::Directory, 0o755, ops::now());
+        let low = ops::mkdir(&world.fs, &root, b"low", &new).unwrap();
+        let high = ops::mkdir(&world.fs, &root, b"high", &new).unwrap();
+        assert!(low.ino() < high.ino());
+        drop(create(&world.fs, &high, "file").unwrap());
+        let exchanges = {
+            let (fs, root) = (Arc::clone(&world.fs), root.clone());
+            thread::spawn(
+                move || match ops::exchange(&fs, (&root, b"low"), (&root, b"high")) {
+                    Ok(()) | Err(Error::NotFound) => {}
+                    Err(e) => panic!("{e}"),
+                },
+            )
+        };
+        // If they have changed places, the name is that of the other one, which cannot go below itself.
+        if ops::rename(&world.fs, &root, b"low", &high, b"below").is_ok() {
+            ops::rename(&world.fs, &high, b"file", &low, b"file").unwrap();
+        }
+        exchanges.join().unwrap();
+        drop((root, low, high));
+        world.finish(&[&["high"], &["high", "low"]]);
+    });
+}
+
 /// A directory goes, and another one, with a file of the same name in it, may get its number.
 #[test]
 fn a_path_does_not_lead_through_what_took_the_number_of_a_directory() {

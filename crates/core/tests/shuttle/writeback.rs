@@ -158,6 +158,46 @@ fn what_is_on_its_way_is_not_pushed_out_of_memory() {
     });
 }
 
+/// Memory is short: parts of a file go, records and all, while others want to write to them or read them.
+#[test]
+fn a_part_that_goes_while_it_is_wanted_comes_again() {
+    /// Where another part of the file begins.
+    const PART: u64 = 64 << 10;
+    let image = std::sync::OnceLock::new();
+    explore("a_part_that_goes_while_it_is_wanted", move || {
+        let world = World::with_little_memory(image.get_or_init(image_with_files));
+        let [a, large] = ["a", "large"]
+            .map(|name| ops::lookup_held(&world.fs, &world.root(), name.as_bytes()).unwrap());
+        let writers = [0, 1_u64].map(|part| {
+            let a = a.clone();
+            world.spawn(move |fs| {
+                for value in 1..3 {
+                    write(fs, &a, part * PART, &[value; 3000]);
+                    ops::fsync(fs, &a).unwrap();
+                    let mut found = [0; 3000];
+                    assert_eq!(ops::pread(fs, &a, part * PART, &mut found).unwrap(), 3000);
+                    assert!(found == [value; 3000]);
+                }
+            })
+        });
+        let pushing = world.spawn(move |fs| {
+            for _ in 0..2 {
+                assert!(read(fs, &large, 70_000) == [7; 70_000]);
+            }
+        });
+        for thread in writers.into_iter().chain([pushing]) {
+            thread.join().unwrap();
+        }
+        let recovered = open_and_close(&world.copy());
+        let found = content(&recovered, names(&recovered)["a"]);
+        for part in [0, PART as usize] {
+            assert!(found[part..part + 3000] == [2; 3000]);
+        }
+        drop(a);
+        world.finish(&[&["a", "large"]]);
+    });
+}
+
 /// Two write small files back, together, while one of the files is removed and another one is written to.
 #[test]
 fn small_files_are_written_back_together_or_by_themselves() {

@@ -5,7 +5,7 @@ use crate::support::Blank;
 use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec, SharedDevice};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::fs::DataMode;
-use extant_testkit::exercise::{Exercise, Seek, Subject};
+use extant_testkit::exercise::{Exercise, RangeChange, Seek, Subject};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::io;
@@ -131,6 +131,16 @@ impl Subject for Ours {
         Ok(())
     }
 
+    fn change_range(&mut self, offset: u64, len: u64, how: RangeChange) -> io::Result<bool> {
+        match how {
+            RangeChange::Punch => self.file().punch_hole(offset, len)?,
+            RangeChange::Zero => self.file().zero_range(offset, len)?,
+            RangeChange::Collapse => self.file().collapse_range(offset, len)?,
+            RangeChange::Insert => self.file().insert_range(offset, len)?,
+        }
+        Ok(true)
+    }
+
     fn seek(&mut self, offset: u64, what: Seek) -> io::Result<Option<u64>> {
         Ok(match what {
             Seek::Data => self.file().seek_data(offset)?,
@@ -156,14 +166,21 @@ impl Subject for Ours {
 const SECTOR: u64 = 512;
 
 fn exercised(mode: DataMode, way: Way, block: &str) {
-    let seed = seed_from_env(&format!("exercise {mode:?} {way:?}, blocks of {block}"));
+    exercised_on(mode, way, &["-b", block]);
+}
+
+fn exercised_on(mode: DataMode, way: Way, options: &[&str]) {
+    let seed = seed_from_env(&format!("exercise {mode:?} {way:?} {options:?}"));
     let operations = if is_full_run() { 500_000 } else { 3_000 };
-    let image = Blank::with(24, &["-t", "ext4", "-b", block]);
+    let image = Blank::with(24, &[&["-t", "ext4"], options].concat());
     let place = Where::File(image.path().to_owned());
     let mut ours = Ours::new(place, mode, way, seed).unwrap();
+    let usual = Exercise::new(seed, operations);
+    let cluster = options.iter().skip_while(|option| **option != "-C").nth(1);
     let exercise = Exercise {
         aligned_to: if way == Way::Buffered { 1 } else { SECTOR },
-        ..Exercise::new(seed, operations)
+        moved_by: cluster.map_or(usual.moved_by, |bytes| bytes.parse().unwrap()),
+        ..usual
     };
     exercise.run(&mut ours);
     ours.close().unwrap();
@@ -206,6 +223,19 @@ fn a_file_holds_what_was_written_past_memory_and_through_it_by_turns() {
     exercised(DataMode::Delayed, Way::Turns, "1024");
     exercised(DataMode::Delayed, Way::Turns, "4096");
     exercised(DataMode::Placed, Way::Turns, "4096");
+}
+
+#[test]
+fn a_file_in_clusters_holds_what_was_written() {
+    let small = &["-b", "1024", "-O", "bigalloc", "-C", "8192"];
+    let large = &["-b", "2048", "-O", "bigalloc", "-C", "131072"];
+    for options in [small, large] {
+        exercised_on(DataMode::Delayed, Way::Buffered, options);
+        exercised_on(DataMode::Placed, Way::Buffered, options);
+        exercised_on(DataMode::Through, Way::Buffered, options);
+        exercised_on(DataMode::Delayed, Way::Turns, options);
+        exercised_on(DataMode::Placed, Way::Mixed, options);
+    }
 }
 
 #[test]

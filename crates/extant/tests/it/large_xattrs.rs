@@ -167,6 +167,24 @@ fn values_are_made_shared_and_given_up_by_turns_with_the_kernel() {
 }
 
 #[test]
+fn equal_values_named_in_the_inode_and_in_the_block_are_both_counted() {
+    let image = Blank::with(48, &["-t", "ext4", "-I", "256", "-O", "ea_inode"]);
+    let fs = image.open_writable();
+    fs.make("c");
+    fs.set_xattr("c", "user.large", [7; 30_000]).unwrap();
+    // Leaves no room in the inode for another name.
+    fs.set_xattr("c", "user.fill", [1; 40]).unwrap();
+    fs.set_xattr("c", "user.again", [7; 30_000]).unwrap();
+    fs.remove_xattr("c", "user.large").unwrap();
+    let again = fs
+        .values()
+        .remove(&("c".to_owned(), "user.again".to_owned()));
+    assert_eq!(again, Some(vec![7; 30_000]));
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
 fn equal_values_take_one_inode() {
     let image = Blank::with(48, &["-t", "ext4", "-O", "ea_inode"]);
     let fs = image.open_writable();

@@ -435,3 +435,18 @@ impl Image for NoJournal {
 fn operations_without_a_journal_do_what_the_model_says() {
     run::<NoJournal>("model, no journal");
 }
+
+struct Clusters;
+
+impl Image for Clusters {
+    const OPTIONS: &'static [&'static str] = &[
+        "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "4096",
+    ];
+    // What is taken out of a file, or put in, is whole clusters.
+    const BLOCK_SIZE: u64 = 4096;
+}
+
+#[test]
+fn operations_on_clusters_do_what_the_model_says() {
+    run::<Clusters>("model, clusters");
+}

@@ -1,10 +1,13 @@
 //! Freezing a file system, and making it read-only, while others change it.
 
 use crate::support::Blank;
-use extant::{Filesystem, OpenOptions};
-use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant::{AccessTimes, Filesystem, MountOptions, OpenOptions, OpenSpec};
+use extant_blockdev::SharedDevice;
+use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
+use extant_testkit::oracle::{assert_clean, debugfs_write, dumpe2fs_header};
 use rustix::io::Errno;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A copy of the image as it lies there.
@@ -150,4 +153,91 @@ fn what_was_opened_for_reading_stays_so() {
     let rofs = Errno::ROFS.raw_os_error();
     assert_eq!(fs.remount(false).unwrap_err().errno(), rofs);
     assert_eq!(fs.freeze().unwrap_err().errno(), rofs);
+}
+
+#[test]
+fn what_was_closed_is_not_made_writable_again() {
+    let image = Blank::new(16);
+    let fs = image.open_writable();
+    fs.write("/file", "content").unwrap();
+    let engine = Arc::clone(fs.engine());
+    fs.close().unwrap();
+    let closed = std::fs::read(image.path()).unwrap();
+    let refused = engine.remount(false).unwrap_err();
+    assert!(matches!(refused, extant_core::Error::ReadOnly), "{refused}");
+    drop(engine);
+    assert!(std::fs::read(image.path()).unwrap() == closed);
+}
+
+#[test]
+fn what_needed_a_check_when_it_was_opened_still_does_when_it_is_left() {
+    for freezes in [false, true] {
+        let image = Blank::with(16, &["-t", "ext4", "-O", "^has_journal"]);
+        debugfs_write(image.path(), &["ssv state 0"]);
+        let fs = image.open_writable();
+        fs.write("/file", "content").unwrap();
+        match freezes {
+            true => std::mem::forget(fs.freeze().unwrap()),
+            false => fs.close().unwrap(),
+        }
+        let header = dumpe2fs_header(image.path());
+        assert_eq!(header.field("Filesystem state"), "not clean");
+    }
+}
+
+#[test]
+fn a_sync_that_meets_a_freeze_leaves_the_image_alone() {
+    let image = Blank::new(8);
+    let fs = image.open_writable();
+    let paths: Vec<String> = (0..400).map(|i| format!("/{i}")).collect();
+    for path in &paths {
+        fs.write(path, "content").unwrap();
+    }
+    fs.close().unwrap();
+    let options = MountOptions::read_write()
+        .access_times(AccessTimes::Strict)
+        .lazy_times(true);
+    let fs = Filesystem::open_spec(&OpenSpec::read_write(image.path()), options).unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                fs.sync().unwrap();
+            }
+        });
+        for _ in 0..30 {
+            for path in &paths {
+                fs.read(path).unwrap();
+            }
+            let frozen = fs.freeze().unwrap();
+            let first = std::fs::read(image.path()).unwrap();
+            let second = std::fs::read(image.path()).unwrap();
+            assert!(first == second, "the image changes");
+            frozen.thaw().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+        syncing.join().unwrap();
+    });
+    fs.close().unwrap();
+    image.check();
+}
+
+#[test]
+fn after_a_thaw_that_the_device_failed_nothing_can_be_changed() {
+    let mut failed = 0;
+    for nth in 0..10 {
+        let image = Blank::new(16);
+        let device = OpenSpec::read_write(image.path()).open().unwrap();
+        let faulty = Arc::new(FaultDevice::new(device));
+        let options = MountOptions::read_write().background(false);
+        let fs = Filesystem::open_device(Arc::clone(&faulty) as SharedDevice, options).unwrap();
+        let frozen = fs.freeze().unwrap();
+        faulty.inject(FaultRule::fail_nth(IoKind::Flush, nth));
+        let thawed = frozen.thaw();
+        faulty.heal();
+        let changed = fs.write("/file", "content");
+        assert_eq!(changed.is_ok(), thawed.is_ok(), "flush {nth}: {changed:?}");
+        failed += u32::from(thawed.is_err());
+    }
+    assert!((1..10).contains(&failed), "{failed} flushes");
 }

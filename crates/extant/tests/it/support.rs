@@ -14,6 +14,11 @@ pub(crate) struct Image {
 impl Image {
     /// An image of 32 MiB with what a plan says, made by `mke2fs -d`.
     pub(crate) fn of(plan: &TreePlan) -> Self {
+        Self::with(plan, 32, &[])
+    }
+
+    /// One of this size, made with these options.
+    pub(crate) fn with(plan: &TreePlan, mebibytes: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm")
             .or_else(|_| tempfile::tempdir())
             .expect("a temporary directory");
@@ -23,8 +28,8 @@ impl Image {
         let path = dir.path().join("fs.img");
         mke2fs(
             &path,
-            32 << 20,
-            &["-t", "ext4", "-d", source.to_str().unwrap()],
+            mebibytes << 20,
+            &[&["-t", "ext4", "-d", source.to_str().unwrap()], options].concat(),
         );
         Self { dir, path }
     }

@@ -279,7 +279,24 @@ pub fn insert(block: &mut [u8], layout: &DirLayout, room: &Room, entry: &NewEntr
 /// # Errors
 /// When a record before it breaks the format.
 pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Option<Spot>> {
-    let mut headers = Headers::of(block, layout)?;
+    find_among(Headers::of(block, layout)?, name)
+}
+
+/// The same in one part of a directory that lies in its inode, which has no tail.
+///
+/// # Errors
+/// As for [`find`].
+pub fn find_inline(part: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Option<Spot>> {
+    let headers = Headers {
+        region: part,
+        layout,
+        at: 0,
+    };
+    find_among(headers, name)
+}
+
+fn find_among(mut headers: Headers<'_>, name: &[u8]) -> FormatResult<Option<Spot>> {
+    let (block, layout) = (headers.region, headers.layout);
     let wanted = Wanted::new(name);
     let mut before = None;
     loop {

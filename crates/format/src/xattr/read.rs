@@ -12,6 +12,7 @@ use crate::bytes::{le16, le32, put};
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::types::{Ino, Pblk};
+use core::ops::Range;
 
 /// What the file system says about attributes.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +228,18 @@ impl<'a> XattrArea<'a> {
     #[must_use]
     pub fn find(&self, name: &AttributeName<'_>) -> Option<XattrEntry<'a>> {
         self.iter().find(|entry| entry.name == *name)
+    }
+
+    /// Where in `region`, which the area was read from, the value of this attribute lies; `None` if it is not there, or
+    /// empty.
+    #[must_use]
+    pub fn position(&self, region: &[u8], name: &AttributeName<'_>) -> Option<Range<usize>> {
+        let XattrValue::Bytes(value) = self.find(name)?.value else {
+            return None;
+        };
+        let start = value.as_ptr().addr().checked_sub(region.as_ptr().addr())?;
+        let range = start..start.checked_add(value.len())?;
+        (!value.is_empty() && range.end <= region.len()).then_some(range)
     }
 
     /// Whether there are none.

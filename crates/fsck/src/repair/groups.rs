@@ -1,12 +1,13 @@
 //! Group descriptors: where bitmaps and tables lie, and parts of inode tables that were taken for unused.
 
+use super::draft::Draft;
 use super::superblock::{copies_of_descriptors, is_better};
 use super::work::Work;
 use crate::error::Result;
 use crate::scan::inodes_to_look_at;
 use crate::volume::Volume;
 use crate::{Code, Place};
-use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Ino, Pblk};
 use std::collections::BTreeSet;
 
@@ -20,17 +21,32 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
 
 /// Writes the descriptor of a group.
 pub(super) fn put(work: &mut Work<'_>, group: Group, desc: &GroupDesc) -> Result<()> {
-    let (offset, bytes) = encoded(work.volume(), group, desc)?;
+    let volume = work.volume();
+    let (offset, bytes) = encoded(volume, group, desc, &volume.sb.desc_checksum())?;
     work.draft.write(offset, &bytes)
 }
 
-fn encoded(volume: &Volume, group: Group, desc: &GroupDesc) -> Result<(u64, Vec<u8>)> {
+/// Gives all descriptors, as they are, checksums of another kind.
+pub(super) fn seal_all(draft: &Draft, volume: &Volume, sums: &DescChecksum) -> Result<()> {
+    for (group, state) in volume.geo.groups().zip(&volume.groups) {
+        let (offset, bytes) = encoded(volume, group, &state.desc, sums)?;
+        draft.write(offset, &bytes)?;
+    }
+    Ok(())
+}
+
+fn encoded(
+    volume: &Volume,
+    group: Group,
+    desc: &GroupDesc,
+    sums: &DescChecksum,
+) -> Result<(u64, Vec<u8>)> {
     let (block, at) = volume.geo.desc_position(group)?;
     let start = volume.block_size().offset_of(block).unwrap_or(u64::MAX);
     let offset = start.saturating_add(at.into());
     let mut bytes = vec![0; volume.geo.desc_size() as usize];
     volume.read_bytes(offset, &mut bytes)?;
-    desc.encode(&mut bytes, group, &volume.sb.desc_checksum())?;
+    desc.encode(&mut bytes, group, sums)?;
     Ok((offset, bytes))
 }
 
@@ -62,7 +78,7 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
                 continue;
             }
             if let Some(desc) = with_places(volume, group, &state.desc, &copy) {
-                writes.push(encoded(volume, group, &desc)?);
+                writes.push(encoded(volume, group, &desc, &volume.sb.desc_checksum())?);
                 groups.push(group);
             }
         }

@@ -13,8 +13,8 @@ use extant_format::superblock::Superblock;
 use extant_format::{Group, Ino, Pblk, indirect};
 use std::time::Duration;
 
-/// Longest wait for somebody who might have the file system open.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest wait, beyond the interval they say, for somebody who might have the file system open.
+const PATIENCE: u64 = 60;
 
 /// Refuses a file system that another machine has open: its block of multiple-mount protection changes.
 pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
@@ -35,14 +35,19 @@ pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Res
     let Some(first) = read()?.filter(|mmp| mmp.state != MmpState::Clean) else {
         return Ok(());
     };
-    let interval = Duration::from_secs(u64::from(first.check_interval).max(5) * 2 + 1);
-    std::thread::sleep(interval.min(PATIENCE));
+    let in_use = |by: &MmpBlock| {
+        let name = by.node_name.split(|byte| *byte == 0).next();
+        let node = name.unwrap_or_default().escape_ascii().to_string();
+        Err(Error::InUse { node })
+    };
+    if first.state == MmpState::Fsck {
+        // A check may not say for long that it goes on.
+        return in_use(&first);
+    }
+    let interval = u64::from(first.check_interval).max(5);
+    std::thread::sleep(Duration::from_secs(interval + (interval + 1).min(PATIENCE)));
     match read()? {
-        Some(second) if second.state != first.state => {
-            let name = second.node_name.split(|byte| *byte == 0).next();
-            let node = name.unwrap_or_default().escape_ascii().to_string();
-            Err(Error::InUse { node })
-        }
+        Some(second) if second.state != first.state => in_use(&second),
         _ => Ok(()),
     }
 }

@@ -3,7 +3,7 @@
 //! As a repair, it is worked out in memory first: see [`Plan`].
 
 use super::draft::Draft;
-use super::{Options, Plan, look, rounds, superblock};
+use super::{Options, Plan, groups, look, rounds, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::volume::find_superblock;
@@ -98,18 +98,21 @@ pub fn plan(
     for (feature, on) in &settings.features {
         sb = set_feature(&mut draft, &sb, *feature, *on)?;
     }
-    if sb.encode() != found.encode() {
-        superblock::put(&draft, &sb)?;
-        draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
+    if sb.encode() == found.encode() {
+        return Ok(Plan::new(draft, survey));
     }
-    let survey = match draft.count() {
-        0 => survey,
-        _ => {
-            let survey = rounds(&mut draft, options, progress)?;
-            superblock::refresh_backups(&survey, &mut draft, options)?;
-            look(&draft, progress)?
-        }
+    superblock::put(&draft, &sb)?;
+    draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
+    if sb.desc_checksum() != found.desc_checksum() {
+        groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
+    }
+    // Nothing but what a journal leaves behind is to be repaired: who changes a name wants no repair.
+    let survey = match sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
+        true => look(&draft, progress)?,
+        false => rounds(&mut draft, options, progress)?,
     };
+    superblock::refresh_backups(&survey, &mut draft, options)?;
+    let survey = look(&draft, progress)?;
     Ok(Plan::new(draft, survey))
 }
 
@@ -127,6 +130,12 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
     let most = sb.blocks_count() / 2;
     if settings.reserved_blocks.is_some_and(|blocks| blocks > most) {
         return Err(refused(&format!("at most {most} blocks can be reserved")));
+    }
+    let stable = Feature::Compat(Compat::STABLE_INODES);
+    let is_stable = sb.features().has(stable) || settings.features.contains(&(stable, true));
+    if is_stable && settings.uuid.is_some_and(|uuid| uuid != sb.uuid()) {
+        let why = "keys of encrypted files may come from the UUID (feature stable_inodes)";
+        return Err(refused(why));
     }
     // Whoever sees the new UUID must not compute other checksums from it.
     let seed = sb.checksum_seed();

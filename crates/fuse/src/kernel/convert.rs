@@ -5,6 +5,10 @@ use extant_core::inode::{DeviceNumber, FileType, Timestamp};
 use fuser::{FileAttr, INodeNo, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Nobody but the kernel changes the file system, so what it was told stays true.
+pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+const SET_IDS: u16 = 0o6000;
+
 fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(time.nanos.into());
     let secs = Duration::from_secs(time.secs.unsigned_abs());
@@ -17,7 +21,9 @@ fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-fn timestamp(time: SystemTime) -> Timestamp {
+/// A time as `fuser` passes it on: before 1970 seconds and nanoseconds are those that the kernel gave, each counted
+/// backwards, though the kernel counts only seconds so.
+pub(super) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
             secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -25,13 +31,9 @@ fn timestamp(time: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            let secs = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            match before.subsec_nanos() {
-                0 => Timestamp::from_secs(-secs),
-                nanos => Timestamp {
-                    secs: -secs - 1,
-                    nanos: 1_000_000_000 - nanos,
-                },
+            Timestamp {
+                secs: -i64::try_from(before.as_secs()).unwrap_or(i64::MAX),
+                nanos: before.subsec_nanos(),
             }
         }
     }
@@ -59,6 +61,17 @@ pub(super) fn kind(file_type: FileType) -> fuser::FileType {
 /// A device number in the kernel's wide form.
 fn wide(device: DeviceNumber) -> u32 {
     (device.minor & 0xff) | (device.major << 8) | ((device.minor & !0xff) << 12)
+}
+
+/// How long what the kernel is told stays true. Changing a program takes away its set-ID bits without the kernel's
+/// knowledge, so it has to ask before it runs one that has them.
+pub(super) fn ttl(found: &Attributes) -> Duration {
+    let metadata = &found.metadata;
+    let is_regular = metadata.file_type == FileType::Regular;
+    match is_regular && metadata.mode.permissions() & SET_IDS != 0 {
+        true => Duration::ZERO,
+        false => FOREVER,
+    }
 }
 
 pub(super) fn attr(found: &Attributes) -> FileAttr {
@@ -108,5 +121,29 @@ pub(super) fn nothing() -> FileAttr {
         rdev: 0,
         blksize: 0,
         flags: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_are_what_the_kernel_said() {
+        // As `fuser` makes it of -2 seconds and 300 million nanoseconds.
+        let passed_on = UNIX_EPOCH - Duration::new(2, 300_000_000);
+        let told = Timestamp {
+            secs: -2,
+            nanos: 300_000_000,
+        };
+        assert_eq!(timestamp(passed_on), told);
+        // It takes the moment itself.
+        let moment = UNIX_EPOCH - Duration::new(1, 700_000_000);
+        assert_eq!(system_time(told), moment);
+        assert_eq!(timestamp(UNIX_EPOCH), Timestamp::from_secs(0));
+        assert_eq!(
+            system_time(Timestamp::from_secs(-1)),
+            UNIX_EPOCH - Duration::new(1, 0)
+        );
     }
 }

@@ -1,17 +1,9 @@
 //! The record, flags and extended attributes.
 
 use super::{Answer, Asker, Attributes, Errno, METRICS, Node, Service};
-use extant_core::Error;
-use extant_core::inode::{FileType, Held, Timestamp};
+use extant_core::inode::{Held, Timestamp};
 use extant_core::ops::{self, Caller, SetXattr};
 use extant_format::inode::InodeFlags;
-
-/// What sets the privileges of a program beside the set-ID bits.
-const CAPABILITY: &[u8] = b"security.capability";
-
-const SET_UID: u16 = 0o4000;
-const SET_GID: u16 = 0o2000;
-const GROUP_EXECUTE: u16 = 0o010;
 
 /// Flags of `setxattr`.
 const XATTR_CREATE: i32 = 1;
@@ -71,9 +63,9 @@ pub(crate) enum Stamp {
 }
 
 impl Stamp {
-    fn resolve(self) -> Timestamp {
+    fn resolve(self, now: Timestamp) -> Timestamp {
         match self {
-            Self::Now => ops::now(),
+            Self::Now => now,
             Self::At(time) => time,
         }
     }
@@ -88,14 +80,14 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) atime: Option<Stamp>,
     pub(crate) mtime: Option<Stamp>,
-    /// The kernel gave a time of change with it, as it does where it keeps writes back.
-    pub(crate) is_dated: bool,
+    /// When the kernel took the change, which it says where it keeps writes back.
+    pub(crate) ctime: Option<Timestamp>,
 }
 
 /// Whether the kernel only tells when it took what was appended to a file. Writing it has set the times, and nothing
 /// else may.
 fn is_write_behind(held: &Held, changes: &Changes) -> bool {
-    changes.is_dated
+    changes.ctime.is_some()
         && changes.atime.is_none()
         && held.snapshot().flags().contains(InodeFlags::APPEND)
 }
@@ -104,51 +96,26 @@ impl Service {
     pub(crate) fn setattr(&self, asker: Asker, node: Node, changes: Changes) -> Answer<Attributes> {
         let held = self.hold(node)?;
         if let Some(size) = changes.size {
-            self.truncate(&held, size, asker.uid != 0)?;
+            self.truncate(asker, &held, size)?;
         }
         // First the owner, which takes the set-ID bits away, then the mode, which may set them.
         if changes.uid.is_some() || changes.gid.is_some() {
             ops::chown(&self.fs, &held, changes.uid, changes.gid)?;
-            self.remove_capability(&held)?;
         }
         if let Some(mode) = changes.mode {
             let permissions = u16::try_from(mode & 0o7777).unwrap_or(0);
             ops::chmod(&self.fs, &held, permissions)?;
         }
-        if changes.atime.is_some() || changes.mtime.is_some() && !is_write_behind(&held, &changes) {
-            let atime = changes.atime.map(Stamp::resolve);
-            let mtime = changes.mtime.map(Stamp::resolve);
-            ops::utimens(&self.fs, &held, atime, mtime)?;
+        if !is_write_behind(&held, &changes) {
+            let now = ops::now();
+            let atime = changes.atime.map(|time| time.resolve(now));
+            let mtime = changes.mtime.map(|time| time.resolve(now));
+            match changes.ctime {
+                None => ops::utimens(&self.fs, &held, atime, mtime)?,
+                Some(ctime) => ops::utimens_dated(&self.fs, &held, atime, mtime, ctime)?,
+            }
         }
         Ok(self.describe(&held.view()))
-    }
-
-    /// Takes from a file that is changed what would give its next user more rights than the changer has.
-    pub(super) fn drop_privileges(&self, held: &Held, set_ids: bool) -> Answer {
-        if set_ids {
-            let mode = held.snapshot().disk().mode.permissions();
-            let mut cleared = mode & !SET_UID;
-            if mode & GROUP_EXECUTE != 0 {
-                cleared &= !SET_GID;
-            }
-            if cleared != mode {
-                ops::chmod(&self.fs, held, cleared)?;
-            }
-        }
-        self.remove_capability(held)
-    }
-
-    fn remove_capability(&self, held: &Held) -> Answer {
-        let image = held.snapshot();
-        let has_attributes = !image.xattr_region().is_empty() || image.disk().file_acl.get() != 0;
-        if image.file_type() != FileType::Regular || !has_attributes {
-            return Ok(());
-        }
-        match ops::getxattr_live(&self.fs, held, CAPABILITY) {
-            Ok(_) => Ok(ops::removexattr(&self.fs, held, CAPABILITY)?),
-            Err(Error::NoAttribute) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
     }
 
     pub(crate) fn getxattr(&self, node: Node, name: &[u8]) -> Answer<Vec<u8>> {
@@ -159,8 +126,9 @@ impl Service {
     }
 
     /// The names of all attributes, a zero byte behind each.
-    pub(crate) fn listxattr(&self, node: Node) -> Answer<Vec<u8>> {
-        let names = ops::listxattr_live(&self.fs, &self.hold(node)?)?;
+    pub(crate) fn listxattr(&self, asker: Asker, node: Node) -> Answer<Vec<u8>> {
+        let caller = Caller::new(asker.uid, asker.gid);
+        let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?)?;
         Ok(names
             .into_iter()
             .flat_map(|name| name.into_iter().chain([0]))

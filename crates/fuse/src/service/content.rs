@@ -2,7 +2,8 @@
 
 use super::{Answer, Asker, Errno, Node, Service};
 use extant_core::inode::Held;
-use extant_core::ops::{self, FallocateMode};
+use extant_core::ops::{self, Acting, Caller, FallocateMode};
+use extant_format::inode::InodeFlags;
 
 /// Modes of `fallocate`.
 const KEEP_SIZE: u32 = 0x01;
@@ -23,7 +24,18 @@ const PAGE: u64 = 4096;
 pub(crate) struct Writing {
     /// The kernel kept it back, and looks at errors only, not at how much was written.
     pub(crate) kept_back: bool,
+    /// The kernel noted when it took it, and tells.
+    pub(crate) is_dated: bool,
     pub(crate) clear_set_ids: bool,
+}
+
+/// The user who stands for all that take set-ID bits away: it is nobody's number.
+const ANYBODY: u32 = u32::MAX;
+
+/// Who changes a file if the kernel wants set-ID bits taken away. What groups he is in the kernel does not say. He counts
+/// as one of the file's: set-group-ID without the group's right to execute gives nobody any rights.
+fn anybody(held: &Held) -> Caller {
+    Caller::new(ANYBODY, held.view().disk().gid)
 }
 
 impl Service {
@@ -47,11 +59,18 @@ impl Service {
     ) -> Answer<usize> {
         let held = self.hold(node)?;
         self.nodes.mark(&held);
-        self.drop_privileges(&held, how.clear_set_ids)?;
-        let mut written = self.write_some(&held, offset, data)?;
+        let anybody = anybody(&held);
+        // Nobody tells when it was that something was appended to what may only grow.
+        let is_dated = how.is_dated && !held.view().flags().contains(InodeFlags::APPEND);
+        let by = match how.clear_set_ids {
+            true => self.fs.acting_for(&anybody),
+            false if is_dated => Acting::for_earlier(&self.fs),
+            false => (&self.fs).into(),
+        };
+        let mut written = self.write_some(by, &held, offset, data)?;
         while how.kept_back && written < data.len() {
             let rest = data.get(written..).unwrap_or_default();
-            match self.write_some(&held, offset + written as u64, rest)? {
+            match self.write_some(by, &held, offset + written as u64, rest)? {
                 0 => return Err(Errno::NO_SPACE),
                 more => written += more,
             }
@@ -59,10 +78,10 @@ impl Service {
         Ok(written)
     }
 
-    fn write_some(&self, held: &Held, offset: u64, data: &[u8]) -> Answer<usize> {
+    fn write_some(&self, by: Acting<'_>, held: &Held, offset: u64, data: &[u8]) -> Answer<usize> {
         match self.goes_past_memory(offset, data.len()) {
-            true => Ok(ops::pwrite_direct(&self.fs, held, offset, data)?),
-            false => Ok(ops::pwrite(&self.fs, held, offset, data)?),
+            true => Ok(ops::pwrite_direct(by, held, offset, data)?),
+            false => Ok(ops::pwrite(by, held, offset, data)?),
         }
     }
 
@@ -90,22 +109,19 @@ impl Service {
         mode: i32,
     ) -> Answer {
         let held = self.hold(node)?;
-        self.drop_privileges(&held, asker.uid != 0)?;
-        let fs = &self.fs;
+        let anybody = anybody(&held);
+        let by = self.changing_for(asker, &anybody);
         let mode = mode.cast_unsigned();
         let keep_size = mode & KEEP_SIZE != 0;
         match mode & !KEEP_SIZE {
             0 => {
-                let mode = FallocateMode {
-                    keep_size,
-                    ..FallocateMode::default()
-                };
-                ops::fallocate(fs, &held, offset, len, mode)?;
+                let mode = FallocateMode { keep_size };
+                ops::fallocate(by, &held, offset, len, mode)?;
             }
-            PUNCH_HOLE if keep_size => ops::punch_hole(fs, &held, offset, len)?,
-            ZERO_RANGE => ops::zero_range(fs, &held, offset, len, keep_size)?,
-            COLLAPSE_RANGE if !keep_size => ops::collapse_range(fs, &held, offset, len)?,
-            INSERT_RANGE if !keep_size => ops::insert_range(fs, &held, offset, len)?,
+            PUNCH_HOLE if keep_size => ops::punch_hole(by, &held, offset, len)?,
+            ZERO_RANGE => ops::zero_range(by, &held, offset, len, keep_size)?,
+            COLLAPSE_RANGE if !keep_size => ops::collapse_range(by, &held, offset, len)?,
+            INSERT_RANGE if !keep_size => ops::insert_range(by, &held, offset, len)?,
             _ => return Err(Errno::NOT_SUPPORTED),
         }
         Ok(())
@@ -132,9 +148,9 @@ impl Service {
     ) -> Answer<u64> {
         let (from, to) = (self.hold(from)?, self.hold(to)?);
         self.nodes.mark(&to);
-        self.drop_privileges(&to, asker.uid != 0)?;
+        let anybody = anybody(&to);
         Ok(ops::copy_range(
-            &self.fs,
+            self.changing_for(asker, &anybody),
             (&from, offset),
             (&to, to_offset),
             len,
@@ -142,8 +158,17 @@ impl Service {
     }
 
     /// Cuts or grows a file.
-    pub(super) fn truncate(&self, held: &Held, size: u64, clear_set_ids: bool) -> Answer {
-        self.drop_privileges(held, clear_set_ids)?;
-        Ok(ops::truncate(&self.fs, held, size)?)
+    pub(super) fn truncate(&self, asker: Asker, held: &Held, size: u64) -> Answer {
+        let anybody = anybody(held);
+        let by = self.changing_for(asker, &anybody);
+        Ok(ops::ftruncate(by, held, size)?)
+    }
+
+    /// Whoever asks, as far as that decides what programs lose: user 0 leaves them set-ID bits.
+    fn changing_for<'a>(&'a self, asker: Asker, anybody: &'a Caller) -> Acting<'a> {
+        match asker.uid {
+            0 => (&self.fs).into(),
+            _ => self.fs.acting_for(anybody),
+        }
     }
 }

@@ -25,15 +25,17 @@ pub(crate) use names::{Made, Renaming};
 
 use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
+use crate::options::Options;
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
-use extant_sync::{JoinGate, LockClass, Rank};
+use extant_sync::{JoinGate, LockClass, Rank, RmwClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 static REQUESTS: LockClass = LockClass::new("fuse requests", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("fuse requests under way");
 
 /// A number by which the kernel knows an inode: the inode's, but 1 for the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,16 +120,19 @@ pub(crate) struct Service {
     gate: JoinGate,
     /// Transfers from this length on go past the engine's memory, if any do.
     direct_from: Option<usize>,
+    /// Whether names are durable when they have been changed.
+    syncs_names: bool,
 }
 
 impl Service {
-    pub(crate) fn new(fs: Arc<Fs>, direct_from: Option<usize>) -> Self {
+    pub(crate) fn new(fs: Arc<Fs>, options: &Options) -> Self {
         Self {
             fs,
             nodes: Nodes::new(),
             metrics: Metrics::new(),
-            gate: JoinGate::new(&REQUESTS),
-            direct_from,
+            gate: JoinGate::new(&REQUESTS, &INSIDE),
+            direct_from: options.direct_from,
+            syncs_names: options.dirsync || options.sync,
         }
     }
 

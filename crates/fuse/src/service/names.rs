@@ -80,11 +80,11 @@ impl Service {
         new
     }
 
-    /// Tells the kernel about an inode that was made, and gives it up.
-    fn made(&self, held: Held) -> Attributes {
-        let attributes = self.entry(&held);
+    /// Tells the kernel about an inode that was made in `dir`, and gives it up.
+    fn made(&self, dir: &Held, held: Held) -> Answer<Attributes> {
+        let told = self.names_changed(dir).map(|()| self.entry(&held));
         self.release(held);
-        attributes
+        told
     }
 
     pub(crate) fn mknod(
@@ -96,7 +96,7 @@ impl Service {
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
         let new = self.new_inode(asker, made, file_type_of(made.mode)?);
-        Ok(self.made(ops::create(&self.fs, &dir, name, &new)?))
+        self.made(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
     pub(crate) fn mkdir(
@@ -108,7 +108,7 @@ impl Service {
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
         let new = self.new_inode(asker, made, FileType::Directory);
-        Ok(self.made(ops::mkdir(&self.fs, &dir, name, &new)?))
+        self.made(&dir, ops::mkdir(&self.fs, &dir, name, &new)?)
     }
 
     pub(crate) fn symlink(
@@ -125,12 +125,13 @@ impl Service {
             device: 0,
         };
         let new = self.new_inode(asker, made, FileType::Symlink);
-        Ok(self.made(ops::symlink(&self.fs, &dir, name, target, &new)?))
+        self.made(&dir, ops::symlink(&self.fs, &dir, name, target, &new)?)
     }
 
     pub(crate) fn link(&self, node: Node, parent: Node, name: &[u8]) -> Answer<Attributes> {
         let (target, dir) = (self.hold(node)?, self.hold(parent)?);
         ops::link(&self.fs, &target, &dir, name)?;
+        self.names_changed(&dir)?;
         Ok(self.entry(&target))
     }
 
@@ -152,7 +153,16 @@ impl Service {
         let victim = ops::lookup_held(&self.fs, &dir, name)?;
         let removed = remove(&self.fs, &dir, name);
         self.lost_a_name(victim);
-        Ok(removed?)
+        removed?;
+        self.names_changed(&dir)
+    }
+
+    /// Makes the names of a directory durable, if the mount is to.
+    fn names_changed(&self, dir: &Held) -> Answer {
+        match self.syncs_names {
+            true => Ok(ops::fsync(&self.fs, dir)?),
+            false => Ok(()),
+        }
     }
 
     /// Keeps an inode that may have lost its last name, if the kernel knows it.
@@ -176,7 +186,10 @@ impl Service {
         let (from_dir, to_dir) = (self.hold(from_parent)?, self.hold(to_parent)?);
         let (from, to) = ((&from_dir, from), (&to_dir, to));
         let flags = match how {
-            Renaming::Exchange => return Ok(ops::exchange(&self.fs, from, to)?),
+            Renaming::Exchange => {
+                ops::exchange(&self.fs, from, to)?;
+                return self.names_changed(from.0);
+            }
             Renaming::Move(flags) => flags,
         };
         let victim = match ops::lookup_held(&self.fs, to.0, to.1) {
@@ -188,7 +201,9 @@ impl Service {
         if let Some(victim) = victim {
             self.lost_a_name(victim);
         }
-        Ok(renamed?)
+        renamed?;
+        // One transaction has both.
+        self.names_changed(from.0)
     }
 
     /// Calls `visit` with entries from a cookie on, until it says that there is no room.

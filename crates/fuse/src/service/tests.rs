@@ -3,8 +3,10 @@
 use super::*;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::MountOptions;
+use extant_core::inode::Timestamp;
+use extant_core::ops::Cookie;
 use extant_testkit::oracle::{assert_clean, mke2fs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 const ROOT_USER: Asker = Asker { uid: 0, gid: 0 };
@@ -25,12 +27,20 @@ struct Served {
 
 impl Served {
     fn new(bytes: u64) -> Self {
+        Self::with(bytes, "")
+    }
+
+    /// With these options of `-o`.
+    fn with(bytes: u64, options: &str) -> Self {
+        let mut parsed = Options::default();
+        parsed.parse(options).unwrap();
+        parsed.direct_from = None;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
         mke2fs(&path, bytes, &["-t", "ext4"]);
         let device = OpenSpec::read_write(&path).open().unwrap();
         let fs = Fs::open(device, MountOptions::read_write()).unwrap();
-        let service = Service::new(fs, None);
+        let service = Service::new(fs, &parsed);
         Self { dir, service }
     }
 
@@ -67,6 +77,7 @@ fn data_that_was_kept_back_and_finds_no_room_is_an_error() {
     let write = |kept_back, offset| {
         let how = Writing {
             kept_back,
+            is_dated: false,
             clear_set_ids: false,
         };
         let data = vec![7; 16 << 20];
@@ -91,6 +102,7 @@ fn who_changes_a_program_of_somebody_else_takes_its_set_id_bits() {
     let source = served.file(b"source", 0o644);
     let how = Writing {
         kept_back: false,
+        is_dated: false,
         clear_set_ids: false,
     };
     served.service.write(source, 0, b"text", how).unwrap();
@@ -127,13 +139,14 @@ fn only_who_may_changes_flags() {
     set(ROOT_USER, SET_FLAGS).unwrap();
     assert_eq!(flags(), before | APPEND);
     // The kernel tells when it took what was appended; programs may not.
-    let dated = |is_dated| Changes {
+    let dated = |ctime| Changes {
         mtime: Some(Stamp::Now),
-        is_dated,
+        ctime,
         ..Changes::default()
     };
-    assert!(served.service.setattr(ROOT_USER, file, dated(true)).is_ok());
-    let refused = served.service.setattr(ROOT_USER, file, dated(false));
+    let now = Some(Timestamp::from_secs(1));
+    assert!(served.service.setattr(ROOT_USER, file, dated(now)).is_ok());
+    let refused = served.service.setattr(ROOT_USER, file, dated(None));
     assert_eq!(refused.unwrap_err(), Errno(1));
     served.end();
 }
@@ -185,8 +198,160 @@ fn a_name_for_a_reserved_inode_is_corruption() {
     extant_testkit::oracle::debugfs_write(&served.image(), &["link <8> bad"]);
     let device = OpenSpec::read_only(served.image()).open().unwrap();
     let fs = Fs::open(device, MountOptions::read_only()).unwrap();
-    let service = Service::new(fs, None);
+    let service = Service::new(fs, &Options::default());
     let found = service.lookup(Node::ROOT, b"bad");
     assert_eq!(found.unwrap_err(), Errno::CORRUPT);
     assert!(service.listed(8).is_none());
+}
+
+/// Names in the root directory of what is in the image now, without what was not synced.
+fn recovered(image: &Path) -> Vec<String> {
+    let copy = image.with_extension("copy");
+    std::fs::copy(image, &copy).unwrap();
+    let device = OpenSpec::read_only(&copy).open().unwrap();
+    let fs = Fs::open(device, MountOptions::read_only()).unwrap();
+    let root = fs.inode(Ino::ROOT).unwrap();
+    let mut names = Vec::new();
+    ops::readdir(&fs, &root, Cookie::START, |entry| {
+        names.push(String::from_utf8(entry.name.to_vec()).unwrap());
+        std::ops::ControlFlow::<()>::Continue(())
+    })
+    .unwrap();
+    names.retain(|name| !matches!(&**name, "." | ".." | "lost+found"));
+    names.sort();
+    names
+}
+
+#[test]
+fn names_are_durable_when_they_have_been_changed_if_the_mount_is_to() {
+    for options in ["dirsync", "sync"] {
+        let served = Served::with(16 << 20, options);
+        let (service, image) = (&served.service, served.image());
+        let a = served.file(b"a", 0o644);
+        assert_eq!(recovered(&image), ["a"]);
+        let made = Made {
+            mode: 0o755,
+            umask: 0,
+            device: 0,
+        };
+        service.mkdir(ROOT_USER, Node::ROOT, b"dir", made).unwrap();
+        let target = b"nowhere";
+        service
+            .symlink(ROOT_USER, Node::ROOT, b"symlink", target)
+            .unwrap();
+        service.link(a, Node::ROOT, b"link").unwrap();
+        assert_eq!(recovered(&image), ["a", "dir", "link", "symlink"]);
+        let moving = Renaming::from_flags(0).unwrap();
+        let (from, to) = ((Node::ROOT, &b"a"[..]), (Node::ROOT, &b"b"[..]));
+        service.rename(from, to, moving).unwrap();
+        service.unlink(Node::ROOT, b"symlink").unwrap();
+        assert_eq!(recovered(&image), ["b", "dir", "link"]);
+        service.rmdir(Node::ROOT, b"dir").unwrap();
+        assert_eq!(recovered(&image), ["b", "link"]);
+        served.end();
+    }
+}
+
+#[test]
+fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_it_tells() {
+    let capability: &[u8] = b"security.capability";
+    let served = Served::new(16 << 20);
+    let service = &served.service;
+    let file = served.file(b"file", SET_UID_PROGRAM);
+    let at = Timestamp::from_secs;
+    let told = Changes {
+        atime: Some(Stamp::At(at(1000))),
+        mtime: Some(Stamp::At(at(2000))),
+        ctime: Some(at(3000)),
+        ..Changes::default()
+    };
+    let times = || {
+        let found = service.getattr(file).unwrap().metadata;
+        (found.atime, found.mtime, found.ctime)
+    };
+    let value = [2; 20];
+    service.setxattr(file, capability, &value, 0).unwrap();
+    service.setattr(ROOT_USER, file, told).unwrap();
+    assert_eq!(times(), (at(1000), at(2000), at(3000)));
+    let how = |is_dated| Writing {
+        kept_back: true,
+        is_dated,
+        clear_set_ids: false,
+    };
+    service.write(file, 0, &[7; 100_000], how(true)).unwrap();
+    service.fsync(file, false).unwrap();
+    assert_eq!(times(), (at(1000), at(2000), at(3000)));
+    assert_eq!(service.getxattr(file, capability).unwrap(), value);
+    assert_eq!(served.mode(file), 0o4755);
+    // Where nobody tells, it is now.
+    service.write(file, 0, b"more", how(false)).unwrap();
+    assert!(times().1 > at(2000));
+    assert!(service.getxattr(file, capability).is_err());
+    served.end();
+}
+
+#[test]
+fn what_only_root_may_read_is_listed_to_nobody_else() {
+    let served = Served::new(16 << 20);
+    let file = served.file(b"file", 0o666);
+    for name in [&b"trusted.a"[..], b"user.b"] {
+        served.service.setxattr(file, name, b"value", 0).unwrap();
+    }
+    let listed = |asker| served.service.listxattr(asker, file).unwrap();
+    assert_eq!(listed(ROOT_USER).len(), b"trusted.a.user.b.".len());
+    assert_eq!(listed(SOMEBODY), b"user.b\0");
+    served.end();
+}
+
+#[test]
+fn what_is_copied_until_space_runs_out_counts() {
+    const LEN: u64 = 3 << 20;
+    let served = Served::new(8 << 20);
+    let (from, to) = (served.file(b"from", 0o644), served.file(b"to", 0o644));
+    let how = Writing {
+        kept_back: true,
+        is_dated: false,
+        clear_set_ids: false,
+    };
+    let data = vec![7; LEN as usize];
+    served.service.write(from, 0, &data, how).unwrap();
+    let mut copied = Vec::new();
+    let failed = loop {
+        let at = copied.iter().sum();
+        let (from, to) = ((from, 0), (to, at));
+        match served.service.copy_range(ROOT_USER, from, to, LEN) {
+            Ok(some) => copied.push(some),
+            Err(e) => break e,
+        }
+        assert!(copied.last() > Some(&0), "{copied:?}");
+    };
+    assert_eq!(failed, Errno::NO_SPACE);
+    assert!(copied.iter().any(|&some| some < LEN), "{copied:?}");
+    served.end();
+}
+
+#[test]
+fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
+    let served = Served::new(16 << 20);
+    let free = || served.service.fs().statfs().unwrap();
+    served.file(b"other", 0o644);
+    let before = free();
+    let file = served.file(b"file", 0o644);
+    let how = Writing {
+        kept_back: true,
+        is_dated: false,
+        clear_set_ids: false,
+    };
+    served.service.write(file, 0, &[7; 1 << 20], how).unwrap();
+    served.service.fsync(file, false).unwrap();
+    served.service.unlink(Node::ROOT, b"file").unwrap();
+    assert!(free().free < before.free);
+    served.service.finish();
+    served.service.fs().close().unwrap();
+    let after = free();
+    assert_eq!(
+        (after.free, after.free_inodes),
+        (before.free, before.free_inodes)
+    );
+    assert_clean(&served.image());
 }

@@ -5,4 +5,5 @@ mod crowd;
 mod exercised;
 mod linux;
 mod nameless;
+mod others;
 mod support;

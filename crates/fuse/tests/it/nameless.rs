@@ -76,7 +76,7 @@ fn a_replaced_file_and_a_removed_directory_can_be_used_by_who_has_them() {
 }
 
 #[test]
-fn what_was_unmounted_while_nameless_is_deleted() {
+fn what_was_closed_just_before_the_end_without_a_name_is_deleted() {
     require!(Fuse);
     let image = Image::new(16 << 20, &[]);
     let mount = image.mount("");

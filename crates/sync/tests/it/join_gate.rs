@@ -2,15 +2,16 @@
 
 use crate::rng::Rng;
 use crate::seed;
-use extant_sync::{FirstTouch, JoinGate, LockClass, Rank};
+use extant_sync::{FirstTouch, JoinGate, LockClass, Rank, RmwClass};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 static GATE: LockClass = LockClass::new("test gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("inside the test gate");
 
 #[test]
 fn an_open_gate_lets_everyone_in() {
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     let inside: Vec<_> = (0..10).map(|_| gate.join().expect("open")).collect();
     assert_eq!(gate.participants(), 10);
     assert!(!gate.is_drained());
@@ -21,7 +22,7 @@ fn an_open_gate_lets_everyone_in() {
 
 #[test]
 fn a_closed_gate_lets_nobody_in_and_counts_nobody() {
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     assert!(gate.close());
     assert!(!gate.close(), "somebody else has it closed");
     assert!(gate.join().is_none());
@@ -34,7 +35,7 @@ fn a_closed_gate_lets_nobody_in_and_counts_nobody() {
 
 #[test]
 fn the_closer_waits_for_the_last_to_leave_and_is_woken() {
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     let left = AtomicBool::new(false);
     std::thread::scope(|s| {
         let first = gate.join().expect("open");
@@ -55,7 +56,7 @@ fn the_closer_waits_for_the_last_to_leave_and_is_woken() {
 
 #[test]
 fn those_who_wait_for_opening_are_woken() {
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     gate.close();
     std::thread::scope(|s| {
         for _ in 0..4 {
@@ -72,7 +73,7 @@ fn those_who_wait_for_opening_are_woken() {
 #[test]
 fn nobody_is_inside_a_drained_gate() {
     let seed = seed("nobody_is_inside_a_drained_gate");
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     // Changed by the closer alone while drained; participants see it hold still. Plain loads and
     // stores: the gate orders them, or the check fails.
     let epoch = AtomicU64::new(0);
@@ -132,7 +133,7 @@ fn nobody_is_inside_a_drained_gate() {
 
 #[test]
 fn two_closers_exclude_each_other() {
-    let gate = JoinGate::new(&GATE);
+    let gate = JoinGate::new(&GATE, &INSIDE);
     let alone = AtomicBool::new(false);
     std::thread::scope(|s| {
         for _ in 0..4 {

@@ -2,10 +2,11 @@
 
 use extant_sync::atomic::{AtomicU64, Ordering};
 use extant_sync::model::exhaust;
-use extant_sync::{FirstTouch, JoinGate, LockClass, Mutex, Rank, thread};
+use extant_sync::{FirstTouch, JoinGate, LockClass, Mutex, Rank, RmwClass, thread};
 use std::sync::Arc;
 
 static GATE: LockClass = LockClass::new("test gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("inside the test gate");
 static LIST: LockClass = LockClass::new("test list", Rank::JournalRunning);
 
 #[test]
@@ -53,7 +54,7 @@ fn a_drained_transaction_has_every_touched_object_registered_once() {
         Some(2),
         || {
             let journal = Arc::new(Journal {
-                gate: JoinGate::new(&GATE),
+                gate: JoinGate::new(&GATE, &INSIDE),
                 id: AtomicU64::new(1),
                 touched: FirstTouch::new(),
                 list: Mutex::new(&LIST, Vec::new()),

@@ -1,11 +1,12 @@
 //! The join gate.
 
 use extant_sync::model::exhaust;
-use extant_sync::{JoinGate, LockClass, Rank, thread};
+use extant_sync::{JoinGate, LockClass, Rank, RmwClass, thread};
 use loom::cell::UnsafeCell;
 use std::sync::Arc;
 
 static GATE: LockClass = LockClass::new("test gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("inside the test gate");
 
 /// A gate and what its participants read and its closer changes. loom reports a read and a change
 /// that are not ordered one after the other.
@@ -17,7 +18,7 @@ struct Guarded {
 impl Guarded {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            gate: JoinGate::new(&GATE),
+            gate: JoinGate::new(&GATE, &INSIDE),
             state: UnsafeCell::new(()),
         })
     }

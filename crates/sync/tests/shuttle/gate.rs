@@ -2,16 +2,17 @@
 
 use extant_sync::atomic::{AtomicU64, Ordering::Relaxed};
 use extant_sync::model::explore;
-use extant_sync::{FirstTouch, JoinGate, LockClass, Mutex, Rank, thread};
+use extant_sync::{FirstTouch, JoinGate, LockClass, Mutex, Rank, RmwClass, thread};
 use std::sync::Arc;
 
 static GATE: LockClass = LockClass::new("test gate", Rank::Leaf);
+static INSIDE: RmwClass = RmwClass::new("inside the test gate");
 static LIST: LockClass = LockClass::new("test list", Rank::JournalRunning);
 
 #[test]
 fn participants_come_again_and_closers_take_turns() {
     explore("participants_come_again_and_closers_take_turns", || {
-        let gate = Arc::new(JoinGate::new(&GATE));
+        let gate = Arc::new(JoinGate::new(&GATE, &INSIDE));
         let inside = Arc::new(AtomicU64::new(0));
         let mut threads: Vec<_> = (0..3)
             .map(|_| {
@@ -61,7 +62,7 @@ fn every_change_is_committed_with_its_transaction() {
     static STATE: LockClass = LockClass::new("test object", Rank::InodeMeta);
 
     explore("every_change_is_committed_with_its_transaction", || {
-        let gate = Arc::new(JoinGate::new(&GATE));
+        let gate = Arc::new(JoinGate::new(&GATE, &INSIDE));
         let running = Arc::new(AtomicU64::new(1));
         let list = Arc::new(Mutex::new(&LIST, Vec::new()));
         let objects: Arc<Vec<Object>> = Arc::new(

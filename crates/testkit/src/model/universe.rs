@@ -94,6 +94,30 @@ impl Universe {
         }
     }
 
+    /// `files` names of more than 200 letters that begin with `dir` (`""`, or `"directory/"`), so that few fit a block, and what
+    /// is done with names: beside that files are written and synced, but nothing else.
+    pub fn long_names(dir: &str, files: usize) -> Universe {
+        let name = |n: usize| format!("{dir}{n:03}-{}", "long".repeat(50 + n % 10));
+        Universe {
+            files: (0..files).map(name).collect(),
+            dirs: (files..files + 4).map(name).collect(),
+            writes: vec![(0, 100), (0, 4096)],
+            syncs: 12,
+            allows: |op| {
+                !matches!(
+                    op,
+                    Op::Allocate { .. }
+                        | Op::Zero { .. }
+                        | Op::Shift { .. }
+                        | Op::Truncate { .. }
+                        | Op::SetXattr { .. }
+                        | Op::RemoveXattr { .. }
+                )
+            },
+            ..Universe::small()
+        }
+    }
+
     /// Every operation there is, most of which are refused in any one state.
     pub fn all(&self) -> Vec<Op> {
         let mut all = vec![Op::Syncfs];

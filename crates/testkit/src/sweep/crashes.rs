@@ -1,5 +1,6 @@
 //! Running a script, and recovering every image a crash may have left.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::AddAssign;
 use std::path::Path;
@@ -33,7 +34,12 @@ pub struct Sweep {
     pub again: usize,
     /// Threads that recover images.
     pub threads: usize,
+    /// Images of the runs before, for those that begin alike: all copies of a sweep share it.
+    pub seen: SeenImages,
 }
+
+/// Hashes of images, by how they differ from the start of the run.
+pub type SeenImages = Arc<Mutex<HashSet<u64>>>;
 
 impl Sweep {
     /// At most `images` images of a run, one in 8 crashed again inside recovery; none for the others.
@@ -46,6 +52,7 @@ impl Sweep {
             again_every: 8,
             again: 6,
             threads: 1,
+            seen: SeenImages::default(),
         }
     }
 }
@@ -61,8 +68,10 @@ pub struct SweepReport {
     pub writes: u64,
     /// Flushes recorded.
     pub flushes: u64,
-    /// Distinct images by hash.
+    /// Images by hash, distinct within each run.
     pub distinct: u64,
+    /// Those of them that no run of the sweep had before.
+    pub new: u64,
     /// Recoveries judged, crashes inside recovery included.
     pub judged: u64,
     /// Images left by a crash inside recovery.
@@ -80,6 +89,7 @@ impl AddAssign for SweepReport {
         self.writes += other.writes;
         self.flushes += other.flushes;
         self.distinct += other.distinct;
+        self.new += other.new;
         self.judged += other.judged;
         self.again += other.again;
         self.checked += other.checked;
@@ -91,14 +101,15 @@ impl fmt::Display for SweepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} runs of {} operations, {} writes and {} flushes: {} distinct images, {} recoveries \
-             judged, {} of them after a crash inside recovery, {} checked by e2fsck, {} images also \
+            "{} runs of {} operations, {} writes and {} flushes: {} distinct images, {} of them \
+             in no run before, {} recoveries judged, {} of them after a crash inside recovery, {} checked by e2fsck, {} images also \
              recovered by e2fsck and the kernel",
             self.runs,
             self.operations,
             self.writes,
             self.flushes,
             self.distinct,
+            self.new,
             self.judged,
             self.again,
             self.checked,
@@ -244,9 +255,12 @@ impl Sweep {
         report: &mut SweepReport,
     ) -> Result<(), String> {
         let is_turn = |every: u64| every > 0 && number.is_multiple_of(every);
+        let hash = image.hash() as u64;
+        let is_new = self.seen.lock().map(|mut seen| seen.insert(hash));
+        report.new += u64::from(is_new.unwrap_or_default());
         let device = image.record();
         let fs = engine
-            .open(Arc::new(device.clone()))
+            .recover(Arc::new(device.clone()))
             .map_err(|e| format!("the image is not recovered: {e}; {image}"))?;
         let recovery = device.log();
         let found = engine
@@ -290,7 +304,7 @@ impl Sweep {
         for inner in recovery.images(budget) {
             let at = |what: String| format!("{what}; inside the recovery of {image}: {inner}");
             let fs = engine
-                .open(inner.open())
+                .recover(inner.open())
                 .map_err(|e| at(format!("the image is not recovered: {e}")))?;
             let found = engine
                 .tree(&fs)

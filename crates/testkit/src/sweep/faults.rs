@@ -135,14 +135,14 @@ impl FaultSweep {
         let judge = Judge::new(&history, &log);
         for image in log.images(Budget::limited(self.images, 1)) {
             let found = engine
-                .open(image.open())
+                .recover(image.open())
                 .and_then(|fs| engine.tree(&fs))
                 .map_err(|e| format!("the image is not recovered: {e}; {image}"))?;
             judge.image(&image, &found).map_err(|e| e.to_string())?;
             report.judged += 1;
         }
         let found = engine
-            .open(Arc::new(crash.clone()))
+            .recover(Arc::new(crash.clone()))
             .and_then(|fs| engine.tree(&fs))
             .map_err(|e| format!("what was left is not recovered: {e}"))?;
         judge

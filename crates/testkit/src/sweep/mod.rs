@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::model::{Op, Recovered, Tag};
 
-pub use crashes::{Sweep, SweepReport};
+pub use crashes::{SeenImages, Sweep, SweepReport};
 pub use faults::{FaultReport, FaultSweep};
 pub use script::{Prepared, Script};
 
@@ -28,12 +28,21 @@ pub trait Engine: Sync {
     /// An open file system; dropping it may write whatever it likes.
     type Open: Sync;
 
-    /// Opens read-write, recovery included, with nothing happening in the background.
+    /// Opens read-write, recovery included.
     ///
     /// # Errors
     ///
-    /// A sentence. Of a crash image that is a failure of the sweep.
+    /// A sentence.
     fn open(&self, device: SharedDevice) -> Result<Self::Open, String>;
+
+    /// Opens what a crash left, to look at it: as [`Engine::open`], but with nothing happening in the background.
+    ///
+    /// # Errors
+    ///
+    /// A sentence: a failure of the sweep.
+    fn recover(&self, device: SharedDevice) -> Result<Self::Open, String> {
+        self.open(device)
+    }
 
     /// Does an operation, whose paths begin at the root of the file system; returns how much was
     /// written. Writes put [`tagged`](crate::model::tagged) bytes.

@@ -45,16 +45,37 @@ impl Prepared {
         content: Content,
         lanes: u16,
     ) -> Result<Prepared, Failure> {
-        let name = |n| format!("lane{n}");
-        let mkdirs = (0..lanes).map(|n| Op::Mkdir {
-            path: name(n),
-            mode: 0o755,
-        });
+        let dirs: Vec<String> = (0..lanes).map(|n| format!("lane{n}")).collect();
+        let prefixes: Vec<String> = dirs.iter().map(|dir| format!("{dir}/")).collect();
+        Prepared::with_prefixes(engine, content, dirs, &prefixes)
+    }
+
+    /// Lanes for so many threads, all of them in one directory, which `engine` makes: each owns the names that begin
+    /// with its number.
+    ///
+    /// # Errors
+    ///
+    /// What went wrong.
+    pub fn with_lanes_together<E: Engine>(
+        engine: &E,
+        content: Content,
+        lanes: u16,
+    ) -> Result<Prepared, Failure> {
+        let prefixes: Vec<String> = (0..lanes).map(|n| format!("all/{n}-")).collect();
+        Prepared::with_prefixes(engine, content, vec!["all".to_owned()], &prefixes)
+    }
+
+    fn with_prefixes<E: Engine>(
+        engine: &E,
+        content: Content,
+        dirs: Vec<String>,
+        prefixes: &[String],
+    ) -> Result<Prepared, Failure> {
+        let mkdirs = dirs.into_iter().map(|path| Op::Mkdir { path, mode: 0o755 });
         let made = Prepared::new(content).done(engine, &Script::one(mkdirs.collect()))?;
+        let lanes = (0..).zip(prefixes);
         Ok(Prepared {
-            lanes: (0..lanes)
-                .map(|n| Lane::new(n, &format!("{}/", name(n))))
-                .collect(),
+            lanes: lanes.map(|(n, prefix)| Lane::new(n, prefix)).collect(),
             ..made
         })
     }

@@ -294,19 +294,25 @@ fn every_mistake_is_found() {
 fn lanes_run_in_threads_and_images_are_judged_in_threads() {
     let seed = seed_from_env("lanes_run_in_threads_and_images_are_judged_in_threads");
     let toy = Toy::with(Mistake::None);
-    let start = Prepared::with_lanes(&toy, Content::zeros(1 << 20), 3).expect("a start");
-    let mut rng = Rng::new(seed);
-    let script = Script::random(&toy_universe(), &mut rng, &start, 40);
-    let sweep = Sweep {
-        threads: 2,
-        budget: Budget::limited(300, seed),
-        ..Sweep::of(300, seed)
-    };
-    let report = sweep
-        .run(&toy, &start, &script)
-        .unwrap_or_else(|e| panic!("{e}"));
-    println!("{report}");
-    assert!(report.judged > 100, "{report}");
+    let content = || Content::zeros(1 << 20);
+    for start in [
+        Prepared::with_lanes(&toy, content(), 3),
+        Prepared::with_lanes_together(&toy, content(), 3),
+    ] {
+        let start = start.expect("a start");
+        let mut rng = Rng::new(seed);
+        let script = Script::random(&toy_universe(), &mut rng, &start, 40);
+        let sweep = Sweep {
+            threads: 2,
+            budget: Budget::limited(300, seed),
+            ..Sweep::of(300, seed)
+        };
+        let report = sweep
+            .run(&toy, &start, &script)
+            .unwrap_or_else(|e| panic!("{e}"));
+        println!("{report}");
+        assert!(report.judged > 100, "{report}");
+    }
 }
 
 #[test]

@@ -89,9 +89,10 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Leaves the terminal's session, unless the mount is to stay in the foreground.
+    /// Leaves the terminal's session, unless the mount is to stay in the foreground. Who reads the image always leaves
+    /// it: otherwise, taken over, it could type what the user's shell then does.
     pub(super) fn begin(args: &Mount) -> Outcome<Self> {
-        if !args.foreground {
+        if !args.foreground || args.worker {
             // Only the leader of a group may not: then it is in one of its own already.
             let _ = rustix::process::setsid();
         }

@@ -26,6 +26,14 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
         options.parse(list).map_err(Failure::usage)?;
     }
     options.read_only |= args.read_only || place.as_is;
+    let place = &Where {
+        partition: place.partition.or(options.partition),
+        offset: place.offset.or(options.offset),
+        as_is: place.as_is,
+    };
+    if args.fake {
+        return Ok(());
+    }
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
@@ -52,6 +60,9 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     if args.worker {
         signals = signals.told();
     }
+    if args.foreground || options.log.is_some() {
+        crate::log::start(options.log.as_deref())?;
+    }
     let image = args.image.canonicalize().unwrap_or(args.image.clone());
     let at = Place {
         image: image.clone(),
@@ -59,7 +70,10 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         has_path: false,
     };
     let engine = engine_options(place, options);
-    let device = at.open_device(place, !options.read_only)?;
+    let device = match options.read_only {
+        true => at.open_guarded(place)?,
+        false => at.open_device(place, true)?,
+    };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
     if args.worker {
         attached.confine().map_err(Failure::new)?;

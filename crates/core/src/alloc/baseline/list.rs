@@ -1,6 +1,6 @@
 //! Preallocations of a file in a list, newest first, each with a lock of its own.
 
-use extant_format::Pblk;
+use crate::alloc::cluster::Cluster;
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use std::ops::Range;
 static ONE: LockClass = LockClass::new("preallocation", Rank::Locality);
 
 /// Blocks side by side.
-type Blocks = (Pblk, u32);
+type Blocks = (Cluster, u32);
 
 /// Unused blocks that wait for `lblk` and those behind.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     lblk: u32,
-    start: Pblk,
+    start: Cluster,
     len: u32,
 }
 
@@ -28,7 +28,7 @@ impl Run {
         let skip = lblk.saturating_sub(self.lblk).min(self.len);
         Self {
             lblk: self.lblk + skip,
-            start: Pblk::new(self.start.get() + u64::from(skip)),
+            start: Cluster::new(self.start.get() + u64::from(skip)),
             len: self.len - skip,
         }
     }

@@ -1,10 +1,11 @@
 //! Where a file should have its next blocks.
 
 use super::FileState;
+use crate::alloc::cluster::Cluster;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::map::{self, Target};
-use extant_format::{Group, Ino, Lblk, Pblk};
+use extant_format::{Group, Ino, Lblk};
 use extant_sync::PerCpu;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -58,73 +59,72 @@ impl Goals {
     }
 }
 
-/// Where a file had its last blocks: hints, which nobody relies on.
+/// Where a file had its last clusters: hints, which nobody relies on.
 #[derive(Debug)]
 pub(super) struct Last {
     /// Behind them; 0 if it had none yet.
-    pblk: AtomicU64,
-    /// The logical block that follows.
+    place: AtomicU64,
+    /// The logical cluster that follows.
     lblk: AtomicU32,
 }
 
 impl Last {
     pub(super) fn new() -> Self {
         Self {
-            pblk: AtomicU64::new(0),
+            place: AtomicU64::new(0),
             lblk: AtomicU32::new(0),
         }
     }
 
-    /// The logical block and the block that follow the last ones.
-    pub(super) fn get(&self) -> Option<(u32, Pblk)> {
-        let pblk = self.pblk.load(Ordering::Relaxed);
-        (pblk != 0).then(|| (self.lblk.load(Ordering::Relaxed), Pblk::new(pblk)))
+    /// The logical cluster and the cluster that follow the last ones.
+    pub(super) fn get(&self) -> Option<(u32, Cluster)> {
+        let place = self.place.load(Ordering::Relaxed);
+        (place != 0).then(|| (self.lblk.load(Ordering::Relaxed), Cluster::new(place)))
     }
 
-    pub(super) fn set(&self, lblk: u32, pblk: Pblk) {
+    pub(super) fn set(&self, lblk: u32, place: Cluster) {
         self.lblk.store(lblk, Ordering::Relaxed);
-        self.pblk.store(pblk.get(), Ordering::Relaxed);
+        self.place.store(place.get(), Ordering::Relaxed);
     }
 
     pub(super) fn forget(&self) {
-        self.pblk.store(0, Ordering::Relaxed);
+        self.place.store(0, Ordering::Relaxed);
     }
 }
 
 impl Fs {
-    /// Where blocks of the file from `lblk` on should lie: `beside` its neighbours if it has any, else as
+    /// Where logical clusters of the file from `lblk` on should lie: `beside` its neighbours if it has any, else as
     /// far from its last blocks as in the file.
     pub(super) fn goal_of(
         &self,
         live: &LiveInode,
         state: &FileState,
         lblk: u32,
-        beside: Option<Pblk>,
-    ) -> Pblk {
+        beside: Option<Cluster>,
+    ) -> Cluster {
         if let Some(beside) = beside {
             return beside;
         }
-        if let Some((next, pblk)) = state.last.get() {
-            let at = if lblk >= next {
+        if let Some((next, place)) = state.last.get() {
+            if lblk >= next {
                 let ahead = Some(lblk - next).filter(|ahead| *ahead <= FAR);
-                pblk.get().saturating_add(ahead.unwrap_or(0).into())
-            } else {
-                let back = Some(next - lblk).filter(|back| *back <= FAR);
-                pblk.get().saturating_sub(back.unwrap_or(0).into())
-            };
-            return Pblk::new(at);
+                return place.plus(ahead.unwrap_or(0));
+            }
+            let back = Some(next - lblk).filter(|back| *back <= FAR);
+            return place.minus(back.unwrap_or(0));
         }
         let group = self.alloc().ok().and_then(|alloc| {
             let goal = alloc.prealloc.goals.of(live.ino())?;
             Some(Group::new(goal.load(Ordering::Relaxed)))
         });
-        group
+        let block = group
             .and_then(|group| self.geometry().group_first_block(group).ok())
-            .unwrap_or_else(|| self.near_inode(live.ino()))
+            .unwrap_or_else(|| self.near_inode(live.ino()));
+        self.cluster_size().of(block)
     }
 
-    /// The part of `window` that lies in the same hole of the map as `lblk`, and where its first block joins
-    /// what is mapped before or behind the hole.
+    /// The part of `window`, in logical clusters, that lies in the same hole of the map as `lblk`, and where its first
+    /// cluster joins what is mapped before or behind the hole.
     ///
     /// A file that goes on where it had its last blocks needs neither.
     pub(super) fn hole_of(
@@ -133,7 +133,7 @@ impl Fs {
         state: &FileState,
         lblk: u32,
         window: Range<u32>,
-    ) -> (Range<u32>, Option<Pblk>) {
+    ) -> (Range<u32>, Option<Cluster>) {
         if state.last.get().is_some_and(|(next, _)| next == lblk) && window.start == lblk {
             return (window, None);
         }
@@ -141,32 +141,35 @@ impl Fs {
         if image.disk().blocks == 0 {
             return (window, None);
         }
+        let size = self.cluster_size();
+        let first_block = |cluster: u32| u64::from(cluster) << size.bits();
         // Hints: if the map changes meanwhile or is broken, others will notice.
-        let at = |lblk: u32| map::lookup(self, &image, Lblk::new(lblk)).ok();
-        let Some(here) = at(lblk).filter(|here| here.target == Target::Hole) else {
+        let at = |block: u64| map::lookup(self, &image, Lblk::new(u32::try_from(block).ok()?)).ok();
+        let Some(here) = at(first_block(lblk)).filter(|here| here.target == Target::Hole) else {
             return (window, None);
         };
-        let next = u32::try_from(here.end()).unwrap_or(u32::MAX);
+        let next = u32::try_from(here.end() >> size.bits()).unwrap_or(u32::MAX);
         let mut start = lblk;
         if window.start < lblk {
-            let before = map::Runs::over(self, &image, window.start.into()..lblk.into());
+            let before = first_block(window.start)..first_block(lblk);
+            let before = map::Runs::over(self, &image, before);
             // In a window of more pieces nothing before is worth the search.
             let last = before.take(MOST_PIECES).last();
             if let Some(Ok(run)) = last
                 && run.target == Target::Hole
-                && run.end() == u64::from(lblk)
+                && run.end() == first_block(lblk)
             {
-                start = run.lblk.get();
+                start = size.count(run.lblk.get());
             }
         }
         let behind = || {
-            let pblk = at(start.checked_sub(1)?)?.target.pblk()?;
-            pblk.get().checked_add(1).map(Pblk::new)
+            let pblk = at(first_block(start).checked_sub(1)?)?.target.pblk()?;
+            Some(size.of(pblk).plus(1))
         };
         let ahead = || {
-            let distance = Some(next - start).filter(|distance| *distance <= FAR)?;
-            let pblk = at(next)?.target.pblk()?;
-            pblk.get().checked_sub(distance.into()).map(Pblk::new)
+            let distance = Some(next.checked_sub(start)?).filter(|distance| *distance <= FAR)?;
+            let pblk = at(here.end())?.target.pblk()?;
+            Some(size.of(pblk).minus(distance))
         };
         // Where a window is filled in any order, what lies behind the hole was placed like this too; what lies
         // before it may end at blocks of others.
@@ -174,17 +177,51 @@ impl Fs {
             true => ahead().or_else(behind),
             false => behind().or_else(ahead),
         };
-        let end = window.end.min(next);
+        // At least what is asked for, whatever the map became.
+        let end = window.end.min(next.max(lblk + 1));
         (start..end, beside)
     }
 
     /// Notes that a file which had no blocks so far, and is not small, has its first ones at `start`.
-    pub(super) fn note_goal(&self, live: &LiveInode, state: &FileState, start: Pblk) {
+    pub(super) fn note_goal(&self, live: &LiveInode, state: &FileState, start: Cluster) {
         if state.last.get().is_none()
             && let Ok(alloc) = self.alloc()
-            && let Ok((group, _)) = self.geometry().bitmap_position(start)
+            && let Ok((group, _)) = self
+                .geometry()
+                .bitmap_position(self.cluster_size().block(start))
         {
             alloc.prealloc.goals.note(live.ino(), group);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_goals_are_spread_and_each_is_for_its_own_files() {
+        for groups in [1, 3, 8, 100, 5000] {
+            let goals = Goals::new(groups);
+            let places = goals.groups.len().min(groups as usize / 4).max(1);
+            let goal = |ino: usize| {
+                let goal = goals.of(Ino::new(ino as u32)).unwrap();
+                goal.load(Ordering::Relaxed)
+            };
+            let begin: Vec<u32> = (0..places).map(goal).collect();
+            assert!(begin.is_sorted_by(|a, b| a < b) && begin[places - 1] < groups);
+            // As far from each other as there is room for.
+            let gaps = begin.windows(2).map(|pair| pair[1] - pair[0]);
+            assert!(gaps.into_iter().all(|gap| gap == groups / places as u32));
+            goals.note(Ino::new(11), Group::new(groups - 1));
+            for ino in 0..3 * places {
+                let own = if ino % places == 11 % places {
+                    groups - 1
+                } else {
+                    begin[ino % places]
+                };
+                assert_eq!(goal(ino), own, "{groups} groups, inode {ino}");
+            }
         }
     }
 }

@@ -5,10 +5,11 @@
 
 use super::{Ask, FileState};
 use crate::Result;
-use crate::alloc::{Alloc, Request, Taken};
+use crate::alloc::cluster::Cluster;
+use crate::alloc::search::Near;
+use crate::alloc::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
-use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 
 static LOCALITY: LockClass = LockClass::new("locality group", Rank::Locality);
@@ -17,7 +18,7 @@ static LOCALITY: LockClass = LockClass::new("locality group", Rank::Locality);
 pub(super) const SMALL: u64 = 64 << 10;
 /// Bytes of a run.
 const RUN: u64 = 2 << 20;
-/// Most blocks of a run.
+/// Most clusters of a run.
 const MOST: u32 = 512;
 
 /// The runs.
@@ -26,18 +27,18 @@ pub(super) struct Locality {
     runs: PerCpu<Mutex<Run>>,
 }
 
-/// Blocks that nobody has yet.
+/// Clusters that nobody has yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    start: Pblk,
+    start: Cluster,
     len: u32,
 }
 
 impl Run {
-    /// Takes `len` blocks off the front, which it has.
-    fn pop(&mut self, len: u32) -> Pblk {
+    /// Takes `len` clusters off the front, which it has.
+    fn pop(&mut self, len: u32) -> Cluster {
         let start = self.start;
-        self.start = Pblk::new(start.get() + u64::from(len));
+        self.start = start.plus(len);
         self.len -= len;
         start
     }
@@ -50,8 +51,8 @@ impl Locality {
         }
     }
 
-    /// Takes out all blocks of all runs.
-    pub(super) fn drain(&self) -> Vec<(Pblk, u32)> {
+    /// Takes out all clusters of all runs.
+    pub(super) fn drain(&self) -> Vec<(Cluster, u32)> {
         let runs = self.runs.iter().map(|run| std::mem::take(&mut *run.lock()));
         let runs = runs.filter(|run| run.len > 0);
         runs.map(|run| (run.start, run.len)).collect()
@@ -59,7 +60,7 @@ impl Locality {
 }
 
 impl Fs {
-    /// Takes `len` blocks of a small file from this CPU's run; `None` if there is none and no space to
+    /// Takes `len` clusters for a small file from this CPU's run; `None` if there is none and no space to
     /// spare for one, or if the file goes on elsewhere. They have been charged.
     pub(super) fn take_small(
         &self,
@@ -76,7 +77,8 @@ impl Fs {
         if last.is_some_and(|(lblk, pblk)| (lblk, pblk) != (ask.lblk.get(), run.start)) {
             return Ok(None);
         }
-        if below_32_bits && run.start.get() + u64::from(run.len) > u64::from(u32::MAX) {
+        // Without extents a cluster is a block.
+        if below_32_bits && run.start.plus(run.len).get() > u64::from(u32::MAX) {
             return Ok(None);
         }
         if run.len >= ask.len {
@@ -89,30 +91,28 @@ impl Fs {
             return Ok(None);
         }
         let goal = match rest.start.get() {
-            0 => self.near_inode(live.ino()),
-            _ => Pblk::new(rest.start.get() + u64::from(rest.len)),
+            0 => self.cluster_size().of(self.near_inode(live.ino())),
+            _ => rest.start.plus(rest.len),
         };
-        let want = ((RUN >> self.block_size().log2()) as u32).clamp(ask.len, MOST.max(ask.len));
+        let log2 = self.block_size().log2() + self.cluster_size().bits();
+        let want = ((RUN >> log2) as u32).clamp(ask.len, MOST.max(ask.len));
         if !alloc.space.take_spare(want) {
             return Ok(None);
         }
-        let request = Request {
+        let near = Near {
             goal,
-            len: want,
-            min: ask.len,
             below_32_bits,
-            privileged: false,
         };
-        let Ok(mut taken) = self.take_charged(&request, want, ask.len) else {
+        let Ok(mut taken) = self.take_charged(near, want, ask.len) else {
             alloc.space.give(want);
             return Ok(None);
         };
-        alloc.space.give(want - taken.len());
+        alloc.space.give(want - taken.clusters());
         let own = taken.split_front(ask.len);
         // What is left of the run before is small, and goes back.
         let new = Run {
-            start: taken.start(),
-            len: taken.len(),
+            start: taken.first(),
+            len: taken.clusters(),
         };
         taken.keep();
         let mut run = local.lock();

@@ -14,6 +14,9 @@
 //! spared, so that a request never fails for what it did not ask for; whoever finds no space gets back
 //! what is kept for others first.
 //!
+//! All is in clusters here: what is kept ready waits for logical clusters. A logical cluster of which blocks are mapped
+//! has its place, and nobody asks for it.
+//!
 //! # Locking
 //!
 //! Giving back what is kept for others has a lock of rank `PreallocDiscard`. The tree of a file has a lock of rank `PreallocTree`, held for one change and neither across I/O nor
@@ -28,12 +31,14 @@ mod tests;
 mod tree;
 mod window;
 
-use super::{Alloc, Request, Taken};
+use super::cluster::{Cluster, ClusterSize};
+use super::search::Near;
+use super::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::{Error, Result};
+use extant_format::Lblk;
 use extant_format::inode::InodeFlags;
-use extant_format::{Lblk, Pblk};
 use extant_sync::{LockClass, Mutex, Rank, RwLock, pin};
 use files::Files;
 use goals::{Goals, Last};
@@ -60,6 +65,18 @@ pub(crate) struct Ask {
     pub(crate) no_prealloc: bool,
     /// May use the blocks reserved for privileged users.
     pub(crate) privileged: bool,
+}
+
+impl Ask {
+    /// The same in logical clusters, at most `most`.
+    fn in_clusters(self, size: ClusterSize, most: u32) -> Self {
+        let clusters = size.touched(self.lblk.get(), self.len.max(1));
+        Self {
+            lblk: Lblk::new(clusters.start),
+            len: (clusters.end - clusters.start).clamp(1, most),
+            ..self
+        }
+    }
 }
 
 /// What the allocator knows of a file.
@@ -91,7 +108,7 @@ impl FileState {
         self.kept.read().tree.len()
     }
 
-    fn drain(&self) -> Vec<(Pblk, u32)> {
+    fn drain(&self) -> Vec<(Cluster, u32)> {
         self.kept.write().tree.split_off(0)
     }
 }
@@ -120,11 +137,12 @@ impl Prealloc {
 }
 
 impl Fs {
-    /// Takes one run of 1 to `ask.len` blocks for the file: what is kept ready for it, or else near its
-    /// other blocks, and then more is kept ready than it asked for. See
+    /// Takes one run of 1 to `ask.len` blocks for the file, extended to whole clusters on both sides: what is kept
+    /// ready for it, or else near its other blocks, and then more is kept ready than it asked for. See
     /// [`take_blocks`](Self::take_blocks) for what taking means. May wait for the device.
     ///
-    /// The caller sees to it that nothing else asks for the same logical blocks.
+    /// The caller sees to it that nothing else asks for the same logical clusters, and that none of them is mapped in
+    /// part.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing is free to the caller, nor kept for others. If
@@ -132,35 +150,31 @@ impl Fs {
     pub(crate) fn take_for(&self, live: &LiveInode, ask: &Ask) -> Result<Taken<'_>> {
         let alloc = self.alloc()?;
         let state = live.alloc_state();
-        let lblk = ask.lblk.get();
         let most = self.geometry().clusters_per_group();
-        let ask = Ask {
-            len: ask.len.clamp(1, most),
-            ..*ask
-        };
+        let ask = ask.in_clusters(self.cluster_size(), most);
+        let lblk = ask.lblk.get();
         let kept = state.kept.write().tree.take(lblk, ask.len);
         let taken = match kept {
-            Some((start, len)) => {
+            Some((first, len)) => {
                 if ask.reserved {
                     alloc.space.give(len);
                 }
-                Taken::new(self, start, len)
+                Taken::new(self, first, len)
             }
             None => self.take_new(live, state, &ask)?,
         };
         if ask.reserved {
-            alloc.promised.add(-i64::from(taken.len()));
+            alloc.promised.add(-i64::from(taken.clusters()));
         }
-        let behind = Pblk::new(taken.start().get() + u64::from(taken.len()));
-        let next = lblk.saturating_add(taken.len());
-        state.last.set(next, behind);
+        let next = lblk.saturating_add(taken.clusters());
+        state.last.set(next, taken.behind());
         Ok(taken)
     }
 
-    /// Takes blocks that were not kept ready.
+    /// Takes clusters that were not kept ready.
     fn take_new(&self, live: &LiveInode, state: &Arc<FileState>, ask: &Ask) -> Result<Taken<'_>> {
         let alloc = self.alloc()?;
-        let log2 = self.block_size().log2();
+        let log2 = self.block_size().log2() + self.cluster_size().bits();
         let extents = {
             let guard = pin();
             live.image(&guard).flags().contains(InodeFlags::EXTENTS)
@@ -170,7 +184,7 @@ impl Fs {
             && let Some(taken) = self.take_small(alloc, live, state, ask, !extents)?
         {
             if ask.reserved {
-                alloc.space.give(taken.len());
+                alloc.space.give(taken.clusters());
             }
             return Ok(taken);
         }
@@ -190,58 +204,55 @@ impl Fs {
         let more = if spare { more } else { 0 };
         let mut goal = self.goal_of(live, state, window.start, beside);
         if more == 0 {
-            goal = Pblk::new(goal.get().saturating_add((lblk - window.start).into()));
+            goal = goal.plus(lblk - window.start);
             window = lblk..lblk.saturating_add(own);
         }
         #[cfg(feature = "baseline")]
         let goal = alloc.forms.goal_and_freed().map_or(goal, |one| *one);
-        let request = Request {
+        let near = Near {
             goal,
-            len: own + more,
-            min: 1,
             below_32_bits: !extents,
-            privileged: ask.privileged,
         };
-        let taken = self.take_charged(&request, own + more, 1);
+        let taken = self.take_charged(near, own + more, 1);
         let charged = if ask.reserved { 0 } else { own };
         let Ok(mut taken) = taken else {
             alloc.space.give(charged + more);
             return taken;
         };
-        self.note_goal(live, state, taken.start());
+        self.note_goal(live, state, taken.first());
         #[cfg(feature = "baseline")]
         if let Some(mut one) = alloc.forms.goal_and_freed() {
-            *one = Pblk::new(taken.start().get() + u64::from(taken.len()));
+            *one = taken.behind();
         }
         // What is asked for first, if it is less than wanted.
-        let first = match window.end.saturating_sub(lblk) >= taken.len() {
+        let first = match window.end.saturating_sub(lblk) >= taken.clusters() {
             true => lblk,
-            false => window.end - taken.len(),
+            false => window.end - taken.clusters(),
         };
         let before = taken.split_front(lblk - first);
         let mine = taken.split_front(asked);
-        let kept = before.len() + taken.len();
+        let kept = before.clusters() + taken.clusters();
         alloc
             .space
-            .give((charged + more) - kept - mine.len().min(charged));
+            .give((charged + more) - kept - mine.clusters().min(charged));
         if kept > 0 {
             self.keep_ready(state, first, before);
-            self.keep_ready(state, lblk.saturating_add(mine.len()), taken);
+            self.keep_ready(state, lblk.saturating_add(mine.clusters()), taken);
         }
         Ok(mine)
     }
 
-    /// Is granted up to `blocks` blocks, at least 1.
-    fn charge(&self, blocks: u32, privileged: bool) -> Result<u32> {
+    /// Is granted up to `clusters`, at least 1.
+    fn charge(&self, clusters: u32, privileged: bool) -> Result<u32> {
         let space = &self.alloc()?.space;
-        self.with_room(blocks.into(), || {
-            let granted = space.take(1, blocks, privileged);
+        self.with_room(clusters.into(), || {
+            let granted = space.take(1, clusters, privileged);
             granted.ok_or(Error::NoSpace)
         })
     }
 
     /// Has `attempt` done, again and again if it finds no space and something was kept ready for files, at
-    /// least `wanted` blocks of which are given back each time.
+    /// least `wanted` clusters of which are given back each time.
     pub(super) fn with_room<T>(
         &self,
         wanted: u64,
@@ -261,7 +272,7 @@ impl Fs {
         }
     }
 
-    /// Has blocks wait for `lblk` and those behind.
+    /// Has clusters wait for logical cluster `lblk` and those behind.
     fn keep_ready(&self, state: &Arc<FileState>, lblk: u32, taken: Taken<'_>) {
         if taken.is_empty() {
             return;
@@ -271,7 +282,7 @@ impl Fs {
         if let Ok(alloc) = self.alloc() {
             kept.tree.become_list(alloc.forms.preallocation_list());
         }
-        let blocks = (taken.start(), taken.len());
+        let blocks = (taken.first(), taken.clusters());
         let mut left = Vec::new();
         kept.tree.insert(lblk, blocks, |blocks| left.push(blocks));
         let new = !std::mem::replace(&mut kept.listed, true);
@@ -283,12 +294,12 @@ impl Fs {
         }
     }
 
-    /// Gives runs of taken blocks back, each group's at once.
-    fn give_all_back(&self, mut runs: Vec<(Pblk, u32)>) -> u64 {
+    /// Gives runs of taken clusters back, each group's at once.
+    fn give_all_back(&self, mut runs: Vec<(Cluster, u32)>) -> u64 {
         let Ok(alloc) = self.alloc() else { return 0 };
         runs.sort_unstable_by_key(|(start, _)| *start);
         runs.dedup_by(|next, last| {
-            let joins = last.0.get() + u64::from(last.1) == next.0.get() && last.1 < tree::MOST;
+            let joins = last.0.plus(last.1) == next.0 && last.1 < tree::MOST;
             let joins = joins && self.same_group(last.0, next.0);
             if joins {
                 last.1 += next.1;
@@ -299,15 +310,16 @@ impl Fs {
         for of_group in runs.chunk_by(|a, b| self.same_group(a.0, b.0)) {
             self.untake_all(of_group);
             // Of one group: no more than it has.
-            let blocks = of_group.iter().map(|(_, len)| len).sum();
-            alloc.space.give(blocks);
-            given += u64::from(blocks);
+            let clusters = of_group.iter().map(|(_, len)| len).sum();
+            alloc.space.give(clusters);
+            given += u64::from(clusters);
         }
         given
     }
 
-    fn same_group(&self, a: Pblk, b: Pblk) -> bool {
-        let group = |block| {
+    fn same_group(&self, a: Cluster, b: Cluster) -> bool {
+        let group = |cluster| {
+            let block = self.cluster_size().block(cluster);
             self.geometry()
                 .bitmap_position(block)
                 .map(|(group, _)| group)
@@ -321,9 +333,10 @@ impl Fs {
         let Some(state) = live.alloc_state_if_any() else {
             return;
         };
-        if let Some((next, behind)) = state.last.get().filter(|(next, _)| *next < lblk.get()) {
+        let lblk = self.cluster_size().logical(lblk.get());
+        if let Some((next, behind)) = state.last.get().filter(|(next, _)| *next < lblk) {
             let mut kept = state.kept.write();
-            kept.tree.move_up(next, behind, lblk.get());
+            kept.tree.move_up(next, behind, lblk);
         }
     }
 
@@ -344,8 +357,9 @@ impl Fs {
     /// The same for what lies at `lblk` and behind: when the file is truncated.
     pub(crate) fn drop_preallocations_from(&self, live: &LiveInode, lblk: Lblk) {
         if let Some(state) = live.alloc_state_if_any() {
-            self.drop_kept(state, lblk.get());
-            if state.last.get().is_some_and(|(next, _)| next > lblk.get()) {
+            let lblk = self.cluster_size().count(lblk.get());
+            self.drop_kept(state, lblk);
+            if state.last.get().is_some_and(|(next, _)| next > lblk) {
                 // What it had there is free: it goes on elsewhere.
                 state.last.forget();
             }
@@ -360,7 +374,7 @@ impl Fs {
         self.give_all_back(runs);
     }
 
-    /// Gives back what is kept ready for any file, until that is `wanted` blocks; returns how many it
+    /// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how many it
     /// was. Done for whoever finds no space.
     pub(crate) fn discard_preallocations(&self, wanted: u64) -> u64 {
         let Ok(alloc) = self.alloc() else { return 0 };
@@ -379,30 +393,30 @@ impl Fs {
         given
     }
 
-    /// Promises `blocks` blocks whose place is chosen later, by [`take_for`](Self::take_for). Never
-    /// waits for the device.
+    /// Promises `clusters` whose place is chosen later, by [`take_for`](Self::take_for) or
+    /// [`take_promised`](Self::take_promised). Never waits for the device.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there are not as many, even with what was kept ready for others. If
     /// [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
-    pub(crate) fn reserve_space(&self, blocks: u32, privileged: bool) -> Result<()> {
-        if blocks == 0 {
+    pub(crate) fn reserve_space(&self, clusters: u32, privileged: bool) -> Result<()> {
+        if clusters == 0 {
             return Ok(());
         }
         let space = &self.alloc()?.space;
-        self.with_room(blocks.into(), || {
-            let granted = space.take(blocks, blocks, privileged);
+        self.with_room(clusters.into(), || {
+            let granted = space.take(clusters, clusters, privileged);
             granted.map(|_| ()).ok_or(Error::NoSpace)
         })?;
-        self.note_promised(blocks.into());
+        self.note_promised(clusters.into());
         Ok(())
     }
 
     /// Gives a promise back.
-    pub(crate) fn return_space(&self, blocks: u32) {
+    pub(crate) fn return_space(&self, clusters: u32) {
         if let Ok(alloc) = self.alloc() {
-            alloc.space.give(blocks);
-            alloc.promised.add(-i64::from(blocks));
+            alloc.space.give(clusters);
+            alloc.promised.add(-i64::from(clusters));
         }
     }
 }

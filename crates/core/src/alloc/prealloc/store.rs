@@ -3,7 +3,7 @@
 use super::tree::{Blocks, PaTree};
 #[cfg(feature = "baseline")]
 use crate::alloc::baseline::list::PaList;
-use extant_format::Pblk;
+use crate::alloc::cluster::Cluster;
 use std::ops::Range;
 
 /// What is kept ready for a file: see [`PaTree`].
@@ -36,7 +36,7 @@ impl Store {
     #[cfg(feature = "baseline")]
     pub(super) fn become_list(&mut self, most: Option<usize>) {
         if let (Self::Tree(tree), Some(most)) = (&self, most)
-            && tree.len() == 0
+            && tree.is_empty()
         {
             *self = Self::List(PaList::new(most));
         }
@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// See [`PaTree::move_up`]. Lists stay as they are.
-    pub(super) fn move_up(&mut self, from: u32, start: Pblk, to: u32) {
+    pub(super) fn move_up(&mut self, from: u32, start: Cluster, to: u32) {
         match self {
             Self::Tree(tree) => tree.move_up(from, start, to),
             #[cfg(feature = "baseline")]

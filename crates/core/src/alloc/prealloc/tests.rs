@@ -5,7 +5,7 @@ use crate::alloc::tests::{Bench, MIB, blocks_of};
 use crate::inode::{FileType, Held, NewInode};
 use crate::map;
 use crate::ops;
-use extant_format::Ino;
+use extant_format::{Ino, Pblk};
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::collections::BTreeMap;
 

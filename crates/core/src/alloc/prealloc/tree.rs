@@ -1,16 +1,16 @@
-//! What is kept ready for one file: runs of unused blocks, by the logical block they wait for.
+//! What is kept ready for one file: runs of unused clusters, by the logical cluster they wait for.
 
-use extant_format::Pblk;
+use crate::alloc::cluster::Cluster;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Bits of the length of a run.
 const LEN_BITS: u32 = 16;
-/// Most blocks in a run.
+/// Most clusters in a run.
 pub(super) const MOST: u32 = (1 << LEN_BITS) - 1;
 
-/// Blocks side by side.
-pub(super) type Blocks = (Pblk, u32);
+/// Clusters side by side.
+pub(super) type Blocks = (Cluster, u32);
 
 /// The same in one word: where they begin, which is below 2^48, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl Packed {
     }
 }
 
-/// A run and the logical block it waits for.
+/// A run and the logical cluster it waits for.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     lblk: u32,
@@ -39,7 +39,7 @@ struct Run {
 }
 
 impl Run {
-    /// One past the last logical block.
+    /// One past the last logical cluster.
     fn end(self) -> u32 {
         self.lblk.saturating_add(self.blocks.len())
     }
@@ -55,7 +55,7 @@ impl Run {
 
 /// The preallocations of a file.
 ///
-/// They hold unused blocks only: whoever uses some takes them out, and the rest goes on as one or two
+/// They hold unused clusters only: whoever uses some takes them out, and the rest goes on as one or two
 /// preallocations, all under the lock the tree lies in. So none is ever half used, none needs a lock or
 /// a count, and no two overlap.
 ///
@@ -91,7 +91,7 @@ impl PaTree {
                 let front = Packed::new(run.blocks.start(), lblk - run.lblk);
                 self.others.insert(run.lblk, front);
             }
-            return Some((Pblk::new(there.start()), len));
+            return Some((Cluster::new(there.start()), len));
         }
         if self.others.is_empty() {
             return None;
@@ -115,7 +115,7 @@ impl PaTree {
             let rest = Packed::new(start + u64::from(len), there - len);
             self.put(lblk + len, rest);
         }
-        Some((Pblk::new(start), len))
+        Some((Cluster::new(start), len))
     }
 
     /// Adds a run to those beside `recent`, or in its place if there is none.
@@ -128,7 +128,7 @@ impl PaTree {
 
     /// Has the run that waits for `from` and begins at `start` wait for `to`, further ahead, if nothing waits for what
     /// it passes or for what it would wait for then.
-    pub(super) fn move_up(&mut self, from: u32, start: Pblk, to: u32) {
+    pub(super) fn move_up(&mut self, from: u32, start: Cluster, to: u32) {
         let recent = self.recent.filter(|run| run.lblk == from);
         let run = recent.map(|run| run.blocks);
         let Some(run) = run.or_else(|| self.others.get(&from).copied()) else {
@@ -153,7 +153,7 @@ impl PaTree {
         self.put(to, run);
     }
 
-    /// The logical blocks around `lblk`, which nothing waits for, up to what there is on both sides.
+    /// The logical clusters around `lblk`, which nothing waits for, up to what there is on both sides.
     pub(super) fn gap(&self, lblk: u32) -> Range<u32> {
         let (mut start, mut end) = (0, u32::MAX);
         if let Some(run) = self.recent {
@@ -192,7 +192,7 @@ impl PaTree {
             let gap = self.gap(at);
             let blocks = |from: u32, to: u32| {
                 let start = start.get() + u64::from(from - lblk);
-                (Pblk::new(start), to - from)
+                (Cluster::new(start), to - from)
             };
             if gap.start > at {
                 // Taken up to there.
@@ -222,24 +222,24 @@ impl PaTree {
         // The rest of what reaches over it.
         let mut out = Vec::from_iter(self.take(lblk, MOST));
         let recent = self.recent.take_if(|run| run.lblk >= lblk);
-        out.extend(recent.map(|run| (Pblk::new(run.blocks.start()), run.blocks.len())));
+        out.extend(recent.map(|run| (Cluster::new(run.blocks.start()), run.blocks.len())));
         let behind = match lblk {
             0 => std::mem::take(&mut self.others),
             _ => self.others.split_off(&lblk),
         };
         let behind = behind.into_values();
-        out.extend(behind.map(|run| (Pblk::new(run.start()), run.len())));
+        out.extend(behind.map(|run| (Cluster::new(run.start()), run.len())));
         out
     }
 
-    /// Each with the logical block it waits for.
+    /// Each with the logical cluster it waits for.
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Blocks)> + '_ {
         let recent = self.recent.iter().map(|run| (run.lblk, run.blocks));
         let others = self.others.iter().map(|(lblk, run)| (*lblk, *run));
         others
             .chain(recent)
-            .map(|(lblk, run)| (lblk, (Pblk::new(run.start()), run.len())))
+            .map(|(lblk, run)| (lblk, (Cluster::new(run.start()), run.len())))
     }
 }
 
@@ -263,9 +263,11 @@ mod tests {
         let mut short = PaList::new(3);
         let mut left = Vec::new();
         for i in 0..5 {
-            short.insert(i * 10, (Pblk::new(i.into()), 2), |blocks| left.push(blocks));
+            short.insert(i * 10, (Cluster::new(i.into()), 2), |blocks| {
+                left.push(blocks)
+            });
         }
-        assert_eq!(left, [(Pblk::new(0), 2), (Pblk::new(1), 2)]);
+        assert_eq!(left, [(Cluster::new(0), 2), (Cluster::new(1), 2)]);
     }
 
     fn compare_with_a_map(new: impl Fn() -> Store) {
@@ -280,7 +282,7 @@ mod tests {
                     0..5 => {
                         let len = rng.between(1, 60) as u32;
                         let mut left = HashMap::new();
-                        tree.insert(lblk, (Pblk::new(next), len), |(start, len)| {
+                        tree.insert(lblk, (Cluster::new(next), len), |(start, len)| {
                             for block in start.get()..start.get() + u64::from(len) {
                                 assert_eq!(left.insert(block, ()), None);
                             }
@@ -346,21 +348,24 @@ mod tests {
     fn a_run_moves_up_unless_others_wait_there() {
         let mut tree = PaTree::default();
         let none = |_| unreachable!();
-        tree.insert(10, (Pblk::new(100), 5), none);
-        tree.insert(30, (Pblk::new(200), 5), none);
-        tree.move_up(10, Pblk::new(100), 12);
-        assert_eq!(tree.take(12, 1), Some((Pblk::new(100), 1)));
-        tree.move_up(13, Pblk::new(101), 26);
-        assert_eq!(tree.take(26, 9), Some((Pblk::new(101), 4)));
-        tree.insert(10, (Pblk::new(100), 5), none);
+        tree.insert(10, (Cluster::new(100), 5), none);
+        tree.insert(30, (Cluster::new(200), 5), none);
+        tree.move_up(10, Cluster::new(100), 12);
+        assert_eq!(tree.take(12, 1), Some((Cluster::new(100), 1)));
+        tree.move_up(13, Cluster::new(101), 26);
+        assert_eq!(tree.take(26, 9), Some((Cluster::new(101), 4)));
+        tree.insert(10, (Cluster::new(100), 5), none);
         for to in [26, 31, 35, u32::MAX] {
-            tree.move_up(10, Pblk::new(100), to);
+            tree.move_up(10, Cluster::new(100), to);
         }
-        tree.move_up(10, Pblk::new(101), 11);
-        tree.move_up(11, Pblk::new(100), 12);
+        tree.move_up(10, Cluster::new(101), 11);
+        tree.move_up(11, Cluster::new(100), 12);
         let mut all: Vec<_> = tree.iter().collect();
         all.sort_unstable_by_key(|(lblk, _)| *lblk);
-        assert_eq!(all, [(10, (Pblk::new(100), 5)), (30, (Pblk::new(200), 5))]);
+        assert_eq!(
+            all,
+            [(10, (Cluster::new(100), 5)), (30, (Cluster::new(200), 5))]
+        );
     }
 
     #[test]
@@ -376,7 +381,11 @@ mod tests {
         let before = resident();
         let mut tree = PaTree::default();
         for i in 0..LIVE {
-            tree.insert(i * 2, (Pblk::new(u64::from(i) * 3), 1), |_| unreachable!());
+            tree.insert(
+                i * 2,
+                (Cluster::new(u64::from(i) * 3), 1),
+                |_| unreachable!(),
+            );
         }
         assert_eq!(tree.len(), LIVE as usize);
         // Other tests take memory too meanwhile, but not as much.

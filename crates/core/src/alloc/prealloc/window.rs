@@ -20,7 +20,7 @@ fn window_bytes(size: u64) -> u64 {
     }
 }
 
-/// The logical blocks to take at once for `ask`, on a file system with blocks of 2^`log2` bytes: a range
+/// The logical clusters to take at once for `ask`, which is in clusters, of 2^`log2` bytes: a range
 /// around those asked for, within `gap`, which holds the first of them.
 pub(super) fn window(ask: &Ask, log2: u32, gap: Range<u32>) -> Range<u32> {
     let lblk = ask.lblk.get();

@@ -40,7 +40,7 @@ use crate::journal::{Handle, Seq};
 use crate::{Error, Result};
 use extant_blockdev::{OverlayDevice, SharedDevice};
 use extant_format::Ino;
-use extant_format::features::Incompat;
+use extant_format::features::{Incompat, RoCompat};
 use extant_format::jbd2::FastCommitRecord;
 use extant_jbd2::FastCommits;
 use maps::Claims;
@@ -65,6 +65,11 @@ pub(super) fn apply(
     if superblock.has_incompat(Incompat::INLINE_DATA) {
         return Err(Error::Unsupported {
             features: "fast commits with inline_data".to_owned(),
+        });
+    }
+    if superblock.has_ro_compat(RoCompat::BIGALLOC) {
+        return Err(Error::Unsupported {
+            features: "fast commits with bigalloc".to_owned(),
         });
     }
     let size = superblock.block_size();

@@ -49,7 +49,11 @@ impl Fs {
             let count = match self.finish(live) {
                 Ok(()) if named => &mut recovered.truncated,
                 Ok(()) => &mut recovered.deleted,
-                Err(e) if e.is_corruption() || matches!(e, Error::Unsupported { .. }) => {
+                // Also one whose deletion is larger than the journal: no reason to refuse the others.
+                Err(e)
+                    if e.is_corruption()
+                        || matches!(e, Error::Unsupported { .. } | Error::InvalidInput(_)) =>
+                {
                     tracing::warn!(inode = live.ino().get(), error = %e, "an orphan stays");
                     if e.is_corruption() {
                         self.report(&e);

@@ -26,8 +26,8 @@ pub(super) struct Draft<S: Source> {
     pub(super) root_context: NodeContext,
     /// Entries that a node in a block gets at most.
     pub(super) capacity: usize,
-    /// Data that is mapped no more.
-    pub(super) freed: Vec<(Pblk, u32)>,
+    /// Data that is mapped no more, as it was.
+    pub(super) freed: Vec<Extent>,
     /// Nodes that are no more.
     pub(super) freed_nodes: Vec<Pblk>,
     /// Blocks of data mapped.
@@ -102,7 +102,7 @@ impl<S: Source> Draft<S> {
         // What has moved away is no limit to what comes.
         self.tidy();
         let removed = self.freed.drain(freed..);
-        let removed: u64 = removed.map(|(_, len)| u64::from(len)).sum();
+        let removed: u64 = removed.map(|extent| u64::from(extent.len)).sum();
         again(self)?;
         if self.inserted != inserted + removed {
             return Err(Error::Internal("blocks would get lost while they move"));
@@ -182,7 +182,11 @@ impl Allowance for Everything {
 }
 
 /// The context of child `i`.
-fn child_context<B>(children: &[Child<B>], i: usize, context: &NodeContext) -> NodeContext {
+pub(super) fn child_context<B>(
+    children: &[Child<B>],
+    i: usize,
+    context: &NodeContext,
+) -> NodeContext {
     let at = |i: usize| children.get(i).map(|child| u64::from(child.lblk.get()));
     let end = at(i + 1).unwrap_or(LBLK_END).min(context.logical.end);
     NodeContext {
@@ -216,7 +220,7 @@ pub(super) fn load<'n, S: Source>(
 }
 
 /// Position of the child that `lblk` belongs to: the first one, if it lies before all.
-fn position<B>(children: &[Child<B>], lblk: u64) -> usize {
+pub(super) fn position<B>(children: &[Child<B>], lblk: u64) -> usize {
     children
         .partition_point(|child| u64::from(child.lblk.get()) <= lblk)
         .saturating_sub(1)
@@ -357,7 +361,7 @@ struct Removal<'a, S, A> {
     ino: Ino,
     range: &'a Range<u64>,
     allowance: &'a mut A,
-    freed: &'a mut Vec<(Pblk, u32)>,
+    freed: &'a mut Vec<Extent>,
 }
 
 impl<S: Source, A: Allowance> Removal<'_, S, A> {
@@ -415,8 +419,7 @@ impl<S: Source, A: Allowance> Removal<'_, S, A> {
             let keep = doomed.len - granted;
             let from = u64::from(doomed.lblk.get()) + u64::from(keep);
             if granted > 0 {
-                self.freed
-                    .push((Pblk::new(doomed.pblk.get() + u64::from(keep)), granted));
+                self.freed.extend(clip(&doomed, &(from..doomed.end())));
                 let before = clip(&extent, &(0..from));
                 let after = clip(&extent, &(doomed.end()..LBLK_END));
                 extents.splice(i..=i, before.into_iter().chain(after));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `node` | a node, taken apart |
 //! | `draft` | a tree being changed: insert, convert, remove |
+//! | `clusters` | which clusters a change frees |
 //! | `quick` | a change of one leaf, as nearly all are |
 //! | `settle` | splitting, dropping and moving nodes until each can be stored |
 //! | `store` | putting a changed tree in place under a handle |
@@ -22,6 +23,7 @@
 //! - No node in a block is empty, and none that is the root's only child would fit the root.
 //! - New nodes are published before what points at them.
 
+mod clusters;
 mod draft;
 #[cfg(test)]
 mod image_tests;
@@ -269,6 +271,7 @@ impl<'f> Tree<'f> {
         promised: &Cell<u32>,
     ) -> Result<()> {
         if let Some(runs) = &self.indirect {
+            super::check_indirect(self.fs)?;
             return indirect_insert::store(handle, live, runs, taken, also, promised);
         }
         if let (None, Some(only)) = (&self.draft, &self.only)

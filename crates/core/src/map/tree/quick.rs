@@ -91,10 +91,11 @@ impl<'i> Spot<'i> {
         also: impl FnOnce(&mut Inode),
     ) -> Result<()> {
         let fs = handle.fs();
-        let charge = Charge {
-            gained: self.replacement.gained.into(),
-            lost: 0,
+        let gained = match fs.cluster_size().is_block() {
+            true => self.replacement.gained.into(),
+            false => taken.iter().map(|taken| u64::from(taken.len())).sum(),
         };
+        let charge = Charge { gained, lost: 0 };
         charge.check(fs, self.inode)?;
         let Replacement { replaced, new, .. } = self.replacement;
         let put = |bytes: &mut [u8]| extent::put_extents(bytes, replaced, &new);

@@ -45,18 +45,30 @@ pub(super) fn store<'f>(
     let fs = handle.fs();
     draft.settle()?;
     let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes(), promised, false)?;
-    let mut blocks = nodes
-        .iter()
-        .flat_map(|taken| (0..taken.len()).map(|i| Pblk::new(taken.start().get() + u64::from(i))));
-    draft.place_new_nodes(&mut blocks);
+    let size = fs.cluster_size();
+    // Each has a cluster to itself.
+    let blocks = |taken: &Taken<'_>| {
+        let start = taken.start().get();
+        (0..u64::from(taken.clusters())).map(move |i| Pblk::new(start + (i << size.bits())))
+    };
+    draft.place_new_nodes(&mut nodes.iter().flat_map(blocks));
+    let unmapped = draft.unmapped();
+    let clusters = match size.is_block() {
+        true => None,
+        false => Some(draft.freed_clusters(size)?),
+    };
+    let freed = clusters
+        .as_ref()
+        .map_or(&unmapped, |clusters| &clusters.runs);
+    let blocks_of = |taken: &[Taken<'_>]| taken.iter().map(|t| u64::from(t.len())).sum::<u64>();
+    let inserted = match size.is_block() {
+        true => draft.inserted,
+        false => blocks_of(&taken),
+    };
     let charge = Charge {
-        gained: draft.inserted + nodes.iter().map(|t| u64::from(t.len())).sum::<u64>(),
-        lost: draft
-            .freed
-            .iter()
-            .map(|&(_, len)| u64::from(len))
-            .sum::<u64>()
-            + draft.freed_nodes.len() as u64,
+        gained: inserted + blocks_of(&nodes),
+        lost: freed.iter().map(|&(_, len)| u64::from(len)).sum::<u64>()
+            + ((draft.freed_nodes.len() as u64) << size.bits()),
     };
     charge.check(fs, &draft.source.inode)?;
     let place = Place::Inode(live.ino());
@@ -82,12 +94,13 @@ pub(super) fn store<'f>(
         also(inode);
     })?;
     drop(images);
-    free(
-        handle,
-        &draft.source.inode,
-        &draft.freed,
-        &draft.freed_nodes,
-    )
+    let inode = &draft.source.inode;
+    if clusters.as_ref().is_some_and(|clusters| clusters.some_stay)
+        && inode.file_type() == FileType::Regular
+    {
+        live.file_cache_in(fs).note_detached(handle.seq());
+    }
+    free(handle, inode, &unmapped, freed, &draft.freed_nodes)
 }
 
 /// Which checksum the nodes of an inode's map carry.
@@ -118,23 +131,27 @@ pub(in crate::map) fn take_nodes<'f>(
             goal: taken.last().map_or(goal, |t| {
                 Pblk::new(t.start().get().saturating_add(t.len().into()))
             }),
-            len: match promised.get() {
-                0 => left,
-                promised => left.min(promised),
-            },
+            // A cluster for each.
+            len: fs
+                .cluster_size()
+                .blocks()
+                .saturating_mul(match promised.get() {
+                    0 => left,
+                    promised => left.min(promised),
+                }),
             min: 1,
             below_32_bits,
             privileged: true,
         };
         let got = match promised.get() {
             0 => fs.take_blocks(&request)?,
-            promised_blocks => {
+            promised_nodes => {
                 let got = fs.take_promised(&request)?;
-                promised.set(promised_blocks - got.len());
+                promised.set(promised_nodes - got.clusters());
                 got
             }
         };
-        left = left.saturating_sub(got.len());
+        left = left.saturating_sub(got.clusters());
         taken.push(got);
     }
     Ok(taken)
@@ -222,11 +239,13 @@ impl Charge {
     }
 }
 
-/// Frees data and nodes. All are tried; the first error is returned.
+/// Frees what lies in `freed`, clusters, of which blocks are among the data that was unmapped, and nodes. All are tried;
+/// the first error is returned.
 pub(in crate::map) fn free(
     handle: &Handle<'_>,
     inode: &Inode,
-    data: &[(Pblk, u32)],
+    unmapped: &[(Pblk, u32)],
+    freed: &[(Pblk, u32)],
     nodes: &[Pblk],
 ) -> Result<()> {
     let fs = handle.fs();
@@ -239,15 +258,19 @@ pub(in crate::map) fn free(
             result = freed;
         }
     };
-    for &(start, len) in data {
-        if is_metadata {
+    if is_metadata {
+        for &(start, len) in unmapped {
             for i in 0..len {
                 handle.revoke(Pblk::new(start.get() + u64::from(i)));
             }
-            free(start, len, FreedKind::Metadata);
-        } else {
-            free(start, len, FreedKind::Data);
         }
+    }
+    let kind = match is_metadata {
+        true => FreedKind::Metadata,
+        false => FreedKind::Data,
+    };
+    for &(start, len) in freed {
+        free(start, len, kind);
     }
     for &node in nodes {
         handle.revoke(node);

@@ -192,9 +192,9 @@ impl World {
             })
             .unwrap();
         let freed: BTreeSet<u64> = draft
-            .freed
-            .iter()
-            .flat_map(|&(start, len)| (0..u64::from(len)).map(move |i| start.get() + i))
+            .unmapped()
+            .into_iter()
+            .flat_map(|(start, len)| (0..u64::from(len)).map(move |i| start.get() + i))
             .collect();
         let inserted = draft.inserted;
         match self.store(draft) {
@@ -239,7 +239,7 @@ impl World {
             .remove(&(range.start.into()..range.end.into()), &mut limit)
             .unwrap();
         let mut freed = BTreeSet::new();
-        for &(start, len) in &draft.freed {
+        for (start, len) in draft.unmapped() {
             for i in 0..u64::from(len) {
                 assert!(freed.insert(start.get() + i), "freed twice");
             }

@@ -1,11 +1,13 @@
 //! Mode bits and access control lists.
 
 use super::{Acting, Caller};
-use crate::inode::{FileType, Held, Inode, InodeId, Mode};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode, InodeId, LiveInode, Mode};
 use crate::ops::flags::check_not_immutable;
 use crate::xattr::{self, AclKind};
 use crate::{Error, Result};
 use extant_format::acl::{Acl, AclWho};
+use extant_sync::{EpochGuard, pin};
 
 /// What somebody wants to do: read 4, write 2, execute or search 1, in any combination.
 pub type Wanted = u8;
@@ -22,14 +24,27 @@ const GROUP: u16 = 0o070;
 /// Refuses what the mode and the access control list of an inode do not allow (`access`).
 ///
 /// # Errors
-/// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing what is immutable; [`Error::Corrupt`] when the list
-/// is broken.
+/// [`Error::PermissionDenied`]; [`Error::ReadOnly`] and [`Error::NotPermitted`] for writing what cannot be written or is
+/// immutable; [`Error::Corrupt`] when the list is broken.
 pub fn access<'a>(by: impl Into<Acting<'a>>, inode: &Held, wanted: Wanted) -> Result<()> {
     let by = by.into();
     if wanted & WRITE != 0 {
-        check_not_immutable(&inode.copy())?;
+        may_change(by.fs(), &inode.copy())?;
     }
     by.may_access(inode, wanted)
+}
+
+/// Refuses to write what nobody may write, whatever mode and list say. What is written to a device, pipe or socket is
+/// no change of the file system.
+///
+/// # Errors
+/// [`Error::ReadOnly`]; [`Error::NotPermitted`] for what is immutable.
+pub(in crate::ops) fn may_change(fs: &Fs, image: &Inode) -> Result<()> {
+    match image.file_type() {
+        FileType::Regular | FileType::Directory | FileType::Symlink => fs.check_writable()?,
+        FileType::CharDevice | FileType::BlockDevice | FileType::Fifo | FileType::Socket => {}
+    }
+    check_not_immutable(image)
 }
 
 /// Refuses to look a name up in a directory that may not be searched.
@@ -46,7 +61,12 @@ pub fn search<'a>(by: impl Into<Acting<'a>>, dir: InodeId) -> Result<()> {
         Error::Stale => Error::NotFound,
         e => e,
     };
-    let look = |image: &Inode| image.is_dir().then(|| by.by_mode(image, EXECUTE));
+    let look = |image: &Inode| {
+        let may_have_list = || image.may_have_attributes();
+        image
+            .is_dir()
+            .then(|| by.by_mode(image, EXECUTE, may_have_list))
+    };
     match by.fs().with_same(dir, look).map_err(of_stale)? {
         None => Err(Error::NotADirectory),
         Some(Some(allowed)) => told(allowed),
@@ -57,19 +77,28 @@ pub fn search<'a>(by: impl Into<Acting<'a>>, dir: InodeId) -> Result<()> {
 impl Acting<'_> {
     /// Refuses what mode and list of an inode do not allow. The caller does not hold its `op` lock.
     pub(in crate::ops) fn may_access(self, inode: &Held, wanted: Wanted) -> Result<()> {
-        if let Some(allowed) = self.by_mode(&inode.copy(), wanted) {
+        let at_once = {
+            let guard = pin();
+            let image = inode.image(&guard);
+            self.by_mode(image, wanted, || inode.may_have_list(image, &guard))
+        };
+        if let Some(allowed) = at_once {
             return told(allowed);
         }
         let _shared = inode.op().read();
-        self.may_access_locked(&inode.copy(), wanted)
+        let image = inode.copy();
+        if xattr::acl(self.fs, &image, AclKind::Access)?.is_none() {
+            inode.note_not_listed();
+        }
+        self.may_access_locked(&image, wanted)
     }
 
     /// The same for whoever holds the `op` lock of the inode that `image` is the newest image of.
     pub(in crate::ops) fn may_access_locked(self, image: &Inode, wanted: Wanted) -> Result<()> {
-        if let Some(allowed) = self.by_mode(image, wanted) {
+        if let Some(allowed) = self.by_mode(image, wanted, || image.may_have_attributes()) {
             return told(allowed);
         }
-        let Some(caller) = self.caller else {
+        let Some(caller) = self.caller() else {
             return Ok(());
         };
         let disk = image.disk();
@@ -93,21 +122,31 @@ impl Acting<'_> {
 
     /// Whether a directory may be searched, if that can be said without waiting.
     #[inline]
-    pub(in crate::ops) fn may_search_at_once(self, dir: &Inode) -> Option<bool> {
-        self.by_mode(dir, EXECUTE)
+    pub(in crate::ops) fn may_search_at_once(
+        self,
+        live: &LiveInode,
+        dir: &Inode,
+        guard: &EpochGuard,
+    ) -> Option<bool> {
+        self.by_mode(dir, EXECUTE, || live.may_have_list(dir, guard))
     }
 
     /// What the mode says; `None` when there may be a list that is to be asked.
     #[inline]
-    fn by_mode(self, image: &Inode, wanted: Wanted) -> Option<bool> {
-        let Some(caller) = self.caller else {
+    fn by_mode(
+        self,
+        image: &Inode,
+        wanted: Wanted,
+        may_have_list: impl FnOnce() -> bool,
+    ) -> Option<bool> {
+        let Some(caller) = self.caller() else {
             return Some(true);
         };
         let disk = image.disk();
         let asks_list = caller.uid != 0
             && caller.uid != disk.uid
             && disk.mode.permissions() & GROUP != 0
-            && image.may_have_attributes();
+            && may_have_list();
         if asks_list {
             return None;
         }
@@ -173,7 +212,10 @@ fn allows(
     match first {
         // One of the groups must allow all of it.
         Some(first) => masked(first.permissions) || groups.any(|e| masked(e.permissions)),
-        None => has(bits & 7),
+        None => {
+            let other = entries.iter().find(|entry| entry.who == AclWho::Other);
+            has(other.map_or(bits & 7, |other| other.permissions.into()))
+        }
     }
 }
 
@@ -221,7 +263,8 @@ mod tests {
             entry(AclWho::Other, 1),
         ])
         .unwrap();
-        let ask = |uid, groups: &[u32]| asks(uid, groups, 0o761, Some(&acl));
+        // The list decides where the mode, which should say the same, says more.
+        let ask = |uid, groups: &[u32]| asks(uid, groups, 0o767, Some(&acl));
         assert_eq!(ask(10, &[]), "rwx");
         assert_eq!(ask(11, &[]), "rw-");
         assert_eq!(ask(12, &[20]), "---");

@@ -10,71 +10,29 @@
 //! | `names` | making and removing names, sticky directories, what a new inode belongs to |
 //! | `owner` | what only the owner may do: mode, owners, times, flags, lists |
 //! | `attributes` | the namespaces of extended attributes |
-//! | `strip` | set-ID bits and capabilities of programs, which go when somebody else changes the file |
+//!
+//! What a program loses when its content or its owner changes is no question of permission: [`crate::xattr`] owns that.
 //!
 //! User 0 has every capability, others have none. Not here: what is policy of a whole system and not of a file system
-//! (`fs.protected_hardlinks`, `protected_regular` and the like), security modules, and mappings of ids.
+//! (`fs.protected_hardlinks`, `protected_regular` and the like), security modules, and mappings of ids. Nor are blocks that the
+//! superblock reserves for a user given to anybody: not to user 0 either, who gets them under Linux.
 
 mod access;
 mod attributes;
 mod names;
 mod owner;
-mod strip;
 
+pub(super) use access::may_change;
 pub use access::{EXECUTE, READ, WRITE, Wanted, access, search};
-pub(super) use strip::{change_without_privileges, strip, without_set_ids};
 
+use crate::data::WriteOptions;
 use crate::fs::Fs;
+pub use crate::inode::Caller;
+use crate::inode::Writer;
 use std::sync::Arc;
 
-/// Set-user-ID, set-group-ID and sticky bit of a mode, and the group's right to execute.
-const SET_UID: u16 = 0o4000;
-pub(super) const SET_GID: u16 = 0o2000;
+/// The sticky bit of a mode.
 const STICKY: u16 = 0o1000;
-const GROUP_EXECUTE: u16 = 0o010;
-
-/// Whom something is done for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// The user; 0 may do everything but execute what nobody may.
-    pub uid: u32,
-    /// The group, which new files get.
-    pub gid: u32,
-    /// More groups.
-    pub groups: Vec<u32>,
-    /// Permissions that new files do not get, unless a default access control list decides.
-    pub umask: u16,
-}
-
-impl Caller {
-    /// A user in one group, without a umask.
-    #[must_use]
-    pub fn new(uid: u32, gid: u32) -> Self {
-        Self {
-            uid,
-            gid,
-            ..Self::default()
-        }
-    }
-
-    /// The same caller in more groups.
-    #[must_use]
-    pub fn groups(mut self, groups: impl Into<Vec<u32>>) -> Self {
-        self.groups = groups.into();
-        self
-    }
-
-    /// The same caller with a umask.
-    #[must_use]
-    pub fn umask(mut self, umask: u16) -> Self {
-        self.umask = umask;
-        self
-    }
-
-    fn is_in(&self, group: u32) -> bool {
-        self.gid == group || self.groups.contains(&group)
-    }
-}
 
 /// A file system, and for whom something is done there.
 ///
@@ -82,14 +40,27 @@ impl Caller {
 #[derive(Clone, Copy, Debug)]
 pub struct Acting<'a> {
     fs: &'a Fs,
-    caller: Option<&'a Caller>,
+    by: Writer<'a>,
 }
 
 impl<'a> Acting<'a> {
     /// For `caller`, or for nobody.
     #[must_use]
     pub fn new(fs: &'a Fs, caller: Option<&'a Caller>) -> Self {
-        Self { fs, caller }
+        Self {
+            fs,
+            by: caller.map_or(Writer::Nobody, Writer::User),
+        }
+    }
+
+    /// For somebody whose data was taken earlier and is written now: nothing but the content changes, neither times nor
+    /// what programs lose when somebody writes them. Whoever took the data has seen to that.
+    #[must_use]
+    pub fn for_earlier(fs: &'a Fs) -> Self {
+        Self {
+            fs,
+            by: Writer::Earlier,
+        }
     }
 
     /// The file system.
@@ -98,9 +69,23 @@ impl<'a> Acting<'a> {
         self.fs
     }
 
+    /// Who asks, if it is somebody.
+    #[inline]
+    fn caller(self) -> Option<&'a Caller> {
+        match self.by {
+            Writer::User(caller) => Some(caller),
+            Writer::Nobody | Writer::Earlier => None,
+        }
+    }
+
     /// Who asks, unless he may do everything.
-    fn restricted(self) -> Option<&'a Caller> {
-        self.caller.filter(|caller| caller.uid != 0)
+    pub(super) fn restricted(self) -> Option<&'a Caller> {
+        self.by.restricted()
+    }
+
+    /// How he changes content.
+    pub(super) fn writing(self) -> WriteOptions<'a> {
+        WriteOptions { writer: self.by }
     }
 }
 

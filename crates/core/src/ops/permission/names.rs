@@ -1,8 +1,8 @@
 //! Making and removing names, and what a new inode belongs to.
 
 use super::access::{EXECUTE, WRITE};
-use super::{Acting, GROUP_EXECUTE, SET_GID, STICKY};
-use crate::inode::{FileType, Held, Inode, NewInode};
+use super::{Acting, STICKY};
+use crate::inode::{FileType, GROUP_EXECUTE, Held, Inode, NewInode, SET_GID};
 use crate::ops::flags::{check_removable, check_takes_names};
 use crate::{Error, Result};
 
@@ -48,7 +48,7 @@ impl Acting<'_> {
     /// What becomes of a new inode in `dir`: it belongs to the caller, who may not make device nodes, nor a program that
     /// runs in a group which is not his.
     pub(in crate::ops) fn adopt(self, dir: &Inode, new: &NewInode) -> Result<NewInode> {
-        let Some(caller) = self.caller else {
+        let Some(caller) = self.caller() else {
             return Ok(new.clone());
         };
         let is_node = matches!(new.file_type, FileType::CharDevice | FileType::BlockDevice);

@@ -1,8 +1,8 @@
 //! What only the owner of a file may do.
 
+use super::Acting;
 use super::access::WRITE;
-use super::{Acting, SET_GID};
-use crate::inode::Inode;
+use crate::inode::{Inode, SET_GID};
 use crate::ops::flags::check_not_immutable;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;

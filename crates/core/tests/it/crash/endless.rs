@@ -3,12 +3,15 @@
 //! Nothing is kept of a run but what it adds to the counts, so that memory stays what one run takes. Run `n` has the
 //! seed of the first plus `n`: a failure is repeated by its own seed.
 
+use super::behind;
+use super::dirs::full_index;
 use super::engine::Extant;
 use super::runs::{aligned, busy, in_pieces};
 use super::shapes::{DEFAULT, SHAPES, SMALL_BLOCKS, nearly_full};
+use extant_core::fs::DataMode;
 use extant_testkit::model::Universe;
 use extant_testkit::rng::{Rng, seed_from_env};
-use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
+use extant_testkit::sweep::{Prepared, Script, SeenImages, Sweep, SweepReport};
 use std::time::{Duration, Instant};
 
 /// Images of a run at most.
@@ -26,6 +29,8 @@ struct Kind {
     /// The most operations of a run.
     len: u64,
     report: SweepReport,
+    /// Images of all runs so far.
+    seen: SeenImages,
 }
 
 fn any(rng: &mut Rng) -> Universe {
@@ -47,6 +52,14 @@ fn whole_sectors(_: &mut Rng) -> Universe {
     aligned()
 }
 
+fn names_in_d(_: &mut Rng) -> Universe {
+    Universe::long_names("d/", 60)
+}
+
+fn names_together(_: &mut Rng) -> Universe {
+    Universe::long_names("", 24)
+}
+
 fn pieces_only(_: &mut Rng) -> Universe {
     in_pieces()
 }
@@ -61,6 +74,7 @@ fn kinds() -> Vec<Kind> {
             universe,
             len,
             report: SweepReport::default(),
+            seen: SeenImages::default(),
         });
     };
     let plain = Extant::default();
@@ -82,7 +96,7 @@ fn kinds() -> Vec<Kind> {
     }
     for shape in [SMALL_BLOCKS, DEFAULT] {
         let name = |what: &str| format!("{}, {what}", shape.name);
-        let (direct, discards, through) = (
+        let (direct, discards, through, placed) = (
             Extant {
                 direct: true,
                 ..checkpoints
@@ -92,13 +106,19 @@ fn kinds() -> Vec<Kind> {
                 ..checkpoints
             },
             Extant {
-                through: true,
+                mode: DataMode::Through,
+                ..checkpoints
+            },
+            Extant {
+                mode: DataMode::Placed,
+                writes_back: 5,
                 ..checkpoints
             },
         );
         add(name("direct"), direct, shape.empty(), whole_sectors, 300);
         add(name("discards"), discards, shape.empty(), any, 300);
         add(name("written through"), through, shape.empty(), any, 300);
+        add(name("placed"), placed, shape.empty(), any, 300);
     }
     let pieces = SMALL_BLOCKS.in_pieces(&checkpoints);
     add(
@@ -107,6 +127,23 @@ fn kinds() -> Vec<Kind> {
         pieces,
         pieces_only,
         300,
+    );
+    for shape in SHAPES {
+        let name = |what: &str| format!("{}, {what}", shape.name);
+        let behind = shape.lanes(&behind::ENGINE, 2);
+        add(name("threads behind"), behind::ENGINE, behind, any, 400);
+        let names = shape.with_names(&checkpoints, 30);
+        add(name("long names"), checkpoints, names, names_in_d, 300);
+        let together = shape.lanes_together(&keeps, 3);
+        add(name("one directory"), keeps, together, names_together, 300);
+    }
+    let index = full_index(&checkpoints);
+    add(
+        "a large index".to_owned(),
+        checkpoints,
+        index,
+        names_in_d,
+        60,
     );
     let full = nearly_full(&checkpoints);
     add("nearly full".to_owned(), checkpoints, full, any, 400);
@@ -145,6 +182,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
             others_every: 20_000,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             promise: kind.engine.promise(),
+            seen: SeenImages::clone(&kind.seen),
             ..Sweep::of(IMAGES, seed)
         };
         let one = sweep.run(&kind.engine, &kind.start, &script);

@@ -16,7 +16,9 @@ use extant_testkit::tree::Time;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Bytes of a sector of the recorded device.
 const SECTOR: u64 = 512;
@@ -24,7 +26,7 @@ const SECTOR: u64 = 512;
 /// A file of so many extents is shifted in one transaction, whatever the size of the journal.
 const FEW_EXTENTS: usize = 6;
 
-/// The engine, with nothing going on in the background.
+/// The engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extant {
     /// So many files that were made or written last stay open, as orphans once their names are
@@ -32,12 +34,16 @@ pub(crate) struct Extant {
     pub(crate) keeps_open: usize,
     /// Each `syncfs` is followed by a checkpoint, which otherwise waits for a full log.
     pub(crate) checkpoints: bool,
-    /// Writes go to the device at once.
-    pub(crate) through: bool,
+    /// How writes get to the device.
+    pub(crate) mode: DataMode,
+    /// After every so many operations everything is written back, and nothing committed for that; 0 for never.
+    pub(crate) writes_back: u64,
     /// Writes of whole sectors go past memory.
     pub(crate) direct: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
+    /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
+    pub(crate) background: Option<Duration>,
 }
 
 /// A file system open for writing.
@@ -45,27 +51,59 @@ pub(crate) struct Extant {
 pub(crate) struct Open {
     pub(crate) fs: Arc<Fs>,
     kept: Mutex<VecDeque<Held>>,
+    performed: AtomicU64,
 }
 
 impl Engine for Extant {
     type Open = Open;
 
     fn open(&self, device: SharedDevice) -> Result<Open, String> {
-        let options = MountOptions::read_write().background(false);
-        let options = options
-            .discard(self.discards)
-            .data_mode(match self.through {
-                true => DataMode::Through,
-                false => DataMode::Delayed,
-            });
+        let options = MountOptions::read_write();
+        let options = match self.background {
+            Some(interval) => options.commit_interval(interval),
+            None => options.background(false),
+        };
+        let options = options.discard(self.discards).data_mode(self.mode);
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,
             kept: Mutex::default(),
+            performed: AtomicU64::new(0),
         })
     }
 
     fn perform(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
+        let done = self.perform_one(open, op, tag);
+        let performed = open.performed.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.writes_back != 0 && performed.is_multiple_of(self.writes_back) {
+            open.fs.write_back().map_err(errno)?;
+        }
+        if let Some(interval) = self.background.filter(|_| performed.is_multiple_of(8)) {
+            std::thread::sleep(interval);
+        }
+        done
+    }
+
+    fn recover(&self, device: SharedDevice) -> Result<Open, String> {
+        let quiet = Extant {
+            background: None,
+            ..*self
+        };
+        quiet.open(device)
+    }
+
+    fn tree(&self, open: &Open) -> Result<Recovered, String> {
+        tree_of(&open.fs)
+    }
+
+    fn close(&self, open: Open) -> Result<(), String> {
+        open.kept.lock().unwrap().clear();
+        open.fs.close().map_err(|e| e.to_string())
+    }
+}
+
+impl Extant {
+    fn perform_one(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
         match op {
             Op::Write { path, offset, len } => {
                 let file = walk_to_file(&open.fs, path)?;
@@ -121,22 +159,11 @@ impl Engine for Extant {
         }
     }
 
-    fn tree(&self, open: &Open) -> Result<Recovered, String> {
-        tree_of(&open.fs)
-    }
-
-    fn close(&self, open: Open) -> Result<(), String> {
-        open.kept.lock().unwrap().clear();
-        open.fs.close().map_err(|e| e.to_string())
-    }
-}
-
-impl Extant {
     /// What is promised about data.
     pub(crate) fn promise(&self) -> DataPromise {
-        match self.through {
-            true => DataPromise::InOrder,
-            false => DataPromise::Delayed,
+        match self.mode {
+            DataMode::Through => DataPromise::InOrder,
+            DataMode::Placed | DataMode::Delayed => DataPromise::Delayed,
         }
     }
 
@@ -204,10 +231,7 @@ fn walk_to_file(fs: &Fs, path: &str) -> Result<Held, Errno> {
 /// what the file grew by before stays.
 fn reserve(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Result<u64, Error> {
     let before = file.live_size();
-    let mode = FallocateMode {
-        keep_size,
-        ..FallocateMode::default()
-    };
+    let mode = FallocateMode { keep_size };
     match ops::fallocate(fs, file, offset, len, mode) {
         Ok(()) => Ok(len),
         Err(Error::NoSpace) if file.live_size() > before => Ok(file.live_size() - offset),

@@ -4,6 +4,7 @@
 use super::engine::{Extant, Open};
 use super::shapes::{ORPHAN_FILE, PLAIN, SMALL_BLOCKS};
 use extant_blockdev::SharedDevice;
+use extant_core::fs::DataMode;
 use extant_core::ops;
 use extant_testkit::crash::{CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
@@ -16,9 +17,11 @@ use std::sync::Arc;
 const ENGINE: Extant = Extant {
     keeps_open: 1,
     checkpoints: true,
-    through: false,
+    mode: DataMode::Delayed,
+    writes_back: 0,
     direct: false,
     discards: false,
+    background: None,
 };
 
 fn sweep_all(

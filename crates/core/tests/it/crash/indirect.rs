@@ -4,7 +4,7 @@ use super::engine::{Extant, tree_of};
 use super::shapes::Shape;
 use super::sweep_all;
 use extant_blockdev::SharedDevice;
-use extant_core::data;
+use extant_core::data::{self, WriteOptions};
 use extant_core::fs::{DataMode, Fs, MountOptions};
 use extant_core::inode::{FileType, NewInode};
 use extant_core::{Error, ops};
@@ -79,12 +79,9 @@ fn each_operation_on_ext3_is_there_or_not_after_any_crash() {
 #[test]
 fn long_runs_on_ext3_survive_any_crash() {
     let seed = seed_from_env("crash runs on ext3");
-    for through in [false, true] {
+    for mode in [DataMode::Delayed, DataMode::Through] {
         let mut rng = Rng::new(seed);
-        let engine = Extant {
-            through,
-            ..engine()
-        };
+        let engine = Extant { mode, ..engine() };
         let start = EXT3.empty();
         let runs = if is_full_run() { 20 } else { 2 };
         let scripts: Vec<Script> = (0..runs)
@@ -130,7 +127,10 @@ fn files_reach_through_three_levels_as_linux_reads_them() {
             let at = rng.pick(&EDGES) * 1024 + rng.below(3000);
             match rng.below(8) {
                 0 => data::truncate(&fs, &file, at).unwrap(),
-                1 => data::punch_hole(&fs, &file, at, 1 + rng.below(5000)).unwrap(),
+                1 => {
+                    let len = 1 + rng.below(5000);
+                    data::punch_hole(&fs, &file, at, len, WriteOptions::default()).unwrap();
+                }
                 2 => fs.sync().unwrap(),
                 _ => {
                     let bytes = vec![rng.below(255) as u8 + 1; 1 + rng.below(4000) as usize];
@@ -139,7 +139,8 @@ fn files_reach_through_three_levels_as_linux_reads_them() {
             }
         }
         let mode = data::FallocateMode::default();
-        let refused = data::fallocate(&fs, &file, 0, 1 << 20, mode);
+        let options = WriteOptions::default();
+        let refused = data::fallocate(&fs, &file, 0, 1 << 20, mode, options);
         assert!(
             matches!(refused, Err(Error::Unsupported { .. })),
             "{refused:?}"

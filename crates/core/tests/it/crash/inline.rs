@@ -3,6 +3,7 @@
 use super::engine::Extant;
 use super::shapes::Shape;
 use super::sweep_all;
+use extant_core::fs::DataMode;
 use extant_testkit::crash::Content;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::model::{Op, Universe};
@@ -78,11 +79,11 @@ fn filled() -> Prepared {
 fn what_lies_inside_inodes_outgrows_them_under_any_operation_and_crash() {
     require!(Root, LoopDevices, KernelExt4);
     let start = filled();
-    for through in [false, true] {
+    for mode in [DataMode::Delayed, DataMode::Through] {
         let engine = Extant {
             keeps_open: 1,
             checkpoints: true,
-            through,
+            mode,
             ..Extant::default()
         };
         let scripts = Script::singles(&Universe::small(), start.lanes[0].state());

@@ -22,10 +22,7 @@ fn what_we_leave_dirty_is_recovered_alike_by_linux_by_e2fsck_and_by_us() {
     let mut rng = Rng::new(seed);
     let engine = Extant {
         keeps_open: 2,
-        checkpoints: false,
-        through: false,
-        direct: false,
-        discards: false,
+        ..Extant::default()
     };
     for shape in SHAPES {
         let start = shape.filled(&engine);

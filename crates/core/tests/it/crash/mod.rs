@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `engine` | the engine as the sweep drives it |
 //! | `shapes` | file systems to begin with |
+//! | `dirs` | directories of many blocks, and many threads in one of them |
+//! | `behind` | what threads in the background do |
 //! | `faults` | every transfer of every operation fails once |
 //! | `indirect` | files mapped by indirect blocks |
 //! | `large_values` | attribute values in inodes of their own |
@@ -17,6 +19,8 @@
 //! `EXTANT_FULL=1` looks at everything there is of singles and pairs and at more of the rest;
 //! `EXTANT_CRASH_MINUTES=N` goes on with random runs for so long. `EXTANT_SEED` repeats a run.
 
+mod behind;
+mod dirs;
 mod endless;
 pub(crate) mod engine;
 mod faults;

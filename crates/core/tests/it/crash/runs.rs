@@ -1,15 +1,16 @@
 //! Operations alone, in pairs, and many at random: crashed everywhere.
 
 use super::engine::Extant;
-use super::shapes::{DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full};
+use super::shapes::{CLUSTERS, DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full};
 use super::sweep_all;
+use extant_core::fs::DataMode;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep};
 
 /// `normal`, or in a full run `full`.
-fn amount(normal: usize, full: usize) -> usize {
+pub(super) fn amount(normal: usize, full: usize) -> usize {
     if is_full_run() { full } else { normal }
 }
 
@@ -36,16 +37,35 @@ fn each_operation_alone_is_there_or_not_after_any_crash() {
     }
 }
 
+/// Which part of the pairs is looked at, of how many (`EXTANT_CRASH_PART=2/8`).
+fn part_of_pairs() -> (usize, usize) {
+    let Ok(asked) = std::env::var("EXTANT_CRASH_PART") else {
+        return (1, 1);
+    };
+    let part = asked.split_once('/').and_then(|(part, parts)| {
+        let (part, parts) = (part.parse().ok()?, parts.parse().ok()?);
+        (1 <= part && part <= parts).then_some((part, parts))
+    });
+    part.unwrap_or_else(|| panic!("EXTANT_CRASH_PART={asked} is no part: write 2/8"))
+}
+
 #[test]
 fn pairs_of_operations_leave_a_state_between_them_after_any_crash() {
     let seed = seed_from_env("crash pairs");
     let mut rng = Rng::new(seed);
-    for (shape, keeps_open) in [(SMALL_BLOCKS, 0), (ORPHAN_FILE, 1)] {
+    let (part, parts) = part_of_pairs();
+    // With files open that have lost their names: the list of orphans, and the file of orphans.
+    for (shape, keeps_open) in [(SMALL_BLOCKS, 0), (SMALL_BLOCKS, 1), (ORPHAN_FILE, 1)] {
         let engine = engine(keeps_open);
         let start = shape.filled(&engine);
         let mut scripts = Script::pairs(&Universe::small(), start.lanes[0].state());
         println!("{} pairs in all", scripts.len());
-        scripts.retain(|_| is_full_run() || rng.one_in(40));
+        scripts.retain(|_| is_full_run() || rng.one_in(60));
+        let mut number = 0;
+        scripts.retain(|_| {
+            number += 1;
+            number % parts == part % parts
+        });
         let sweep = Sweep {
             checked_every: 64,
             ..Sweep::of(amount(24, 400), seed)
@@ -102,7 +122,13 @@ pub(super) fn in_pieces() -> Universe {
     }
 }
 
-fn random_runs(name: &str, seed: u64, engine: &Extant, start: &Prepared, plan: &RandomPlan) {
+pub(super) fn random_runs(
+    name: &str,
+    seed: u64,
+    engine: &Extant,
+    start: &Prepared,
+    plan: &RandomPlan,
+) {
     let mut rng = Rng::new(seed);
     let scripts: Vec<Script> = (0..plan.runs)
         .map(|_| Script::random(&plan.universe, &mut rng, start, plan.len))
@@ -116,13 +142,13 @@ fn random_runs(name: &str, seed: u64, engine: &Extant, start: &Prepared, plan: &
     assert!(report.distinct > 50, "{report}");
 }
 
-struct RandomPlan {
-    universe: Universe,
-    runs: usize,
+pub(super) struct RandomPlan {
+    pub(super) universe: Universe,
+    pub(super) runs: usize,
     /// Operations of each lane.
-    len: usize,
-    images: usize,
-    others_every: u64,
+    pub(super) len: usize,
+    pub(super) images: usize,
+    pub(super) others_every: u64,
 }
 
 #[test]
@@ -160,6 +186,73 @@ fn what_the_device_is_told_to_forget_nobody_misses_after_any_crash() {
     }
 }
 
+/// Runs of writes and the rest, by an engine that differs from the usual one.
+fn runs_of_writes(name: &str, engine: &Extant) {
+    let seed = seed_from_env(name);
+    for shape in [SMALL_BLOCKS, DEFAULT] {
+        let plan = RandomPlan {
+            universe: busy(8),
+            runs: amount(3, 30),
+            len: 150,
+            images: amount(250, 3000),
+            others_every: 200,
+        };
+        random_runs(shape.name, seed, engine, &shape.empty(), &plan);
+    }
+}
+
+#[test]
+fn writes_that_choose_their_places_survive_any_crash() {
+    let engine = Extant {
+        mode: DataMode::Placed,
+        writes_back: 7,
+        ..engine(1)
+    };
+    runs_of_writes("crash runs with places chosen by writes", &engine);
+}
+
+#[test]
+fn what_is_written_back_without_a_sync_survives_any_crash() {
+    let engine = Extant {
+        writes_back: 3,
+        ..engine(1)
+    };
+    runs_of_writes("crash runs with writeback", &engine);
+}
+
+#[test]
+fn changes_of_files_in_clusters_survive_any_crash() {
+    let seed = seed_from_env("crash runs on clusters");
+    // Parts of clusters that come and go.
+    let universe = || Universe {
+        writes: vec![(0, 1024), (2048, 3000), (5000, 9000), (1024, 1024)],
+        sizes: vec![0, 1024, 3000, 6000, 12_288],
+        shifts: vec![(0, 4096, false), (4096, 4096, true)],
+        syncs: 10,
+        ..Universe::wide(1, 3)
+    };
+    for (mode, writes_back) in [
+        (DataMode::Delayed, 3),
+        (DataMode::Placed, 7),
+        (DataMode::Through, 0),
+    ] {
+        let engine = Extant {
+            mode,
+            writes_back,
+            ..engine(1)
+        };
+        let plan = RandomPlan {
+            universe: universe(),
+            runs: amount(2, 30),
+            len: 120,
+            images: amount(200, 3000),
+            others_every: 200,
+        };
+        let name = format!("{} {mode:?}", CLUSTERS.name);
+        random_runs(&name, seed, &engine, &CLUSTERS.empty(), &plan);
+    }
+}
+
 #[test]
 fn writes_past_memory_survive_any_crash() {
     let seed = seed_from_env("crash runs past memory");
@@ -181,15 +274,27 @@ fn writes_past_memory_survive_any_crash() {
 }
 
 #[test]
+fn files_in_many_pieces_survive_any_crash() {
+    let seed = seed_from_env("crash runs of files in pieces");
+    let engine = engine(1);
+    let plan = RandomPlan {
+        universe: in_pieces(),
+        runs: amount(2, 30),
+        len: 60,
+        images: amount(200, 3000),
+        others_every: 200,
+    };
+    let start = SMALL_BLOCKS.in_pieces(&engine);
+    random_runs(SMALL_BLOCKS.name, seed, &engine, &start, &plan);
+}
+
+#[test]
 fn runs_that_fill_the_log_many_times_survive_any_crash() {
     let seed = seed_from_env("crash runs around the log");
     // The log makes room when it is full.
     let engine = Extant {
         keeps_open: 2,
-        checkpoints: false,
-        through: false,
-        direct: false,
-        discards: false,
+        ..Extant::default()
     };
     let plan = RandomPlan {
         universe: busy(60),

@@ -2,7 +2,7 @@
 
 use super::engine::Extant;
 use extant_testkit::crash::Content;
-use extant_testkit::model::{Lane, Op};
+use extant_testkit::model::{Lane, Op, Universe};
 use extant_testkit::oracle::{dumpe2fs_header, mke2fs};
 use extant_testkit::sweep::{Prepared, Script};
 
@@ -43,6 +43,14 @@ pub(crate) const ORPHAN_FILE: Shape = Shape {
     kib: 12 << 10,
     block_size: 2048,
     options: &["-O", "orphan_file,metadata_csum_seed,^flex_bg"],
+};
+
+/// Clusters of four blocks.
+pub(crate) const CLUSTERS: Shape = Shape {
+    name: "clusters",
+    kib: 16 << 10,
+    block_size: 1024,
+    options: &["-O", "bigalloc,^resize_inode", "-C", "4096"],
 };
 
 pub(crate) const SHAPES: [Shape; 4] = [SMALL_BLOCKS, DEFAULT, PLAIN, ORPHAN_FILE];
@@ -106,6 +114,28 @@ impl Shape {
                 to: path("g"),
             },
         ];
+        let made = self.empty().done(engine, &Script::one(ops));
+        made.unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
+    /// Lanes for so many threads in one directory.
+    pub(crate) fn lanes_together(&self, engine: &Extant, lanes: u16) -> Prepared {
+        let made = Prepared::with_lanes_together(engine, self.content(), lanes);
+        self.with_block_size(made.unwrap_or_else(|e| panic!("{}: {e}", self.name)))
+    }
+
+    /// A directory `d` with so many of the [`long_names`](Universe::long_names).
+    pub(crate) fn with_names(&self, engine: &Extant, names: usize) -> Prepared {
+        let mut ops = vec![Op::Mkdir {
+            path: "d".to_owned(),
+            mode: 0o755,
+        }];
+        let files = Universe::long_names("d/", names).files;
+        ops.extend(
+            files
+                .into_iter()
+                .map(|path| Op::Create { path, mode: 0o644 }),
+        );
         let made = self.empty().done(engine, &Script::one(ops));
         made.unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }

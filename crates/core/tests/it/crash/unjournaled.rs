@@ -27,10 +27,7 @@ fn without_a_journal_a_check_mends_what_a_crash_left() {
     let mut rng = Rng::new(seed);
     let engine = Extant {
         keeps_open: 1,
-        checkpoints: false,
-        through: false,
-        direct: false,
-        discards: false,
+        ..Extant::default()
     };
     let start = UNJOURNALED.filled(&engine);
     let script = Script::random(&Universe::small(), &mut rng, &start, 60);

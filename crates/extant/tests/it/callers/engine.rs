@@ -1,8 +1,9 @@
 //! Operations by users through the library.
 
-use super::{Answer, Op, Open, Seen, value_of};
+use super::{Answer, LEN, Op, Open, Seen, value_of};
 use extant::{
-    Acl, Caller, DeviceNumber, FileFlags, Filesystem, OpenOptions, RenameFlags, Result, Timestamp,
+    Acl, Caller, DeviceNumber, File, FileFlags, FileType, Filesystem, OpenOptions, RenameFlags,
+    Result, Timestamp,
 };
 use rustix::io::Errno;
 
@@ -46,6 +47,7 @@ impl Engine {
                 mode: found.mode().bits().into(),
                 owners: (found.uid(), found.gid()),
                 links: found.nlink().into(),
+                size: (found.file_type() == FileType::Regular).then(|| found.len()),
                 xattrs,
             });
         }
@@ -93,6 +95,12 @@ fn run(fs: &Filesystem, op: &Op) -> Result<()> {
             options.write(true).create_new(true).mode(*mode);
             options.open(fs, path).map(drop)
         }
+        Op::OpenOrCreate(path, mode, empties) => {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(*empties);
+            options.mode(*mode).open(fs, path).map(drop)
+        }
+        Op::Unnamed(path, mode) => fs.create_unnamed(path, *mode).map(drop),
         Op::Mkdir(path, mode) => fs.create_dir_with(path, *mode),
         Op::Symlink(path) => fs.symlink("nowhere", path),
         Op::Mknod(path, file_type, mode) => {
@@ -125,6 +133,19 @@ fn run(fs: &Filesystem, op: &Op) -> Result<()> {
             let file = OpenOptions::new().write(true).open(fs, path)?;
             file.write_all_at(b"more", 0)
         }
+        Op::Append(path) => {
+            let file = OpenOptions::new().append(true).open(fs, path)?;
+            file.append(b"more").map(drop)
+        }
+        Op::Reserve(path) => open_to_write(fs, path)?.allocate(0, LEN),
+        Op::PunchHole(path) => open_to_write(fs, path)?.punch_hole(0, LEN),
+        Op::MakeZeros(path) => open_to_write(fs, path)?.zero_range(0, LEN),
+        Op::PutIn(path) => open_to_write(fs, path)?.insert_range(0, LEN),
+        Op::CopyRange(from, to) => {
+            let from = OpenOptions::new().read(true).open(fs, from)?;
+            let to = open_to_write(fs, to)?;
+            from.copy_range(0, &to, LEN, LEN).map(drop)
+        }
         Op::Truncate(path) => OpenOptions::new().write(true).open(fs, path)?.set_len(100),
         Op::SetXattr(path, name) => fs.set_xattr(path, name, value_of(name)),
         Op::RemoveXattr(path, name) => fs.remove_xattr(path, name),
@@ -137,6 +158,10 @@ fn run(fs: &Filesystem, op: &Op) -> Result<()> {
         Op::AppendOnly(path, on) => set_flag(fs, path, FileFlags::APPEND, *on),
         Op::GetXattr(..) | Op::ListXattrs(..) => unreachable!("answered above"),
     }
+}
+
+fn open_to_write(fs: &Filesystem, path: &str) -> Result<File> {
+    OpenOptions::new().write(true).open(fs, path)
 }
 
 /// Who sets a flag opens the file before.

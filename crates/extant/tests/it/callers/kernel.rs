@@ -1,13 +1,14 @@
 //! Operations by users under the kernel: each in a thread that is that user.
 
-use super::{Answer, Op, Open, Seen, value_of};
+use super::{Answer, LEN, Op, Open, Seen, value_of};
 use extant::{Acl, AclKind, Caller, FileType};
 use extant_testkit::mount::KernelMount;
 use rustix::fs::{
-    self, Access, AtFlags, CWD, FileType as Kind, Gid, IFlags, Mode, OFlags, RenameFlags, Timespec,
-    Timestamps, UTIME_NOW, Uid, XattrFlags,
+    self, Access, AtFlags, CWD, FallocateFlags, FileType as Kind, Gid, IFlags, Mode, OFlags,
+    RenameFlags, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -114,6 +115,15 @@ fn run(root: &Path, op: &Op) -> Result<String> {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             fs::open(at(path), flags, mode(*bits))?;
         }
+        Op::OpenOrCreate(path, bits, empties) => {
+            let mut flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+            flags.set(OFlags::TRUNC, *empties);
+            fs::open(at(path), flags, mode(*bits))?;
+        }
+        Op::Unnamed(path, bits) => {
+            let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+            fs::open(at(path), flags, mode(*bits))?;
+        }
         Op::Mkdir(path, bits) => fs::mkdir(at(path), mode(*bits))?,
         Op::Symlink(path) => fs::symlink("nowhere", at(path))?,
         Op::Mknod(path, file_type, bits) => {
@@ -146,6 +156,22 @@ fn run(root: &Path, op: &Op) -> Result<String> {
         Op::Write(path) => {
             rustix::io::write(open(path, OFlags::WRONLY)?, b"more")?;
         }
+        Op::Append(path) => {
+            let file = open(path, OFlags::WRONLY | OFlags::APPEND)?;
+            rustix::io::write(file, b"more")?;
+        }
+        Op::Reserve(path) => reserve(open(path, OFlags::WRONLY)?, FallocateFlags::empty())?,
+        Op::PunchHole(path) => {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            reserve(open(path, OFlags::WRONLY)?, how)?;
+        }
+        Op::MakeZeros(path) => reserve(open(path, OFlags::WRONLY)?, FallocateFlags::ZERO_RANGE)?,
+        Op::PutIn(path) => reserve(open(path, OFlags::WRONLY)?, FallocateFlags::INSERT_RANGE)?,
+        Op::CopyRange(from, to) => {
+            let (from, to) = (open(from, OFlags::RDONLY)?, open(to, OFlags::WRONLY)?);
+            let (mut at, mut to_at) = (0, LEN);
+            fs::copy_file_range(from, Some(&mut at), to, Some(&mut to_at), LEN as usize)?;
+        }
         Op::Truncate(path) => fs::ftruncate(open(path, OFlags::WRONLY)?, 100)?,
         Op::SetXattr(path, name) => {
             fs::lsetxattr(at(path), *name, value_of(name), XattrFlags::empty())?;
@@ -177,6 +203,10 @@ fn run(root: &Path, op: &Op) -> Result<String> {
         Op::AppendOnly(path, on) => set_flag(&open(path, OFlags::RDONLY)?, IFlags::APPEND, *on)?,
     }
     Ok(String::new())
+}
+
+fn reserve(file: OwnedFd, how: FallocateFlags) -> Result<()> {
+    fs::fallocate(file, how, 0, LEN)
 }
 
 fn set_times(path: &Path, atime: i64, mtime: i64) -> Result<()> {
@@ -227,6 +257,7 @@ fn look_below(root: &Path, dir: &Path, all: &mut Vec<Seen>) {
             mode: found.permissions().mode(),
             owners: (found.uid(), found.gid()),
             links: found.nlink(),
+            size: found.is_file().then_some(found.len()),
             xattrs: xattrs.collect(),
         });
         if found.is_dir() {

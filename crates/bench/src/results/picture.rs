@@ -1,59 +1,11 @@
-//! `extant-plot`: draws what `extant-bench --json` printed.
-//!
-//! One picture for each workload and variant: curves over the number of workers where several were
-//! measured, bars otherwise. Variants that are sizes make one picture together: curves over the size, which
-//! tell how cost grows. `--ratios` draws in one more how many times the rate of the kernel the engine
-//! reaches in each case. All rows of a picture should come from one run.
+//! Pictures of results: curves over the number of workers where several were measured, or over the size where variants
+//! are sizes, bars otherwise, and in one more how many times the rate of the kernel the engine reaches in each case.
 
-use clap::Parser;
+use super::entry::{Entry, Results};
 use plotters::prelude::*;
-use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-/// Draws the JSON lines of extant-bench as SVG pictures.
-#[derive(Parser, Debug)]
-#[command(
-    name = "extant-plot",
-    after_help = "Example:\n  extant-bench fallocate2 --json > fallocate2.jsonl\n  \
-                  extant-plot --out docs/pictures fallocate2.jsonl"
-)]
-struct Args {
-    /// Files with JSON lines
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
-
-    /// Folder for the pictures
-    #[arg(long, default_value = ".")]
-    out: PathBuf,
-
-    /// Also draws what the engine reaches beside the kernel in each case, as `ratios.svg`
-    #[arg(long)]
-    ratios: bool,
-}
-
-/// What is drawn of a row.
-#[derive(Clone, Debug, Deserialize)]
-struct Row {
-    workload: String,
-    side: String,
-    variant: String,
-    workers: u32,
-    unit: String,
-    better: String,
-    median: f64,
-    min: f64,
-    max: f64,
-}
-
-impl Row {
-    /// The size that the variant names, as `1e6`.
-    fn size(&self) -> Option<f64> {
-        self.variant.parse().ok()
-    }
-}
 
 /// Done, or why not.
 type Drawn = Result<(), Box<dyn Error>>;
@@ -61,74 +13,69 @@ type Drawn = Result<(), Box<dyn Error>>;
 const SIZE: (u32, u32) = (720, 400);
 const FONT: &str = "sans-serif";
 
-fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("extant-plot: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(args: &Args) -> Drawn {
-    let mut pictures: BTreeMap<(String, String), Vec<Row>> = BTreeMap::new();
-    let mut all = Vec::new();
-    for file in &args.files {
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-        for (number, line) in text.lines().enumerate().filter(|(_, l)| !l.is_empty()) {
-            let row: Row = serde_json::from_str(line)
-                .map_err(|e| format!("{}, line {}: {e}", file.display(), number + 1))?;
-            let of = match row.size() {
-                Some(_) => "growth".to_owned(),
-                None => row.variant.clone(),
-            };
-            let key = (row.workload.clone(), of);
-            pictures.entry(key).or_default().push(row.clone());
-            all.push(row);
-        }
-    }
-    std::fs::create_dir_all(&args.out)?;
-    let draw = |name: &str, how: &dyn Fn(&Path) -> Drawn| {
-        let path = args.out.join(format!("{name}.svg"));
-        how(&path).map_err(|e| format!("cannot draw {}: {e}", path.display()))?;
-        println!("{}", path.display());
-        Drawn::Ok(())
+/// Draws the pictures of `results` into a folder. Returns where they are.
+///
+/// # Errors
+/// A picture that cannot be written, by its path.
+pub(super) fn draw(results: &Results, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let failed = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+    let mut drawn = Vec::new();
+    let mut picture = |name: &str, how: &dyn Fn(&Path) -> Drawn| {
+        let path = folder.join(format!("{name}.svg"));
+        how(&path).map_err(|e| failed(&path, &e))?;
+        drawn.push(path);
+        Ok::<_, String>(())
     };
-    for ((workload, variant), rows) in &pictures {
-        let name = match variant.as_str() {
-            "default" => workload.clone(),
-            variant => format!("{workload}-{variant}"),
-        };
+    for (name, rows) in together(results) {
         let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
-        draw(&name, &|path| match workers.len() {
-            _ if variant == "growth" => {
-                curves(path, &name, rows, "size", &|row| row.size().unwrap_or(1.0))
-            }
-            0 | 1 => bars(path, &name, rows),
-            _ => curves(path, &name, rows, "workers", &|row| row.workers.into()),
+        let sizes = rows.iter().all(|row| row.size().is_some());
+        picture(&name, &|path| match workers.len() {
+            _ if sizes => curves(path, &name, &rows, "size", &|row| row.size().unwrap_or(1.0)),
+            0 | 1 => bars(path, &name, &rows),
+            _ => curves(path, &name, &rows, "workers", &|row| row.workers.into()),
         })?;
     }
-    match args.ratios {
-        true => draw("ratios", &|path| ratios(path, &all)),
-        false => Ok(()),
+    let all: Vec<&Entry> = results.entries.iter().collect();
+    if all.iter().any(|row| ratio(row, &all).is_some()) {
+        picture("ratios", &|path| ratios(path, &all))?;
     }
+    Ok(drawn)
+}
+
+/// Rows that make a picture, by its name: those of one part and variant, or of all variants that are sizes, if that are
+/// more than two.
+fn together(results: &Results) -> BTreeMap<String, Vec<&Entry>> {
+    let mut pictures: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
+    for entry in &results.entries {
+        let of = match (entry.size(), entry.variant.as_str()) {
+            (Some(_), _) => "-growth".to_owned(),
+            (None, "default") => String::new(),
+            (None, variant) => format!("-{variant}"),
+        };
+        let name = format!("{}{of}", entry.part.replace(' ', "-"));
+        pictures.entry(name).or_default().push(entry);
+    }
+    pictures.retain(|_, rows| rows.len() > 2);
+    pictures
 }
 
 /// Rates or times over what `place` says, which is drawn logarithmically.
 fn curves(
     path: &Path,
     title: &str,
-    rows: &[Row],
+    rows: &[&Entry],
     over: &str,
-    place: &dyn Fn(&Row) -> f64,
+    place: &dyn Fn(&Entry) -> f64,
 ) -> Drawn {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);
-    let first = rows.iter().map(place).fold(f64::INFINITY, f64::min);
-    let last = rows.iter().map(place).fold(1.0, f64::max);
+    let first = rows
+        .iter()
+        .map(|row| place(row))
+        .fold(f64::INFINITY, f64::min);
+    let last = rows.iter().map(|row| place(row)).fold(1.0, f64::max);
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     let base = if last > 1000.0 { 10.0 } else { 2.0 };
     let mut chart = ChartBuilder::on(&root)
@@ -172,10 +119,10 @@ fn curves(
 }
 
 /// What one case is called in the picture of ratios, and how much better the engine is there.
-fn ratio(row: &Row, rows: &[Row]) -> Option<(String, f64)> {
-    let same = |other: &&Row| {
+fn ratio(row: &Entry, rows: &[&Entry]) -> Option<(String, f64)> {
+    let same = |other: &&&Entry| {
         other.side == "kernel"
-            && (&other.workload, &other.variant) == (&row.workload, &row.variant)
+            && (&other.part, &other.variant) == (&row.part, &row.variant)
             && other.workers == row.workers
     };
     let kernel = rows.iter().find(same)?;
@@ -187,11 +134,11 @@ fn ratio(row: &Row, rows: &[Row]) -> Option<(String, f64)> {
         "default" => String::new(),
         variant => format!(" {variant}"),
     };
-    Some((format!("{}{variant}, {}", row.workload, row.workers), times))
+    Some((format!("{}{variant}, {}", row.part, row.workers), times))
 }
 
 /// One lying bar for each case that both the engine and the kernel have done.
-fn ratios(path: &Path, rows: &[Row]) -> Drawn {
+fn ratios(path: &Path, rows: &[&Entry]) -> Drawn {
     let engine = rows.iter().filter(|row| row.side == "engine");
     let mut cases: Vec<(String, f64)> = engine.filter_map(|row| ratio(row, rows)).collect();
     // The axis goes upward, a reader downward.
@@ -250,7 +197,7 @@ fn ratios(path: &Path, rows: &[Row]) -> Drawn {
 }
 
 /// One bar for each side.
-fn bars(path: &Path, title: &str, rows: &[Row]) -> Drawn {
+fn bars(path: &Path, title: &str, rows: &[&Entry]) -> Drawn {
     let root = SVGBackend::new(path, SIZE).into_drawing_area();
     root.fill(&WHITE)?;
     let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);

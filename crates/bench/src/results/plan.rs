@@ -1,0 +1,206 @@
+//! The parts of the report: what is measured beside whom, in which sizes.
+
+use crate::args::{Config, KernelForm, Side, WorkloadName};
+
+/// A part of the report: a table of its own.
+pub(super) struct Part {
+    /// Its heading, and its name on the command line.
+    pub(super) name: &'static str,
+    /// What is measured, in a sentence.
+    pub(super) about: &'static str,
+    /// One workload, or several that read well in one table.
+    pub(super) workload: WorkloadName,
+    against: &'static [Side],
+    variants: &'static [&'static str],
+    workers: &'static [usize],
+    kernel: &'static [KernelForm],
+    size: fn(&mut Config),
+}
+
+impl Part {
+    const fn of(name: &'static str, workload: WorkloadName, about: &'static str) -> Self {
+        Self {
+            name,
+            about,
+            workload,
+            against: &[Side::Kernel],
+            variants: &[],
+            workers: &[],
+            kernel: &[KernelForm::Plain],
+            size: |_| {},
+        }
+    }
+
+    const fn against(mut self, against: &'static [Side]) -> Self {
+        self.against = against;
+        self
+    }
+
+    const fn variants(mut self, variants: &'static [&'static str]) -> Self {
+        self.variants = variants;
+        self
+    }
+
+    const fn workers(mut self, workers: &'static [usize]) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    const fn kernel(mut self, kernel: &'static [KernelForm]) -> Self {
+        self.kernel = kernel;
+        self
+    }
+
+    const fn size(mut self, size: fn(&mut Config)) -> Self {
+        self.size = size;
+        self
+    }
+
+    /// How the part is measured: as `config` says where the plan does not.
+    pub(super) fn config(&self, config: &Config) -> Config {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        let mut part = Config {
+            workload: self.workload,
+            against: Some(self.against.to_vec()),
+            variant: (!self.variants.is_empty()).then(|| owned(self.variants)),
+            workers: (!self.workers.is_empty()).then(|| self.workers.to_vec()),
+            kernel: self.kernel.to_vec(),
+            ..config.clone()
+        };
+        (self.size)(&mut part);
+        part
+    }
+}
+
+/// Everybody who mounts.
+const MOUNTS: &[Side] = &[Side::Mount, Side::Kernel, Side::Fuse2fs];
+
+/// All parts, in the order of the report.
+pub(super) const PARTS: &[Part] = &[
+    Part::of(
+        "build",
+        WorkloadName::Build,
+        "An image from a tree of 60,000 entries and 1.25 GiB.",
+    )
+    .against(&[Side::Kernel, Side::Mke2fs, Side::Genext2fs]),
+    Part::of(
+        "extract",
+        WorkloadName::Extract,
+        "All files of such an image into a directory.",
+    )
+    .against(&[Side::Kernel, Side::Debugfs]),
+    Part::of("metadata", WorkloadName::Metadata, "100,000 empty files.")
+        .workers(&[1, 2])
+        .kernel(&[KernelForm::Plain, KernelForm::OrphanFile]),
+    Part::of(
+        "fsync",
+        WorkloadName::Fsync,
+        "4 KiB appended and made durable, 16,000 times.",
+    )
+    .workers(&[1, 2, 4, 16]),
+    Part::of(
+        "fallocate2",
+        WorkloadName::Fallocate2,
+        "8 KiB after 8 KiB of an unlinked file, 500,000 times.",
+    )
+    .workers(&[1, 2, 4, 16, 64]),
+    Part::of(
+        "append64",
+        WorkloadName::Append64,
+        "64 files that grow by 4 KiB at a time, all at once.",
+    ),
+    Part::of(
+        "live",
+        WorkloadName::Live,
+        "Single blocks reserved in a file with so many preallocations alive.",
+    ),
+    Part::of(
+        "sparse",
+        WorkloadName::Sparse,
+        "200,000 writes of 1 KiB with gaps of 7 KiB, and `fsync`.",
+    ),
+    Part::of(
+        "fill",
+        WorkloadName::Fill,
+        "1 GiB written by 1 KiB in random order, and `fsync`.",
+    ),
+    Part::of(
+        "fill4",
+        WorkloadName::Fill4,
+        "The same by four KiB in a row.",
+    ),
+    Part::of(
+        "smallfiles",
+        WorkloadName::Smallfiles,
+        "100,000 files of 2 KiB created and removed in 64 directories.",
+    ),
+    Part::of(
+        "orphan",
+        WorkloadName::Orphan,
+        "Files cut by one byte at a time, 400,000 times.",
+    )
+    .variants(&["list", "file"])
+    .workers(&[1, 2, 4, 10, 20, 40]),
+    Part::of(
+        "bulkstat",
+        WorkloadName::Bulkstat,
+        "Every one of 505,000 inodes looked at.",
+    )
+    .workers(&[1, 2, 4, 16]),
+    Part::of(
+        "overwrite direct",
+        WorkloadName::Overwrite,
+        "4 KiB here and there in 32 files, past memory, 200,000 times.",
+    )
+    .against(&[Side::Raw, Side::Kernel])
+    .variants(&["direct"])
+    .workers(&[1, 2, 16])
+    .size(|config| config.transfers = 200_000),
+    Part::of(
+        "overwrite buffered",
+        WorkloadName::Overwrite,
+        "The same through memory.",
+    )
+    .variants(&["buffered"])
+    .workers(&[1, 2, 16])
+    .size(|config| config.transfers = 200_000),
+    Part::of(
+        "overwrite dax",
+        WorkloadName::Overwrite,
+        "The same in a device that is memory.",
+    )
+    .against(&[Side::Memcpy])
+    .variants(&["dax"])
+    .workers(&[1, 2, 16])
+    .size(|config| config.transfers = 400_000),
+    Part::of(
+        "stream",
+        WorkloadName::Stream,
+        "512 MiB written from start to end by 1 MiB, with `fsync`, and read.",
+    )
+    .against(MOUNTS),
+    Part::of(
+        "mounted metadata",
+        WorkloadName::Metadata,
+        "10,000 empty files, also through a mount.",
+    )
+    .against(MOUNTS)
+    .workers(&[1, 2])
+    .size(|config| config.files = 10_000),
+    Part::of(
+        "mounted smallfiles",
+        WorkloadName::Smallfiles,
+        "10,000 files of 2 KiB created and removed in 64 directories, also through a mount.",
+    )
+    .against(MOUNTS)
+    .variants(&["delalloc"])
+    .size(|config| config.files = 10_000),
+    Part::of(
+        "mounted sparse",
+        WorkloadName::Sparse,
+        "50,000 writes of 1 KiB with gaps of 7 KiB, also through a mount.",
+    )
+    .against(MOUNTS)
+    .variants(&["delalloc"])
+    .size(|config| config.writes = 50_000),
+];

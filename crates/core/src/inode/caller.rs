@@ -1,0 +1,87 @@
+//! For whom something is done, and what of a program's mode outlives him.
+
+use super::Inode;
+
+/// Set-user-ID and set-group-ID of a mode, and the group's right to execute.
+const SET_UID: u16 = 0o4000;
+pub(crate) const SET_GID: u16 = 0o2000;
+pub(crate) const GROUP_EXECUTE: u16 = 0o010;
+
+/// Whom something is done for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The user; 0 may do everything but execute what nobody may.
+    pub uid: u32,
+    /// The group, which new files get.
+    pub gid: u32,
+    /// More groups.
+    pub groups: Vec<u32>,
+    /// Permissions that new files do not get, unless a default access control list decides.
+    pub umask: u16,
+}
+
+impl Caller {
+    /// A user in one group, without a umask.
+    #[must_use]
+    pub fn new(uid: u32, gid: u32) -> Self {
+        Self {
+            uid,
+            gid,
+            ..Self::default()
+        }
+    }
+
+    /// The same caller in more groups.
+    #[must_use]
+    pub fn groups(mut self, groups: impl Into<Vec<u32>>) -> Self {
+        self.groups = groups.into();
+        self
+    }
+
+    /// The same caller with a umask.
+    #[must_use]
+    pub fn umask(mut self, umask: u16) -> Self {
+        self.umask = umask;
+        self
+    }
+
+    pub(crate) fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.groups.contains(&group)
+    }
+}
+
+/// Who changes the content of a file, which decides what else changes with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Writer<'a> {
+    /// Nobody in particular. Set-ID bits stay as they are.
+    #[default]
+    Nobody,
+    /// This user.
+    User(&'a Caller),
+    /// Somebody whose data was taken earlier, by a kernel that asked and dated him then: nothing changes but the
+    /// content.
+    Earlier,
+}
+
+impl<'a> Writer<'a> {
+    /// Who writes, unless he leaves set-ID bits as they are.
+    pub(crate) fn restricted(self) -> Option<&'a Caller> {
+        match self {
+            Self::User(caller) if caller.uid != 0 => Some(caller),
+            _ => None,
+        }
+    }
+}
+
+/// The permissions without the bits that give a program the rights of its owners, after a change by `caller`: without
+/// set-user-ID, and without set-group-ID where the group may execute (otherwise the bit means something else) or the
+/// caller is not in the group.
+pub(crate) fn without_set_ids(image: &Inode, caller: Option<&Caller>) -> u16 {
+    let permissions = image.disk().mode.permissions();
+    let is_outside = caller.is_some_and(|caller| !caller.is_in(image.disk().gid));
+    let keeps_group = permissions & GROUP_EXECUTE == 0 && !is_outside;
+    match keeps_group {
+        true => permissions & !SET_UID,
+        false => permissions & !(SET_UID | SET_GID),
+    }
+}

@@ -1,0 +1,105 @@
+//! What a program loses when its content or its owner changes: the rights that it gives to who runs it.
+//!
+//! Set-ID bits go as [`without_set_ids`] says, but user 0 changes content without that. `security.capability` goes whoever
+//! comes.
+//!
+//! # Invariants
+//!
+//! - Content changes under the `op` lock under which was looked whether something is to be lost. So no program that
+//!   gets rights meanwhile has them with content of somebody else.
+
+use super::{Change, SetXattr, change, has};
+use crate::Result;
+use crate::data::now;
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode, LiveInode, Mode, Writer, without_set_ids};
+use extant_format::xattr::{AttributeName, name};
+use extant_sync::pin;
+
+/// The attribute that holds the capabilities of a program.
+const CAPABILITY: AttributeName<'static> = AttributeName {
+    index: name::SECURITY,
+    suffix: b"capability",
+};
+
+/// Whether a file may lose something when this writer changes its content. The `op` lock is held: as long as it is, what
+/// loses nothing has nothing to lose.
+#[inline]
+pub(crate) fn loses(live: &LiveInode, writer: Writer<'_>) -> bool {
+    loses_by(live.image(&pin()), live, writer)
+}
+
+/// The same by the image of the inode, for who looks at that anyway.
+#[inline]
+pub(crate) fn loses_by(image: &Inode, live: &LiveInode, writer: Writer<'_>) -> bool {
+    !matches!(writer, Writer::Earlier)
+        && image.file_type() == FileType::Regular
+        && (left_by(image, writer) != image.disk().mode.permissions()
+            || (image.may_have_attributes() && live.may_be_capable()))
+}
+
+/// The permissions that a file has when this writer has changed its content.
+fn left_by(image: &Inode, writer: Writer<'_>) -> u16 {
+    match writer.restricted() {
+        None => image.disk().mode.permissions(),
+        writer => without_set_ids(image, writer),
+    }
+}
+
+/// Takes away what a file loses when this writer changes its content. To be called before that, with the `op` lock held
+/// exclusively.
+///
+/// # Errors
+/// Those of changing attributes.
+#[inline]
+pub(crate) fn take_away(fs: &Fs, file: &Held, writer: Writer<'_>) -> Result<()> {
+    match loses(file, writer) {
+        true => take_away_now(fs, file, writer),
+        false => Ok(()),
+    }
+}
+
+#[cold]
+fn take_away_now(fs: &Fs, file: &Held, writer: Writer<'_>) -> Result<()> {
+    let image = file.snapshot();
+    let is_capable = image.may_have_attributes() && has(fs, &image, CAPABILITY)?;
+    if !is_capable {
+        file.note_not_capable();
+    }
+    let permissions = left_by(&image, writer);
+    if !is_capable && permissions == image.disk().mode.permissions() {
+        return Ok(());
+    }
+    change_without_capabilities(fs, file, |image| {
+        image.disk_mut().mode = Mode::new(image.file_type(), permissions);
+    })
+}
+
+/// Changes the record of an inode, with `edit`, and takes the capabilities of a program away. Its `op` lock is held
+/// exclusively.
+///
+/// # Errors
+/// Those of changing attributes.
+pub(crate) fn change_without_capabilities(
+    fs: &Fs,
+    inode: &Held,
+    edit: impl FnOnce(&mut Inode),
+) -> Result<()> {
+    let time = now();
+    if inode.copy().may_have_attributes() {
+        let remove = Change {
+            name: CAPABILITY,
+            value: None,
+            how: SetXattr::Any,
+        };
+        return change(fs, inode, &[remove], time, edit);
+    }
+    let handle = fs.start(1)?;
+    inode.live().update(&handle, |image| {
+        edit(image);
+        image.disk_mut().ctime = time;
+    })
+}
+
+#[cfg(test)]
+mod tests;

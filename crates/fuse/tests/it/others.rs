@@ -1,0 +1,152 @@
+//! Users who are not root, and what the kernel and the mount settle between them.
+
+use crate::support::Image;
+use extant_testkit::require;
+use rustix::fs::{Gid, IFlags, Uid, XattrFlags};
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+const USER: u32 = 1005;
+const CAPABILITY: &str = "security.capability";
+/// A value the kernel takes for the capabilities of a program.
+const VALUE: [u8; 20] = [
+    1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+
+/// Does something in a thread that is that user.
+fn as_user<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            let (uid, gid) = (Uid::from_raw(USER), Gid::from_raw(USER));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        });
+        done.join().expect("the work ends")
+    })
+}
+
+fn make(path: &Path, mode: u32) {
+    fs::write(path, b"content").unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+fn has_capability(path: &Path) -> bool {
+    rustix::fs::getxattr(path, CAPABILITY, &mut [0; 100][..]).is_ok()
+}
+
+fn set_flag(path: &Path, flag: IFlags) -> rustix::io::Result<()> {
+    let file = File::open(path).unwrap();
+    rustix::fs::ioctl_setflags(&file, rustix::fs::ioctl_getflags(&file)? | flag)
+}
+
+#[test]
+fn others_do_what_modes_allow_and_leave_programs_no_rights() {
+    require!(Fuse);
+    for options in ["allow_other,suid", "allow_other,suid,no_writeback_cache"] {
+        let image = Image::new(16 << 20, &[]);
+        let mount = image.mount(options);
+        fs::set_permissions(mount.path(), Permissions::from_mode(0o755)).unwrap();
+        let [secret, program, grown, cut] =
+            ["secret", "program", "grown", "cut"].map(|name| mount.at(name));
+        make(&secret, 0o600);
+        for path in [&program, &grown, &cut] {
+            make(path, 0o6777);
+            rustix::fs::setxattr(path, CAPABILITY, &VALUE, XattrFlags::empty()).unwrap();
+        }
+        as_user(|| {
+            let refused = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
+            assert!(fs::read(&secret).is_err_and(refused));
+            assert!(fs::write(mount.at("new"), b"").is_err_and(refused));
+            assert!(fs::set_permissions(&program, Permissions::from_mode(0o777)).is_err());
+            assert!(set_flag(&program, IFlags::APPEND).is_err());
+            let open = |path| File::options().write(true).open(path).unwrap();
+            open(&program).write_all(b"worse").unwrap();
+            let file = open(&grown);
+            let none = rustix::fs::FallocateFlags::empty();
+            rustix::fs::fallocate(&file, none, 0, 100_000).unwrap();
+            open(&cut).set_len(3).unwrap();
+        });
+        for path in [&program, &grown, &cut] {
+            File::open(path).unwrap().sync_all().unwrap();
+            assert_eq!(mode(path), 0o777, "{options}: {}", path.display());
+            assert!(!has_capability(path), "{options}: {}", path.display());
+        }
+        mount.unmount();
+        image.assert_clean();
+    }
+}
+
+#[test]
+fn what_was_written_before_a_program_got_rights_leaves_them() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("suid");
+    let program = mount.at("program");
+    // The kernel has the content still when the rights come.
+    fs::write(&program, vec![7; 1 << 20]).unwrap();
+    fs::set_permissions(&program, Permissions::from_mode(0o6755)).unwrap();
+    rustix::fs::setxattr(&program, CAPABILITY, &VALUE, XattrFlags::empty()).unwrap();
+    File::open(&program).unwrap().sync_all().unwrap();
+    mount.unmount();
+    let mount = image.mount("ro");
+    let program = mount.at("program");
+    assert_eq!(mode(&program), 0o6755);
+    assert!(has_capability(&program));
+    assert_eq!(fs::metadata(&program).unwrap().len(), 1 << 20);
+    mount.unmount();
+    image.assert_clean();
+}
+
+#[test]
+fn times_of_changes_stay_what_programs_saw() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    let path = mount.at("file");
+    fs::write(&path, vec![7; 300_000]).unwrap();
+    let seen = fs::metadata(&path).unwrap();
+    mount.unmount();
+    let mount = image.mount("ro");
+    let found = fs::metadata(mount.at("file")).unwrap();
+    assert_eq!(found.modified().unwrap(), seen.modified().unwrap());
+    assert_eq!(
+        (found.ctime(), found.ctime_nsec()),
+        (seen.ctime(), seen.ctime_nsec())
+    );
+    mount.unmount();
+}
+
+#[test]
+fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
+    require!(Fuse);
+    let image = Image::new(8 << 20, &[]);
+    let mount = image.mount("");
+    let mut large = File::create(mount.at("large")).unwrap();
+    // Some of it the kernel takes before it knows.
+    let written = (0..16).try_for_each(|_| large.write_all(&[7; 1 << 20]));
+    let told = written.and_then(|()| large.sync_all());
+    assert_eq!(told.unwrap_err().kind(), ErrorKind::StorageFull);
+    drop(large);
+    fs::remove_file(mount.at("large")).unwrap();
+
+    let log = mount.at("log");
+    make(&log, 0o644);
+    set_flag(&log, IFlags::APPEND).unwrap();
+    let mut file = File::options().append(true).open(&log).unwrap();
+    file.write_all(b" and more").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(&log).unwrap(), b"content and more");
+    assert!(file.set_len(1).is_err());
+    assert!(fs::remove_file(&log).is_err());
+    drop(file);
+    mount.unmount();
+    image.assert_clean();
+}
