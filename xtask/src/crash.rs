@@ -8,16 +8,18 @@ use crate::{root, run};
 pub(crate) const CRASH_HELP: &str = "\
 Crash the engine at every write, recover every image, and judge what is there.
 
-Usage: cargo xtask crash [--full] [--minutes N] [--seed SEED]
+Usage: cargo xtask crash [--full] [--minutes N] [--part I/N] [--seed SEED]
 
 Options:
   --full        Every pair of operations, and more images of everything
   --minutes N   Random runs of all kinds for N minutes, and nothing else: small, nearly full and empty file systems,
                 threads, direct I/O, discards, a log that wraps
+  --part I/N    One of N parts of all pairs of operations, and nothing else: what takes long can be done piece by piece
   --seed SEED   Repeat the run that printed this seed [default: from the clock]
 
 A release build of the tests whose name begins with `crash::`; an ordinary test run does them with smaller
-budgets. Prints how many images there were, distinct by hash within a run; in long sweeps every minute.";
+budgets. Prints how many images there were, distinct by hash within a run and over all runs that begin alike; in long
+sweeps every minute.";
 
 /// What `--help` says about `cargo xtask mutants`.
 pub(crate) const MUTANTS_HELP: &str = "\
@@ -45,14 +47,20 @@ pub(crate) fn crash(args: &[String]) -> ExitCode {
         let (name, value) = match arg.as_str() {
             "--full" => ("EXTANT_FULL", Some("1")),
             "--minutes" => ("EXTANT_CRASH_MINUTES", rest.next().map(String::as_str)),
+            "--part" => ("EXTANT_CRASH_PART", rest.next().map(String::as_str)),
             "--seed" => ("EXTANT_SEED", rest.next().map(String::as_str)),
             _ => return usage(CRASH_HELP),
         };
         let Some(value) = value else {
             return usage(CRASH_HELP);
         };
-        if arg == "--minutes" {
-            filter = "crash::endless::";
+        match arg.as_str() {
+            "--minutes" => filter = "crash::endless::",
+            "--part" => {
+                command.env("EXTANT_FULL", "1");
+                filter = "crash::runs::pairs";
+            }
+            _ => {}
         }
         command.env(name, value);
     }

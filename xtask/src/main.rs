@@ -1,7 +1,8 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`, `mutants`,
-//! `instructions`.
+//! `instructions`, `conformance`.
 
 mod concurrency;
+mod conformance;
 mod crash;
 mod instructions;
 
@@ -23,6 +24,8 @@ Chores:
   mutants   The engine with deliberate mistakes, which the crash sweep must find
   instructions
             Count the instructions of single operations and compare with the recorded counts
+  conformance
+            The test suites and workloads of others on a mount, and the daemon killed in the middle of them
 
 `cargo xtask <CHORE> --help` tells more.";
 
@@ -67,6 +70,8 @@ fn main() -> ExitCode {
         Some("tsan") => concurrency::tsan(&root(), &args[1..]),
         Some("instructions") if help => say(instructions::HELP),
         Some("instructions") => instructions::instructions(&root(), &args[1..]),
+        Some("conformance") if help => say(conformance::HELP),
+        Some("conformance") => conformance::conformance(&root(), &args[1..]),
         Some("crash") if help => say(crash::CRASH_HELP),
         Some("crash") => crash::crash(&args[1..]),
         Some("mutants") if help => say(crash::MUTANTS_HELP),
