@@ -2,7 +2,7 @@
 
 use super::LiveInode;
 use extant_format::Ino;
-use extant_sync::{BiasedReadGuard, BiasedWriteGuard};
+use extant_sync::{BiasedReadGuard, BiasedWriteGuard, thread};
 
 /// Inodes that an operation locks, at the most.
 const MOST: usize = 4;
@@ -35,7 +35,7 @@ pub(crate) enum Access {
 ///
 /// So in step 2 the order may be one that was right in step 1 and is no longer: what was beside another directory may be
 /// below it by now. That is why nobody who holds one of these locks waits for another one: what is not free is waited for
-/// while none is held, and all are tried again.
+/// while none is held, and then, with it held, the others are tried again.
 #[derive(Debug)]
 pub(crate) struct LockSet<'a> {
     _guards: [Option<Guard<'a>>; MOST],
@@ -100,26 +100,44 @@ impl<'a> LockSet<'a> {
                 .iter()
                 .for_each(|&(inode, access)| want(inode, access)),
         }
+        let mut awaited = 0;
         loop {
-            match Self::try_all(&wanted) {
+            match Self::wait_for_one(&wanted, awaited) {
                 Ok(guards) => return Self { _guards: guards },
-                // Nothing is held here: it may be waited for, and all is tried again.
-                Err((inode, access)) => drop(Guard::lock(inode, access)),
+                // Nothing is held here. Whoever holds it gets a chance to let go of it.
+                Err(busy) => {
+                    awaited = busy;
+                    thread::yield_now();
+                }
             }
         }
     }
 
-    /// Waits for the first inode and takes the others if they are free; or holds none and says which was not.
-    fn try_all(
+    /// Waits for the inode at place `awaited` and takes the others if they are free; or holds none and says the place of one
+    /// that was not.
+    ///
+    /// What was found busy is held, not only seen free, when the others are tried again: a reader can pass
+    /// where a writer has come to the lock and is yet to shut it, and would go round without ever waiting for him.
+    fn wait_for_one(
         wanted: &[Wanted<'a>; MOST],
-    ) -> Result<[Option<Guard<'a>>; MOST], (&'a LiveInode, Access)> {
+        awaited: usize,
+    ) -> Result<[Option<Guard<'a>>; MOST], usize> {
+        let held = wanted
+            .get(awaited)
+            .copied()
+            .flatten()
+            .map(|(inode, access)| Guard::lock(inode, access));
         let mut guards = [const { None }; MOST];
-        let mut places = guards.iter_mut().zip(wanted.iter().flatten().copied());
-        if let Some((first, (inode, access))) = places.next() {
-            *first = Some(Guard::lock(inode, access));
+        for (place, (guard, wanted)) in guards.iter_mut().zip(wanted).enumerate() {
+            let Some((inode, access)) = *wanted else {
+                break;
+            };
+            if place != awaited {
+                *guard = Some(Guard::try_lock(inode, access).ok_or(place)?);
+            }
         }
-        for (guard, (inode, access)) in places {
-            *guard = Some(Guard::try_lock(inode, access).ok_or((inode, access))?);
+        if let Some(guard) = guards.get_mut(awaited) {
+            *guard = held;
         }
         Ok(guards)
     }
