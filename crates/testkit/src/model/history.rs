@@ -297,6 +297,13 @@ impl Lane {
                     step.written = same.touch(path);
                 }
                 if let (
+                    Op::Whiteout { from, to },
+                    Outcome::Refused(Errno::NOTEMPTY | Errno::MLINK | Errno::NOSPC),
+                ) = (&step.op, outcome)
+                {
+                    same.touch_refused_whiteout(from, to);
+                }
+                if let (
                     Op::Zero {
                         path, offset, len, ..
                     },

@@ -568,6 +568,63 @@ fn blocks_reserved_before_space_ran_out_may_have_changed_the_file() {
 }
 
 #[test]
+fn a_whiteout_that_the_file_system_refuses_may_have_changed_the_directory() {
+    let run = |to: &str, errno| {
+        let mut run = Run::ops([
+            mkdir("d"),
+            create("d/f"),
+            mkdir("d/sub"),
+            mkdir("full"),
+            create("full/f"),
+            Op::Utimens {
+                path: "d".to_owned(),
+                mtime: Time { sec: 7, nsec: 0 },
+            },
+        ]);
+        run.done(0, Op::Syncfs);
+        let device = run.device.clone();
+        let whiteout = Op::Whiteout {
+            from: "d/sub".to_owned(),
+            to: to.to_owned(),
+        };
+        run.lanes[0]
+            .run(Some(&device), whiteout, |_, _| Err(errno))
+            .expect("what the model expects");
+        run.done(0, Op::Syncfs);
+        run
+    };
+    let at = |sec| {
+        let d = Found {
+            mtime: Time { sec, nsec: 0 },
+            ..directory(0o755, 12, 3)
+        };
+        tree([
+            ("d", d),
+            ("d/f", empty(13)),
+            ("d/sub", directory(0o755, 14, 2)),
+            ("full", directory(0o755, 15, 2)),
+            ("full/f", empty(16)),
+        ])
+    };
+    for sec in [7, 1_700_000_000] {
+        run("full", Errno::NOTEMPTY)
+            .judge(&at(sec))
+            .expect("ext4 may have set the time");
+    }
+    // These are refused before a file system hears of them.
+    for (to, errno) in [
+        ("full/f", Errno::NOTDIR),
+        ("d", Errno::NOTEMPTY),
+        ("d/sub/f", Errno::INVAL),
+    ] {
+        run(to, errno).judge(&at(7)).expect("nothing was done");
+        let why = run(to, errno).judge(&at(1_700_000_000));
+        let why = why.expect_err("the time was set");
+        assert!(why.contains("d was changed at"), "{why}");
+    }
+}
+
+#[test]
 fn an_unexpected_result_is_told() {
     let mut lane = Lane::new(0, "");
     let why = lane
