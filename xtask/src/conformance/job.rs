@@ -38,6 +38,7 @@ impl Job {
             .env("BIN", tools::crates_at(setting))
             .env("ROOT", &setting.root)
             .env("DIR", mount.point())
+            .env_remove("CARGO_TARGET_DIR")
             .env("LOG", log);
         let numbers = [
             ("SEED", seed & 0x7fff_ffff),
@@ -53,11 +54,16 @@ impl Job {
         Ok(Job { shell })
     }
 
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>, String> {
+        self.shell.try_wait().map_err(|e| e.to_string())
+    }
+
     /// Waits for its end; `None` if that takes too long.
     pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>, String> {
         let begun = Instant::now();
         loop {
-            let ended = self.shell.try_wait().map_err(|e| e.to_string())?;
+            let ended = self.ended()?;
             if ended.is_some() || begun.elapsed() > limit {
                 return Ok(ended);
             }

@@ -18,10 +18,16 @@ const LIMIT: Duration = Duration::from_secs(300);
 #[derive(Default)]
 pub(super) struct Killed {
     pub(super) kills: u64,
+    /// First of the seeds, which count upwards.
+    pub(super) seed: u64,
+    /// Kills while the suite was running; else it was done already, and only the witness was at work.
+    pub(super) running: u64,
     /// Suites that were running.
     pub(super) suites: Vec<&'static str>,
     /// Files, renames and removals that were synced, and looked for.
     pub(super) promises: usize,
+    /// Rows of data bases that were committed, and looked for.
+    pub(super) rows: usize,
     pub(super) failures: Vec<String>,
 }
 
@@ -33,11 +39,18 @@ pub(super) fn run(setting: &Setting) -> Result<Killed, String> {
     if wanted.is_empty() {
         wanted.extend(all());
     }
-    let mut killed = Killed::default();
+    let mut killed = Killed {
+        seed: options.seed,
+        ..Killed::default()
+    };
     for (n, suite) in (0..options.kills).zip(wanted.iter().cycle()) {
         let seed = options.seed.wrapping_add(n);
         match one(setting, suite, seed) {
-            Ok(promises) => killed.promises += promises,
+            Ok(kept) => {
+                killed.running += u64::from(kept.was_running);
+                killed.promises += kept.promises;
+                killed.rows += kept.rows;
+            }
             Err(e) => {
                 let failure = format!("{} killed with seed {seed:#x}: {e}", suite.name);
                 println!("kills: FAILED: {failure}");
@@ -53,17 +66,32 @@ pub(super) fn run(setting: &Setting) -> Result<Killed, String> {
         }
     }
     killed.suites = wanted.iter().map(|suite| suite.name).collect();
+    let counts_rows = |n: u64| {
+        let suite = wanted.get((n % wanted.len() as u64) as usize);
+        suite.is_some_and(|suite| suite.counts_rows)
+    };
+    if killed.failures.is_empty() && killed.rows == 0 && (0..options.kills).any(counts_rows) {
+        let nothing = "no row was committed before any kill: nothing is known of data bases";
+        killed.failures.push(nothing.to_owned());
+    }
     Ok(killed)
 }
 
-/// One kill; returns how many promises were looked at.
-fn one(setting: &Setting, suite: &Suite, seed: u64) -> Result<usize, String> {
+/// What was promised before a kill, and there after it.
+struct Kept {
+    /// The suite was not done yet.
+    was_running: bool,
+    promises: usize,
+    rows: usize,
+}
+
+/// One kill.
+fn one(setting: &Setting, suite: &Suite, seed: u64) -> Result<Kept, String> {
     let log = setting.log(&format!("killed-{seed:x}"))?;
     let ground = Ground::new(setting, "killed")?;
     let done = kill_and_recover(setting, suite, seed, (&ground, &log));
-    match done {
-        Ok(_) => drop(std::fs::remove_dir_all(&log)),
-        Err(_) => ground.keep(&log.join("image")),
+    if done.is_ok() {
+        let _ = std::fs::remove_dir_all(&log);
     }
     done
 }
@@ -73,17 +101,31 @@ fn kill_and_recover(
     suite: &Suite,
     seed: u64,
     (ground, log): (&Ground, &Path),
-) -> Result<usize, String> {
+) -> Result<Kept, String> {
     let commit = 1 + seed % 5;
     let mount = ground.mount(setting, &format!("{},commit={commit}", suite.options))?;
-    let beside = witness::start(mount.point(), seed).map_err(|e| format!("the witness: {e}"))?;
-    let job = Job::start(setting, suite.script, &mount, (log, &Amount::ENDLESS, seed))?;
+    let mut beside =
+        witness::start(mount.point(), seed).map_err(|e| format!("the witness: {e}"))?;
+    let mut job = Job::start(setting, suite.script, &mount, (log, &Amount::ENDLESS, seed))?;
     let delay = SOONEST + seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (LATEST - SOONEST);
     std::thread::sleep(Duration::from_millis(delay));
-    let gone = mount.kill();
+    let ended = job.ended()?;
+    if let Some(status) = ended
+        && !status.success()
+    {
+        let output = log.join("output");
+        return Err(format!(
+            "the suite had failed before: {status}; see {}",
+            output.display()
+        ));
+    }
+    beside.expect_the_end();
+    mount.kill()?;
     drop(job);
-    let synced = beside.join().map_err(|_| "the witness panicked")?;
-    gone?;
+    let synced = beside.finish()?;
+    // As the crash left it, for whoever looks into a failure.
+    let left = log.join("image");
+    ground.keep(&left)?;
 
     let mount = ground.mount(setting, suite.options)?;
     synced.verify(mount.point())?;
@@ -94,7 +136,23 @@ fn kill_and_recover(
     mount.unmount()?;
     ground.check()?;
     match ended.is_some_and(|status| status.success()) {
-        true => Ok(synced.len()),
+        true => Ok(Kept {
+            was_running: ended.is_none(),
+            promises: synced.len(),
+            rows: rows(log)?,
+        }),
         false => Err("what the suite committed is not there".to_owned()),
+    }
+}
+
+/// How many rows the check after the recovery says that it looked for.
+fn rows(log: &Path) -> Result<usize, String> {
+    match std::fs::read_to_string(log.join("rows")) {
+        Ok(text) => {
+            let counts = text.split_whitespace().map(str::parse::<usize>);
+            counts.sum::<Result<usize, _>>().map_err(|e| e.to_string())
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(e) => Err(e.to_string()),
     }
 }

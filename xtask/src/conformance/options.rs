@@ -1,5 +1,6 @@
 //! The command line, and how much is done.
 
+use super::{posix, suites};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -107,7 +108,7 @@ impl Options {
                 "--release" => options.release = true,
                 "--record" => options.record = true,
                 "--inside" => options.is_inside = true,
-                "--only" => options.only.push(rest.next()?.clone()),
+                "--only" => options.only.push(suite(rest.next()?)?),
                 "--work" => options.work = Some(PathBuf::from(rest.next()?)),
                 "--fsx" => options.amount.fsx = number(rest.next()?)?,
                 "--stress" => options.amount.stress = number(rest.next()?)?,
@@ -122,6 +123,13 @@ impl Options {
     pub(super) fn wants(&self, suite: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == suite)
     }
+}
+
+/// A name that `--only` may have.
+fn suite(name: &str) -> Option<String> {
+    let mut known = suites::ALL.iter().map(|suite| suite.name);
+    let others = [posix::SUITE.name, "none"];
+    (others.contains(&name) || known.any(|known| known == name)).then(|| name.to_owned())
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -157,6 +165,8 @@ mod tests {
         assert!(parsed("--only").is_none());
         assert!(parsed("--seed many").is_none());
         assert!(parsed("--loud").is_none());
+        assert!(parsed("--only fsx-maped").is_none());
+        assert!(parsed("--only none --only pjdfstest --only fsx-mapped").is_some());
     }
 
     #[test]

@@ -50,12 +50,17 @@ impl Report {
     pub(super) fn kills(&mut self, killed: Killed) {
         self.is_good &= killed.failures.is_empty();
         let mut text = format!(
-            "{} kills, in turn while these ran: {}. After {} of them the next mount recovered, `e2fsck -fn` found nothing, \
-             and all of {} promises were kept: files, appended data, renames and removals that had been synced.\n",
+            "{} kills (seeds from {:#x} on), {} of them in the middle of these, in turn: {}; at the others the suite was done \
+             and only the synced work beside it went on. After {} of them the next mount recovered, `e2fsck -fn` found nothing, \
+             all of {} promises were kept (files, appended data, renames and removals that had been synced), and so were {} rows \
+             that data bases had committed.\n",
             killed.kills,
+            killed.seed,
+            killed.running,
             killed.suites.join(", "),
             killed.kills - killed.failures.len() as u64,
-            killed.promises
+            killed.promises,
+            killed.rows
         );
         for failure in killed.failures {
             let first = failure.lines().next().unwrap_or_default();

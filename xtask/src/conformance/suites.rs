@@ -18,6 +18,8 @@ pub(super) struct Suite {
     pub(super) script: &'static str,
     /// What must hold when the daemon was killed and the file system recovered; `$LOG` is that of the killed run.
     pub(super) recovered: &'static str,
+    /// The same writes into `$LOG/rows` how many committed rows it looked for.
+    pub(super) counts_rows: bool,
 }
 
 impl Suite {
@@ -27,6 +29,7 @@ impl Suite {
             options: "",
             script,
             recovered: "",
+            counts_rows: false,
         }
     }
 }
@@ -90,10 +93,10 @@ count=$(echo "$names" | wc -w)
 test "$count" -gt 0
 each=$(((STRESS_SECS + count - 1) / count))
 stress-ng --class filesystem --sequential 2 --timeout "$each" --temp-path "$DIR" --verify --seed "$SEED" \
-    --exclude binderfs --oomable --metrics-brief 2>&1 | tee "$LOG/printed"
-grep -q 'successful run completed' "$LOG/printed"
+    --exclude binderfs --oomable --metrics-brief > "$LOG/printed" 2>&1 || { cat "$LOG/printed"; exit 1; }
+grep -q ' successful run completed' "$LOG/printed"
 if grep -E ' (fail|error): ' "$LOG/printed"; then exit 1; fi
-skipped=$(sed -n 's/.*\] \([a-z]*\): .*skipping.*/\1/p' "$LOG/printed" | sort -u | paste -s -d ' ')
+skipped=$(sed -n 's/.*\] \([a-z0-9-]*\): .*skipping.*/\1/p' "$LOG/printed" | sort -u | paste -s -d ' ')
 echo "$count stressors one after the other, $each s each, 2 processes, with --verify; skipped: $skipped" > "$LOG/did"
 "#;
 
@@ -150,7 +153,9 @@ echo "$ROWS rows, each a transaction, with a write-ahead log and as many with a 
 
 const SQLITE_RECOVERED: &str = r#"
 for mode in wal delete; do
-    committed=$(sed -n 's/^row //p' "$LOG/$mode" | tail -n 1)
+    # The kill may have cut the last line.
+    committed=$(sed -n '$!s/^row //p' "$LOG/$mode" | tail -n 1)
+    echo "${committed:-0}" >> "$LOG/rows"
     test -n "$committed" || continue
     test "$(sqlite3 "$DIR/$mode.db" 'pragma integrity_check')" = ok
     test "$(sqlite3 "$DIR/$mode.db" 'select count(*) from t')" -ge "$committed"
@@ -188,6 +193,7 @@ pub(super) const ALL: &[Suite] = &[
     Suite::new("build", BUILD),
     Suite {
         recovered: SQLITE_RECOVERED,
+        counts_rows: true,
         ..Suite::new("sqlite", SQLITE)
     },
 ];

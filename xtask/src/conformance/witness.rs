@@ -8,6 +8,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Most bytes that are written at once.
@@ -29,21 +31,54 @@ pub(super) struct Synced {
     gone: Vec<String>,
 }
 
+/// The thread that works beside.
+pub(super) struct Witness {
+    thread: Option<JoinHandle<Result<Synced, String>>>,
+    /// From now on what fails fails because the daemon is gone.
+    ending: Arc<AtomicBool>,
+}
+
 /// Begins to work in a new directory of the mount.
-pub(super) fn start(point: &Path, seed: u64) -> io::Result<JoinHandle<Synced>> {
+pub(super) fn start(point: &Path, seed: u64) -> io::Result<Witness> {
     let dir = point.join(DIR);
     fs::create_dir(&dir)?;
     let dir = File::open(dir)?;
     File::open(point)?.sync_all()?;
-    Ok(std::thread::spawn(move || {
+    let ending = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&ending);
+    let thread = std::thread::spawn(move || {
         let mut synced = Synced::default();
         for step in 0.. {
-            if work(&dir, &mut synced, seed, step).is_err() {
+            if let Err(e) = work(&dir, &mut synced, seed, step) {
+                if !ends.load(Ordering::SeqCst) {
+                    return Err(format!("step {step} beside the suite: {e}"));
+                }
                 break;
             }
         }
-        synced
-    }))
+        Ok(synced)
+    });
+    Ok(Witness {
+        thread: Some(thread),
+        ending,
+    })
+}
+
+impl Witness {
+    /// The daemon is about to be killed.
+    pub(super) fn expect_the_end(&mut self) {
+        self.ending.store(true, Ordering::SeqCst);
+    }
+
+    /// What was promised; an error if something failed before the end, or nothing was promised.
+    pub(super) fn finish(mut self) -> Result<Synced, String> {
+        let thread = self.thread.take().ok_or("finished twice")?;
+        let synced = thread.join().map_err(|_| "the witness panicked")??;
+        match synced.len() {
+            0 => Err("nothing was synced before the daemon was killed".to_owned()),
+            _ => Ok(synced),
+        }
+    }
 }
 
 const DIR: &str = "witness";
@@ -135,9 +170,42 @@ impl Synced {
                 ));
             }
         }
-        match self.gone.iter().find(|name| root.join(name).exists()) {
-            Some(name) => Err(format!("{name} is back after its directory was synced")),
+        for name in &self.gone {
+            match fs::symlink_metadata(root.join(name)) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(format!("{name}, which is gone: {e}")),
+                Ok(_) => return Err(format!("{name} is back after its directory was synced")),
+            }
+        }
+        let entries = fs::read_dir(&root).map_err(|e| format!("{DIR}: {e}"))?;
+        for entry in entries {
+            let entry = entry.map_err(|e| format!("{DIR}: {e}"))?;
+            self.check_content(&entry.path())?;
+        }
+        Ok(())
+    }
+
+    /// Every byte of a file, promised or not, is what was written there or was never written.
+    fn check_content(&self, path: &Path) -> Result<(), String> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let kept = self.kept.iter().find(|kept| kept.name == name);
+        // Names that nobody remembers have their number, unless they were moved: then any content of a file will do.
+        let numbered = || match name.split_once('-') {
+            Some(("file" | "loose", number)) => number.parse().ok(),
+            _ => None,
+        };
+        let Some(number) = kept.map(|kept| kept.number).or_else(numbered) else {
+            return Ok(());
+        };
+        let found = fs::read(path).map_err(|e| format!("{name}: {e}"))?;
+        let wanted = content(number, 0, found.len());
+        let foreign = |(found, wanted): (&u8, &u8)| *found != *wanted && *found != 0;
+        match found.iter().zip(&wanted).position(foreign) {
             None => Ok(()),
+            Some(at) => Err(format!(
+                "{name}: byte {at} of {} was never written to this file",
+                found.len()
+            )),
         }
     }
 }
@@ -170,6 +238,42 @@ mod tests {
         let synced = worked(&point);
         assert!(!synced.kept.is_empty() && !synced.gone.is_empty());
         synced.verify(&point).unwrap();
+        fs::remove_dir_all(point).unwrap();
+    }
+
+    #[test]
+    fn what_was_never_written_is_noticed_where_nothing_was_promised() {
+        let point = scratch("foreign");
+        let synced = worked(&point);
+        let loose = fs::read_dir(point.join(DIR))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .find(|path| path.to_string_lossy().contains("loose-"))
+            .unwrap();
+        let mut bytes = fs::read(&loose).unwrap();
+        let len = bytes.len();
+        bytes[len / 2..].fill(0);
+        fs::write(&loose, &bytes).unwrap();
+        synced.verify(&point).unwrap();
+        bytes[len - 1] ^= 0x40;
+        fs::write(&loose, &bytes).unwrap();
+        let said = synced.verify(&point).unwrap_err();
+        assert!(said.contains("was never written"), "{said}");
+        fs::remove_dir_all(point).unwrap();
+    }
+
+    #[test]
+    fn what_fails_before_the_end_is_told() {
+        let point = scratch("fails");
+        let witness = start(&point, 7).unwrap();
+        let is_gone = || {
+            // Files that come meanwhile disturb it.
+            let removed = fs::remove_dir_all(point.join(DIR));
+            removed.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+        };
+        while !is_gone() {}
+        let said = witness.finish();
+        assert!(said.is_err_and(|e| e.contains("beside the suite")));
         fs::remove_dir_all(point).unwrap();
     }
 

@@ -394,7 +394,13 @@ fn write_runs(
     at: u64,
     buf: &[u8],
 ) -> Result<usize> {
-    file.settle_detached(fs)?;
+    // Who made it data settled it.
+    if runs
+        .iter()
+        .any(|run| !matches!(run.target, Target::Written(_)))
+    {
+        file.settle_detached(fs)?;
+    }
     let log2 = fs.block_size().log2();
     let failures = fs.flush_failures();
     let mut done = 0;

@@ -142,6 +142,8 @@ impl Index {
     #[cold]
     pub(super) fn make(&self, index: u32) -> (Arc<Folio>, Size) {
         let guard = pin();
+        // Memory is found before others are kept waiting.
+        let new = Arc::new(Folio::new(index));
         let mut size = self.size.lock();
         let mut came = Size::default();
         let leaf = (index != 0).then(|| {
@@ -157,13 +159,12 @@ impl Index {
             .as_ref()
             .map_or(&self.first, |leaf| &leaf.0[at(index, 0, LEAF_LOG2)]);
         let folio = place.load(&guard).unwrap_or_else(|| {
-            let folio = Arc::new(Folio::new(index));
-            place.put(Arc::clone(&folio), &guard);
+            place.put(Arc::clone(&new), &guard);
             came.add(Size {
                 folios: 1,
                 bytes: FOLIO_MEMORY,
             });
-            folio
+            new
         });
         size.add(came);
         (folio, came)

@@ -245,7 +245,6 @@ impl<'f> FileIo<'f> {
     }
 
     fn write_batch(&self, batch: &mut Batch<'f>) -> Result<()> {
-        self.cache.settle_detached(self.fs)?;
         let short = match self.plan(batch) {
             Ok(()) => None,
             Err(e) => {
@@ -262,10 +261,13 @@ impl<'f> FileIo<'f> {
             let mapped = mapped.and_then(|()| self.fs.commit(self.live.last_seq()));
             mapped.and_then(|()| self.write_pieces(&pieces))
         } else {
-            match self.write_pieces(&pieces) {
-                Ok(()) => self.map(batch, &pieces),
-                Err(e) => Err(e),
-            }
+            let settled = match pieces.iter().all(|piece| piece.kind == Kind::Written) {
+                // Who made it data settled it.
+                true => Ok(()),
+                false => self.cache.settle_detached(self.fs),
+            };
+            let written = settled.and_then(|()| self.write_pieces(&pieces));
+            written.and_then(|()| self.map(batch, &pieces))
         };
         if done.is_err() {
             self.keep_promises(batch);

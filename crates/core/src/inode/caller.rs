@@ -78,6 +78,9 @@ impl<'a> Writer<'a> {
 /// caller is not in the group.
 pub(crate) fn without_set_ids(image: &Inode, caller: Option<&Caller>) -> u16 {
     let permissions = image.disk().mode.permissions();
+    if permissions & (SET_UID | SET_GID) == 0 {
+        return permissions;
+    }
     let is_outside = caller.is_some_and(|caller| !caller.is_in(image.disk().gid));
     let keeps_group = permissions & GROUP_EXECUTE == 0 && !is_outside;
     match keeps_group {

@@ -304,3 +304,37 @@ fn a_block_in_a_cluster_of_the_file_costs_nothing_and_frees_nothing() {
     fs.close().unwrap();
     image.check();
 }
+
+/// Holes lie in clusters that the file kept. Who writes where there is data need not know whether they are durable.
+#[test]
+fn overwriting_data_does_not_wait_for_holes_that_were_made_elsewhere() {
+    let (block, cluster) = (4096, 65_536);
+    let image = image_of(block, cluster);
+    let options = MountOptions::read_write().background(false);
+    let fs = Filesystem::open_spec(&OpenSpec::read_write(image.path()), options).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .direct(true)
+        .open(&fs, "/file")
+        .unwrap();
+    let data = vec![7; cluster as usize];
+    file.write_all_at(&data, 0).unwrap();
+    fs.sync().unwrap();
+    let commits = || fs.engine().journal_stats().commits;
+    file.punch_hole(4 * block, block).unwrap();
+    let before = commits();
+    for at in [0, 3, 5, 15] {
+        file.write_all_at(&data[..block as usize], at * block)
+            .unwrap();
+    }
+    assert_eq!(commits(), before, "data was there");
+    file.write_all_at(&data[..block as usize], 4 * block)
+        .unwrap();
+    fs.sync().unwrap();
+    assert!(commits() > before, "what was a hole");
+    drop(file);
+    fs.close().unwrap();
+    image.check();
+}
