@@ -20,6 +20,9 @@ pub(super) struct Entry {
     /// The part of the report; the workload, for rows that `--json` printed.
     #[serde(default)]
     pub(super) part: String,
+    /// What was measured: the commit, if that could be told.
+    #[serde(default)]
+    pub(super) build: String,
     pub(super) workload: String,
     pub(super) side: String,
     pub(super) variant: String,
@@ -99,10 +102,16 @@ impl Results {
 ///
 /// # Errors
 /// A file that cannot be read or written.
-pub(super) fn keep(path: &Path, part: &str, machine: &Machine, rows: &[Row]) -> Result<(), String> {
+pub(super) fn keep(
+    path: &Path,
+    part: &str,
+    (machine, build): (&Machine, &str),
+    rows: &[Row],
+) -> Result<(), String> {
     #[derive(Serialize)]
     struct Kept<'a> {
         part: &'a str,
+        build: &'a str,
         #[serde(flatten)]
         row: &'a Row,
     }
@@ -121,7 +130,7 @@ pub(super) fn keep(path: &Path, part: &str, machine: &Machine, rows: &[Row]) -> 
         let of = serde_json::from_str::<Part>(line).map(|line| line.part);
         *line != machine && of.ok().is_none_or(|of| of != part)
     };
-    let rows = rows.iter().map(|row| json(&Kept { part, row }));
+    let rows = rows.iter().map(|row| json(&Kept { part, build, row }));
     let lines: Vec<String> = std::iter::once(machine.clone())
         .chain(before.lines().filter(stays).map(str::to_owned))
         .chain(rows)
@@ -157,7 +166,7 @@ mod tests {
         };
         let keep = |part, value| {
             let rows = [report::tests::row(&[value])];
-            keep(&path, part, &machine, &rows).expect("kept");
+            keep(&path, part, (&machine, "abc"), &rows).expect("kept");
         };
         keep("build", 3.0);
         keep("fsync", 5.0);

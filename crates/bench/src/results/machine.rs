@@ -29,6 +29,16 @@ pub(super) fn machine() -> Machine {
     }
 }
 
+/// The commit whose build measures, if it is run in its work tree; empty otherwise.
+pub(super) fn build() -> String {
+    let git = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=7"])
+        .output();
+    let said = git.ok().filter(|output| output.status.success());
+    said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        .unwrap_or_default()
+}
+
 /// What a line of a file in /proc says behind its name.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;

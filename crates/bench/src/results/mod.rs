@@ -31,12 +31,12 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     let parts = chosen(config)?;
     fs::create_dir_all(&config.out).map_err(|e| format!("{}: {e}", config.out.display()))?;
     let kept = config.out.join("results.jsonl");
-    let machine = machine::machine();
+    let (machine, build) = (machine::machine(), machine::build());
     let mut failed = Vec::new();
     for part in parts {
         eprintln!("report: {}", part.name);
         match runner::measure(&part.config(config)) {
-            Ok(rows) => entry::keep(&kept, part.name, &machine, &rows)?,
+            Ok(rows) => entry::keep(&kept, part.name, (&machine, &build), &rows)?,
             Err(e) => failed.push(format!("{}: {e}", part.name)),
         }
     }

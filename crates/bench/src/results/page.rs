@@ -98,6 +98,7 @@ pub(super) fn tables(results: &Results, pictures: &[PathBuf]) -> String {
         }
         let _ = writeln!(text, "\n### {}\n\n{}\n", part.name, part.about);
         text.push_str(&table(&rows));
+        text.push_str(&circumstances(&rows));
         let stem = part.name.replace(' ', "-");
         for path in pictures {
             let file = path.file_stem().and_then(|stem| stem.to_str());
@@ -130,6 +131,32 @@ fn side(row: &Entry) -> String {
         }
     }
     row.side.clone()
+}
+
+/// Peers that have no number of workers: their row stands beside all of the engine's.
+const WITHOUT_WORKERS: &[&str] = &["mke2fs", "genext2fs", "debugfs"];
+
+/// How much was done, and which build did it.
+fn circumstances(rows: &[&Entry]) -> String {
+    let mut told: Vec<(String, &str)> = Vec::new();
+    let mut builds: Vec<&str> = Vec::new();
+    for row in rows {
+        let how = (side(row), row.options.as_str());
+        if !told.contains(&how) {
+            told.push(how);
+        }
+        if !row.build.is_empty() && !builds.contains(&row.build.as_str()) {
+            builds.push(&row.build);
+        }
+    }
+    let mut text = "\n".to_owned();
+    for (side, options) in told {
+        let _ = writeln!(text, "- {side}: {options}");
+    }
+    if !builds.is_empty() {
+        let _ = writeln!(text, "- build: {}", builds.join(", "));
+    }
+    text
 }
 
 /// One table: a row for each variant and number of workers, columns for sides and what explains them.
@@ -168,7 +195,8 @@ fn table(rows: &[&Entry]) -> String {
                 .iter()
                 .filter(|row| row.variant == variant && side(row) == *name);
             let same = of.clone().find(|row| row.workers == workers);
-            same.or_else(|| of.next())
+            let has_no_workers = WITHOUT_WORKERS.contains(&name.as_str());
+            same.or_else(|| of.next().filter(|_| has_no_workers))
         };
         let engine = find(&"engine".to_owned());
         let _ = write!(text, "| {variant} | {workers} |");
@@ -254,6 +282,7 @@ mod tests {
     fn entry(side: &str, workers: u32, median: f64) -> Entry {
         Entry {
             part: "metadata".to_owned(),
+            build: String::new(),
             workload: "metadata".to_owned(),
             side: side.to_owned(),
             variant: "stat".to_owned(),
@@ -301,6 +330,27 @@ mod tests {
         rows.push(&other);
         let text = table(&rows);
         assert!(text.ends_with("| unlink | 1 | 70k | | |\n"), "{text}");
+        assert!(text.contains("| stat | 2 | 90k | | |\n"), "{text}");
+        // One that has no workers stands beside all.
+        let image = [
+            entry("engine", 1, 50_000.0),
+            entry("mke2fs", 1, 10_000.0),
+            entry("engine", 2, 90_000.0),
+        ];
+        let text = table(&image.iter().collect::<Vec<_>>());
+        assert!(text.contains("| stat | 2 | 90k | 10k | 9.0 |\n"), "{text}");
+    }
+
+    #[test]
+    fn a_part_says_how_much_was_done_and_by_which_build() {
+        let mut rows = [entry("engine", 1, 50_000.0), entry("kernel", 1, 10_000.0)];
+        rows[0].options = "7 files; in process".to_owned();
+        rows[1].options = "7 files; loop mount".to_owned();
+        rows[0].build = "abc1234".to_owned();
+        assert_eq!(
+            circumstances(&rows.iter().collect::<Vec<_>>()),
+            "\n- engine: 7 files; in process\n- kernel: 7 files; loop mount\n- build: abc1234\n"
+        );
     }
 
     #[test]
