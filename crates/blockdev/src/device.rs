@@ -35,6 +35,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
     /// file below was cut.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()>;
 
+    /// As [`BlockDevice::read_at`], past what the system keeps of the device in memory, where there is a way: what another
+    /// host has written to it is seen. The default is for devices that have one user.
+    ///
+    /// # Errors
+    /// As for `read_at`.
+    fn read_uncached_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.read_at(offset, buf)
+    }
+
     /// Writes all of `buf` at byte `offset`.
     ///
     /// # Errors

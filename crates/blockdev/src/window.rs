@@ -110,6 +110,11 @@ impl BlockDevice for WindowDevice {
         self.inner.read_at(self.start + offset, buf)
     }
 
+    fn read_uncached_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.check_range("read", offset, buf.len() as u64)?;
+        self.inner.read_uncached_at(self.start + offset, buf)
+    }
+
     fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
         self.check_writable("write", offset, buf.len() as u64)?;
         self.inner.write_at(self.start + offset, buf)

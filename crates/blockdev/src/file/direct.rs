@@ -200,6 +200,19 @@ impl FileDevice {
         self.read_full(&self.file, offset + split as u64, tail)
     }
 
+    /// Reads a range that lies on the device, as much of it as can be past the page cache, in the calling thread.
+    pub(super) fn read_past_cache(
+        &self,
+        direct: &DirectFile,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> DeviceResult<()> {
+        let split = self.direct_len(direct, offset, buf.len());
+        let (body, tail) = buf.split_at_mut(split);
+        self.read_bounced(direct, offset, body)?;
+        self.read_full(&self.file, offset + split as u64, tail)
+    }
+
     fn read_bounced(&self, direct: &DirectFile, offset: u64, body: &mut [u8]) -> DeviceResult<()> {
         let mut rest = body;
         let mut at = offset;

@@ -33,6 +33,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uring::Rings;
 
@@ -50,6 +51,9 @@ pub struct FileDevice {
     path: PathBuf,
     file: File,
     direct: Option<DirectFile>,
+    /// For reads past the page cache of a device that otherwise goes through it, from the first of them on; `None` where the
+    /// system has no such reads.
+    uncached: OnceLock<Option<DirectFile>>,
     size: AtomicU64,
     writable: bool,
     locked: bool,
@@ -301,6 +305,17 @@ impl BlockDevice for FileDevice {
         match &self.direct {
             None => self.read_full(&self.file, offset, buf),
             Some(direct) => self.read_direct(direct, offset, buf),
+        }
+    }
+
+    fn read_uncached_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        debug_assert_may_wait_for_device();
+        self.check_range("read", offset, buf.len() as u64)?;
+        // Opened once: later the process may not be allowed to any more.
+        let open = || DirectFile::open(&self.path, &self.file, self.logical_sector).ok();
+        match (&self.direct, self.uncached.get_or_init(open)) {
+            (None, Some(uncached)) => self.read_past_cache(uncached, offset, buf),
+            _ => self.read_at(offset, buf),
         }
     }
 

@@ -10,6 +10,7 @@ use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,6 +234,7 @@ impl FileOptions {
             path: path.to_owned(),
             file,
             direct,
+            uncached: OnceLock::new(),
             size: AtomicU64::new(size),
             writable: self.mode != Mode::ReadOnly,
             locked: self.guarded || self.mode != Mode::ReadOnly,

@@ -136,3 +136,29 @@ fn aligned_batches_go_through_as_they_are() {
         assert!(buf.iter().all(|&byte| byte == i as u8));
     }
 }
+
+#[test]
+fn reads_past_the_cache_take_any_place_and_see_what_the_file_has() {
+    let dir = TempDir::new().expect("a directory");
+    let path = dir.path().join("image");
+    // A tail that fills no sector, and a device that otherwise goes through the page cache.
+    let size = (1 << 20) + 700;
+    let device = FileDevice::create(&path, size).expect("a file");
+    let expected: Vec<u8> = (0..size).map(|i| (i % 251) as u8).collect();
+    device.write_at(0, &expected).expect("a write");
+    for (at, len) in [(0, 1024), (1000, 5000), (size - 1000, 1000), (4096, 4096)] {
+        let mut got = vec![0; len];
+        device.read_uncached_at(at, &mut got).expect("a read");
+        let at = at as usize;
+        assert!(got == expected[at..at + len], "{at}+{len}");
+    }
+    // What somebody else writes meanwhile is seen by the next read.
+    let other = fs::OpenOptions::new().write(true).open(&path);
+    std::os::unix::fs::FileExt::write_all_at(&other.expect("the file"), &[7; 300], 1000)
+        .expect("a write");
+    let mut got = [0; 300];
+    device.read_uncached_at(1000, &mut got).expect("a read");
+    assert_eq!(got, [7; 300]);
+    let past = device.read_uncached_at(size - 10, &mut got);
+    assert!(matches!(past, Err(DeviceError::OutOfRange { .. })));
+}

@@ -48,7 +48,8 @@ struct Spot {
 impl Spot {
     fn read(&self) -> Result<MmpBlock> {
         let mut bytes = [0; MmpBlock::LEN];
-        self.device.read_at(self.offset, &mut bytes)?;
+        // Other hosts write the block too: what was read before may be in memory still.
+        self.device.read_uncached_at(self.offset, &mut bytes)?;
         MmpBlock::parse(&bytes, self.seed).in_place(Place::Block(self.block))
     }
 

@@ -4,6 +4,7 @@ mod access_times;
 mod allocating;
 mod callers;
 mod changing;
+mod claiming;
 mod clusters;
 mod direct;
 mod durable_flags;
