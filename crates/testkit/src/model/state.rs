@@ -1,6 +1,6 @@
 //! The tree after some operations, and the error each operation gives when it is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -149,6 +149,33 @@ impl State {
             Kind::File { size } => Some(size),
             _ => None,
         }
+    }
+
+    /// What tells the file or directory at `path` from all others there were and will be; `None` for anything else.
+    pub fn identity(&self, path: &str) -> Option<u32> {
+        let id = self.find(path).ok()?;
+        let is_openable = matches!(self.inode(id).kind, Kind::File { .. } | Kind::Directory(_));
+        is_openable.then_some(id)
+    }
+
+    /// The paths that lead to the file or directory of an [identity](State::identity); none when it has gone.
+    pub fn paths_of(&self, identity: u32) -> Vec<String> {
+        let named = self.named().into_iter();
+        let its = named.filter(|(_, id)| *id == identity);
+        its.map(|(path, _)| path).collect()
+    }
+
+    /// The names in a directory; `None` when it has gone, or is no directory.
+    pub fn names_in(&self, identity: u32) -> Option<BTreeSet<String>> {
+        match &self.get(identity)?.kind {
+            Kind::Directory(entries) => Some(entries.keys().cloned().collect()),
+            _ => None,
+        }
+    }
+
+    /// How many files, directories and others there are, the root among them.
+    pub fn inodes(&self) -> usize {
+        self.inodes.len()
     }
 
     /// All files and their sizes.

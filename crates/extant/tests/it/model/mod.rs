@@ -1,5 +1,10 @@
 //! Random operations against the testkit's model of a file system: each is refused or done as the model
 //! says, and the tree is the model's after each, also when it is opened again or recovered from its log.
+//!
+//! Meanwhile a few files are kept open, with or without names, and a directory is being listed.
+
+mod kept;
+mod listing;
 
 use extant::{Error, Filesystem, MountOptions, OpenOptions, OpenSpec, Timestamp};
 use extant_core::inode::Held;
@@ -8,9 +13,11 @@ use extant_format::Ino;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::model::{Found, FoundKind, History, Lane, Op, Recovered, State, Tag, Universe};
 use extant_testkit::model::{tagged, xattr_value};
-use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::oracle::{assert_clean, dumpe2fs, mke2fs};
 use extant_testkit::rng::seed_from_env;
 use extant_testkit::tree::Time;
+use kept::{Change, Kept};
+use listing::Listing;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRng, TestRunner};
@@ -25,9 +32,22 @@ enum Step {
     Do(Op),
     /// Closes the file system, has it checked, and opens it again.
     Reopen,
-    /// Makes everything durable and looks at what a crash would leave now.
+    /// Makes everything durable, looks at what a crash would leave now, and asks how much is free.
     Crash,
+    /// Opens a file, and keeps it open in this place instead of what was there.
+    Keep(usize, String),
+    /// Closes the file in this place.
+    LetGo(usize),
+    /// Does something to the file in this place.
+    Change(usize, Change),
+    /// Begins to list a directory.
+    List(String),
+    /// Lists so many more names.
+    ListMore(usize),
 }
+
+/// Places for files that are kept open.
+const PLACES: usize = 2;
 
 impl std::fmt::Debug for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -35,6 +55,11 @@ impl std::fmt::Debug for Step {
             Step::Do(op) => write!(f, "{op}"),
             Step::Reopen => f.write_str("reopen"),
             Step::Crash => f.write_str("sync and crash"),
+            Step::Keep(at, path) => write!(f, "open {path} as {at}"),
+            Step::LetGo(at) => write!(f, "close {at}"),
+            Step::Change(at, change) => write!(f, "{change:?} of {at}"),
+            Step::List(path) => write!(f, "list {path}"),
+            Step::ListMore(most) => write!(f, "list {most} more"),
         }
     }
 }
@@ -44,6 +69,8 @@ impl std::fmt::Debug for Step {
 struct Expected {
     state: State,
     universe: Universe,
+    /// Which files are kept open.
+    kept: [Option<u32>; PLACES],
 }
 
 impl std::fmt::Debug for Expected {
@@ -63,35 +90,139 @@ impl ReferenceStateMachine for Expected {
         universe.dirs.push("a/sub".to_owned());
         // What is opened here is a file.
         universe.allows = |op| !matches!(op, Op::Whiteout { .. });
-        let state = State::new();
-        Just(Self { state, universe }).boxed()
+        Self::empty(universe)
     }
 
     fn transitions(expected: &Self) -> BoxedStrategy<Step> {
         let possible = select(expected.universe.possible(&expected.state));
+        let universe = &expected.universe;
+        let place = 0..PLACES;
+        let mut dirs = universe.dirs.clone();
+        // The root has most names.
+        dirs.extend(std::iter::repeat_n(String::new(), dirs.len()));
+        let change = || prop_oneof![3 => changes(universe), 1 => just_changes()];
         prop_oneof![
-            20 => possible.prop_map(Step::Do),
-            4 => select(expected.universe.all()).prop_map(Step::Do),
+            24 => possible.prop_map(Step::Do),
+            5 => select(universe.all()).prop_map(Step::Do),
             1 => Just(Step::Reopen),
-            1 => Just(Step::Crash),
+            2 => Just(Step::Crash),
+            3 => (place.clone(), select(universe.files.clone())).prop_map(|(at, path)| Step::Keep(at, path)),
+            1 => place.clone().prop_map(Step::LetGo),
+            6 => (place, change()).prop_map(|(at, change)| Step::Change(at, change)),
+            2 => select(dirs).prop_map(Step::List),
+            6 => (1_usize..4).prop_map(Step::ListMore),
         ]
         .boxed()
     }
 
     fn apply(mut expected: Self, step: &Step) -> Self {
-        if let Step::Do(op) = step {
+        match step {
             // Refused operations change nothing.
-            let _ = expected.state.apply(op);
+            Step::Do(op) => drop(expected.state.apply(op)),
+            Step::Reopen => expected.kept = Default::default(),
+            Step::Keep(at, path) => {
+                if expected.state.size_of(path).is_some() {
+                    expected.kept[*at] = expected.state.identity(path);
+                }
+            }
+            Step::LetGo(at) => expected.kept[*at] = None,
+            Step::Change(at, change) => {
+                if let Some(op) = expected.by_name(*at, *change) {
+                    let _ = expected.state.apply(&op);
+                }
+            }
+            Step::Crash | Step::List(_) | Step::ListMore(_) => {}
         }
         expected
     }
 }
 
+impl Expected {
+    fn empty(universe: Universe) -> BoxedStrategy<Self> {
+        let state = State::new();
+        let kept = Default::default();
+        Just(Self {
+            state,
+            universe,
+            kept,
+        })
+        .boxed()
+    }
+
+    /// What is done to an open file as an operation on its name.
+    fn by_name(&self, at: usize, change: Change) -> Option<Op> {
+        let paths = self.state.paths_of(self.kept[at]?);
+        change.on(paths.first()?, &self.state)
+    }
+}
+
+/// The same with names of which few fit a block, in directories that grow.
+#[derive(Debug)]
+struct LongNames;
+
+impl ReferenceStateMachine for LongNames {
+    type State = Expected;
+    type Transition = Step;
+
+    fn init_state() -> BoxedStrategy<Expected> {
+        let mut universe = Universe::long_names("", 12);
+        universe.allows = |op| {
+            !matches!(
+                op,
+                Op::Whiteout { .. }
+                    | Op::Allocate { .. }
+                    | Op::Zero { .. }
+                    | Op::Shift { .. }
+                    | Op::Truncate { .. }
+                    | Op::SetXattr { .. }
+                    | Op::RemoveXattr { .. }
+            )
+        };
+        Expected::empty(universe)
+    }
+
+    fn transitions(expected: &Expected) -> BoxedStrategy<Step> {
+        Expected::transitions(expected)
+    }
+
+    fn apply(expected: Expected, step: &Step) -> Expected {
+        <Expected as ReferenceStateMachine>::apply(expected, step)
+    }
+}
+
+/// Changes of content at the places of the universe.
+fn changes(universe: &Universe) -> impl Strategy<Value = Change> + use<> {
+    let writes = select(universe.writes.clone());
+    let appends = select(vec![1, 100, 4096, 9000]);
+    let mut sizes = universe.sizes.clone();
+    sizes.extend([0, 100]);
+    prop_oneof![
+        writes.prop_map(|(offset, len)| Change::Write { offset, len }),
+        appends.prop_map(|len| Change::Append { len }),
+        select(sizes).prop_map(|size| Change::Truncate { size }),
+    ]
+}
+
+/// Syncs and reads.
+fn just_changes() -> impl Strategy<Value = Change> {
+    let at = select(vec![0, 1, 1000, 4095, 5000, 100_000, 1 << 30]);
+    let len = select(vec![1, 100, 4096, 10_000]);
+    prop_oneof![
+        Just(Change::Fsync),
+        Just(Change::Fdatasync),
+        (at, len).prop_map(|(offset, len)| Change::Read { offset, len }),
+    ]
+}
+
 /// An image in use.
 struct Actual {
     dir: TempDir,
+    kept: [Option<Kept>; PLACES],
+    listing: Option<Listing>,
     fs: Option<Filesystem>,
     lane: Lane,
+    /// Inodes that are in use beside those of the model.
+    others: u64,
 }
 
 impl Actual {
@@ -102,10 +233,15 @@ impl Actual {
         mke2fs(&dir.path().join("fs.img"), 16 << 20, options);
         let mut actual = Self {
             dir,
+            kept: Default::default(),
+            listing: None,
             fs: None,
             lane: Lane::new(0, "").block_size(block_size),
+            others: 0,
         };
         actual.fs = Some(open(&actual.image()));
+        let space = actual.fs().statfs().unwrap();
+        actual.others = space.inodes - space.free_inodes - 1;
         actual
     }
 
@@ -118,32 +254,121 @@ impl Actual {
     }
 
     fn step(&mut self, step: Step) {
+        for kept in self.kept.iter_mut().flatten() {
+            kept.note_content(self.lane.state());
+        }
         match step {
             Step::Do(op) => {
                 let fs = self.fs().clone();
-                let text = op.to_string();
-                let done = self.lane.run(None, op, |op, tag| perform(&fs, op, tag));
-                if let Err(e) = done {
-                    panic!("{text}: {e}");
-                }
+                self.run(op, |op, tag| perform(&fs, op, tag));
             }
             Step::Reopen => {
                 self.close();
                 self.fs = Some(open(&self.image()));
             }
-            Step::Crash => {
-                self.fs().sync().unwrap();
-                let copy = self.dir.path().join("crashed.img");
-                std::fs::copy(self.image(), &copy).unwrap();
-                let fs = open(&copy);
-                self.compare(&fs);
-                fs.close().unwrap();
-                assert_clean(&copy);
+            Step::Crash => self.crash(),
+            Step::Keep(at, path) => {
+                let identity = self.lane.state().identity(&path);
+                if let (Some(identity), Some(_)) = (identity, self.lane.state().size_of(&path)) {
+                    let file = OpenOptions::new()
+                        .read(true)
+                        .write(true)
+                        .open(self.fs(), &path);
+                    self.kept[at] = Some(Kept::new(file.unwrap(), identity));
+                }
+            }
+            Step::LetGo(at) => self.kept[at] = None,
+            Step::Change(at, change) => self.change(at, change),
+            Step::List(path) => {
+                self.listing = self.lane.state().identity(&path).and_then(|identity| {
+                    let ino = Ino::new(
+                        self.fs()
+                            .metadata(Path::new("/").join(&path))
+                            .unwrap()
+                            .ino(),
+                    );
+                    Listing::begin(ino, identity, self.lane.state())
+                });
+            }
+            Step::ListMore(most) => self.list(most),
+        }
+        // A directory that has gone is not listed any more.
+        if let Some(listing) = &mut self.listing
+            && !listing.note(self.lane.state())
+        {
+            self.listing = None;
+        }
+    }
+
+    fn run(&mut self, op: Op, perform: impl FnOnce(&Op, Tag) -> Result<u64, Errno>) {
+        let text = op.to_string();
+        if let Err(e) = self.lane.run(None, op, perform) {
+            panic!("{text}: {e}");
+        }
+    }
+
+    /// Does something to an open file.
+    fn change(&mut self, at: usize, change: Change) {
+        let Some(mut kept) = self.kept[at].take() else {
+            return;
+        };
+        let state = self.lane.state();
+        let paths = state.paths_of(kept.identity);
+        match paths.first().map(|path| (path, change.on(path, state))) {
+            Some((path, Some(op))) => {
+                let size = state.size_of(path).unwrap();
+                self.run(op, |_, tag| kept.perform(change, tag, size).map_err(errno));
+            }
+            Some((_, None)) => drop(kept.perform(change, self.lane.next_tag(), 0)),
+            None => kept.perform_nameless(change, self.lane.next_tag()),
+        }
+        self.kept[at] = Some(kept);
+    }
+
+    /// Goes on with a listing.
+    fn list(&mut self, most: usize) {
+        if let Some(mut listing) = self.listing.take() {
+            match listing.go_on(self.fs(), most) {
+                true => self.listing = Some(listing),
+                false => listing.end(),
             }
         }
     }
 
+    /// Makes everything durable, and compares what a crash would leave.
+    fn crash(&self) {
+        self.fs().sync().unwrap();
+        let space = self.fs().statfs().unwrap();
+        let state = self.lane.state();
+        let kept = self.kept.iter().flatten();
+        let mut nameless: Vec<u32> = kept
+            .filter(|kept| !kept.is_named(state))
+            .map(|kept| kept.identity)
+            .collect();
+        nameless.sort_unstable();
+        nameless.dedup();
+        let used = (state.inodes() + nameless.len()) as u64 + self.others;
+        assert_eq!(space.inodes - space.free_inodes, used, "inodes in use");
+
+        let copy = self.dir.path().join("crashed.img");
+        std::fs::copy(self.image(), &copy).unwrap();
+        let fs = open(&copy);
+        self.compare(&fs);
+        fs.close().unwrap();
+        assert_clean(&copy);
+        // Others count as we do; what has no name is gone by now.
+        if nameless.is_empty() {
+            let dump = dumpe2fs(&copy);
+            assert_eq!(dump.number("Free inodes"), space.free_inodes);
+            assert_eq!(dump.number("Free blocks"), space.free);
+            let directories: u64 = dump.groups.iter().map(|group| group.directories).sum();
+            assert_eq!(directories, space.directories);
+        }
+    }
+
     fn close(&mut self) {
+        self.kept = Default::default();
+        self.listing = None;
         self.fs.take().unwrap().close().unwrap();
         assert_clean(&self.image());
     }
@@ -332,6 +557,7 @@ fn sync(
 
 /// How the images of a test are made.
 trait Image {
+    type Machine: ReferenceStateMachine<State = Expected, Transition = Step>;
     const OPTIONS: &'static [&'static str];
     const BLOCK_SIZE: u64;
 }
@@ -340,7 +566,7 @@ struct Run<I>(std::marker::PhantomData<I>);
 
 impl<I: Image> StateMachineTest for Run<I> {
     type SystemUnderTest = Actual;
-    type Reference = Expected;
+    type Reference = I::Machine;
 
     fn init_test(_: &Expected) -> Actual {
         Actual::new(I::OPTIONS, I::BLOCK_SIZE)
@@ -353,6 +579,9 @@ impl<I: Image> StateMachineTest for Run<I> {
 
     fn check_invariants(actual: &Actual, _: &Expected) {
         actual.compare(actual.fs());
+        for kept in actual.kept.iter().flatten() {
+            kept.check(actual.lane.state());
+        }
     }
 
     fn teardown(mut actual: Actual, _: Expected) {
@@ -374,7 +603,7 @@ fn run<I: Image>(name: &str) {
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed));
     let mut runner = TestRunner::new_with_rng(config.clone(), rng);
-    let steps = Expected::sequential_strategy(1..50);
+    let steps = I::Machine::sequential_strategy(1..50);
     let outcome = runner.run(&steps, |(expected, steps, seen)| {
         Run::<I>::test_sequential(config.clone(), expected, steps, seen);
         Ok(())
@@ -393,6 +622,7 @@ fn seed_bytes(seed: u64) -> [u8; 32] {
 struct Ordinary;
 
 impl Image for Ordinary {
+    type Machine = Expected;
     const OPTIONS: &'static [&'static str] = &["-t", "ext4", "-b", "4096", "-J", "size=4"];
     const BLOCK_SIZE: u64 = 4096;
 }
@@ -405,6 +635,7 @@ fn operations_do_what_the_model_says() {
 struct SmallBlocks;
 
 impl Image for SmallBlocks {
+    type Machine = Expected;
     const OPTIONS: &'static [&'static str] = &[
         "-t",
         "ext4",
@@ -426,6 +657,7 @@ fn operations_with_small_blocks_do_what_the_model_says() {
 struct NoJournal;
 
 impl Image for NoJournal {
+    type Machine = Expected;
     const OPTIONS: &'static [&'static str] =
         &["-t", "ext4", "-b", "2048", "-O", "^has_journal,^dir_index"];
     const BLOCK_SIZE: u64 = 2048;
@@ -439,6 +671,7 @@ fn operations_without_a_journal_do_what_the_model_says() {
 struct Clusters;
 
 impl Image for Clusters {
+    type Machine = Expected;
     const OPTIONS: &'static [&'static str] = &[
         "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "4096",
     ];
@@ -449,4 +682,17 @@ impl Image for Clusters {
 #[test]
 fn operations_on_clusters_do_what_the_model_says() {
     run::<Clusters>("model, clusters");
+}
+
+struct Names;
+
+impl Image for Names {
+    type Machine = LongNames;
+    const OPTIONS: &'static [&'static str] = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
+    const BLOCK_SIZE: u64 = 1024;
+}
+
+#[test]
+fn operations_with_long_names_do_what_the_model_says() {
+    run::<Names>("model, long names");
 }
