@@ -8,6 +8,7 @@ mod blocks;
 mod direct;
 mod inodes;
 mod names;
+mod splits;
 mod stored;
 mod syncs;
 mod writeback;
@@ -118,9 +119,14 @@ fn check_sometimes(device: &MemoryDevice) {
 
 /// Names and inodes in the root directory, without `lost+found`.
 fn names(fs: &Arc<Fs>) -> BTreeMap<String, Ino> {
+    names_in(fs, Ino::ROOT)
+}
+
+/// The same in any directory.
+fn names_in(fs: &Arc<Fs>, dir: Ino) -> BTreeMap<String, Ino> {
     let mut names = BTreeMap::new();
-    let root = fs.inode(Ino::ROOT).unwrap();
-    ops::readdir(fs, &root, Cookie::START, |entry| {
+    let dir = fs.inode(dir).unwrap();
+    ops::readdir(fs, &dir, Cookie::START, |entry| {
         let name = String::from_utf8(entry.name.to_vec()).unwrap();
         if !matches!(&*name, "." | ".." | "lost+found") {
             assert_eq!(names.insert(name, entry.ino), None, "listed twice");
