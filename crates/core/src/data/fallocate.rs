@@ -18,7 +18,7 @@ use super::flusher;
 use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
-use super::write::{blocks_of, check_writable, size_limit};
+use super::write::{blocks_of, check_changeable, size_limit};
 use super::writeback::write_back;
 use crate::alloc::{Ask, Taken};
 use crate::fs::Fs;
@@ -86,6 +86,10 @@ pub(super) fn fallocate_alone(
     mode: FallocateMode,
     options: WriteOptions<'_>,
 ) -> Result<()> {
+    check_changeable(&held.snapshot())?;
+    if len == 0 {
+        return Err(Error::InvalidInput("an empty range to reserve"));
+    }
     outgrow_alone(fs, held)?;
     // What is only in memory gets its blocks first: then nobody else changes the map.
     write_back(fs, held.live())?;
@@ -93,10 +97,6 @@ pub(super) fn fallocate_alone(
         file.set_tail(u64::MAX);
     }
     let image = held.snapshot();
-    check_writable(&image)?;
-    if len == 0 {
-        return Err(Error::InvalidInput("an empty range to reserve"));
-    }
     if !image.flags().contains(InodeFlags::EXTENTS) {
         return Err(Error::Unsupported {
             features: "reserving space in files mapped by indirect blocks".to_owned(),

@@ -1,9 +1,10 @@
 //! Content that lies inside the inode, and files that outgrow it.
 
 use super::read::device_offset;
+use super::write::check_changeable;
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, LEAVE_CREDITS};
+use crate::inode::{Held, Inode, LEAVE_CREDITS};
 use crate::map::MapGuard;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::features::Incompat;
@@ -59,11 +60,10 @@ impl Fs {
     }
 }
 
-/// Gives a regular file whose content lies in its inode a block for that, so that it can be changed. Does nothing to
-/// any other, nor to one that may not be changed.
+/// Gives a file whose content lies in its inode a block for that, so that it can be changed. Does nothing to any other.
 ///
 /// # Errors
-/// [`Error::NoSpace`]; when the attributes in the inode break the format; what the device says.
+/// As for [`check_changeable`]: what may not be changed stays as it is. [`Error::NoSpace`]; when the attributes in the inode break the format; what the device says.
 pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
     if !held.image(&pin()).is_inline() {
         return Ok(());
@@ -74,9 +74,11 @@ pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
 
 /// The same for who holds `op` exclusively.
 pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
-    if !held.image(&pin()).is_inline() {
+    let image = held.snapshot();
+    if !image.is_inline() {
         return Ok(());
     }
+    check_changeable(&image)?;
     match move_out(fs, held) {
         Err(Error::NoSpace) if fs.pending_free_blocks() > 0 => {
             fs.commit(fs.journal()?.running())?;
@@ -88,9 +90,6 @@ pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
 
 fn move_out(fs: &Fs, held: &Held) -> Result<()> {
     let image = held.snapshot();
-    if image.file_type() != FileType::Regular || image.is_encrypted() {
-        return Ok(());
-    }
     let mut block = vec![0; fs.block_size().len()];
     let len = fs.inline_data(&image)?.read(0, &mut block);
     let taken = match image.size() {
@@ -113,14 +112,13 @@ fn move_out(fs: &Fs, held: &Held) -> Result<()> {
     leave(fs, held, taken, image.size())
 }
 
-/// Takes the content of a regular file out of its inode, for who holds `op` exclusively and wants none of it: that takes
-/// no block. Does nothing to any other.
+/// Takes the content of a file that may be changed out of its inode, for who holds `op` exclusively and wants none of
+/// it: that takes no block. Does nothing to any other.
 ///
 /// # Errors
 /// As for changing it.
 pub(super) fn empty_alone(fs: &Fs, held: &Held) -> Result<()> {
-    let image = held.snapshot();
-    match image.is_inline() && image.file_type() == FileType::Regular && !image.is_encrypted() {
+    match held.image(&pin()).is_inline() {
         true => leave(fs, held, None, 0),
         false => Ok(()),
     }

@@ -17,7 +17,7 @@ use super::fallocate::{FallocateMode, fallocate_alone};
 use super::inline::outgrow_alone;
 use super::times::{now, stamp};
 use super::transfer::zero_mapped;
-use super::write::{blocks_of, check_content, check_writable, size_limit};
+use super::write::{blocks_of, check_changeable, check_content, size_limit};
 use super::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -270,18 +270,19 @@ fn begin(
     options: WriteOptions<'_>,
 ) -> Result<(std::sync::Arc<Inode>, Range<u64>)> {
     fs.journal()?.check_open()?;
-    outgrow_alone(fs, held)?;
-    check_writable(&held.snapshot())?;
+    let image = held.snapshot();
+    check_changeable(&image)?;
     if len == 0 {
         return Err(Error::InvalidInput("an empty range"));
     }
     let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+    check_content(&image)?;
+    outgrow_alone(fs, held)?;
     write_back(fs, held.live())?;
     if let Some(file) = held.file_cache() {
         file.set_tail(u64::MAX);
     }
     let image = held.snapshot();
-    check_content(&image)?;
     if end > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }

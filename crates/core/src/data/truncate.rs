@@ -7,7 +7,7 @@ use super::folio::{FOLIO_BYTES, mask_of_bytes};
 use super::inline::{empty_alone, outgrow_alone};
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
-use super::write::{check_content, check_writable, size_limit};
+use super::write::{check_changeable, check_content, size_limit};
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
@@ -61,16 +61,20 @@ pub fn grow(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Resul
 fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     // Bytes become zeros, in memory and on the device, before a handle would find this.
     fs.journal()?.check_open()?;
-    match size {
-        0 => empty_alone(fs, held)?,
-        _ => outgrow_alone(fs, held)?,
+    // Whatever refuses comes before what cannot be taken back.
+    check_changeable(&held.snapshot())?;
+    if size > 0 {
+        outgrow_alone(fs, held)?;
     }
     let mut image = held.snapshot();
-    check_writable(&image)?;
     if size > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
     xattr::take_away(fs, held, options.writer)?;
+    if size == 0 {
+        empty_alone(fs, held)?;
+        image = held.snapshot();
+    }
     if size > image.size() && held.live_size() > image.size() {
         // So that the size of the record never passes what memory has of the last block and the device
         // has not.

@@ -28,6 +28,7 @@ use crate::{Error, Result, xattr};
 use extant_format::features::RoCompat;
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk, indirect};
+use extant_sync::pin;
 use std::io::IoSlice;
 use std::ops::Range;
 
@@ -86,6 +87,7 @@ pub fn write_with(
         return Ok(written);
     }
     let _alone = held.op().write();
+    check_writable(&held.snapshot())?;
     xattr::take_away(fs, held, options.writer)?;
     write_alone(fs, held, offset, buf, options, Pages::Ours)
 }
@@ -117,11 +119,19 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Re
     Ok((offset, written))
 }
 
-/// Refuses what has no content that can be written.
+/// Refuses what has no content that can be written where it lies.
 pub(super) fn check_writable(image: &Inode) -> Result<()> {
+    check_changeable(image)?;
+    match image.is_inline() {
+        true => Err(Error::Internal("a write inside an inode")),
+        false => Ok(()),
+    }
+}
+
+/// Refuses what has no content that can be changed, wherever that lies.
+pub(super) fn check_changeable(image: &Inode) -> Result<()> {
     match image.file_type() {
         FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
-        FileType::Regular if image.is_inline() => Err(Error::Internal("a write inside an inode")),
         FileType::Regular
             if image
                 .flags()
@@ -201,6 +211,8 @@ fn overwrite(
     options: WriteOptions<'_>,
 ) -> Result<Option<usize>> {
     let _shared = held.op().read();
+    // It may have become immutable since.
+    check_writable(held.image(&pin()))?;
     if xattr::loses(held, options.writer) {
         return Ok(None);
     }
@@ -558,4 +570,63 @@ fn finish<'f>(
         Ok(())
     };
     map::change(&handle, held.live(), &guard, taken, edit, also)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::MountOptions;
+    use crate::ops;
+    use extant_format::Ino;
+    use extant_testkit::crash::Content;
+    use extant_testkit::oracle::mke2fs;
+    use std::time::Duration;
+
+    /// Makes the file immutable while somebody who wants to write waits for its lock, which is held here.
+    fn make_immutable(fs: &Fs, held: &Held) {
+        std::thread::sleep(Duration::from_millis(100));
+        let handle = fs.start(1).unwrap();
+        let live = held.live();
+        live.update(&handle, |inode| {
+            inode.disk_mut().flags |= InodeFlags::IMMUTABLE
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn who_waited_while_the_file_became_immutable_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let image = temp.path().join("image");
+        mke2fs(&image, 16 << 20, &["-t", "ext4"]);
+        let options = MountOptions::read_write()
+            .background(false)
+            .data_mode(DataMode::Through);
+        let fs = Fs::open(Content::of_file(&image).open(), options).unwrap();
+        let root = fs.hold(Ino::ROOT).unwrap();
+        let make = |name: &str| {
+            let new = crate::inode::NewInode::new(FileType::Regular, 0o600, now());
+            let held = ops::create(&fs, &root, name.as_bytes(), &new).unwrap();
+            assert_eq!(write_at(&fs, &held, 0, &[1; 8192]).unwrap(), 8192);
+            held
+        };
+        // The first bytes of a file are overwritten by any number at once, what makes it longer is written alone.
+        for (name, alone, at) in [("over", true, 0), ("behind", false, 8192)] {
+            let held = make(name);
+            let refused = std::thread::scope(|scope| {
+                let exclusive = alone.then(|| held.op().write());
+                let shared = (!alone).then(|| held.op().read());
+                let writer = scope.spawn(|| write_at(&fs, &held, at, &[2; 4096]));
+                make_immutable(&fs, &held);
+                drop((exclusive, shared));
+                writer.join().unwrap()
+            });
+            assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");
+            let mut found = vec![0; 20_000];
+            assert_eq!(
+                super::super::read_live(&fs, &held, 0, &mut found).unwrap(),
+                8192
+            );
+            assert!(found[..8192].iter().all(|byte| *byte == 1), "{name}");
+        }
+    }
 }

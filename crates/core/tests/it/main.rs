@@ -12,6 +12,7 @@ mod memory;
 mod meta_cache;
 mod opening;
 mod pressure;
+mod protected;
 mod reading;
 mod recovering;
 mod support;
