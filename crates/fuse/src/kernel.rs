@@ -11,6 +11,7 @@ mod convert;
 
 use crate::metrics::Request as Timing;
 use crate::options::Options;
+use crate::sandbox::has_walls;
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Writing,
 };
@@ -67,7 +68,8 @@ impl Channel {
             false => SessionACL::Owner,
         };
         config.n_threads = Some(options.thread_count());
-        config.clone_fd = true;
+        // One for each thread, where threads may open it once their process is confined.
+        config.clone_fd = has_walls();
         let service = Late::default();
         let adapter = Adapter {
             service: service.clone(),

@@ -5,6 +5,7 @@
 //! | `options` | what a mount is told, as `-o` has it |
 //! | `session` | the life of a mount: from a file system and a directory to its clean end |
 //! | `sandbox` | what a process that reads an image gives up |
+//! | `inherited` | descriptors that it was started with |
 //! | `signals` | the signals that end it |
 //! | `unmount` | the way out, with privileges and without |
 //! | `mounts` | what the system has mounted |
@@ -17,9 +18,11 @@
 //!
 //! - Everything done to an inode goes through `extant_core::ops`, by number; paths are the kernel's business.
 //! - When [`Mounted::wait`] returns, nothing is asked any more, so that the file system can be closed.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod error;
+#[allow(unsafe_code, reason = "numbers become descriptors")]
+mod inherited;
 mod kernel;
 mod metrics;
 mod mounts;
@@ -32,6 +35,7 @@ mod signals;
 mod unmount;
 
 pub use error::MountError;
+pub use inherited::keep_descriptors;
 pub use options::{BadOption, Options};
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};

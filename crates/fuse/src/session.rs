@@ -4,7 +4,7 @@ use crate::error::MountError;
 use crate::kernel::Channel;
 use crate::mounts;
 use crate::options::Options;
-use crate::sandbox;
+use crate::sandbox::{self, Confined};
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::unmount::{has_helper, leave};
@@ -30,7 +30,7 @@ pub struct Attached {
     channel: Channel,
     point: PathBuf,
     options: Options,
-    confined: bool,
+    confined: Option<Confined>,
 }
 
 impl Attached {
@@ -48,7 +48,7 @@ impl Attached {
             channel,
             point,
             options: options.clone(),
-            confined: false,
+            confined: None,
         })
     }
 
@@ -60,8 +60,7 @@ impl Attached {
     /// # Errors
     /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms.
     pub fn confine(&mut self) -> Result<(), MountError> {
-        sandbox::confine().map_err(MountError::Sandbox)?;
-        self.confined = true;
+        self.confined = Some(sandbox::confine().map_err(MountError::Sandbox)?);
         Ok(())
     }
 
@@ -84,10 +83,10 @@ impl Attached {
                 let _ = over.send(Event::Over(connection.wait()));
             })
             .map_err(MountError::Session)?;
-        if self.confined {
+        if let Some(confined) = self.confined {
             // An answer means that every thread has its channel: no file is opened from here on.
             let _ = rustix::fs::statvfs(&self.point);
-            sandbox::close_files().map_err(MountError::Sandbox)?;
+            confined.close_files().map_err(MountError::Sandbox)?;
         }
         Ok(Mounted {
             service,

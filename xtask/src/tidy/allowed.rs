@@ -15,6 +15,14 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "C's pointers become references, as the header asks of callers",
     ),
     (
+        "crates/fuse/src/inherited.rs",
+        "descriptors that a process was started with are known by number only",
+    ),
+    (
+        "crates/fuse/tests/it/raw.rs",
+        "a confined process tries system calls that no safe function makes",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),

@@ -6,4 +6,5 @@ mod exercised;
 mod linux;
 mod nameless;
 mod others;
+mod raw;
 mod support;

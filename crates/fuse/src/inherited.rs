@@ -1,0 +1,31 @@
+//! Descriptors that this process was started with and knows nothing of.
+
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+
+/// First one behind standard input, output and error.
+const FIRST: RawFd = 3;
+
+/// Keeps what is open here from the programs that are started from now on, standard input, output and error excepted: what
+/// whoever started this one left open (a lock, a pipe, a connection) is nothing that a mount should keep open for as long
+/// as it lasts, nor anything for the process that reads the image.
+///
+/// Call it before there are other threads.
+///
+/// # Errors
+/// When the system does not say what is open (`/proc` is missing).
+pub fn keep_descriptors() -> io::Result<()> {
+    // First all of them: reading the directory takes one, which is gone then.
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|number| *number >= FIRST)
+        .collect();
+    for number in open {
+        // SAFETY: setting this flag touches no memory and closes nothing; the number is not -1. A number that is open no
+        // more is an error.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = fcntl_setfd(descriptor, FdFlags::CLOEXEC);
+    }
+    Ok(())
+}
