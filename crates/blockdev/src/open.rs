@@ -97,9 +97,6 @@ impl OpenSpec {
     /// [`FileOptions::open`] and [`open_partition`]; `BadWindow` when the range does not lie on
     /// the device.
     pub fn open(&self) -> DeviceResult<SharedDevice> {
-        if let (Some(offset), Some(partition)) = (self.offset, self.partition) {
-            return Err(DeviceError::TwoPlaces { partition, offset });
-        }
         let options = if self.writable {
             FileOptions::read_write()
         } else {
@@ -110,7 +107,17 @@ impl OpenSpec {
             .backend(self.backend)
             .guarded(self.guarded);
         let file: FileDevice = options.open(&self.path)?;
-        let mut device: SharedDevice = Arc::new(file);
+        self.part_of(Arc::new(file))
+    }
+
+    /// The part of an open device that is asked for: for who opens a whole file at one time, and looks into it at another.
+    ///
+    /// # Errors
+    /// As for [`OpenSpec::open`].
+    pub fn part_of(&self, mut device: SharedDevice) -> DeviceResult<SharedDevice> {
+        if let (Some(offset), Some(partition)) = (self.offset, self.partition) {
+            return Err(DeviceError::TwoPlaces { partition, offset });
+        }
         if let Some(number) = self.partition {
             device = Arc::new(open_partition(device, number)?);
         }

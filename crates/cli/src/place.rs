@@ -10,6 +10,7 @@ use std::fmt;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,14 +109,14 @@ impl Place {
         Ok(fs)
     }
 
-    /// Opens what holds the file system, without looking at it.
-    pub(crate) fn open_device(&self, place: &Where, writable: bool) -> Outcome<SharedDevice> {
-        self.open_spec(place, self.spec(writable), writable)
+    /// Opens all of what holds the file system, without looking at it.
+    pub(crate) fn open_device(&self, writable: bool) -> Outcome<SharedDevice> {
+        self.open_spec(&self.spec(writable), writable)
     }
 
     /// Opens the file for reading, as long as nobody writes it.
-    pub(crate) fn open_guarded(&self, place: &Where) -> Outcome<SharedDevice> {
-        self.open_spec(place, self.spec(false).guarded(true), false)
+    pub(crate) fn open_guarded(&self) -> Outcome<SharedDevice> {
+        self.open_spec(&self.spec(false).guarded(true), false)
     }
 
     fn spec(&self, writable: bool) -> OpenSpec {
@@ -125,9 +126,8 @@ impl Place {
         }
     }
 
-    fn open_spec(&self, place: &Where, spec: OpenSpec, writable: bool) -> Outcome<SharedDevice> {
-        let opened = spec.offset(place.offset).partition(place.partition).open();
-        opened.map_err(|e| {
+    fn open_spec(&self, spec: &OpenSpec, writable: bool) -> Outcome<SharedDevice> {
+        spec.open().map_err(|e| {
             let shown = e.to_string();
             let engine = EngineError::from(e);
             let why = why_not_writable(&self.image, &engine).filter(|_| writable);
@@ -135,18 +135,29 @@ impl Place {
         })
     }
 
-    /// Opens the file system on a device that [`Place::open_device`] has opened.
+    /// Opens the file system that lies at a place on a device that [`Place::open_device`] has opened.
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,
+        place: &Where,
         options: MountOptions,
     ) -> Outcome<Filesystem> {
-        let fs = Filesystem::open_device(device, options).map_err(|e| {
+        let spec = self
+            .spec(false)
+            .offset(place.offset)
+            .partition(place.partition);
+        let part = spec.part_of(Arc::clone(&device)).map_err(Failure::new)?;
+        let is_whole = place.offset.is_none() && place.partition.is_none();
+        let fs = Filesystem::open_device(part, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Engine(engine) => why_not_writable(&self.image, engine),
                 _ => None,
             };
-            Failure::new(why.unwrap_or_else(|| in_image(&self.image, &e)))
+            let why = why.unwrap_or_else(|| in_image(&self.image, &e));
+            match is_whole.then(|| hint_of(&device)).flatten() {
+                Some(hint) => Failure::new(format!("{why}\n{hint}")),
+                None => Failure::new(why),
+            }
         })?;
         self.warn(&fs);
         Ok(fs)
@@ -187,21 +198,9 @@ impl Place {
     }
 
     /// What to do about a whole-disk image that was taken for a file system.
-    pub(crate) fn partition_hint(&self) -> Option<String> {
+    fn partition_hint(&self) -> Option<String> {
         let device = OpenSpec::read_only(&self.image).open().ok()?;
-        let table = extant_blockdev::list_partitions(&*device).ok()?;
-        let numbers: Vec<String> = table
-            .partitions
-            .iter()
-            .map(|partition| partition.number.to_string())
-            .collect();
-        if numbers.is_empty() {
-            return None;
-        }
-        Some(format!(
-            "This is a disk with partitions {}: say which with --partition N.",
-            numbers.join(", ")
-        ))
+        hint_of(&device)
     }
 
     /// The place as it is named on the command line, safe for a terminal.
@@ -217,6 +216,23 @@ impl Place {
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
     }
+}
+
+/// What to do about a whole disk that was taken for a file system.
+fn hint_of(device: &SharedDevice) -> Option<String> {
+    let table = extant_blockdev::list_partitions(&**device).ok()?;
+    let numbers: Vec<String> = table
+        .partitions
+        .iter()
+        .map(|partition| partition.number.to_string())
+        .collect();
+    if numbers.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "This is a disk with partitions {}: say which with --partition N.",
+        numbers.join(", ")
+    ))
 }
 
 /// What an error of opening for writing is called: with what to do about it, where that is known.

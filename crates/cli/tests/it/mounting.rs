@@ -98,6 +98,37 @@ fn texts(args: &[&Path]) -> Vec<String> {
     args.iter().map(|p| p.display().to_string()).collect()
 }
 
+/// Descriptors for `path` in processes that have `point` among their arguments.
+fn holders(path: &Path, point: &Path) -> usize {
+    let has_point = |process: &Path| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0)
+            .any(|word| word == point.as_os_str().as_encoded_bytes())
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ours = processes.filter(|process| has_point(&process.path()));
+    let descriptors = ours
+        .filter_map(|process| fs::read_dir(process.path().join("fd")).ok())
+        .flat_map(Iterator::flatten);
+    descriptors
+        .filter(|fd| fs::read_link(fd.path()).is_ok_and(|open| open == path))
+        .count()
+}
+
+#[test]
+fn a_mount_keeps_nothing_open_that_the_command_was_started_with() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let lock = File::create(mount.place.join("lock")).unwrap();
+    let path = mount.place.join("lock").canonicalize().unwrap();
+    rustix::io::fcntl_setfd(&lock, rustix::io::FdFlags::empty()).unwrap();
+    let (image, point) = (mount.image(), mount.point().canonicalize().unwrap());
+    extant(["mount", &texts(&[&image])[0], &texts(&[&point])[0]]).ok();
+    assert!(holders(&image.canonicalize().unwrap(), &point) > 0);
+    assert_eq!(holders(&path, &point), 0);
+    extant(["umount", &texts(&[&point])[0]]).ok();
+}
+
 #[test]
 fn a_mount_goes_on_in_the_background_until_it_is_unmounted() {
     require!(Fuse);

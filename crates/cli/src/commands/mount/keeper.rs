@@ -3,8 +3,7 @@
 
 use super::background::{Background, start_as};
 use crate::args::{Mount, Where};
-use crate::failure::{Failure, Outcome, say};
-use crate::place::Place;
+use crate::failure::{Failure, Outcome};
 use extant_fuse::{PATIENCE, Signals};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io;
@@ -28,7 +27,6 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
     let signals = Signals::hold_back().map_err(Failure::new)?;
     let mut worker = start_as("--worker", args, place).inspect_err(|_| {
         extant_fuse::clear(&point);
-        hint(args, place);
     })?;
     if let Some(background) = background {
         background.ready()?;
@@ -74,18 +72,5 @@ fn until_ended(events: &Receiver<Event>, point: &Path, worker: Pid) -> io::Resul
         if let Event::Ended(status) = events.recv().map_err(|_| gone())? {
             return status;
         }
-    }
-}
-
-/// What to do about a whole disk that was taken for a file system: the worker may not look again.
-fn hint(args: &Mount, place: &Where) {
-    let at = Place {
-        image: args.image.clone(),
-        path: "/".into(),
-        has_path: false,
-    };
-    let is_whole = place.offset.is_none() && place.partition.is_none();
-    if let Some(hint) = is_whole.then(|| at.partition_hint()).flatten() {
-        say(hint);
     }
 }

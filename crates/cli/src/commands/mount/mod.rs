@@ -34,6 +34,7 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     if args.fake {
         return Ok(());
     }
+    extant_fuse::keep_descriptors().map_err(Failure::new)?;
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
@@ -71,14 +72,14 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     };
     let engine = engine_options(place, options);
     let device = match options.read_only {
-        true => at.open_guarded(place)?,
-        false => at.open_device(place, true)?,
+        true => at.open_guarded()?,
+        false => at.open_device(true)?,
     };
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
     if args.worker {
         attached.confine().map_err(Failure::new)?;
     }
-    let fs = at.open_on(device, engine)?;
+    let fs = at.open_on(device, place, engine)?;
     let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
     let served = mounted.and_then(|mounted| {
         if let Some(background) = background {
