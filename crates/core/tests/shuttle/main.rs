@@ -8,6 +8,7 @@ mod blocks;
 mod direct;
 mod inodes;
 mod names;
+mod orphans;
 mod splits;
 mod stored;
 mod syncs;
@@ -110,7 +111,10 @@ fn open_and_close(device: &Arc<MemoryDevice>) -> Arc<Fs> {
 
 fn check_sometimes(device: &MemoryDevice) {
     static IMAGES: AtomicU64 = AtomicU64::new(0);
-    if IMAGES.fetch_add(1, Ordering::Relaxed) % CHECKED == 0 {
+    if IMAGES
+        .fetch_add(1, Ordering::Relaxed)
+        .is_multiple_of(CHECKED)
+    {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes(device)).unwrap();
         assert_clean(file.path());
