@@ -45,7 +45,7 @@ cargo test --locked -p extant-core --features baseline --lib -- alloc:: data::ba
 
 # Locks and atomics that workers share are counted.
 step "what workers share"
-cargo test --locked -p extant-bench --features baseline,lockstat --test it shares_nothing
+cargo test --locked -p extant-bench --features baseline,lockstat --test it -- shares_nothing table_of_locks
 
 step "deliberate mistakes"
 cargo xtask mutants

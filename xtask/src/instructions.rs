@@ -15,9 +15,9 @@ Usage: cargo xtask instructions [--record]
 Options:
   --record   Write the counts down as the ones to compare with from now on
 
-Counts depend on the compiler, and through the C library on the processor, but not on how busy the machine is:
-where these are others than the counts were recorded with nothing is compared, and that is said. Needs valgrind; installs gungraun-runner into target/tools the
-first time.";
+Counts depend on the compiler, on the processor that valgrind shows to programs (it has a few, and takes the one nearest
+to the machine's) and on how many there are, but not on how busy the machine is: where these are others than the counts were
+recorded with nothing is compared, and that is said. Needs valgrind; installs gungraun-runner into target/tools the first time.";
 
 /// The one whose version gungraun asks for.
 const RUNNER_VERSION: &str = "0.20.0";
@@ -60,15 +60,15 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
         Err(e) if record && e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(format!("{}: {e}", path.display())),
     };
-    let setting = setting()?;
+    let valgrind = printed(Command::new("valgrind").arg("--version"))
+        .filter(|version| version.starts_with("valgrind-"))
+        .ok_or("valgrind is missing: install it (Debian name: valgrind)")?;
+    let setting = setting(&valgrind)?;
     if let Some(other) = recorded_with(&recorded).filter(|with| !record && *with != setting) {
         println!(
             "SKIPPED: comparing instructions: they were recorded with {other}, this is {setting}"
         );
         return Ok(true);
-    }
-    if !says(Command::new("valgrind").arg("--version"), "valgrind-") {
-        return Err("valgrind is missing: install it (Debian name: valgrind)".to_owned());
     }
     let runner = runner(root)?;
     let output = cargo(root)
@@ -109,7 +109,7 @@ fn run(root: &Path, record: bool) -> Result<bool, String> {
 fn compare(counted: &Counts, recorded: &Counts) -> bool {
     let mut good = true;
     println!(
-        "{:<14} {:>12} {:>12} {:>8}",
+        "{:<19} {:>12} {:>12} {:>8}",
         "operation", "recorded", "counted", "growth"
     );
     for (name, &now) in counted {
@@ -127,10 +127,10 @@ fn compare(counted: &Counts, recorded: &Counts) -> bool {
             None => ("-".to_owned(), "-".to_owned(), "  NOT RECORDED"),
         };
         good &= verdict.is_empty();
-        println!("{name:<14} {before:>12} {now:>12} {growth:>8}{verdict}");
+        println!("{name:<19} {before:>12} {now:>12} {growth:>8}{verdict}");
     }
     for name in recorded.keys().filter(|n| !counted.contains_key(*n)) {
-        println!("{name:<14} is recorded but was not counted");
+        println!("{name:<19} is recorded but was not counted");
         good = false;
     }
     good
@@ -192,34 +192,37 @@ fn recorded_with(recorded: &str) -> Option<&str> {
     recorded.lines().find_map(|line| line.strip_prefix(WITH))
 }
 
-/// What counts depend on: the compiler that builds the benchmarks, and the processor, by which the C library chooses
-/// how to copy and clear memory.
-fn setting() -> Result<String, String> {
+/// What counts depend on: the compiler that builds the benchmarks; the processor that they find, by which the C library
+/// chooses how to copy and clear memory; and how many processors there are, for each of which the engine keeps
+/// something.
+fn setting(valgrind: &str) -> Result<String, String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc)
-        .arg("--version")
-        .output()
-        .map_err(|e| format!("cannot start rustc: {e}"))?;
-    let compiler = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let compiler = printed(Command::new(rustc).arg("--version")).ok_or("cannot start rustc")?;
     let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |wanted: &str| {
-        let of = |line: &str| {
-            let (name, value) = line.split_once(':')?;
-            (name.trim() == wanted).then(|| value.trim().to_owned())
-        };
-        cpus.lines().find_map(of).unwrap_or_default()
-    };
-    let [name, family, model] = ["model name", "cpu family", "model"].map(field);
-    Ok(format!(
-        "{compiler} on {name} (family {family}, model {model})"
-    ))
+    let shown = shown_by_valgrind(&cpus);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(format!("{compiler}, {valgrind} on {count} x {shown}"))
+}
+
+/// Which processor programs find under valgrind on a machine with these: whatever the machine's is called, valgrind answers
+/// for one of its own, by what the machine can do (`CPUID` in VEX).
+fn shown_by_valgrind(cpuinfo: &str) -> String {
+    let flags = cpuinfo.lines().find_map(|line| {
+        let (name, flags) = line.split_once(':')?;
+        (name.trim() == "flags").then_some(flags)
+    });
+    let flags: Vec<&str> = flags.unwrap_or_default().split_whitespace().collect();
+    let decides = ["avx2", "avx", "cx16", "f16c", "rdrand", "rdseed"];
+    let has: Vec<&str> = decides.into_iter().filter(|d| flags.contains(d)).collect();
+    format!("{} {}", std::env::consts::ARCH, has.join(" "))
 }
 
 /// The program that gungraun's benchmarks start, of the version they ask for.
 fn runner(root: &Path) -> Result<PathBuf, String> {
     let tools = root.join("target/tools");
     let runner = tools.join("bin/gungraun-runner");
-    if !says(Command::new(&runner).arg("--version"), RUNNER_VERSION) {
+    let found = printed(Command::new(&runner).arg("--version"));
+    if !found.is_some_and(|version| version.contains(RUNNER_VERSION)) {
         println!("installing gungraun-runner {RUNNER_VERSION} into target/tools");
         let status = cargo(root)
             .args([
@@ -241,11 +244,10 @@ fn runner(root: &Path) -> Result<PathBuf, String> {
     Ok(runner)
 }
 
-/// Whether a program runs and what it prints has `word` in it.
-fn says(command: &mut Command, word: &str) -> bool {
-    command
-        .output()
-        .is_ok_and(|o| o.status.success() && String::from_utf8_lossy(&o.stdout).contains(word))
+/// What a program prints, if it runs and succeeds.
+fn printed(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn cargo(root: &Path) -> Command {
@@ -275,6 +277,19 @@ Gungraun result: Ok. 2 without regressions; 0 regressed; 0 filtered; 2 benchmark
     #[test]
     fn counts_are_read_from_what_the_benchmarks_print() {
         assert_eq!(counts(PRINTED), counted(220_000, 1734));
+    }
+
+    #[test]
+    fn machines_are_told_apart_by_what_valgrind_makes_of_them() {
+        let shown = |name: &str, flags: &str| {
+            shown_by_valgrind(&format!(
+                "processor : 0\nmodel name : {name}\nflags : {flags}\n"
+            ))
+        };
+        let one = shown("One", "fpu cx16 avx f16c rdrand avx2 rdseed avx512f");
+        assert_eq!(one, shown("Other", "cx16 rdrand avx avx2 rdseed f16c"));
+        assert_ne!(one, shown("One", "fpu cx16 avx f16c rdrand rdseed"));
+        assert!(one.ends_with(" avx2 avx cx16 f16c rdrand rdseed"), "{one}");
     }
 
     #[test]

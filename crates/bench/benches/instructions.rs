@@ -3,13 +3,13 @@
 //!
 //! Each benchmark does [`OPERATIONS`] operations of one kind on a fresh image in memory, in one
 //! thread, with a directory that has an index. Opening, closing and, where no operation asks for it,
-//! committing are not counted.
+//! committing are not counted; nor is what a benchmark finds made, in [`Scene`] or by the functions beside it.
 #![allow(missing_docs, reason = "the macros write functions without any")]
 
 use extant_blockdev::MemoryDevice;
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
-use extant_core::ops;
+use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use extant_mkfs::defaults::FormatOptions;
 use extant_mkfs::source::{ScanOptions, scan_directory};
@@ -19,6 +19,7 @@ use gungraun::{
 };
 use std::hint::black_box;
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Operations of each benchmark.
@@ -41,6 +42,10 @@ struct Scene {
 
 fn new_file() -> NewInode {
     NewInode::new(FileType::Regular, 0o644, ops::now())
+}
+
+fn new_dir() -> NewInode {
+    NewInode::new(FileType::Directory, 0o755, ops::now())
 }
 
 fn names(stem: &str) -> Vec<Vec<u8>> {
@@ -94,6 +99,22 @@ fn scene_with_creates() -> Scene {
     scene
 }
 
+/// The same after [`OPERATIONS`] directories were made and committed.
+fn scene_with_dirs() -> Scene {
+    let scene = scene();
+    mkdir_all(&scene);
+    ops::syncfs(&scene.fs).expect("sync");
+    scene
+}
+
+/// The same with a file of [`OPERATIONS`] blocks, on the device and in memory.
+fn scene_with_content() -> Scene {
+    let scene = scene();
+    (0..OPERATIONS).for_each(|i| put(&scene, i));
+    ops::syncfs(&scene.fs).expect("sync");
+    scene
+}
+
 fn stat_all(scene: &Scene) {
     for name in &scene.old {
         let found = ops::lookup_with(&scene.fs, scene.dir.id(), name, |inode| {
@@ -109,7 +130,18 @@ fn create_all(scene: &Scene) {
     }
 }
 
-fn append(scene: &Scene, i: usize) {
+fn mkdir_all(scene: &Scene) {
+    for name in &scene.new {
+        ops::mkdir(&scene.fs, &scene.dir, name, &new_dir()).expect("mkdir");
+    }
+}
+
+fn look_up(scene: &Scene, name: &[u8]) -> Held {
+    ops::lookup_held(&scene.fs, &scene.dir, name).expect("lookup")
+}
+
+/// Writes block `i` of the file.
+fn put(scene: &Scene, i: usize) {
     let at = (i * BLOCK.len()) as u64;
     let written = ops::pwrite(&scene.fs, &scene.file, at, &BLOCK).expect("write");
     assert_eq!(written, BLOCK.len());
@@ -152,7 +184,7 @@ fn unlink(scene: Scene) -> Scene {
 #[library_benchmark]
 #[bench::on(scene())]
 fn write(scene: Scene) -> Scene {
-    (0..OPERATIONS).for_each(|i| append(&scene, i));
+    (0..OPERATIONS).for_each(|i| put(&scene, i));
     scene
 }
 
@@ -161,15 +193,166 @@ fn write(scene: Scene) -> Scene {
 #[bench::on(scene())]
 fn write_fsync(scene: Scene) -> Scene {
     for i in 0..OPERATIONS {
-        append(&scene, i);
+        put(&scene, i);
         ops::fsync(&scene.fs, &scene.file).expect("fsync");
     }
     scene
 }
 
+// One name instead of another in the same directory.
+#[library_benchmark]
+#[bench::on(scene())]
+fn rename(scene: Scene) -> Scene {
+    let dir = &scene.dir;
+    for (old, new) in scene.old.iter().zip(&scene.new) {
+        ops::rename(&scene.fs, dir, old, dir, new).expect("rename");
+    }
+    scene
+}
+
+// A file takes the name of another, which goes.
+#[library_benchmark]
+#[bench::on(scene_with_creates())]
+fn rename_over(scene: Scene) -> Scene {
+    let dir = &scene.dir;
+    for (old, new) in scene.old.iter().zip(&scene.new) {
+        ops::rename(&scene.fs, dir, old, dir, new).expect("rename");
+    }
+    scene
+}
+
+// A further name for one file.
+#[library_benchmark]
+#[bench::on(scene())]
+fn link(scene: Scene) -> Scene {
+    for name in &scene.new {
+        ops::link(&scene.fs, &scene.file, &scene.dir, name).expect("link");
+    }
+    scene
+}
+
+// A target that fits the inode.
+#[library_benchmark]
+#[bench::on(scene())]
+fn symlink(scene: Scene) -> Scene {
+    let link = NewInode::new(FileType::Symlink, 0o777, ops::now());
+    for name in &scene.new {
+        ops::symlink(&scene.fs, &scene.dir, name, b"over/there", &link).expect("symlink");
+    }
+    scene
+}
+
+#[library_benchmark]
+#[bench::on(scene())]
+fn mkdir(scene: Scene) -> Scene {
+    mkdir_all(&scene);
+    scene
+}
+
+#[library_benchmark]
+#[bench::on(scene_with_dirs())]
+fn rmdir(scene: Scene) -> Scene {
+    for name in &scene.new {
+        ops::rmdir(&scene.fs, &scene.dir, name).expect("rmdir");
+    }
+    scene
+}
+
+// Looking the file up, and its mode.
+#[library_benchmark]
+#[bench::on(scene())]
+fn chmod(scene: Scene) -> Scene {
+    for name in &scene.old {
+        ops::chmod(&scene.fs, &look_up(&scene, name), 0o600).expect("chmod");
+    }
+    scene
+}
+
+// A block less each time, from the end of a file on the device.
+#[library_benchmark]
+#[bench::on(scene_with_content())]
+fn truncate(scene: Scene) -> Scene {
+    for i in (0..OPERATIONS).rev() {
+        let size = (i * BLOCK.len()) as u64;
+        ops::truncate(&scene.fs, &scene.file, size).expect("truncate");
+    }
+    scene
+}
+
+// 4 KiB that are in memory.
+#[library_benchmark]
+#[bench::on(scene_with_content())]
+fn read(scene: Scene) -> Scene {
+    let mut block = BLOCK;
+    for i in 0..OPERATIONS {
+        let at = (i * block.len()) as u64;
+        let read = ops::pread(&scene.fs, &scene.file, at, &mut block).expect("read");
+        assert_eq!(read, block.len());
+    }
+    black_box(&block);
+    scene
+}
+
+// 4 KiB over what is there.
+#[library_benchmark]
+#[bench::on(scene_with_content())]
+fn overwrite(scene: Scene) -> Scene {
+    (0..OPERATIONS).for_each(|i| put(&scene, i));
+    scene
+}
+
+// The same, made durable each time.
+#[library_benchmark]
+#[bench::on(scene_with_content())]
+fn overwrite_fdatasync(scene: Scene) -> Scene {
+    for i in 0..OPERATIONS {
+        put(&scene, i);
+        ops::fdatasync(&scene.fs, &scene.file).expect("fdatasync");
+    }
+    scene
+}
+
+// One name of a listing: [`OPERATIONS`] of them, ten times over.
+#[library_benchmark]
+#[bench::on(scene())]
+fn readdir(scene: Scene) -> Scene {
+    let mut listed = 0;
+    for _ in 0..10 {
+        let dir = scene.fs.inode(scene.dir.ino()).expect("dir");
+        ops::readdir(&scene.fs, &dir, Cookie::START, |entry| {
+            black_box(&entry);
+            listed += 1;
+            ControlFlow::<()>::Continue(())
+        })
+        .expect("readdir");
+    }
+    // And `.`, `..` and the file that is written.
+    assert_eq!(listed, 10 * (OPERATIONS + 3));
+    scene
+}
+
 library_benchmark_group!(
     name = operations,
-    benchmarks = [create, commit, stat, unlink, write, write_fsync]
+    benchmarks = [
+        create,
+        commit,
+        stat,
+        unlink,
+        rename,
+        rename_over,
+        link,
+        symlink,
+        mkdir,
+        rmdir,
+        chmod,
+        write,
+        write_fsync,
+        truncate,
+        read,
+        overwrite,
+        overwrite_fdatasync,
+        readdir
+    ]
 );
 
 main!(

@@ -275,7 +275,8 @@ impl Mounted for Engine {
             commits: Some(stats.commits),
             handles: Some(stats.handles),
             flushes: Some(stats.flushes),
-            stop: Some(stats.drained_max),
+            merged: Some(stats.shared_commits),
+            drained: Some((stats.drained_max, stats.drained_total)),
             orphans: Some((
                 orphans.list_added + orphans.file_added,
                 orphans.list_removed + orphans.file_removed,

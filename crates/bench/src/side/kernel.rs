@@ -233,7 +233,8 @@ impl Mounted for Kernel {
             commits,
             handles: commits.zip(per_commit).map(|(c, h)| c * h),
             flushes,
-            stop: None,
+            merged: None,
+            drained: None,
             orphans: None,
         }
     }

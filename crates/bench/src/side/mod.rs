@@ -7,6 +7,7 @@ pub(crate) mod kernel;
 
 use crate::peer::Figures;
 use std::ffi::CStr;
+use std::time::Duration;
 
 /// A file system that is mounted, in whatever way its side has.
 ///
@@ -110,8 +111,11 @@ pub(crate) struct Counters {
     pub(crate) handles: Option<u64>,
     /// Flushes the device got.
     pub(crate) flushes: Option<u64>,
-    /// The longest time for which a commit let no operation begin, whenever that was.
-    pub(crate) stop: Option<std::time::Duration>,
+    /// Callers whose changes were made durable by a commit that another one asked for.
+    pub(crate) merged: Option<u64>,
+    /// For how long commits let no operation begin, because none was under way and what they
+    /// had changed was being collected: the longest time, whenever that was, and all together.
+    pub(crate) drained: Option<(Duration, Duration)>,
     /// Inodes noted as orphans, and notes taken back.
     pub(crate) orphans: Option<(u64, u64)>,
 }
@@ -137,8 +141,16 @@ impl Counters {
         if let Some(flushes) = less(self.flushes, before.flushes) {
             figures.insert("flushes per operation", flushes / operations.max(1) as f64);
         }
-        if let Some(stop) = self.stop {
-            figures.insert("longest stop in us", stop.as_secs_f64() * 1e6);
+        if let Some(merged) = less(self.merged, before.merged) {
+            figures.insert("merged into the commit of another", merged);
+        }
+        if let (Some((longest, all)), Some(commits)) = (self.drained, commits)
+            && commits > 0.0
+        {
+            let all = all.saturating_sub(before.drained.map_or(Duration::ZERO, |(_, all)| all));
+            let micros = |time: Duration| time.as_secs_f64() * 1e6;
+            figures.insert("average stop in us", micros(all) / commits);
+            figures.insert("longest stop in us", micros(longest));
         }
         if let (Some(now), Some(then)) = (self.orphans, before.orphans) {
             let per_operation = |n: u64| n as f64 / operations.max(1) as f64;

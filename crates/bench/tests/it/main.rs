@@ -65,20 +65,46 @@ fn metadata_measures_both_sides_with_each_worker_count() {
 }
 
 #[test]
-fn fsync_reports_commits_beside_rates() {
+fn fsync_reports_what_commits_carried_flushes_and_stops_beside_rates() {
     require!(KernelExt4);
-    let rows = rows(&["fsync", "--operations", "60", "--workers", "3"]);
+    let rows = rows(&["fsync", "--operations", "800", "--workers", "1,16"]);
     rows.iter().for_each(check_row);
-    assert_eq!(
-        cases(&rows),
-        [("engine", "default", 3), ("kernel", "default", 3)]
-    );
-    let engine = &rows[0]["figures"];
-    assert!(engine["commits"].as_f64() >= Some(1.0), "{engine}");
+    let expected = [
+        ("engine", "default", 1),
+        ("kernel", "default", 1),
+        ("engine", "default", 16),
+        ("kernel", "default", 16),
+    ];
+    assert_eq!(cases(&rows), expected);
+    let figure = |row: usize, name: &str| {
+        let value = rows[row]["figures"][name].as_f64();
+        value.unwrap_or_else(|| panic!("{name} in {}", rows[row]))
+    };
+    for row in 0..rows.len() {
+        let (commits, carried) = (figure(row, "commits"), figure(row, "operations per commit"));
+        assert!(commits >= 1.0 && (commits * carried - 800.0).abs() < 0.01);
+        assert!(figure(row, "flushes per operation") > 0.0);
+    }
+    for row in [0, 2] {
+        let (average, longest) = (
+            figure(row, "average stop in us"),
+            figure(row, "longest stop in us"),
+        );
+        assert!(0.0 < average && average <= longest, "{}", rows[row]);
+    }
+    // Who is alone has nobody to share a commit with but the thread in the background, which comes every few
+    // seconds; each append of his is one.
+    assert!(figure(0, "merged into the commit of another") <= 5.0);
     assert!(
-        engine["flushes per operation"].as_f64() > Some(0.0),
-        "{engine}"
+        (795.0..=805.0).contains(&figure(0, "commits")),
+        "{}",
+        rows[0]
     );
+    // Of sixteen some do: the others' commits carry them, and the flushes are shared.
+    let merged = figure(2, "merged into the commit of another");
+    assert!(merged >= 1.0, "{}", rows[2]);
+    assert!(figure(2, "commits") < 800.0, "{}", rows[2]);
+    assert!(figure(2, "flushes per operation") < figure(0, "flushes per operation"));
 }
 
 #[test]
@@ -191,6 +217,59 @@ fn looking_at_inodes_in_memory_shares_nothing_between_workers() {
 #[test]
 fn noting_orphans_in_the_orphan_file_shares_nothing_between_workers() {
     share_nothing("orphan", "file", ["--truncations", "100000"]);
+}
+
+/// Each variant, and `fsync`, with what its operations cost in locks.
+#[cfg(feature = "lockstat")]
+#[test]
+fn a_table_of_locks_comes_with_each_variant() {
+    let common = ["--runs", "1", "--image-mib", "64", "--workers", "2"];
+    let amount = ["--files", "400", "--operations", "100"];
+    let tables = |workload: &str| {
+        bench(
+            &[
+                &[workload, "--engine-only", "--locks"],
+                &common[..],
+                &amount,
+            ]
+            .concat(),
+        )
+    };
+    let metadata = tables("metadata");
+    for variant in ["create-own", "create-shared", "stat", "unlink"] {
+        let title = format!("\nmetadata {variant}, 2 workers\n");
+        let Some((_, table)) = metadata.split_once(&title) else {
+            panic!("no {title:?} in {metadata}");
+        };
+        let table = table.split("\nmetadata ").next().unwrap_or_default();
+        for column in [
+            "acq/op",
+            "contended/op",
+            "hold avg ns",
+            "hold max ns",
+            "rmw/op",
+        ] {
+            assert!(table.contains(column), "{column} in {table}");
+        }
+        assert!(
+            table.contains("\nall: ") && table.contains("\nbound: "),
+            "{table}"
+        );
+        // An operation takes the lock of its name, but for one that only looks at it.
+        let row = table
+            .lines()
+            .find(|line| line.trim_start().starts_with("name  "));
+        let per_operation = row.and_then(|row| row.split_whitespace().nth(1)?.parse::<f64>().ok());
+        match variant {
+            "stat" => assert!(per_operation.is_none_or(|n| n < 0.01), "{table}"),
+            _ => assert!(per_operation >= Some(1.0), "{table}"),
+        }
+    }
+    // The journal's part, and how long commits kept others waiting.
+    assert!(metadata.contains("average stop in us"), "{metadata}");
+    let fsync = tables("fsync");
+    assert!(fsync.contains("\nfsync default, 2 workers\n"), "{fsync}");
+    assert!(fsync.contains("journal progress"), "{fsync}");
 }
 
 #[test]
