@@ -10,6 +10,7 @@ use extant_sync::thread;
 use extant_testkit::oracle::{debugfs, e2fsck, mke2fs};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A name of 250 letters, three of which fill a block of 1 KiB.
 fn long(stem: &str, number: usize) -> String {
@@ -136,8 +137,14 @@ fn blocks_of_names_are_split_while_others_use_the_directory() {
 fn an_index_gets_another_level_while_others_use_the_directory() {
     // As many as a root of 1 KiB can name.
     const BLOCKS: usize = 123;
-    let image = image(BLOCKS);
+    // Only one schedule in so many has such a directory, which takes long to read.
+    const EACH: u64 = 4;
+    let (large, small) = (image(BLOCKS), image(3));
+    let schedules = Arc::new(AtomicU64::new(0));
     explore("an_index_gets_another_level", move || {
-        scenario(&image, BLOCKS, 1);
+        match schedules.fetch_add(1, Ordering::Relaxed) % EACH {
+            0 => scenario(&large, BLOCKS, 1),
+            _ => scenario(&small, 3, 1),
+        }
     });
 }
