@@ -1,6 +1,7 @@
 //! Inodes that come and go, on images that Linux looks at before and after.
 
 mod interrupted;
+mod many;
 
 use super::{Bulkstat, BulkstatWay, FileType, Held, LiveInode, NewInode};
 use crate::fs::{Fs, MountOptions};
