@@ -246,7 +246,8 @@ fn change_at_random(options: &[&str], seed: u64) {
                 }
                 Err(Error::Exists) => assert!(known && how == SetXattr::Create),
                 Err(Error::NoAttribute) => assert!(!known && how == SetXattr::Replace),
-                Err(e) => assert!(matches!(e, Error::NoSpace) && len > 100, "{e}"),
+                // Beside 500 and twice 180 bytes there is no room for 40 in a block of 1 KiB.
+                Err(e) => assert!(matches!(e, Error::NoSpace) && len >= 40, "{e}"),
             }
         }
         assert_eq!(attributes_of(&fs, &files[n]), wanted[n], "step {step}");
