@@ -13,6 +13,7 @@ use extant_format::Group;
 use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use std::ops::Range;
+use std::sync::atomic::{Ordering, fence};
 
 static FREED: LockClass = LockClass::new("freed blocks", Rank::Freed);
 
@@ -43,8 +44,11 @@ pub(super) struct Freed {
     lists: PerCpu<Mutex<Vec<FreedExtent>>>,
     /// Whether the device is told what is free.
     discards: bool,
-    /// Blocks in the lists.
-    pending: ShardedCounter,
+    /// Blocks that ever came into the lists, and those that were given back to the space there is. Two sums that only grow:
+    /// of one that does both, a sum made while others change it may be too small by what came to places that it has
+    /// passed, and went from those it has not.
+    came: ShardedCounter,
+    returned: ShardedCounter,
     /// Extents in the lists.
     extents: ShardedCounter,
 }
@@ -55,7 +59,8 @@ impl Freed {
         Self {
             discards,
             lists: PerCpu::new(|_| Mutex::new(&FREED, Vec::new())),
-            pending: ShardedCounter::new(),
+            came: ShardedCounter::new(),
+            returned: ShardedCounter::new(),
             extents: ShardedCounter::new(),
         }
     }
@@ -69,16 +74,27 @@ impl Freed {
     /// looks at what every CPU has.
     pub(super) fn push(&self, extent: FreedExtent) -> bool {
         let blocks = extent.run.end - extent.run.start;
-        self.pending.add(blocks.into());
+        self.came.add(blocks.into());
         self.extents.inc();
         let mut list = self.lists.local().lock();
         list.push(extent);
         blocks >= LARGE || list.len().is_multiple_of(MANY)
     }
 
-    /// The sum of blocks in the lists.
+    /// Blocks that are in the lists or on their way back. Never fewer than there are at some moment of the call, so who
+    /// finds none has nothing to wait for.
     pub(super) fn pending(&self) -> i64 {
-        self.pending.sum()
+        let returned = self.returned.sum();
+        // What came before these returned is seen below.
+        fence(Ordering::Acquire);
+        self.came.sum() - returned
+    }
+
+    /// Notes that blocks are back in the space there is.
+    fn note_returned(&self, blocks: u32) {
+        // After they are there.
+        fence(Ordering::Release);
+        self.returned.add(blocks.into());
     }
 
     /// Whether the lists take more memory than they should.
@@ -114,7 +130,8 @@ impl Fs {
     /// Blocks that are free on the device to come, but only after the next commit may be used.
     #[must_use]
     pub(crate) fn pending_free_blocks(&self) -> u64 {
-        self.alloc().map_or(0, |alloc| alloc.freed.pending.count())
+        let pending = self.alloc().map_or(0, |alloc| alloc.freed.pending());
+        pending.max(0).cast_unsigned()
     }
 
     /// Whether so much of the free space waits for a commit, or in so many pieces, that one is due.
@@ -122,7 +139,7 @@ impl Fs {
         if alloc.freed.is_long() {
             return true;
         }
-        let pending = alloc.freed.pending.count();
+        let pending = alloc.freed.pending().max(0).cast_unsigned();
         pending > FEW_PENDING && pending > alloc.free.count() / PENDING_SHARE
     }
 
@@ -185,7 +202,7 @@ impl Fs {
         // After the bits are clear: whoever may take blocks finds some. They are pending until they are
         // there, so that nobody who finds no space takes that for the whole truth.
         alloc.space.give(blocks);
-        alloc.freed.pending.add(-i64::from(blocks));
+        alloc.freed.note_returned(blocks);
         Ok(())
     }
 }
@@ -193,6 +210,36 @@ impl Fs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_is_never_taken_for_nothing() {
+        let piece = |run: Range<u32>| FreedExtent {
+            seq: Seq::new(1),
+            group: Group::new(0),
+            run,
+            kind: FreedKind::Data,
+        };
+        let freed = Freed::new(false);
+        freed.push(piece(0..3));
+        let (work, done) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let freed = &freed;
+            // Blocks come on one CPU and return on another one.
+            scope.spawn(move || {
+                for _ in 0..30_000 {
+                    freed.push(piece(10..15));
+                    work.send(5).unwrap();
+                }
+            });
+            let returning =
+                scope.spawn(move || done.into_iter().for_each(|n| freed.note_returned(n)));
+            while !returning.is_finished() {
+                let pending = freed.pending();
+                assert!(pending >= 3, "{pending} are pending");
+            }
+        });
+        assert_eq!(freed.pending(), 3);
+    }
 
     #[test]
     fn many_pieces_are_too_many_however_small_and_come_out_merged() {
