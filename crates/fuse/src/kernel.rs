@@ -239,7 +239,13 @@ impl Filesystem for Adapter {
             .ask(|s| s.lookup(node(parent), name.as_bytes()))
         {
             Ok(Some(found)) => send_entry(Ok(found), reply),
-            Ok(None) => reply.entry(&FOREVER, &nothing(), Generation(0)),
+            Ok(None) => {
+                let ttl = match self.service.folds_names() {
+                    true => Duration::ZERO,
+                    false => FOREVER,
+                };
+                reply.entry(&ttl, &nothing(), Generation(0));
+            }
             Err(e) => reply.error(e.into()),
         }
     }

@@ -15,6 +15,9 @@ use extant_format::dir::htree::DxKind;
 use extant_format::features::Compat;
 use extant_format::inode::InodeFlags;
 
+/// The one encoding of names that there is.
+const UTF8_12_1: u16 = 1;
+
 /// How the entries of a directory find their blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
@@ -37,14 +40,15 @@ impl<'a> Directory<'a> {
         state: &'a DirState,
     ) -> Result<(Self, Form)> {
         let dir = Self::new(fs, inode)?.with_state(Some(state), true);
-        let refused = [
-            (InodeFlags::ENCRYPT, "encrypted directories"),
-            (InodeFlags::CASEFOLD, "casefolded directories"),
-        ];
-        for (flag, what) in refused {
-            if inode.flags().contains(flag) {
-                return Err(unsupported(what));
-            }
+        if inode.flags().contains(InodeFlags::ENCRYPT) {
+            return Err(unsupported("encrypted directories"));
+        }
+        if dir.is_casefolded()
+            && fs.superblock().encoding().map(|(which, _)| which) != Some(UTF8_12_1)
+        {
+            return Err(unsupported(
+                "casefolded directories of another encoding than utf8-12.1",
+            ));
         }
         let form = dir.form()?;
         Ok((dir, form))

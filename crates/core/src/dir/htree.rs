@@ -236,6 +236,13 @@ impl Way {
             .find_map(|step| step.pairs(dir)?.get(step.at + 1))
     }
 
+    /// The lowest hash that the leaf may have.
+    pub(super) fn start(&self, dir: &Directory<'_>) -> u32 {
+        let steps = self.steps.iter().rev().filter(|step| step.at > 0);
+        let pair = |step: &Step| step.pairs(dir)?.get(step.at);
+        steps.filter_map(pair).next().map_or(0, |pair| pair.hash)
+    }
+
     /// Goes on to the next leaf, if names of the hash go on there.
     pub(super) fn advance(&mut self, dir: &Directory<'_>) -> Result<bool, Fault> {
         match self.next(dir) {

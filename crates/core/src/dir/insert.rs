@@ -12,9 +12,12 @@ use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result, map};
 use extant_format::dir::entry::NAME_MAX;
 use extant_format::dir::htree::max_indirect_levels;
-use extant_format::dir::{EntryType, NewEntry, edit};
+use extant_format::dir::{EntryType, NewEntry, edit, fold_name};
 use extant_format::features::Incompat;
 use extant_format::{Ino, Lblk};
+
+/// A flag of the encoding (`s_encoding_flags`): names in casefolded directories have to be valid.
+const STRICT: u16 = 1;
 
 /// Blocks that [`insert`] may change in the directory of this image.
 pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
@@ -57,6 +60,7 @@ fn insert_entry(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result
         let _names_stay = state.shared();
         let image = dir.copy();
         let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
+        check_encoding(&directory, entry.name)?;
         if try_insert(handle, state, &directory, form, entry)? {
             return Ok(());
         }
@@ -81,6 +85,20 @@ fn check_name(name: &[u8]) -> Result<()> {
         return Err(Error::InvalidInput("a name that no file can have"));
     }
     Ok(())
+}
+
+/// Refuses a name that cannot be compared without regard to case where all must be.
+fn check_encoding(dir: &Directory<'_>, name: &[u8]) -> Result<()> {
+    let is_strict = || {
+        let encoding = dir.fs.superblock().encoding();
+        encoding.is_some_and(|(_, flags)| flags & STRICT != 0)
+    };
+    match dir.is_casefolded() && is_strict() && fold_name(name).is_none() {
+        true => Err(Error::InvalidInput(
+            "a name that is not UTF-8, which casefolded directories of this file system do not take",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Puts the entry into a block that has room for it; `false` if it has to be made. The caller holds

@@ -125,8 +125,8 @@ impl Batch {
 
 /// The hash that the directory is listed by; `None` if it is listed by position.
 fn order(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
-    // Such names are hashed by what is not known here for sure; they are not written to.
-    if dir.layout.raw_names || dir.is_casefolded() {
+    // Such names are hashed by what is not known here; they are not written to.
+    if dir.layout.raw_names {
         return Ok(None);
     }
     if dir.inode.is_inline() {
@@ -185,6 +185,7 @@ fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
         (false, true) => leaves_of(dir, hash).map_err(Fault::into_error)?,
         (is_inline, _) => Leaves {
             lblks: [Lblk::new(0)].into_iter().filter(|_| !is_inline).collect(),
+            start: None,
             end: None,
         },
     };
@@ -197,16 +198,28 @@ fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
         }
     }
     let end = leaves.end.map(|end| u64::from(end >> 1) << 32);
+    let from = match leaves.start {
+        Some(_) => 0,
+        None => hash,
+    };
     for lblk in leaves.lblks {
         let block = dir.existing_block(lblk)?;
         let number = batch.blocks.len();
         for entry in entries(&block, &dir.layout) {
             let entry = entry.in_place(Place::FileBlock(dir.inode.ino(), lblk))?;
-            add(&mut batch, hasher, hash, &entry, |name| {
+            add(&mut batch, hasher, from, &entry, |name| {
                 Name::In(number, name)
             });
         }
         batch.blocks.push(block);
+    }
+    if let Some(start) = leaves.start {
+        let least = u64::from(start >> 1) << 32;
+        for listed in &mut batch.listed {
+            if listed.key < least || end.is_some_and(|end| listed.key >= end) {
+                listed.key = least;
+            }
+        }
     }
     spread(&mut batch);
     batch
@@ -244,6 +257,8 @@ fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
 /// Leaves that are listed together.
 struct Leaves {
     lblks: Vec<Lblk>,
+    /// Their lowest hash, if names with other hashes than theirs may be in them.
+    start: Option<u32>,
     /// The lowest hash that is in none of them; `None` if they are the last.
     end: Option<u32>,
 }
@@ -252,8 +267,13 @@ fn leaves_of(dir: &Directory<'_>, hash: u32) -> Result<Leaves, Fault> {
     let leaf = leaf_of(dir, |_| hash)?;
     let mut leaves = Leaves {
         lblks: vec![leaf.lblk],
+        start: None,
         end: leaf.next,
     };
+    if dir.is_casefolded() {
+        // Other versions of Linux may fold names otherwise, and hash them by that.
+        leaves.start = Some(Way::to(dir, |_| hash)?.start(dir));
+    }
     if leaf.next.is_none_or(|next| next & 1 == 0) {
         return Ok(leaves);
     }

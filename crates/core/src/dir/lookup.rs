@@ -26,33 +26,47 @@ use std::ops::ControlFlow;
 /// [`Error::NotADirectory`], [`Error::NameTooLong`] for names over 255 bytes, [`Error::Corrupt`]
 /// when a block that had to be searched is broken, [`Error::Device`] when the device fails.
 pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
-    search(Directory::new(fs, dir)?, name)
+    search(&Directory::new(fs, dir)?, name)
 }
 
-fn search(directory: Directory<'_>, name: &[u8]) -> Result<Option<Found>> {
+/// How a name is written in `dir`, which may take others for the same; `None` if it does not have it.
+///
+/// # Errors
+/// As for [`lookup`].
+pub(super) fn stored_name(dir: &Directory<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let wanted = Wanted::new(name, dir.is_casefolded());
+    let found = search_for(dir, &wanted)?;
+    Ok(found.map(|_| wanted.into_stored()))
+}
+
+fn search(directory: &Directory<'_>, name: &[u8]) -> Result<Option<Found>> {
+    search_for(directory, &Wanted::new(name, directory.is_casefolded()))
+}
+
+fn search_for(directory: &Directory<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
+    let name = wanted.name();
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
     if name.is_empty() {
         return Ok(None);
     }
-    let wanted = Wanted::new(name, directory.is_casefolded());
     if directory.inode.is_inline() {
-        return search_inline(&directory, &wanted);
+        return search_inline(directory, wanted);
     }
     if name == b"." || name == b".." {
         // Always in the first block.
-        return search_blocks(&directory, &wanted, 1);
+        return search_blocks(directory, wanted, 1);
     }
     if directory.is_indexed() {
-        match htree::search(&directory, &wanted)? {
+        match htree::search(directory, wanted)? {
             Answer::Found(found) => return Ok(Some(found)),
             // A kernel with other folding tables may have hashed the name differently.
             Answer::Absent if !directory.is_casefolded() || name.is_ascii() => return Ok(None),
             Answer::Absent | Answer::Useless => {}
         }
     }
-    search_blocks(&directory, &wanted, u64::MAX)
+    search_blocks(directory, wanted, u64::MAX)
 }
 
 /// Searches the first `blocks` blocks of a directory one by one.
@@ -135,7 +149,7 @@ pub(super) fn search_leaf(
 pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
     let state = dir.dir_state_if_any();
     while_still(dir, |inode| {
-        search(Directory::new(fs, inode)?.with_state(state, false), name)
+        search(&Directory::new(fs, inode)?.with_state(state, false), name)
     })
 }
 

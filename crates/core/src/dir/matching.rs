@@ -1,12 +1,15 @@
 //! Comparing names.
 
 use extant_format::dir::fold_name;
+use std::cell::OnceCell;
 
 /// A name that is looked for.
 pub(super) struct Wanted<'a> {
     name: &'a [u8],
     /// The folded name, where case does not matter and the name has a folded form.
     folded: Option<Vec<u8>>,
+    /// How the name that was found is written, if it is another one.
+    stored: OnceCell<Vec<u8>>,
 }
 
 impl<'a> Wanted<'a> {
@@ -14,6 +17,7 @@ impl<'a> Wanted<'a> {
         Self {
             name,
             folded: if casefolded { fold_name(name) } else { None },
+            stored: OnceCell::new(),
         }
     }
 
@@ -34,7 +38,21 @@ impl<'a> Wanted<'a> {
         }
         match &self.folded {
             None => false,
-            Some(folded) => fold_name(stored).is_some_and(|stored| stored == *folded),
+            Some(folded) => {
+                let is_same = fold_name(stored).is_some_and(|stored| stored == *folded);
+                if is_same {
+                    // A directory has one such name.
+                    let _ = self.stored.set(stored.to_vec());
+                }
+                is_same
+            }
         }
+    }
+
+    /// How the name is written that was found.
+    pub(super) fn into_stored(self) -> Vec<u8> {
+        self.stored
+            .into_inner()
+            .unwrap_or_else(|| self.name.to_vec())
     }
 }

@@ -5,6 +5,7 @@ use super::block::{Directory, found};
 use super::form::Form;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
 use super::insert::{block_number, report};
+use super::lookup;
 use super::state::{DirState, Start};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
@@ -15,6 +16,7 @@ use extant_format::dir::htree::{self, DxKind};
 use extant_format::dir::{DirLayout, EntryType};
 use extant_format::{Ino, Lblk, inline_data};
 use extant_sync::pin;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 /// Blocks that [`remove`], [`replace`] or [`set_parent`] change in any directory.
@@ -150,22 +152,34 @@ fn change_entry(
         let image = dir.copy();
         if image.is_inline() {
             let (directory, _) = Directory::writable(handle.fs(), &image, state)?;
-            return change_inline(handle, dir, &directory, name, edit);
+            let name = stored(&directory, name)?;
+            return change_inline(handle, dir, &directory, &name, edit);
         }
         drop(alone);
     }
     let _names_stay = state.shared();
     let image = dir.copy();
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
+    let name = stored(&directory, name)?;
     let change = Change {
         handle,
         state,
         dir: &directory,
-        name,
+        name: &name,
     };
     match form {
         Form::Indexed => change.indexed(edit).map_err(Fault::into_error),
         Form::One(_) | Form::Linear => change.linear(edit),
+    }
+}
+
+/// How a name is written in the directory. The caller holds its lock, and names stay where they are.
+fn stored<'n>(dir: &Directory<'_>, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+    match dir.is_casefolded() {
+        false => Ok(Cow::Borrowed(name)),
+        true => lookup::stored_name(dir, name)?
+            .map(Cow::Owned)
+            .ok_or(Error::NotFound),
     }
 }
 

@@ -58,7 +58,8 @@ pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::CSUM_SEED)
     .union(Incompat::EA_INODE)
     .union(Incompat::LARGEDIR)
-    .union(Incompat::INLINE_DATA);
+    .union(Incompat::INLINE_DATA)
+    .union(Incompat::CASEFOLD);
 
 /// Read-only compatible features the write engine handles. A file system with any other can be
 /// opened for reading.

@@ -164,6 +164,13 @@ impl Inode {
         self.file_type == FileType::Directory
     }
 
+    /// Whether this is a directory that takes names which differ in case for the same.
+    #[must_use]
+    #[inline]
+    pub fn is_casefolded(&self) -> bool {
+        self.flags().contains(InodeFlags::CASEFOLD) && self.is_dir()
+    }
+
     /// Whether the content lies inside the inode.
     #[must_use]
     pub fn is_inline(&self) -> bool {

@@ -281,7 +281,7 @@ impl Names {
     }
 
     fn set(&self, name: &LockedName<'_>, id: Option<InodeId>) {
-        if !is_kept(name.name()) {
+        if !name.is_kept() {
             return;
         }
         let key = Key::new(name.dir(), name.name());
@@ -341,6 +341,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock::Naming;
     use super::*;
 
     fn id(ino: u32) -> InodeId {
@@ -355,7 +356,7 @@ mod tests {
         let names = Names::new(1 << 20);
         let dir = Ino::new(12);
         assert_eq!(names.get(dir, b"a"), None);
-        let locked = names.lock(dir, b"a");
+        let locked = names.lock(Naming::of(dir, b"a"));
         names.insert_absent(&locked);
         assert_eq!(names.get(dir, b"a"), Some(None));
         names.insert(&locked, id(77));
@@ -370,7 +371,7 @@ mod tests {
         let names = Names::new(1 << 20);
         let dir = Ino::new(12);
         for name in [&b"."[..], b"..", b"", &[b'x'; 256]] {
-            let locked = names.lock(dir, name);
+            let locked = names.lock(Naming::of(dir, name));
             names.insert(&locked, id(2));
             assert_eq!(names.get(dir, name), None);
         }
@@ -380,10 +381,10 @@ mod tests {
     fn the_budget_holds_and_names_in_use_stay() {
         let names = Names::new(BYTES_PER_NAME * 64 * shard_count());
         let dir = Ino::new(12);
-        names.insert(&names.lock(dir, b"hot"), id(5));
+        names.insert(&names.lock(Naming::of(dir, b"hot")), id(5));
         for i in 0..10_000_u32 {
             assert_eq!(names.get(dir, b"hot"), Some(Some(id(5))), "{i}");
-            names.insert(&names.lock(dir, &i.to_le_bytes()), id(i + 1));
+            names.insert(&names.lock(Naming::of(dir, &i.to_le_bytes())), id(i + 1));
         }
         assert!(names.len() <= 64 * shard_count());
     }
@@ -392,12 +393,12 @@ mod tests {
     fn what_is_forgotten_for_lack_of_room_is_counted_and_what_is_removed_is_not() {
         let names = Names::new(BYTES_PER_NAME * 64 * shard_count());
         let (dir, other) = (Ino::new(12), Ino::new(13));
-        names.insert(&names.lock(dir, b"a"), id(5));
-        names.remove(&names.lock(dir, b"a"));
+        names.insert(&names.lock(Naming::of(dir, b"a")), id(5));
+        names.remove(&names.lock(Naming::of(dir, b"a")));
         assert_eq!((names.losses(dir), names.losses(other)), (0, 0));
         let kept = 64 * shard_count() as u32;
         for i in 0..2 * kept {
-            names.insert(&names.lock(dir, &i.to_le_bytes()), id(i + 1));
+            names.insert(&names.lock(Naming::of(dir, &i.to_le_bytes())), id(i + 1));
         }
         assert!(names.losses(dir) >= u64::from(kept) - 1);
         assert_eq!(names.losses(other), 0);
@@ -413,14 +414,15 @@ mod tests {
                     for i in 0..2000_u32 {
                         let (a, b) = (i.to_le_bytes(), (i + 1).to_le_bytes());
                         let (a, b) = if flip { (&b, &a) } else { (&a, &b) };
-                        let locked = names.lock_two((Ino::new(3), a), (Ino::new(3), b));
+                        let locked =
+                            names.lock_two(Naming::of(Ino::new(3), a), Naming::of(Ino::new(3), b));
                         assert_eq!(locked.first().name(), a);
                         assert_eq!(locked.second().name(), b);
                     }
                 });
             }
         });
-        let same = (Ino::new(3), &b"x"[..]);
+        let same = Naming::of(Ino::new(3), b"x");
         assert_eq!(names.lock_two(same, same).second().name(), b"x");
     }
 }

@@ -1,7 +1,7 @@
 //! One name, or two, held still.
 
 use super::Names;
-use super::cache::GROUP;
+use super::cache::{GROUP, is_kept};
 use extant_format::Ino;
 use extant_sync::MutexGuard;
 use std::ops::Deref;
@@ -11,6 +11,17 @@ use std::ops::Deref;
 pub(crate) struct LockedName<'a> {
     dir: Ino,
     name: &'a [u8],
+    /// What it stands for may be kept under its bytes.
+    is_kept: bool,
+}
+
+/// A name that is to be locked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Naming<'a, 'f> {
+    pub(super) dir: Ino,
+    pub(super) name: &'a [u8],
+    /// What all names have in common that the directory does not tell apart, if there are others: the lock is that of all.
+    pub(super) folded: Option<&'f [u8]>,
 }
 
 impl<'a> LockedName<'a> {
@@ -22,6 +33,11 @@ impl<'a> LockedName<'a> {
     /// The name in it.
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name
+    }
+
+    /// Whether what it stands for may be kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 }
 
@@ -62,34 +78,56 @@ impl<'a> NameLocks<'a> {
     }
 }
 
-impl Names {
-    /// Locks a name; waits for who has it. Two names may share a lock, so whoever needs two takes them
-    /// through [`Names::lock_two`].
-    pub(crate) fn lock<'a>(&'a self, dir: Ino, name: &'a [u8]) -> NameLock<'a> {
-        let stripe = self.stripe(dir, name);
-        NameLock {
-            name: LockedName { dir, name },
-            _guard: self.lock_stripe(stripe),
+impl<'a> Naming<'a, '_> {
+    /// One of a directory that tells all names apart.
+    #[cfg(test)]
+    pub(super) fn of(dir: Ino, name: &'a [u8]) -> Self {
+        Self {
+            dir,
+            name,
+            folded: None,
         }
     }
 
+    fn locked(self) -> LockedName<'a> {
+        LockedName {
+            dir: self.dir,
+            name: self.name,
+            is_kept: self.folded.is_none() && is_kept(self.name),
+        }
+    }
+}
+
+impl Names {
+    /// Locks a name; waits for who has it. Two names may share a lock, so whoever needs two takes them
+    /// through [`Names::lock_two`].
+    pub(super) fn lock<'a>(&'a self, naming: Naming<'a, '_>) -> NameLock<'a> {
+        NameLock {
+            name: naming.locked(),
+            _guard: self.lock_stripe(self.stripe_of(naming)),
+        }
+    }
+
+    fn stripe_of(&self, naming: Naming<'_, '_>) -> usize {
+        self.stripe(naming.dir, naming.folded.unwrap_or(naming.name))
+    }
+
     /// Locks two names, each of a directory.
-    pub(crate) fn lock_two<'a>(
+    pub(super) fn lock_two<'a>(
         &'a self,
-        first: (Ino, &'a [u8]),
-        second: (Ino, &'a [u8]),
+        first: Naming<'a, '_>,
+        second: Naming<'a, '_>,
     ) -> NameLocks<'a> {
-        let a = self.stripe(first.0, first.1);
-        let b = self.stripe(second.0, second.1);
+        let a = self.stripe_of(first);
+        let b = self.stripe_of(second);
         let lower = self.lock_stripe(a.min(b));
         let upper = match a == b {
             true => None,
             false => self.lock_stripe(a.max(b)),
         };
-        let locked = |(dir, name)| LockedName { dir, name };
         NameLocks {
-            first: locked(first),
-            second: locked(second),
+            first: first.locked(),
+            second: second.locked(),
             _guards: (lower, upper),
         }
     }

@@ -1,11 +1,14 @@
 //! From a name to an inode, through the cache.
 
 use super::cache::is_kept;
+use super::lock::Naming;
 use super::{LockedName, NameLock, NameLocks, Names};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, InodeId};
 use crate::{Error, Result, dir};
-use extant_format::Ino;
+use extant_format::dir::fold_name;
+use extant_format::features::Incompat;
+use extant_sync::pin;
 
 impl Fs {
     /// What is known about names.
@@ -15,17 +18,35 @@ impl Fs {
 
     /// Locks a name of a directory: what it stands for stays, until the lock is dropped. Whoever
     /// changes it tells [`Fs::names`] before that.
-    pub(crate) fn lock_name<'a>(&'a self, dir: Ino, name: &'a [u8]) -> NameLock<'a> {
-        self.names.lock(dir, name)
+    pub(crate) fn lock_name<'a>(&'a self, dir: &Held, name: &'a [u8]) -> NameLock<'a> {
+        let folded = self.folded(dir, name);
+        self.names.lock(naming(dir, name, folded.as_deref()))
     }
 
     /// Locks two names, in whichever order is safe.
     pub(crate) fn lock_names<'a>(
         &'a self,
-        first: (Ino, &'a [u8]),
-        second: (Ino, &'a [u8]),
+        first: (&Held, &'a [u8]),
+        second: (&Held, &'a [u8]),
     ) -> NameLocks<'a> {
-        self.names.lock_two(first, second)
+        let folded = [first, second].map(|(dir, name)| self.folded(dir, name));
+        let [a, b] = &folded;
+        self.names.lock_two(
+            naming(first.0, first.1, a.as_deref()),
+            naming(second.0, second.1, b.as_deref()),
+        )
+    }
+
+    /// Whether the directory takes names that differ in case for the same. What they stand for is not kept.
+    #[inline]
+    pub(crate) fn folds_names(&self, dir: &Held) -> bool {
+        self.superblock().has_incompat(Incompat::CASEFOLD) && dir.image(&pin()).is_casefolded()
+    }
+
+    /// What a name has in common with all that the directory takes for the same, if there may be others.
+    fn folded(&self, dir: &Held, name: &[u8]) -> Option<Vec<u8>> {
+        self.folds_names(dir)
+            .then(|| fold_name(name).unwrap_or_else(|| name.to_vec()))
     }
 
     /// The inode that `name` stands for in `dir`, or `None` if the directory does not have it. Without
@@ -36,7 +57,8 @@ impl Fs {
     /// # Errors
     /// As for [`dir::lookup`]; those of reading the inode.
     pub(crate) fn lookup_name(&self, dir: &Held, name: &[u8]) -> Result<Option<InodeId>> {
-        if let Some(known) = self.names.get(dir.ino(), name) {
+        let folds = self.folds_names(dir);
+        if !folds && let Some(known) = self.names.get(dir.ino(), name) {
             return Ok(known);
         }
         if !is_kept(name) {
@@ -45,7 +67,7 @@ impl Fs {
                 .map(|found| self.with_inode(found.ino, Inode::id))
                 .transpose();
         }
-        let locked = self.lock_name(dir.ino(), name);
+        let locked = self.lock_name(dir, name);
         let found = self.lookup_locked(dir, &locked)?;
         if found.is_none() {
             self.names.insert_absent(&locked);
@@ -63,11 +85,12 @@ impl Fs {
         name: &LockedName<'_>,
     ) -> Result<Option<InodeId>> {
         debug_assert_eq!(dir.ino(), name.dir(), "another directory's name is locked");
-        if let Some(known) = self.names.get(dir.ino(), name.name()) {
+        let folds = self.folds_names(dir);
+        if !folds && let Some(known) = self.names.get(dir.ino(), name.name()) {
             return Ok(known);
         }
         // Asked after the look: what was there then, and is not any more, has been counted.
-        if is_kept(name.name()) && dir.knows_all_names(self.names.losses(dir.ino())) {
+        if !folds && is_kept(name.name()) && dir.knows_all_names(self.names.losses(dir.ino())) {
             return Ok(None);
         }
         let Some(found) = dir::find(self, dir, name.name())? else {
@@ -93,8 +116,16 @@ impl Fs {
             held => return held.map(Some),
         }
         // Removed or replaced since the look, or about to be: whoever does that holds the lock.
-        let locked = self.lock_name(dir.ino(), name);
+        let locked = self.lock_name(dir, name);
         let found = self.lookup_locked(dir, &locked)?;
         found.map(|id| self.hold_same(id)).transpose()
+    }
+}
+
+fn naming<'a, 'f>(dir: &Held, name: &'a [u8], folded: Option<&'f [u8]>) -> Naming<'a, 'f> {
+    Naming {
+        dir: dir.ino(),
+        name,
+        folded,
     }
 }

@@ -23,6 +23,8 @@
 //! - A directory is deleted only when it is empty, so by then every name that stood for something
 //!   has left the cache; what is left says "absent", which is right for the next directory of the
 //!   same number too.
+//! - Of a directory that does not tell upper from lower case nothing is asked here. Its flag only changes while it is
+//!   empty, when all that is known of it says "absent".
 
 mod cache;
 mod lock;

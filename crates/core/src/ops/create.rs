@@ -33,7 +33,7 @@ fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Resul
     by.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir.ino(), name);
+    let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }

@@ -8,7 +8,7 @@ use super::naming::now;
 use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
-use crate::{Error, Result};
+use crate::{Error, Result, dir};
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::InodeFlags;
 
@@ -43,7 +43,8 @@ const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 /// # Errors
 /// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
 /// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
-/// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
+/// [`Error::NotEmpty`] for `casefold` of a directory that has names; [`Error::ReadOnly`]; [`Error::Device`] when the
+/// record's block cannot be read.
 pub fn chattr<'a>(
     by: impl Into<Acting<'a>>,
     inode: &Held,
@@ -68,8 +69,9 @@ pub fn chattr<'a>(
     if !changed.is_empty() && stays.contains(InodeFlags::IMMUTABLE) {
         return Err(Error::NotPermitted);
     }
-    if changed.contains(InodeFlags::CASEFOLD) {
-        return Err(unsupported("changing casefold"));
+    if (changed & possible).contains(InodeFlags::CASEFOLD) && !dir::is_empty(fs, inode)? {
+        // Names that are there were hashed, and told apart, in the other way.
+        return Err(Error::NotEmpty);
     }
     if (changed & possible).is_empty() {
         return Ok(());

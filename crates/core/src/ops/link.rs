@@ -37,7 +37,7 @@ fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<(
     }
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(target, Access::Exclusive)]);
     let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir.ino(), name);
+    let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }

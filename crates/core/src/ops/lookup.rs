@@ -5,6 +5,7 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, InodeId, LiveInode};
 use crate::{Error, Result, dir};
 use extant_format::Ino;
+use extant_format::features::Incompat;
 use extant_sync::pin;
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ pub fn lookup_with<'a, R>(
         return Ok(found);
     }
     search(by, dir)?;
-    let found = match fs.names().get(dir.ino, name) {
+    let known = fs.names().get(dir.ino, name);
+    let found = match known.filter(|_| !may_fold(fs, dir)) {
         Some(known) => known,
         None => fs.lookup_name(&hold_dir(fs, dir, name)?, name)?,
     };
@@ -80,8 +82,9 @@ fn look_in_memory<R>(
     let guard = pin();
     let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
-    let may_search =
-        |live: &LiveInode, dir: &Inode| by.may_search_at_once(live, dir, &guard) == Some(true);
+    let may_search = |live: &LiveInode, dir: &Inode| {
+        !dir.is_casefolded() && by.may_search_at_once(live, dir, &guard) == Some(true)
+    };
     if !fs.is_dir_in_memory(dir, &guard, may_search) {
         return None;
     }
@@ -106,7 +109,8 @@ pub fn look_along<'a, 'n, R>(
     let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
     for name in names {
         let dir = at.image(&guard);
-        let found = match dir.is_dir() && by.may_search_at_once(at, dir, &guard) == Some(true) {
+        let is_open = || by.may_search_at_once(at, dir, &guard) == Some(true);
+        let found = match dir.is_dir() && !dir.is_casefolded() && is_open() {
             true => fs.names().get_under(dir.ino(), name, &guard)??,
             false => return None,
         };
@@ -137,6 +141,12 @@ pub fn lookup_held<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Re
         return Err(Error::NameTooLong);
     }
     by.fs().hold_name(dir, name)?.ok_or(Error::NotFound)
+}
+
+/// Whether the directory may take names that differ in case for the same.
+fn may_fold(fs: &Fs, dir: InodeId) -> bool {
+    fs.superblock().has_incompat(Incompat::CASEFOLD)
+        && fs.with_same(dir, Inode::is_casefolded).unwrap_or(true)
 }
 
 /// Takes hold of a directory that `name` is looked up in.

@@ -154,7 +154,7 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
     children.extend(found.victim.iter().map(|held| (&**held, Access::Exclusive)));
     let parents = [(&**first, Access::Shared), (&**second, Access::Shared)];
     let _locks = LockSet::lock(&parents, &children);
-    let names = fs.lock_names((from.dir.ino(), from.name), (to.dir.ino(), to.name));
+    let names = fs.lock_names((from.dir, from.name), (to.dir, to.name));
     let now_from = fs.lookup_locked(from.dir, names.first())?;
     let now_to = fs.lookup_locked(to.dir, names.second())?;
     if now_from != Some(found.source.snapshot().id())
@@ -319,7 +319,7 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
     let parents = [(&**first, Access::Shared), (&**second, Access::Shared)];
     let children = [&found.source, victim].map(|held| (&**held, Access::Exclusive));
     let _locks = LockSet::lock(&parents, &children);
-    let names = fs.lock_names((one.dir.ino(), one.name), (other.dir.ino(), other.name));
+    let names = fs.lock_names((one.dir, one.name), (other.dir, other.name));
     if fs.lookup_locked(one.dir, names.first())? != Some(found.source.id())
         || fs.lookup_locked(other.dir, names.second())? != Some(victim.id())
     {

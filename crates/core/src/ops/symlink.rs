@@ -50,7 +50,7 @@ fn symlink_once(
     by.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir.ino(), name);
+    let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }

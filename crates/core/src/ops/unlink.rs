@@ -64,7 +64,7 @@ fn remove_held(by: Acting<'_>, dir: &Held, name: &[u8], victim: &Held, kind: Kin
     let fs = by.fs();
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir.ino(), name);
+    let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)? != Some(victim.id()) {
         return Ok(false);
     }

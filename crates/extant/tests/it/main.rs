@@ -3,6 +3,7 @@
 mod access_times;
 mod allocating;
 mod callers;
+mod casefold;
 mod changing;
 mod claiming;
 mod clusters;

@@ -64,11 +64,13 @@ fn wide(device: DeviceNumber) -> u32 {
 }
 
 /// How long what the kernel is told stays true. Changing a program takes away its set-ID bits without the kernel's
-/// knowledge, so it has to ask before it runs one that has them.
+/// knowledge, so it has to ask before it runs one that has them; and it tells names apart that the file system may take
+/// for the same.
 pub(super) fn ttl(found: &Attributes) -> Duration {
     let metadata = &found.metadata;
     let is_regular = metadata.file_type == FileType::Regular;
-    match is_regular && metadata.mode.permissions() & SET_IDS != 0 {
+    let strips = is_regular && metadata.mode.permissions() & SET_IDS != 0;
+    match strips || found.has_other_names {
         true => Duration::ZERO,
         false => FOREVER,
     }

@@ -30,6 +30,7 @@ use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
+use extant_format::features::Incompat;
 use extant_sync::{JoinGate, LockClass, Rank, RmwClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub(crate) struct Asker {
 pub(crate) struct Attributes {
     pub(crate) node: Node,
     pub(crate) metadata: Metadata,
+    /// Names that differ in case may stand for it too.
+    pub(crate) has_other_names: bool,
 }
 
 /// The file system as the kernel uses it.
@@ -150,10 +153,16 @@ impl Service {
         Ok(self.fs.hold(node.ino()?)?)
     }
 
+    /// Whether directories may take names that differ in case for the same.
+    pub(crate) fn folds_names(&self) -> bool {
+        self.fs.superblock().has_incompat(Incompat::CASEFOLD)
+    }
+
     fn describe(&self, inode: &Inode) -> Attributes {
         Attributes {
             node: Node::of(inode.ino()),
             metadata: ops::stat(&self.fs, inode),
+            has_other_names: self.folds_names(),
         }
     }
 

@@ -118,3 +118,44 @@ fn a_directory_that_is_mounted_on_is_refused() {
     let e = extant_fuse::check_point(&image.path().join("none")).unwrap_err();
     assert!(e.to_string().contains("make it first"), "{e}");
 }
+
+/// The kernel tells names apart, and must not go by what it remembers of another spelling.
+#[test]
+fn a_name_is_gone_in_every_spelling_and_there_in_every_spelling() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &["-O", "casefold", "-E", "encoding=utf8"]);
+    {
+        let fs = extant_core::fs::Fs::open(
+            extant_blockdev::OpenSpec::read_write(image.path())
+                .open()
+                .unwrap(),
+            extant_core::fs::MountOptions::read_write(),
+        )
+        .unwrap();
+        let root = fs.hold(extant_format::Ino::ROOT).unwrap();
+        let new = extant_core::inode::NewInode::new(
+            extant_core::inode::FileType::Directory,
+            0o755,
+            extant_core::ops::now(),
+        );
+        let dir = extant_core::ops::mkdir(&fs, &root, b"dir", &new).unwrap();
+        let folds = extant_format::inode::InodeFlags::CASEFOLD;
+        let none = extant_format::inode::InodeFlags::empty();
+        extant_core::ops::chattr(&fs, &dir, folds, none).unwrap();
+        drop((root, dir));
+        fs.close().unwrap();
+    }
+    let mount = image.mount("");
+    let at = |name: &str| mount.at(&format!("dir/{name}"));
+    assert!(!at("file").exists() && !at("FILE").exists());
+    fs::write(at("File"), b"x").unwrap();
+    assert_eq!(fs::read(at("FILE")).unwrap(), b"x");
+    assert_eq!(fs::read(at("file")).unwrap(), b"x");
+    fs::remove_file(at("fILE")).unwrap();
+    for name in ["File", "FILE", "file"] {
+        let kind = fs::metadata(at(name)).unwrap_err().kind();
+        assert_eq!(kind, ErrorKind::NotFound, "{name}");
+    }
+    mount.unmount();
+    image.assert_clean();
+}
