@@ -183,9 +183,7 @@ impl Alloc {
             fixed: fixed.finish(geometry)?,
             space: Space::new(
                 free,
-                superblock
-                    .reserved_blocks_count()
-                    .div_ceil(fs.cluster_size().blocks().into()),
+                fs.held_back().div_ceil(fs.cluster_size().blocks().into()),
             ),
             promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),

@@ -8,6 +8,10 @@ use extant_format::features::{Compat, RoCompat};
 /// Longest name of a directory entry, in bytes.
 const NAME_LEN: u32 = 255;
 
+/// One of so many blocks is held back where the superblock reserves fewer.
+const SHARE_HELD_BACK: u64 = 200;
+const MOST_HELD_BACK: u64 = 1024;
+
 /// Space and inodes of a file system, as `statfs` reports them. Counts are in blocks of
 /// `block_size`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,11 +57,19 @@ impl Fs {
         if let Ok(now) = self.super_counts() {
             // What data in memory is going to use is free on the device only.
             counted.free = now.free_blocks.saturating_sub(self.promised_blocks());
-            counted.available = self.available(counted.free);
+            counted.available = counted.free.saturating_sub(self.held_back());
             counted.free_inodes = now.free_inodes.into();
             counted.directories = self.alloc()?.directories();
         }
         Ok(counted)
+    }
+
+    /// Blocks that files do not get while the file system is open for writing: those the superblock reserves, and a few in
+    /// any case. What writing back data took more for the map than was promised for it comes out of them,
+    /// as under Linux, which keeps back more.
+    pub(crate) fn held_back(&self) -> u64 {
+        let few = (self.geometry.blocks_count() / SHARE_HELD_BACK).min(MOST_HELD_BACK);
+        self.superblock.reserved_blocks_count().max(few)
     }
 
     /// Of `free` blocks, those that unprivileged users may take.
