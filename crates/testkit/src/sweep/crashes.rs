@@ -213,13 +213,12 @@ impl Sweep {
         };
         let queue = Mutex::new(Queue {
             images: run.log.images(self.budget),
-            number: 0,
             stopped: false,
         });
         let work = || -> Result<SweepReport, String> {
             let mut done = SweepReport::default();
-            while let Some((number, image)) = next(&queue) {
-                let checked = self.check(engine, &judge, number, &image, &mut done);
+            while let Some(image) = next(&queue) {
+                let checked = self.check(engine, &judge, &image, &mut done);
                 if let Err(what) = checked {
                     queue.lock().unwrap_or_else(PoisonError::into_inner).stopped = true;
                     return Err(what);
@@ -250,13 +249,11 @@ impl Sweep {
         &self,
         engine: &E,
         judge: &Judge<'_>,
-        number: u64,
         image: &CrashImage,
         report: &mut SweepReport,
     ) -> Result<(), String> {
-        let is_turn = |every: u64| every > 0 && number.is_multiple_of(every);
-        let hash = image.hash() as u64;
-        let is_new = self.seen.lock().map(|mut seen| seen.insert(hash));
+        let hash = image.hash();
+        let is_new = self.seen.lock().map(|mut seen| seen.insert(hash as u64));
         report.new += u64::from(is_new.unwrap_or_default());
         let device = image.record();
         let fs = engine
@@ -268,14 +265,14 @@ impl Sweep {
             .map_err(|e| format!("what was recovered cannot be read: {e}; {image}"))?;
         judge.image(image, &found).map_err(|e| e.to_string())?;
         report.judged += 1;
-        if is_turn(self.again_every) {
+        if is_turn(hash, Sample::Again, self.again_every) {
             self.crash_again(engine, judge, image, &recovery, report)?;
         }
         // Of a superblock that has one half only we know better than they.
-        let others = is_turn(self.others_every)
+        let others = is_turn(hash, Sample::Others, self.others_every)
             && Facility::KernelExt4.check().is_ok()
             && !image.tears(SUPERBLOCK);
-        if others || is_turn(self.checked_every) {
+        if others || is_turn(hash, Sample::Checked, self.checked_every) {
             engine
                 .close(fs)
                 .map_err(|e| format!("what was recovered cannot be closed: {e}; {image}"))?;
@@ -319,20 +316,40 @@ impl Sweep {
     }
 }
 
+/// What is done with a part of the images only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sample {
+    /// Crashed again inside recovery.
+    Again,
+    /// Closed after recovery and looked at by e2fsck.
+    Checked,
+    /// Recovered by e2fsck and the kernel too.
+    Others,
+}
+
+/// Whether an image is one of a sample that has one in `every`; none for 0. The image alone says so: neither the order
+/// in which images come nor threads. Each sample looks at bits of its own, so that they do not hold each other. What
+/// no write has changed yet, whose hash is 0, is the same in all runs that begin alike and in no sample.
+pub(super) fn is_turn(hash: u128, sample: Sample, every: u64) -> bool {
+    let shift = match sample {
+        Sample::Again => 0,
+        Sample::Checked => 32,
+        Sample::Others => 64,
+    };
+    hash != 0 && every > 0 && u64::from((hash >> shift) as u32).is_multiple_of(every)
+}
+
 struct Queue {
     images: CrashImages,
-    number: u64,
     stopped: bool,
 }
 
-fn next(queue: &Mutex<Queue>) -> Option<(u64, CrashImage)> {
+fn next(queue: &Mutex<Queue>) -> Option<CrashImage> {
     let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     if queue.stopped {
         return None;
     }
-    queue.number += 1;
-    let number = queue.number - 1;
-    queue.images.next().map(|image| (number, image))
+    queue.images.next()
 }
 
 /// Lets e2fsck look at what was recovered and closed.
@@ -354,7 +371,7 @@ fn compare_with_others(image: &CrashImage, ours: &crate::crash::Content) -> Resu
     let named = |name: &'static str| move |e: String| format!("{name}: {e}");
     let clean = |path: &Path| oracle::check_clean(path).and_then(|()| oracle::kernel_reads(path));
     let ours = clean(&we).map_err(named("after our recovery"))?;
-    oracle::e2fsck_recover(&e2fsck)?;
+    oracle::e2fsck_recover_beside(&e2fsck)?;
     let by_e2fsck = oracle::kernel_reads(&e2fsck).map_err(named("after e2fsck"))?;
     let by_kernel = oracle::kernel_recover(&kernel).map_err(named("recovery by the kernel"))?;
     oracle::same_recovery(&[
@@ -362,4 +379,36 @@ fn compare_with_others(image: &CrashImage, ours: &crate::crash::Content) -> Resu
         ("e2fsck", &by_e2fsck.tree),
         ("we", &ours.tree),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Sample, is_turn};
+    use crate::rng::Rng;
+
+    #[test]
+    fn samples_have_their_share_and_none_holds_another() {
+        let mut rng = Rng::new(7);
+        let hashes: Vec<u128> = (0..10_000)
+            .map(|_| u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()))
+            .collect();
+        let of = |sample, every| -> Vec<u128> {
+            let hashes = hashes.iter().copied();
+            hashes
+                .filter(|&hash| is_turn(hash, sample, every))
+                .collect()
+        };
+        let samples = [Sample::Again, Sample::Checked, Sample::Others];
+        for sample in samples {
+            assert!(of(sample, 0).is_empty() && !is_turn(0, sample, 1));
+            assert_eq!(of(sample, 1).len(), hashes.len());
+            let share = of(sample, 16);
+            assert!((500..750).contains(&share.len()), "{}", share.len());
+            for other in samples.into_iter().filter(|&other| other != sample) {
+                let both = share.iter().filter(|&&hash| is_turn(hash, other, 16));
+                let both = both.count();
+                assert!((10..90).contains(&both), "{sample:?} and {other:?}: {both}");
+            }
+        }
+    }
 }

@@ -152,3 +152,23 @@ fn recovery_that_repairs_what_no_journal_explains_is_refused() {
     let why = oracle::e2fsck_recover(image.path()).expect_err("a wrong link count");
     assert!(why.contains("ref count"), "{why}");
 }
+
+#[test]
+fn a_log_that_nobody_announces_is_for_those_who_compare() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name);
+    let image = place("image");
+    oracle::mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
+    std::fs::create_dir(mount.path().join("d")).expect("a directory");
+    mount.shutdown(Shutdown::FlushLog);
+    oracle::debugfs_write(&image, &["feature -needs_recovery"]);
+    let copy = place("copy");
+    std::fs::copy(&image, &copy).expect("a copy");
+    let why = oracle::e2fsck_recover(&image).expect_err("nobody announced the log");
+    assert!(why.contains("needs_recovery flag is clear"), "{why}");
+    oracle::e2fsck_recover_beside(&copy).expect("the log says what was done");
+    let found = oracle::kernel_reads(&copy).expect("a clean image");
+    assert!(found.tree.entries.contains_key(&b"d"[..]));
+}

@@ -2,7 +2,7 @@
 //! these come between.
 
 use super::engine::Extant;
-use super::runs::{RandomPlan, amount, busy, random_runs};
+use super::runs::{RandomPlan, amount, busy, every, random_runs};
 use super::shapes::{DEFAULT, SMALL_BLOCKS};
 use super::sweep_all;
 use extant_testkit::model::{Op, Universe};
@@ -36,7 +36,7 @@ fn what_is_committed_and_written_back_unasked_survives_any_crash() {
     let asked = |script: &Script| script.lanes.iter().flatten().any(Op::is_sync);
     let sweep = Sweep {
         checked_every: 16,
-        others_every: 150,
+        others_every: every(150),
         ..Sweep::of(amount(250, 3000), seed)
     };
     let report = sweep_all(DEFAULT.name, &ENGINE, &start, &scripts, &sweep);
@@ -53,7 +53,7 @@ fn a_log_that_threads_empty_while_others_fill_it_survives_any_crash() {
         runs: amount(1, 20),
         len: 400,
         images: amount(400, 6000),
-        others_every: 200,
+        others_every: every(150),
     };
     let start = SMALL_BLOCKS.lanes(&ENGINE, 2);
     random_runs(SMALL_BLOCKS.name, seed, &ENGINE, &start, &plan);

@@ -1,7 +1,7 @@
 //! Directories of many blocks: of names so long that three or four fit one, where every second new name splits a block.
 
 use super::engine::Extant;
-use super::runs::{RandomPlan, amount, random_runs};
+use super::runs::{RandomPlan, amount, every, random_runs};
 use super::shapes::{DEFAULT, PLAIN, SMALL_BLOCKS, Shape};
 use super::sweep_all;
 use extant_testkit::crash::Content;
@@ -100,7 +100,7 @@ fn directories_that_split_survive_any_crash() {
             runs: amount(1, 20),
             len: 120,
             images: amount(200, 3000),
-            others_every: 150,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, &engine(), &start, &plan);
     }
@@ -184,7 +184,7 @@ fn an_index_that_gets_another_level_survives_any_crash() {
     let scripts: Vec<Script> = (0..amount(1, 20)).map(script).collect();
     let sweep = Sweep {
         checked_every: 16,
-        others_every: 150,
+        others_every: every(150),
         ..Sweep::of(amount(150, 3000), seed)
     };
     sweep_all("another level", &engine(), &start, &scripts, &sweep);
@@ -201,7 +201,7 @@ fn runs_of_threads_in_one_directory_survive_any_crash() {
             runs: amount(2, 30),
             len: 60,
             images: amount(200, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, &engine, &start, &plan);
     }

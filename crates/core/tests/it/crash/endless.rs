@@ -179,7 +179,7 @@ fn random_runs_for_as_long_as_was_asked_survive_any_crash() {
         let script = Script::random(&universe, &mut rng, &kind.start, len);
         let sweep = Sweep {
             checked_every: 500,
-            others_every: 20_000,
+            others_every: 400,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             promise: kind.engine.promise(),
             seen: SeenImages::clone(&kind.seen),

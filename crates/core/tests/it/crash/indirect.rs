@@ -1,6 +1,7 @@
 //! Files and directories mapped by indirect blocks, as on ext2 and ext3.
 
 use super::engine::{Extant, tree_of};
+use super::runs::every;
 use super::shapes::Shape;
 use super::sweep_all;
 use extant_blockdev::SharedDevice;
@@ -89,7 +90,7 @@ fn long_runs_on_ext3_survive_any_crash() {
             .collect();
         let sweep = Sweep {
             checked_every: 8,
-            others_every: 150,
+            others_every: every(150),
             ..Sweep::of(if is_full_run() { 3000 } else { 250 }, seed)
         };
         let report = sweep_all(EXT3.name, &engine, &start, &scripts, &sweep);

@@ -1,6 +1,7 @@
 //! Files and directories that Linux keeps inside their inodes, and that outgrow them.
 
 use super::engine::Extant;
+use super::runs::every;
 use super::shapes::Shape;
 use super::sweep_all;
 use extant_core::fs::DataMode;
@@ -89,7 +90,7 @@ fn what_lies_inside_inodes_outgrows_them_under_any_operation_and_crash() {
         let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
         let sweep = Sweep {
             checked_every: 8,
-            others_every: 1000,
+            others_every: every(150),
             ..Sweep::of(if is_full_run() { 4000 } else { 12 }, 1)
         };
         let report = sweep_all(INLINE.name, &engine, &start, &scripts, &sweep);

@@ -14,6 +14,11 @@ pub(super) fn amount(normal: usize, full: usize) -> usize {
     if is_full_run() { full } else { normal }
 }
 
+/// Of how many images others see one: of the many of a full run not as large a part.
+pub(super) fn every(normal: u64) -> u64 {
+    if is_full_run() { 400 } else { normal }
+}
+
 fn engine(keeps_open: usize) -> Extant {
     Extant {
         keeps_open,
@@ -161,7 +166,7 @@ fn long_runs_of_one_thread_survive_any_crash() {
             runs: amount(3, 30),
             len: 150,
             images: amount(300, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
     }
@@ -180,7 +185,7 @@ fn what_the_device_is_told_to_forget_nobody_misses_after_any_crash() {
             runs: amount(2, 20),
             len: 150,
             images: amount(300, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
     }
@@ -195,7 +200,7 @@ fn runs_of_writes(name: &str, engine: &Extant) {
             runs: amount(3, 30),
             len: 150,
             images: amount(250, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, engine, &shape.empty(), &plan);
     }
@@ -246,7 +251,7 @@ fn changes_of_files_in_clusters_survive_any_crash() {
             runs: amount(2, 30),
             len: 120,
             images: amount(200, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         let name = format!("{} {mode:?}", CLUSTERS.name);
         random_runs(&name, seed, &engine, &CLUSTERS.empty(), &plan);
@@ -267,7 +272,7 @@ fn writes_past_memory_survive_any_crash() {
             runs: amount(4, 40),
             len: 150,
             images: amount(300, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         random_runs(shape.name, seed, &engine, &shape.empty(), &plan);
     }
@@ -282,7 +287,7 @@ fn files_in_many_pieces_survive_any_crash() {
         runs: amount(2, 30),
         len: 60,
         images: amount(200, 3000),
-        others_every: 200,
+        others_every: every(150),
     };
     let start = SMALL_BLOCKS.in_pieces(&engine);
     random_runs(SMALL_BLOCKS.name, seed, &engine, &start, &plan);
@@ -301,7 +306,7 @@ fn runs_that_fill_the_log_many_times_survive_any_crash() {
         runs: amount(2, 20),
         len: 700,
         images: amount(900, 6000),
-        others_every: 300,
+        others_every: every(150),
     };
     random_runs(
         SMALL_BLOCKS.name,
@@ -322,7 +327,7 @@ fn runs_of_several_threads_survive_any_crash() {
             runs: amount(3, 30),
             len: 60,
             images: amount(250, 3000),
-            others_every: 200,
+            others_every: every(150),
         };
         let start = shape.lanes(&engine, threads);
         random_runs(shape.name, seed, &engine, &start, &plan);
@@ -339,7 +344,7 @@ fn runs_on_a_full_file_system_survive_any_crash() {
         runs: amount(3, 30),
         len: 200,
         images: amount(250, 3000),
-        others_every: 200,
+        others_every: every(150),
     };
     random_runs("full", seed, &engine, &start, &plan);
 }
