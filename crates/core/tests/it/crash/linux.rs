@@ -4,8 +4,8 @@ use super::engine::{Extant, tree_of};
 use super::shapes::SHAPES;
 use extant_blockdev::SharedDevice;
 use extant_core::fs::{Fs, MountOptions};
-use extant_testkit::crash::CrashDevice;
-use extant_testkit::model::{DataPromise, History, Judge, Lane, Universe};
+use extant_testkit::crash::{Content, CrashDevice};
+use extant_testkit::model::{DataPromise, History, Judge, Lane, Op, Universe, perform_mounted};
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
 use extant_testkit::oracle;
 use extant_testkit::require;
@@ -80,30 +80,41 @@ fn what_linux_leaves_dirty_we_recover_to_what_linux_recovers() {
     require!(Root, LoopDevices, KernelExt4);
     let seed = seed_from_env("left dirty by Linux");
     let mut rng = Rng::new(seed);
-    for shape in SHAPES {
+    let ways = [
+        Shutdown::FlushLog,
+        Shutdown::Now,
+        Shutdown::Sync,
+        Shutdown::Now,
+    ];
+    for (shape, how) in SHAPES.into_iter().zip(ways) {
         let dir = tempfile::tempdir().unwrap();
         let place = |name: &str| dir.path().join(name);
         let made = shape.content();
         made.write_to(&place("kernel")).unwrap();
         let mount = KernelMount::mount(&place("kernel"), Mode::ReadWrite, "");
+        // The device only keeps the marks.
+        let marks = CrashDevice::over(Content::zeros(4096));
         let mut lane = Lane::new(0, "").block_size(shape.block_size);
         let universe = Universe::small();
         for _ in 0..120 {
             let op = universe.random(&mut rng, lane.state());
-            lane.run_mounted(mount.path(), op)
+            let perform = |op: &Op, tag| perform_mounted(mount.path(), "", op, tag);
+            lane.run(Some(&marks), op, perform)
                 .unwrap_or_else(|e| panic!("{}: {e}", shape.name));
         }
-        mount.shutdown(Shutdown::FlushLog);
+        mount.shutdown(how);
         std::fs::copy(place("kernel"), place("ours")).unwrap();
 
-        let device = extant_testkit::crash::Content::of_file(&place("ours"));
+        let device = Content::of_file(&place("ours"));
         let device: SharedDevice = Arc::new(CrashDevice::over(device));
         let options = MountOptions::read_write().background(false);
         let fs = Fs::open(Arc::clone(&device), options).unwrap();
-        assert!(fs.was_replayed(), "{}", shape.name);
+        // What is frozen first is complete.
+        let is_complete = matches!(how, Shutdown::Sync);
+        assert_eq!(fs.was_replayed(), !is_complete, "{} {how:?}", shape.name);
         let found = tree_of(&fs).unwrap();
         fs.close().unwrap();
-        let content = extant_testkit::crash::Content::of_device(&*device).unwrap();
+        let content = Content::of_device(&*device).unwrap();
         content.write_to(&place("ours")).unwrap();
         oracle::check_clean(&place("ours")).unwrap();
         let kernel = oracle::kernel_recover(&place("kernel")).unwrap();
@@ -111,11 +122,19 @@ fn what_linux_leaves_dirty_we_recover_to_what_linux_recovers() {
         let trees: [(&str, &Tree); 2] = [("the kernel", &kernel.tree), ("we", &ours.tree)];
         oracle::same_recovery(&trees).unwrap_or_else(|e| panic!("{}: {e}", shape.name));
         let history = History::new(seed, vec![lane]).promising(DataPromise::Delayed);
+        let log = marks.log();
+        let judge = Judge::new(&history, &log);
+        let end = log.events().len();
+        let there = judge.point(end, &kernel.found).unwrap();
+        assert_eq!(there, judge.point(end, &found).unwrap(), "{}", shape.name);
         println!(
-            "{}: {} operations, {} names",
+            "{} {how:?}: {} of {} operations",
             shape.name,
-            history.lanes()[0].len(),
-            found.entries.len()
+            there[0],
+            history.lanes()[0].len()
         );
+        if !matches!(how, Shutdown::Now) {
+            assert_eq!(there[0], history.lanes()[0].len(), "{} {how:?}", shape.name);
+        }
     }
 }
