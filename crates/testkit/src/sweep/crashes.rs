@@ -353,7 +353,7 @@ fn next(queue: &Mutex<Queue>) -> Option<CrashImage> {
 }
 
 /// Lets e2fsck look at what was recovered and closed.
-fn check_closed(ours: &crate::crash::Content) -> Result<(), String> {
+pub(super) fn check_closed(ours: &crate::crash::Content) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let path = dir.path().join("ours");
     ours.write_to(&path).map_err(|e| e.to_string())?;

@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
-use super::crashes::{history, run_lanes};
+use super::crashes::{Sample, check_closed, history, is_turn, run_lanes};
 use super::script::{Prepared, Script};
 use super::{Engine, Failure};
 use crate::crash::{Budget, CrashDevice, Fault, FaultDevice, FaultRule, IoKind};
-use crate::model::{DataPromise, Judge, Outcome};
+use crate::model::{DataPromise, Judge, Op, Outcome};
 
 /// What was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct FaultReport {
     pub reported: u64,
     /// Recoveries judged.
     pub judged: u64,
+    /// Of them closed, and found clean by e2fsck.
+    pub checked: u64,
 }
 
 impl AddAssign for FaultReport {
@@ -26,6 +28,7 @@ impl AddAssign for FaultReport {
         self.runs += other.runs;
         self.reported += other.reported;
         self.judged += other.judged;
+        self.checked += other.checked;
     }
 }
 
@@ -33,8 +36,9 @@ impl fmt::Display for FaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} faults, {} of them reported by an operation, {} recoveries judged",
-            self.runs, self.reported, self.judged
+            "{} faults, {} of them reported by an operation, {} recoveries judged, {} of them \
+             checked by e2fsck",
+            self.runs, self.reported, self.judged, self.checked
         )
     }
 }
@@ -52,6 +56,9 @@ pub struct FaultSweep {
     pub images: usize,
     /// Which promise about data is kept.
     pub promise: DataPromise,
+    /// Of how many recovered images one is closed and looked at by e2fsck, and so many of what is left at the
+    /// end of the runs; 0 for none.
+    pub checked_every: u64,
 }
 
 impl FaultSweep {
@@ -63,12 +70,15 @@ impl FaultSweep {
             from_then_on: false,
             images: 10,
             promise: DataPromise::InOrder,
+            checked_every: 0,
         }
     }
 
     /// Fails the first I/O of the kind that the operations do, then the second, and so on until none
     /// is left to fail. Nothing acknowledged may be lost: the device once it is well again, and the
-    /// crash images, are recovered and judged.
+    /// crash images, are recovered and judged. What is only late must not be noticed. A device that lies about a
+    /// flush can break any promise until the next one: of such a run only the end is judged, after one more
+    /// operation that is synced.
     ///
     /// # Errors
     ///
@@ -117,6 +127,12 @@ impl FaultSweep {
         if device.counts().faults == 0 {
             return Ok(None);
         }
+        let is_lie = self.fault == Fault::Lost;
+        if is_lie {
+            let path = "made-last".to_owned();
+            let last = Script::one(vec![Op::Mkdir { path, mode: 0o755 }, Op::Syncfs]);
+            run_lanes(engine, &fs, &mut lanes, &crash, &last)?;
+        }
         let log = crash.log();
         // An engine may no longer be able to close, and the device is well again by then.
         device.heal();
@@ -125,30 +141,58 @@ impl FaultSweep {
             runs: 1,
             ..FaultReport::default()
         };
-        let failed = |outcome| matches!(outcome, Outcome::Unknown(_) | Outcome::Refused(_));
-        report.reported = u64::from(
-            lanes
-                .iter()
-                .any(|lane| lane.done().any(|(_, outcome)| failed(outcome))),
-        );
+        let any = |of: fn(&Outcome) -> bool| {
+            let mut lanes = lanes.iter();
+            lanes.any(|lane| lane.done().any(|(_, outcome)| of(&outcome)))
+        };
+        let failed =
+            |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_) | Outcome::Refused(_));
+        report.reported = u64::from(any(failed));
+        let harmless = matches!(self.fault, Fault::Late(_) | Fault::Lost);
+        if harmless && any(|outcome| matches!(outcome, Outcome::Unknown(_))) {
+            return Err("an operation failed, though the device reported no error".to_owned());
+        }
         let history = history(0, prepared, lanes).promising(self.promise);
         let judge = Judge::new(&history, &log);
-        for image in log.images(Budget::limited(self.images, 1)) {
+        let end = log.events().len();
+        let images = log.images(Budget::limited(self.images, 1));
+        for image in images.filter(|image| !is_lie || image.point() == end) {
+            let at = |e: String| format!("{e}; {image}");
+            let device = image.record();
+            let fs = engine
+                .recover(Arc::new(device.clone()))
+                .map_err(|e| at(format!("the image is not recovered: {e}")))?;
             let found = engine
-                .recover(image.open())
-                .and_then(|fs| engine.tree(&fs))
-                .map_err(|e| format!("the image is not recovered: {e}; {image}"))?;
+                .tree(&fs)
+                .map_err(|e| at(format!("what was recovered cannot be read: {e}")))?;
             judge.image(&image, &found).map_err(|e| e.to_string())?;
             report.judged += 1;
+            if is_turn(image.hash(), Sample::Checked, self.checked_every) {
+                close_and_check(engine, fs, &device).map_err(at)?;
+                report.checked += 1;
+            }
         }
-        let found = engine
-            .recover(Arc::new(crash.clone()))
-            .and_then(|fs| engine.tree(&fs))
-            .map_err(|e| format!("what was left is not recovered: {e}"))?;
+        let left = |e: String| format!("what was left is not recovered: {e}");
+        let fs = engine.recover(Arc::new(crash.clone())).map_err(left)?;
+        let found = engine.tree(&fs).map_err(left)?;
         judge
-            .point(log.events().len(), &found)
+            .point(end, &found)
             .map_err(|e| format!("after the file system was dropped: {e}"))?;
         report.judged += 1;
+        // Not each script at the same number: many are short.
+        let number = n + script.to_string().len() as u64;
+        if self.checked_every > 0 && number.is_multiple_of(self.checked_every) {
+            let after = |e: String| format!("after the file system was dropped: {e}");
+            close_and_check(engine, fs, &crash).map_err(after)?;
+            report.checked += 1;
+        }
         Ok(Some(report))
     }
+}
+
+fn close_and_check<E: Engine>(engine: &E, fs: E::Open, device: &CrashDevice) -> Result<(), String> {
+    engine
+        .close(fs)
+        .map_err(|e| format!("what was recovered cannot be closed: {e}"))?;
+    check_closed(&device.content())
 }

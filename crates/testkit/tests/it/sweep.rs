@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use extant_blockdev::SharedDevice;
-use extant_testkit::crash::{Budget, Content, IoKind, SECTOR};
+use extant_testkit::crash::{Budget, Content, Fault, IoKind, SECTOR};
 use extant_testkit::model::{Found, FoundKind, Op, Recovered, State, Tag, Universe, tagged};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Engine, FaultSweep, Prepared, Script, Sweep, SweepReport};
@@ -24,6 +26,8 @@ enum Mistake {
     HalfRename,
     /// A write that failed is reported as done.
     HidesErrors,
+    /// fsync and syncfs flush the first time only.
+    FlushesOnce,
 }
 
 /// The operations that records on devices stand for, by number.
@@ -38,6 +42,8 @@ struct Open {
     device: SharedDevice,
     /// Numbers of the operations in the list.
     list: Mutex<Vec<u64>>,
+    /// Whether it was flushed.
+    flushed: AtomicBool,
 }
 
 impl Toy {
@@ -154,7 +160,11 @@ impl Engine for Toy {
         }
         drop(ops);
         let list = Mutex::new(list);
-        Ok(Open { device, list })
+        Ok(Open {
+            device,
+            list,
+            flushed: AtomicBool::new(false),
+        })
     }
 
     fn perform(&self, fs: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
@@ -166,7 +176,12 @@ impl Engine for Toy {
         }
         state.apply(op)?;
         if op.is_sync() {
-            let flush = self.mistake != Mistake::NoFlush;
+            let again = fs.flushed.swap(true, Ordering::Relaxed);
+            let flush = match self.mistake {
+                Mistake::NoFlush => false,
+                Mistake::FlushesOnce => !again,
+                _ => true,
+            };
             return match flush.then(|| fs.device.flush()) {
                 Some(Err(_)) => Err(Errno::IO),
                 _ => Ok(0),
@@ -337,4 +352,28 @@ fn hidden_faults_are_found_and_reported_ones_are_legal() {
         .run(&toy, &prepared(&toy), &script(&toy))
         .expect_err("a lost write");
     println!("{why}");
+
+    let lost = FaultSweep {
+        fault: Fault::Lost,
+        ..FaultSweep::of(IoKind::Flush)
+    };
+    let toy = Toy::with(Mistake::None);
+    let report = lost
+        .run(&toy, &prepared(&toy), &script(&toy))
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.runs > 0 && report.judged > report.runs, "{report}");
+    let toy = Toy::with(Mistake::FlushesOnce);
+    let why = lost
+        .run(&toy, &prepared(&toy), &script(&toy))
+        .expect_err("no flush after the one that was lost");
+    assert!(why.what.contains("was promised to last"), "{why}");
+    let late = FaultSweep {
+        fault: Fault::Late(Duration::from_micros(10)),
+        ..FaultSweep::of(IoKind::Any)
+    };
+    let toy = Toy::with(Mistake::None);
+    let report = late
+        .run(&toy, &prepared(&toy), &script(&toy))
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.runs > 0, "{report}");
 }

@@ -6,13 +6,14 @@ use super::shapes::{ORPHAN_FILE, PLAIN, SMALL_BLOCKS};
 use extant_blockdev::SharedDevice;
 use extant_core::fs::DataMode;
 use extant_core::ops;
-use extant_testkit::crash::{CrashDevice, FaultDevice, FaultRule, IoKind};
+use extant_testkit::crash::{CrashDevice, Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::model::{Tag, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Engine, FaultReport, FaultSweep, Prepared, Script};
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::time::Duration;
 
 const ENGINE: Extant = Extant {
     keeps_open: 1,
@@ -24,42 +25,81 @@ const ENGINE: Extant = Extant {
     background: None,
 };
 
-fn sweep_all(
-    name: &str,
-    start: &Prepared,
-    scripts: &[Script],
-    kinds: &[(IoKind, bool)],
-    images: usize,
-) {
+fn sweep_all(name: &str, start: &Prepared, scripts: &[Script], ways: &[Way], images: usize) {
     let mut report = FaultReport::default();
     let mut failures = Vec::new();
-    for &(kind, from_then_on) in kinds {
+    for way in ways {
         let sweep = FaultSweep {
-            from_then_on,
+            fault: way.fault,
+            from_then_on: way.from_then_on,
             images,
             promise: ENGINE.promise(),
-            ..FaultSweep::of(kind)
+            checked_every: if is_full_run() { 1 } else { 32 },
+            ..FaultSweep::of(way.kind)
         };
+        let mut of_way = FaultReport::default();
         for script in scripts {
             match sweep.run(&ENGINE, start, script) {
-                Ok(one) => report += one,
+                Ok(one) => of_way += one,
                 Err(failure) => failures.push(failure.to_string()),
             }
             if failures.len() > 4 {
                 break;
             }
         }
+        println!("{name}, {way:?}: {of_way}");
+        // Of what is late or lost nobody is told.
+        let is_told = matches!(way.fault, Fault::Error(_) | Fault::Short(_));
+        assert!(of_way.runs > 0 || !failures.is_empty(), "{way:?}");
+        assert!(
+            of_way.reported > 0 || !is_told || !failures.is_empty(),
+            "{way:?}: {of_way}"
+        );
+        report += of_way;
     }
     println!("{name}: {report}");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(report.runs > 100, "{report}");
 }
 
-const KINDS: [(IoKind, bool); 4] = [
-    (IoKind::Read, false),
-    (IoKind::Write, false),
-    (IoKind::Write, true),
-    (IoKind::Flush, false),
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    kind: IoKind,
+    fault: Fault,
+    from_then_on: bool,
+}
+
+const fn once(kind: IoKind, fault: Fault) -> Way {
+    Way {
+        kind,
+        fault,
+        from_then_on: false,
+    }
+}
+
+const fn from_then_on(kind: IoKind, fault: Fault) -> Way {
+    Way {
+        from_then_on: true,
+        ..once(kind, fault)
+    }
+}
+
+const EIO: Fault = Fault::Error(5);
+
+const FAILING: [Way; 4] = [
+    once(IoKind::Read, EIO),
+    once(IoKind::Write, EIO),
+    from_then_on(IoKind::Write, EIO),
+    once(IoKind::Flush, EIO),
+];
+
+/// A write of which only one sector arrives; anything that takes its time; a flush that is said to be done and is not.
+const OTHERS: [Way; 4] = [
+    once(IoKind::Write, Fault::Short(512)),
+    from_then_on(IoKind::Write, Fault::Short(512)),
+    once(IoKind::Any, Fault::Late(Duration::from_millis(1))),
+    once(IoKind::Flush, Fault::Lost),
 ];
 
 #[test]
@@ -67,7 +107,7 @@ fn a_fault_in_any_operation_is_reported_and_loses_nothing() {
     for shape in [SMALL_BLOCKS, ORPHAN_FILE] {
         let start = shape.filled(&ENGINE);
         let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
-        sweep_all(shape.name, &start, &scripts, &KINDS, 4);
+        sweep_all(shape.name, &start, &scripts, &FAILING, 4);
     }
 }
 
@@ -84,7 +124,23 @@ fn a_fault_in_a_random_run_is_reported_and_loses_nothing() {
     let scripts: Vec<Script> = (0..runs)
         .map(|_| Script::random(&universe, &mut rng, &start, 30))
         .collect();
-    sweep_all(PLAIN.name, &start, &scripts, &KINDS, 2);
+    sweep_all(PLAIN.name, &start, &scripts, &FAILING, 2);
+}
+
+#[test]
+fn a_device_that_tears_delays_or_lies_about_a_flush_loses_nothing_for_good() {
+    let seed = seed_from_env("torn, late and lost transfers");
+    let mut rng = Rng::new(seed);
+    let start = SMALL_BLOCKS.filled(&ENGINE);
+    let universe = Universe {
+        syncs: 25,
+        ..Universe::small()
+    };
+    let runs = if is_full_run() { 20 } else { 2 };
+    let scripts: Vec<Script> = (0..runs)
+        .map(|_| Script::random(&universe, &mut rng, &start, 30))
+        .collect();
+    sweep_all(SMALL_BLOCKS.name, &start, &scripts, &OTHERS, 2);
 }
 
 /// Free blocks and inodes.
