@@ -1,7 +1,10 @@
 //! Operations alone, in pairs, and many at random: crashed everywhere.
 
 use super::engine::Extant;
-use super::shapes::{CLUSTERS, DEFAULT, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full};
+use super::shapes::{
+    CLUSTERS, DEFAULT, GROUPS, ORPHAN_FILE, PLAIN, SHAPES, SMALL_BLOCKS, nearly_full, next_tid,
+    unused_groups, with_first_tid,
+};
 use super::sweep_all;
 use extant_core::fs::DataMode;
 use extant_testkit::facility::is_full_run;
@@ -15,7 +18,11 @@ pub(super) fn amount(normal: usize, full: usize) -> usize {
 }
 
 /// Of how many images others see one: of the many of a full run not as large a part.
+/// `EXTANT_CRASH_OTHERS=N` asks for one in N.
 pub(super) fn every(normal: u64) -> u64 {
+    if let Ok(asked) = std::env::var("EXTANT_CRASH_OTHERS") {
+        return asked.parse().expect("EXTANT_CRASH_OTHERS is a number");
+    }
     if is_full_run() { 400 } else { normal }
 }
 
@@ -347,4 +354,54 @@ fn runs_on_a_full_file_system_survive_any_crash() {
         others_every: every(150),
     };
     random_runs("full", seed, &engine, &start, &plan);
+}
+
+#[test]
+fn groups_that_come_into_use_survive_any_crash() {
+    let seed = seed_from_env("crash runs of unused groups");
+    let engine = engine(1);
+    let start = GROUPS.empty();
+    let plan = RandomPlan {
+        universe: busy(10),
+        runs: amount(2, 30),
+        len: 120,
+        images: amount(200, 3000),
+        others_every: every(150),
+    };
+    // Directories at the top go where there is most room.
+    let dirs = (0..4).map(|n| Op::Mkdir {
+        path: format!("top{n}"),
+        mode: 0o755,
+    });
+    let before = unused_groups(&start.content);
+    let after = start.done(&engine, &Script::one(dirs.collect())).unwrap();
+    let after = unused_groups(&after.content);
+    assert!(before >= 3 && after < before, "{before}, then {after}");
+    random_runs(GROUPS.name, seed, &engine, &start, &plan);
+}
+
+#[test]
+fn numbers_of_transactions_that_begin_again_survive_any_crash() {
+    let seed = seed_from_env("crash runs around the largest number");
+    let engine = engine(1);
+    let made = SMALL_BLOCKS.empty();
+    let start = Prepared {
+        content: with_first_tid(&made.content, u32::MAX - 6),
+        ..made
+    };
+    let plan = RandomPlan {
+        universe: busy(40),
+        runs: amount(1, 20),
+        len: 100,
+        images: amount(200, 3000),
+        others_every: every(60),
+    };
+    let many = (0..8).flat_map(|n| {
+        let path = format!("made{n}");
+        [Op::Mkdir { path, mode: 0o755 }, Op::Syncfs]
+    });
+    let after = start.done(&engine, &Script::one(many.collect())).unwrap();
+    let next = next_tid(&after.content);
+    assert!(next < 100, "{next}");
+    random_runs("the largest number", seed, &engine, &start, &plan);
 }

@@ -3,8 +3,9 @@
 use super::engine::Extant;
 use extant_testkit::crash::Content;
 use extant_testkit::model::{Lane, Op, Universe};
-use extant_testkit::oracle::{dumpe2fs_header, mke2fs};
+use extant_testkit::oracle::{debugfs, dumpe2fs, dumpe2fs_header, mke2fs};
 use extant_testkit::sweep::{Prepared, Script};
+use std::os::unix::fs::FileExt;
 
 /// How a file system is made.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +52,21 @@ pub(crate) const CLUSTERS: Shape = Shape {
     kib: 16 << 10,
     block_size: 1024,
     options: &["-O", "bigalloc,^resize_inode", "-C", "4096"],
+};
+
+/// Groups that nobody has used yet: neither bitmaps nor tables of inodes are there before somebody does.
+pub(crate) const GROUPS: Shape = Shape {
+    name: "unused groups",
+    kib: 12 << 10,
+    block_size: 1024,
+    options: &[
+        "-O",
+        "^resize_inode",
+        "-g",
+        "2048",
+        "-E",
+        "lazy_itable_init=1",
+    ],
 };
 
 pub(crate) const SHAPES: [Shape; 4] = [SMALL_BLOCKS, DEFAULT, PLAIN, ORPHAN_FILE];
@@ -170,6 +186,40 @@ impl Shape {
             ..made
         }
     }
+}
+
+/// `content` of blocks of 1 KiB whose next transaction has this number.
+pub(crate) fn with_first_tid(content: &Content, tid: u32) -> Content {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    content.write_to(&path).unwrap();
+    let blocks = debugfs(&path, "blocks <8>");
+    let first: u64 = blocks.split_whitespace().next().unwrap().parse().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // The field of the log's superblock; mke2fs leaves no checksum there.
+    file.write_all_at(&tid.to_be_bytes(), first * 1024 + 0x18)
+        .unwrap();
+    Content::of_file(&path)
+}
+
+/// The number of the next transaction of an image of blocks of 1 KiB.
+pub(crate) fn next_tid(content: &Content) -> u32 {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    content.write_to(&path).unwrap();
+    let header = dumpe2fs_header(&path);
+    let number = header.field("Journal sequence");
+    u32::from_str_radix(number.trim_start_matches("0x"), 16).unwrap()
+}
+
+/// How many groups have a table of inodes that nobody has used.
+pub(crate) fn unused_groups(content: &Content) -> usize {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    content.write_to(&path).unwrap();
+    let groups = dumpe2fs(&path).groups;
+    let unused = groups.iter().filter(|g| g.flags.contains("INODE_UNINIT"));
+    unused.count()
 }
 
 /// A file system of the first kind on which there is little room.
