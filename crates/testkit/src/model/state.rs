@@ -143,6 +143,13 @@ impl State {
         named.map(|(path, _)| path).collect()
     }
 
+    /// The paths of all files.
+    pub fn files(&self) -> Vec<String> {
+        let mut paths = self.paths();
+        paths.retain(|path| self.size_of(path).is_some());
+        paths
+    }
+
     /// The size of the file at `path`; `None` when there is no file.
     pub fn size_of(&self, path: &str) -> Option<u64> {
         match self.inode(self.find(path).ok()?).kind {

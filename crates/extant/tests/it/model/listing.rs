@@ -45,7 +45,7 @@ impl Listing {
         true
     }
 
-    /// Lists at most so many names more; whether there may be others.
+    /// Lists at most so many names more, none twice that stayed; whether there may be others.
     pub(super) fn go_on(&mut self, fs: &Filesystem, most: usize) -> bool {
         let engine = fs.engine();
         let dir = engine.inode(self.ino).unwrap();
@@ -62,21 +62,20 @@ impl Listing {
                 _ => ControlFlow::Continue(()),
             }
         });
-        stopped.unwrap().is_some()
-    }
-
-    /// Compares all that was listed with what there was.
-    pub(super) fn end(self) {
         let mut seen = BTreeSet::new();
         for name in &self.listed {
             assert!(self.ever.contains(name), "{name} is listed and never was");
             let again = !seen.insert(name);
-            assert!(
-                !(again && self.always.contains(name)),
-                "{name} is listed twice"
-            );
+            let stayed = self.always.contains(name);
+            assert!(!(again && stayed), "{name} is listed twice");
         }
-        let missing: Vec<_> = self.always.iter().filter(|n| !seen.contains(n)).collect();
+        stopped.unwrap().is_some()
+    }
+
+    /// Requires all names that stayed.
+    pub(super) fn end(self) {
+        let listed: BTreeSet<_> = self.listed.iter().cloned().collect();
+        let missing: Vec<_> = self.always.difference(&listed).collect();
         assert!(missing.is_empty(), "not listed: {missing:?}");
     }
 }

@@ -40,7 +40,7 @@ enum Step {
     LetGo(usize),
     /// Does something to the file in this place.
     Change(usize, Change),
-    /// Begins to list a directory.
+    /// Begins to list a directory, or goes on with the listing that is under way.
     List(String),
     /// Lists so many more names.
     ListMore(usize),
@@ -101,16 +101,30 @@ impl ReferenceStateMachine for Expected {
         // The root has most names.
         dirs.extend(std::iter::repeat_n(String::new(), dirs.len()));
         let change = || prop_oneof![3 => changes(universe), 1 => just_changes()];
+        // What is open, and what becomes of its names, is looked for: by chance it is rarely the same file.
+        let kept = expected.kept.iter().flatten();
+        let names: Vec<String> = kept.flat_map(|id| expected.state.paths_of(*id)).collect();
+        let (to_open, to_lose) = match names.is_empty() {
+            true => (expected.state.files(), universe.files.clone()),
+            false => (universe.files.clone(), names),
+        };
+        let to_open = match to_open.is_empty() {
+            true => universe.files.clone(),
+            false => to_open,
+        };
+        let is_open = expected.kept.iter().any(Option::is_some);
+        let lose = select(to_lose).prop_map(|path| Step::Do(Op::Unlink { path }));
         prop_oneof![
+            1 + u32::from(is_open) * 4 => lose,
+            8 => (1_usize..6).prop_map(Step::ListMore),
+            1 + u32::from(is_open) * 8 => (place.clone(), change()).prop_map(|(at, change)| Step::Change(at, change)),
             24 => possible.prop_map(Step::Do),
             5 => select(universe.all()).prop_map(Step::Do),
             1 => Just(Step::Reopen),
             2 => Just(Step::Crash),
-            3 => (place.clone(), select(universe.files.clone())).prop_map(|(at, path)| Step::Keep(at, path)),
-            1 => place.clone().prop_map(Step::LetGo),
-            6 => (place, change()).prop_map(|(at, change)| Step::Change(at, change)),
-            2 => select(dirs).prop_map(Step::List),
-            6 => (1_usize..4).prop_map(Step::ListMore),
+            4 => (place.clone(), select(to_open)).prop_map(|(at, path)| Step::Keep(at, path)),
+            1 => place.prop_map(Step::LetGo),
+            5 => select(dirs).prop_map(Step::List),
         ]
         .boxed()
     }
@@ -121,8 +135,9 @@ impl ReferenceStateMachine for Expected {
             Step::Do(op) => drop(expected.state.apply(op)),
             Step::Reopen => expected.kept = Default::default(),
             Step::Keep(at, path) => {
-                if expected.state.size_of(path).is_some() {
-                    expected.kept[*at] = expected.state.identity(path);
+                let identity = expected.state.identity(path);
+                if expected.state.size_of(path).is_some() && !expected.kept.contains(&identity) {
+                    expected.kept[*at] = identity;
                 }
             }
             Step::LetGo(at) => expected.kept[*at] = None,
@@ -165,7 +180,7 @@ impl ReferenceStateMachine for LongNames {
     type Transition = Step;
 
     fn init_state() -> BoxedStrategy<Expected> {
-        let mut universe = Universe::long_names("", 12);
+        let mut universe = Universe::long_names("", 20);
         universe.allows = |op| {
             !matches!(
                 op,
@@ -182,7 +197,15 @@ impl ReferenceStateMachine for LongNames {
     }
 
     fn transitions(expected: &Expected) -> BoxedStrategy<Step> {
-        Expected::transitions(expected)
+        // By chance few directories get large, and few names stay while they are listed.
+        let create = |path| Step::Do(Op::Create { path, mode: 0o640 });
+        prop_oneof![
+            3 => Expected::transitions(expected),
+            3 => select(expected.universe.files.clone()).prop_map(create),
+            1 => Just(Step::List(String::new())),
+            3 => (1_usize..5).prop_map(Step::ListMore),
+        ]
+        .boxed()
     }
 
     fn apply(expected: Expected, step: &Step) -> Expected {
@@ -269,7 +292,11 @@ impl Actual {
             Step::Crash => self.crash(),
             Step::Keep(at, path) => {
                 let identity = self.lane.state().identity(&path);
-                if let (Some(identity), Some(_)) = (identity, self.lane.state().size_of(&path)) {
+                // What is remembered of a file without a name is remembered once.
+                let is_kept = |kept: &Kept| identity == Some(kept.identity);
+                if let (Some(identity), Some(_)) = (identity, self.lane.state().size_of(&path))
+                    && !self.kept.iter().flatten().any(is_kept)
+                {
                     let file = OpenOptions::new()
                         .read(true)
                         .write(true)
@@ -279,6 +306,7 @@ impl Actual {
             }
             Step::LetGo(at) => self.kept[at] = None,
             Step::Change(at, change) => self.change(at, change),
+            Step::List(_) if self.listing.is_some() => self.list(1),
             Step::List(path) => {
                 self.listing = self.lane.state().identity(&path).and_then(|identity| {
                     let ino = Ino::new(
@@ -560,6 +588,8 @@ trait Image {
     type Machine: ReferenceStateMachine<State = Expected, Transition = Step>;
     const OPTIONS: &'static [&'static str];
     const BLOCK_SIZE: u64;
+    /// Steps of a run are fewer than these.
+    const STEPS: usize = 50;
 }
 
 struct Run<I>(std::marker::PhantomData<I>);
@@ -603,7 +633,7 @@ fn run<I: Image>(name: &str) {
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes(seed));
     let mut runner = TestRunner::new_with_rng(config.clone(), rng);
-    let steps = I::Machine::sequential_strategy(1..50);
+    let steps = I::Machine::sequential_strategy(1..I::STEPS);
     let outcome = runner.run(&steps, |(expected, steps, seen)| {
         Run::<I>::test_sequential(config.clone(), expected, steps, seen);
         Ok(())
@@ -690,6 +720,7 @@ impl Image for Names {
     type Machine = LongNames;
     const OPTIONS: &'static [&'static str] = &["-t", "ext4", "-b", "1024", "-J", "size=1"];
     const BLOCK_SIZE: u64 = 1024;
+    const STEPS: usize = 100;
 }
 
 #[test]
