@@ -139,6 +139,30 @@ impl Fs {
         Ok(())
     }
 
+    /// Has the groups of blocks that are about to be freed in the transaction of `handle` in memory until it commits, so that
+    /// freeing them does not meet the device when they are unmapped already.
+    ///
+    /// # Errors
+    /// When a group cannot be read. What is broken is left to [`free_blocks`](Self::free_blocks), which says so: a file
+    /// with such blocks can be deleted.
+    pub(crate) fn hold_groups(&self, handle: &Handle<'_>, blocks: &[(Pblk, u32)]) -> Result<()> {
+        for &(start, len) in blocks {
+            if !self.geometry().contains(start, len.into()) {
+                continue;
+            }
+            for piece in self.pieces(start, len) {
+                let locked = piece.and_then(|(group, _)| Ok((group, self.lock_group(group)?)));
+                match locked {
+                    // Under the lock: from here on its bitmaps stay.
+                    Ok((group, (loaded, _state))) => handle.touch_group(group, &loaded.touched),
+                    Err(error) if error.is_corruption() => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Has blocks wait for the commit.
     fn free_later(
         &self,

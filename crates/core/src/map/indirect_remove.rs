@@ -1,7 +1,7 @@
 //! Taking blocks away from files mapped by indirect blocks.
 
 use super::budget::{Allowance, Budget};
-use super::tree::store::{Charge, free};
+use super::tree::store::{Charge, free, hold_groups};
 use super::{MapGuard, Removed};
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -64,6 +64,7 @@ pub(super) fn remove<'f>(
         edits,
         ..
     } = removal;
+    hold_groups(handle, &freed, &freed_nodes)?;
     handle.touch_inode(live)?;
     // From here on nothing fails that could be undone.
     for (block, pointers) in &edits {

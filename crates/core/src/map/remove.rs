@@ -46,7 +46,7 @@ fn has_map(fs: &Fs, inode: &Inode) -> bool {
 /// exclusively, or nobody else can reach the inode.
 ///
 /// # Errors
-/// When a node is broken or cannot be read, or there is no room for the node that cutting an extent
+/// When a node is broken or cannot be read, or the bitmap of what would be freed cannot be read, or there is no room for the node that cutting an extent
 /// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
 /// unmapped then.
 #[cfg(test)]

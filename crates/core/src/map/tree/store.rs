@@ -76,6 +76,7 @@ pub(super) fn store<'f>(
     draft.root.encode(&mut map).in_place(place)?;
     let mut images = Vec::new();
     encode_below(fs, &draft.root, &mut images)?;
+    hold_groups(handle, freed, &draft.freed_nodes)?;
     handle.touch_inode(live)?;
     commit_all(handle, taken.into_iter().chain(nodes))?;
 
@@ -237,6 +238,18 @@ impl Charge {
         // Checked before: attributes, which others may have added since, are a block at most.
         let _ = inode.disk_mut().set_sectors(sectors, fs.block_size(), huge);
     }
+}
+
+/// Has what [`free`] changes in memory.
+pub(in crate::map) fn hold_groups(
+    handle: &Handle<'_>,
+    freed: &[(Pblk, u32)],
+    nodes: &[Pblk],
+) -> Result<()> {
+    let fs = handle.fs();
+    fs.hold_groups(handle, freed)?;
+    let mut nodes = nodes.iter();
+    nodes.try_for_each(|&node| fs.hold_groups(handle, &[(node, 1)]))
 }
 
 /// Frees what lies in `freed`, clusters, of which blocks are among the data that was unmapped, and nodes. All are tried;

@@ -2,13 +2,13 @@
 //! the image recovers.
 
 use super::engine::{Extant, Open};
-use super::shapes::{ORPHAN_FILE, PLAIN, SMALL_BLOCKS};
+use super::shapes::{ORPHAN_FILE, PLAIN, SMALL_BLOCKS, Shape};
 use extant_blockdev::SharedDevice;
 use extant_core::fs::DataMode;
 use extant_core::ops;
 use extant_testkit::crash::{CrashDevice, Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::facility::is_full_run;
-use extant_testkit::model::{Tag, Universe};
+use extant_testkit::model::{Op, Tag, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Engine, FaultReport, FaultSweep, Prepared, Script};
 use rustix::io::Errno;
@@ -125,6 +125,41 @@ fn a_fault_in_a_random_run_is_reported_and_loses_nothing() {
         .map(|_| Script::random(&universe, &mut rng, &start, 30))
         .collect();
     sweep_all(PLAIN.name, &start, &scripts, &FAILING, 2);
+}
+
+#[test]
+fn a_bitmap_that_cannot_be_read_when_blocks_are_unmapped_leaks_none() {
+    // Nothing has asked for the group's bitmap when the file goes. Extents, and indirect blocks.
+    let indirect = Shape {
+        name: "indirect blocks",
+        options: &[
+            "-O",
+            "^extent,^64bit,^metadata_csum,^resize_inode",
+            "-g",
+            "4096",
+        ],
+        ..PLAIN
+    };
+    for shape in [PLAIN, SMALL_BLOCKS, indirect] {
+        let start = shape.filled(&ENGINE);
+        let path = || "a/f".to_owned();
+        let cut = Op::Truncate {
+            path: path(),
+            size: 0,
+        };
+        let scripts = [Op::Unlink { path: path() }, cut].map(|op| vec![op, Op::Syncfs]);
+        for script in scripts.map(Script::one) {
+            let sweep = FaultSweep {
+                images: 4,
+                promise: ENGINE.promise(),
+                checked_every: 1,
+                ..FaultSweep::of(IoKind::Read)
+            };
+            let report = sweep.run(&ENGINE, &start, &script);
+            let report = report.unwrap_or_else(|e| panic!("{}: {e}", shape.name));
+            assert!(report.runs >= 2, "{}: {report}", shape.name);
+        }
+    }
 }
 
 #[test]
