@@ -9,8 +9,8 @@ pub use debugfs::{debugfs, debugfs_write};
 pub use dumpe2fs::{Dump, GroupDump, dumpe2fs, dumpe2fs_header};
 pub use ext4_view::view_tree;
 pub use recovery::{
-    Recovery, check_clean, e2fsck_recover, e2fsck_recover_beside, kernel_reads, kernel_recover,
-    same_recovery,
+    Recovery, check_clean, e2fsck_recover, e2fsck_recover_beside, e2fsck_truncates_clusters,
+    kernel_reads, kernel_recover, same_recovery,
 };
 
 use std::ffi::OsStr;

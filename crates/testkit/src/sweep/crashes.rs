@@ -371,14 +371,21 @@ fn compare_with_others(image: &CrashImage, ours: &crate::crash::Content) -> Resu
     let named = |name: &'static str| move |e: String| format!("{name}: {e}");
     let clean = |path: &Path| oracle::check_clean(path).and_then(|()| oracle::kernel_reads(path));
     let ours = clean(&we).map_err(named("after our recovery"))?;
-    oracle::e2fsck_recover_beside(&e2fsck)?;
-    let by_e2fsck = oracle::kernel_reads(&e2fsck).map_err(named("after e2fsck"))?;
+    let by_e2fsck = match oracle::e2fsck_recover_beside(&e2fsck) {
+        Err(report) if oracle::e2fsck_truncates_clusters(&e2fsck, &report) => None,
+        done => {
+            done?;
+            Some(oracle::kernel_reads(&e2fsck).map_err(named("after e2fsck"))?)
+        }
+    };
     let by_kernel = oracle::kernel_recover(&kernel).map_err(named("recovery by the kernel"))?;
-    oracle::same_recovery(&[
-        ("the kernel", &by_kernel.tree),
-        ("e2fsck", &by_e2fsck.tree),
-        ("we", &ours.tree),
-    ])
+    let mut trees = vec![("the kernel", &by_kernel.tree), ("we", &ours.tree)];
+    trees.extend(
+        by_e2fsck
+            .iter()
+            .map(|by_e2fsck| ("e2fsck", &by_e2fsck.tree)),
+    );
+    oracle::same_recovery(&trees)
 }
 
 #[cfg(test)]

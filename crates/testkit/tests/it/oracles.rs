@@ -172,3 +172,29 @@ fn a_log_that_nobody_announces_is_for_those_who_compare() {
     let found = oracle::kernel_reads(&copy).expect("a clean image");
     assert!(found.tree.entries.contains_key(&b"d"[..]));
 }
+
+/// Made by Linux alone, so that nobody takes it for a fault of ours.
+#[test]
+fn e2fsck_is_not_asked_about_truncated_files_in_clusters() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name);
+    let image = place("image");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"];
+    oracle::mke2fs(&image, 16 << 20, &options);
+    let mount = KernelMount::mount(&image, Mode::ReadWrite, "");
+    std::fs::write(mount.path().join("f"), [7; 10_024]).expect("a file");
+    mount.unmount();
+    let stat = oracle::debugfs(&image, "stat f");
+    let ino = stat.split_whitespace().nth(1).expect("Inode: N");
+    let orphan = format!("ssv last_orphan {ino}");
+    oracle::debugfs_write(&image, &["set_inode_field f size 3000", &orphan]);
+    std::fs::copy(&image, place("kernel")).expect("a copy");
+    let report = oracle::e2fsck_recover(&image).expect_err("mended since: ask it");
+    assert!(
+        oracle::e2fsck_truncates_clusters(&image, &report),
+        "{report}"
+    );
+    assert!(!oracle::e2fsck_truncates_clusters(&image, "Pass 1"));
+    oracle::kernel_recover(&place("kernel")).expect("the kernel truncates it");
+}
