@@ -10,7 +10,7 @@ const NAME_LEN: u32 = 255;
 
 /// One of so many blocks is held back where the superblock reserves fewer.
 const SHARE_HELD_BACK: u64 = 200;
-const MOST_HELD_BACK: u64 = 1024;
+const MOST_HELD_BACK: u64 = 8;
 
 /// Space and inodes of a file system, as `statfs` reports them. Counts are in blocks of
 /// `block_size`.
@@ -66,7 +66,7 @@ impl Fs {
 
     /// Blocks that files do not get while the file system is open for writing: those the superblock reserves, and a few in
     /// any case. What writing back data took more for the map than was promised for it comes out of them,
-    /// as under Linux, which keeps back more.
+    /// as under Linux, which keeps back far more.
     pub(crate) fn held_back(&self) -> u64 {
         let few = (self.geometry.blocks_count() / SHARE_HELD_BACK).min(MOST_HELD_BACK);
         self.superblock.reserved_blocks_count().max(few)
