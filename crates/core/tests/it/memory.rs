@@ -374,7 +374,8 @@ fn every_block_of_a_full_image_can_be_used_and_a_refusal_loses_nothing() {
             }
         });
         let left = free(&fs);
-        assert!(left <= 8, "{mode:?}: {left} blocks are left");
+        // Eight of them are held back for the map.
+        assert!(left <= 16, "{mode:?}: {left} blocks are left");
         for worker in 0..4 {
             unlink(&fs, &format!("{worker}"));
         }
@@ -639,7 +640,8 @@ fn reserved_space_of_a_full_image_can_be_written_in_any_parts() {
             }
         }
         fs.sync().unwrap();
-        assert!(free(&fs) <= 8, "{} blocks are free", free(&fs));
+        // Eight of them are held back for the map, which needs more.
+        assert!(free(&fs) <= 16, "{} blocks are free", free(&fs));
         // Every third block, which makes more extents than the tree has room for.
         for i in 0..1300_u64 {
             write(&fs, &held, i * 3072 + 100, &pattern(i, 500));
