@@ -8,6 +8,7 @@
 //! small file costs a lookup, a `mknod` and a write.
 
 mod convert;
+mod sealing;
 
 use crate::metrics::Request as Timing;
 use crate::options::Options;
@@ -19,9 +20,9 @@ use convert::{FOREVER, attr, kind, nothing, own_attr, stamp, timestamp, ttl};
 use fuser::{
     AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileAttr, FileHandle,
     Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, MountOption,
-    OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    Session, SessionACL, TimeOrNow, WriteFlags,
+    Notifier, OpenFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -87,7 +88,10 @@ impl Channel {
     /// When the system has no thread for it.
     pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
         // Set nowhere else.
-        let _ = self.service.0.set(service);
+        let _ = self.service.0.set(Served {
+            service,
+            kernel: self.session.notifier(),
+        });
         let session = self.session.spawn()?;
         Ok(Connection { session })
     }
@@ -142,15 +146,28 @@ struct Adapter {
 
 /// What answers, once there is something to answer with.
 #[derive(Clone, Debug, Default)]
-struct Late(Arc<OnceLock<Arc<Service>>>);
+struct Late(Arc<OnceLock<Served>>);
+
+#[derive(Debug)]
+struct Served {
+    service: Arc<Service>,
+    /// What the kernel is told without being asked.
+    kernel: Notifier,
+}
+
+impl Late {
+    fn served(&self) -> &Served {
+        self.0
+            .get()
+            .expect("a session is started with what answers")
+    }
+}
 
 impl Deref for Late {
     type Target = Service;
 
     fn deref(&self) -> &Service {
-        self.0
-            .get()
-            .expect("a session is started with what answers")
+        &self.served().service
     }
 }
 
@@ -676,13 +693,11 @@ impl Filesystem for Adapter {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        let _timed = self.service.time(Timing::Ioctl);
-        match self
-            .service
-            .ask(|s| s.ioctl(asker(request), node(ino), command, input))
-        {
-            Ok(output) => reply.ioctl(0, &output),
-            Err(e) => reply.error(e.into()),
+        let asker = asker(request);
+        let asked = sealing::Asked::new(asker, ino, command, input);
+        match self.gathers && asked.seals() {
+            true => asked.answer_when_written(self.service.clone(), reply),
+            false => asked.answer(&self.service, reply),
         }
     }
 

@@ -55,6 +55,20 @@ fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
 /// Flags that `FS_IOC_GETFLAGS` shows.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725f_dfff);
 
+/// Whether an `ioctl` makes a file immutable, if it is not.
+pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
+    let Some(word) = input.first_chunk::<4>() else {
+        return false;
+    };
+    let word = u32::from_ne_bytes(*word);
+    let flags = match command {
+        SET_FLAGS => InodeFlags::from_bits_retain(word),
+        SET_XFLAGS => with_extended(InodeFlags::empty(), word),
+        _ => return false,
+    };
+    flags.contains(InodeFlags::IMMUTABLE)
+}
+
 /// A time to be set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stamp {

@@ -19,7 +19,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use attributes::{Changes, Stamp};
+pub(crate) use attributes::{Changes, Stamp, makes_immutable};
 pub(crate) use content::Writing;
 pub(crate) use names::{Made, Renaming};
 

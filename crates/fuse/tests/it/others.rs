@@ -150,3 +150,37 @@ fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
     mount.unmount();
     image.assert_clean();
 }
+
+#[test]
+fn what_was_written_before_a_file_became_immutable_is_in_it() {
+    require!(Fuse);
+    const FILES: u8 = 24;
+    let image = Image::new(32 << 20, &[]);
+    let mount = image.mount("threads=2");
+    let seal = &|number: u8| {
+        let path = mount.at(&format!("file-{number}"));
+        let mut file = File::create(path).unwrap();
+        file.write_all(&vec![number; 300_000]).unwrap();
+        let flags = rustix::fs::ioctl_getflags(&file).unwrap();
+        // All at once: more than there are threads that answer, and each waits for a write.
+        rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).unwrap();
+        assert!(file.write_all(b"x").is_err() || file.sync_all().is_err());
+    };
+    std::thread::scope(|scope| {
+        for number in 0..FILES {
+            scope.spawn(move || seal(number));
+        }
+    });
+    mount.unmount();
+    let mount = image.mount("ro");
+    for number in 0..FILES {
+        let content = fs::read(mount.at(&format!("file-{number}"))).unwrap();
+        assert!(
+            content == vec![number; 300_000],
+            "file {number} has {} bytes",
+            content.len()
+        );
+    }
+    mount.unmount();
+    image.assert_clean();
+}
