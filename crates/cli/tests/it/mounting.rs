@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// An image, a directory, and what is mounted there, which goes with the test.
 struct Mount {
@@ -281,6 +282,54 @@ fn a_signal_ends_it_cleanly() {
         let run = extant(["cat", &format!("{}:/file", mount.image().display())]).ok();
         assert_eq!(run.stdout.len(), 100_000);
         assert_eq!(fs::read_dir(mount.point()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_mount_that_does_not_work_yet_can_be_given_up() {
+    require!(Fuse);
+    // Another host seems to use the image, which takes eleven seconds to find out.
+    let mount = Mount::new();
+    mke2fs(
+        &mount.image(),
+        64 << 20,
+        &["-t", "ext4", "-O", "mmp", "-E", "mmp_update_interval=5"],
+    );
+    extant_testkit::oracle::debugfs_write(&mount.image(), &["set_mmp_value seq 5"]);
+    let is_mounted = || {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.contains(mount.point().to_str().unwrap())
+    };
+    for role in [None, Some("--foreground")] {
+        let start = Instant::now();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .arg("mount")
+            .args(role)
+            .args([mount.image(), mount.point()])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        while !is_mounted() {
+            assert_eq!(child.try_wait().unwrap(), None);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        if role.is_some() {
+            let told = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(1), "{told}");
+            assert!(
+                told.contains("interrupted before the mount worked"),
+                "{told}"
+            );
+        }
+        while is_mounted() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(8),
+            "it was waited for"
+        );
     }
 }
 

@@ -7,14 +7,14 @@ use crate::args::{Mount, Where};
 use crate::failure::{Failure, Outcome};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 /// What the started process says.
 const READY: &str = "mounted";
 
-fn failed(e: std::io::Error) -> Failure {
+fn failed(e: io::Error) -> Failure {
     Failure::new(format!("cannot go into the background: {e}"))
 }
 
@@ -24,29 +24,41 @@ pub(super) fn start(args: &Mount, place: &Where) -> Outcome {
 }
 
 /// Starts this program again for the same mount, as what `role` says, and waits until the mount works.
-pub(super) fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
-    let mut child = Command::new("/proc/self/exe")
+fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
+    let mut child = launch(role, args, place)?;
+    if says_ready(child.stdout.take()).map_err(failed)? {
+        return Ok(child);
+    }
+    Err(why_ended(&child.wait().map_err(failed)?))
+}
+
+/// Starts this program again for the same mount, as what `role` says. What it says is in the child's standard output.
+pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
+    Command::new("/proc/self/exe")
         .args(["mount", role])
         .args(arguments(args, place))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(failed)?;
+        .map_err(failed)
+}
+
+/// Waits until the mount works; `false` when the process ends before.
+pub(super) fn says_ready(output: Option<ChildStdout>) -> io::Result<bool> {
     let mut said = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout)
-            .read_line(&mut said)
-            .map_err(failed)?;
+    if let Some(output) = output {
+        BufReader::new(output).read_line(&mut said)?;
     }
-    if said.trim_end() == READY {
-        return Ok(child);
-    }
-    let status = child.wait().map_err(failed)?;
-    Err(match status.code().map(u8::try_from) {
+    Ok(said.trim_end() == READY)
+}
+
+/// Why a process ended before the mount worked.
+pub(super) fn why_ended(status: &ExitStatus) -> Failure {
+    match status.code().map(u8::try_from) {
         // It has said why.
         Some(Ok(code)) if code != 0 => Failure::Code(code),
         _ => Failure::new("the process that reads the image ended before the mount worked"),
-    })
+    }
 }
 
 /// The arguments behind the command and the role. Paths are made absolute: the other process does not stay here.
@@ -110,7 +122,7 @@ impl Background {
         if !self.tells {
             rustix::stdio::dup2_stderr(&self.nowhere).map_err(|e| failed(e.into()))?;
         }
-        let mut stdout = std::io::stdout();
+        let mut stdout = io::stdout();
         // A command that was killed meanwhile does not hear it.
         let _ = writeln!(stdout, "{READY}").and_then(|()| stdout.flush());
         rustix::stdio::dup2_stdout(&self.nowhere).map_err(|e| failed(e.into()))
