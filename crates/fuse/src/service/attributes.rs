@@ -129,6 +129,7 @@ impl Service {
                 Some(ctime) => ops::utimens_dated(&self.fs, &held, atime, mtime, ctime)?,
             }
         }
+        self.changed(&held)?;
         Ok(self.describe(&held.view()))
     }
 
@@ -156,17 +157,15 @@ impl Service {
             XATTR_REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVALID),
         };
-        Ok(ops::setxattr(
-            &self.fs,
-            &self.hold(node)?,
-            name,
-            value,
-            how,
-        )?)
+        let held = self.hold(node)?;
+        ops::setxattr(&self.fs, &held, name, value, how)?;
+        self.changed(&held)
     }
 
     pub(crate) fn removexattr(&self, node: Node, name: &[u8]) -> Answer {
-        Ok(ops::removexattr(&self.fs, &self.hold(node)?, name)?)
+        let held = self.hold(node)?;
+        ops::removexattr(&self.fs, &held, name)?;
+        self.changed(&held)
     }
 
     /// What `ioctl` does about flags; returns what it gives back.
@@ -200,6 +199,7 @@ impl Service {
         let caller = Caller::new(asker.uid, asker.gid);
         let by = self.fs.acting_for(&caller);
         ops::chattr(by, &held, wanted & !now, now & !wanted)?;
+        self.changed(&held)?;
         Ok(Vec::new())
     }
 }

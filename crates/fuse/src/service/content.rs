@@ -124,7 +124,7 @@ impl Service {
             INSERT_RANGE if !keep_size => ops::insert_range(by, &held, offset, len)?,
             _ => return Err(Errno::NOT_SUPPORTED),
         }
-        Ok(())
+        self.changed(&held)
     }
 
     /// Where data or a hole begins at or after `offset`.
@@ -149,12 +149,10 @@ impl Service {
         let (from, to) = (self.hold(from)?, self.hold(to)?);
         self.nodes.mark(&to);
         let anybody = anybody(&to);
-        Ok(ops::copy_range(
-            self.changing_for(asker, &anybody),
-            (&from, offset),
-            (&to, to_offset),
-            len,
-        )?)
+        let by = self.changing_for(asker, &anybody);
+        let copied = ops::copy_range(by, (&from, offset), (&to, to_offset), len)?;
+        self.changed(&to)?;
+        Ok(copied)
     }
 
     /// Cuts or grows a file.

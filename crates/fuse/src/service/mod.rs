@@ -125,6 +125,8 @@ pub(crate) struct Service {
     direct_from: Option<usize>,
     /// Whether names are durable when they have been changed.
     syncs_names: bool,
+    /// Whether everything else is, where the kernel does not ask for it.
+    syncs_all: bool,
 }
 
 impl Service {
@@ -136,6 +138,7 @@ impl Service {
             gate: JoinGate::new(&REQUESTS, &INSIDE),
             direct_from: options.direct_from,
             syncs_names: options.dirsync || options.sync,
+            syncs_all: options.sync,
         }
     }
 
@@ -147,6 +150,14 @@ impl Service {
             tracing::error!("a request panicked, and was answered with an I/O error");
             Err(Errno::IO)
         })
+    }
+
+    /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.
+    fn changed(&self, held: &Held) -> Answer {
+        match self.syncs_all {
+            true => Ok(ops::fsync(&self.fs, held)?),
+            false => Ok(()),
+        }
     }
 
     fn hold(&self, node: Node) -> Answer<Held> {

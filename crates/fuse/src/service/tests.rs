@@ -5,6 +5,7 @@ use extant_blockdev::OpenSpec;
 use extant_core::fs::MountOptions;
 use extant_core::inode::Timestamp;
 use extant_core::ops::Cookie;
+use extant_format::inode::InodeFlags;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -250,6 +251,59 @@ fn names_are_durable_when_they_have_been_changed_if_the_mount_is_to() {
         assert_eq!(recovered(&image), ["b", "link"]);
         served.end();
     }
+}
+
+#[test]
+fn every_change_is_durable_when_it_is_done_if_the_mount_is_to() {
+    let served = Served::with(16 << 20, "sync");
+    let (service, image) = (&served.service, served.image());
+    let file = served.file(b"a", 0o644);
+    let now = |look: fn(&Fs, Ino) -> String| {
+        let copy = image.with_extension("copy");
+        std::fs::copy(&image, &copy).unwrap();
+        let device = OpenSpec::read_only(&copy).open().unwrap();
+        let fs = Fs::open(device, MountOptions::read_only()).unwrap();
+        look(&fs, file.ino().unwrap())
+    };
+    let record = |fs: &Fs, ino: Ino| {
+        let found = ops::stat(fs, &fs.inode(ino).unwrap());
+        format!(
+            "{:o} {} {}",
+            found.mode.permissions(),
+            found.size,
+            found.uid
+        )
+    };
+    let changes = Changes {
+        mode: Some(0o600),
+        uid: Some(7),
+        size: Some(12_345),
+        ..Changes::default()
+    };
+    service.setattr(ROOT_USER, file, changes).unwrap();
+    assert_eq!(now(record), "600 12345 7");
+    service.fallocate(ROOT_USER, file, (0, 20_000), 0).unwrap();
+    assert_eq!(now(record), "600 20000 7");
+    let value = |fs: &Fs, ino: Ino| {
+        let found = ops::getxattr(fs, &fs.inode(ino).unwrap(), b"user.a");
+        format!("{found:?}")
+    };
+    service.setxattr(file, b"user.a", b"value", 0).unwrap();
+    assert_eq!(now(value), format!("{:?}", Ok::<_, ()>(b"value".to_vec())));
+    service.removexattr(file, b"user.a").unwrap();
+    assert!(now(value).starts_with("Err"));
+    let no_dump = (InodeFlags::EXTENTS | InodeFlags::NO_DUMP)
+        .bits()
+        .to_ne_bytes();
+    service
+        .ioctl(ROOT_USER, file, 0x4008_6602, &no_dump)
+        .unwrap();
+    let flags = |fs: &Fs, ino: Ino| {
+        let found = fs.inode(ino).unwrap();
+        found.flags().contains(InodeFlags::NO_DUMP).to_string()
+    };
+    assert_eq!(now(flags), "true");
+    served.end();
 }
 
 #[test]
