@@ -68,7 +68,7 @@ fn recover(image: &Path) -> Result<(Recovery, BlockSize), JournalError> {
 }
 
 /// Compares every block outside the journal with the image e2fsck has replayed.
-fn assert_same_as_e2fsck(image: &Path, recovery: &Recovery, size: BlockSize) {
+pub(crate) fn assert_same_as_e2fsck(image: &Path, recovery: &Recovery, size: BlockSize) {
     let theirs = image.with_extension("theirs");
     fs::copy(image, &theirs).unwrap();
     let output = e2fsck(&theirs, &["-E", "journal_only", "-y"]);

@@ -2,15 +2,16 @@
 
 use crate::kernel::{journal_runs, open};
 use extant_blockdev::{FileOptions, SharedDevice};
-use extant_format::jbd2::MAGIC;
-use extant_format::{BlockSize, Pblk};
-use extant_jbd2::{CommitTime, Log, LogImage, LogTransaction, LogWriter, WriterOptions};
+use extant_format::jbd2::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
+use extant_format::{BlockSize, Pblk, Tid};
+use extant_jbd2::{CommitTime, Log, LogImage, LogRun, LogTransaction, LogWriter, WriterOptions};
 use extant_testkit::mount::{KernelMount, Mode, Shutdown};
 use extant_testkit::oracle::{
     assert_clean, debugfs, debugfs_write, dumpe2fs_header, e2fsck, mke2fs,
 };
 use extant_testkit::require;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -30,6 +31,18 @@ const KINDS: [(&str, &str); 8] = [
     ("4096", "^metadata_csum,^64bit"),
 ];
 
+/// Journals of older systems: the kind, and compatible and incompatible features of the journal.
+const OLDER: [((&str, &str), u32, u32); 5] = [
+    // A CRC of each transaction in its commit block.
+    (("1024", "^metadata_csum,^64bit"), 0x1, 0x0),
+    (("4096", "^metadata_csum,64bit"), 0x1, 0x2),
+    // Checksums v2, of which tags keep the lower half.
+    (("1024", "^metadata_csum,^64bit"), 0x0, 0x8),
+    (("4096", "metadata_csum,64bit"), 0x0, 0xa),
+    // Checksums v3, as the others are here: with numbers that wrap.
+    (("4096", "metadata_csum,64bit"), 0x0, 0x12),
+];
+
 /// A file system with one file, and a writer for its journal.
 struct Guest {
     _dir: TempDir,
@@ -44,7 +57,15 @@ struct Guest {
 }
 
 impl Guest {
-    fn new((block_size, features): (&str, &str)) -> Self {
+    fn new(kind: (&str, &str)) -> Self {
+        Self::with(kind, |_| {})
+    }
+
+    /// The same with a journal that was found to be as `tweak` makes it.
+    fn with(
+        (block_size, features): (&str, &str),
+        tweak: impl FnOnce(&mut JournalSuperblock),
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("fs.img");
         let options = [
@@ -62,6 +83,7 @@ impl Guest {
             .collect::<Vec<_>>();
         assert_eq!(blocks.len(), BLOCKS);
         debugfs_write(&image, &["features needs_recovery"]);
+        change_journal(&image, size, journal_runs(&image)[0].start, tweak);
         let (device, size, writer) = writer_for(&image);
         Self {
             _dir: dir,
@@ -151,8 +173,30 @@ impl Guest {
     }
 }
 
+/// Changes the journal's superblock, which is in block `first`.
+pub(crate) fn change_journal(
+    image: &Path,
+    size: BlockSize,
+    first: Pblk,
+    tweak: impl FnOnce(&mut JournalSuperblock),
+) {
+    let file = fs::File::options().read(true).write(true).open(image);
+    let file = file.unwrap();
+    let offset = size.offset_of(first).unwrap();
+    let mut record = [0; JournalSuperblock::LEN];
+    file.read_exact_at(&mut record, offset).unwrap();
+    let mut superblock = JournalSuperblock::parse(&record).unwrap();
+    tweak(&mut superblock);
+    file.write_all_at(&superblock.encode(), offset).unwrap();
+}
+
 /// A writer for the journal of an image that needs no recovery.
 fn writer_for(image: &Path) -> (SharedDevice, BlockSize, LogWriter) {
+    writer_in(image, journal_runs(image))
+}
+
+/// The same where it is known where the journal lies.
+pub(crate) fn writer_in(image: &Path, runs: Vec<LogRun>) -> (SharedDevice, BlockSize, LogWriter) {
     let header = dumpe2fs_header(image);
     let options = WriterOptions {
         keeps_fast_commits: false,
@@ -162,7 +206,6 @@ fn writer_for(image: &Path) -> (SharedDevice, BlockSize, LogWriter) {
     let (_, size, blocks) = open(image);
     let file = FileOptions::read_write().open(image);
     let device: SharedDevice = Arc::new(file.unwrap());
-    let runs = journal_runs(image);
     let log = Log::open(&*device, &runs, size).unwrap();
     assert!(log.is_clean());
     let tid = log.recover(blocks).unwrap().next_tid;
@@ -170,38 +213,64 @@ fn writer_for(image: &Path) -> (SharedDevice, BlockSize, LogWriter) {
     (device, size, writer)
 }
 
+/// Five transactions with everything a log may have, and one that is not committed.
+fn fill(guest: &mut Guest) {
+    let changed: Vec<_> = (0..BLOCKS)
+        .map(|index| match index % 7 {
+            0 => (index, guest.escaped(index as u8)),
+            _ => (index, guest.block(index as u8)),
+        })
+        .collect();
+    guest.transaction(&changed, &[]);
+    guest.transaction(&[(5, guest.block(0xa5)), (6, guest.escaped(0xa6))], &[]);
+    guest.transaction(&[], &[]);
+    guest.transaction(&[(7, guest.block(0xa7))], &[8, 9]);
+    guest.write_directly(8, 0xd8);
+    guest.write_directly(9, 0xd9);
+    guest.transaction(&[(9, guest.block(0xb9))], &[]);
+    // Begun and never committed.
+    let images = [LogImage {
+        block: guest.blocks[5],
+        bytes: &guest.block(0xff),
+    }];
+    let tid = guest.writer.next_tid();
+    let tx = LogTransaction {
+        tid,
+        images: &images,
+        revokes: &[],
+    };
+    guest.writer.append(&tx).unwrap();
+    let dump = debugfs(&guest.image, "logdump");
+    assert!(dump.contains("descriptor block"), "{dump}");
+    assert!(dump.contains("revoke table"), "{dump}");
+}
+
 #[test]
 fn a_log_of_ours_is_replayed_by_linux() {
     for kind in KINDS {
         let mut guest = Guest::new(kind);
-        let changed: Vec<_> = (0..BLOCKS)
-            .map(|index| match index % 7 {
-                0 => (index, guest.escaped(index as u8)),
-                _ => (index, guest.block(index as u8)),
-            })
-            .collect();
-        guest.transaction(&changed, &[]);
-        guest.transaction(&[(5, guest.block(0xa5)), (6, guest.escaped(0xa6))], &[]);
-        guest.transaction(&[], &[]);
-        guest.transaction(&[(7, guest.block(0xa7))], &[8, 9]);
-        guest.write_directly(8, 0xd8);
-        guest.write_directly(9, 0xd9);
-        guest.transaction(&[(9, guest.block(0xb9))], &[]);
-        // Begun and never committed.
-        let images = [LogImage {
-            block: guest.blocks[5],
-            bytes: &guest.block(0xff),
-        }];
-        let tid = guest.writer.next_tid();
-        let tx = LogTransaction {
-            tid,
-            images: &images,
-            revokes: &[],
-        };
-        guest.writer.append(&tx).unwrap();
-        let dump = debugfs(&guest.image, "logdump");
-        assert!(dump.contains("descriptor block"), "{kind:?}: {dump}");
-        assert!(dump.contains("revoke table"), "{kind:?}: {dump}");
+        fill(&mut guest);
+        guest.check();
+    }
+}
+
+#[test]
+fn older_checksums_and_numbers_that_wrap_are_replayed_by_linux() {
+    for (kind, compat, incompat) in OLDER {
+        let mut guest = Guest::with(kind, |superblock| {
+            superblock.compat = CompatFeatures::from_bits_retain(compat);
+            superblock.incompat = IncompatFeatures::from_bits_retain(incompat);
+            superblock.checksum_type = if incompat & 0x18 == 0 { 0 } else { 4 };
+            // Recovery of a clean log passes over a number.
+            superblock.sequence = Tid::new(u32::MAX - 3);
+        });
+        fill(&mut guest);
+        let written = guest.writer.superblock();
+        let (found, features) = (written.compat.bits(), written.incompat.bits());
+        // There are revokes by now.
+        assert_eq!((found, features), (compat, incompat | 1), "{kind:?}");
+        assert_eq!(written.sequence, Tid::new(u32::MAX - 2));
+        assert_eq!(guest.writer.next_tid(), Tid::new(3));
         guest.check();
     }
 }

@@ -9,6 +9,7 @@
 //! | `faults` | every transfer of every operation fails once |
 //! | `indirect` | files mapped by indirect blocks |
 //! | `large_values` | attribute values in inodes of their own |
+//! | `journals` | journals with checksums of older kinds |
 //! | `inline` | what outgrows its inode |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
@@ -28,6 +29,7 @@ mod faults;
 mod found;
 mod indirect;
 mod inline;
+mod journals;
 mod large_values;
 mod linux;
 mod runs;
