@@ -53,7 +53,7 @@ fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     let mut args = args.skip_while(|arg| arg.as_encoded_bytes().starts_with(b"-"));
     match args.next() {
         Some(command)
-            if ["check", "repair", "tune"]
+            if ["check", "repair", "tune", "resize"]
                 .iter()
                 .any(|own| command == *own) =>
         {

@@ -11,7 +11,7 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use mount::{Mount, Stats, Umount};
-pub(crate) use repair::{ErrorsDo, Repair, Tune};
+pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
@@ -87,6 +87,7 @@ pub(crate) enum Command {
     Check(Check),
     Repair(Repair),
     Tune(Box<Tune>),
+    Resize(Resize),
     Mkdir(Mkdir),
     Mknod(Mknod),
     Rm(Rm),

@@ -1,5 +1,6 @@
-//! Arguments of `repair` and `tune`.
+//! Arguments of `repair`, `tune` and `resize`.
 
+use crate::size;
 use clap::{Args as ClapArgs, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -116,6 +117,32 @@ impl Tune {
         let lists = !self.mount_options.is_empty() || !self.features.is_empty();
         numbers || names || lists
     }
+}
+
+/// Make the file system in an image larger or smaller
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  extant resize rootfs.img 4G
+  truncate -s 8G rootfs.img && extant resize rootfs.img
+  extant resize --partition 2 disk.img
+
+The image must have been closed and be sound. Without SIZE the file system fills its image, partition or
+device. An image file that is too short is extended (sparse). Everything is worked out and checked before it
+is written. Exit codes: 0 done, 8 not done, 16 the command line makes no sense.")]
+pub(crate) struct Resize {
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: OsString,
+    /// Bytes that the file system is to have (K, M, G, T are powers of 1024)
+    #[arg(value_name = "SIZE", value_parser = size::parse)]
+    pub(crate) size: Option<u64>,
+    /// Keep what the changed blocks held in this new file, for `repair --revert`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) undo: Option<PathBuf>,
+    /// Say what became of it as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What Linux does when it finds an error.

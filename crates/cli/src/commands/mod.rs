@@ -23,6 +23,7 @@ mod mount;
 mod mv;
 mod repair;
 mod replay;
+mod resize;
 mod rm;
 mod stat;
 mod tar;
@@ -73,6 +74,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Check(args) => check::run(&args, place),
         Command::Repair(args) => repair::run(&args, place),
         Command::Tune(args) => tune::run(&args, place),
+        Command::Resize(args) => resize::run(&args, place),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

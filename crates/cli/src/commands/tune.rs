@@ -37,7 +37,12 @@ const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
 ];
 
 pub(super) fn run(args: &Tune, place: &Where) -> Outcome {
-    tune(args, place).map_err(|failure| match failure {
+    tune(args, place).map_err(coded)
+}
+
+/// A failure with the exit code that it has here.
+pub(super) fn coded(failure: Failure) -> Failure {
+    match failure {
         Failure::Failed(text) => {
             say(text);
             Failure::Code(OPERATIONAL)
@@ -47,7 +52,7 @@ pub(super) fn run(args: &Tune, place: &Where) -> Outcome {
             Failure::Code(16)
         }
         other => other,
-    })
+    }
 }
 
 fn tune(args: &Tune, place: &Where) -> Outcome {
@@ -86,7 +91,7 @@ fn tune(args: &Tune, place: &Where) -> Outcome {
 }
 
 /// The primary superblock: what is not sound is repaired before it is tuned.
-fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, extant_fsck::Error> {
+pub(super) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, extant_fsck::Error> {
     let end = SUPERBLOCK_OFFSET as usize + SUPERBLOCK_LEN;
     let size = usize::try_from(device.size()).unwrap_or(usize::MAX);
     if size < end {

@@ -10,6 +10,7 @@ mod mapping;
 mod mounting;
 mod reading;
 mod repairing;
+mod resizing;
 mod support;
 mod taring;
 mod tuning;

@@ -21,6 +21,7 @@
 //! | `xattrs` | attribute blocks, inodes that hold values |
 //! | `dirs`, `entries` | directories; what becomes of each entry |
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
+//! | [`resize`] | making a file system larger or smaller |
 //! | [`tune`] | changing what a superblock says |
 //! | `special` | the inode that keeps room for descriptors, multiple-mount protection |
 //! | `quota` | quota files |
@@ -43,6 +44,7 @@ mod journal;
 mod maps;
 mod orphans;
 mod quota;
+pub mod resize;
 mod space;
 mod special;
 mod superblock;

@@ -6,6 +6,7 @@ use super::draft::Draft;
 use super::{Options, Plan, groups, look, rounds, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
+use crate::survey::Survey;
 use crate::volume::find_superblock;
 use crate::{Code, Place, Progress};
 use extant_blockdev::SharedDevice;
@@ -82,18 +83,8 @@ pub fn plan(
 ) -> Result<Plan> {
     let found = find_superblock(&*device, &mut Sink::new())?;
     super::special::refuse_if_in_use(&*device, &found)?;
-    if found.needs_recovery() {
-        return Err(refused("it was not closed: replay its journal first"));
-    }
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
-    let survey = look(&draft, progress)?;
-    let mut findings = survey.report.findings.iter();
-    let worst = findings.find(|f| f.severity() > crate::Severity::Warning);
-    if let Some(finding) = worst {
-        return Err(refused(&format!(
-            "it is not sound ({finding}): repair it first"
-        )));
-    }
+    let survey = sound(&draft, &found, progress)?;
     let mut sb = set(&found, settings)?;
     for (feature, on) in &settings.features {
         sb = set_feature(&mut draft, &sb, *feature, *on)?;
@@ -114,6 +105,21 @@ pub fn plan(
     superblock::refresh_backups(&survey, &mut draft, options)?;
     let survey = look(&draft, progress)?;
     Ok(Plan::new(draft, survey))
+}
+
+/// Checks a file system that is to be changed; refuses one that was not closed or is not sound.
+pub(super) fn sound(draft: &Draft, sb: &Superblock, progress: &dyn Progress) -> Result<Survey> {
+    if sb.needs_recovery() {
+        return Err(refused("it was not closed: replay its journal first"));
+    }
+    let survey = look(draft, progress)?;
+    let mut findings = survey.report.findings.iter();
+    match findings.find(|finding| finding.severity() > crate::Severity::Warning) {
+        None => Ok(survey),
+        Some(finding) => Err(refused(&format!(
+            "it is not sound ({finding}): repair it first"
+        ))),
+    }
 }
 
 fn refused(why: &str) -> Error {

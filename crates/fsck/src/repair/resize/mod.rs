@@ -1,0 +1,133 @@
+//! Making a file system that is closed and sound larger or smaller.
+//!
+//! As a repair, it is worked out in memory first and checked: see [`Plan`]. Source: "Layout" and "Meta Block Groups" in
+//! the kernel's ext4 documentation.
+
+mod grow;
+
+use super::draft::Draft;
+use super::{Options, Plan, tune};
+use crate::Progress;
+use crate::error::{Error, Result};
+use crate::report::Sink;
+use crate::volume::find_superblock;
+use extant_blockdev::SharedDevice;
+use extant_format::features::{Compat, Incompat};
+use extant_format::superblock::{RawSuperblock, Superblock};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Blocks that a last group must have beyond its own structures to be worth having.
+const LEAST_IN_GROUP: u64 = 50;
+
+/// Finds out how to give the file system at byte 0 of `device` so many blocks, or the nearest number below that is
+/// possible. What is behind a file system that grows is zeroed where tables will lie; otherwise nothing is written.
+///
+/// # Errors
+/// As for [`super::plan`]; a file system that was not closed or is not sound; a device that is too short; a size that
+/// the format, or what is in the file system, does not allow.
+pub fn plan(
+    device: SharedDevice,
+    blocks: u64,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let sb = find_superblock(&*device, &mut Sink::new())?;
+    super::special::refuse_if_in_use(&*device, &sb)?;
+    let target = possible(&sb, blocks)?;
+    let needed = target.saturating_mul(sb.block_size().bytes().into());
+    if device.size() < needed {
+        let size = device.size();
+        return Err(Error::TooShort { size, needed });
+    }
+    let mut draft = Draft::new(Arc::clone(&device), sb.block_size().bytes());
+    let survey = tune::sound(&draft, &sb, progress)?;
+    let survey = match target.cmp(&sb.blocks_count()) {
+        Ordering::Equal => survey,
+        Ordering::Greater => grow::grow(&*device, &mut draft, &survey, target, options, progress)?,
+        Ordering::Less => return Err(refused("a file system cannot be made smaller yet")),
+    };
+    Ok(Plan::new(draft, survey))
+}
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused { why: why.into() }
+}
+
+/// The superblock with so many blocks, and the groups and inodes that follow from it.
+fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
+    let raw = sb.raw();
+    let first = u64::from(raw.first_data_block.get());
+    let per_group = u64::from(raw.blocks_per_group.get());
+    let groups = blocks.saturating_sub(first).div_ceil(per_group);
+    let inodes = groups.saturating_mul(raw.inodes_per_group.get().into());
+    let Ok(inodes) = u32::try_from(inodes) else {
+        return Err(refused(format!(
+            "{groups} groups of {} inodes are more inodes than there are numbers",
+            raw.inodes_per_group.get()
+        )));
+    };
+    // The share that is reserved stays.
+    let reserved = u128::from(sb.reserved_blocks_count()) * u128::from(blocks)
+        / u128::from(sb.blocks_count().max(1));
+    let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
+    // Those that are used stay so.
+    let used = sb.inodes_count().saturating_sub(sb.free_inodes_count());
+    let mut changed = sb.with(|raw| {
+        raw.blocks_count_lo.set(blocks as u32);
+        raw.blocks_count_hi.set((blocks >> 32) as u32);
+        raw.inodes_count.set(inodes);
+        raw.r_blocks_count_lo.set(reserved as u32);
+        raw.r_blocks_count_hi.set((reserved >> 32) as u32);
+        raw.free_inodes_count.set(inodes.saturating_sub(used));
+        // Linux adds it up when it mounts.
+        raw.overhead_clusters.set(0);
+        if raw.feature_compat.get() & Compat::SPARSE_SUPER2.bits() != 0 {
+            place_backups(raw, sb.groups_count(), groups as u32);
+        }
+    })?;
+    changed.set_free_blocks_count(sb.free_blocks_count().min(blocks));
+    Ok(changed)
+}
+
+/// With `sparse_super2` the two groups with copies are the second and the last, of which that moves.
+fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
+    let [first, second] = &mut raw.backup_bgs;
+    if first.get() == 0 && groups > 1 {
+        first.set(1);
+    }
+    if groups > 2 && (second.get() == 0 || second.get() + 1 == before) {
+        second.set(groups - 1);
+    }
+}
+
+/// The number of blocks nearest to `blocks` that a file system can have: of whole clusters, and with a last group
+/// that has room for more than its own structures.
+fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
+    let per_cluster = 1 << extant_format::geometry::Geometry::new(sb).cluster_bits();
+    let blocks = blocks - blocks % per_cluster;
+    if blocks > u64::from(u32::MAX) && !sb.has_incompat(Incompat::BIT64) {
+        return Err(refused(format!(
+            "without the feature 64bit there are at most {} blocks",
+            u32::MAX
+        )));
+    }
+    let raw = sb.raw();
+    let first = u64::from(raw.first_data_block.get());
+    let per_group = u64::from(raw.blocks_per_group.get());
+    if blocks <= first + LEAST_IN_GROUP || per_group == 0 {
+        return Err(refused(format!("{blocks} blocks are no file system")));
+    }
+    let rest = (blocks - first) % per_group;
+    if rest == 0 {
+        return Ok(blocks);
+    }
+    let then = with_blocks(sb, blocks)?;
+    let geo = extant_format::geometry::Geometry::new(&then);
+    let last = extant_format::Group::new(geo.groups_count().saturating_sub(1));
+    let own = geo.group_header(last)?.blocks() + 2 + u64::from(geo.inode_table_blocks());
+    if rest >= own + LEAST_IN_GROUP || last.get() == 0 {
+        return Ok(blocks);
+    }
+    Ok(blocks - rest)
+}
