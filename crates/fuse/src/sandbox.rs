@@ -43,27 +43,28 @@ pub(crate) fn confine() -> io::Result<Confined> {
     };
     setrlimit(Resource::Core, nothing)?;
     let walled = take_files_away()?;
+    let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
+    // While there are privileges: who is refused here can still unmount.
+    let has_filters = match filter(plain(WITHOUT), SeccompAction::Allow, missing) {
+        Ok(()) => true,
+        // A kernel without seccomp, or without its filters.
+        Err(e) if walled && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => false,
+        Err(e) => return Err(e),
+    };
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, none)?;
+    if !has_filters {
+        return Ok(Confined {
+            closes_later: false,
+        });
+    }
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let rules = calls::allowed(own.cast_unsigned()).map_err(|e| failed("seccomp", &e))?;
-    let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    let filtered = filter(plain(WITHOUT), SeccompAction::Allow, missing)
-        .and_then(|()| filter(rules, denied(), SeccompAction::Allow));
-    match filtered {
-        Ok(()) => {}
-        // A kernel without seccomp, or without its filters.
-        Err(e) if walled && matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL)) => {
-            return Ok(Confined {
-                closes_later: false,
-            });
-        }
-        Err(e) => return Err(e),
-    }
+    filter(rules, denied(), SeccompAction::Allow)?;
     if !walled {
         close_files()?;
     }

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::sandbox::{self, Confined};
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::unmount::{has_helper, leave};
+use crate::unmount::{detach, has_helper, leave};
 use extant_core::fs::Fs;
 use std::fs::File;
 use std::io;
@@ -58,9 +58,17 @@ impl Attached {
     /// process cannot.
     ///
     /// # Errors
-    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms.
+    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Nothing is mounted any more then,
+    /// unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
-        self.confined = Some(sandbox::confine().map_err(MountError::Sandbox)?);
+        match sandbox::confine() {
+            Ok(confined) => self.confined = Some(confined),
+            Err(e) => {
+                // What is to be said is why.
+                let _ = detach(&self.point, true);
+                return Err(MountError::Sandbox(e));
+            }
+        }
         Ok(())
     }
 
