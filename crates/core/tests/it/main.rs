@@ -1,5 +1,6 @@
 //! Tests of the engine through its public doors.
 
+mod beyond;
 mod corpus;
 mod crash;
 mod crashing;
