@@ -14,6 +14,7 @@
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
+//! | `pieces` | truncations and deletions of more than one transaction |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //! | `endless` | random runs of all kinds for as long as was asked |
 //!
@@ -32,6 +33,7 @@ mod inline;
 mod journals;
 mod large_values;
 mod linux;
+mod pieces;
 mod runs;
 pub(crate) mod shapes;
 mod unjournaled;
