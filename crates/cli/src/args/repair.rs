@@ -124,12 +124,13 @@ impl Tune {
 #[command(after_help = "\
 Examples:
   extant resize rootfs.img 4G
-  truncate -s 8G rootfs.img && extant resize rootfs.img
+  extant resize --minimum rootfs.img
   extant resize --partition 2 disk.img
 
 The image must have been closed and be sound. Without SIZE the file system fills its image, partition or
-device. An image file that is too short is extended (sparse). Everything is worked out and checked before it
-is written. Exit codes: 0 done, 8 not done, 16 the command line makes no sense.")]
+device. An image file that is too short is extended (sparse), one that is longer than a file system that was
+made smaller is cut to it, unless there is an undo file. Everything is worked out and checked before it is
+written. Exit codes: 0 done, 8 not done, 16 the command line makes no sense.")]
 pub(crate) struct Resize {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -137,6 +138,9 @@ pub(crate) struct Resize {
     /// Bytes that the file system is to have (K, M, G, T are powers of 1024)
     #[arg(value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: Option<u64>,
+    /// As small as what is in it allows
+    #[arg(short = 'M', long, conflicts_with = "size")]
+    pub(crate) minimum: bool,
     /// Keep what the changed blocks held in this new file, for `repair --revert`
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,

@@ -7,10 +7,13 @@ use crate::args::{Resize, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use extant::{Escaped, OpenSpec};
-use extant_fsck::repair::{Options, resize};
+use extant_fsck::repair::{
+    Options,
+    resize::{self, Size},
+};
 use serde::Serialize;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 /// What became of it.
@@ -37,7 +40,15 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     let block_size = u64::from(sb.block_size().bytes());
     let blocks = args.size.unwrap_or_else(|| device.size()) / block_size;
-    let needed = blocks.saturating_mul(block_size);
+    let size = match args.minimum {
+        true => Size::Minimum,
+        false => Size::Blocks(blocks),
+    };
+    let needed = match size {
+        Size::Blocks(blocks) => blocks.saturating_mul(block_size),
+        Size::Minimum => 0,
+    };
+    let all_of_it = sb.blocks_count() == device.size() / block_size;
     let mut was = None;
     if needed > device.size() {
         // Only a file that is nothing but a file system ends where that ends.
@@ -47,7 +58,7 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     }
     let bars = Bars::new("checking");
     let options = Options::default().now(seconds_now());
-    let plan = resize::plan(device, blocks, options, &bars);
+    let plan = resize::plan(device, size, options, &bars);
     bars.finish();
     let kept = plan.and_then(|plan| match &args.undo {
         Some(path) if plan.is_complete() => keep(path, &plan).map(|()| plan),
@@ -67,6 +78,10 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     let written = plan.apply();
     written.map_err(|e| named(&half_written(args.undo.as_deref(), &e)))?;
     let now = superblock_of(&*plan.changes.device()).map_err(|e| named(&e))?;
+    let is_smaller = now.blocks_count() < sb.blocks_count();
+    if is_smaller && all_of_it && args.undo.is_none() {
+        cut(image, place, now.blocks_count() * block_size).map_err(|e| named(&e))?;
+    }
     tell(
         args,
         &Resized {
@@ -77,15 +92,29 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     )
 }
 
-/// Makes the image longer; returns how long it was.
-fn lengthen(image: &Path, place: &Where, len: u64) -> std::io::Result<Option<u64>> {
+/// The image as a file that may get another length, and the length that it has.
+fn file_of(image: &Path, place: &Where) -> io::Result<Option<(File, u64)>> {
     let file = File::options().write(true).open(image)?;
     let about = file.metadata()?;
-    if !about.is_file() || place.partition.is_some() || place.offset.is_some() {
+    let is_whole = about.is_file() && place.partition.is_none() && place.offset.is_none();
+    Ok(is_whole.then_some((file, about.len())))
+}
+
+/// Makes the image longer; returns how long it was.
+fn lengthen(image: &Path, place: &Where, len: u64) -> io::Result<Option<u64>> {
+    let Some((file, was)) = file_of(image, place)? else {
         return Ok(None);
-    }
+    };
     file.set_len(len)?;
-    Ok(Some(about.len()))
+    Ok(Some(was))
+}
+
+/// Ends the image where its file system ends.
+fn cut(image: &Path, place: &Where, len: u64) -> io::Result<()> {
+    match file_of(image, place)? {
+        Some((file, was)) if was > len => file.set_len(len),
+        _ => Ok(()),
+    }
 }
 
 fn tell(args: &Resize, resized: &Resized) -> Outcome {

@@ -1,12 +1,14 @@
 //! `extant resize`, judged by e2fsck and the kernel.
 
-use crate::support::{Place, copy_of, extant, seen_by_linux, small_plan};
+use crate::support::{Place, copy_of, extant, faithful, seen_by_linux, small_plan};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, debugfs_write, dumpe2fs_header, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::Compare;
+use rustix::fs::XattrFlags;
 use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 
 const MIB: u64 = 1 << 20;
@@ -136,6 +138,158 @@ fn it_can_be_taken_back() {
         assert!(after.get(..before.len()) == Some(&before[..]));
         assert_clean(Path::new(&image));
     }
+}
+
+/// MiB after; none for as small as possible.
+const SMALLER: &[(&[&str], u64, Option<u64>)] = &[
+    (&["-t", "ext4", "-b", "1024"], 120, Some(40)),
+    (&["-t", "ext4", "-b", "4096"], 300, None),
+    (&["-t", "ext2", "-b", "1024"], 80, None),
+    (&["-t", "ext3", "-b", "1024"], 80, Some(50)),
+    (
+        &[
+            "-b",
+            "1024",
+            "-O",
+            "meta_bg,^resize_inode,^flex_bg",
+            "-t",
+            "ext4",
+        ],
+        150,
+        None,
+    ),
+    (
+        &["-b", "1024", "-O", "sparse_super2,^flex_bg", "-t", "ext4"],
+        120,
+        None,
+    ),
+    (
+        &[
+            "-b",
+            "1024",
+            "-O",
+            "inline_data,ea_inode,orphan_file,^flex_bg",
+            "-t",
+            "ext4",
+        ],
+        120,
+        None,
+    ),
+    (
+        &[
+            "-b",
+            "4096",
+            "-O",
+            "bigalloc,^has_journal",
+            "-C",
+            "16384",
+            "-t",
+            "ext4",
+        ],
+        300,
+        None,
+    ),
+];
+
+/// Fills an image so that something lies in all groups, and leaves holes in the first ones.
+fn spread(image: &Path) {
+    let mount = KernelMount::mount(image, Mode::ReadWrite, "");
+    let at = |name: String| mount.path().join(name);
+    fs::write(at("early".to_owned()), vec![1; 6 << 20]).unwrap();
+    for i in 0..16u8 {
+        let dir = at(format!("dir{i}"));
+        fs::create_dir(&dir).unwrap();
+        for j in 0..30u8 {
+            let file = dir.join(format!("a file with a name of some length {j}"));
+            fs::write(&file, vec![i ^ j; usize::from(j) * 100]).unwrap();
+        }
+        let large = dir.join("large");
+        fs::write(&large, vec![i; 300_000]).unwrap();
+        let value = vec![i; 700];
+        rustix::fs::setxattr(&large, "user.value", &value, XattrFlags::empty()).unwrap();
+        fs::hard_link(&large, at(format!("link{i}"))).unwrap();
+        symlink(
+            format!("dir{i}/{}", "long".repeat(30)),
+            at(format!("symlink{i}")),
+        )
+        .unwrap();
+        // Many extents, and so a map in blocks of its own.
+        let holes = fs::File::create(dir.join("holes")).unwrap();
+        for k in 0..40 {
+            holes.write_all_at(&[i; 100], k * 20_000).unwrap();
+        }
+        fs::create_dir_all(dir.join("below/and below")).unwrap();
+    }
+    fs::remove_file(at("early".to_owned())).unwrap();
+    mount.unmount();
+}
+
+#[test]
+fn a_smaller_file_system_is_sound_and_has_what_it_had() {
+    require!(Root, LoopDevices, KernelExt4);
+    for (options, before, after) in SMALLER {
+        let name = format!("{options:?} {before} {after:?}");
+        let place = Place::new();
+        let image = place.arg("image");
+        let path = Path::new(&image);
+        mke2fs(path, before * MIB, options);
+        spread(path);
+        let was = seen_by_linux(&image);
+        let size = after.map_or("--minimum".to_owned(), |mib| format!("{mib}M"));
+        let said = extant(["resize", "--json", &image, &size]).ok().json();
+        let blocks = said["blocks"].as_u64().unwrap();
+        let bytes = blocks * said["block_size"].as_u64().unwrap();
+        assert!(bytes <= after.unwrap_or(75) * MIB, "{name}: {bytes} bytes");
+        assert_eq!(fs::metadata(path).unwrap().len(), bytes, "{name}");
+        assert_clean(path);
+        extant(["check", &image]).ok();
+        was.assert_same(&seen_by_linux(&image), &faithful());
+
+        // It lives on, and grows again.
+        extant(["rm", "-r", &format!("{image}:/dir3")]).ok();
+        extant(["resize", &image, "90M"]).ok();
+        let mount = KernelMount::mount(path, Mode::ReadWrite, "");
+        fs::write(mount.path().join("more"), vec![7; 5 << 20]).unwrap();
+        mount.unmount();
+        assert_clean(path);
+    }
+}
+
+#[test]
+fn a_smaller_file_system_can_be_made_as_it_was() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let image = place.arg("image");
+    let path = Path::new(&image);
+    mke2fs(
+        path,
+        120 * MIB,
+        &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"],
+    );
+    spread(path);
+    let was = seen_by_linux(&image);
+    let undo = place.arg("undo");
+    extant(["resize", "-M", "--undo", &undo, &image]).ok();
+    assert_clean(path);
+    assert_eq!(fs::metadata(path).unwrap().len(), 120 * MIB);
+    extant(["repair", "--revert", &undo, &image]).ok();
+    assert_clean(path);
+    was.assert_same(&seen_by_linux(&image), &Compare::same_image());
+
+    let before = fs::read(path).unwrap();
+    let run = extant(["resize", &image, "8M"]).fails(8);
+    assert!(run.stderr.contains("does not fit"), "{}", run.stderr);
+    assert!(fs::read(path).unwrap() == before);
+    // Numbers that keys may come from stay.
+    debugfs_write(path, &["feature stable_inodes"]);
+    let run = extant(["resize", &image, "60M"]).fails(8);
+    assert!(run.stderr.contains("stable_inodes"), "{}", run.stderr);
+    let said = extant(["resize", "--json", "--minimum", &image])
+        .ok()
+        .json();
+    assert!(said["blocks"].as_u64().unwrap() > 61_440);
+    assert_clean(path);
+    was.assert_same(&seen_by_linux(&image), &faithful());
 }
 
 #[test]

@@ -32,7 +32,8 @@ pub use encode::{
 pub use hash::{entry_hash, entry_hash_matches, value_hash};
 pub use name::{AttributeName, full_name, split_name};
 pub use read::{
-    XattrArea, XattrBlockHeader, XattrContext, XattrEntry, XattrValue, verify_block_checksum,
+    XattrArea, XattrBlockHeader, XattrContext, XattrEntry, XattrValue, seal_block,
+    verify_block_checksum,
 };
 
 /// The magic number of both areas.

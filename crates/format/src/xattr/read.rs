@@ -345,6 +345,12 @@ impl XattrBlockHeader {
     }
 }
 
+/// Writes the checksum that an attribute block has at `pblk`.
+pub fn seal_block(block: &mut [u8], fs_seed: Crc32c, pblk: Pblk) {
+    let sum = block_checksum(block, fs_seed, pblk);
+    put(block, 16, &sum.to_le_bytes());
+}
+
 /// The checksum of an attribute block at `pblk`, its own field taken as zero.
 #[must_use]
 pub fn block_checksum(block: &[u8], fs_seed: Crc32c, pblk: Pblk) -> u32 {

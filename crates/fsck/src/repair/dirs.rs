@@ -690,3 +690,18 @@ pub(super) fn set_parent(work: &mut Work<'_>, dir: Ino, parent: Ino) -> Result<b
     work.put_block(at, &bytes)?;
     Ok(true)
 }
+
+/// Has the entries of a directory in its inode, and its `..`, name other inodes.
+pub(super) fn renumber_inline(
+    work: &mut Work<'_>,
+    dir: Ino,
+    now: &dyn Fn(Ino) -> Ino,
+) -> Result<bool> {
+    let Some((slot, inode)) = work.volume().inode(dir)? else {
+        return Ok(false);
+    };
+    let (mut kept, parent) = inline_entries(work, &inode, &slot, Ino::ROOT);
+    kept.iter_mut().for_each(|entry| entry.ino = now(entry.ino));
+    let parent = now(parent.unwrap_or(Ino::ROOT));
+    put_inline(work, dir, &inode, slot, parent, &kept)
+}

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Most mends with one code that are kept in full; what is beyond is only counted.
 const KEPT: u64 = 1000;
+/// Bytes that are copied at once.
+const COPIED: usize = 1 << 20;
 
 /// One thing that was put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +36,7 @@ pub(super) struct Draft {
     overlay: Arc<OverlayDevice>,
     block_size: u32,
     held: BTreeSet<u64>,
+    moves: Vec<Move>,
     mends: Vec<Mend>,
     by_code: [u64; Code::ALL.len()],
 }
@@ -46,6 +49,7 @@ impl Draft {
             overlay: Arc::new(overlay),
             block_size,
             held: BTreeSet::new(),
+            moves: Vec::new(),
             mends: Vec::new(),
             by_code: [0; Code::ALL.len()],
         }
@@ -70,6 +74,17 @@ impl Draft {
     /// may say that what the journal held is no longer needed.
     pub(super) fn hold_back(&mut self, offset: u64) {
         self.held.insert(offset);
+    }
+
+    /// Has blocks of a file copied to a place that nothing uses before anything else is written. Until then a check
+    /// finds what lies there now: only for what no check looks at.
+    pub(super) fn copy(&mut self, from: u64, to: u64, len: u64) {
+        match self.moves.last_mut() {
+            Some(last) if last.from + last.len == from && last.to + last.len == to => {
+                last.len += len;
+            }
+            _ => self.moves.push(Move { from, to, len }),
+        }
     }
 
     /// Takes note of a mend.
@@ -100,6 +115,7 @@ impl Draft {
             overlay: self.overlay,
             block_size: self.block_size,
             held: self.held,
+            moves: self.moves,
         };
         (self.mends, count, changes)
     }
@@ -112,6 +128,15 @@ pub struct Changes {
     overlay: Arc<OverlayDevice>,
     block_size: u32,
     held: BTreeSet<u64>,
+    moves: Vec<Move>,
+}
+
+/// Bytes of files that are copied, in whole blocks.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    from: u64,
+    to: u64,
+    len: u64,
 }
 
 /// A block that changes.
@@ -189,6 +214,25 @@ impl Changes {
     #[must_use]
     pub fn device(&self) -> SharedDevice {
         Arc::clone(&self.overlay) as SharedDevice
+    }
+
+    /// Copies what files hold to where the file system will look for it. Nothing uses these places yet.
+    pub(super) fn copy_contents(&self) -> Result<()> {
+        let mut buf = vec![0; COPIED];
+        for part in &self.moves {
+            let mut done = 0;
+            while done < part.len {
+                let len = (part.len - done).min(COPIED as u64);
+                let bytes = buf.get_mut(..len as usize).unwrap_or_default();
+                self.base.read_at(part.from + done, bytes)?;
+                self.base.write_at(part.to + done, bytes)?;
+                done += len;
+            }
+        }
+        if !self.moves.is_empty() {
+            self.base.flush()?;
+        }
+        Ok(())
     }
 
     /// Whether a block waits until all others are durable.

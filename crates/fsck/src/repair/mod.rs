@@ -239,13 +239,14 @@ impl Plan {
         self.left.is_clean()
     }
 
-    /// Writes the changes and makes them durable. Each after a flush, the journal's superblock goes after all others,
+    /// Writes the changes and makes them durable. First what files hold is copied where that moves; then, each after a flush, the journal's superblock goes after all others,
     /// and the superblock last: a crash before leaves a journal that still holds what it held, and a file system that
     /// can be repaired again, or restored from the undo file.
     ///
     /// # Errors
     /// Of the device. A part of the changes may have been written then.
     pub fn apply(&self) -> Result<()> {
+        self.changes.copy_contents()?;
         let device = self.changes.base();
         let size = u64::from(self.changes.block_size());
         let primary = SUPERBLOCK_OFFSET / size * size;

@@ -24,11 +24,19 @@ pub(super) struct Space {
     /// Free runs of the group searched last, in reverse.
     runs: Vec<Range<u64>>,
     next: Option<Cursor>,
+    /// Clusters from this one on are not taken.
+    end: u64,
 }
 
 impl Space {
     pub(super) fn new() -> Self {
+        Self::below(u64::MAX)
+    }
+
+    /// Of what lies before a cluster.
+    pub(super) fn below(end: u64) -> Self {
         Self {
+            end,
             taken: BlockSet::default(),
             runs: Vec::new(),
             next: Some(Cursor {
@@ -47,7 +55,8 @@ impl Space {
                 if run.is_empty() {
                     self.runs.pop();
                 }
-                if survey.used.contains(cluster) || self.taken.contains(cluster) {
+                let is_behind = cluster >= self.end;
+                if is_behind || survey.used.contains(cluster) || self.taken.contains(cluster) {
                     continue;
                 }
                 self.taken.add(cluster..cluster + 1);

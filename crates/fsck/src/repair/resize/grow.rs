@@ -5,17 +5,16 @@
 
 use super::super::draft::Draft;
 use super::super::{Options, look, rounds, superblock};
-use super::{refused, with_blocks};
+use super::{forget_reserved, refused, with_blocks};
 use crate::error::Result;
 use crate::survey::Survey;
-use crate::volume::Volume;
 use crate::{Code, Place, Progress};
 use extant_blockdev::BlockDevice;
 use extant_format::features::{Compat, Incompat};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::superblock::Superblock;
-use extant_format::{Group, Ino, Pblk};
+use extant_format::{Group, Pblk};
 
 pub(super) fn grow(
     device: &dyn BlockDevice,
@@ -96,19 +95,6 @@ fn with_room_for_descriptors(now: &Superblock, then: &Superblock) -> Result<Supe
             "there is no room for the descriptors of so many groups",
         )),
     }
-}
-
-/// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left of them.
-fn forget_reserved(draft: &Draft, volume: &Volume) -> Result<()> {
-    let Some((mut slot, mut inode)) = volume.inode(Ino::RESIZE)? else {
-        return Ok(());
-    };
-    inode.map.fill(0);
-    inode.blocks = 0;
-    inode.size = 0;
-    inode.encode(&mut slot, &volume.inode_context(Ino::RESIZE))?;
-    let offset = volume.inode_offset(Ino::RESIZE).unwrap_or(u64::MAX);
-    draft.write(offset, &slot)
 }
 
 /// The descriptor of a new group, with its bitmaps and table in the first group of its flexible group if all of these

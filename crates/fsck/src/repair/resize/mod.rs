@@ -3,15 +3,19 @@
 //! As a repair, it is worked out in memory first and checked: see [`Plan`]. Source: "Layout" and "Meta Block Groups" in
 //! the kernel's ext4 documentation.
 
+mod blocks;
 mod grow;
+mod numbers;
+mod shrink;
 
 use super::draft::Draft;
 use super::{Options, Plan, tune};
 use crate::Progress;
 use crate::error::{Error, Result};
 use crate::report::Sink;
-use crate::volume::find_superblock;
+use crate::volume::{Volume, find_superblock};
 use extant_blockdev::SharedDevice;
+use extant_format::Ino;
 use extant_format::features::{Compat, Incompat};
 use extant_format::superblock::{RawSuperblock, Superblock};
 use std::cmp::Ordering;
@@ -20,32 +24,70 @@ use std::sync::Arc;
 /// Blocks that a last group must have beyond its own structures to be worth having.
 const LEAST_IN_GROUP: u64 = 50;
 
-/// Finds out how to give the file system at byte 0 of `device` so many blocks, or the nearest number below that is
-/// possible. What is behind a file system that grows is zeroed where tables will lie; otherwise nothing is written.
+/// How large a file system is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// So many blocks, or the nearest number below that is possible.
+    Blocks(u64),
+    /// As few blocks as what is in it needs, or a few more.
+    Minimum,
+}
+
+/// Times that a size near the least is tried, a little larger each time.
+const TRIES: u32 = 24;
+
+/// Finds out how to give the file system at byte 0 of `device` another size. What is behind a file system that grows is
+/// zeroed where tables will lie; otherwise nothing is written.
 ///
 /// # Errors
 /// As for [`super::plan`]; a file system that was not closed or is not sound; a device that is too short; a size that
 /// the format, or what is in the file system, does not allow.
 pub fn plan(
     device: SharedDevice,
-    blocks: u64,
+    size: Size,
     options: Options,
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let sb = find_superblock(&*device, &mut Sink::new())?;
     super::special::refuse_if_in_use(&*device, &sb)?;
-    let target = possible(&sb, blocks)?;
+    let mut blocks = match size {
+        Size::Blocks(blocks) => return to(&device, &sb, blocks, options, progress),
+        Size::Minimum => {
+            let draft = Draft::new(Arc::clone(&device), sb.block_size().bytes());
+            shrink::least(&tune::sound(&draft, &sb, progress)?)
+        }
+    };
+    for _ in 0..TRIES {
+        match to(&device, &sb, blocks, options, progress) {
+            Err(Error::Refused { .. }) if blocks < sb.blocks_count() => {
+                let more = (blocks / 64).max(64);
+                blocks = blocks.saturating_add(more).min(sb.blocks_count());
+            }
+            done => return done,
+        }
+    }
+    to(&device, &sb, sb.blocks_count(), options, progress)
+}
+
+fn to(
+    device: &SharedDevice,
+    sb: &Superblock,
+    blocks: u64,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let target = possible(sb, blocks)?;
     let needed = target.saturating_mul(sb.block_size().bytes().into());
     if device.size() < needed {
         let size = device.size();
         return Err(Error::TooShort { size, needed });
     }
-    let mut draft = Draft::new(Arc::clone(&device), sb.block_size().bytes());
-    let survey = tune::sound(&draft, &sb, progress)?;
+    let mut draft = Draft::new(Arc::clone(device), sb.block_size().bytes());
+    let survey = tune::sound(&draft, sb, progress)?;
     let survey = match target.cmp(&sb.blocks_count()) {
         Ordering::Equal => survey,
-        Ordering::Greater => grow::grow(&*device, &mut draft, &survey, target, options, progress)?,
-        Ordering::Less => return Err(refused("a file system cannot be made smaller yet")),
+        Ordering::Greater => grow::grow(&**device, &mut draft, &survey, target, options, progress)?,
+        Ordering::Less => shrink::shrink(&mut draft, survey, target, options, progress)?,
     };
     Ok(Plan::new(draft, survey))
 }
@@ -93,6 +135,15 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
 /// With `sparse_super2` the two groups with copies are the second and the last, of which that moves.
 fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
     let [first, second] = &mut raw.backup_bgs;
+    if groups < before {
+        // The one that was last has no room for a copy that was not there.
+        for copy in [first, second] {
+            if copy.get() >= groups {
+                copy.set(0);
+            }
+        }
+        return;
+    }
     if first.get() == 0 && groups > 1 {
         first.set(1);
     }
@@ -130,4 +181,17 @@ fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
         return Ok(blocks);
     }
     Ok(blocks - rest)
+}
+
+/// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left of them.
+fn forget_reserved(draft: &Draft, volume: &Volume) -> Result<()> {
+    let Some((mut slot, mut inode)) = volume.inode(Ino::RESIZE)? else {
+        return Ok(());
+    };
+    inode.map.fill(0);
+    inode.blocks = 0;
+    inode.size = 0;
+    inode.encode(&mut slot, &volume.inode_context(Ino::RESIZE))?;
+    let offset = volume.inode_offset(Ino::RESIZE).unwrap_or(u64::MAX);
+    draft.write(offset, &slot)
 }
