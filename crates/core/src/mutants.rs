@@ -52,6 +52,8 @@ pub enum Mutant {
     SplitHalfLogged,
     /// The transaction in which a block of names is split does not have the index that leads to the new one.
     IndexForgotten,
+    /// The superblock says that the file system is clean while other blocks are still on their way home.
+    LeftTooEarly,
 }
 
 #[cfg(feature = "mutants")]

@@ -61,6 +61,7 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Engine(Mutant::WhiteoutLost),
     Mistake::Engine(Mutant::SplitHalfLogged),
     Mistake::Engine(Mutant::IndexForgotten),
+    Mistake::Engine(Mutant::LeftTooEarly),
 ];
 
 fn make(mistake: Option<Mistake>) {
@@ -260,6 +261,7 @@ fn sweep(plans: &[Plan], runs: usize, seed: u64) -> (SweepReport, Option<String>
         for plan in plans {
             let sweep = Sweep {
                 checked_every: 6,
+                closes: true,
                 promise: plan.engine.promise(),
                 ..Sweep::of(IMAGES, seed)
             };

@@ -10,8 +10,9 @@ use super::script::{Prepared, Script, run_one};
 use super::{Engine, Failure};
 use crate::crash::{Budget, CrashDevice, CrashImage, CrashImages, CrashLog};
 use crate::facility::Facility;
-use crate::model::{DataPromise, History, Judge, Lane};
+use crate::model::{DataPromise, History, Judge, Lane, Op};
 use crate::oracle;
+use rustix::io::Errno;
 
 /// Where the superblock of ext4 lies, in bytes of the device.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
@@ -32,6 +33,9 @@ pub struct Sweep {
     pub again_every: u64,
     /// Images of each crash inside a recovery.
     pub again: usize,
+    /// Whether the file system is closed at the end of a run, and crashed inside that too. When it is closed, everything
+    /// is durable.
+    pub closes: bool,
     /// Threads that recover images.
     pub threads: usize,
     /// Images of the runs before, for those that begin alike: all copies of a sweep share it.
@@ -51,6 +55,7 @@ impl Sweep {
             checked_every: 0,
             again_every: 8,
             again: 6,
+            closes: false,
             threads: 1,
             seen: SeenImages::default(),
         }
@@ -124,25 +129,47 @@ pub(super) struct Run {
     pub(super) log: CrashLog,
 }
 
-/// Runs `script`, and compares the live tree with the model at the end.
+/// Runs `script`, compares the live tree with the model at the end, and then closes if that is asked for.
 pub(super) fn run<E: Engine>(
     engine: &E,
     prepared: &Prepared,
     script: &Script,
-    seed: u64,
-    promise: DataPromise,
+    sweep: &Sweep,
 ) -> Result<Run, String> {
     let device = CrashDevice::over(prepared.content.clone());
     let fs = engine.open(Arc::new(device.clone()))?;
     let mut lanes = prepared.lanes.clone();
     run_lanes(engine, &fs, &mut lanes, &device, script)?;
-    let log = device.log();
-    let history = history(seed, prepared, lanes).promising(promise);
+    let mut log = device.log();
     let live = engine.tree(&fs)?;
+    if sweep.closes {
+        close(engine, fs, &mut lanes, &device)?;
+        log = device.log();
+    }
+    let seed = sweep.budget.seed;
+    let history = history(seed, prepared, lanes).promising(sweep.promise);
     history
         .check_final(&live)
         .map_err(|e| format!("the live tree is not what the operations made: {e}"))?;
     Ok(Run { history, log })
+}
+
+/// Closes, which to the model is a sync of everything by a lane of which all is known.
+fn close<E: Engine>(
+    engine: &E,
+    fs: E::Open,
+    lanes: &mut [Lane],
+    device: &CrashDevice,
+) -> Result<(), String> {
+    let Some(lane) = lanes.iter_mut().find(|lane| !lane.is_stopped()) else {
+        return engine.close(fs);
+    };
+    let mut closed = Ok(());
+    lane.run(Some(device), Op::Syncfs, |_, _| {
+        closed = engine.close(fs);
+        closed.as_ref().map_or(Err(Errno::IO), |()| Ok(0))
+    })?;
+    closed.map_err(|e| format!("it is not closed: {e}"))
 }
 
 pub(super) fn history(seed: u64, prepared: &Prepared, lanes: Vec<Lane>) -> History {
@@ -201,8 +228,7 @@ impl Sweep {
             what,
             script: script.to_string(),
         };
-        let seed = self.budget.seed;
-        let run = run(engine, prepared, script, seed, self.promise).map_err(failed)?;
+        let run = run(engine, prepared, script, self).map_err(failed)?;
         let judge = Judge::new(&run.history, &run.log);
         let mut report = SweepReport {
             runs: 1,

@@ -18,6 +18,7 @@ pub(super) const ENGINE: Extant = Extant {
     writes_back: 0,
     direct: false,
     discards: false,
+    freezes: false,
     background: Some(Duration::from_millis(1)),
 };
 

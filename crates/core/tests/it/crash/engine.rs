@@ -42,6 +42,8 @@ pub(crate) struct Extant {
     pub(crate) direct: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
+    /// Each `syncfs` is a freeze, after which the file system thaws.
+    pub(crate) freezes: bool,
     /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
     pub(crate) background: Option<Duration>,
 }
@@ -147,6 +149,11 @@ impl Extant {
                 let new = NewInode::new(FileType::Regular, *mode, ops::now());
                 let made = ops::create(&open.fs, &dir, name, &new).map_err(errno)?;
                 self.keep(open, made);
+                Ok(0)
+            }
+            Op::Syncfs if self.freezes => {
+                let frozen = open.fs.freeze().map_err(errno)?;
+                frozen.thaw().map_err(errno)?;
                 Ok(0)
             }
             op => {

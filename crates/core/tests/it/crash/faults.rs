@@ -22,6 +22,7 @@ const ENGINE: Extant = Extant {
     writes_back: 0,
     direct: false,
     discards: false,
+    freezes: false,
     background: None,
 };
 

@@ -42,6 +42,7 @@ fn each_operation_alone_is_there_or_not_after_any_crash() {
         let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
         let sweep = Sweep {
             checked_every: 16,
+            closes: true,
             ..Sweep::of(amount(40, 4000), 1)
         };
         let report = sweep_all(shape.name, &engine, &start, &scripts, &sweep);
@@ -148,6 +149,7 @@ pub(super) fn random_runs(
     let sweep = Sweep {
         checked_every: 16,
         others_every: plan.others_every,
+        closes: true,
         ..Sweep::of(plan.images, seed)
     };
     let report = sweep_all(name, engine, start, &scripts, &sweep);
@@ -404,4 +406,39 @@ fn numbers_of_transactions_that_begin_again_survive_any_crash() {
     let next = next_tid(&after.content);
     assert!(next < 100, "{next}");
     random_runs("the largest number", seed, &engine, &start, &plan);
+}
+
+/// Few operations between two syncs, so that most images are of moments in which the file system is left or entered.
+fn short_runs(engine: &Extant, name: &str) {
+    let seed = seed_from_env(name);
+    for shape in [SMALL_BLOCKS, ORPHAN_FILE] {
+        let plan = RandomPlan {
+            universe: busy(25),
+            runs: amount(2, 30),
+            len: 20,
+            images: amount(100, 3000),
+            others_every: every(20),
+        };
+        let start = shape.filled(engine);
+        random_runs(shape.name, seed, engine, &start, &plan);
+    }
+}
+
+#[test]
+fn a_crash_while_it_is_closed_leaves_everything_that_was_synced() {
+    // Nothing is home before.
+    let engine = Extant {
+        keeps_open: 2,
+        ..Extant::default()
+    };
+    short_runs(&engine, "crash runs of closing");
+}
+
+#[test]
+fn a_crash_while_it_is_frozen_or_thawed_leaves_everything_that_was_synced() {
+    let engine = Extant {
+        freezes: true,
+        ..engine(2)
+    };
+    short_runs(&engine, "crash runs of freezing");
 }
