@@ -282,6 +282,13 @@ mod tests {
     use extant_sync::Mutex;
 
     #[test]
+    fn names_are_committed_after_5_seconds_and_data_is_written_back_after_30() {
+        let interval = crate::fs::MountOptions::read_write().commit_interval;
+        assert_eq!(interval, Duration::from_secs(5));
+        assert_eq!(interval * TURNS, Duration::from_secs(30));
+    }
+
+    #[test]
     fn what_goes_in_the_middle_of_anything_waits_for_no_lock() {
         static HELD: LockClass = LockClass::new("anything", Rank::Leaf);
         let flusher = Flusher::new();

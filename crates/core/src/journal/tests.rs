@@ -361,11 +361,14 @@ fn a_revoked_block_keeps_its_new_content_through_replay() {
 
 #[test]
 fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
-    let inner: SharedDevice = content(&["-t", "ext4", "-b", "1024"]).open();
-    for nth in 0..4 {
-        let faulty = Arc::new(FaultDevice::new(Arc::clone(&inner)));
+    // What the superblock asks for when it is found broken: a journal that failed stops whatever that is.
+    let behaviours = ["continue", "remount-ro", "panic"];
+    let devices = behaviours.map(|b| content(&["-t", "ext4", "-b", "1024", "-e", b]).open());
+    for (nth, inner) in (0..4).flat_map(|nth| devices.iter().map(move |inner| (nth, inner))) {
+        let faulty = Arc::new(FaultDevice::new(Arc::clone(inner)));
         let device: SharedDevice = faulty.clone();
         let fs = open(&device).unwrap();
+        let before = fs.superblock().error_count();
         let good = stamp(&fs, Ino::ROOT, 10 + nth).unwrap();
         fs.commit(good).unwrap();
         let bad = stamp(&fs, Ino::ROOT, 99).unwrap();
@@ -384,7 +387,7 @@ fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
         assert_eq!(refused.errno(), 30);
         assert!(fs.close().is_err());
         drop(fs);
-        let fs = open(&inner).unwrap();
+        let fs = open(inner).unwrap();
         let found = stamp_of(&fs, Ino::ROOT);
         // The failed one may have reached the device as a whole; an older one is never seen.
         assert!(
@@ -392,7 +395,8 @@ fn a_device_that_fails_a_commit_stops_the_journal_and_the_last_commit_stands() {
             "{nth}: {found}"
         );
         assert!(!fs.notices().is_empty());
-        assert!(fs.superblock().error_count() > 0);
+        assert!(fs.superblock().error_count() > before);
+        assert!(fs.superblock().last_error().is_some());
         fs.close().unwrap();
     }
 }
@@ -517,7 +521,10 @@ fn the_largest_transaction_keeps_operations_waiting_for_a_moment_only() {
     let (median, max) = (windows[ROUNDS / 2], stats.drained_max);
     println!("{most} blocks were captured in {median:?}, {max:?} at most");
     // The goal is 2 ms; a busy test machine takes its naps.
-    assert!(stats.drained_max.as_millis() < 300, "{stats:?}");
+    assert!(
+        max.as_millis() < 300 && median.as_millis() < 50,
+        "{median:?}, {stats:?}"
+    );
     assert_eq!(stats.blocks - before, ROUNDS as u64 * u64::from(most));
 }
 

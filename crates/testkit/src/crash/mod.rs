@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `pages` | device content as a value: sparse, cheap to copy, copied on write |
 //! | `recorder` | the device that remembers every write and flush in order |
+//! | `memory` | what was copied straight into the device and is not persisted |
 //! | `sectors` | hashes of sectors, and what a set of them adds to an image's hash |
 //! | `images` | every image a crash may leave of a recorded run, each once |
 //! | `fault` | a device that fails, tears, delays or loses what it is told to |
@@ -33,9 +34,13 @@
 //! there in part; a sector is never torn. The enumerator looks at the moments just before a flush ends
 //! and at the end of the run: every other moment of an epoch leaves a subset of what those leave,
 //! with fewer promises made.
+//!
+//! The device is memory too (`direct`): what is copied into it is covered by no flush, but by persisting it. That counts as a
+//! flush of all writes besides, which is more than it is.
 
 mod fault;
 mod images;
+mod memory;
 mod pages;
 mod recorder;
 mod sectors;

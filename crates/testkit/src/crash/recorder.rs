@@ -10,13 +10,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use extant_blockdev::{
-    BlockDevice, Completion, DeviceError, DeviceResult, Done, PendingBatch, Request,
+    BlockDevice, Completion, DeviceError, DeviceResult, DirectMemory, Done, PendingBatch, Request,
 };
 
 use super::images::{Budget, CrashImages};
+use super::memory::Copies;
 use super::{Content, SECTOR};
 
 /// One thing that happened to the device.
@@ -71,6 +73,23 @@ struct State {
     base: Content,
     now: Content,
     events: Vec<Event>,
+    copies: Copies,
+}
+
+impl State {
+    /// Changes bytes; returns the sectors that have them, and the write of those.
+    fn put(&mut self, offset: u64, bytes: &[u8], begun: usize) -> (Range<u64>, Event) {
+        self.now.write(offset, bytes);
+        let sectors = whole_sectors(offset, bytes.len() as u64);
+        let mut whole = vec![0; (sectors.end - sectors.start) as usize];
+        self.now.read(sectors.start, &mut whole);
+        let event = Event::Write {
+            offset: sectors.start,
+            bytes: whole.into(),
+            begun,
+        };
+        (sectors, event)
+    }
 }
 
 /// A device in memory that records writes, flushes and marks. Clones are the same device.
@@ -98,6 +117,7 @@ impl CrashDevice {
                 now: base.clone(),
                 base,
                 events: Vec::new(),
+                copies: Copies::default(),
             })),
         }
     }
@@ -110,7 +130,8 @@ impl CrashDevice {
     /// What was recorded so far.
     pub fn log(&self) -> CrashLog {
         let state = self.read_state();
-        CrashLog::new(state.base.clone(), state.events.clone())
+        let events = state.events.iter().cloned().chain(state.copies.events());
+        CrashLog::new(state.base.clone(), events.collect())
     }
 
     /// What reads see now.
@@ -123,6 +144,7 @@ impl CrashDevice {
         let mut state = self.write_state();
         state.base = state.now.clone();
         state.events.clear();
+        state.copies = Copies::default();
     }
 
     fn read_state(&self) -> RwLockReadGuard<'_, State> {
@@ -144,15 +166,10 @@ impl CrashDevice {
             return Ok(());
         }
         let mut state = self.write_state();
-        state.now.write(offset, bytes);
-        let sectors = whole_sectors(offset, bytes.len() as u64);
-        let mut whole = vec![0; (sectors.end - sectors.start) as usize];
-        state.now.read(sectors.start, &mut whole);
-        state.events.push(Event::Write {
-            offset: sectors.start,
-            bytes: whole.into(),
-            begun,
-        });
+        let (sectors, event) = state.put(offset, bytes, begun);
+        let copied = state.copies.take(sectors);
+        state.events.extend(copied);
+        state.events.push(event);
         Ok(())
     }
 
@@ -172,6 +189,8 @@ impl CrashDevice {
         if len > 0 {
             let mut state = self.write_state();
             state.now.zero(offset, len);
+            let copied = state.copies.take(offset..offset + len);
+            state.events.extend(copied);
             state.events.push(Event::Zero { offset, len, begun });
         }
         Ok(())
@@ -213,7 +232,7 @@ impl CrashDevice {
 }
 
 /// The range rounded out to sectors.
-fn whole_sectors(offset: u64, len: u64) -> std::ops::Range<u64> {
+fn whole_sectors(offset: u64, len: u64) -> Range<u64> {
     let sector = SECTOR as u64;
     offset / sector * sector..(offset + len).div_ceil(sector) * sector
 }
@@ -267,12 +286,44 @@ impl BlockDevice for CrashDevice {
         self.zero_begun("zero", offset, len, begun)
     }
 
+    fn direct(&self) -> Option<&dyn DirectMemory> {
+        Some(self)
+    }
+
     fn submit(&self, batch: Vec<Request>) -> Completion {
         Completion::pending(Box::new(LateBatch {
             begun: self.begin(),
             device: self.clone(),
             work: Mutex::new(Work::Waiting(batch)),
         }))
+    }
+}
+
+impl DirectMemory for CrashDevice {
+    fn copy_in(&self, offset: u64, src: &[u8]) -> DeviceResult<()> {
+        self.check_writable("copy", offset, src.len() as u64)?;
+        if !src.is_empty() {
+            let mut state = self.write_state();
+            let begun = state.events.len();
+            let (sectors, event) = state.put(offset, src, begun);
+            state.copies.note(sectors, event);
+        }
+        Ok(())
+    }
+
+    fn copy_out(&self, offset: u64, dst: &mut [u8]) -> DeviceResult<()> {
+        self.read_at(offset, dst)
+    }
+
+    fn persist(&self, range: Range<u64>) -> DeviceResult<()> {
+        let len = range.end.saturating_sub(range.start);
+        self.check_range("persist", range.start, len)?;
+        let mut state = self.write_state();
+        let copied = state.copies.take(range);
+        state.events.extend(copied);
+        let covers = state.events.len();
+        state.events.push(Event::Flush { covers });
+        Ok(())
     }
 }
 

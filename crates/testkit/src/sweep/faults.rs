@@ -9,6 +9,7 @@ use super::script::{Prepared, Script};
 use super::{Engine, Failure};
 use crate::crash::{Budget, CrashDevice, Fault, FaultDevice, FaultRule, IoKind};
 use crate::model::{DataPromise, Judge, Op, Outcome};
+use rustix::io::Errno;
 
 /// What was looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -145,8 +146,13 @@ impl FaultSweep {
             let mut lanes = lanes.iter();
             lanes.any(|lane| lane.done().any(|(_, outcome)| of(&outcome)))
         };
-        let failed =
-            |outcome: &Outcome| matches!(outcome, Outcome::Unknown(_) | Outcome::Refused(_));
+        // What the model refuses too is no report.
+        let failed = |outcome: &Outcome| {
+            matches!(
+                outcome,
+                Outcome::Unknown(_) | Outcome::Refused(Errno::NOSPC)
+            )
+        };
         report.reported = u64::from(any(failed));
         let harmless = matches!(self.fault, Fault::Late(_) | Fault::Lost);
         if harmless && any(|outcome| matches!(outcome, Outcome::Unknown(_))) {

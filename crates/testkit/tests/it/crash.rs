@@ -1,13 +1,13 @@
 //! The enumerator finds what a missing flush does, and finds nothing where none is missing; faults
 //! strike when they are told to.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::IoSlice;
 use std::sync::Arc;
 
 use extant_blockdev::{AlignedBuf, BlockDevice, MemoryDevice, Request};
 use extant_testkit::crash::{
-    Budget, Content, CrashDevice, Event, Fault, FaultDevice, FaultRule, IoKind, SECTOR,
+    Budget, Content, CrashDevice, CrashImage, Event, Fault, FaultDevice, FaultRule, IoKind, SECTOR,
 };
 use extant_testkit::rng::Rng;
 
@@ -407,4 +407,50 @@ fn a_lost_flush_is_not_recorded() {
     assert_eq!(crash.log().flushes(), 0);
     device.flush().expect("a flush");
     assert_eq!(crash.log().flushes(), 1);
+}
+
+/// What the images of this moment have in the first byte of each of the first four sectors.
+fn firsts(device: &CrashDevice) -> BTreeSet<[u8; 4]> {
+    // With one more promise made, no image counts as seen.
+    device.mark(device.log().events().len() as u64);
+    let log = device.log();
+    let end = log.events().len();
+    let images = log.images(Budget::exhaustive());
+    let images = images.filter(|image| image.point() == end);
+    let first = |image: CrashImage| {
+        let mut sectors = [0; 4 * SECTOR];
+        image.content().read(0, &mut sectors);
+        [0, 1, 2, 3].map(|n| sectors[n * SECTOR])
+    };
+    images.map(first).collect()
+}
+
+#[test]
+fn what_was_copied_to_memory_lasts_when_it_is_persisted_and_not_before() {
+    let at = |sector: usize| (sector * SECTOR) as u64;
+    let device = CrashDevice::over(Content::zeros(1 << 20));
+    let memory = device.direct().expect("it is memory");
+    memory.copy_in(at(1), &[1; SECTOR]).unwrap();
+    memory.copy_in(at(2) + 100, &[9]).unwrap();
+    let mut found = [0; 1];
+    memory.copy_out(at(2) + 100, &mut found).unwrap();
+    assert_eq!(found, [9]);
+    memory.copy_in(at(2), &[2]).unwrap();
+    device.flush().unwrap();
+    // No flush covers them.
+    let both = [[0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 2, 0], [0, 1, 2, 0]];
+    assert_eq!(firsts(&device), BTreeSet::from(both));
+    memory.persist(at(1)..at(1) + 1).unwrap();
+    assert!(memory.persist(0..1 << 21).is_err());
+    assert_eq!(
+        firsts(&device),
+        BTreeSet::from([[0, 1, 0, 0], [0, 1, 2, 0]])
+    );
+    // What is written over a copy is newer than it.
+    device.write_at(at(2), &[3; SECTOR]).unwrap();
+    device.flush().unwrap();
+    memory.copy_in(at(0), &[4; 2 * SECTOR]).unwrap();
+    memory.copy_in(at(1), &[5; SECTOR]).unwrap();
+    memory.persist(at(1)..at(2)).unwrap();
+    assert_eq!(firsts(&device), BTreeSet::from([[4, 5, 3, 0]]));
 }

@@ -17,6 +17,8 @@ pub(super) const ENGINE: Extant = Extant {
     mode: extant_core::fs::DataMode::Delayed,
     writes_back: 0,
     direct: false,
+    dax: false,
+    respells: false,
     discards: false,
     freezes: false,
     background: Some(Duration::from_millis(1)),

@@ -11,9 +11,11 @@ use extant_format::inode::Timestamp;
 use extant_testkit::model::{
     DataPromise, Found, FoundKind, Op, Recovered, Tag, tagged, xattr_value,
 };
+use extant_testkit::rng::Rng;
 use extant_testkit::sweep::Engine;
 use extant_testkit::tree::Time;
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,11 @@ pub(crate) struct Extant {
     pub(crate) writes_back: u64,
     /// Writes of whole sectors go past memory.
     pub(crate) direct: bool,
+    /// The device is used as memory.
+    pub(crate) dax: bool,
+    /// Each time, letters of names are upper case or lower case by chance, but for the first part of a path; all names are
+    /// lower case to who asks for the tree.
+    pub(crate) respells: bool,
     /// The device is told what is free, and forgets it.
     pub(crate) discards: bool,
     /// Each `syncfs` is a freeze, after which the file system thaws.
@@ -56,6 +63,13 @@ pub(crate) struct Open {
     performed: AtomicU64,
 }
 
+impl Open {
+    /// Closes the files that were kept open.
+    pub(crate) fn let_go(&self) {
+        self.kept.lock().unwrap().clear();
+    }
+}
+
 impl Engine for Extant {
     type Open = Open;
 
@@ -66,6 +80,7 @@ impl Engine for Extant {
             None => options.background(false),
         };
         let options = options.discard(self.discards).data_mode(self.mode);
+        let options = options.dax(self.dax);
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,
@@ -75,8 +90,16 @@ impl Engine for Extant {
     }
 
     fn perform(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
-        let done = self.perform_one(open, op, tag);
         let performed = open.performed.fetch_add(1, Ordering::Relaxed) + 1;
+        let done = match self.respells {
+            true => {
+                let mut rng = Rng::new(performed);
+                let rng = RefCell::new(&mut rng);
+                let respelled = op.map_paths(|path| respell(path, &mut rng.borrow_mut()));
+                self.perform_one(open, &respelled, tag)
+            }
+            false => self.perform_one(open, op, tag),
+        };
         if self.writes_back != 0 && performed.is_multiple_of(self.writes_back) {
             open.fs.write_back().map_err(errno)?;
         }
@@ -89,17 +112,28 @@ impl Engine for Extant {
     fn recover(&self, device: SharedDevice) -> Result<Open, String> {
         let quiet = Extant {
             background: None,
+            dax: false,
             ..*self
         };
         quiet.open(device)
     }
 
     fn tree(&self, open: &Open) -> Result<Recovered, String> {
-        tree_of(&open.fs)
+        let tree = tree_of(&open.fs)?;
+        if !self.respells {
+            return Ok(tree);
+        }
+        let mut folded = Recovered::new();
+        for (path, found) in tree.entries {
+            if folded.entries.insert(path.to_lowercase(), found).is_some() {
+                return Err(format!("/{path} is there under another spelling too"));
+            }
+        }
+        Ok(folded)
     }
 
     fn close(&self, open: Open) -> Result<(), String> {
-        open.kept.lock().unwrap().clear();
+        open.let_go();
         open.fs.close().map_err(|e| e.to_string())
     }
 }
@@ -169,6 +203,8 @@ impl Extant {
     /// What is promised about data.
     pub(crate) fn promise(&self) -> DataPromise {
         match self.mode {
+            // What is copied within a block that the file has is in place at once, and durable when it is persisted.
+            _ if self.dax => DataPromise::Delayed,
             DataMode::Through => DataPromise::InOrder,
             DataMode::Placed | DataMode::Delayed => DataPromise::Delayed,
         }
@@ -346,6 +382,19 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
         }
     };
     done.map_err(errno)
+}
+
+/// A path in other letters, but for its first part.
+fn respell(path: &str, rng: &mut Rng) -> String {
+    let first = path.find('/').unwrap_or(path.len());
+    let mut spelled = path[..first].to_owned();
+    for letter in path[first..].chars() {
+        match rng.one_in(2) {
+            true => spelled.extend(letter.to_uppercase()),
+            false => spelled.push(letter),
+        }
+    }
+    spelled
 }
 
 /// Everything there is, with content.

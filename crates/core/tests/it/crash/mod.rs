@@ -11,6 +11,8 @@
 //! | `large_values` | attribute values in inodes of their own |
 //! | `journals` | journals with checksums of older kinds |
 //! | `inline` | what outgrows its inode |
+//! | `folded` | directories that do not tell upper from lower case |
+//! | `in_memory` | data copied straight to a device that is memory |
 //! | `linux` | what one leaves dirty the other recovers |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
@@ -27,7 +29,9 @@ mod dirs;
 mod endless;
 pub(crate) mod engine;
 mod faults;
+mod folded;
 mod found;
+mod in_memory;
 mod indirect;
 mod inline;
 mod journals;
