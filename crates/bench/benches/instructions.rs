@@ -8,7 +8,7 @@
 
 use extant_blockdev::MemoryDevice;
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
 use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use extant_mkfs::defaults::FormatOptions;
@@ -20,6 +20,7 @@ use gungraun::{
 use std::hint::black_box;
 use std::num::NonZero;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Operations of each benchmark.
@@ -53,13 +54,11 @@ fn names(stem: &str) -> Vec<Vec<u8>> {
     (0..OPERATIONS).map(name).collect()
 }
 
-/// Makes the image, opens it and looks at every file once.
-fn scene() -> Scene {
-    let scratch = tempfile::tempdir().expect("a temporary folder");
-    let source = scratch.path().join("source");
+/// Makes the image: a directory of [`OPERATIONS`] empty files.
+fn device(scratch: &Path) -> Arc<MemoryDevice> {
+    let source = scratch.join("source");
     std::fs::create_dir_all(source.join("dir")).expect("a folder");
-    let old = names("old");
-    for name in &old {
+    for name in &names("old") {
         let name = String::from_utf8_lossy(name);
         std::fs::write(source.join("dir").join(&*name), b"").expect("a file");
     }
@@ -70,10 +69,16 @@ fn scene() -> Scene {
         size: Size::Bytes(IMAGE_BYTES),
         threads: NonZero::new(1),
     };
-    let image = scratch.path().join("image");
+    let image = scratch.join("image");
     extant_mkfs::build(Some(&tree), &image, None, &options, &Silent).expect("build");
     let bytes = std::fs::read(&image).expect("read the image");
-    let device = Arc::new(MemoryDevice::from_image(&bytes));
+    Arc::new(MemoryDevice::from_image(&bytes))
+}
+
+/// Makes the image, opens it and looks at every file once.
+fn scene() -> Scene {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let device = device(scratch.path());
     // Commits happen where an operation asks for them, in its own thread.
     let options = MountOptions::read_write().background(false);
     let fs = Fs::open(device, options).expect("open");
@@ -83,7 +88,7 @@ fn scene() -> Scene {
     let scene = Scene {
         file,
         dir,
-        old,
+        old: names("old"),
         new: names("new"),
         fs,
     };
@@ -113,6 +118,39 @@ fn scene_with_content() -> Scene {
     (0..OPERATIONS).for_each(|i| put(&scene, i));
     ops::syncfs(&scene.fs).expect("sync");
     scene
+}
+
+/// The same, used past memory alone for some time.
+fn scene_with_direct() -> Scene {
+    let scene = scene_with_content();
+    let mut block = BLOCK;
+    for _ in 0..8 {
+        ops::pwrite_direct(&scene.fs, &scene.file, 0, &BLOCK).expect("write");
+        ops::pread_direct(&scene.fs, &scene.file, 0, &mut block).expect("read");
+    }
+    scene
+}
+
+/// An image with [`OPERATIONS`] files, opened anew: no inode is in memory that is not needed for that.
+fn reopened() -> Arc<Fs> {
+    let scratch = tempfile::tempdir().expect("a temporary folder");
+    let device = device(scratch.path());
+    Fs::open(device, MountOptions::read_write().background(false)).expect("open")
+}
+
+/// The same with all inodes in memory.
+fn reopened_and_seen() -> Arc<Fs> {
+    let fs = reopened();
+    look_at_all(&fs, BulkstatWay::Cache);
+    fs
+}
+
+fn look_at_all(fs: &Arc<Fs>, way: BulkstatWay) {
+    let how = Bulkstat { way, threads: 1 };
+    let seen = ops::bulkstat(fs, how, |_, found| {
+        black_box(&found.expect("inode"));
+    });
+    assert!(seen >= OPERATIONS as u64);
 }
 
 fn stat_all(scene: &Scene) {
@@ -312,6 +350,45 @@ fn overwrite_fdatasync(scene: Scene) -> Scene {
     scene
 }
 
+// 4 KiB over what is there, past memory, and reading it back.
+#[library_benchmark]
+#[bench::on(scene_with_direct())]
+fn overwrite_direct(scene: Scene) -> Scene {
+    let mut block = BLOCK;
+    for i in 0..OPERATIONS {
+        let at = (i * BLOCK.len()) as u64;
+        let written = ops::pwrite_direct(&scene.fs, &scene.file, at, &BLOCK).expect("write");
+        let read = ops::pread_direct(&scene.fs, &scene.file, at, &mut block).expect("read");
+        assert_eq!((written, read), (BLOCK.len(), BLOCK.len()));
+    }
+    black_box(&block);
+    scene
+}
+
+// Every inode, none of which is in memory: into it.
+#[library_benchmark]
+#[bench::on(reopened())]
+fn bulkstat_cold(fs: Arc<Fs>) -> Arc<Fs> {
+    look_at_all(&fs, BulkstatWay::Cache);
+    fs
+}
+
+// Every inode, all of which are in memory.
+#[library_benchmark]
+#[bench::on(reopened_and_seen())]
+fn bulkstat_warm(fs: Arc<Fs>) -> Arc<Fs> {
+    look_at_all(&fs, BulkstatWay::Cache);
+    fs
+}
+
+// Every inode, in the inode tables.
+#[library_benchmark]
+#[bench::on(reopened())]
+fn bulkstat_tables(fs: Arc<Fs>) -> Arc<Fs> {
+    look_at_all(&fs, BulkstatWay::Tables);
+    fs
+}
+
 // One name of a listing: [`OPERATIONS`] of them, ten times over.
 #[library_benchmark]
 #[bench::on(scene())]
@@ -351,6 +428,10 @@ library_benchmark_group!(
         read,
         overwrite,
         overwrite_fdatasync,
+        overwrite_direct,
+        bulkstat_cold,
+        bulkstat_warm,
+        bulkstat_tables,
         readdir
     ]
 );

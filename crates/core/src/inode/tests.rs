@@ -165,6 +165,11 @@ fn orphans_that_a_crash_left_are_deleted_by_us_and_by_linux() {
 
         let fs = image.open();
         assert_eq!(free_inodes(&fs), before, "{kind:?}");
+        // Found, and taken back, in the place where each was.
+        let stats = fs.orphan_stats();
+        assert_eq!(stats.list_added, stats.list_removed, "{kind:?}");
+        assert_eq!(stats.file_added, stats.file_removed, "{kind:?}");
+        assert_eq!(stats.list_added + stats.file_added, 20, "{kind:?}");
         fs.close().unwrap();
         drop(fs);
         assert_clean(&image.path);

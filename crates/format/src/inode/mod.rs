@@ -58,8 +58,9 @@ impl InodeContext {
     /// system's seed continued over number and generation.
     #[must_use]
     pub fn inode_seed(&self, generation: u32) -> Option<Crc32c> {
-        self.seed
-            .map(|seed| seed.update_u32(self.ino.get()).update_u32(generation))
+        // Both in one piece: beginning costs more than eight bytes do.
+        let owner = join32(self.ino.get(), generation).to_le_bytes();
+        self.seed.map(|seed| seed.update(&owner))
     }
 }
 

@@ -98,6 +98,7 @@ impl Fs {
                 file.clear(&handle, slot, ino);
             }
         }
+        orphans.count_found(listed.len(), filed.len());
         let filed = filed.into_iter().map(|(live, _)| live);
         Ok((listed.into_iter().chain(filed).collect(), search.failed))
     }

@@ -4,7 +4,8 @@ use super::Orphans;
 use crate::fs::Fs;
 use extant_sync::ShardedCounter;
 
-/// How often inodes were noted as orphans, and taken back, since the file system was opened.
+/// How often inodes were noted as orphans, and taken back, since the file system was opened. What was noted then
+/// already counts as noted, so that the difference is what is noted now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrphanStats {
@@ -28,6 +29,12 @@ pub(super) struct Counters {
 }
 
 impl Orphans {
+    /// Counts what was noted when the file system was opened.
+    pub(super) fn count_found(&self, listed: usize, filed: usize) {
+        self.counters.list_added.add(listed as i64);
+        self.counters.file_added.add(filed as i64);
+    }
+
     fn stats(&self) -> OrphanStats {
         let counters = &self.counters;
         OrphanStats {
