@@ -75,6 +75,10 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 505_000, value_parser = clap::value_parser!(u64).range(1001..=100_000_000))]
     pub(crate) inodes: u64,
 
+    /// Have the image of `bulkstat` stay in this file, sparse, or use the one that is there from another run
+    #[arg(long)]
+    pub(crate) keep: Option<PathBuf>,
+
     /// Truncations of `orphan`, all workers together; a quarter as many where they do more
     #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) truncations: u64,

@@ -63,7 +63,11 @@ pub(crate) struct ImageShape {
 }
 
 impl ImageShape {
-    fn format(self, form: KernelForm, image: &Path) -> Result<(), String> {
+    /// Makes an empty image, with holes.
+    ///
+    /// # Errors
+    /// When `mke2fs` fails.
+    pub(crate) fn format(self, form: KernelForm, image: &Path) -> Result<(), String> {
         let mut mke2fs = Command::new("mke2fs");
         mke2fs.args(["-q", "-F", "-t", "ext4"]);
         // Otherwise the kernel's side would initialise them while it is measured.

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `cold` | through its cache of inodes, just mounted | threads that list the directories and stat every name, just mounted |
 //! | `cycle` | the same, with room for an eighth of the inodes: most go again at once | as above |
+//! | `recycle` | the same once more, through a cache that has what was looked at last | the same once more |
 //! | `warm` | through its cache, where all inodes are already | the same once more |
 //! | `tables` | straight from the inode tables, just mounted | as `cold`: there is no such way |
 //!
@@ -36,6 +37,8 @@ const RARE: &[&str] = &["bulkstat parts"];
 pub(crate) struct Bulkstat {
     images: Images,
     inodes: u64,
+    /// Where the image is to stay, or is already.
+    keep: Option<PathBuf>,
     /// The image, once it is made.
     image: Option<PathBuf>,
 }
@@ -54,6 +57,7 @@ impl Bulkstat {
         Ok(Self {
             images,
             inodes,
+            keep: config.keep.clone(),
             image: None,
         })
     }
@@ -69,12 +73,33 @@ impl Bulkstat {
         if let Some(image) = &self.image {
             return Ok(image.clone());
         }
-        let made = self
-            .images
-            .store
-            .fresh_image(KernelForm::Plain, self.images.shape)?;
+        let image = match &self.keep {
+            // Of an earlier run; the count of its inodes is checked each time.
+            Some(kept) if kept.exists() => kept.clone(),
+            Some(kept) => {
+                self.images.shape.format(KernelForm::Plain, kept)?;
+                self.fill(kept).inspect_err(|_| {
+                    let _ = std::fs::remove_file(kept);
+                })?;
+                kept.clone()
+            }
+            None => {
+                let store = &self.images.store;
+                let made = store.fresh_image(KernelForm::Plain, self.images.shape)?;
+                self.fill(&made)?;
+                let image = store.path("bulkstat");
+                std::fs::rename(&made, &image).map_err(|e| e.to_string())?;
+                image
+            }
+        };
+        self.image = Some(image.clone());
+        Ok(image)
+    }
+
+    /// Makes the directories and files.
+    fn fill(&self, image: &Path) -> Result<(), String> {
         let (dirs, files) = self.counts();
-        let engine = Engine::mount(&made, MountChoice::default())?;
+        let engine = Engine::mount(image, MountChoice::default())?;
         for dir in 0..dirs {
             let name = CString::new(format!("d{dir:05}")).map_err(|e| e.to_string())?;
             let opened = engine.make_dir(&name)?;
@@ -83,11 +108,7 @@ impl Bulkstat {
                 engine.create(&opened, &name)?;
             }
         }
-        engine.unmount()?;
-        let image = self.images.store.path("bulkstat");
-        std::fs::rename(&made, &image).map_err(|e| e.to_string())?;
-        self.image = Some(image.clone());
-        Ok(image)
+        engine.unmount()
     }
 }
 
@@ -110,7 +131,7 @@ impl Inside for Bulkstat {
                 false => Err(format!("{visited} inodes instead of {}", self.inodes)),
             }
         };
-        if case.variant == "warm" {
+        if matches!(case.variant, "warm" | "recycle") {
             visit()?;
         }
         // The workers are started by the side.
@@ -131,7 +152,7 @@ impl Inside for Bulkstat {
         let all = (self.inodes * INODE_BYTES) as usize;
         // A quarter of the memory is for inodes.
         Some(match case.variant {
-            "cycle" => all / 8 * 4,
+            "cycle" | "recycle" => all / 8 * 4,
             _ => all * 4 * AMPLE,
         })
     }
@@ -145,7 +166,7 @@ impl Workload for Bulkstat {
     fn shape(&self) -> Shape {
         Shape {
             peers: PEERS,
-            variants: &["cold", "cycle", "warm", "tables"],
+            variants: &["cold", "cycle", "recycle", "warm", "tables"],
             unit: "inodes/s",
             better: "higher",
             workers: &[1, 2, 4, 16],
@@ -157,6 +178,7 @@ impl Workload for Bulkstat {
         let how = match case.variant {
             "warm" => "all in memory",
             "cycle" => "just mounted, room for an eighth (engine)",
+            "recycle" => "once more, room for an eighth (engine)",
             _ => "just mounted",
         };
         let (dirs, _) = self.counts();
