@@ -14,6 +14,7 @@
 //! | [`AtomicBitSet`] | a set of small numbers, changed and searched without a lock |
 //! | [`SlotArray`] | slots that threads fill and empty without a lock |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
+//! | [`PendingSum`] | how much has come and not left, never read as too little |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
 //! | [`atomic`], [`thread`] | plain atomics and threads, from where a model checker can take them over |
 //! | [`stat`] | lock statistics, in the columns of the kernel's `lock_stat` |
@@ -55,6 +56,7 @@ mod list;
 pub mod model;
 mod mutex;
 mod order;
+mod pending;
 mod rank;
 mod rcu_cell;
 mod rcu_map;
@@ -77,6 +79,7 @@ pub use join_gate::{JoinGate, Joined};
 pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
+pub use pending::PendingSum;
 pub use rank::{LockClass, Rank};
 pub use rcu_cell::{RcuCell, RcuSlot};
 pub use rcu_map::RcuMap;

@@ -11,9 +11,8 @@ use crate::journal::Seq;
 use extant_format::Group;
 #[cfg(test)]
 use extant_format::Pblk;
-use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
+use extant_sync::{LockClass, Mutex, PendingSum, PerCpu, Rank, ShardedCounter};
 use std::ops::Range;
-use std::sync::atomic::{Ordering, fence};
 
 static FREED: LockClass = LockClass::new("freed blocks", Rank::Freed);
 
@@ -44,11 +43,8 @@ pub(super) struct Freed {
     lists: PerCpu<Mutex<Vec<FreedExtent>>>,
     /// Whether the device is told what is free.
     discards: bool,
-    /// Blocks that ever came into the lists, and those that were given back to the space there is. Two sums that only grow:
-    /// of one that does both, a sum made while others change it may be too small by what came to places that it has
-    /// passed, and went from those it has not.
-    came: ShardedCounter,
-    returned: ShardedCounter,
+    /// Blocks that came into the lists and are not given back yet to the space there is.
+    blocks: PendingSum,
     /// Extents in the lists.
     extents: ShardedCounter,
 }
@@ -59,8 +55,7 @@ impl Freed {
         Self {
             discards,
             lists: PerCpu::new(|_| Mutex::new(&FREED, Vec::new())),
-            came: ShardedCounter::new(),
-            returned: ShardedCounter::new(),
+            blocks: PendingSum::new(),
             extents: ShardedCounter::new(),
         }
     }
@@ -74,7 +69,7 @@ impl Freed {
     /// looks at what every CPU has.
     pub(super) fn push(&self, extent: FreedExtent) -> bool {
         let blocks = extent.run.end - extent.run.start;
-        self.came.add(blocks.into());
+        self.blocks.come(blocks);
         self.extents.inc();
         let mut list = self.lists.local().lock();
         list.push(extent);
@@ -84,17 +79,12 @@ impl Freed {
     /// Blocks that are in the lists or on their way back. Never fewer than there are at some moment of the call, so who
     /// finds none has nothing to wait for.
     pub(super) fn pending(&self) -> i64 {
-        let returned = self.returned.sum();
-        // What came before these returned is seen below.
-        fence(Ordering::Acquire);
-        self.came.sum() - returned
+        self.blocks.sum()
     }
 
-    /// Notes that blocks are back in the space there is.
+    /// Notes that blocks are back in the space there is: who no longer finds them pending finds them there.
     fn note_returned(&self, blocks: u32) {
-        // After they are there.
-        fence(Ordering::Release);
-        self.returned.add(blocks.into());
+        self.blocks.leave(blocks);
     }
 
     /// Whether the lists take more memory than they should.
@@ -130,8 +120,7 @@ impl Fs {
     /// Blocks that are free on the device to come, but only after the next commit may be used.
     #[must_use]
     pub(crate) fn pending_free_blocks(&self) -> u64 {
-        let pending = self.alloc().map_or(0, |alloc| alloc.freed.pending());
-        pending.max(0).cast_unsigned()
+        self.alloc().map_or(0, |alloc| alloc.freed.blocks.count())
     }
 
     /// Whether so much of the free space waits for a commit, or in so many pieces, that one is due.
@@ -139,7 +128,7 @@ impl Fs {
         if alloc.freed.is_long() {
             return true;
         }
-        let pending = alloc.freed.pending().max(0).cast_unsigned();
+        let pending = alloc.freed.blocks.count();
         pending > FEW_PENDING && pending > alloc.free.count() / PENDING_SHARE
     }
 
@@ -210,36 +199,6 @@ impl Fs {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_waits_is_never_taken_for_nothing() {
-        let piece = |run: Range<u32>| FreedExtent {
-            seq: Seq::new(1),
-            group: Group::new(0),
-            run,
-            kind: FreedKind::Data,
-        };
-        let freed = Freed::new(false);
-        freed.push(piece(0..3));
-        let (work, done) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            let freed = &freed;
-            // Blocks come on one CPU and return on another one.
-            scope.spawn(move || {
-                for _ in 0..30_000 {
-                    freed.push(piece(10..15));
-                    work.send(5).unwrap();
-                }
-            });
-            let returning =
-                scope.spawn(move || done.into_iter().for_each(|n| freed.note_returned(n)));
-            while !returning.is_finished() {
-                let pending = freed.pending();
-                assert!(pending >= 3, "{pending} are pending");
-            }
-        });
-        assert_eq!(freed.pending(), 3);
-    }
 
     #[test]
     fn many_pieces_are_too_many_however_small_and_come_out_merged() {

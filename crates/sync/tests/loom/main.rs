@@ -11,5 +11,6 @@ mod first_touch;
 mod in_flight;
 mod inode_table;
 mod join_gate;
+mod pending;
 mod rcu_map;
 mod slots;
