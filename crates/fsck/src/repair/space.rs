@@ -46,6 +46,13 @@ impl Space {
         }
     }
 
+    /// Leaves alone what is in a set, too.
+    pub(super) fn besides(mut self, set: &BlockSet) -> Self {
+        let taken = &mut self.taken;
+        set.runs(0..self.end, &mut |run| taken.add(run));
+        self
+    }
+
     /// The first block of a free cluster, which is no longer free; `None` when all are in use.
     pub(super) fn take(&mut self, survey: &Survey) -> Result<Option<Pblk>> {
         loop {

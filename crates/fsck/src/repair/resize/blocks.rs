@@ -20,6 +20,8 @@ use std::collections::HashMap;
 enum Content {
     /// No check looks at it: it is copied when all else is known.
     Opaque,
+    /// It looks at the first block only.
+    Log,
     Looked,
     /// With a checksum that starts from where a block lies.
     Orphans,
@@ -74,6 +76,9 @@ fn content_of(work: &Work<'_>, ino: Ino, inode: &Inode) -> Content {
     if raw.orphan_file_inum.get() == ino.get() && sb.has_compat(Compat::ORPHAN_FILE) {
         return Content::Orphans;
     }
+    if sb.journal_ino() == Some(ino) {
+        return Content::Log;
+    }
     let quota = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
     let is_named = quota.iter().any(|named| named.get() == ino.get());
     let plain = inode.file_type() == Some(FileType::Regular)
@@ -116,9 +121,14 @@ fn file(work: &mut Work<'_>, ino: Ino, inode: &Inode, end: u64) -> Result<u64> {
     let mut moved = 0;
     for (from, to, len) in copies {
         moved += len;
-        if content == Content::Opaque {
+        if matches!(content, Content::Opaque | Content::Log) {
             let shift = size.log2();
             work.draft.copy(from << shift, to << shift, len << shift);
+            let first = runs.first().filter(|run| run.lblk == 0);
+            if content == Content::Log && first.is_some_and(|run| run.pblk == from) {
+                let bytes = volume.block(Pblk::new(from))?;
+                work.put_block(Pblk::new(to), &bytes)?;
+            }
             continue;
         }
         for i in 0..len {

@@ -31,16 +31,17 @@ pub(super) fn shrink(
     check_places(&survey, &geo)?;
     let end = survey.volume.cluster_of(blocks);
     let before = survey.volume.geo.blocks_count();
-    let mut survey = survey;
-    let mut work = Work::new(&survey, draft, options);
+    // What is in use now is not written before all is known, also if other numbers have freed it.
+    let first = survey;
+    let mut work = Work::new(&first, draft, options);
     work.space = Space::below(end);
-    if numbers::renumber(&mut work, geo.inodes_count())? {
-        // Nothing that was free is known to be in use now but what this finds.
-        let next = look(draft, progress)?;
-        survey = next;
-    }
-    let mut work = Work::new(&survey, draft, options);
-    work.space = Space::below(end);
+    let renumbered = match numbers::renumber(&mut work, geo.inodes_count())? {
+        true => Some(look(draft, progress)?),
+        false => None,
+    };
+    let survey = renumbered.as_ref().unwrap_or(&first);
+    let mut work = Work::new(survey, draft, options);
+    work.space = Space::below(end).besides(&first.used);
     blocks::vacate(&mut work, end)?;
     if survey.volume.has_compat(Compat::RESIZE_INODE) {
         forget_reserved(draft, &survey.volume)?;
@@ -49,7 +50,7 @@ pub(super) fn shrink(
     if let Some(state) = survey.volume.groups.get(last.get() as usize) {
         let mut desc = state.desc;
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
-        groups::put(&mut Work::new(&survey, draft, options), last, &desc)?;
+        groups::put(&mut Work::new(survey, draft, options), last, &desc)?;
     }
     // The copy of the journal's map in it may have changed.
     let moved = superblock::current(draft)?;
