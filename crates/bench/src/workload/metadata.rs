@@ -13,6 +13,9 @@ use crate::workload::{Case, Shape, Workload};
 use std::ffi::{CStr, CString};
 use std::path::Path;
 
+/// Locks and atomics of which each file or CPU has its own when names are looked up that are known.
+const OWN: &[&str] = &[];
+
 /// See the module.
 pub(crate) struct Metadata {
     images: Images,
@@ -102,11 +105,15 @@ impl Inside for Metadata {
         mounted.sync()?;
 
         let sync = || mounted.sync();
-        meter.rate(mounted, self.files, || match case.variant {
+        let measured = meter.rate(mounted, self.files, || match case.variant {
             "stat" => crew::timed(workers, stat, nothing),
             "unlink" => crew::timed(workers, unlink, sync),
             _ => crew::timed(workers, create, sync),
-        })
+        })?;
+        if let (Side::Engine, "stat", Some(locks)) = (case.side, case.variant, &measured.locks) {
+            locks.expect_unshared(OWN)?;
+        }
+        Ok(measured)
     }
 
     /// The right number of names in each directory, to a reader that did not write them.

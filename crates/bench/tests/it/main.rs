@@ -215,6 +215,12 @@ fn looking_at_inodes_in_memory_shares_nothing_between_workers() {
 
 #[cfg(feature = "lockstat")]
 #[test]
+fn looking_up_names_that_are_known_shares_nothing_between_workers() {
+    share_nothing("metadata", "stat", ["--files", "50000"]);
+}
+
+#[cfg(feature = "lockstat")]
+#[test]
 fn noting_orphans_in_the_orphan_file_shares_nothing_between_workers() {
     share_nothing("orphan", "file", ["--truncations", "100000"]);
 }
