@@ -221,7 +221,7 @@ impl<'a> FileIo<'a> {
         frugal: bool,
     ) -> Result<usize> {
         let mut len = data.len();
-        let holes = loop {
+        let (holes, chosen) = loop {
             let bytes = at..at + len;
             let blocks = mask_of_bytes(&bytes, self.log2);
             let unknown = blocks & !state.known();
@@ -230,7 +230,7 @@ impl<'a> FileIo<'a> {
                 unknown => self.find_holes(folio, &mut state, unknown)?,
             };
             match self.grant(folio, holes) {
-                Ok(()) => break holes,
+                Ok(chosen) => break (holes, chosen),
                 // Less may fit.
                 Err(Error::NoSpace) if blocks.count_ones() > 1 => {
                     let end = at + len;
@@ -245,7 +245,7 @@ impl<'a> FileIo<'a> {
         };
         let bytes = at..at + len;
         if let Err(e) = self.load_edges(folio, &mut state, &bytes, holes) {
-            self.ungrant(folio, holes);
+            self.ungrant(folio, holes, &chosen);
             return Err(e);
         }
         let blocks = mask_of_bytes(&bytes, self.log2);
@@ -317,16 +317,17 @@ impl<'a> FileIo<'a> {
         Ok(block >= end)
     }
 
-    /// Promises, or chooses, a place for each of `holes`, blocks of a folio.
-    fn grant(&self, folio: &Folio, holes: u64) -> Result<()> {
+    /// Promises, or chooses, a place for each of `holes`, blocks of a folio. Returns a block of each cluster that was
+    /// chosen, where that is more than a block.
+    fn grant(&self, folio: &Folio, holes: u64) -> Result<Vec<u32>> {
         if holes == 0 {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let clusters = self.unmapped_clusters(folio, holes)?;
         self.cache
             .promise(self.fs, self.live, holes.count_ones(), &clusters)?;
         if self.fs.data().mode() == DataMode::Delayed {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let size = self.fs.cluster_size();
         let has_place = |lblk: u32| {
@@ -360,8 +361,7 @@ impl<'a> FileIo<'a> {
                 };
                 let taken = self.fs.take_for(self.live, &ask);
                 let taken = taken.inspect_err(|_| {
-                    chosen.iter().for_each(|&lblk| self.unplace(lblk, 1));
-                    self.ungrant(folio, holes);
+                    self.ungrant(folio, holes, &chosen);
                 })?;
                 let (pblk, found) = taken.park();
                 let inside = size.inside(lblk);
@@ -376,18 +376,19 @@ impl<'a> FileIo<'a> {
                 row.start += len;
             }
         }
-        Ok(())
+        Ok(chosen)
     }
 
-    /// Takes a grant back.
-    fn ungrant(&self, folio: &Folio, holes: u64) {
+    /// Takes a grant back, and the clusters that were `chosen` for it.
+    fn ungrant(&self, folio: &Folio, holes: u64, chosen: &[u32]) {
         if holes == 0 {
             return;
         }
         self.cache
             .settle(self.fs, self.live, holes.count_ones(), 0, 0);
         if !self.fs.cluster_size().is_block() {
-            // The clusters may be those of other blocks too, and stay theirs.
+            // The others are those of other blocks, and stay theirs.
+            chosen.iter().for_each(|&lblk| self.unplace(lblk, 1));
             return;
         }
         for row in rows(holes) {

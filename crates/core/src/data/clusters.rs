@@ -17,6 +17,7 @@ use super::writeback::{Batch, Kind, Piece};
 use crate::Result;
 use crate::alloc::{Ask, Taken};
 use crate::fs::Fs;
+use crate::inode::Held;
 use crate::journal::Seq;
 use crate::map::{self, Placer};
 use extant_format::{Lblk, Pblk};
@@ -200,4 +201,20 @@ impl<'f> FileIo<'f> {
 pub(super) fn cuts_cluster(fs: &Fs, size: u64) -> bool {
     let log2 = fs.block_size().log2() + fs.cluster_size().bits();
     !fs.cluster_size().is_block() && size & ((1 << log2) - 1) != 0
+}
+
+/// Promises another place to what is delayed of the logical cluster that a truncation to `size` bytes cuts in two. For
+/// who holds `op` exclusively.
+///
+/// # Errors
+/// [`NoSpace`](crate::Error::NoSpace).
+pub(super) fn promise_cut(fs: &Fs, held: &Held, size: u64) -> Result<()> {
+    let block = (size >> fs.block_size().log2()) as u32;
+    match held.file_cache() {
+        // Given back when nothing is delayed any more.
+        Some(cache) if cache.delayed() > 0 => {
+            cache.promise_again(fs, [fs.cluster_size().logical(block)])
+        }
+        _ => Ok(()),
+    }
 }

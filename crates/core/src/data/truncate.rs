@@ -2,7 +2,7 @@
 
 use super::WriteOptions;
 use super::cache::FileCache;
-use super::clusters::cuts_cluster;
+use super::clusters::{cuts_cluster, promise_cut};
 use super::folio::{FOLIO_BYTES, mask_of_bytes};
 use super::inline::{empty_alone, outgrow_alone};
 use super::times::{now, stamp};
@@ -82,9 +82,11 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
         image = held.snapshot();
     }
     if size < held.live_size() {
-        if cuts_cluster(fs, size) {
-            // What it keeps of the cluster may lose its place along with what goes, and has no promise of another.
-            let _ = write_back(fs, held.live());
+        if cuts_cluster(fs, size)
+            && let Err(e) = write_back(fs, held.live())
+        {
+            // What it keeps of the cluster may lose its place along with what goes.
+            promise_cut(fs, held, size).map_err(|_| e)?;
         }
         return shrink(fs, held, size, options);
     }

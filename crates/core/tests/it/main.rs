@@ -4,6 +4,7 @@ mod beyond;
 mod corpus;
 mod crash;
 mod crashing;
+mod cut_clusters;
 mod dirs;
 mod fast_commits;
 mod gauntlet;
