@@ -35,7 +35,8 @@ pub(crate) fn run(config: &Config) -> Result<(), String> {
     for lane in &lanes {
         if let Some(locks) = &lane.locks {
             let (workload, variant) = (lane.row.workload, lane.case.variant);
-            let title = format!("{workload} {variant}, {} workers", lane.case.workers);
+            let (side, workers) = (lane.case.side.name(), lane.case.workers);
+            let title = format!("{workload} {variant}, {side}, {workers} workers");
             // Standard output is for machines then.
             if config.json {
                 eprintln!("\n{title}\n{locks}");

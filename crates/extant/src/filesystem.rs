@@ -84,7 +84,7 @@ impl Filesystem {
     }
 
     /// The same file system as somebody uses it: what he may not do is refused, with the error that he would get from
-    /// Linux, and what he makes is his.
+    /// Linux, what he makes is his, and space that the superblock reserves for others he does not get.
     ///
     /// This is for a program that serves users, and no boundary within it: whoever has the value may close the file
     /// system for all, and can act for anybody.

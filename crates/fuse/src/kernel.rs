@@ -309,9 +309,9 @@ impl Filesystem for Adapter {
             mtime: mtime.map(stamp),
             ctime: ctime.map(timestamp),
         };
-        let answer = self
-            .service
-            .ask(|s| s.setattr(asker(request), node(ino), changes));
+        let answer = self.service.ask_for(asker(request), |s| {
+            s.setattr(asker(request), node(ino), changes)
+        });
         send_attr(answer, reply);
     }
 
@@ -340,9 +340,9 @@ impl Filesystem for Adapter {
             device,
         };
         let name = name.as_bytes();
-        let answer = self
-            .service
-            .ask(|s| s.mknod(asker(request), node(parent), name, made));
+        let answer = self.service.ask_for(asker(request), |s| {
+            s.mknod(asker(request), node(parent), name, made)
+        });
         send_entry(answer, reply);
     }
 
@@ -362,9 +362,9 @@ impl Filesystem for Adapter {
             device: 0,
         };
         let name = name.as_bytes();
-        let answer = self
-            .service
-            .ask(|s| s.mkdir(asker(request), node(parent), name, made));
+        let answer = self.service.ask_for(asker(request), |s| {
+            s.mkdir(asker(request), node(parent), name, made)
+        });
         send_entry(answer, reply);
     }
 
@@ -396,15 +396,15 @@ impl Filesystem for Adapter {
         let _timed = self.service.time(Timing::Symlink);
         let target = target.as_os_str().as_bytes();
         let name = name.as_bytes();
-        let answer = self
-            .service
-            .ask(|s| s.symlink(asker(request), node(parent), name, target));
+        let answer = self.service.ask_for(asker(request), |s| {
+            s.symlink(asker(request), node(parent), name, target)
+        });
         send_entry(answer, reply);
     }
 
     fn rename(
         &self,
-        _: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -415,14 +415,16 @@ impl Filesystem for Adapter {
         let _timed = self.service.time(Timing::Rename);
         let from = (node(parent), name.as_bytes());
         let to = (node(new_parent), new_name.as_bytes());
-        let renamed = Renaming::from_flags(flags.bits())
-            .and_then(|how| self.service.ask(|s| s.rename(from, to, how)));
+        let renamed = Renaming::from_flags(flags.bits()).and_then(|how| {
+            self.service
+                .ask_for(asker(request), |s| s.rename(from, to, how))
+        });
         send_empty(renamed, reply);
     }
 
     fn link(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         new_parent: INodeNo,
         new_name: &OsStr,
@@ -431,8 +433,9 @@ impl Filesystem for Adapter {
         let _timed = self.service.time(Timing::Link);
         let name = new_name.as_bytes();
         send_entry(
-            self.service
-                .ask(|s| s.link(node(ino), node(new_parent), name)),
+            self.service.ask_for(asker(request), |s| {
+                s.link(node(ino), node(new_parent), name)
+            }),
             reply,
         );
     }
@@ -486,7 +489,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -503,7 +506,10 @@ impl Filesystem for Adapter {
             is_dated: kept_back && self.gathers,
             clear_set_ids: flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
-        match self.service.ask(|s| s.write(node(ino), offset, data, how)) {
+        match self
+            .service
+            .ask(|s| s.write(asker(request), node(ino), offset, data, how))
+        {
             // No more than there was, which came with a length of 32 bits.
             Ok(written) => reply.written(u32::try_from(written).unwrap_or(u32::MAX)),
             Err(e) => reply.error(e.into()),
@@ -639,7 +645,7 @@ impl Filesystem for Adapter {
 
     fn setxattr(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -650,8 +656,9 @@ impl Filesystem for Adapter {
         let _timed = self.service.time(Timing::Xattr);
         let name = name.as_bytes();
         send_empty(
-            self.service
-                .ask(|s| s.setxattr(node(ino), name, value, flags)),
+            self.service.ask_for(asker(request), |s| {
+                s.setxattr(node(ino), name, value, flags)
+            }),
             reply,
         );
     }
@@ -668,11 +675,12 @@ impl Filesystem for Adapter {
         send_xattr(names, size, reply);
     }
 
-    fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _timed = self.service.time(Timing::Xattr);
         send_empty(
-            self.service
-                .ask(|s| s.removexattr(node(ino), name.as_bytes())),
+            self.service.ask_for(asker(request), |s| {
+                s.removexattr(node(ino), name.as_bytes())
+            }),
             reply,
         );
     }
@@ -712,9 +720,9 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let _timed = self.service.time(Timing::Fallocate);
-        let answer = self
-            .service
-            .ask(|s| s.fallocate(asker(request), node(ino), (offset, length), mode));
+        let answer = self.service.ask_for(asker(request), |s| {
+            s.fallocate(asker(request), node(ino), (offset, length), mode)
+        });
         send_empty(answer, reply);
     }
 
@@ -755,10 +763,9 @@ impl Filesystem for Adapter {
         // The answer has room for 32 bits.
         let len = len.min(1 << 30);
         let (from, to) = ((node(from), offset), (node(to), to_offset));
-        match self
-            .service
-            .ask(|s| s.copy_range(asker(request), from, to, len))
-        {
+        match self.service.ask_for(asker(request), |s| {
+            s.copy_range(asker(request), from, to, len)
+        }) {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(e) => reply.error(e.into()),
         }

@@ -66,6 +66,8 @@ mod slots;
 pub mod stat;
 mod track;
 
+#[cfg(not(feature = "loom"))]
+pub use backend::thread_local;
 pub use backend::{atomic, thread};
 pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use bit_set::AtomicBitSet;

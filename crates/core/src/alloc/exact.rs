@@ -1,6 +1,7 @@
 //! Blocks and inodes that somebody else has chosen: a log says which, not the allocator.
 
 use super::Taken;
+use super::share::Share;
 use crate::fs::Fs;
 use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
@@ -45,7 +46,7 @@ impl Fs {
         state.take(&(first..end));
         drop(state);
         let len = end - first;
-        if self.alloc()?.space.take(len, len, true).is_none() {
+        if self.alloc()?.space.take(len, len, || Share::All).is_none() {
             let (_, mut state) = self.lock_group(group)?;
             state.untake(&(first..end));
             return Err(Error::NoSpace);

@@ -9,7 +9,8 @@
 //! | `buddy` | which blocks of 2^k clusters of a group are free |
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `exact` | blocks and inodes that somebody else has chosen |
-//! | `space` | who may take how many blocks |
+//! | `space` | how many blocks may be taken |
+//! | `share` | by whom: who may have the reserve |
 //! | `sums` | what the accounting of space holds |
 //! | `inodes` | taking inodes and freeing them |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
@@ -71,6 +72,7 @@ mod orlov;
 mod prealloc;
 mod request;
 mod search;
+mod share;
 mod space;
 mod sums;
 #[cfg(test)]
@@ -83,6 +85,7 @@ pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use image::GroupImage;
 pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
+pub use share::Spending;
 pub use sums::SpaceSums;
 
 use crate::fs::{Fs, MountOptions};
@@ -173,6 +176,7 @@ impl Alloc {
         let seed = uuid.iter().fold(superblock.write_time(), |hash, byte| {
             mix(hash ^ u64::from(*byte))
         });
+        let in_clusters = |blocks: u64| blocks.div_ceil(fs.cluster_size().blocks().into());
         Ok(Self {
             slots: slots.into_boxed_slice(),
             in_memory: InMemory::new(options.memory, fs.block_size()),
@@ -183,7 +187,8 @@ impl Alloc {
             fixed: fixed.finish(geometry)?,
             space: Space::new(
                 free,
-                fs.held_back().div_ceil(fs.cluster_size().blocks().into()),
+                in_clusters(fs.held_back()),
+                in_clusters(fs.held_back_from_all()),
             ),
             promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),

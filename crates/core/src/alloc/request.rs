@@ -15,7 +15,7 @@ pub struct Request {
     pub min: u32,
     /// Block numbers must fit 32 bits: indirect maps hold no others.
     pub below_32_bits: bool,
-    /// May use the blocks reserved for privileged users, and for finishing what was begun.
+    /// May use all free blocks, to finish what was begun. Otherwise those that whoever the thread acts for may have.
     pub privileged: bool,
 }
 

@@ -1,12 +1,13 @@
 //! Who may take how many blocks: exact, and without a lock while there is plenty.
 //!
 //! The blocks that may be taken lie in three kinds of places: near each CPU a few, in a common pool
-//! most, and aside those only privileged users may have. Taking is subtracting from one of them, so
+//! most, and aside the reserve, which few may have, and the last blocks of it nobody but the engine. Taking is subtracting from one of them, so
 //! more is never given out than there is. While the pool is low nothing stays near a CPU, and whoever
 //! finds too little collects what does: so a refusal is exact.
 //!
 //! This decides how many; which ones is found afterwards in the groups' bitmaps.
 
+use super::share::Share;
 use extant_sync::{CountedAtomicI64, LockClass, Mutex, PerCpu, Rank, RmwClass};
 use std::sync::atomic::Ordering;
 
@@ -25,9 +26,11 @@ pub(super) struct Space {
     near: PerCpu<CountedAtomicI64>,
     /// Negative after blocks turned out to be lost that somebody has taken.
     pool: CountedAtomicI64,
-    /// What only privileged users may have: at most `reserve_full`.
+    /// What is not for everybody: at most `reserve_full`.
     reserve: CountedAtomicI64,
     reserve_full: i64,
+    /// Of these, the last ones: for finishing what was begun.
+    last: i64,
     chunk: i64,
     /// Blocks in the pool from which on some stay near CPUs.
     plenty: i64,
@@ -36,8 +39,8 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// `free` blocks, of which `reserved` are for privileged users.
-    pub(super) fn new(free: u64, reserved: u64) -> Self {
+    /// `free` blocks, of which `reserved` are not for everybody, and of those the `last` ones for the engine alone.
+    pub(super) fn new(free: u64, reserved: u64, last: u64) -> Self {
         let free = i64::try_from(free).unwrap_or(i64::MAX);
         let reserve_full = i64::try_from(reserved).unwrap_or(i64::MAX);
         let near = PerCpu::new(|_| CountedAtomicI64::new(&NEAR, 0));
@@ -49,6 +52,7 @@ impl Space {
             pool: CountedAtomicI64::new(&POOL, free - reserve),
             reserve: CountedAtomicI64::new(&POOL, reserve),
             reserve_full,
+            last: i64::try_from(last).unwrap_or(i64::MAX),
             chunk,
             plenty: chunk * shards * MOST_CHUNKS,
             collecting: Mutex::new(&COLLECT, ()),
@@ -56,8 +60,8 @@ impl Space {
     }
 
     /// Takes `want` blocks, or fewer if there are not as many, but at least `min`. `None` if there
-    /// are fewer than that.
-    pub(super) fn take(&self, min: u32, want: u32, privileged: bool) -> Option<u32> {
+    /// are fewer than that. `share` is asked only when it matters.
+    pub(super) fn take(&self, min: u32, want: u32, share: impl FnOnce() -> Share) -> Option<u32> {
         let near = self.near.local();
         if take_all(near, want.into(), 0) {
             return Some(want);
@@ -67,7 +71,7 @@ impl Space {
             near.fetch_add(self.chunk, Ordering::Relaxed);
             return Some(want);
         }
-        self.take_exactly(min.into(), want.into(), privileged)
+        self.take_exactly(min.into(), want.into(), share())
             .and_then(|taken| u32::try_from(taken).ok())
     }
 
@@ -78,14 +82,15 @@ impl Space {
     }
 
     #[cold]
-    fn take_exactly(&self, min: i64, want: i64, privileged: bool) -> Option<i64> {
+    fn take_exactly(&self, min: i64, want: i64, share: Share) -> Option<i64> {
         let _alone = self.collecting.lock();
         self.collect();
-        let taken = take_some(&self.pool, want);
-        let mut more = 0;
-        if taken < want && privileged {
-            more = take_some(&self.reserve, want - taken);
-        }
+        let taken = take_some(&self.pool, want, 0);
+        let more = match share {
+            Share::Open => 0,
+            Share::Reserve => take_some(&self.reserve, want - taken, self.last),
+            Share::All => take_some(&self.reserve, want - taken, 0),
+        };
         if taken + more >= min {
             return Some(taken + more);
         }
@@ -159,11 +164,11 @@ fn take_all(from: &CountedAtomicI64, blocks: i64, rest: i64) -> bool {
     false
 }
 
-/// Subtracts up to `most` blocks, and says how many there were.
-fn take_some(from: &CountedAtomicI64, most: i64) -> i64 {
+/// Subtracts up to `most` blocks, of which `rest` stay, and says how many there were.
+fn take_some(from: &CountedAtomicI64, most: i64, rest: i64) -> i64 {
     let mut now = from.load(Ordering::Relaxed);
     loop {
-        let taken = now.clamp(0, most);
+        let taken = now.saturating_sub(rest).clamp(0, most);
         match from.compare_exchange_weak(now, now - taken, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return taken,
             Err(changed) => now = changed,
@@ -177,34 +182,41 @@ mod tests {
     use extant_testkit::rng::{Rng, seed_from_env};
     use std::sync::Arc;
 
+    fn take_all_of(space: &Space, share: Share) -> u64 {
+        std::iter::from_fn(|| space.take(1, 700, || share))
+            .map(u64::from)
+            .sum()
+    }
+
     #[test]
-    fn refusals_are_exact_and_the_reserve_is_for_the_privileged() {
+    fn refusals_are_exact_and_each_share_ends_where_it_should() {
         for free in [0_u64, 1, 100, 5000, 1 << 20] {
             let reserved = free / 20;
-            let space = Space::new(free, reserved);
-            let open = free - reserved;
-            let mut got = 0;
-            while let Some(n) = space.take(1, 700, false) {
-                got += u64::from(n);
+            let last = reserved / 3;
+            let space = Space::new(free, reserved, last);
+            assert_eq!(take_all_of(&space, Share::Open), free - reserved);
+            assert_eq!(space.take(1, 1, || Share::Open), None);
+            assert_eq!(take_all_of(&space, Share::Reserve), reserved - last);
+            assert_eq!(space.take(1, 1, || Share::Reserve), None);
+            assert_eq!(take_all_of(&space, Share::All), last);
+            // What comes back fills the reserve first, its last blocks before all others.
+            for back in 1..=reserved.min(30) {
+                space.give(1);
+                assert_eq!(space.take(1, 1, || Share::Open), None);
+                let is_more = back > last;
+                assert_eq!(space.take(1, 1, || Share::Reserve).is_some(), is_more);
+                if is_more {
+                    space.give(1);
+                }
             }
-            assert_eq!(got, open);
-            assert_eq!(space.take(1, 1, false), None);
-            let mut more = 0;
-            while let Some(n) = space.take(1, 700, true) {
-                more += u64::from(n);
-            }
-            assert_eq!(more, reserved);
-            // What comes back fills the reserve first.
-            space.give(1);
-            assert_eq!(space.take(1, 1, false).is_some(), reserved == 0);
         }
     }
 
     #[test]
     fn a_request_gets_what_there_is_but_never_less_than_it_needs() {
-        let space = Space::new(10, 0);
-        assert_eq!(space.take(11, 20, false), None);
-        assert_eq!(space.take(4, 20, false), Some(10));
+        let space = Space::new(10, 0, 0);
+        assert_eq!(space.take(11, 20, || Share::Open), None);
+        assert_eq!(space.take(4, 20, || Share::Open), Some(10));
         space.give(10);
         assert_eq!(space.total(), 10);
     }
@@ -213,7 +225,7 @@ mod tests {
     fn threads_take_every_block_once() {
         let seed = seed_from_env("alloc_space");
         for free in [3000_u64, 300_000] {
-            let space = Arc::new(Space::new(free, 100));
+            let space = Arc::new(Space::new(free, 100, 20));
             let left: i64 = std::thread::scope(|scope| {
                 let workers: Vec<_> = (0..4)
                     .map(|i| {
@@ -224,7 +236,10 @@ mod tests {
                             for _ in 0..20_000 {
                                 let n = rng.between(1, 200) as u32;
                                 if rng.one_in(2) {
-                                    mine += i64::from(space.take(1, n, rng.one_in(4)).unwrap_or(0));
+                                    let all =
+                                        [Share::Open, Share::Open, Share::Reserve, Share::All];
+                                    let share = *rng.pick(&all);
+                                    mine += i64::from(space.take(1, n, || share).unwrap_or(0));
                                 } else {
                                     let n = i64::from(n).min(mine);
                                     space.give(n as u32);

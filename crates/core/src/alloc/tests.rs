@@ -4,9 +4,9 @@ mod inodes;
 mod searching;
 mod states;
 
-use super::{Alloc, FreedKind, Request, Taken};
+use super::{Alloc, FreedKind, Request, Spending, Taken};
 use crate::fs::{Fs, JournalChoice, MountOptions};
-use crate::inode::FileType;
+use crate::inode::{Caller, FileType};
 use crate::journal::{Handle, Seq};
 use crate::{Error, Result};
 use extant_blockdev::OpenSpec;
@@ -30,6 +30,11 @@ pub(super) struct Bench {
 pub(super) const MIB: u64 = 1 << 20;
 
 impl Bench {
+    /// Has this thread take what somebody may have for whom nothing is reserved.
+    pub(crate) fn as_anybody(&self) -> Spending {
+        self.fs.spending_for(&Caller::new(1005, 1005))
+    }
+
     pub(super) fn new(size: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("image");
@@ -370,6 +375,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
     .enumerate()
     {
         let bench = Bench::new(size, options);
+        let _spending = bench.as_anybody();
         let mut rng = Rng::new(seed ^ n as u64);
         let mut model = Model::of(&bench);
         let mut taken = Vec::new();
@@ -582,11 +588,23 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     let free = bench.fs.super_counts().unwrap().free_blocks;
     let reserved = bench.fs.superblock().reserved_blocks_count();
     let mut taken = Vec::new();
+    let spending = bench.as_anybody();
     while let Ok(one) = bench.take(0, 500, 1) {
         taken.push(one);
     }
     let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
     assert_eq!(got, free - reserved);
+    // Within another share one of somebody else changes nothing.
+    let inner = bench.fs.spending_for(&Caller::new(0, 0));
+    assert!(bench.take(0, 1, 1).is_err());
+    drop(inner);
+    assert!(bench.take(0, 1, 1).is_err());
+    drop(spending);
+    while let Ok(one) = bench.take(0, 500, 1) {
+        taken.push(one);
+    }
+    let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
+    assert_eq!(got, free - bench.fs.held_back_from_all());
     let mut request = Request {
         goal: Pblk::new(0),
         len: 500,

@@ -44,6 +44,7 @@ mod torn;
 mod writable;
 
 use changes::Changes;
+pub(crate) use changes::Changing;
 pub use changes::{Frozen, OpenForWriting};
 use groups::Groups;
 pub use notice::Notice;

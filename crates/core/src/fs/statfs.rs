@@ -64,12 +64,17 @@ impl Fs {
         Ok(counted)
     }
 
-    /// Blocks that files do not get while the file system is open for writing: those the superblock reserves, and a few in
-    /// any case. What writing back data took more for the map than was promised for it comes out of them,
-    /// as under Linux, which keeps back far more.
+    /// Blocks that not everybody gets while the file system is open for writing: those the superblock reserves, and a few in
+    /// any case.
     pub(crate) fn held_back(&self) -> u64 {
-        let few = (self.geometry.blocks_count() / SHARE_HELD_BACK).min(MOST_HELD_BACK);
-        self.superblock.reserved_blocks_count().max(few)
+        let reserved = self.superblock.reserved_blocks_count();
+        reserved.max(self.held_back_from_all())
+    }
+
+    /// The few of them that no file gets. What writing back data took more for the map than was promised for it comes out of
+    /// them, as under Linux, which keeps back far more.
+    pub(crate) fn held_back_from_all(&self) -> u64 {
+        (self.geometry.blocks_count() / SHARE_HELD_BACK).min(MOST_HELD_BACK)
     }
 
     /// Of `free` blocks, those that unprivileged users may take.

@@ -44,7 +44,7 @@ pub fn copy_range<'a>(
     }
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
-        changing(fs, || data::grow(fs, to, to_offset + copied, by.writing()))?;
+        changing(by, || data::grow(fs, to, to_offset + copied, by.writing()))?;
     }
     Ok(copied)
 }

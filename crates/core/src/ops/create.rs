@@ -24,7 +24,7 @@ pub fn create<'a>(
             "directories and symbolic links are made by operations of their own",
         ));
     }
-    changing_of(by.fs(), &[dir], || create_once(by, dir, name, new))
+    changing_of(by, &[dir], || create_once(by, dir, name, new))
 }
 
 fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {

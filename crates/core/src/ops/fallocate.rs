@@ -23,7 +23,7 @@ pub fn fallocate<'a>(
     if file.snapshot().is_dir() {
         return Err(Error::IsADirectory);
     }
-    let _changing = fs.begin_change()?;
+    let _changing = by.begin_change()?;
     data::fallocate(fs, file, offset, len, mode, by.writing())
 }
 
@@ -35,7 +35,7 @@ pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: 
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    changing_of(fs, &[file], || {
+    changing_of(by, &[file], || {
         data::punch_hole(fs, file, offset, len, by.writing())
     })
 }
@@ -54,7 +54,7 @@ pub fn zero_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    changing_of(fs, &[file], || {
+    changing_of(by, &[file], || {
         data::zero_range(fs, file, offset, len, keep_size, by.writing())
     })
 }
@@ -72,7 +72,7 @@ pub fn collapse_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    let _changing = fs.begin_change()?;
+    let _changing = by.begin_change()?;
     data::collapse_range(fs, file, offset, len, by.writing())
 }
 
@@ -89,6 +89,6 @@ pub fn insert_range<'a>(
     let by = by.into();
     let fs = by.fs();
     check_content(file)?;
-    let _changing = fs.begin_change()?;
+    let _changing = by.begin_change()?;
     data::insert_range(fs, file, offset, len, by.writing())
 }

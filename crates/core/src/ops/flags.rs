@@ -54,7 +54,7 @@ pub fn chattr<'a>(
     let by = by.into();
     let fs = by.fs();
     let file_type = inode.snapshot().file_type();
-    let _changing = fs.begin_change()?;
+    let _changing = by.begin_change()?;
     let possible = match file_type {
         FileType::Directory => CHANGEABLE,
         FileType::Regular => CHANGEABLE & !FOR_DIRECTORIES,

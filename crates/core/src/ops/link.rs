@@ -20,7 +20,7 @@ const MAX_LINKS: u16 = 65_000;
 /// the directory.
 pub fn link<'a>(by: impl Into<Acting<'a>>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     let by = by.into();
-    changing_of(by.fs(), &[dir], || link_once(by, target, dir, name))
+    changing_of(by, &[dir], || link_once(by, target, dir, name))
 }
 
 fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {

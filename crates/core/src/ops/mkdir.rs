@@ -30,7 +30,7 @@ pub fn mkdir<'a>(
         file_type: FileType::Directory,
         ..new.clone()
     };
-    changing_of(by.fs(), &[dir], || mkdir_once(by, dir, name, &new))
+    changing_of(by, &[dir], || mkdir_once(by, dir, name, &new))
 }
 
 fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {

@@ -1,6 +1,7 @@
 //! What operations on names have in common.
 
 use super::fsync::fsync;
+use super::permission::Acting;
 pub(super) use crate::data::now;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -41,8 +42,9 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
 /// Runs `operation`, which changes something, once nobody keeps the file system from being changed; and once more if
 /// space ran out: after a commit if that gives some back, and at once otherwise, as a commit may have given it
 /// back since. Nothing may be held by the caller.
-pub(super) fn changing<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-    let _changing = fs.begin_change()?;
+pub(super) fn changing<R>(by: Acting<'_>, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
+    let fs = by.fs();
+    let _changing = by.begin_change()?;
     match operation() {
         Err(Error::NoSpace) => {
             if fs.pending_free_blocks() > 0 {
@@ -57,13 +59,13 @@ pub(super) fn changing<R>(fs: &Fs, mut operation: impl FnMut() -> Result<R>) -> 
 /// As [`changing`], and makes the changes durable of those of the inodes whose flags ask for that: `S`, and for
 /// directories `D`.
 pub(super) fn changing_of<R>(
-    fs: &Fs,
+    by: Acting<'_>,
     inodes: &[&Held],
     operation: impl FnMut() -> Result<R>,
 ) -> Result<R> {
-    let done = changing(fs, operation)?;
+    let done = changing(by, operation)?;
     for inode in inodes {
-        make_durable_if_asked(fs, inode)?;
+        make_durable_if_asked(by.fs(), inode)?;
     }
     Ok(done)
 }

@@ -20,7 +20,7 @@ pub fn pwrite<'a>(
 ) -> Result<usize> {
     let by = by.into();
     let fs = by.fs();
-    changing_of(fs, &[file], || {
+    changing_of(by, &[file], || {
         data::write_with(fs, file, offset, buf, by.writing())
     })
 }
@@ -33,7 +33,7 @@ pub fn pwrite<'a>(
 pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
     let by = by.into();
     let fs = by.fs();
-    changing_of(fs, &[file], || data::append(fs, file, buf, by.writing()))
+    changing_of(by, &[file], || data::append(fs, file, buf, by.writing()))
 }
 
 /// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
@@ -48,7 +48,7 @@ pub fn pwrite_direct<'a>(
 ) -> Result<usize> {
     let by = by.into();
     let fs = by.fs();
-    changing_of(fs, &[file], || {
+    changing_of(by, &[file], || {
         data::write_direct(fs, file, offset, buf, by.writing())
     })
 }
@@ -64,7 +64,7 @@ pub fn append_direct<'a>(
 ) -> Result<(u64, usize)> {
     let by = by.into();
     let fs = by.fs();
-    changing_of(fs, &[file], || {
+    changing_of(by, &[file], || {
         data::append_direct(fs, file, buf, by.writing())
     })
 }
@@ -93,7 +93,7 @@ pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Resul
         return Err(Error::IsADirectory);
     }
     check_content(file)?;
-    changing_of(by.fs(), &[file], || {
+    changing_of(by, &[file], || {
         data::truncate_with(by.fs(), file, size, by.writing())
     })
 }

@@ -63,10 +63,10 @@ pub fn rename_with<'a>(
         victim: Some(_),
     }) = find(fs, from, to)
     {
-        let _changing = fs.begin_change()?;
+        let _changing = by.begin_change()?;
         data::write_back_early(fs, &source);
     }
-    while !changing_of(fs, &[from.dir, to.dir], || rename_once(by, from, to, flags))? {}
+    while !changing_of(by, &[from.dir, to.dir], || rename_once(by, from, to, flags))? {}
     reap(fs);
     Ok(())
 }
@@ -84,9 +84,7 @@ pub fn exchange<'a>(
 ) -> Result<()> {
     let by = by.into();
     let (one, other) = (Name::checked(by, one)?, Name::checked(by, other)?);
-    while !changing_of(by.fs(), &[one.dir, other.dir], || {
-        exchange_once(by, one, other)
-    })? {}
+    while !changing_of(by, &[one.dir, other.dir], || exchange_once(by, one, other))? {}
     Ok(())
 }
 

@@ -21,7 +21,7 @@ const PERMISSIONS: u16 = 0o7777;
 pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> Result<()> {
     let by = by.into();
     let fs = by.fs();
-    changing_of(fs, &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         let image = inode.snapshot();
@@ -60,7 +60,7 @@ pub fn chown<'a>(
     gid: Option<u32>,
 ) -> Result<()> {
     let by = by.into();
-    changing_of(by.fs(), &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
         let mode = match image.is_dir() {
@@ -128,7 +128,7 @@ fn set_times(
     mtime: Option<Timestamp>,
     ctime: Option<Timestamp>,
 ) -> Result<()> {
-    changing_of(by.fs(), &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         by.must_own(&inode.copy())?;
@@ -149,7 +149,7 @@ fn set_times(
 /// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
 pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
     let by = by.into();
-    changing_of(by.fs(), &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         by.may_touch(&inode.copy())?;
         change_record(by.fs(), inode, |image| {

@@ -69,7 +69,7 @@ pub fn removexattr<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> 
 }
 
 fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
-    changing_of(by.fs(), &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         by.may_set_xattr(&inode.copy(), change.name.index)?;
@@ -103,7 +103,7 @@ pub fn setacl<'a>(
         (.., None) => return Ok(()),
         _ => return Err(Error::PermissionDenied),
     }
-    changing_of(by.fs(), &[inode], || {
+    changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         by.must_own(&inode.copy())?;

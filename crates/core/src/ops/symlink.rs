@@ -35,7 +35,7 @@ pub fn symlink<'a>(
         permissions: 0o777,
         ..new.clone()
     };
-    changing_of(fs, &[dir], || symlink_once(by, dir, name, target, &new))
+    changing_of(by, &[dir], || symlink_once(by, dir, name, target, &new))
 }
 
 fn symlink_once(

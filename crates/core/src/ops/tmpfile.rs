@@ -21,7 +21,7 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
         file_type: FileType::Regular,
         ..new.clone()
     };
-    changing(fs, || {
+    changing(by, || {
         let _parent = dir.op().read();
         let image = live_parent(dir)?;
         by.may_put_name(&image)?;

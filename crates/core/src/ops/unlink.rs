@@ -49,7 +49,7 @@ fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        let done = changing_of(fs, &[dir], || remove_held(by, dir, name, &victim, kind))?;
+        let done = changing_of(by, &[dir], || remove_held(by, dir, name, &victim, kind))?;
         // Its last hold may be this one.
         drop(victim);
         if done {

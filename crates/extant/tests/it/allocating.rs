@@ -1,7 +1,7 @@
 //! Space that is reserved: what reads, the map, and Linux say about it, in both directions.
 
 use crate::support::Blank;
-use extant::{Extent, Filesystem, OpenOptions};
+use extant::{Caller, Extent, Filesystem, OpenOptions};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -155,11 +155,22 @@ fn what_cannot_be_reserved_is_refused_and_nothing_changes() {
 
 #[test]
 fn when_space_runs_out_what_was_reserved_stays_and_all_of_it_can_be_used() {
-    // What is reserved for the superuser serves the nodes of maps.
-    for options in [["-t", "ext4", "-b", "4096"], ["-t", "ext4", "-b", "1024"]] {
-        let image = Blank::with(32, &options);
+    // What is reserved serves the nodes of maps, and of what root may have a few blocks do that are held back.
+    let anybody = Caller::new(1005, 1005);
+    for (size, caller) in [
+        ("4096", None),
+        ("1024", None),
+        ("4096", Some(&anybody)),
+        ("1024", Some(&anybody)),
+    ] {
+        let image = Blank::with(32, &["-t", "ext4", "-b", size]);
         let fs = image.open_writable();
-        let free = fs.statfs().unwrap().available;
+        fs.set_permissions("/", 0o777).unwrap();
+        let space = fs.statfs().unwrap();
+        let (free, fs) = match caller {
+            Some(caller) => (space.available, fs.on_behalf_of(caller.clone())),
+            None => (space.free - 8, fs),
+        };
         let block = u64::from(fs.metadata("/").unwrap().blksize());
         let file = writable(&fs, "/file");
         let said = file.allocate(0, 1 << 30).unwrap_err();

@@ -3,7 +3,7 @@
 //! the end.
 
 use crate::support::Blank;
-use extant::{File, Filesystem, MountOptions, OpenOptions, OpenSpec};
+use extant::{Caller, File, Filesystem, MountOptions, OpenOptions, OpenSpec};
 use extant_core::fs::DataMode;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -67,7 +67,8 @@ impl Known {
 
 /// One thread with files of its own.
 struct Writer<'a> {
-    fs: &'a Filesystem,
+    /// As root uses it, or somebody who may not have what is reserved.
+    fs: Filesystem,
     number: u64,
     rng: Rng,
     next: u64,
@@ -87,7 +88,7 @@ impl Writer<'_> {
             .read(true)
             .write(true)
             .create(true)
-            .open(self.fs, self.name(file))
+            .open(&self.fs, self.name(file))
     }
 
     /// `None` when there was no space for it.
@@ -224,8 +225,11 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
     let refused = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     for number in 0..THREADS {
-        fs.create_dir(format!("/dir{number}")).unwrap();
+        let dir = format!("/dir{number}");
+        fs.create_dir(&dir).unwrap();
+        fs.set_permissions(&dir, 0o777).unwrap();
     }
+    let user = fs.on_behalf_of(Caller::new(1005, 1005));
     let writers: Vec<Writer<'_>> = std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
@@ -239,7 +243,10 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
         let crew: Vec<_> = (0..THREADS)
             .map(|number| {
                 let mut writer = Writer {
-                    fs: &fs,
+                    fs: match number % 2 {
+                        0 => fs.clone(),
+                        _ => user.clone(),
+                    },
                     number,
                     rng: Rng::new(seed ^ number),
                     next: 0,
@@ -279,10 +286,12 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
             files.map(|(file, (_, what))| (format!("/dir{number}/file{file}"), file, what)),
         );
     }
+    drop(user);
     fs.close().unwrap();
     image.check();
 
     let fs = open();
+    let user = fs.on_behalf_of(Caller::new(1005, 1005));
     for (name, file, what) in &known {
         what.check(name, *file, &fs.read(name).unwrap());
         fs.remove_file(name).unwrap();
@@ -290,31 +299,41 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
     fs.sync().unwrap();
     let space = fs.statfs().unwrap();
     let block = u64::from(space.block_size.bytes());
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .open(&fs, "/all");
-    let file = file.unwrap();
+    fs.create_dir("/last").unwrap();
+    fs.set_permissions("/last", 0o777).unwrap();
+    let files = [("/last/all", &user), ("/last/rest", &fs)];
+    let files = files.map(|(name, fs)| {
+        let file = OpenOptions::new().write(true).create(true).open(fs, name);
+        (file.unwrap(), name)
+    });
+    let before = fs.statfs().unwrap();
     let mut size = 0;
     let chunk = vec![7; 64 << 10];
-    loop {
-        match file.write_at(&chunk, size) {
-            Ok(written) => size += written as u64,
-            Err(e) if e.errno() == NO_SPACE => break,
-            Err(e) => panic!("{e}"),
+    // Everybody but root finds an end where the reserve begins, and root a few blocks from the end.
+    for ((file, _), most) in files.iter().zip([before.available, before.free]) {
+        let mut at = 0;
+        loop {
+            match file.write_at(&chunk, at) {
+                Ok(written) => at += written as u64,
+                Err(e) if e.errno() == NO_SPACE => break,
+                Err(e) => panic!("{e}"),
+            }
         }
+        size += at;
+        let blocks = size / block;
+        // All but a few for the map.
+        assert!(
+            blocks <= most && blocks + most / 100 + 24 >= most,
+            "{blocks} of {most} blocks could be used",
+        );
     }
-    // All but a few for the map.
-    let blocks = size / block;
-    assert!(
-        blocks <= space.available && blocks + space.available / 100 + 8 >= space.available,
-        "{blocks} of {} blocks could be used",
-        space.available
-    );
-    file.sync_all().unwrap();
+    for (file, name) in files {
+        file.sync_all().unwrap();
+        drop(file);
+        assert!(fs.read(name).unwrap().iter().all(|&byte| byte == 7));
+    }
     assert_settled(&fs);
-    drop(file);
-    assert!(fs.read("/all").unwrap().iter().all(|&byte| byte == 7));
+    drop(user);
     fs.close().unwrap();
     image.check();
 }
@@ -326,6 +345,7 @@ fn through() -> MountOptions {
 
 const LARGE: [&str; 4] = ["-t", "ext4", "-m", "0"];
 const SMALL: [&str; 6] = ["-t", "ext4", "-b", "1024", "-g", "2048"];
+const HALF: [&str; 4] = ["-t", "ext4", "-m", "50"];
 
 #[test]
 fn writers_on_a_full_file_system_lose_nothing() {
@@ -343,6 +363,7 @@ fn writers_whose_blocks_are_chosen_late_lose_nothing_on_a_full_file_system() {
     torture("full, delayed", &LARGE, &mount);
     let mount = mount.cache_bytes(2 << 20);
     torture("full, delayed, small blocks", &SMALL, &mount);
+    torture("full, delayed, half reserved", &HALF, &mount);
 }
 
 #[test]
@@ -350,6 +371,7 @@ fn writers_whose_blocks_are_chosen_at_once_lose_nothing_on_a_full_file_system() 
     let mount = MountOptions::read_write().delalloc(false);
     torture("full, placed", &LARGE, &mount);
     torture("full, placed, small blocks", &SMALL, &mount);
+    torture("full, placed, half reserved", &HALF, &mount);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod large_xattrs;
 mod model;
 mod paths;
 mod quiet;
+mod reserve;
 mod stress;
 mod support;
 mod walking;

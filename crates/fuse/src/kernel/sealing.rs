@@ -35,7 +35,9 @@ impl Asked {
     pub(super) fn answer(&self, service: &Late, reply: ReplyIoctl) {
         let _timed = service.time(Timing::Ioctl);
         let node = Node(self.ino.0);
-        match service.ask(|s| s.ioctl(self.asker, node, self.command, &self.input)) {
+        match service.ask_for(self.asker, |s| {
+            s.ioctl(self.asker, node, self.command, &self.input)
+        }) {
             Ok(output) => reply.ioctl(0, &output),
             Err(e) => reply.error(e.into()),
         }

@@ -38,6 +38,15 @@ fn anybody(held: &Held) -> Caller {
     Caller::new(ANYBODY, held.view().disk().gid)
 }
 
+/// Who pays for data that the kernel kept back: it does not say any more who wrote that. That the owner is in the file's
+/// group nobody knows.
+fn owner(held: &Held) -> Asker {
+    Asker {
+        uid: held.view().disk().uid,
+        gid: ANYBODY,
+    }
+}
+
 impl Service {
     /// Reads into `buf`; less than all of it only at the end of the file.
     pub(crate) fn read(&self, node: Node, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -52,12 +61,17 @@ impl Service {
     /// Writes all of `data`, or as much as there is room for: which is an error for data that was kept back.
     pub(crate) fn write(
         &self,
+        asker: Asker,
         node: Node,
         offset: u64,
         data: &[u8],
         how: Writing,
     ) -> Answer<usize> {
         let held = self.hold(node)?;
+        let _spending = self.spending_for(match how.kept_back {
+            true => owner(&held),
+            false => asker,
+        });
         self.nodes.mark(&held);
         let anybody = anybody(&held);
         // Nobody tells when it was that something was appended to what may only grow.

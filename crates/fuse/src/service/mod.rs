@@ -26,8 +26,9 @@ pub(crate) use names::{Made, Renaming};
 use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
 use crate::options::Options;
+use extant_core::alloc::Spending;
 use extant_core::fs::Fs;
-use extant_core::inode::{FileType, Held, Inode, Metadata};
+use extant_core::inode::{Caller, FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use extant_format::features::Incompat;
@@ -150,6 +151,21 @@ impl Service {
             tracing::error!("a request panicked, and was answered with an I/O error");
             Err(Errno::IO)
         })
+    }
+
+    /// As [`ask`](Self::ask), for a request that may need space, which is what he may have who asks.
+    pub(crate) fn ask_for<T>(
+        &self,
+        asker: Asker,
+        request: impl FnOnce(&Self) -> Answer<T>,
+    ) -> Answer<T> {
+        let _spending = self.spending_for(asker);
+        self.ask(request)
+    }
+
+    /// Whoever asks takes only space that he may have. Of his groups the kernel names one.
+    fn spending_for(&self, asker: Asker) -> Spending {
+        self.fs.spending_for(&Caller::new(asker.uid, asker.gid))
     }
 
     /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.

@@ -82,7 +82,7 @@ fn data_that_was_kept_back_and_finds_no_room_is_an_error() {
             clear_set_ids: false,
         };
         let data = vec![7; 16 << 20];
-        served.service.write(file, offset, &data, how)
+        served.service.write(ROOT_USER, file, offset, &data, how)
     };
     assert_eq!(write(true, 0).unwrap_err(), Errno::NO_SPACE);
     let cut = Changes {
@@ -106,7 +106,10 @@ fn who_changes_a_program_of_somebody_else_takes_its_set_id_bits() {
         is_dated: false,
         clear_set_ids: false,
     };
-    served.service.write(source, 0, b"text", how).unwrap();
+    served
+        .service
+        .write(ROOT_USER, source, 0, b"text", how)
+        .unwrap();
     for (asker, left) in [(ROOT_USER, 0o4755), (SOMEBODY, 0o755)] {
         let name = |what: &str| format!("{what}-{}", asker.uid).into_bytes();
         let copied = served.file(&name("copied"), SET_UID_PROGRAM);
@@ -332,13 +335,17 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
         is_dated,
         clear_set_ids: false,
     };
-    service.write(file, 0, &[7; 100_000], how(true)).unwrap();
+    service
+        .write(ROOT_USER, file, 0, &[7; 100_000], how(true))
+        .unwrap();
     service.fsync(file, false).unwrap();
     assert_eq!(times(), (at(1000), at(2000), at(3000)));
     assert_eq!(service.getxattr(file, capability).unwrap(), value);
     assert_eq!(served.mode(file), 0o4755);
     // Where nobody tells, it is now.
-    service.write(file, 0, b"more", how(false)).unwrap();
+    service
+        .write(ROOT_USER, file, 0, b"more", how(false))
+        .unwrap();
     assert!(times().1 > at(2000));
     assert!(service.getxattr(file, capability).is_err());
     served.end();
@@ -368,7 +375,10 @@ fn what_is_copied_until_space_runs_out_counts() {
         clear_set_ids: false,
     };
     let data = vec![7; LEN as usize];
-    served.service.write(from, 0, &data, how).unwrap();
+    served
+        .service
+        .write(ROOT_USER, from, 0, &data, how)
+        .unwrap();
     let mut copied = Vec::new();
     let failed = loop {
         let at = copied.iter().sum();
@@ -396,7 +406,10 @@ fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
         is_dated: false,
         clear_set_ids: false,
     };
-    served.service.write(file, 0, &[7; 1 << 20], how).unwrap();
+    served
+        .service
+        .write(ROOT_USER, file, 0, &[7; 1 << 20], how)
+        .unwrap();
     served.service.fsync(file, false).unwrap();
     served.service.unlink(Node::ROOT, b"file").unwrap();
     assert!(free().free < before.free);

@@ -2,7 +2,7 @@
 
 use crate::support::Image;
 use extant_testkit::require;
-use rustix::fs::{Gid, IFlags, Uid, XattrFlags};
+use rustix::fs::{FallocateFlags, Gid, IFlags, Uid, XattrFlags, fallocate};
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -181,6 +181,54 @@ fn what_was_written_before_a_file_became_immutable_is_in_it() {
             content.len()
         );
     }
+    mount.unmount();
+    image.assert_clean();
+}
+
+/// What of `blocks` blocks can be reserved for a file one by one, or why no more.
+fn reserve(path: &Path, blocks: u64) -> (u64, Option<ErrorKind>) {
+    let file = match File::options().create(true).append(true).open(path) {
+        Ok(file) => file,
+        Err(e) => return (0, Some(e.kind())),
+    };
+    let from = file.metadata().unwrap().len();
+    for done in 0..blocks {
+        let at = from + done * 4096;
+        if let Err(e) = fallocate(&file, FallocateFlags::empty(), at, 4096) {
+            return (done, Some(std::io::Error::from(e).kind()));
+        }
+    }
+    (blocks, None)
+}
+
+#[test]
+fn the_reserve_is_roots_and_nobody_elses() {
+    require!(Fuse, Root);
+    let image = Image::new(24 << 20, &["-b", "4096", "-m", "10"]);
+    let mount = image.mount("allow_other");
+    fs::set_permissions(mount.path(), Permissions::from_mode(0o777)).unwrap();
+    let available = || rustix::fs::statvfs(mount.path()).unwrap().f_bavail;
+    let full = Some(ErrorKind::StorageFull);
+    let before = available();
+    let got = as_user(|| reserve(&mount.at("theirs"), before + 10));
+    assert_eq!(got, (before, full));
+    assert_eq!(available(), 0);
+    // Nor can they make what takes space, or write into what the kernel keeps for them and asks for later.
+    let made = as_user(|| fs::create_dir(mount.at("dir")));
+    assert_eq!(made.unwrap_err().kind(), ErrorKind::StorageFull);
+    let kept_back = as_user(|| {
+        let mut file = File::create(mount.at("kept-back")).unwrap();
+        file.write_all(&[7; 4096]).and_then(|()| file.sync_all())
+    });
+    assert_eq!(kept_back.unwrap_err().kind(), ErrorKind::StorageFull);
+    assert_eq!(reserve(&mount.at("roots"), 5), (5, None));
+    fs::create_dir(mount.at("dir")).unwrap();
+    let mut file = File::create(mount.at("written")).unwrap();
+    file.write_all(&[7; 40960]).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let got = as_user(|| reserve(&mount.at("theirs"), 1));
+    assert_eq!(got, (0, full));
     mount.unmount();
     image.assert_clean();
 }

@@ -36,9 +36,9 @@ pub(crate) use parking_lot::{
     Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::thread_local;
+pub use shuttle::thread_local;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-pub(crate) use std::thread_local;
+pub use std::thread_local;
 
 /// loom's, for initial values written as constants too.
 #[cfg(feature = "loom")]

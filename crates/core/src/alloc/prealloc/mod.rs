@@ -33,6 +33,7 @@ mod window;
 
 use super::cluster::{Cluster, ClusterSize};
 use super::search::Near;
+use super::share::Share;
 use super::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
@@ -63,7 +64,7 @@ pub(crate) struct Ask {
     pub(crate) reserved: bool,
     /// No more than is asked for.
     pub(crate) no_prealloc: bool,
-    /// May use the blocks reserved for privileged users.
+    /// As in [`Request`](super::Request).
     pub(crate) privileged: bool,
 }
 
@@ -246,7 +247,7 @@ impl Fs {
     fn charge(&self, clusters: u32, privileged: bool) -> Result<u32> {
         let space = &self.alloc()?.space;
         self.with_room(clusters.into(), || {
-            let granted = space.take(1, clusters, privileged);
+            let granted = space.take(1, clusters, || Share::now(privileged));
             granted.ok_or(Error::NoSpace)
         })
     }
@@ -405,7 +406,7 @@ impl Fs {
         }
         let space = &self.alloc()?.space;
         self.with_room(clusters.into(), || {
-            let granted = space.take(clusters, clusters, privileged);
+            let granted = space.take(clusters, clusters, || Share::now(privileged));
             granted.map(|_| ()).ok_or(Error::NoSpace)
         })?;
         self.note_promised(clusters.into());

@@ -139,6 +139,7 @@ fn small_files_lie_one_behind_the_other() {
 #[test]
 fn what_is_kept_for_others_is_not_missing_when_space_ends() {
     let bench = Bench::new(40 * MIB, SMALL_GROUPS);
+    let _spending = bench.as_anybody();
     let open = bench.blocks_to_take() as u64 - bench.fs.superblock().reserved_blocks_count();
     let files: Vec<Held> = (0..10).map(|i| bench.file(&format!("f{i}"))).collect();
     let mut taken = Vec::new();

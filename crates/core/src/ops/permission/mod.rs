@@ -14,8 +14,8 @@
 //! What a program loses when its content or its owner changes is no question of permission: [`crate::xattr`] owns that.
 //!
 //! User 0 has every capability, others have none. Not here: what is policy of a whole system and not of a file system
-//! (`fs.protected_hardlinks`, `protected_regular` and the like), security modules, and mappings of ids. Nor are blocks that the
-//! superblock reserves for a user given to anybody: not to user 0 either, who gets them under Linux.
+//! (`fs.protected_hardlinks`, `protected_regular` and the like), security modules, and mappings of ids. Who may have the blocks that the
+//! superblock reserves is decided where space is taken, for whoever an operation acts for.
 
 mod access;
 mod attributes;
@@ -25,8 +25,10 @@ mod owner;
 pub(super) use access::may_change;
 pub use access::{EXECUTE, READ, WRITE, Wanted, access, search};
 
+use crate::Result;
+use crate::alloc::Spending;
 use crate::data::WriteOptions;
-use crate::fs::Fs;
+use crate::fs::{Changing, Fs};
 pub use crate::inode::Caller;
 use crate::inode::Writer;
 use std::sync::Arc;
@@ -81,6 +83,16 @@ impl<'a> Acting<'a> {
     /// Who asks, unless he may do everything.
     pub(super) fn restricted(self) -> Option<&'a Caller> {
         self.by.restricted()
+    }
+
+    /// Begins a change, which is paid from what he may have.
+    ///
+    /// # Errors
+    /// As for [`Fs::begin_change`].
+    pub(super) fn begin_change(self) -> Result<(Option<Changing<'a>>, Option<Spending>)> {
+        let changing = self.fs.begin_change()?;
+        let spending = self.restricted().map(|by| self.fs.spending_for(by));
+        Ok((changing, spending))
     }
 
     /// How he changes content.
