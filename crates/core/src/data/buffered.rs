@@ -229,7 +229,7 @@ impl<'a> FileIo<'a> {
                 0 => 0,
                 unknown => self.find_holes(folio, &mut state, unknown)?,
             };
-            match self.grant(folio, holes) {
+            match self.grant(folio, holes, state.waiting()) {
                 Ok(chosen) => break (holes, chosen),
                 // Less may fit.
                 Err(Error::NoSpace) if blocks.count_ones() > 1 => {
@@ -245,7 +245,7 @@ impl<'a> FileIo<'a> {
         };
         let bytes = at..at + len;
         if let Err(e) = self.load_edges(folio, &mut state, &bytes, holes) {
-            self.ungrant(folio, holes, &chosen);
+            self.ungrant(folio, holes, &chosen, state.waiting());
             return Err(e);
         }
         let blocks = mask_of_bytes(&bytes, self.log2);
@@ -318,8 +318,8 @@ impl<'a> FileIo<'a> {
     }
 
     /// Promises, or chooses, a place for each of `holes`, blocks of a folio. Returns a block of each cluster that was
-    /// chosen, where that is more than a block.
-    fn grant(&self, folio: &Folio, holes: u64) -> Result<Vec<u32>> {
+    /// chosen, where that is more than a block. `waiting` are the blocks that are yet to be written.
+    fn grant(&self, folio: &Folio, holes: u64, waiting: u64) -> Result<Vec<u32>> {
         if holes == 0 {
             return Ok(Vec::new());
         }
@@ -361,7 +361,7 @@ impl<'a> FileIo<'a> {
                 };
                 let taken = self.fs.take_for(self.live, &ask);
                 let taken = taken.inspect_err(|_| {
-                    self.ungrant(folio, holes, &chosen);
+                    self.ungrant(folio, holes, &chosen, waiting);
                 })?;
                 let (pblk, found) = taken.park();
                 let inside = size.inside(lblk);
@@ -379,8 +379,9 @@ impl<'a> FileIo<'a> {
         Ok(chosen)
     }
 
-    /// Takes a grant back, and the clusters that were `chosen` for it.
-    fn ungrant(&self, folio: &Folio, holes: u64, chosen: &[u32]) {
+    /// Takes a grant back, and the clusters that were `chosen` for it, but for those in which another block is `waiting`:
+    /// it is going to be written there.
+    fn ungrant(&self, folio: &Folio, holes: u64, chosen: &[u32], waiting: u64) {
         if holes == 0 {
             return;
         }
@@ -388,7 +389,18 @@ impl<'a> FileIo<'a> {
             .settle(self.fs, self.live, holes.count_ones(), 0, 0);
         if !self.fs.cluster_size().is_block() {
             // The others are those of other blocks, and stay theirs.
-            chosen.iter().for_each(|&lblk| self.unplace(lblk, 1));
+            let size = self.fs.cluster_size();
+            let first = folio.first_block(self.log2);
+            let is_needed = |lblk: u32| {
+                let inside = u64::from(lblk - size.inside(lblk)).checked_sub(first);
+                // A cluster larger than a folio may have such a block in another one.
+                inside.is_none_or(|from| {
+                    let end = from + u64::from(size.blocks());
+                    end > 64 || waiting & !holes & mask(from as u32..end as u32) != 0
+                })
+            };
+            let unneeded = chosen.iter().filter(|lblk| !is_needed(**lblk));
+            unneeded.for_each(|&lblk| self.unplace(lblk, 1));
             return;
         }
         for row in rows(holes) {

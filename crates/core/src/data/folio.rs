@@ -160,6 +160,11 @@ fn parts(range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
 }
 
 impl State {
+    /// Blocks that are yet to be written, or to be mapped.
+    pub(super) fn waiting(&self) -> u64 {
+        self.dirty | self.writeback | self.delayed
+    }
+
     /// Blocks of which it is known what they have on the device: a place, or a promise of one.
     pub(super) fn known(&self) -> u64 {
         self.mapped | self.unwritten | self.delayed | self.writeback

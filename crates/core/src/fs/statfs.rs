@@ -73,8 +73,10 @@ impl Fs {
 
     /// The few of them that no file gets. What writing back data took more for the map than was promised for it comes out of
     /// them, as under Linux, which keeps back far more.
+    /// A node takes a cluster.
     pub(crate) fn held_back_from_all(&self) -> u64 {
-        (self.geometry.blocks_count() / SHARE_HELD_BACK).min(MOST_HELD_BACK)
+        let clusters = self.geometry.clusters_count() / SHARE_HELD_BACK;
+        clusters.min(MOST_HELD_BACK) << self.geometry.cluster_bits()
     }
 
     /// Of `free` blocks, those that unprivileged users may take.
