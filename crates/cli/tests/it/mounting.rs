@@ -313,7 +313,8 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
             assert_eq!(child.try_wait().unwrap(), None);
             std::thread::sleep(Duration::from_millis(5));
         }
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        // Not INT: a shell may have had it ignored.
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         let ended = child.wait_with_output().unwrap();
         if role.is_some() {
             let told = String::from_utf8_lossy(&ended.stderr);
