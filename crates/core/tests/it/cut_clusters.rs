@@ -6,7 +6,7 @@ use crate::support::{Image, pattern};
 use extant_blockdev::FileDevice;
 use extant_core::data;
 use extant_core::fs::{DataMode, Fs};
-use extant_core::ops;
+use extant_core::ops::{self, FallocateMode};
 use extant_testkit::crash::{FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle::assert_clean;
 use std::sync::Arc;
@@ -56,14 +56,15 @@ fn what_a_truncation_leaves_of_a_cluster_keeps_space_when_it_could_not_be_writte
     write(&fs, &held, BLOCK, &text);
     device.inject(FaultRule::fail_nth(IoKind::Write, 0));
     ops::ftruncate(&fs, &held, 2 * BLOCK).unwrap();
+    assert_eq!(fs.data_stats().dirty_bytes, BLOCK, "it was not written");
     device.heal();
     // The cluster it had is free now, and others take all there is.
-    let chunk = pattern(3, CLUSTER as usize);
+    let mode = FallocateMode { keep_size: false };
     let mut at = 0;
-    while ops::pwrite(&fs, &other, at, &chunk).is_ok() {
+    while ops::fallocate(&fs, &other, at, CLUSTER, mode).is_ok() {
         at += CLUSTER;
     }
-    fs.write_back().unwrap();
+    ops::fsync(&fs, &held).unwrap();
     assert_eq!(read(&fs, &held, BLOCK, 2 * BLOCK as usize), text);
     drop((held, other));
     fs.close().unwrap();
