@@ -243,7 +243,7 @@ fn a_table_of_locks_comes_with_each_variant() {
     };
     let metadata = tables("metadata");
     for variant in ["create-own", "create-shared", "stat", "unlink"] {
-        let title = format!("\nmetadata {variant}, 2 workers\n");
+        let title = format!("\nmetadata {variant}, engine, 2 workers\n");
         let Some((_, table)) = metadata.split_once(&title) else {
             panic!("no {title:?} in {metadata}");
         };
@@ -274,7 +274,10 @@ fn a_table_of_locks_comes_with_each_variant() {
     // The journal's part, and how long commits kept others waiting.
     assert!(metadata.contains("average stop in us"), "{metadata}");
     let fsync = tables("fsync");
-    assert!(fsync.contains("\nfsync default, 2 workers\n"), "{fsync}");
+    assert!(
+        fsync.contains("\nfsync default, engine, 2 workers\n"),
+        "{fsync}"
+    );
     assert!(fsync.contains("journal progress"), "{fsync}");
 }
 
