@@ -238,6 +238,13 @@ impl Mounted for Engine {
         ops::syncfs(&self.fs).map_err(|e| format!("syncfs: {}", chain(&e)))
     }
 
+    fn settle(&self) -> Result<(), String> {
+        let frozen = self.fs.freeze();
+        frozen
+            .and_then(|frozen| frozen.thaw())
+            .map_err(|e| format!("freeze: {}", chain(&e)))
+    }
+
     fn preallocations(&self, file: &Held) -> Option<u64> {
         Some(self.fs.preallocations(file) as u64)
     }

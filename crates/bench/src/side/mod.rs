@@ -63,6 +63,11 @@ pub(crate) trait Mounted: Sync {
     /// `syncfs`.
     fn sync(&self) -> Result<(), String>;
 
+    /// The same, and has nothing left to be done in the background, where that can be had.
+    fn settle(&self) -> Result<(), String> {
+        self.sync()
+    }
+
     /// Preallocations of a file that are alive, where that can be known.
     fn preallocations(&self, file: &Self::File) -> Option<u64>;
 
