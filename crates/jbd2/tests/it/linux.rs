@@ -1,6 +1,6 @@
 //! Logs we leave dirty are replayed by e2fsck and by the kernel to what we wrote.
 
-use crate::kernel::{journal_runs, open};
+use crate::kernel::{journal_runs, open, replay_with_e2fsck, write_home};
 use extant_blockdev::{FileOptions, SharedDevice};
 use extant_format::jbd2::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
 use extant_format::{BlockSize, Pblk, Tid};
@@ -357,21 +357,14 @@ fn a_log_the_kernel_left_is_written_home_as_e2fsck_does() {
         mounted.shutdown(Shutdown::FlushLog);
         let theirs = dir.path().join("theirs.img");
         fs::copy(&image, &theirs).unwrap();
-        assert!(e2fsck(&theirs, &["-E", "journal_only", "-y"]).code <= 1);
+        let orphans = replay_with_e2fsck(&theirs);
 
         let runs = journal_runs(&image);
-        let (_, size, blocks) = open(&image);
-        let file = FileOptions::read_write().open(&image);
-        let device: SharedDevice = Arc::new(file.unwrap());
-        let log = Log::open(&*device, &runs, size).unwrap();
-        let recovery = log.recover(blocks).unwrap();
-        assert!(recovery.transaction_count > 3);
-        let written = recovery.write_home(&log).unwrap();
-        assert_eq!(written.blocks, recovery.blocks.len() as u64);
-        let options = WriterOptions::default();
-        let seconds = recovery.last_commit_seconds;
-        let tid = recovery.next_tid;
-        LogWriter::start(device.clone(), runs.clone(), size, tid, seconds, options).unwrap();
+        let (_, size, _) = open(&image);
+        assert!(write_home(&image).transaction_count > 3);
+        if orphans {
+            assert!(replay_with_e2fsck(&image), "our replay has no orphans");
+        }
 
         let (ours, theirs) = (fs::read(&image).unwrap(), fs::read(&theirs).unwrap());
         for (index, (a, b)) in ours
