@@ -16,6 +16,7 @@
 //! | `dir` | directories: lookup and listing |
 //! | `names` | the name cache, and the locks of names |
 //! | `xattr` | extended attributes and access control lists |
+//! | `quota` | what users, groups and projects use and may use |
 //! | `mutants` | mistakes that a test must find |
 //! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
@@ -35,6 +36,7 @@ pub mod mutants;
 mod mutants;
 mod names;
 pub mod ops;
+pub mod quota;
 pub mod xattr;
 
 pub use error::{Error, InPlace, Place, Result};

@@ -26,6 +26,7 @@
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
 //! | `metadata` | [`Metadata`] |
+//! | `quota` | what users, groups and projects use and may use |
 //! | `error` | [`Error`]: which path, and why |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
 //!
@@ -52,6 +53,7 @@ mod mount;
 mod open_options;
 mod path;
 mod quiet;
+mod quota;
 mod read_dir;
 mod remove;
 mod walk;
@@ -65,6 +67,7 @@ pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode
 pub use extant_core::ops::{
     AclKind, Caller, EXECUTE, Piece as Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
 };
+pub use extant_core::quota::{Grace, Limits, Quota, QuotaKind};
 pub use extant_format::acl::{Acl, AclEntry, AclWho};
 pub use extant_format::inode::InodeFlags as FileFlags;
 pub use file::File;

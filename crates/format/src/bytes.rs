@@ -18,6 +18,15 @@ pub(crate) fn le32(bytes: &[u8], at: usize) -> u32 {
     }
 }
 
+/// Reads a little-endian `u64`; zero past the end, which callers exclude by checking lengths.
+#[inline]
+pub(crate) fn le64(bytes: &[u8], at: usize) -> u64 {
+    match bytes.get(at..).and_then(|b| b.first_chunk::<8>()) {
+        Some(b) => u64::from_le_bytes(*b),
+        None => 0,
+    }
+}
+
 /// Stores `value` at `at`; nothing past the end, which callers exclude by checking lengths.
 #[inline]
 pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {

@@ -17,6 +17,7 @@
 //! | [`jbd2`] | records of the JBD2 journal, and of its fast-commit area |
 //! | [`mmp`] | the multiple-mount protection block |
 //! | [`orphan_file`] | blocks of the orphan file |
+//! | [`quota`] | quota files: a tree of what users, groups and projects use |
 //! | [`superblock`] | the superblock |
 //! | [`xattr`] | extended attributes: in the inode, in a block, in inodes of their own |
 //! | [`checksum`] | CRC32C as ext4 uses it, CRC16 of old group descriptors |
@@ -49,6 +50,7 @@ pub mod inode;
 pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
+pub mod quota;
 pub mod superblock;
 pub mod types;
 pub mod xattr;

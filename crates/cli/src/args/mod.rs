@@ -4,6 +4,7 @@
 mod attributes;
 mod change;
 mod mount;
+mod quota;
 mod repair;
 
 pub(crate) use attributes::{AclArgs, AclDo, Chattr, Lsattr, Xattr, XattrDo};
@@ -11,6 +12,7 @@ pub(crate) use change::{
     Chmod, Chown, Cp, Fallocate, Ln, Mkdir, Mknod, Mv, Replay, Rm, Touch, Truncate, Write,
 };
 pub(crate) use mount::{Mount, Stats, Umount};
+pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 
 use crate::size;
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     Tar(Tar),
     Info(Info),
     Df(Df),
+    Quota(Quota),
     Map(Map),
     Check(Check),
     Repair(Repair),

@@ -21,6 +21,7 @@ mod mkfs;
 mod mknod;
 mod mount;
 mod mv;
+mod quota;
 mod repair;
 mod replay;
 mod resize;
@@ -51,6 +52,7 @@ pub(crate) fn run(args: Args) -> Outcome {
         Command::Tar(args) => tar::run(&args, place),
         Command::Info(args) => info::run(&args, place),
         Command::Df(args) => df::run(&args, place),
+        Command::Quota(args) => quota::run(&args, place),
         Command::Map(args) => map::run(&args, place),
         Command::Mkdir(args) => mkdir::run(&args, place),
         Command::Mknod(args) => mknod::run(&args, place),

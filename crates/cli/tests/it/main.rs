@@ -8,6 +8,7 @@ mod hostile;
 mod making;
 mod mapping;
 mod mounting;
+mod quotas;
 mod reading;
 mod repairing;
 mod resizing;

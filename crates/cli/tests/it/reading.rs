@@ -393,6 +393,7 @@ fn what_is_no_file_system_is_called_so_by_every_command() {
         for (command, argument) in [
             ("info", &image),
             ("df", &image),
+            ("quota", &image),
             ("map", &image),
             ("tune", &image),
             ("replay", &image),

@@ -15,6 +15,7 @@ mod meta_cache;
 mod opening;
 mod pressure;
 mod protected;
+mod quotas;
 mod reading;
 mod recovering;
 mod support;
