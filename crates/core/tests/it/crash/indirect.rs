@@ -31,7 +31,7 @@ const EXT3: Shape = Shape {
 };
 
 /// What maps of indirect blocks can express, with writes that need one and two levels of them.
-fn universe(wide: bool) -> Universe {
+pub(super) fn universe(wide: bool) -> Universe {
     let all = match wide {
         true => Universe::wide(3, 6),
         false => Universe::small(),

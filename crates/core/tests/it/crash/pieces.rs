@@ -23,6 +23,17 @@ const WITH_ORPHAN_FILE: Shape = Shape {
     options: &["-O", "orphan_file,^resize_inode", "-g", "256"],
     ..MANY_GROUPS
 };
+/// Where the maps are indirect blocks.
+const INDIRECT: Shape = Shape {
+    name: "96 groups, ext3",
+    options: &[
+        "-O",
+        "^extent,^64bit,^flex_bg,^huge_file,^metadata_csum,^uninit_bg,^dir_nlink,^extra_isize,^resize_inode",
+        "-g",
+        "256",
+    ],
+    ..MANY_GROUPS
+};
 
 /// Bytes of a file that lies in nearly all groups.
 const LARGE: u64 = 19 << 20;
@@ -38,7 +49,20 @@ fn path() -> String {
     "f".to_owned()
 }
 
-/// With `f`, a large file of one name: reserved blocks, and a little data here and there.
+fn is_indirect(shape: &Shape) -> bool {
+    shape.name == INDIRECT.name
+}
+
+/// What else is done there: indirect maps cannot express blocks that are reserved.
+fn universe(shape: &Shape) -> Universe {
+    match is_indirect(shape) {
+        true => super::indirect::universe(false),
+        false => Universe::small(),
+    }
+}
+
+/// With `f`, a large file of one name: reserved blocks, and a little data here and there. Where
+/// blocks cannot be reserved, data all over.
 fn with_large_file(shape: &Shape) -> Prepared {
     let other_name = Op::Unlink {
         path: "g".to_owned(),
@@ -49,20 +73,24 @@ fn with_large_file(shape: &Shape) -> Prepared {
         len: LARGE,
         keep: false,
     };
-    let write = |offset| Op::Write {
+    let write = |offset, len| Op::Write {
         path: path(),
         offset,
-        len: 3000,
+        len,
     };
+    let mut ops = vec![other_name];
+    if is_indirect(shape) {
+        let len = LARGE / 8;
+        ops.extend((0..8).map(|eighth| write(eighth * len, len)));
+    } else {
+        ops.push(reserve);
+    }
     // So many pieces at the beginning that the map of what a truncation leaves needs a block: Linux leaves one also
     // where the rest would fit the inode.
-    let pieces = (0..6).map(|piece| write(piece * 8192));
-    let ends = [LARGE / 2, LARGE - 3000].map(write);
-    let ops = [other_name, reserve].into_iter().chain(pieces).chain(ends);
+    ops.extend((0..6).map(|piece| write(piece * 8192, 3000)));
+    ops.extend([LARGE / 2, LARGE - 3000].map(|offset| write(offset, 3000)));
     let engine = engine();
-    let made = shape
-        .filled(&engine)
-        .done(&engine, &Script::one(ops.collect()));
+    let made = shape.filled(&engine).done(&engine, &Script::one(ops));
     made.unwrap_or_else(|e| panic!("{}: {e}", shape.name))
 }
 
@@ -89,7 +117,7 @@ fn scripts(shape: &Shape, start: &Prepared, seed: u64) -> Vec<Script> {
         let commits = open.fs.journal_stats().commits - before;
         assert!(commits > 0, "{}: {end} in one transaction", shape.name);
         engine.close(open).unwrap();
-        let Script { lanes } = Script::random(&Universe::small(), &mut rng, start, 3);
+        let Script { lanes } = Script::random(&universe(shape), &mut rng, start, 3);
         let ops = [end].into_iter().chain(lanes.into_iter().flatten());
         Script::one(ops.chain([Op::Syncfs]).collect())
     };
@@ -99,7 +127,7 @@ fn scripts(shape: &Shape, start: &Prepared, seed: u64) -> Vec<Script> {
 #[test]
 fn what_is_cut_off_or_deleted_in_pieces_is_gone_after_any_crash() {
     let seed = seed_from_env("truncations in pieces");
-    for shape in [MANY_GROUPS, WITH_ORPHAN_FILE] {
+    for shape in [MANY_GROUPS, WITH_ORPHAN_FILE, INDIRECT] {
         let start = with_large_file(&shape);
         let scripts = scripts(&shape, &start, seed);
         let sweep = Sweep {
@@ -118,7 +146,7 @@ fn a_fault_while_something_is_deleted_in_pieces_loses_nothing() {
     let seed = seed_from_env("faults of truncations in pieces");
     let engine = engine();
     let (shapes, step): (&[Shape], usize) = match is_full_run() {
-        true => (&[MANY_GROUPS, WITH_ORPHAN_FILE], 1),
+        true => (&[MANY_GROUPS, WITH_ORPHAN_FILE, INDIRECT], 1),
         false => (&[WITH_ORPHAN_FILE], 3),
     };
     for shape in shapes {
