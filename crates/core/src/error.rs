@@ -153,6 +153,9 @@ pub enum Error {
     /// Two files that should lie on one file system do not (EXDEV).
     #[error("the files are on different file systems")]
     OtherFileSystem,
+    /// The directory hands its project down and takes nothing of another one (EXDEV).
+    #[error("the directory belongs to another project")]
+    OtherProject,
     /// An inode number that is not in use, or was reused since the handle was made (ESTALE).
     #[error("the inode is no longer in use")]
     Stale,
@@ -295,7 +298,7 @@ impl Error {
             Self::FileTooLarge => EFBIG,
             Self::PermissionDenied => EACCES,
             Self::NotPermitted => EPERM,
-            Self::OtherFileSystem => EXDEV,
+            Self::OtherFileSystem | Self::OtherProject => EXDEV,
             Self::Stale => ESTALE,
         }
     }

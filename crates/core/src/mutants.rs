@@ -54,6 +54,10 @@ pub enum Mutant {
     IndexForgotten,
     /// The superblock says that the file system is clean while other blocks are still on their way home.
     LeftTooEarly,
+    /// What owners use is counted in memory, and not in the transaction.
+    UsageNotLogged,
+    /// What is deleted is counted on.
+    FreedStillCounted,
 }
 
 #[cfg(feature = "mutants")]

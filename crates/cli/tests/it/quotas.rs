@@ -79,11 +79,27 @@ fn what_is_not_counted_is_said() {
     let expected = "the image does not count what projects use";
     assert!(run.stderr.contains(expected), "{}", run.stderr);
     extant(["quota", &format!("{image}:/theirs")]).fails(2);
-    // What is changed would have to be counted.
-    let run = extant(["mkdir", &format!("{image}:/new")]).fails(1);
-    assert!(run.stderr.contains("quota"), "{}", run.stderr);
     let plain = place.join("plain.img");
     mke2fs(&plain, 4 << 20, &["-t", "ext4"]);
     let run = extant(["quota", plain.to_str().unwrap()]).fails(1);
     assert!(run.stderr.contains("no feature quota"), "{}", run.stderr);
+}
+
+#[test]
+fn what_is_changed_is_counted() {
+    require!(Root);
+    let place = Place::new();
+    let image = counted(&place, "quota");
+    let before = extant(["quota", "--json", &image]).ok().json();
+    extant(["mkdir", &format!("{image}:/new")]).ok();
+    extant(["rm", &format!("{image}:/theirs")]).ok();
+    let after = extant(["quota", "--json", &image]).ok().json();
+    let inodes = |quota: &serde_json::Value, user: usize| {
+        quota["user"]["entries"][user]["inodes"].as_u64().unwrap()
+    };
+    assert_eq!(inodes(&after, 0), inodes(&before, 0) + 1);
+    assert_eq!([inodes(&before, 1), inodes(&after, 1)], [1, 0]);
+    assert_eq!(after["user"]["entries"][1]["space"], 0);
+    let run = e2fsck(Path::new(&image), &["-fn"]);
+    assert_eq!(run.code, 0, "{run}");
 }

@@ -223,6 +223,14 @@ impl Fs {
         true
     }
 
+    /// Refuses blocks that are not in use, or the file system's own metadata: nothing may be written there for a file.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] and [`Error::BlockOutOfRange`] for such blocks; when a bitmap cannot be read.
+    pub(crate) fn check_in_use(&self, start: Pblk, len: u32) -> Result<()> {
+        self.check_owned(self.alloc()?, start, len).map(drop)
+    }
+
     /// Checks that blocks may be freed, and cuts them where groups end.
     fn check_owned(
         &self,

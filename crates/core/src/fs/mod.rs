@@ -64,6 +64,7 @@ use crate::inode::{LazyTimes, Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::names::Names;
+use crate::quota::Accounts;
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
@@ -108,6 +109,8 @@ pub(crate) struct Writer {
     pub(crate) shared_attributes: SharedBlocks,
     shared_values: SharedValues,
     pub(crate) super_state: SuperState,
+    /// What owners use, where the file system counts that.
+    accounts: Option<Accounts>,
     changes: Changes,
     /// Access times that only memory has.
     lazy_times: LazyTimes,
@@ -125,6 +128,7 @@ struct Numbers {
     seed: Option<Crc32c>,
     large_dir: bool,
     huge_file: bool,
+    counts_usage: bool,
     first_block: u64,
     end_block: u64,
 }
@@ -140,6 +144,7 @@ impl Numbers {
                 .then(|| Crc32c::seeded(superblock.checksum_seed())),
             large_dir: superblock.has_incompat(Incompat::LARGEDIR),
             huge_file: superblock.has_ro_compat(RoCompat::HUGE_FILE),
+            counts_usage: superblock.has_ro_compat(RoCompat::QUOTA),
             // The superblock's own block belongs to nobody else.
             first_block: geometry.first_data_block().get().saturating_add(1),
             end_block: geometry.blocks_count(),
@@ -312,6 +317,17 @@ impl Fs {
             .as_ref()
             .map(|w| &w.shared_values)
             .ok_or(Error::ReadOnly)
+    }
+
+    /// Whether it is counted what owners use.
+    #[inline]
+    pub(crate) fn counts_usage(&self) -> bool {
+        self.numbers.counts_usage
+    }
+
+    /// What owners use, where that is counted and the file system is open for writing.
+    pub(crate) fn accounts(&self) -> Option<&Accounts> {
+        self.writer.as_ref()?.accounts.as_ref()
     }
 
     /// Access times that only memory has.

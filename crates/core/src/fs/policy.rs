@@ -69,8 +69,10 @@ pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::GDT_CSUM)
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::QUOTA)
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Refuses to write a file system with features whose upkeep the engine does not know, naming
@@ -83,6 +85,12 @@ pub(super) fn check_writable(features: Features) -> Result<()> {
             .beyond(WRITABLE_RO_COMPAT)
             .names_of_bits(),
     );
+    // Values that inodes share are counted for each of them.
+    if features.ro_compat.contains(RoCompat::QUOTA)
+        && features.incompat.contains(Incompat::EA_INODE)
+    {
+        names.push("quota with ea_inode".into());
+    }
     if names.is_empty() {
         return Ok(());
     }
@@ -114,19 +122,22 @@ mod tests {
     fn what_cannot_be_written_can_still_be_read() {
         let mut features = Features {
             incompat: Incompat::EXTENTS | Incompat::ENCRYPT,
-            ro_compat: RoCompat::METADATA_CSUM | RoCompat::QUOTA,
+            ro_compat: RoCompat::METADATA_CSUM | RoCompat::VERITY,
             ..Features::default()
         };
         check_readable(features).unwrap();
         let error = check_writable(features).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the file system uses features that are not supported: encrypt, quota (for \
+            "the file system uses features that are not supported: encrypt, verity (for \
              writing; it can be opened for reading only)"
         );
         features.incompat = Incompat::EXTENTS;
-        features.ro_compat = RoCompat::METADATA_CSUM;
+        features.ro_compat = RoCompat::METADATA_CSUM | RoCompat::QUOTA;
         check_writable(features).unwrap();
+        features.incompat |= Incompat::EA_INODE;
+        let error = check_writable(features).unwrap_err();
+        assert!(error.to_string().contains("quota with ea_inode"), "{error}");
     }
 
     #[test]

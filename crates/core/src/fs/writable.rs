@@ -23,6 +23,7 @@ use crate::alloc::Alloc;
 use crate::fs::JournalChoice;
 use crate::inode::{LazyTimes, Orphans};
 use crate::journal::{CheckpointQueue, Journal, Seq};
+use crate::quota::Accounts;
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Place, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
@@ -249,6 +250,10 @@ impl Fs {
         let orphans = Orphans::load(&fs)?;
         #[cfg(feature = "baseline")]
         let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
+        // A transaction may change all of the quota files, for which no operation asks room: it has half of the log.
+        let most = log
+            .as_ref()
+            .map_or(u64::MAX, |log| u64::from(log.capacity()) / 2);
         fs.writer = Some(Writer {
             journal: Journal::new(first, log, queue),
             alloc,
@@ -256,11 +261,16 @@ impl Fs {
             shared_attributes: SharedBlocks::new(),
             shared_values: SharedValues::new(),
             super_state,
+            accounts: None,
             changes: Changes::new(),
             lazy_times: LazyTimes::new(),
             mmp: OnceLock::new(),
             rename_topology: Mutex::new(&RENAME, ()),
         });
+        let accounts = Accounts::load(&fs, most)?;
+        if let Some(writer) = &mut fs.writer {
+            writer.accounts = accounts;
+        }
         Ok(fs)
     }
 }

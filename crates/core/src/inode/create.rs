@@ -72,6 +72,22 @@ impl NewInode {
     }
 }
 
+impl NewInode {
+    /// User, group and project of the inode if it is made in `parent`.
+    pub(crate) fn owners_in(&self, parent: &Inode) -> [u32; 3] {
+        let parent = parent.disk();
+        let gid = match parent.mode.permissions() & SET_GID != 0 {
+            true => parent.gid,
+            false => self.gid,
+        };
+        let project = match parent.flags.contains(InodeFlags::PROJECT_INHERIT) {
+            true => parent.project.unwrap_or(0),
+            false => 0,
+        };
+        [self.uid, gid, project]
+    }
+}
+
 impl Fs {
     /// Blocks that [`Fs::new_inode`] changes at most: the record, the group's bitmap, descriptor and
     /// counts, and the superblock.
@@ -109,7 +125,7 @@ impl Fs {
             .saturating_sub(FIXED_BYTES + usize::from(extra_isize));
         let inherited = acl::inherit(self, parent, new, region)?;
         let mut disk = blank(new, inherited.permissions, extra_isize);
-        self.inherit(&mut disk, parent, new.file_type);
+        self.inherit(&mut disk, parent, new);
         self.empty_map(&mut disk, new)?;
 
         let ino = self.take_inode(handle, parent, new.file_type)?;
@@ -190,7 +206,13 @@ impl Fs {
     }
 
     /// Flags, group and project that come from the parent.
-    fn inherit(&self, disk: &mut DiskInode, parent: &Inode, file_type: FileType) {
+    fn inherit(&self, disk: &mut DiskInode, parent: &Inode, new: &NewInode) {
+        let file_type = new.file_type;
+        let [_, gid, of_parent] = new.owners_in(parent);
+        disk.gid = gid;
+        if let Some(project) = &mut disk.project {
+            *project = of_parent;
+        }
         let parent = parent.disk();
         let flags = parent.flags & INHERITED;
         disk.flags = match file_type {
@@ -198,18 +220,8 @@ impl Fs {
             FileType::Regular => flags & !FOR_DIRECTORIES,
             _ => flags & FOR_OTHERS,
         };
-        if parent.mode.permissions() & SET_GID != 0 {
-            disk.gid = parent.gid;
-            if file_type == FileType::Directory {
-                disk.mode = Mode::new(file_type, disk.mode.permissions() | SET_GID);
-            }
-        }
-        if let (true, Some(project), Some(of_parent)) = (
-            parent.flags.contains(InodeFlags::PROJECT_INHERIT),
-            &mut disk.project,
-            parent.project,
-        ) {
-            *project = of_parent;
+        if parent.mode.permissions() & SET_GID != 0 && file_type == FileType::Directory {
+            disk.mode = Mode::new(file_type, disk.mode.permissions() | SET_GID);
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Inode, LiveInode};
 use crate::fs::Fs;
 use crate::journal::{Seal, Seq};
 use crate::meta::BlockRef;
+use crate::quota::Tally;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
 use extant_sync::pin;
@@ -50,6 +51,18 @@ pub(crate) fn capture_inodes(registered: &mut [RegisteredInode]) {
 }
 
 impl Fs {
+    /// What the captured inodes change of what their owners use. Called once for each commit, in their order, with
+    /// everything that was registered.
+    pub(crate) fn tally_usage(&self, captured: &[Vec<RegisteredInode>]) -> Tally {
+        let mut tally = Tally::default();
+        for inode in captured.iter().flatten() {
+            if let Some(image) = &inode.image {
+                inode.live.count(self, image, &mut tally);
+            }
+        }
+        tally
+    }
+
     /// Encodes the captured inodes that transaction `seq` changed into new images of their blocks, which
     /// become the newest ones; returns those. Called once for each commit, in their order, with
     /// everything that was registered.

@@ -9,6 +9,7 @@ use crate::dir::DirState;
 use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
 use crate::mutants::{Mutant, is_on};
+use crate::quota::{Share, Tally};
 use extant_format::{Ino, Pblk};
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, HoldCount, LockClass, Mutex, Rank,
@@ -22,6 +23,7 @@ static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
 static PAGES: LockClass = LockClass::ascending("inode pages", Rank::PageInval);
 static MAP: LockClass = LockClass::new("inode map", Rank::InodeMap);
 static META: LockClass = LockClass::ascending("inode meta", Rank::InodeMeta);
+static COUNTED: LockClass = LockClass::new("counted inode", Rank::Leaf);
 static DATA: RmwClass = RmwClass::new("inode data ticket");
 static HOLDS: RmwClass = RmwClass::new("inode holds");
 
@@ -94,6 +96,8 @@ struct More {
     not_listed: AtomicBool,
     /// Whether its record has something that is in no transaction.
     lazy: AtomicBool,
+    /// What it was counted as by the last commit that took it, where that is done. Changed by commits only.
+    counted: OnceLock<Box<Mutex<Share>>>,
 }
 
 impl LiveInode {
@@ -489,6 +493,32 @@ impl LiveInode {
             }
         }
         false
+    }
+
+    /// Notes what the inode is counted as, before its record changes for the first time since it is in memory.
+    #[cold]
+    pub(crate) fn begin_counting(&self, fs: &Fs) {
+        if !fs.has_owner(self.ino) {
+            return;
+        }
+        self.more().counted.get_or_init(|| {
+            let guard = pin();
+            let image = self.image.get(&guard);
+            let share = match image.is_fresh() {
+                true => Share::NOTHING,
+                false => Share::of(image, fs.block_size()),
+            };
+            Box::new(Mutex::new(&COUNTED, share))
+        });
+    }
+
+    /// Counts the inode as `image` says, and adds to `tally` what that changes. For commits, in their order.
+    pub(super) fn count(&self, fs: &Fs, image: &Inode, tally: &mut Tally) {
+        let counted = self.more.get().and_then(|more| more.counted.get());
+        let Some(counted) = counted else { return };
+        let share = Share::of(image, fs.block_size());
+        let before = std::mem::replace(&mut *counted.lock(), share);
+        tally.add(before, share);
     }
 
     /// Changes the record: `edit` gets a copy of the image, which becomes the newest image in the

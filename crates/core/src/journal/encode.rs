@@ -10,7 +10,8 @@ use crate::fs::Fs;
 use crate::meta::BlockRef;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
-use extant_format::{Expected, FormatError, Structure};
+use extant_format::{Expected, FormatError, Pblk, Structure};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// All images of the transaction, ascending by block, each block once.
@@ -26,16 +27,34 @@ pub(super) fn encode(fs: &Fs, captured: &mut Captured) -> Result<Vec<Image>> {
     }
     let inodes = std::mem::take(&mut captured.inodes);
     let mut tables = fs.encode_inodes(&inodes, seq)?;
+    let mut quotas = match fs.counts_usage() {
+        true => fs.encode_quotas(&fs.tally_usage(&inodes), seq)?,
+        false => Vec::new(),
+    };
+    if is_on(Mutant::UsageNotLogged) {
+        quotas.clear();
+    }
+    if !quotas.is_empty() {
+        // Blocks that the files have got in this transaction: what is in them now counts.
+        let changed: HashSet<Pblk> = quotas.iter().map(BlockRef::block).collect();
+        images.retain(|image| !changed.contains(&image.block));
+    }
     // They may leave memory while the log is written.
     drop(inodes);
     if is_on(Mutant::RecordsSkipped) {
         tables.truncate(1);
     }
     let orphans = fs.encode_orphan_blocks(std::mem::take(&mut captured.orphans), seq)?;
-    images.extend(tables.into_iter().chain(orphans).map(|image| Image {
-        block: image.block(),
-        bytes: Bytes::Cached(image),
-    }));
+    images.extend(
+        tables
+            .into_iter()
+            .chain(orphans)
+            .chain(quotas)
+            .map(|image| Image {
+                block: image.block(),
+                bytes: Bytes::Cached(image),
+            }),
+    );
     let groups = fs.encode_groups(&std::mem::take(&mut captured.groups))?;
     images.extend(groups.into_iter().map(|(block, bytes)| Image {
         block,

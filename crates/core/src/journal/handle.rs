@@ -222,6 +222,9 @@ impl<'f> Handle<'f> {
             return Ok(());
         }
         let block = self.fs.inode_table_block(live)?;
+        if self.fs.counts_usage() {
+            live.begin_counting(self.fs);
+        }
         if live.touched().touch(self.seq.get()) {
             // Whoever finds the block counted is in the same transaction.
             let first = block.records().touch(self.seq.get());

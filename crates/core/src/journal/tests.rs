@@ -482,10 +482,10 @@ fn the_background_thread_commits_and_ends_with_the_file_system() {
 
 #[test]
 fn what_cannot_be_written_is_refused_by_name() {
-    let device: SharedDevice = content(&["-t", "ext4", "-O", "encrypt,quota"]).open();
+    let device: SharedDevice = content(&["-t", "ext4", "-O", "encrypt,verity"]).open();
     let error = open(&device).unwrap_err().to_string();
     assert!(
-        error.contains("encrypt") && error.contains("quota"),
+        error.contains("encrypt") && error.contains("verity"),
         "{error}"
     );
     let tiny: SharedDevice = Arc::new(MemoryDevice::new(4096));

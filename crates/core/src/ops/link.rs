@@ -1,7 +1,7 @@
 //! `link`.
 
 use super::flags::check_changeable;
-use super::naming::{changing_of, check_name, live_parent, now, touch_parent};
+use super::naming::{changing_of, check_name, check_project, live_parent, now, touch_parent};
 use super::permission::{Acting, EXECUTE, WRITE, access};
 use crate::fs::Fs;
 use crate::inode::{Access, FileType, Held, LockSet};
@@ -16,7 +16,7 @@ const MAX_LINKS: u16 = 65_000;
 ///
 /// # Errors
 /// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`], [`Error::NotFound`] when
-/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
+/// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`], [`Error::OtherProject`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
 /// the directory.
 pub fn link<'a>(by: impl Into<Acting<'a>>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
     let by = by.into();
@@ -43,6 +43,7 @@ fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<(
     }
     by.may_put_name(&image)?;
     check_changeable(target)?;
+    check_project(&image, target)?;
     match target.snapshot().disk().links {
         0 if !target.may_get_first_name() => return Err(Error::NotFound),
         MAX_LINKS.. => return Err(Error::TooManyLinks),

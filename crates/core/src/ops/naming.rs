@@ -39,6 +39,17 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     Ok(image)
 }
 
+/// Refuses to give a file a name in a directory that hands down another project. Who wants it there copies it, which counts
+/// the copy for that project.
+pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
+    let takes_all = !dir.flags().contains(InodeFlags::PROJECT_INHERIT);
+    let project = |inode: &Inode| inode.disk().project.unwrap_or(0);
+    match takes_all || project(dir) == project(&file.copy()) {
+        true => Ok(()),
+        false => Err(Error::OtherProject),
+    }
+}
+
 /// Runs `operation`, which changes something, once nobody keeps the file system from being changed; and once more if
 /// space ran out: after a commit if that gives some back, and at once otherwise, as a commit may have given it
 /// back since. Nothing may be held by the caller.

@@ -1,4 +1,4 @@
-//! `quotactl`: what users, groups and projects use and may use.
+//! `quotactl`: what users, groups and projects use and may use, as of the last commit.
 
 use super::permission::Acting;
 use crate::quota::{Grace, Quota, QuotaFile, QuotaKind};
@@ -31,7 +31,7 @@ pub fn quota<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Result<
         return Err(Error::NotPermitted);
     }
     let file = QuotaFile::open(by.fs(), kind)?;
-    file.map(|mut file| file.get(id)).transpose()
+    file.map(|file| file.get(id)).transpose()
 }
 
 /// Calls `visit` with what is said of every user, group or project, ascending, until it breaks. Returns whether the file
@@ -49,8 +49,21 @@ pub fn quotas<'a>(
     if by.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    match QuotaFile::open(by.fs(), kind)? {
-        Some(mut file) => file.for_each(&mut visit).map(|()| true),
-        None => Ok(false),
+    let Some(file) = QuotaFile::open(by.fs(), kind)? else {
+        return Ok(false);
+    };
+    if by.fs().accounts().is_none() {
+        return file.for_each(&mut visit).map(|()| true);
+    }
+    // Commits wait for whoever reads the file: not for what the caller does.
+    let mut found = Vec::new();
+    let read = file.for_each(&mut |quota| {
+        found.push(quota);
+        ControlFlow::Continue(())
+    });
+    drop(file);
+    match found.into_iter().try_for_each(visit) {
+        ControlFlow::Break(()) => Ok(true),
+        ControlFlow::Continue(()) => read.map(|()| true),
     }
 }

@@ -1,7 +1,9 @@
 //! `rename`.
 
 use super::mkdir::{add_subdirectory, remove_subdirectory};
-use super::naming::{changing_of, check_name, live_parent, now, reap, touch_parent, undo_new};
+use super::naming::{
+    changing_of, check_name, check_project, live_parent, now, reap, touch_parent, undo_new,
+};
 use super::permission::Acting;
 use super::unlink::drop_name;
 use crate::fs::Fs;
@@ -166,6 +168,7 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
         Some(victim) => by.may_take_name(&into, victim)?,
         None => by.may_put_name(&into)?,
     }
+    check_project(&into, &found.source)?;
     check_kinds(&found)?;
     if across {
         by.may_reparent(&found.source)?;
@@ -182,19 +185,20 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
         + fs.orphan_credits()
         + 6;
     let from_image = from.dir.copy();
-    let credits = match flags.whiteout {
-        true => credits + fs.new_inode_credits_in(&from_image),
-        false => credits,
-    };
-    let handle = fs.start(credits)?;
-    let whiteout = match flags.whiteout {
+    let (credits, whiteout) = match flags.whiteout {
         true => {
             let new = NewInode::new(FileType::CharDevice, 0, now());
             let new = by.adopt(&from_image, &new)?;
-            Some(fs.new_inode(&handle, &from_image, &new)?)
+            fs.prepare_owners_in(&from_image, &new)?;
+            let more = fs.new_inode_credits_in(&from_image);
+            (credits + more, Some(new))
         }
-        false => None,
+        false => (credits, None),
     };
+    let handle = fs.start(credits)?;
+    let whiteout = whiteout
+        .map(|new| fs.new_inode(&handle, &from_image, &new))
+        .transpose()?;
     if let Err(e) = change(fs, &handle, from, to, &found, whiteout.as_ref()) {
         if let Some(whiteout) = whiteout {
             undo_new(fs, &handle, whiteout);
@@ -323,8 +327,11 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
     {
         return Ok(false);
     }
-    by.may_take_name(&live_parent(one.dir)?, &found.source)?;
-    by.may_take_name(&live_parent(other.dir)?, victim)?;
+    let images = (live_parent(one.dir)?, live_parent(other.dir)?);
+    by.may_take_name(&images.0, &found.source)?;
+    by.may_take_name(&images.1, victim)?;
+    check_project(&images.1, &found.source)?;
+    check_project(&images.0, victim)?;
     if across {
         by.may_reparent(&found.source)?;
         by.may_reparent(victim)?;

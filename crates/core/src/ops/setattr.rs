@@ -76,6 +76,12 @@ pub fn chown<'a>(
         if strips {
             by.must_own(&image)?;
         }
+        if by.fs().counts_usage() {
+            let disk = image.disk();
+            let (user, group) = (uid.unwrap_or(disk.uid), gid.unwrap_or(disk.gid));
+            by.fs()
+                .prepare_owners([user, group, disk.project.unwrap_or(0)])?;
+        }
         let give = |image: &mut Inode| {
             let disk = image.disk_mut();
             disk.uid = uid.unwrap_or(disk.uid);

@@ -2,17 +2,25 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `file` | reading those files |
+//! | `layout` | where those files lie, and their blocks |
+//! | `file` | reading them |
+//! | `share` | what inodes are counted as, and what a transaction changes of that |
+//! | `accounts` | keeping the files true |
 //!
 //! # Invariants
 //!
-//! - The files are read only: a file system that has them is not opened for writing, because whoever changes it has to
-//!   keep them exact.
+//! - What a file says is what is in use as of the same transaction.
+//! - The files' own inodes, and the file system's others, are nobody's.
 //! - A listing takes memory for one way through the tree, and stops at the first thing that breaks the format.
 
+mod accounts;
 mod file;
+mod layout;
+mod share;
 
+pub(crate) use accounts::Accounts;
 pub(crate) use file::QuotaFile;
+pub(crate) use share::{Share, Tally};
 
 use extant_format::quota::QuotaEntry;
 pub use extant_format::quota::QuotaKind;

@@ -13,6 +13,7 @@ mod large;
 mod memory;
 mod meta_cache;
 mod opening;
+mod owners;
 mod pressure;
 mod protected;
 mod quotas;

@@ -55,7 +55,7 @@ fn recount(image: &Image) {
 }
 
 /// What debugfs lists: of each id the space, its soft and hard limit in KiB, and the same of inodes.
-fn listed_by_debugfs(image: &Image, kind: QuotaKind) -> BTreeMap<u32, [u64; 6]> {
+pub(crate) fn listed_by_debugfs(image: &Image, kind: QuotaKind) -> BTreeMap<u32, [u64; 6]> {
     let text = debugfs(&image.path(), &format!("list_quota {}", kind.name()));
     let rows = text.lines().skip(1).map(|line| {
         let numbers: Vec<i64> = line
@@ -71,7 +71,7 @@ fn listed_by_debugfs(image: &Image, kind: QuotaKind) -> BTreeMap<u32, [u64; 6]> 
     rows.collect()
 }
 
-fn listed(fs: &Fs, kind: QuotaKind) -> Vec<Quota> {
+pub(crate) fn listed(fs: &Fs, kind: QuotaKind) -> Vec<Quota> {
     let mut listed = Vec::new();
     let counts = ops::quotas(fs, kind, |quota| {
         listed.push(quota);
@@ -82,7 +82,7 @@ fn listed(fs: &Fs, kind: QuotaKind) -> Vec<Quota> {
 }
 
 /// Compares the listing and each answer with what debugfs lists; returns how many ids there are.
-fn agree(image: &Image, kind: QuotaKind) -> usize {
+pub(crate) fn agree(image: &Image, kind: QuotaKind) -> usize {
     let fs = image.open();
     let ours = listed(&fs, kind);
     assert!(

@@ -62,6 +62,8 @@ const MISTAKES: &[Mistake] = &[
     Mistake::Engine(Mutant::SplitHalfLogged),
     Mistake::Engine(Mutant::IndexForgotten),
     Mistake::Engine(Mutant::LeftTooEarly),
+    Mistake::Engine(Mutant::UsageNotLogged),
+    Mistake::Engine(Mutant::FreedStillCounted),
 ];
 
 fn make(mistake: Option<Mistake>) {
@@ -84,7 +86,7 @@ struct Plan {
 }
 
 /// Runs on a plain file system without much room, so that blocks are used again soon, on a default one, and
-/// on one where blocks of directories become those of files.
+/// on one where blocks of directories become those of files; and on one that counts what owners use.
 fn plans(seed: u64) -> Vec<Plan> {
     let mut rng = Rng::new(seed);
     let small = Shape {
@@ -162,6 +164,19 @@ fn plans(seed: u64) -> Vec<Plan> {
     let script = |_| Script::random(&names, &mut rng, &start, LEN);
     all.push(Plan {
         name: "a directory that grows",
+        scripts: (0..RUNS_FOR_MISTAKE).map(script).collect(),
+        start,
+        engine,
+    });
+    let counted = Shape {
+        name: "quotas",
+        options: &["-O", "quota,^resize_inode"],
+        ..SMALL_BLOCKS
+    };
+    let start = counted.filled(&engine);
+    let script = |_| Script::random(&universe, &mut rng, &start, LEN);
+    all.push(Plan {
+        name: "what owners use",
         scripts: (0..RUNS_FOR_MISTAKE).map(script).collect(),
         start,
         engine,

@@ -3,7 +3,7 @@
 //! Nothing is written here. An [`Edit`] gathers the new content of blocks, and the caller writes all of them or none.
 
 use super::leaf::{ENTRIES_PER_LEAF, Leaf};
-use super::tree::{below, in_block, leaf_of};
+use super::tree::{below, find, in_block, leaf_of};
 use super::{BLOCK_LEN, DEPTH, QuotaBlock, QuotaBlocks, QuotaEntry, QuotaInfo, ROOT, reference_at};
 use crate::bytes::put;
 use crate::{Expected, FormatError, Structure};
@@ -59,6 +59,15 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
             self.changed.insert(0, header);
         }
         Ok((self.info, self.changed))
+    }
+
+    /// The entry of `id` with the changes so far, if there is one.
+    ///
+    /// # Errors
+    /// When a block cannot be read or breaks the format.
+    pub fn get(&mut self, id: u32) -> Result<Option<QuotaEntry>, B::Error> {
+        let info = self.info;
+        find(self, &info, id)
     }
 
     /// Makes `entry` the one of its id, in the place of another one if there is one. On an error, what was gathered is

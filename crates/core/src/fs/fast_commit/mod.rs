@@ -72,6 +72,11 @@ pub(super) fn apply(
             features: "fast commits with bigalloc".to_owned(),
         });
     }
+    if superblock.has_ro_compat(RoCompat::QUOTA) {
+        return Err(Error::Unsupported {
+            features: "fast commits with quota".to_owned(),
+        });
+    }
     let size = superblock.block_size();
     let overlay = OverlayDevice::new(Arc::clone(base), size.bytes()).keep_writes();
     let overlay = Arc::new(overlay);

@@ -14,6 +14,7 @@
 //! | `folded` | directories that do not tell upper from lower case |
 //! | `in_memory` | data copied straight to a device that is memory |
 //! | `linux` | what one leaves dirty the other recovers |
+//! | `owners` | what owners use, counted with every change |
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
 //! | `pieces` | truncations and deletions of more than one transaction |
@@ -37,6 +38,7 @@ mod inline;
 mod journals;
 mod large_values;
 mod linux;
+mod owners;
 mod pieces;
 mod runs;
 pub(crate) mod shapes;

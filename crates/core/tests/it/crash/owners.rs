@@ -1,0 +1,96 @@
+//! What owners use is counted in the same transaction: e2fsck counts again after each recovery.
+
+use super::engine::Extant;
+use super::runs::{amount, busy};
+use super::shapes::Shape;
+use super::sweep_all;
+use extant_testkit::model::{Op, Universe};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::sweep::{Script, Sweep};
+
+const SHAPES: [Shape; 3] = [
+    Shape {
+        name: "quotas, 1 KiB blocks",
+        kib: 6 << 10,
+        block_size: 1024,
+        options: &["-O", "quota,project,^resize_inode"],
+    },
+    Shape {
+        name: "quotas, orphan file",
+        kib: 16 << 10,
+        block_size: 4096,
+        options: &["-O", "quota,orphan_file,^resize_inode"],
+    },
+    Shape {
+        name: "quotas, clusters",
+        kib: 16 << 10,
+        block_size: 1024,
+        options: &["-O", "quota,project,bigalloc,^resize_inode", "-C", "4096"],
+    },
+];
+
+fn engine() -> Extant {
+    Extant {
+        keeps_open: 1,
+        checkpoints: true,
+        writes_back: 5,
+        ..Extant::default()
+    }
+}
+
+#[test]
+fn each_operation_alone_is_counted_after_any_crash() {
+    // Files that lose their last name while they are open are counted until they are closed.
+    let engine = engine();
+    let shapes = amount(1, SHAPES.len());
+    for shape in &SHAPES[..shapes] {
+        let start = shape.filled(&engine);
+        let scripts = Script::singles(&Universe::small(), start.lanes[0].state());
+        let sweep = Sweep {
+            checked_every: 6,
+            closes: true,
+            ..Sweep::of(amount(5, 4000), 1)
+        };
+        sweep_all(shape.name, &engine, &start, &scripts, &sweep);
+    }
+}
+
+#[test]
+fn runs_among_many_owners_are_counted_after_any_crash() {
+    let seed = seed_from_env("crash runs among owners");
+    let mut rng = Rng::new(seed);
+    let engine = engine();
+    for shape in SHAPES {
+        let start = shape.empty();
+        let universe = busy(8);
+        let mut script = |_| {
+            let mut script = Script::random(&universe, &mut rng, &start, 120);
+            // Random ones give away few files.
+            for ops in &mut script.lanes {
+                let mut given = Vec::new();
+                for op in std::mem::take(ops) {
+                    let made = match &op {
+                        Op::Create { path, .. } | Op::Mkdir { path, .. } => Some(path.clone()),
+                        _ => None,
+                    };
+                    given.push(op);
+                    given.extend(made.map(|path| Op::Chown {
+                        path,
+                        uid: rng.below(8) as u32 * 0x0101_0007,
+                        gid: rng.below(1 << 31) as u32,
+                    }));
+                }
+                *ops = given;
+            }
+            script
+        };
+        let scripts: Vec<Script> = (0..amount(2, 30)).map(&mut script).collect();
+        let sweep = Sweep {
+            checked_every: 6,
+            closes: true,
+            ..Sweep::of(amount(100, 3000), seed)
+        };
+        let report = sweep_all(shape.name, &engine, &start, &scripts, &sweep);
+        assert!(report.distinct > 50, "{report}");
+    }
+}
