@@ -106,6 +106,25 @@ pub fn next_set(map: &[u8], from: u32, end: u32) -> Option<u32> {
     next(map, from, end, 0)
 }
 
+/// The bits of the range, of at most 64, the first of them lowest.
+#[inline]
+#[must_use]
+pub fn bits(map: &[u8], range: Range<u32>) -> u64 {
+    let len = range.end.saturating_sub(range.start).min(64);
+    let base = range.start & !63;
+    let skipped = range.start - base;
+    let mut bits = word(map, base) >> skipped;
+    if skipped + len > 64 {
+        // Past the last possible bit there are none: what is not there is set.
+        let next = base.checked_add(64).map_or(!0, |next| word(map, next));
+        bits |= next << (64 - skipped);
+    }
+    match len {
+        64 => bits,
+        len => bits & !(!0 << len),
+    }
+}
+
 /// The first clear bit at or after `from` and before `end`.
 #[must_use]
 pub fn next_clear(map: &[u8], from: u32, end: u32) -> Option<u32> {
@@ -216,6 +235,12 @@ mod tests {
                 next_clear(&map, from, end),
                 (from..end).find(|b| !test(&map, *b))
             );
+            let short = from..end.clamp(from, from + 64);
+            let together = bits(&map, short.clone());
+            for bit in 0..64 {
+                let expected = bit < short.end - from && test(&map, from + bit);
+                prop_assert_eq!(together >> bit & 1 == 1, expected, "{}", bit);
+            }
             let free: Vec<u32> = clear_runs(&map, from..end).flatten().collect();
             prop_assert_eq!(free.len() as u32, count_clear(&map, from..end));
             prop_assert!(free.iter().all(|b| !test(&map, *b)));

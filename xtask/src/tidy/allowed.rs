@@ -15,6 +15,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "C's pointers become references, as the header asks of callers",
     ),
     (
+        "crates/format/src/side_by_side.rs",
+        "calls an instruction after it asked whether the processor has it",
+    ),
+    (
         "crates/fuse/src/inherited.rs",
         "descriptors that a process was started with are known by number only",
     ),

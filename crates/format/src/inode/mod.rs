@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`RawInode`], [`RawInodeExtra`] | the bytes |
 //! | [`Inode`] | the same, typed and checked; [`Inode::encode`] is the inverse of [`Inode::parse`] |
+//! | [`are_sound`] | the checksums of several inodes at once |
 //! | [`Timestamp`], [`Mode`], [`InodeFlags`], [`DeviceNumber`] | one field each |
 //!
 //! # Invariants
@@ -17,20 +18,23 @@
 //!
 //! Source: the kernel's `ext4/inodes` and `ext4/checksums` pages.
 
+mod checksum;
 mod flags;
 mod mode;
 mod raw;
 mod time;
 
+pub use checksum::are_sound;
 pub use flags::InodeFlags;
 pub use mode::{DeviceNumber, FileType, Mode};
 pub use raw::{FIXED_BYTES, KNOWN_BYTES, MAP_BYTES, RawInode, RawInodeExtra};
 pub use time::Timestamp;
 
 use crate::checksum::Crc32c;
+use crate::side_by_side::update_word;
 use crate::{BlockSize, Expected, FormatError, FormatResult, Ino, Pblk, Structure};
+use checksum::{store_checksum, verify_checksum};
 use core::ops::Range;
-use raw::{CHECKSUM_HI_AT, CHECKSUM_LO_AT};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Smallest size of an inode on disk.
@@ -59,8 +63,8 @@ impl InodeContext {
     #[must_use]
     pub fn inode_seed(&self, generation: u32) -> Option<Crc32c> {
         // Both in one piece: beginning costs more than eight bytes do.
-        let owner = join32(self.ino.get(), generation).to_le_bytes();
-        self.seed.map(|seed| seed.update(&owner))
+        let owner = join32(self.ino.get(), generation);
+        self.seed.map(|seed| update_word(seed, owner))
     }
 }
 
@@ -145,19 +149,39 @@ impl Inode {
     /// When the slot is short, the checksum is wrong or the extra fields do not fit.
     #[inline]
     pub fn parse(bytes: &[u8], context: &InodeContext) -> FormatResult<Self> {
+        Self::read(bytes, context, |slot, raw, extra| match context.seed {
+            Some(seed) => verify_checksum(slot, raw, extra, seed, context.ino),
+            None => Ok(()),
+        })
+    }
+
+    /// The same for a slot that [`are_sound`] found to have the right checksum.
+    ///
+    /// # Errors
+    /// When the slot is short or the extra fields do not fit.
+    // Into the caller, who may need some of it only.
+    #[inline(always)]
+    pub fn parse_sound(bytes: &[u8], context: &InodeContext) -> FormatResult<Self> {
+        Self::read(bytes, context, |_, _, _| Ok(()))
+    }
+
+    #[inline(always)]
+    fn read(
+        bytes: &[u8],
+        context: &InodeContext,
+        verify: impl FnOnce(&[u8], &RawInode, &RawInodeExtra) -> FormatResult<()>,
+    ) -> FormatResult<Self> {
         let slot = slot(bytes, context)?;
         let (raw, rest) = RawInode::ref_from_prefix(slot)
             .map_err(|_| FormatError::short(Structure::Inode, bytes.len(), FIXED_BYTES))?;
-        let mut known = [0; KNOWN_BYTES - FIXED_BYTES];
-        let copied = rest.len().min(known.len());
-        if let (Some(to), Some(from)) = (known.get_mut(..copied), rest.get(..copied)) {
-            to.copy_from_slice(from);
-        }
+        // Whole in all but small slots.
+        let known: [u8; KNOWN_BYTES - FIXED_BYTES] = match rest.first_chunk() {
+            Some(known) => *known,
+            None => core::array::from_fn(|at| rest.get(at).copied().unwrap_or(0)),
+        };
         let extra = RawInodeExtra::read_from_bytes(&known)
             .map_err(|_| FormatError::short(Structure::Inode, known.len(), KNOWN_BYTES))?;
-        if let Some(seed) = context.seed {
-            verify_checksum(slot, raw, &extra, seed, context.ino)?;
-        }
+        verify(slot, raw, &extra)?;
         let extra_isize = if slot.len() > FIXED_BYTES {
             checked_extra_isize(extra.extra_isize.get(), context.inode_size)?
         } else {
@@ -166,7 +190,7 @@ impl Inode {
         Ok(Self::from_raw(raw, &extra, extra_isize, context))
     }
 
-    #[inline]
+    #[inline(always)]
     fn from_raw(
         raw: &RawInode,
         extra: &RawInodeExtra,
@@ -410,6 +434,7 @@ impl Inode {
     }
 }
 
+#[inline(always)]
 fn slot<'a>(bytes: &'a [u8], context: &InodeContext) -> FormatResult<&'a [u8]> {
     bytes
         .get(..usize::from(context.inode_size))
@@ -429,92 +454,6 @@ const fn join16(lo: u16, hi: u16) -> u32 {
 
 const fn join32(lo: u32, hi: u32) -> u64 {
     lo as u64 | (hi as u64) << 32
-}
-
-/// Bytes of an inode on most file systems.
-const USUAL_INODE_SIZE: usize = 256;
-
-/// What the checksum of an inode is of.
-// Whole words, so that the checksum takes eight bytes at a time from the first on.
-#[derive(IntoBytes, zerocopy::Immutable)]
-#[repr(C, align(8))]
-struct OwnedSlot {
-    /// Number and generation.
-    owner: [u8; 8],
-    body: [u8; USUAL_INODE_SIZE],
-}
-
-/// The checksum of a slot with both checksum fields taken as zero.
-fn checksum(slot: &[u8], seed: Crc32c, ino: Ino, generation: u32, extra_isize: u16) -> Crc32c {
-    let has_hi = slot.len() > FIXED_BYTES && reaches(extra_isize, CHECKSUM_HI_AT, 2);
-    // The usual size: a copy in one piece is quicker than many short pieces.
-    if let (Ok(&body), true) = (<&[u8; USUAL_INODE_SIZE]>::try_from(slot), has_hi) {
-        let mut copy = OwnedSlot {
-            owner: join32(ino.get(), generation).to_le_bytes(),
-            body,
-        };
-        for at in [CHECKSUM_LO_AT, CHECKSUM_HI_AT] {
-            if let Some(field) = copy.body.get_mut(at..at + 2) {
-                field.fill(0);
-            }
-        }
-        return seed.update(copy.as_bytes());
-    }
-    let part = |range: Range<usize>| slot.get(range).unwrap_or(&[]);
-    let mut state = seed
-        .update_u32(ino.get())
-        .update_u32(generation)
-        .update(part(0..CHECKSUM_LO_AT))
-        .update_zeros(2)
-        .update(part(CHECKSUM_LO_AT + 2..FIXED_BYTES));
-    if slot.len() > FIXED_BYTES {
-        state = state.update(part(FIXED_BYTES..CHECKSUM_HI_AT));
-        state = if has_hi {
-            state
-                .update_zeros(2)
-                .update(part(CHECKSUM_HI_AT + 2..slot.len()))
-        } else {
-            state.update(part(CHECKSUM_HI_AT..slot.len()))
-        };
-    }
-    state
-}
-
-#[inline]
-fn verify_checksum(
-    slot: &[u8],
-    raw: &RawInode,
-    extra: &RawInodeExtra,
-    seed: Crc32c,
-    ino: Ino,
-) -> FormatResult<()> {
-    let extra_isize = extra.extra_isize.get();
-    let computed = checksum(slot, seed, ino, raw.generation.get(), extra_isize);
-    let wide = slot.len() > FIXED_BYTES && reaches(extra_isize, CHECKSUM_HI_AT, 2);
-    let (stored, computed) = if wide {
-        (
-            join16(raw.checksum_lo.get(), extra.checksum_hi.get()),
-            computed.value(),
-        )
-    } else {
-        (raw.checksum_lo.get().into(), computed.low16().into())
-    };
-    if stored == computed || slot.iter().all(|&byte| byte == 0) {
-        Ok(())
-    } else {
-        Err(FormatError::checksum(Structure::Inode, stored, computed))
-    }
-}
-
-fn store_checksum(slot: &mut [u8], seed: Crc32c, ino: Ino, generation: u32, extra_isize: u16) {
-    let value = checksum(slot, seed, ino, generation, extra_isize).value();
-    let wide = slot.len() > FIXED_BYTES && reaches(extra_isize, CHECKSUM_HI_AT, 2);
-    if let Some(lo) = slot.get_mut(CHECKSUM_LO_AT..CHECKSUM_LO_AT + 2) {
-        lo.copy_from_slice(&(value as u16).to_le_bytes());
-    }
-    if wide && let Some(hi) = slot.get_mut(CHECKSUM_HI_AT..CHECKSUM_HI_AT + 2) {
-        hi.copy_from_slice(&((value >> 16) as u16).to_le_bytes());
-    }
 }
 
 #[cfg(test)]

@@ -179,3 +179,81 @@ fn block_counts_choose_their_unit() {
     assert_eq!(inode.sectors(BlockSize::K4), 1 << 48);
     assert!(inode.set_sectors(1 << 33, BlockSize::K4, false).is_err());
 }
+
+proptest! {
+    #[test]
+    fn checksums_looked_at_together_are_sound_where_parse_says_so(
+        inodes in proptest::collection::vec(arbitrary_inode(), 4),
+        tails in proptest::collection::vec(any::<[u8; 96]>(), 4),
+        first in 1_u32..1000,
+        damage in proptest::option::of((0_usize..4, 0_usize..256, 1_u8..)),
+    ) {
+        let mut slots = vec![];
+        let inos: [Ino; 4] = core::array::from_fn(|n| Ino::new(first + n as u32));
+        for ((inode, tail), ino) in inodes.iter().zip(&tails).zip(inos) {
+            let mut slot = vec![0; 256];
+            slot[160..].copy_from_slice(tail);
+            inode.encode(&mut slot, &InodeContext { ino, ..context(256) }).unwrap();
+            slots.push(slot);
+        }
+        if let Some((which, at, mask)) = damage {
+            slots[which][at] ^= mask;
+        }
+        let parsed: [_; 4] = core::array::from_fn(|n| {
+            Inode::parse(&slots[n], &InodeContext { ino: inos[n], ..context(256) })
+        });
+        let whole: [&[u8]; 4] = core::array::from_fn(|n| &*slots[n]);
+        let sound = are_sound(whole, inos, &context(256));
+        // A damaged number of extra fields may make one that is looked at by itself.
+        let seldom = damage.is_some_and(|(_, at, _)| (0x80..0x82).contains(&at));
+        for n in 0..4 {
+            prop_assert!(parsed[n].is_ok() || !sound[n]);
+            prop_assert!(sound[n] || seldom || parsed[n].is_err());
+            let [alone] = are_sound([whole[n]], [inos[n]], &context(256));
+            prop_assert!(alone == sound[n] || seldom);
+            if sound[n] {
+                let again = Inode::parse_sound(&slots[n], &InodeContext { ino: inos[n], ..context(256) });
+                prop_assert_eq!(&again, &parsed[n]);
+            }
+        }
+        // Of another number, none is.
+        let others = inos.map(|ino| Ino::new(ino.get() + 1));
+        prop_assert_eq!(are_sound(whole, others, &context(256)), [false; 4]);
+    }
+}
+
+#[test]
+fn what_is_seldom_is_not_called_sound() {
+    let slot = [0; 256];
+    let ino = Ino::new(12);
+    // Never written: `parse` lets it pass without a checksum.
+    assert!(Inode::parse(&slot, &context(256)).is_ok());
+    assert_eq!(are_sound([&slot], [ino], &context(256)), [false]);
+    let mut small = [0; 128];
+    let inode = Inode {
+        extra_isize: 0,
+        crtime: None,
+        project: None,
+        ..Inode::parse(&slot, &context(256)).unwrap()
+    };
+    inode.encode(&mut small, &context(128)).unwrap();
+    assert_eq!(are_sound([&small], [ino], &context(128)), [false]);
+    let mut sound = [0; 256];
+    let inode = Inode {
+        extra_isize: 32,
+        ..inode
+    };
+    inode.encode(&mut sound, &context(256)).unwrap();
+    assert_eq!(are_sound([&sound], [ino], &context(256)), [true]);
+    let without = InodeContext {
+        seed: None,
+        ..context(256)
+    };
+    assert_eq!(are_sound([&sound], [ino], &without), [false]);
+    // Short, and long.
+    assert_eq!(are_sound([&sound[..255]], [ino], &context(256)), [false]);
+    assert_eq!(
+        are_sound([&[sound; 2].as_flattened()[..264]], [ino], &context(256)),
+        [false]
+    );
+}
