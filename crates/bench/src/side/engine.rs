@@ -258,13 +258,13 @@ impl Mounted for Engine {
             threads: workers,
         };
         let failures = std::sync::Mutex::new(None);
-        let visited = ops::bulkstat(&self.fs, how, |ino, found| match found {
+        let visited = ops::bulkstat(&self.fs, how, |ino, found| match &found {
             Ok(found) => {
-                std::hint::black_box(&found);
+                std::hint::black_box(found);
             }
             Err(e) => {
                 if let Ok(mut failed) = failures.lock() {
-                    *failed = Some(format!("inode {ino}: {}", chain(&e)));
+                    *failed = Some(format!("inode {ino}: {}", chain(e)));
                 }
             }
         });

@@ -15,25 +15,29 @@
 //! - An inode comes into memory only if no newer state of it can have been forgotten since its record
 //!   was read; see [`Table`](super::Table).
 
-use super::table::Turns;
+use super::table::{LEAF, Turns};
 use super::{Inode, LiveInode, Metadata};
 use crate::fs::Fs;
 use crate::inode::scan::InUse;
 use crate::{Error, InPlace, Place, Result};
-use extant_format::bitmap::next_set;
+use extant_format::bitmap::bits;
 use extant_format::{Group, Ino, Pblk};
 use extant_sync::{CountedAtomicU64, RmwClass, pin};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::{iter, thread};
+use std::{array, iter, thread};
 
 static PARTS: RmwClass = RmwClass::new("bulkstat parts");
 
 /// Bytes of an inode table that are read at once: not more than the caches near a CPU hold.
 const PART_BYTES: u32 = 256 << 10;
-/// Inodes that are looked for together, so that the memory they are in comes in at the same time.
-const TOGETHER: usize = 32;
+/// Leaves of inodes that are looked for together, so that the memory they are in comes in at the same time.
+const LEAVES: usize = 4;
+/// Inodes in these.
+const TOGETHER: usize = LEAVES * LEAF;
+/// Slots of an inode table whose checksums are computed together.
+const CHECKED: usize = 4;
 
 /// How a walk over all inodes comes by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -62,7 +66,12 @@ impl Fs {
     /// Reserved inodes that have never been written are left out, and so are inodes without names. What
     /// others do meanwhile is seen or not. Returns how many inodes were visited without an error.
     pub fn bulkstat(&self, how: Bulkstat, visit: impl Fn(Ino, Result<Metadata>) + Sync) -> u64 {
-        let (visited, _) = self.bulkstat_fold(how, || (), |(), ino, found| visit(ino, found));
+        let (visited, _) = self.bulkstat_fold(
+            how,
+            || (),
+            #[inline(always)]
+            |(), ino, found| visit(ino, found),
+        );
         visited
     }
 
@@ -188,10 +197,25 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         }
     }
 
-    #[inline]
-    fn tell(&mut self, ino: Ino, found: Result<Metadata>) {
-        self.visited += u64::from(found.is_ok());
-        (self.visit)(&mut self.state, ino, found);
+    /// Where inodes are visited one after the other, so that what is known is made where `visit` gets it.
+    #[inline(always)]
+    fn tell(&mut self, metadata: Metadata) {
+        self.visited += 1;
+        (self.visit)(&mut self.state, metadata.ino, Ok(metadata));
+    }
+
+    /// Anywhere else.
+    #[inline(never)]
+    fn tell_result(&mut self, ino: Ino, found: Result<Metadata>) {
+        match found {
+            Ok(metadata) => self.tell(metadata),
+            Err(e) => self.unusual(ino, e),
+        }
+    }
+
+    #[cold]
+    fn tell_error(&mut self, ino: Ino, error: Error) {
+        (self.visit)(&mut self.state, ino, Err(error));
     }
 
     /// Visits the inodes of a part.
@@ -199,84 +223,82 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         let first = self.fs.geometry().inode_at(group, 0);
         let first = match first.in_place(Place::Group(group)) {
             Ok(first) => first,
-            Err(e) => return self.tell(Ino::default(), Err(e)),
+            Err(e) => return self.tell_error(Ino::default(), e),
         };
         let in_use = match self.fs.inodes_in_use(group) {
             Ok(in_use) => in_use,
-            Err(e) => return self.tell(number(first, indexes.start), Err(e)),
+            Err(e) => return self.tell_error(number(first, indexes.start), e),
         };
-        let indexes = indexes.start..indexes.end.min(in_use.end);
+        let mut indexes = indexes.start..indexes.end.min(in_use.end);
         self.missing.clear();
         // A file system open for reading has nothing in memory that is newer than the tables.
         let looks = self.is_writable || self.way == BulkstatWay::Cache;
-        if looks {
-            self.in_memory(&in_use, first, indexes);
-        } else {
-            let mut at = indexes.start;
-            while let Some(index) = next_set(&in_use.bitmap, at, indexes.end) {
-                self.missing.push(index);
-                at = index + 1;
+        while indexes.start < indexes.end {
+            if !looks {
+                let end = indexes.end.min(indexes.start.saturating_add(u64::BITS));
+                let some = bits(&in_use.bitmap, indexes.start..end);
+                self.missing.extend(set(some, indexes.start));
+                indexes.start = end;
+                continue;
             }
+            indexes.start = self.look(&in_use.bitmap, first, &indexes);
+            let mut known = std::mem::take(&mut self.known);
+            for metadata in known.drain(..) {
+                self.tell(metadata);
+            }
+            self.known = known;
         }
         self.not_in_memory(&in_use, first);
     }
 
-    /// Visits those that are in memory, and notes the others.
-    fn in_memory(&mut self, in_use: &InUse, first: Ino, indexes: Range<u32>) {
-        let mut at = indexes.start;
-        loop {
-            let mut numbers = [0; TOGETHER];
-            let mut len = 0;
-            while len < TOGETHER
-                && let Some(index) = next_set(&in_use.bitmap, at, indexes.end)
-            {
-                numbers[len] = index;
-                len += 1;
-                at = index + 1;
-            }
-            if len == 0 {
-                return;
-            }
-            self.look(first, &numbers[..len]);
-            let mut known = std::mem::take(&mut self.known);
-            for metadata in known.drain(..) {
-                self.tell(metadata.ino, Ok(metadata));
-            }
-            self.known = known;
-        }
-    }
-
-    /// Finds out about inodes as far as they are in memory.
-    fn look(&mut self, first: Ino, indexes: &[u32]) {
+    /// Finds out about the first inodes of some as far as they are in memory, and notes the others. Returns where to go on.
+    fn look(&mut self, bitmap: &[u8], first: Ino, indexes: &Range<u32>) -> u32 {
         let table = self.fs.inode_table();
         let block_size = self.fs.block_size();
+        let mut at = indexes.start;
         let guard = pin();
-        // First all of them, then the images of all, so that no look waits for the memory of the one before.
-        let mut found: [Option<&LiveInode>; TOGETHER] = [None; TOGETHER];
-        let mut leaves = table.leaves(&guard);
-        for (found, index) in found.iter_mut().zip(indexes) {
-            *found = leaves.peek(number(first, *index));
-        }
-        let mut images: [Option<&Inode>; TOGETHER] = [None; TOGETHER];
-        for (image, live) in images.iter_mut().zip(&found) {
-            if let Some(live) = live {
+        while self.known.is_empty() && at < indexes.end {
+            let spans = spans(first, at..indexes.end);
+            let wanted = spans.clone().map(|span| bits(bitmap, span.indexes));
+            // First the leaves, then the inodes, then their images, so that no look waits for the memory of the one before.
+            let leaves: [_; LEAVES] = array::from_fn(|leaf| {
+                (wanted[leaf] != 0)
+                    .then(|| table.leaf(number(first, spans[leaf].indexes.start), &guard))
+                    .flatten()
+            });
+            let found: [Option<&LiveInode>; TOGETHER] = array::from_fn(|n| {
+                let (leaf, bit) = (n / LEAF, n % LEAF);
+                match leaves[leaf] {
+                    Some(places) if wanted[leaf] >> bit & 1 != 0 => {
+                        table.peek_in(places, spans[leaf].place + bit, &guard)
+                    }
+                    _ => None,
+                }
+            });
+            let images: [Option<&Inode>; TOGETHER] = array::from_fn(|n| {
+                let live = found[n]?;
                 live.settle();
-                *image = Some(live.image(&guard));
+                Some(live.image(&guard))
+            });
+            for (leaf, span) in spans.iter().enumerate() {
+                for index in set(wanted[leaf], span.indexes.start) {
+                    let n = leaf * LEAF + (index - span.indexes.start) as usize;
+                    let (Some(live), Some(image)) = (found[n], images[n]) else {
+                        self.missing.push(index);
+                        continue;
+                    };
+                    // Without a name it is about to go, or has gone.
+                    if image.disk.links > 0 {
+                        self.known.push(match live.ahead(image) {
+                            Some(ahead) => ahead.metadata(block_size),
+                            None => image.metadata(block_size),
+                        });
+                    }
+                }
             }
+            at = spans[LEAVES - 1].indexes.end;
         }
-        for ((live, image), index) in found.iter().zip(&images).zip(indexes) {
-            let (Some(live), Some(image)) = (live, image) else {
-                self.missing.push(*index);
-                continue;
-            };
-            // Without a name it is about to go, or has gone.
-            if image.disk.links > 0 {
-                self.known.push(match live.ahead(image) {
-                    Some(ahead) => ahead.metadata(block_size),
-                    None => image.metadata(block_size),
-                });
-            }
-        }
+        at
     }
 
     /// Visits those that were not in memory, from the inode table.
@@ -292,16 +314,20 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
             .saturating_add(u64::from(from) * u64::from(size));
         let mut window = std::mem::take(&mut self.window);
         window.resize((last - from + 1) as usize * size as usize, 0);
-        let read = self.fs.read_table(offset, &mut window);
         let missing = std::mem::take(&mut self.missing);
-        for index in &missing {
-            let at = (index - from) as usize * size as usize;
-            let slot = window.get(at..at + size as usize).unwrap_or_default();
-            let ino = number(first, *index);
-            let home = home(self.fs, in_use.table, *index);
-            match &read {
-                Ok(()) => self.record(ino, slot, home),
-                Err(e) => self.tell(ino, Err(e.clone())),
+        match self.fs.read_table(offset, &mut window) {
+            Ok(()) => {
+                let slots = Slots {
+                    window: &window,
+                    size: size as usize,
+                    from,
+                };
+                self.records(in_use.table, first, &missing, &slots);
+            }
+            Err(e) => {
+                for index in &missing {
+                    self.tell_error(number(first, *index), e.clone());
+                }
             }
         }
         self.window = window;
@@ -309,43 +335,136 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
         self.keep(&turns);
     }
 
-    /// Visits an inode in its slot of the inode table, which is in block `home`.
-    #[inline]
-    fn record(&mut self, ino: Ino, slot: &[u8], home: Pblk) {
-        let found = match self.way {
-            BulkstatWay::Tables => self.fs.stat_slot(ino, slot),
-            BulkstatWay::Cache => self.load(ino, slot, home),
+    /// Visits inodes in their slots of the inode table.
+    fn records(&mut self, table: Pblk, first: Ino, missing: &[u32], slots: &Slots<'_>) {
+        let (some, rest) = missing.as_chunks::<CHECKED>();
+        for indexes in some {
+            let sound = self.fs.sound_slots(
+                indexes.map(|index| slots.get(index)),
+                indexes.map(|index| number(first, index)),
+            );
+            for (index, is_sound) in indexes.iter().zip(sound) {
+                let ino = number(first, *index);
+                self.record(ino, slots.get(*index), is_sound, table, *index);
+            }
+        }
+        for index in rest {
+            let ino = number(first, *index);
+            self.record(ino, slots.get(*index), false, table, *index);
+        }
+    }
+
+    /// Visits an inode in its slot, the one at `index` of the inode table at `table`.
+    #[inline(always)]
+    fn record(&mut self, ino: Ino, slot: &[u8], is_sound: bool, table: Pblk, index: u32) {
+        match self.way {
+            BulkstatWay::Tables if is_sound => match self.fs.stat_sound_slot(ino, slot) {
+                Ok(metadata) => self.tell(metadata),
+                Err(e) => self.unusual(ino, e),
+            },
+            BulkstatWay::Tables => self.tell_result(ino, self.fs.stat_slot(ino, slot)),
+            BulkstatWay::Cache => {
+                let found = self.load(ino, slot, is_sound, home(self.fs, table, index));
+                self.tell_result(ino, found);
+            }
+        }
+    }
+
+    /// What to say of an inode whose record is not that of one with names.
+    #[cold]
+    fn unusual(&mut self, ino: Ino, error: Error) {
+        let found = match error {
+            // Perhaps read while it was written: what the cache finds counts.
+            e if self.is_writable && e.is_corruption() => {
+                let of = |inode: &Inode| inode.metadata(self.fs.block_size());
+                self.fs.with_inode(ino, of)
+            }
+            e => Err(e),
         };
-        match &found {
+        match found {
+            Ok(metadata) => {
+                self.visited += 1;
+                (self.visit)(&mut self.state, ino, Ok(metadata));
+            }
             // Reserved, deleted since the bitmap was read, or an orphan.
             Err(Error::Stale) => {}
-            // Perhaps read while it was written: what the cache finds counts.
-            Err(e) if self.is_writable && e.is_corruption() => {
-                let of = |inode: &Inode| inode.metadata(self.fs.block_size());
-                match self.fs.with_inode(ino, of) {
-                    Err(Error::Stale) => {}
-                    found => self.tell(ino, found),
-                }
-            }
-            _ => self.tell(ino, found),
+            Err(e) => self.tell_error(ino, e),
         }
     }
 
     /// Makes an inode of its slot, to come into memory.
     #[inline]
-    fn load(&mut self, ino: Ino, slot: &[u8], home: Pblk) -> Result<Metadata> {
-        let inode = Arc::new(self.fs.parse_inode(ino, slot)?);
+    fn load(&mut self, ino: Ino, slot: &[u8], is_sound: bool, home: Pblk) -> Result<Metadata> {
+        let inode = match is_sound {
+            true => self.fs.parse_sound_inode(ino, slot)?,
+            false => self.fs.parse_inode(ino, slot)?,
+        };
         let metadata = inode.metadata(self.fs.block_size());
-        self.loaded.push(Arc::new(LiveInode::new(inode, home)));
+        self.loaded
+            .push(Arc::new(LiveInode::new(Arc::new(inode), home)));
         Ok(metadata)
     }
-
     /// Brings what was loaded into memory.
     fn keep(&mut self, turns: &Turns) {
         if !self.loaded.is_empty() {
             self.fs.inode_table().insert_all(&mut self.loaded, turns);
         }
     }
+}
+
+/// Slots of an inode table in memory.
+struct Slots<'w> {
+    window: &'w [u8],
+    /// Bytes of each.
+    size: usize,
+    /// Index of the first.
+    from: u32,
+}
+
+impl<'w> Slots<'w> {
+    #[inline]
+    fn get(&self, index: u32) -> &'w [u8] {
+        let at = (index - self.from) as usize * self.size;
+        self.window.get(at..at + self.size).unwrap_or_default()
+    }
+}
+
+/// Inodes of a group that are in one leaf.
+#[derive(Clone, Debug)]
+struct Span {
+    /// By index in the group.
+    indexes: Range<u32>,
+    /// Where the first of them is in the leaf.
+    place: usize,
+}
+
+/// The leaves that the first of some inodes of a group are in, the group of the inode `first`.
+#[inline]
+fn spans(first: Ino, indexes: Range<u32>) -> [Span; LEAVES] {
+    let mut start = indexes.start;
+    array::from_fn(|_| {
+        let place = number(first, start).get().wrapping_sub(1) % LEAF as u32;
+        let end = start.saturating_add(LEAF as u32 - place).min(indexes.end);
+        let span = Span {
+            indexes: start..end,
+            place: place as usize,
+        };
+        start = end;
+        span
+    })
+}
+
+/// The places of the set bits, counted from `base` on.
+#[inline]
+fn set(mut bits: u64, base: u32) -> impl Iterator<Item = u32> {
+    iter::from_fn(move || {
+        if bits == 0 {
+            return None;
+        }
+        let at = bits.trailing_zeros();
+        bits &= bits - 1;
+        Some(base.saturating_add(at))
+    })
 }
 
 /// The number of the inode at `index` of the group whose first inode is `first`.

@@ -6,7 +6,7 @@ use super::{Held, Inode, InodeId, LiveInode, Metadata};
 use crate::fs::Fs;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
-use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags};
+use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, are_sound};
 use extant_format::{BlockSize, Expected, FormatError, Ino, Pblk, Structure, extent, indirect};
 use extant_sync::pin;
 use std::sync::Arc;
@@ -208,6 +208,19 @@ impl Fs {
     #[inline]
     pub(super) fn parse_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
         let disk = self.parse_record(ino, slot)?;
+        self.check_named(ino, disk, slot)
+    }
+
+    /// The same for a slot whose checksum is known to be right.
+    #[inline]
+    pub(super) fn parse_sound_inode(&self, ino: Ino, slot: &[u8]) -> Result<Inode> {
+        let context = self.inode_context(ino);
+        let disk = DiskInode::parse_sound(slot, &context).in_place(Place::Inode(ino))?;
+        self.check_named(ino, disk, slot)
+    }
+
+    #[inline]
+    fn check_named(&self, ino: Ino, disk: DiskInode, slot: &[u8]) -> Result<Inode> {
         // A free inode keeps its old type: what tells is that nothing names it.
         if disk.links == 0 {
             return Err(Error::Stale);
@@ -215,18 +228,40 @@ impl Fs {
         self.check_inode(ino, disk, slot)
     }
 
-    /// What `stat` reports about an inode, straight from its slot of the inode table.
+    /// Which of the slots of the inode table have the right checksum, looked at together: most that have. The
+    /// others are to be read one by one.
     #[inline]
+    pub(super) fn sound_slots<const N: usize>(
+        &self,
+        slots: [&[u8]; N],
+        inos: [Ino; N],
+    ) -> [bool; N] {
+        are_sound(slots, inos, &self.inode_context(Ino::default()))
+    }
+
+    /// What `stat` reports about an inode, straight from its slot of the inode table.
     pub(super) fn stat_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
-        let disk = match DiskInode::parse(slot, &self.inode_context(ino)) {
-            Ok(disk) => disk,
-            Err(e) => return Err(Error::corrupt(Place::Inode(ino), e)),
-        };
+        let disk = self.parse_record(ino, slot)?;
+        self.stat_record(ino, &disk)
+    }
+
+    /// The same for a slot whose checksum is known to be right.
+    // Into the caller: most of the record is not looked at.
+    #[inline(always)]
+    pub(super) fn stat_sound_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
+        match DiskInode::parse_sound(slot, &self.inode_context(ino)) {
+            Ok(disk) => self.stat_record(ino, &disk),
+            Err(e) => Err(Error::corrupt(Place::Inode(ino), e)),
+        }
+    }
+
+    #[inline(always)]
+    fn stat_record(&self, ino: Ino, disk: &DiskInode) -> Result<Metadata> {
         if disk.links == 0 {
             return Err(Error::Stale);
         }
-        let file_type = self.checked_type(ino, &disk)?;
-        Ok(Metadata::of(ino, file_type, &disk, self.block_size()))
+        let file_type = self.checked_type(ino, disk)?;
+        Ok(Metadata::of(ino, file_type, disk, self.block_size()))
     }
 
     #[inline]

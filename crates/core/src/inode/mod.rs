@@ -253,6 +253,7 @@ pub struct Metadata {
 
 impl Inode {
     /// What `stat` reports.
+    #[inline]
     #[must_use]
     pub fn metadata(&self, block_size: BlockSize) -> Metadata {
         Metadata::of(self.ino, self.file_type, &self.disk, block_size)

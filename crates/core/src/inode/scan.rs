@@ -11,6 +11,7 @@ use crate::{Error, Place, Result};
 use extant_format::bitmap;
 use extant_format::group_desc::GroupFlags;
 use extant_format::{FormatError, Group, Ino, Pblk, Structure};
+use extant_sync::pin;
 
 /// Most bytes of an inode table in memory at once.
 const WINDOW_BYTES: u32 = 1 << 20;
@@ -168,6 +169,8 @@ fn newer_blocks(fs: &Fs, offset: u64, len: usize) -> Vec<(u64, Box<[u8]>)> {
     let block_size = fs.block_size();
     let end = offset.saturating_add(len as u64);
     let mut image = vec![0; block_size.len()].into_boxed_slice();
+    // Once for all blocks: nothing here waits.
+    let _guard = pin();
     for block in offset >> block_size.log2()..block_size.blocks_for(end) {
         if fs.cache().newer_than_device(Pblk::new(block), &mut image) {
             newer.push((block << block_size.log2(), image));

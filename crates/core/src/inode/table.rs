@@ -42,7 +42,7 @@ static TURNS: RmwClass = RmwClass::new("inode turns");
 static COUNT: RmwClass = RmwClass::new("inodes in memory");
 
 /// Places of a leaf.
-const LEAF: usize = 16;
+pub(super) const LEAF: usize = 16;
 /// What an inode is taken to cost beyond its record.
 const BYTES_PER_INODE: usize = 240;
 /// What a leaf is taken to cost, its place in map and queue included.
@@ -86,7 +86,7 @@ type LeafKey = u32;
 
 /// The places of inodes whose numbers follow each other.
 #[derive(Debug, Default)]
-struct Leaf {
+pub(super) struct Leaf {
     places: [RcuSlot<LiveInode>; LEAF],
     /// Asked for since the hand last came by.
     used: [AtomicBool; LEAF],
@@ -148,33 +148,6 @@ impl Leaf {
             used.store(!self.is_empty(), Ordering::Relaxed);
             to.put(live, guard);
         }
-    }
-}
-
-/// See [`Table::leaves`].
-pub(super) struct Leaves<'g> {
-    table: &'g Table,
-    guard: &'g EpochGuard,
-    /// The leaf that was looked at last, if there is one.
-    last: Option<(LeafKey, Option<&'g Leaf>)>,
-}
-
-impl<'g> Leaves<'g> {
-    /// As [`Table::peek`].
-    #[inline]
-    pub(super) fn peek(&mut self, ino: Ino) -> Option<&'g LiveInode> {
-        #[cfg(feature = "baseline")]
-        let _held = self.table.one_lock.lock();
-        let (key, place) = place_of(ino);
-        let leaf = match self.last {
-            Some((last, leaf)) if last == key => leaf,
-            _ => {
-                let leaf = self.table.map.get(&key, self.guard);
-                self.last = Some((key, leaf));
-                leaf
-            }
-        };
-        leaf?.peek(place, self.guard)
     }
 }
 
@@ -261,13 +234,25 @@ impl Table {
         self.map.get(&key, guard)?.peek(place, guard)
     }
 
-    /// Looks at inodes one after the other, borrowed under one guard: the quicker, the closer their numbers are.
-    pub(super) fn leaves<'g>(&'g self, guard: &'g EpochGuard) -> Leaves<'g> {
-        Leaves {
-            table: self,
-            guard,
-            last: None,
-        }
+    /// The leaf of inodes around this number, if any of them is in memory: those whose numbers less one are the same
+    /// multiple of [`LEAF`] and the place in it.
+    #[inline]
+    pub(super) fn leaf<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g Leaf> {
+        let (key, _) = place_of(ino);
+        self.map.get(&key, guard)
+    }
+
+    /// As [`peek`](Self::peek), of an inode at a place of a leaf.
+    #[inline]
+    pub(super) fn peek_in<'g>(
+        &'g self,
+        leaf: &'g Leaf,
+        place: usize,
+        guard: &'g EpochGuard,
+    ) -> Option<&'g LiveInode> {
+        #[cfg(feature = "baseline")]
+        let _held = self.one_lock.lock();
+        leaf.peek(place, guard)
     }
 
     /// What to note before the record of `ino` is read.

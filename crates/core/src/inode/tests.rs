@@ -1,5 +1,6 @@
 //! Inodes that come and go, on images that Linux looks at before and after.
 
+mod groups;
 mod interrupted;
 mod many;
 
