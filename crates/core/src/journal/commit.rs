@@ -11,8 +11,9 @@
 //! next one a single one, to lead. So they wait in two places: of any two transactions that somebody waits
 //! for at one time, one is the successor of the other. Those who only need room wait in a third, and go on as
 //! soon as another transaction runs. Where commits are short compared with putting a thread to sleep and
-//! waking it, waiters first let others run for about as long as a commit takes, unless there are more of
-//! them than CPUs.
+//! waking it, waiters first let others run for as long as a few commits take, unless there are more of
+//! them than CPUs: whoever leads meanwhile. Sleepers are woken one by one, by the leader. Woken together they would hand
+//! the lock from one to the next, each of which has to be put on a CPU first.
 //!
 //! # Who is waited for
 //!
@@ -40,8 +41,11 @@ static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
 /// As long as sleeping and being woken takes, about: commits that take longer are slept through.
 const SHORT: Duration = Duration::from_micros(100);
 
-/// A leader waits for others for at most one part in this many of the time that a commit for each would take.
-const GATHER_PART: u32 = 4;
+/// A leader waits for others for at most one part in this many of the time that a commit for each would take,
+const GATHER_PART: u32 = 2;
+
+/// and for at most this long: meanwhile nobody's changes become durable.
+const GATHER_MOST: Duration = Duration::from_micros(50);
 
 /// Who commits, and what is committed.
 #[derive(Debug)]
@@ -69,6 +73,8 @@ struct State {
     durable: Seq,
     /// How many had asked for it, and for the next one, when it became so.
     crowd: u32,
+    /// How many sleep until a transaction of an even number is durable, and of an odd one.
+    asleep: [u32; 2],
 }
 
 impl Progress {
@@ -80,6 +86,7 @@ impl Progress {
                     led: false,
                     durable,
                     crowd: 0,
+                    asleep: [0; 2],
                 },
             ),
             changed: [Condvar::new(), Condvar::new()],
@@ -93,22 +100,34 @@ impl Progress {
 
     /// Where those wait who need `seq`.
     fn changed(&self, seq: Seq) -> &Condvar {
-        let [even, odd] = &self.changed;
-        if seq.get().is_multiple_of(2) {
-            even
-        } else {
-            odd
-        }
+        of(&self.changed, seq)
     }
 
     /// How many ask for `seq`.
     fn asked(&self, seq: Seq) -> &AtomicU32 {
-        let [even, odd] = &self.asked;
-        if seq.get().is_multiple_of(2) {
-            even
-        } else {
-            odd
+        of(&self.asked, seq)
+    }
+
+    /// Whether `seq` is durable, without the lock.
+    fn is_durable(&self, seq: Seq) -> bool {
+        self.durable.load(Ordering::Acquire) >= seq.get()
+    }
+
+    /// Sleeps until `seq` is durable, or this thread is to lead, or without cause.
+    fn sleep(&self, seq: Seq, state: &mut MutexGuard<'_, State>) {
+        *of_mut(&mut state.asleep, seq) += 1;
+        self.changed(seq).wait(state);
+        *of_mut(&mut state.asleep, seq) -= 1;
+    }
+
+    /// Wakes those who slept until `seq` was durable, `asleep` of them.
+    fn wake_sleepers(&self, seq: Seq, asleep: u32) {
+        let changed = self.changed(seq);
+        for _ in 1..asleep {
+            changed.notify_one();
         }
+        // The last one, and any in whose place somebody was woken who came later.
+        changed.notify_all();
     }
 
     /// One more asks for `seq`. Under the lock.
@@ -124,7 +143,7 @@ impl Progress {
             return;
         }
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
-        let most = (usual.saturating_mul(crowd) / GATHER_PART).min(SHORT);
+        let most = (usual.saturating_mul(crowd) / GATHER_PART).min(GATHER_MOST);
         let start = Instant::now();
         while self.asked(seq).load(Ordering::Relaxed) < crowd && start.elapsed() < most {
             extant_sync::thread::yield_now();
@@ -144,16 +163,21 @@ impl Progress {
     }
 
     /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `is_over` or a
-    /// leader is needed.
-    fn wait_briefly(&self, upto: Seq, is_over: impl Fn() -> bool) {
+    /// leader is needed. Whether it was worth it: if not the time is up, which began at `start`.
+    fn wait_awake(&self, upto: Seq, start: Instant, is_over: impl Fn() -> bool) -> bool {
         let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
         let many = self.asked(upto).load(Ordering::Relaxed) as usize > shard_count();
         // No time passes under a model checker.
         if usual > SHORT || many || cfg!(feature = "shuttle") {
-            return;
+            return false;
         }
-        let start = Instant::now();
-        while self.led.load(Ordering::Acquire) && !is_over() && start.elapsed() < SHORT {
+        loop {
+            if is_over() || !self.led.load(Ordering::Acquire) {
+                return true;
+            }
+            if start.elapsed() >= SHORT {
+                return false;
+            }
             extant_sync::thread::yield_now();
         }
     }
@@ -171,7 +195,8 @@ impl Progress {
         let mean = if usual == 0 {
             now
         } else {
-            usual - usual / 8 + now / 8
+            // One that was held up says little about the next.
+            usual - usual / 8 + now.min(usual.saturating_mul(2)) / 8
         };
         self.usual.store(mean.max(1), Ordering::Relaxed);
     }
@@ -179,6 +204,24 @@ impl Progress {
     /// The last transaction that is durable.
     pub(super) fn durable(&self) -> Seq {
         self.state.lock().durable
+    }
+}
+
+/// Of two things that transactions of even and of odd numbers have, that of `seq`.
+fn of<T>([even, odd]: &[T; 2], seq: Seq) -> &T {
+    if seq.get().is_multiple_of(2) {
+        even
+    } else {
+        odd
+    }
+}
+
+/// The same to change it.
+fn of_mut<T>([even, odd]: &mut [T; 2], seq: Seq) -> &mut T {
+    if seq.get().is_multiple_of(2) {
+        even
+    } else {
+        odd
     }
 }
 
@@ -208,6 +251,7 @@ impl Drop for Leader<'_> {
         let mut state = progress.state.lock();
         progress.set_led(&mut state, false);
         let durable = state.durable;
+        let asleep = *of(&state.asleep, durable);
         let nothing = durable == self.before;
         if nothing {
             // Who asked is told, or asks no more: not counted twice.
@@ -220,8 +264,9 @@ impl Drop for Leader<'_> {
             // Which concerns all who wait.
             return progress.wake_all();
         }
-        progress.changed(durable).notify_all();
+        // Who leads next first: the others have to get hold of a CPU each.
         progress.changed(durable.next()).notify_one();
+        progress.wake_sleepers(durable, asleep);
         progress.room.notify_all();
     }
 }
@@ -256,6 +301,7 @@ impl Fs {
         let progress = &journal.progress;
         let mut state = progress.state.lock();
         let mut looked = false;
+        let mut awake_since = Instant::now();
         loop {
             if state.durable >= upto || (idle == Idle::Drain && journal.running() > upto) {
                 if looked {
@@ -275,20 +321,27 @@ impl Fs {
             if !state.led {
                 break;
             }
-            if looked {
-                match idle {
-                    Idle::Nothing => progress.changed(upto).wait(&mut state),
-                    Idle::Drain => progress.room.wait(&mut state),
-                }
-                continue;
-            }
             looked = true;
             drop(state);
-            progress.wait_briefly(upto, || match idle {
-                Idle::Nothing => progress.durable.load(Ordering::Acquire) >= upto.get(),
+            let over = || match idle {
+                Idle::Nothing => progress.is_durable(upto),
                 Idle::Drain => journal.running() > upto,
-            });
+            };
+            let awake = progress.wait_awake(upto, awake_since, over);
+            if awake && over() {
+                journal.counters.shared_commits.inc();
+                return Ok(());
+            }
             state = progress.state.lock();
+            let is_over =
+                state.durable >= upto || (idle == Idle::Drain && journal.running() > upto);
+            if !awake && state.led && !is_over {
+                match idle {
+                    Idle::Nothing => progress.sleep(upto, &mut state),
+                    Idle::Drain => progress.room.wait(&mut state),
+                }
+                awake_since = Instant::now();
+            }
         }
         self.lead(journal, state, idle)
     }

@@ -52,8 +52,6 @@ impl FlushTicket {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What was complete when this one began is durable.
-    done: u64,
     /// One is on its way for all who wait.
     running: bool,
     /// Why the last one failed that did.
@@ -65,6 +63,8 @@ struct State {
 pub(super) struct Flushes {
     /// The last flush, or commit, that began. Changes only under `state`.
     begun: AtomicU64,
+    /// What was complete when this one began is durable. Changes only under `state`.
+    done: AtomicU64,
     /// How many have failed. Changes only under `state`.
     failures: AtomicU64,
     state: Mutex<State>,
@@ -75,6 +75,7 @@ impl Flushes {
     pub(super) fn new() -> Self {
         Self {
             begun: AtomicU64::new(0),
+            done: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             state: Mutex::new(&FLUSHES, State::default()),
             ended: Condvar::new(),
@@ -115,9 +116,20 @@ impl Flushes {
     }
 
     /// Whether what was complete at `ticket` is durable.
+    fn is_done(&self, ticket: FlushTicket) -> bool {
+        self.done.load(Ordering::Acquire) >= ticket.0
+    }
+
+    /// The flush that began as `begun` is over, under the lock of `state`.
+    fn count_done(&self, begun: u64) {
+        let done = self.done.load(Ordering::Relaxed).max(begun);
+        self.done.store(done, Ordering::Release);
+    }
+
+    /// Whether what was complete at `ticket` is durable.
     #[cfg(test)]
     pub(super) fn covers(&self, ticket: FlushTicket) -> bool {
-        self.state.lock().done >= ticket.0
+        self.is_done(ticket)
     }
 
     /// Something begins that flushes on its own, such as a commit. [`Flushes::done`] says that it
@@ -129,8 +141,8 @@ impl Flushes {
 
     /// The flush that began as `begun` is over.
     pub(super) fn done(&self, begun: FlushTicket) {
-        let mut state = self.state.lock();
-        state.done = state.done.max(begun.0);
+        let state = self.state.lock();
+        self.count_done(begun.0);
         drop(state);
         self.ended.notify_all();
     }
@@ -138,8 +150,11 @@ impl Flushes {
     /// Makes durable what was complete at `ticket`: by a flush, unless one that began later is
     /// over or does it for others already. Returns whether this call flushed.
     pub(super) fn flush(&self, device: &dyn BlockDevice, ticket: FlushTicket) -> Result<bool> {
+        if self.is_done(ticket) {
+            return Ok(false);
+        }
         let mut state = self.state.lock();
-        while state.done < ticket.0 {
+        while !self.is_done(ticket) {
             if state.running {
                 self.ended.wait(&mut state);
                 continue;
@@ -151,7 +166,7 @@ impl Flushes {
             let mut state = self.state.lock();
             state.running = false;
             match &result {
-                Ok(()) => state.done = state.done.max(begun),
+                Ok(()) => self.count_done(begun),
                 Err(error) => {
                     state.failure = Some(error.clone());
                     let failures = self.failures.load(Ordering::Relaxed) + 1;
