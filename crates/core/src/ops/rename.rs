@@ -35,7 +35,7 @@ pub struct RenameFlags {
 /// # Errors
 /// [`Error::NotFound`]; [`Error::IsADirectory`], [`Error::NotADirectory`] and [`Error::NotEmpty`] when what
 /// is there cannot be replaced; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::TooManyLinks`], [`Error::NoSpace`],
+/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`],
 /// [`Error::ReadOnly`]; those of reading the directories.
 pub fn rename<'a>(
     by: impl Into<Acting<'a>>,
@@ -77,7 +77,7 @@ pub fn rename_with<'a>(
 ///
 /// # Errors
 /// [`Error::NotFound`] when there is none of a name; [`Error::InvalidInput`] when a directory would come to lie inside
-/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of
+/// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of
 /// reading the directories.
 pub fn exchange<'a>(
     by: impl Into<Acting<'a>>,
