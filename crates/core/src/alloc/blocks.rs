@@ -30,7 +30,7 @@ impl Fs {
         }
         // What is kept ready for files comes after what is needed.
         self.with_room(min.into(), || {
-            let budget = alloc.space.take(min, want, || request.share());
+            let budget = alloc.space.take(min, want, || request.share(alloc));
             let budget = budget.ok_or(Error::NoSpace)?;
             let taken = self.take_charged(self.near(request), budget, min);
             let found = taken.as_ref().map_or(0, Taken::clusters);

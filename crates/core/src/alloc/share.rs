@@ -2,19 +2,27 @@
 //!
 //! The superblock reserves blocks for user 0, for one user and for the members of one group. Whether somebody is one of them is decided where
 //! space is taken or promised, which is many calls below the operation that he asked for. As in Linux it is the thread that knows
-//! for whom it acts: an operation says so for as long as it lasts ([`Spending`]). A thread that says nothing acts for nobody
-//! else, and may take the reserve: programs that use images of their own, and the engine's threads, which write what was
-//! let in before.
+//! for whom it acts: an operation says so for as long as it lasts ([`Spending`]), of the file system it changes. A thread that says nothing
+//! of a file system acts for nobody else there, and may take the reserve: programs that use images of their own, and the engine's threads.
+//! What finishes something that was let in before, as writeback does, is nobody's and asks for all there is, whichever thread does it.
 
-use super::Request;
+use super::{Alloc, Request};
 use crate::fs::Fs;
 use crate::inode::Caller;
 use extant_sync::thread_local;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::marker::PhantomData;
 
 thread_local! {
-    static SHARE: Cell<Option<Share>> = const { Cell::new(None) };
+    /// For whom the thread acts, innermost last.
+    static SHARES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Of which file system which share is used.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    fs: usize,
+    share: Share,
 }
 
 /// Which of the free blocks may be taken.
@@ -28,64 +36,71 @@ pub(super) enum Share {
     All,
 }
 
-impl Share {
+impl Alloc {
     /// What the thread may take now: all if it finishes something.
-    pub(super) fn now(finishes: bool) -> Self {
-        match finishes {
-            true => Self::All,
-            false => SHARE
-                .try_with(Cell::get)
-                .ok()
-                .flatten()
-                .unwrap_or(Self::Reserve),
+    pub(super) fn share(&self, finishes: bool) -> Share {
+        if finishes {
+            return Share::All;
         }
+        let here = self.id();
+        let innermost = |shares: &RefCell<Vec<Entry>>| {
+            let shares = shares.borrow();
+            let entry = shares.iter().rev().find(|entry| entry.fs == here);
+            entry.map(|entry| entry.share)
+        };
+        // Without its values, the thread is about to end.
+        let said = SHARES.try_with(innermost).ok().flatten();
+        said.unwrap_or(Share::Reserve)
+    }
+
+    /// A number that no other file system has that is open.
+    fn id(&self) -> usize {
+        self.slots.as_ptr().addr()
     }
 }
 
 impl Request {
     /// The share of the free blocks it is paid from.
-    pub(super) fn share(&self) -> Share {
-        Share::now(self.privileged)
+    pub(super) fn share(&self, alloc: &Alloc) -> Share {
+        alloc.share(self.privileged)
     }
 }
 
-/// Has what this thread takes paid from somebody's share, as long as this lives. Within another one it changes nothing.
+/// Has what this thread takes of a file system paid from somebody's share, as long as this lives. Within another one of the same file
+/// system it comes before that one.
 #[derive(Debug)]
-#[must_use = "the thread acts for nobody else again when this is dropped"]
+#[must_use = "the thread acts for whom it did before when this is dropped"]
 pub struct Spending {
-    is_outermost: bool,
+    /// Its place among those of the thread.
+    depth: usize,
     _on_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Spending {
     fn drop(&mut self) {
-        if self.is_outermost {
-            // Without its values, the thread is about to end.
-            let _ = SHARE.try_with(|share| share.set(None));
-        }
+        // Those inside end before, as values of a thread do. Without its values, the thread is about to end.
+        let _ = SHARES.try_with(|shares| shares.borrow_mut().truncate(self.depth));
     }
 }
 
 impl Fs {
     /// Has the space that this thread takes until the result is dropped paid from what `caller` may have: the blocks that the superblock
     /// reserves only if they are reserved for him. Operations that are told for whom they [act](crate::ops::Acting) do that by
-    /// themselves; this is for those who check permissions otherwise.
+    /// themselves; this is for those who check permissions otherwise. Results are dropped in the reverse order in which they were made.
     pub fn spending_for(&self, caller: &Caller) -> Spending {
         let share = match self.is_reserved_for(caller) {
             true => Share::Reserve,
             false => Share::Open,
         };
-        let is_outermost = SHARE
-            .try_with(|now| {
-                let is_first = now.get().is_none();
-                if is_first {
-                    now.set(Some(share));
-                }
-                is_first
-            })
-            .unwrap_or(false);
+        // Open for reading only it has nothing to take.
+        let fs = self.alloc().map_or(0, Alloc::id);
+        let push = |shares: &RefCell<Vec<Entry>>| {
+            let mut shares = shares.borrow_mut();
+            shares.push(Entry { fs, share });
+            shares.len() - 1
+        };
         Spending {
-            is_outermost,
+            depth: SHARES.try_with(push).unwrap_or(usize::MAX),
             _on_this_thread: PhantomData,
         }
     }

@@ -85,18 +85,32 @@ impl Space {
     fn take_exactly(&self, min: i64, want: i64, share: Share) -> Option<i64> {
         let _alone = self.collecting.lock();
         self.collect();
+        self.settle_losses();
         let taken = take_some(&self.pool, want, 0);
-        let more = match share {
+        let mut more = match share {
             Share::Open => 0,
-            Share::Reserve => take_some(&self.reserve, want - taken, self.last),
-            Share::All => take_some(&self.reserve, want - taken, 0),
+            Share::Reserve | Share::All => take_some(&self.reserve, want - taken, self.last),
         };
+        if share == Share::All {
+            // Of the last ones no more than is needed: others may need one too.
+            let needed = (min - taken - more).max(0);
+            more += take_some(&self.reserve, needed, 0);
+        }
         if taken + more >= min {
             return Some(taken + more);
         }
         self.pool.fetch_add(taken, Ordering::Relaxed);
         self.reserve.fetch_add(more, Ordering::Relaxed);
         None
+    }
+
+    /// Has what was lost of blocks that somebody had been granted come out of the reserve.
+    fn settle_losses(&self) {
+        let missing = -self.pool.load(Ordering::Relaxed);
+        if missing > 0 {
+            let found = take_some(&self.reserve, missing, 0);
+            self.pool.fetch_add(found, Ordering::Relaxed);
+        }
     }
 
     fn collect(&self) {
@@ -133,9 +147,13 @@ impl Space {
         }
     }
 
-    /// Takes out blocks that can never be found: those of a group that turned out to be damaged.
+    /// Takes out blocks that can never be found: those of a group that turned out to be damaged. What the pool does not have of
+    /// them is missing from what lies near CPUs, and then from the reserve, so that none is granted that is not there.
     pub(super) fn lose(&self, blocks: u32) {
+        let _alone = self.collecting.lock();
+        self.collect();
         self.pool.fetch_sub(blocks.into(), Ordering::Relaxed);
+        self.settle_losses();
     }
 
     /// All blocks that may be taken by someone. Exact while nobody takes or gives.
@@ -219,6 +237,36 @@ mod tests {
         assert_eq!(space.take(4, 20, || Share::Open), Some(10));
         space.give(10);
         assert_eq!(space.total(), 10);
+    }
+
+    #[test]
+    fn lost_blocks_are_granted_to_nobody() {
+        // Some lie near a CPU, and more than the pool has is lost.
+        let space = Space::new(100_000, 1000, 10);
+        assert_eq!(space.take(98_000, 98_000, || Share::Open), Some(98_000));
+        let near = 98_000 + u64::from(space.take(1, 1, || Share::Open).unwrap());
+        space.lose(1500);
+        assert_eq!(space.total(), 100_000 - near as i64 - 1500);
+        let left = space.total() as u64;
+        assert_eq!(take_all_of(&space, Share::Open), 0);
+        assert_eq!(take_all_of(&space, Share::Reserve), left - 10);
+        assert_eq!(take_all_of(&space, Share::All), 10);
+        // More than there is: what comes back pays for that first.
+        space.lose(30);
+        space.give(29);
+        assert_eq!(space.take(1, 1, || Share::All), None);
+        space.give(3);
+        assert_eq!(take_all_of(&space, Share::All), 2);
+    }
+
+    #[test]
+    fn of_the_last_blocks_a_wish_gets_what_it_needs() {
+        let space = Space::new(100, 20, 8);
+        assert_eq!(take_all_of(&space, Share::Reserve), 92);
+        assert_eq!(space.take(1, 100, || Share::All), Some(1));
+        assert_eq!(space.take(8, 8, || Share::All), None);
+        assert_eq!(space.take(7, 9, || Share::All), Some(7));
+        assert_eq!(space.take(1, 1, || Share::All), None);
     }
 
     #[test]

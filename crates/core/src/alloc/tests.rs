@@ -594,10 +594,19 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     }
     let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
     assert_eq!(got, free - reserved);
-    // Within another share one of somebody else changes nothing.
-    let inner = bench.fs.spending_for(&Caller::new(0, 0));
+    // Another file system, of which nothing is said, and somebody else's share within this one.
+    let other = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024", "-m", "50"]);
+    let inner = other.as_anybody();
+    let all: Vec<_> = std::iter::from_fn(|| other.take(0, 500, 1).ok()).collect();
+    assert!(other.take(0, 1, 1).is_err());
+    let privileged = bench.fs.spending_for(&Caller::new(0, 0));
+    drop(bench.take(0, 1, 1).unwrap());
+    assert!(other.take(0, 1, 1).is_err());
+    drop(privileged);
     assert!(bench.take(0, 1, 1).is_err());
     drop(inner);
+    drop(other.take(0, 1, 1).unwrap());
+    drop(all);
     assert!(bench.take(0, 1, 1).is_err());
     drop(spending);
     while let Ok(one) = bench.take(0, 500, 1) {

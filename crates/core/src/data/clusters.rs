@@ -155,7 +155,8 @@ impl<'f> FileIo<'f> {
             size: self.live.live_size(),
             reserved,
             no_prealloc: scattered,
-            privileged: false,
+            // The write was let in, whoever it was.
+            privileged: true,
         };
         let taken = self.fs.take_for(self.live, &ask);
         let found = taken.as_ref().map_or(0, Taken::clusters);

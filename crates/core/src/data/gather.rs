@@ -303,7 +303,7 @@ fn map_all<'f>(handle: Handle<'f>, mut members: Vec<Member<'f>>) -> Vec<Arc<Live
 }
 
 impl<'f> Member<'f> {
-    fn map(&mut self, handle: &Handle<'f>) -> Result<Option<Mapped>> {
+    fn map(&mut self, handle: &Handle<'f>) -> Result<Option<Mapped<'f>>> {
         let io = &self.io;
         let end = self.pieces.last().map_or(0, Piece::end) << io.log2;
         let recorded = io.live.snapshot().size();

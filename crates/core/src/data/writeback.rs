@@ -27,12 +27,11 @@ use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
-use crate::map::{self, MapGuard, NewRuns, Target};
+use crate::map::{self, MapGuard, NewRuns, NodeSpace, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Lblk, Pblk};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -139,12 +138,29 @@ pub(super) struct Batch<'f> {
     pub(super) taken: VecDeque<(Taken<'f>, Option<u32>)>,
 }
 
+/// Blocks that are about to be mapped, and whose they are again if they are not.
+struct Given<'f> {
+    taken: Taken<'f>,
+    from: From,
+}
+
+enum From {
+    /// The promises of logical clusters from this one on.
+    Promise(u32),
+    /// The places that a write chose for logical blocks from this one on.
+    Write(u32),
+    /// What was free.
+    Space,
+}
+
 /// What became of pieces that were to be mapped.
-pub(super) struct Mapped {
+pub(super) struct Mapped<'f> {
     /// How many of their blocks were delayed.
     delayed: u32,
     /// Promises for nodes that are left.
     nodes: u32,
+    /// What was not mapped.
+    left: Vec<Given<'f>>,
     result: Result<()>,
 }
 
@@ -293,12 +309,29 @@ impl<'f> FileIo<'f> {
     /// Gives places back that were taken on promises, and keeps the promises.
     fn keep_promises(&self, batch: &mut Batch<'f>) {
         for (taken, promise) in batch.taken.drain(..) {
-            let Some(first) = promise else { continue };
-            let clusters = first..first + taken.clusters();
-            taken.into_promise();
-            if !self.fs.cluster_size().is_block() {
-                self.cache.unclaim(self.fs, clusters);
+            let from = promise.map_or(From::Space, From::Promise);
+            self.give_back(Given { taken, from });
+        }
+    }
+
+    /// Gives blocks back so that nobody else gets what the file has been promised.
+    fn give_back(&self, given: Given<'f>) {
+        let Given { taken, from } = given;
+        match from {
+            From::Promise(first) => {
+                let clusters = first..first + taken.clusters();
+                taken.into_promise();
+                if !self.fs.cluster_size().is_block() {
+                    self.cache.unclaim(self.fs, clusters);
+                }
             }
+            From::Write(lblk) => {
+                let (pblk, len) = taken.park();
+                if !self.cache.place(self.fs, lblk, pblk, len) {
+                    drop(Taken::unpark(self.fs, pblk, len));
+                }
+            }
+            From::Space => drop(taken),
         }
     }
 
@@ -398,7 +431,8 @@ impl<'f> FileIo<'f> {
                         size,
                         reserved,
                         no_prealloc: scattered,
-                        privileged: false,
+                        // The write was let in, whoever it was.
+                        privileged: true,
                     };
                     let taken = self.fs.take_for(self.live, &ask)?;
                     run = (taken.start(), taken.len());
@@ -583,10 +617,14 @@ impl<'f> FileIo<'f> {
         batch: &mut Batch<'f>,
         pieces: &[Piece],
         size: u64,
-    ) -> Mapped {
-        let (taken, delayed) = self.places_of(batch, pieces);
+    ) -> Mapped<'f> {
+        let (given, delayed) = self.places_of(batch, pieces);
         // The nodes were promised along with the blocks.
-        let nodes = Cell::new(self.cache.take_nodes());
+        let space = NodeSpace::finishing(self.cache.take_nodes());
+        let (mut taken, from): (Vec<_>, Vec<_>) = given
+            .into_iter()
+            .map(|given| (given.taken, given.from))
+            .unzip();
         let version = self.live.map_version();
         let before = version.load(Ordering::Acquire);
         let known = self.cache.mapped_end(before);
@@ -609,7 +647,7 @@ impl<'f> FileIo<'f> {
         };
         let result = {
             let guard = MapGuard::lock(self.live);
-            map::change_promised(handle, self.live, &guard, taken, edit, also, &nodes)
+            map::change_paid(handle, self.live, &guard, &mut taken, edit, also, &space)
         };
         if let (Ok(()), Some(known)) = (&result, known)
             && version.load(Ordering::Acquire) == before + 2
@@ -619,7 +657,12 @@ impl<'f> FileIo<'f> {
         }
         Mapped {
             delayed,
-            nodes: nodes.get(),
+            nodes: space.promised(),
+            left: taken
+                .into_iter()
+                .zip(from)
+                .map(|(taken, from)| Given { taken, from })
+                .collect(),
             result,
         }
     }
@@ -629,11 +672,12 @@ impl<'f> FileIo<'f> {
         &self,
         batch: &mut Batch<'f>,
         pieces: &[Piece],
-        mapped: Mapped,
+        mapped: Mapped<'f>,
     ) -> Result<()> {
         let Mapped {
             mut delayed,
             nodes,
+            left,
             result,
         } = mapped;
         if !self.fs.cluster_size().is_block() {
@@ -641,7 +685,9 @@ impl<'f> FileIo<'f> {
             delayed = self.delayed_in(pieces);
         }
         if result.is_err() {
-            self.promise_again(pieces, delayed, nodes);
+            // Blocks become promises as they go back: nobody can come between.
+            left.into_iter().for_each(|given| self.give_back(given));
+            self.cache.settle(self.fs, self.live, 0, 0, nodes);
             return result;
         }
         if !self.fs.cluster_size().is_block() {
@@ -657,7 +703,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Takes out the places of new pieces, and says how many of them were delayed.
-    fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Taken<'f>>, u32) {
+    fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Given<'f>>, u32) {
         let size = self.fs.cluster_size();
         let mut places = Vec::new();
         let (mut left, mut placed_blocks) = (0, 0);
@@ -667,10 +713,10 @@ impl<'f> FileIo<'f> {
                 Kind::New => left += size.touched(lblk, piece.len).len() as u32,
                 Kind::Placed => {
                     let placed = self.cache.unplace(size, lblk, piece.len.into());
-                    let taken = placed
-                        .into_iter()
-                        .map(|(_, pblk, len)| Taken::unpark(self.fs, pblk, len));
-                    places.extend(taken);
+                    places.extend(placed.into_iter().map(|(lblk, pblk, len)| Given {
+                        taken: Taken::unpark(self.fs, pblk, len),
+                        from: From::Write(lblk),
+                    }));
                     placed_blocks += piece.len;
                 }
                 Kind::Written | Kind::Unwritten | Kind::Joined => {}
@@ -682,37 +728,21 @@ impl<'f> FileIo<'f> {
         {
             let some = first.split_front(left);
             left -= some.clusters();
-            if let Some(logical) = promise {
-                used += some.clusters();
-                *logical += some.clusters();
-            }
-            places.push(some);
+            let from = match promise {
+                Some(logical) => {
+                    used += some.clusters();
+                    *logical += some.clusters();
+                    From::Promise(*logical - some.clusters())
+                }
+                None => From::Space,
+            };
+            places.push(Given { taken: some, from });
             if first.is_empty() {
                 batch.taken.pop_front();
             }
         }
         let settled = used + placed_blocks.min(batch.delayed - used.min(batch.delayed));
         (places, settled)
-    }
-
-    /// After a failure that gave the places of `pieces` back: promises new ones, or none if space is gone.
-    fn promise_again(&self, pieces: &[Piece], reserved: u32, nodes: u32) {
-        let promised = || match self.fs.cluster_size().is_block() {
-            true => self.fs.reserve_space(reserved, true),
-            false => {
-                let new = pieces.iter().filter(|piece| piece.kind == Kind::New);
-                let clusters = new.flat_map(|piece| self.clusters_of(piece));
-                self.cache.promise_again(self.fs, clusters)
-            }
-        };
-        if self.fs.data().mode() == DataMode::Delayed && promised().is_ok() {
-            return self.cache.settle(self.fs, self.live, 0, 0, nodes);
-        }
-        self.cache
-            .settle(self.fs, self.live, reserved, reserved, nodes);
-        for piece in pieces {
-            self.for_each_part(piece, |folio, blocks| folio.write().delayed &= !blocks);
-        }
     }
 
     /// Ends the writeback of pieces that are mapped.
@@ -742,3 +772,6 @@ impl<'f> FileIo<'f> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,8 @@
 //! As with extents, the change is first made in memory: blocks of pointers on the way are read or made up, and only
 //! when the blocks for new ones are taken does anything become visible.
 
-use super::tree::store::{Charge, commit_all, take_nodes};
+use super::tree::store::{Charge, commit_all};
+use super::tree::{NewNodes, NodeSpace};
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -16,7 +17,6 @@ use extant_format::indirect::{
     pointers_per_block, root_pointers,
 };
 use extant_format::{Expected, FormatError, Lblk, Pblk, Structure};
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -44,14 +44,14 @@ struct Draft<'f> {
     known: HashSet<Pblk>,
 }
 
-/// Maps `runs`, which nothing maps yet; see [`change_promised`](super::change_promised).
+/// Maps `runs`, which nothing maps yet; see [`change_paid`](super::change_paid).
 pub(super) fn store<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
     runs: &[Extent],
-    taken: Vec<Taken<'f>>,
+    taken: &mut Vec<Taken<'f>>,
     also: impl FnOnce(&mut Inode),
-    promised: &Cell<u32>,
+    space: &NodeSpace,
 ) -> Result<()> {
     let fs = handle.fs();
     let inode = live.snapshot();
@@ -67,8 +67,8 @@ pub(super) fn store<'f>(
         draft.insert(run)?;
     }
     let near = runs.first().map_or_else(Pblk::default, |run| run.pblk);
-    let nodes = take_nodes(fs, near, draft.new_nodes(), promised, true)?;
-    draft.place_new_nodes(&nodes)?;
+    let mut nodes = NewNodes::take(fs, near, draft.new_nodes(), space, true)?;
+    draft.place_new_nodes(nodes.taken())?;
     let inserted = runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
     let charge = Charge {
         gained: inserted + draft.new_nodes() as u64,
@@ -76,7 +76,8 @@ pub(super) fn store<'f>(
     };
     charge.check(fs, &draft.inode)?;
     handle.touch_inode(live)?;
-    commit_all(handle, taken.into_iter().chain(nodes))?;
+    commit_all(handle, taken)?;
+    nodes.commit(handle)?;
 
     // From here on nothing fails that could be undone.
     draft.publish(handle, live);

@@ -51,7 +51,7 @@ pub(crate) use status::{KnownRuns, Status, known};
 #[cfg(test)]
 pub(crate) use tree::convert;
 pub(crate) use tree::store::Charge;
-pub(crate) use tree::{Move, Tree, change, change_promised};
+pub(crate) use tree::{Move, NodeSpace, Tree, change, change_paid};
 
 use crate::fs::Fs;
 use crate::inode::Inode;

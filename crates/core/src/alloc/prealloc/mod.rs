@@ -33,7 +33,6 @@ mod window;
 
 use super::cluster::{Cluster, ClusterSize};
 use super::search::Near;
-use super::share::Share;
 use super::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
@@ -245,9 +244,10 @@ impl Fs {
 
     /// Is granted up to `clusters`, at least 1.
     fn charge(&self, clusters: u32, privileged: bool) -> Result<u32> {
-        let space = &self.alloc()?.space;
+        let alloc = self.alloc()?;
         self.with_room(clusters.into(), || {
-            let granted = space.take(1, clusters, || Share::now(privileged));
+            let share = || alloc.share(privileged);
+            let granted = alloc.space.take(1, clusters, share);
             granted.ok_or(Error::NoSpace)
         })
     }
@@ -404,9 +404,10 @@ impl Fs {
         if clusters == 0 {
             return Ok(());
         }
-        let space = &self.alloc()?.space;
+        let alloc = self.alloc()?;
         self.with_room(clusters.into(), || {
-            let granted = space.take(clusters, clusters, || Share::now(privileged));
+            let share = || alloc.share(privileged);
+            let granted = alloc.space.take(clusters, clusters, share);
             granted.map(|_| ()).ok_or(Error::NoSpace)
         })?;
         self.note_promised(clusters.into());

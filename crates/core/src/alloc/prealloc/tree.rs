@@ -1,6 +1,7 @@
 //! What is kept ready for one file: runs of unused clusters, by the logical cluster they wait for.
 
 use crate::alloc::cluster::Cluster;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -28,6 +29,26 @@ impl Packed {
 
     fn len(self) -> u32 {
         (self.0 & u64::from(MOST)) as u32
+    }
+}
+
+/// A logical cluster as a key of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key(u32);
+
+impl Ord for Key {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        tests::count_comparison();
+        self.0.cmp(&other.0)
+    }
+}
+
+impl PartialOrd for Key {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -64,7 +85,7 @@ impl Run {
 #[derive(Debug, Default)]
 pub(super) struct PaTree {
     recent: Option<Run>,
-    others: BTreeMap<u32, Packed>,
+    others: BTreeMap<Key, Packed>,
 }
 
 impl PaTree {
@@ -89,7 +110,7 @@ impl PaTree {
             self.recent = run.from(lblk + len);
             if run.lblk < lblk {
                 let front = Packed::new(run.blocks.start(), lblk - run.lblk);
-                self.others.insert(run.lblk, front);
+                self.others.insert(Key(run.lblk), front);
             }
             return Some((Cluster::new(there.start()), len));
         }
@@ -100,8 +121,8 @@ impl PaTree {
     }
 
     fn take_other(&mut self, lblk: u32, len: u32) -> Option<Blocks> {
-        let (&first, run) = self.others.range_mut(..=lblk).next_back()?;
-        let skip = lblk - first;
+        let (&first, run) = self.others.range_mut(..=Key(lblk)).next_back()?;
+        let skip = lblk - first.0;
         let whole = *run;
         let there = whole.len().checked_sub(skip).filter(|there| *there > 0)?;
         let len = len.min(there);
@@ -122,7 +143,7 @@ impl PaTree {
     fn put(&mut self, lblk: u32, blocks: Packed) {
         match self.recent {
             None => self.recent = Some(Run { lblk, blocks }),
-            Some(_) => drop(self.others.insert(lblk, blocks)),
+            Some(_) => drop(self.others.insert(Key(lblk), blocks)),
         }
     }
 
@@ -131,15 +152,15 @@ impl PaTree {
     pub(super) fn move_up(&mut self, from: u32, start: Cluster, to: u32) {
         let recent = self.recent.filter(|run| run.lblk == from);
         let run = recent.map(|run| run.blocks);
-        let Some(run) = run.or_else(|| self.others.get(&from).copied()) else {
+        let Some(run) = run.or_else(|| self.others.get(&Key(from)).copied()) else {
             return;
         };
         let behind = from
             .checked_add(1)
-            .and_then(|at| self.others.range(at..).next());
+            .and_then(|at| self.others.range(Key(at)..).next());
         let recent_behind = self.recent.filter(|run| run.lblk > from);
         let next = behind
-            .map_or(u32::MAX, |(at, _)| *at)
+            .map_or(u32::MAX, |(at, _)| at.0)
             .min(recent_behind.map_or(u32::MAX, |run| run.lblk));
         let fits = next.checked_sub(to).is_some_and(|room| room >= run.len());
         if !fits || run.start() != start.get() {
@@ -148,7 +169,7 @@ impl PaTree {
         if recent.is_some() {
             self.recent = None;
         } else {
-            self.others.remove(&from);
+            self.others.remove(&Key(from));
         }
         self.put(to, run);
     }
@@ -165,11 +186,11 @@ impl PaTree {
         if self.others.is_empty() {
             return start..end;
         }
-        if let Some((first, run)) = self.others.range(..=lblk).next_back() {
-            start = start.max(first.saturating_add(run.len()));
+        if let Some((first, run)) = self.others.range(..=Key(lblk)).next_back() {
+            start = start.max(first.0.saturating_add(run.len()));
         }
-        if let Some((first, _)) = self.others.range(lblk..).next() {
-            end = end.min(*first);
+        if let Some((first, _)) = self.others.range(Key(lblk)..).next() {
+            end = end.min(first.0);
         }
         start..end
     }
@@ -178,7 +199,7 @@ impl PaTree {
     fn len_at(&self, lblk: u32) -> Option<u32> {
         match self.recent {
             Some(run) if run.lblk == lblk => Some(run.blocks.len()),
-            _ => self.others.get(&lblk).map(|run| run.len()),
+            _ => self.others.get(&Key(lblk)).map(|run| run.len()),
         }
     }
 
@@ -210,7 +231,7 @@ impl PaTree {
                 let (start, len) = blocks(at, to);
                 let blocks = Packed::new(start.get(), len);
                 if let Some(old) = self.recent.replace(Run { lblk: at, blocks }) {
-                    self.others.insert(old.lblk, old.blocks);
+                    self.others.insert(Key(old.lblk), old.blocks);
                 }
                 at = to;
             }
@@ -225,7 +246,7 @@ impl PaTree {
         out.extend(recent.map(|run| (Cluster::new(run.blocks.start()), run.blocks.len())));
         let behind = match lblk {
             0 => std::mem::take(&mut self.others),
-            _ => self.others.split_off(&lblk),
+            _ => self.others.split_off(&Key(lblk)),
         };
         let behind = behind.into_values();
         out.extend(behind.map(|run| (Cluster::new(run.start()), run.len())));
@@ -236,7 +257,7 @@ impl PaTree {
     #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, Blocks)> + '_ {
         let recent = self.recent.iter().map(|run| (run.lblk, run.blocks));
-        let others = self.others.iter().map(|(lblk, run)| (*lblk, *run));
+        let others = self.others.iter().map(|(lblk, run)| (lblk.0, *run));
         others
             .chain(recent)
             .map(|(lblk, run)| (lblk, (Cluster::new(run.start()), run.len())))
@@ -248,7 +269,64 @@ mod tests {
     use super::super::store::Store;
     use super::*;
     use extant_testkit::rng::{Rng, seed_from_env};
+    use std::cell::Cell;
     use std::collections::HashMap;
+
+    extant_sync::thread_local! {
+        /// Keys that this thread has compared.
+        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count_comparison() {
+        COMPARISONS.with(|count| count.set(count.get() + 1));
+    }
+
+    /// Keys compared by a call, on the average, while `live` wait: each asks for a block anywhere and splits a
+    /// run of three, and another one comes.
+    fn comparisons(live: u32, rng: &mut Rng) -> f64 {
+        const CALLS: u32 = 10_000;
+        let mut tree = PaTree::default();
+        let run = |at: u32| (Cluster::new(u64::from(at) * 8), 3);
+        let stride = |i: u32| i * 8;
+        for i in 0..live {
+            tree.insert(stride(i), run(i), |_| unreachable!());
+        }
+        let mut total = 0;
+        let mut end = live;
+        for _ in 0..CALLS {
+            let at = rng.below(u64::from(live) - 1) as u32;
+            let before = COMPARISONS.with(Cell::get);
+            // The search for neighbours, use of the middle, and what takes its place.
+            let gap = tree.gap(stride(at) + 5);
+            let middle = tree.take(stride(at) + 1, 1);
+            tree.insert(stride(end), run(end), |_| unreachable!());
+            total += COMPARISONS.with(Cell::get) - before;
+            assert!(gap.start == stride(at) + 3 && gap.end == stride(at + 1));
+            end += 1;
+            // As many as before.
+            if let Some((start, len)) = middle {
+                assert_eq!((start.get(), len), (u64::from(at) * 8 + 1, 1));
+                tree.insert(stride(at) + 1, (start, len), |_| unreachable!());
+                for part in 0..3 {
+                    tree.take(stride(at) + part, 1).unwrap();
+                }
+                tree.insert(stride(at), run(at), |_| unreachable!());
+            }
+            tree.take(stride(end - 1), 3).unwrap();
+            end -= 1;
+            assert_eq!(tree.len(), live as usize);
+        }
+        total as f64 / f64::from(CALLS)
+    }
+
+    #[test]
+    fn a_call_costs_as_the_logarithm_of_how_many_are_alive() {
+        let mut rng = Rng::new(seed_from_env("alloc_pa_tree_growth"));
+        let of = [1_000, 10_000, 100_000, 1_000_000].map(|live| comparisons(live, &mut rng));
+        println!("keys compared by a call with 1e3 to 1e6 alive: {of:.1?}");
+        // Ten times as many add a level of the tree, or two.
+        assert!(of.windows(2).all(|pair| pair[1] <= pair[0] * 1.6), "{of:?}");
+    }
 
     #[test]
     fn it_holds_what_a_map_of_single_blocks_holds() {

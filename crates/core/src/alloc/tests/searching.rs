@@ -65,7 +65,7 @@ fn a_request_that_is_cut_gets_no_less_than_it_needs() {
         (64, 49, None),
         (64, 40, Some(48)),
         (64, 25, None),
-        (64, 1, Some(24)),
+        (64, 24, Some(24)),
     ] {
         let got = take(len, min).ok();
         assert_eq!(

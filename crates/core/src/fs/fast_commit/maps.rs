@@ -226,7 +226,7 @@ impl Replay<'_> {
 
     fn insert(&mut self, held: &Held, run: &Mapping) -> Result<()> {
         let (len, pblk) = numbers(held.ino(), run)?;
-        let taken = self.claims.take(pblk, len).ok_or_else(|| {
+        let mut taken = self.claims.take(pblk, len).ok_or_else(|| {
             let said = "free, as it is said to be a file's from now on";
             contradiction(held.ino(), "block", pblk.get(), said)
         })?;
@@ -235,7 +235,17 @@ impl Replay<'_> {
         let handle = self.start(map::insert_credits(&held.snapshot(), runs))?;
         let guard = MapGuard::lock(held.live());
         let edit = |tree: &mut map::Tree<'_>| tree.insert(run.lblk, pblk, len, unwritten);
-        map::change(&handle, held.live(), &guard, taken, edit, |_| ())
+        // It was done before.
+        let space = map::NodeSpace::finishing(0);
+        map::change_paid(
+            &handle,
+            held.live(),
+            &guard,
+            &mut taken,
+            edit,
+            |_| (),
+            &space,
+        )
     }
 }
 

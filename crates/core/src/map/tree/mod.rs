@@ -7,6 +7,7 @@
 //! | `clusters` | which clusters a change frees |
 //! | `quick` | a change of one leaf, as nearly all are |
 //! | `settle` | splitting, dropping and moving nodes until each can be stored |
+//! | `space` | what new nodes are paid from |
 //! | `store` | putting a changed tree in place under a handle |
 //!
 //! # How a change is made
@@ -30,6 +31,7 @@ mod image_tests;
 mod node;
 mod quick;
 mod settle;
+mod space;
 pub(super) mod store;
 #[cfg(test)]
 mod tests;
@@ -50,7 +52,8 @@ use extant_format::extent::{
 use extant_format::inode::InodeFlags;
 use extant_format::{Lblk, Pblk};
 use quick::Spot;
-use std::cell::Cell;
+pub(super) use space::NewNodes;
+pub(crate) use space::NodeSpace;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -138,6 +141,8 @@ pub(crate) struct Tree<'f> {
     draft: Option<Draft<Nodes<'f>>>,
     /// What is to be mapped, if that is by indirect blocks.
     indirect: Option<Vec<Extent>>,
+    /// Whether something is mapped that was not.
+    maps_new: bool,
 }
 
 impl<'f> Tree<'f> {
@@ -151,6 +156,7 @@ impl<'f> Tree<'f> {
             only: None,
             draft: None,
             indirect: (!has_extents).then(Vec::new),
+            maps_new: false,
         }
     }
 
@@ -177,6 +183,7 @@ impl<'f> Tree<'f> {
     }
 
     fn edit(&mut self, edit: Edit) -> Result<()> {
+        self.maps_new |= matches!(edit, Edit::Insert(_));
         if let Some(runs) = &mut self.indirect {
             return match edit {
                 Edit::Insert(run) if !run.unwritten => {
@@ -196,6 +203,7 @@ impl<'f> Tree<'f> {
             only: self.only.take(),
             draft: self.draft.take(),
             indirect: None,
+            maps_new: self.maps_new,
         };
         let draft = self.draft.insert(so_far.into_draft()?);
         edit.apply(draft)
@@ -266,20 +274,23 @@ impl<'f> Tree<'f> {
         self,
         handle: &Handle<'f>,
         live: &Arc<LiveInode>,
-        taken: Vec<Taken<'f>>,
+        taken: &mut Vec<Taken<'f>>,
         also: impl FnOnce(&mut Inode),
-        promised: &Cell<u32>,
+        space: &NodeSpace,
     ) -> Result<()> {
+        if !self.maps_new {
+            space.set_nothing_new();
+        }
         if let Some(runs) = &self.indirect {
             super::check_indirect(self.fs)?;
-            return indirect_insert::store(handle, live, runs, taken, also, promised);
+            return indirect_insert::store(handle, live, runs, taken, also, space);
         }
         if let (None, Some(only)) = (&self.draft, &self.only)
             && let Some(spot) = Spot::find(self.fs, &self.inode, only)?
         {
             return spot.store(handle, live, taken, also);
         }
-        store::store(handle, live, self.into_draft()?, taken, also, promised)
+        store::store(handle, live, self.into_draft()?, taken, also, space)
     }
 }
 
@@ -299,36 +310,38 @@ fn indirect_unsupported() -> Error {
 /// # Errors
 /// What `edit` says; [`Error::NoSpace`] when there is no room for the nodes of the tree;
 /// [`Error::FileTooLarge`] when the inode cannot have as many blocks; when a node is broken or cannot
-/// be read. Nothing has changed then, and `taken` is given back.
+/// be read. Nothing has changed then, and `taken` is given back. Nodes are paid from what the thread's caller may have if something is
+/// mapped that was not, otherwise from all there is.
 pub(crate) fn change<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
     guard: &MapGuard<'_>,
-    taken: Vec<Taken<'f>>,
+    mut taken: Vec<Taken<'f>>,
     edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
     also: impl FnOnce(&mut Inode),
 ) -> Result<()> {
-    change_promised(handle, live, guard, taken, edit, also, &Cell::new(0))
+    let space = NodeSpace::of_caller();
+    change_paid(handle, live, guard, &mut taken, edit, also, &space)
 }
 
-/// The same for a caller who has the promise of `promised` blocks: nodes take of these first, and what is
-/// left stays the caller's. Credits: [`insert_many_credits`](super::insert_many_credits).
+/// The same for a caller who says what new nodes are paid from. If it fails, so do the blocks in `taken`
+/// stay his, with what was promised. Credits: [`insert_many_credits`](super::insert_many_credits).
 ///
 /// # Errors
 /// As for [`change`].
-pub(crate) fn change_promised<'f>(
+pub(crate) fn change_paid<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
     guard: &MapGuard<'_>,
-    taken: Vec<Taken<'f>>,
+    taken: &mut Vec<Taken<'f>>,
     edit: impl FnOnce(&mut Tree<'f>) -> Result<()>,
     also: impl FnOnce(&mut Inode),
-    promised: &Cell<u32>,
+    space: &NodeSpace,
 ) -> Result<()> {
     let change = || {
         let mut tree = Tree::open(handle.fs(), live, guard);
         edit(&mut tree)?;
-        tree.store(handle, live, taken, also, promised)
+        tree.store(handle, live, taken, also, space)
     };
     change().inspect_err(|e| report(handle, e))
 }
@@ -358,6 +371,7 @@ pub(super) fn remove(
 ) -> Result<Removed> {
     let mut draft = Tree::open(handle.fs(), live, guard).into_draft()?;
     let stopped = draft.remove(range, budget)?;
-    store::store(handle, live, draft, Vec::new(), |_| (), &Cell::new(0))?;
+    let space = NodeSpace::finishing(0);
+    store::store(handle, live, draft, &mut Vec::new(), |_| (), &space)?;
     Ok(Removed::up_to(stopped))
 }

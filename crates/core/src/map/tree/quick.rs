@@ -6,7 +6,7 @@
 use super::super::extents::{Found, find_leaf};
 use super::Edit;
 use super::node::{clip, joined};
-use super::store::{Charge, seal};
+use super::store::{Charge, commit_all, seal};
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -87,7 +87,7 @@ impl<'i> Spot<'i> {
         self,
         handle: &Handle<'f>,
         live: &Arc<LiveInode>,
-        taken: Vec<Taken<'f>>,
+        taken: &mut Vec<Taken<'f>>,
         also: impl FnOnce(&mut Inode),
     ) -> Result<()> {
         let fs = handle.fs();
@@ -114,9 +114,7 @@ impl<'i> Spot<'i> {
             }
         }
         handle.touch_inode(live)?;
-        for taken in taken {
-            fs.commit_blocks(handle, taken)?;
-        }
+        commit_all(handle, taken)?;
         // From here on nothing fails that could be undone.
         if let Some((leaf, copy)) = image {
             handle.replace(leaf, seal(self.inode), copy);

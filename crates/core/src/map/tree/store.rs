@@ -4,8 +4,9 @@ use super::Nodes;
 use super::draft::Draft;
 use super::node::{Entries, Home, Node, Slot};
 use super::settle::loaded;
+use super::space::{NewNodes, NodeSpace};
 use crate::alloc::FreedKind;
-use crate::alloc::{Request, Taken};
+use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode, LiveInode};
 use crate::journal::{Handle, Seal};
@@ -13,7 +14,6 @@ use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Pblk, Structure};
-use std::cell::Cell;
 use std::sync::Arc;
 
 /// Blocks that an inode gains and loses.
@@ -32,26 +32,26 @@ struct Image<'d> {
 }
 
 /// Settles `draft` and makes it the map of `live`: `taken` become the inode's blocks, `also` changes
-/// the rest of the record, and what the draft freed is freed. Of `promised` blocks as many are used up as new
-/// nodes take.
+/// the rest of the record, and what the draft freed is freed. New nodes are paid from `space`. What fails leaves `taken` to the caller.
 pub(super) fn store<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,
     mut draft: Draft<Nodes<'f>>,
-    taken: Vec<Taken<'f>>,
+    taken: &mut Vec<Taken<'f>>,
     also: impl FnOnce(&mut Inode),
-    promised: &Cell<u32>,
+    space: &NodeSpace,
 ) -> Result<()> {
     let fs = handle.fs();
     draft.settle()?;
-    let nodes = take_nodes(fs, near(&draft.root), draft.new_nodes(), promised, false)?;
+    let goal = near(&draft.root);
+    let mut nodes = NewNodes::take(fs, goal, draft.new_nodes(), space, false)?;
     let size = fs.cluster_size();
     // Each has a cluster to itself.
     let blocks = |taken: &Taken<'_>| {
         let start = taken.start().get();
         (0..u64::from(taken.clusters())).map(move |i| Pblk::new(start + (i << size.bits())))
     };
-    draft.place_new_nodes(&mut nodes.iter().flat_map(blocks));
+    draft.place_new_nodes(&mut nodes.taken().iter().flat_map(blocks));
     let unmapped = draft.unmapped();
     let clusters = match size.is_block() {
         true => None,
@@ -63,10 +63,10 @@ pub(super) fn store<'f>(
     let blocks_of = |taken: &[Taken<'_>]| taken.iter().map(|t| u64::from(t.len())).sum::<u64>();
     let inserted = match size.is_block() {
         true => draft.inserted,
-        false => blocks_of(&taken),
+        false => blocks_of(taken),
     };
     let charge = Charge {
-        gained: inserted + blocks_of(&nodes),
+        gained: inserted + blocks_of(nodes.taken()),
         lost: freed.iter().map(|&(_, len)| u64::from(len)).sum::<u64>()
             + ((draft.freed_nodes.len() as u64) << size.bits()),
     };
@@ -78,7 +78,8 @@ pub(super) fn store<'f>(
     encode_below(fs, &draft.root, &mut images)?;
     hold_groups(handle, freed, &draft.freed_nodes)?;
     handle.touch_inode(live)?;
-    commit_all(handle, taken.into_iter().chain(nodes))?;
+    commit_all(handle, taken)?;
+    nodes.commit(handle)?;
 
     // From here on nothing fails that could be undone.
     let seal = seal(&draft.source.inode);
@@ -109,53 +110,15 @@ pub(super) fn seal(inode: &Inode) -> Seal {
     inode.seed().map_or(Seal::Plain, Seal::ExtentNode)
 }
 
-/// Makes taken blocks owned on the device.
+/// Makes taken blocks owned on the device. Those that could not be stay in `taken`.
 pub(in crate::map) fn commit_all<'f>(
     handle: &Handle<'f>,
-    mut taken: impl Iterator<Item = Taken<'f>>,
+    taken: &mut Vec<Taken<'f>>,
 ) -> Result<()> {
-    taken.try_for_each(|taken| handle.fs().commit_blocks(handle, taken))
-}
-
-/// Takes blocks for `count` new nodes, together as far as possible, of which some are promised.
-pub(in crate::map) fn take_nodes<'f>(
-    fs: &'f Fs,
-    goal: Pblk,
-    count: usize,
-    promised: &Cell<u32>,
-    below_32_bits: bool,
-) -> Result<Vec<Taken<'f>>> {
-    let mut taken: Vec<Taken<'_>> = Vec::new();
-    let mut left = u32::try_from(count).map_err(|_| Error::NoSpace)?;
-    while left > 0 {
-        let request = Request {
-            goal: taken.last().map_or(goal, |t| {
-                Pblk::new(t.start().get().saturating_add(t.len().into()))
-            }),
-            // A cluster for each.
-            len: fs
-                .cluster_size()
-                .blocks()
-                .saturating_mul(match promised.get() {
-                    0 => left,
-                    promised => left.min(promised),
-                }),
-            min: 1,
-            below_32_bits,
-            privileged: true,
-        };
-        let got = match promised.get() {
-            0 => fs.take_blocks(&request)?,
-            promised_nodes => {
-                let got = fs.take_promised(&request)?;
-                promised.set(promised_nodes - got.clusters());
-                got
-            }
-        };
-        left = left.saturating_sub(got.clusters());
-        taken.push(got);
+    while let Some(taken) = taken.pop() {
+        handle.fs().commit_blocks(handle, taken)?;
     }
-    Ok(taken)
+    Ok(())
 }
 
 /// Where new nodes should lie: behind what the changed leaf maps.

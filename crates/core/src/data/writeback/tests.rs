@@ -1,0 +1,172 @@
+//! What becomes of promises when mapping fails, and who pays for what is written back.
+
+use super::*;
+use crate::alloc::Request;
+use crate::fs::MountOptions;
+use crate::inode::{Caller, FileType, Held, NewInode};
+use crate::ops;
+use extant_format::Ino;
+use extant_testkit::crash::Content;
+use extant_testkit::oracle::mke2fs;
+use tempfile::TempDir;
+
+const PLAIN: &[&str] = &["-t", "ext4", "-b", "1024", "-m", "5", "-O", "^huge_file"];
+const CLUSTERS: &[&str] = &[
+    "-t",
+    "ext4",
+    "-b",
+    "1024",
+    "-m",
+    "5",
+    "-O",
+    "^huge_file,bigalloc",
+    "-C",
+    "4096",
+];
+
+/// A file system, and a file with dirty blocks that lie apart: more extents than the root of its tree has room for.
+struct Bench {
+    fs: Arc<Fs>,
+    file: Held,
+    _dir: TempDir,
+}
+
+const BLOCKS: u64 = 30;
+const STRIDE: u64 = 12;
+
+impl Bench {
+    fn new(options: &[&str], mode: DataMode) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        mke2fs(&image, 32 << 20, options);
+        let options = MountOptions::read_write().background(false).data_mode(mode);
+        let fs = Fs::open(Content::of_file(&image).open(), options).unwrap();
+        let root = fs.hold(Ino::ROOT).unwrap();
+        let new = NewInode::new(FileType::Regular, 0o600, ops::now());
+        let file = ops::create(&fs, &root, b"file", &new).unwrap();
+        for i in 0..BLOCKS {
+            let at = i * STRIDE << 10;
+            crate::data::write_at(&fs, &file, at, &[i as u8 + 1; 1024]).unwrap();
+        }
+        drop(root);
+        Self {
+            fs,
+            file,
+            _dir: dir,
+        }
+    }
+
+    /// Takes what there is.
+    fn take_all(&self, privileged: bool) -> Vec<Taken<'_>> {
+        let mut taken = Vec::new();
+        for len in [1000, 1] {
+            while let Ok(some) = self.take(len, privileged) {
+                taken.push(some);
+            }
+        }
+        taken
+    }
+
+    fn take(&self, len: u32, privileged: bool) -> Result<Taken<'_>> {
+        self.fs.take_blocks(&Request {
+            goal: Pblk::new(0),
+            len,
+            min: 1,
+            below_32_bits: false,
+            privileged,
+        })
+    }
+
+    fn set_sectors(&self, sectors: u64) {
+        let handle = self.fs.start(1).unwrap();
+        let live = self.file.live();
+        live.update(&handle, |inode| inode.disk_mut().blocks = sectors)
+            .unwrap();
+    }
+
+    fn check_content(&self) {
+        for i in 0..BLOCKS {
+            let mut found = [0; 1024];
+            crate::data::read_live(&self.fs, &self.file, i * STRIDE << 10, &mut found).unwrap();
+            assert!(found.iter().all(|byte| *byte == i as u8 + 1), "block {i}");
+        }
+    }
+}
+
+#[test]
+fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
+    for (options, mode) in [
+        (PLAIN, DataMode::Delayed),
+        (PLAIN, DataMode::Placed),
+        (CLUSTERS, DataMode::Delayed),
+        (CLUSTERS, DataMode::Placed),
+    ] {
+        let bench = Bench::new(options, mode);
+        let (fs, live) = (&*bench.fs, bench.file.live());
+        let what = format!("{options:?}, {mode:?}");
+        let others = bench.take_all(true);
+        let promised = fs.promised_blocks();
+        assert!(promised >= BLOCKS, "{what}");
+        let is_full = |when: &str| {
+            let got = bench.take(1, true);
+            assert!(matches!(got, Err(Error::NoSpace)), "{what}, {when}");
+        };
+        is_full("before");
+        // It can have no more blocks, which is found out when its nodes have been taken.
+        bench.set_sectors(u32::MAX.into());
+        let cache = live.file_cache().unwrap();
+        let io = FileIo::new(fs, live);
+        {
+            let _alone = cache.quiesce();
+            let dirty = cache.take_dirty();
+            let mut batch = Batch::default();
+            assert!(io.collect(&dirty, &mut batch).is_empty());
+            io.plan(&mut batch).unwrap();
+            let pieces = std::mem::take(&mut batch.pieces);
+            let (count, credits) = io.fitting(&live.snapshot(), &pieces).unwrap();
+            assert_eq!(count, pieces.len());
+            let handle = fs.start(credits).unwrap();
+            let mapped = io.map_under(&handle, &mut batch, &pieces, 0);
+            drop(handle);
+            assert!(matches!(mapped.result, Err(Error::FileTooLarge)), "{what}");
+            is_full("after mapping failed");
+            io.mapped(&mut batch, &pieces, mapped).unwrap_err();
+            is_full("after promises went back");
+            io.give_up(&mut batch);
+        }
+        is_full("after it was given up");
+        assert_eq!(fs.promised_blocks(), promised, "{what}");
+        // All that was let in is written once it can be.
+        bench.set_sectors(0);
+        write_back(fs, live).unwrap();
+        bench.check_content();
+        assert!(!cache.has_dirty(), "{what}");
+        drop(others);
+        bench.fs.sync().unwrap();
+        assert_eq!(fs.promised_blocks(), 0, "{what}");
+    }
+}
+
+#[test]
+fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
+    let bench = Bench::new(PLAIN, DataMode::Delayed);
+    let (fs, live) = (&*bench.fs, bench.file.live());
+    // Nothing is promised any more to what is dirty.
+    let cache = live.file_cache().unwrap();
+    let io = FileIo::new(fs, live);
+    let whole = Piece {
+        lblk: 0,
+        len: (BLOCKS * STRIDE) as u32,
+        pblk: Pblk::default(),
+        kind: Kind::New,
+        leaf: 0,
+    };
+    io.for_each_part(&whole, |folio, _| folio.write().delayed = 0);
+    cache.settle(fs, live, BLOCKS as u32, 0, 0);
+    assert_eq!(fs.promised_blocks(), 0);
+    let anybody = fs.spending_for(&Caller::new(1005, 1005));
+    let others = bench.take_all(false);
+    write_back(fs, live).unwrap();
+    bench.check_content();
+    drop((others, anybody));
+}
