@@ -45,7 +45,7 @@ impl Bench {
         let new = NewInode::new(FileType::Regular, 0o600, ops::now());
         let file = ops::create(&fs, &root, b"file", &new).unwrap();
         for i in 0..BLOCKS {
-            let at = i * STRIDE << 10;
+            let at = (i * STRIDE) << 10;
             crate::data::write_at(&fs, &file, at, &[i as u8 + 1; 1024]).unwrap();
         }
         drop(root);
@@ -87,7 +87,7 @@ impl Bench {
     fn check_content(&self) {
         for i in 0..BLOCKS {
             let mut found = [0; 1024];
-            crate::data::read_live(&self.fs, &self.file, i * STRIDE << 10, &mut found).unwrap();
+            crate::data::read_live(&self.fs, &self.file, (i * STRIDE) << 10, &mut found).unwrap();
             assert!(found.iter().all(|byte| *byte == i as u8 + 1), "block {i}");
         }
     }
