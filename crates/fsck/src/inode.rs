@@ -423,10 +423,13 @@ impl<'a> Checker<'a> {
         }
         let bytes = (clusters * self.volume.cluster_ratio()) << self.volume.block_size().log2();
         let ids = [inode.uid, inode.gid, inode.project.unwrap_or(0)];
+        let is_inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+        let is_inline_link = is_inline && inode.file_type() == Some(FileType::Symlink);
         for (usages, id) in scan.usages.iter_mut().zip(ids) {
             let usage = usages.entry(id).or_default();
             usage.bytes = usage.bytes.saturating_add(bytes);
             usage.inodes = usage.inodes.saturating_add(inodes);
+            usage.inline_links += u64::from(is_inline_link);
         }
     }
 }

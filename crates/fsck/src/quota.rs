@@ -75,14 +75,11 @@ fn one(
     for id in ids {
         let used = usages.get(&id).copied().unwrap_or_default();
         let said = reader.entries.get(&id);
-        let said = said.map_or_else(Usage::default, |entry| Usage {
-            inodes: le64(entry, 24),
-            bytes: le64(entry, 48),
-        });
-        if used != said {
+        let (bytes, inodes) = said.map_or((0, 0), |entry| (le64(entry, 48), le64(entry, 24)));
+        if !used.is(bytes, inodes) {
             let text = format!(
-                "{what} {id} is charged {} bytes and {} inodes, uses {} and {}",
-                said.bytes, said.inodes, used.bytes, used.inodes
+                "{what} {id} is charged {bytes} bytes and {inodes} inodes, uses {} and {}",
+                used.bytes, used.inodes
             );
             sink.say(Code::QuotaUsage, place, text);
         }

@@ -22,6 +22,24 @@ const READ_BYTES: usize = 1 << 20;
 pub(crate) struct Usage {
     pub(crate) bytes: u64,
     pub(crate) inodes: u64,
+    /// Those of them that are symbolic links with the target as inline data, which e2fsck does not charge.
+    pub(crate) inline_links: u64,
+}
+
+impl Usage {
+    /// As e2fsck counts it.
+    pub(crate) fn of_e2fsck(self) -> Self {
+        Self {
+            inodes: self.inodes.saturating_sub(self.inline_links),
+            ..self
+        }
+    }
+
+    /// Whether a quota file says this, as the kernel or as e2fsck counts it.
+    pub(crate) fn is(self, bytes: u64, inodes: u64) -> bool {
+        let either = [self.inodes, self.of_e2fsck().inodes];
+        self.bytes == bytes && either.contains(&inodes)
+    }
 }
 
 /// What was charged to users, groups and projects.
@@ -81,6 +99,7 @@ impl Scan {
                 let sum = to.entry(id).or_default();
                 sum.bytes = sum.bytes.saturating_add(usage.bytes);
                 sum.inodes = sum.inodes.saturating_add(usage.inodes);
+                sum.inline_links = sum.inline_links.saturating_add(usage.inline_links);
             }
         }
         self.totals.inodes += other.totals.inodes;

@@ -54,6 +54,7 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         entries.insert(id, entry);
     }
     for (id, usage) in usages {
+        let usage = usage.of_e2fsck();
         let entry = entries.entry(*id).or_insert([0; ENTRY]);
         put(entry, 0, &id.to_le_bytes());
         put(entry, 24, &usage.inodes.to_le_bytes());

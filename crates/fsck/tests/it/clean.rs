@@ -16,6 +16,7 @@ fn plant(tree: &Path) {
     fs::write(tree.join("large"), large).unwrap();
     symlink("deep/er", tree.join("short")).unwrap();
     symlink("x/".repeat(200), tree.join("long")).unwrap();
+    symlink("y/".repeat(60), tree.join("middle")).unwrap();
     fs::hard_link(tree.join("large"), tree.join("deep/link")).unwrap();
 }
 
@@ -49,6 +50,7 @@ const FORMS: &[&[&str]] = &[
     &["-t", "ext4", "-O", "bigalloc", "-C", "16384"],
     &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "65536"],
     &["-t", "ext4", "-O", "quota,project"],
+    &["-t", "ext4", "-I", "512", "-O", "quota,inline_data"],
     &[
         "-t",
         "ext4",
