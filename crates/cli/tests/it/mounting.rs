@@ -99,6 +99,16 @@ fn texts(args: &[&Path]) -> Vec<String> {
     args.iter().map(|p| p.display().to_string()).collect()
 }
 
+/// Waits for what comes soon, however busy the machine is, but not for ever.
+#[track_caller]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "not after a minute: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Descriptors for `path` in processes that have `point` among their arguments.
 fn holders(path: &Path, point: &Path) -> usize {
     let has_point = |process: &Path| {
@@ -246,9 +256,7 @@ fn an_image_that_is_mounted_for_reading_is_not_written_meanwhile() {
     extant(["mkdir", &place]).fails(1);
     extant(["umount", &both[1]]).ok();
     // It ends soon afterwards.
-    while extant(["mkdir", &place]).code != 0 {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    wait_until("the image is free", || extant(["mkdir", &place]).code == 0);
 }
 
 #[test]
@@ -300,7 +308,8 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.contains(mount.point().to_str().unwrap())
     };
-    for role in [None, Some("--foreground")] {
+    // Who started the tests may have had any other signal ignored, and what ignores it never hears of it.
+    for (role, signal) in [(None, Signal::KILL), (Some("--foreground"), Signal::TERM)] {
         let start = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
             .arg("mount")
@@ -309,12 +318,11 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        while !is_mounted() {
+        wait_until("the mount is in the table", || {
             assert_eq!(child.try_wait().unwrap(), None);
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // Not INT: a shell may have had it ignored.
-        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+            is_mounted()
+        });
+        kill_process(Pid::from_child(&child), signal).unwrap();
         let ended = child.wait_with_output().unwrap();
         if role.is_some() {
             let told = String::from_utf8_lossy(&ended.stderr);
@@ -324,9 +332,7 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
                 "{told}"
             );
         }
-        while is_mounted() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("nothing is mounted", || !is_mounted());
         assert!(
             start.elapsed() < Duration::from_secs(8),
             "it was waited for"
@@ -344,13 +350,13 @@ fn what_was_written_before_a_signal_is_kept_also_if_somebody_stays() {
     mount.send(Signal::TERM);
     mount.send(Signal::INT);
     // One of the signals may still be on its way when the first is answered.
-    let code = loop {
-        match mount.daemon.as_mut().unwrap().try_wait().unwrap() {
-            Some(status) => break status.code(),
-            None => std::thread::sleep(std::time::Duration::from_millis(20)),
-        }
-    };
-    assert_eq!(code, Some(0));
+    let daemon = mount.daemon.as_mut().unwrap();
+    let mut ended = None;
+    wait_until("the daemon ended", || {
+        ended = daemon.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().code(), Some(0));
     mount.daemon = None;
     drop(file);
     assert_clean(&mount.image());

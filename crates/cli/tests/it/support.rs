@@ -8,7 +8,11 @@ use extant_testkit::tool::tool;
 use extant_testkit::tree::{Compare, Holes, Tree};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tempfile::TempDir;
+
+/// No command of a test takes so long, however busy the machine is.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -74,6 +78,7 @@ pub(crate) fn extant_with<S: AsRef<OsStr>>(
 ) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_extant"));
     command.env_remove("SOURCE_DATE_EPOCH").args(args);
+    command.timeout(LONGEST);
     prepare(&mut command);
     let output = command.output().expect("the command runs");
     Run {
