@@ -6,6 +6,7 @@
 
 use crate::checksum::Crc32c;
 use crate::{Expected, FormatError, FormatResult, Structure};
+use std::time::Duration;
 
 const CHECKSUM_AT: usize = 1020;
 
@@ -72,6 +73,11 @@ impl MmpBlock {
     pub const LEN: usize = 1024;
     /// The first four bytes.
     pub const MAGIC: u32 = 0x004D_4D50;
+    /// Fewest seconds that others are asked to watch the block for.
+    pub const MIN_CHECK_INTERVAL: u16 = 5;
+    /// Most seconds that others are asked to watch the block for: twice the longest interval that `mke2fs -E
+    /// mmp_update_interval=` takes.
+    pub const MAX_CHECK_INTERVAL: u16 = 600;
 
     /// Reads the record at the start of `block`. `seed` is the checksum seed of the file system,
     /// `None` without `metadata_csum`.
@@ -105,6 +111,35 @@ impl MmpBlock {
             device_name: copy(record, 80),
             check_interval: le32(record, 112) as u16,
         })
+    }
+
+    /// How long the block is to be watched before its claim is taken for that of a host that died. `update_interval` is
+    /// that of the superblock, in seconds.
+    ///
+    /// # Errors
+    /// When that is longer than anybody can have asked for: who waits would wait for hours.
+    pub fn watch(&self, update_interval: u16) -> FormatResult<Duration> {
+        /// Most seconds that are waited on top of the interval.
+        const MAX_EXTRA: u64 = 60;
+        for (structure, field, seconds) in [
+            (Structure::Mmp, "check_interval", self.check_interval),
+            (
+                Structure::Superblock,
+                "mmp_update_interval",
+                update_interval,
+            ),
+        ] {
+            if seconds > Self::MAX_CHECK_INTERVAL {
+                let most = Expected::AtMost(u64::from(Self::MAX_CHECK_INTERVAL));
+                return Err(FormatError::new(structure, field, u64::from(seconds), most));
+            }
+        }
+        let longest = self
+            .check_interval
+            .max(update_interval)
+            .max(Self::MIN_CHECK_INTERVAL);
+        let check = u64::from(longest);
+        Ok(Duration::from_secs((check * 2 + 1).min(check + MAX_EXTRA)))
     }
 
     /// The record, with its checksum if there is a `seed`.
@@ -162,6 +197,24 @@ mod tests {
                 }
             },
         )
+    }
+
+    #[test]
+    fn who_may_be_alive_is_watched_for_some_minutes_at_most() {
+        let asked = |check_interval| MmpBlock {
+            state: MmpState::InUse(1),
+            time: 0,
+            node_name: [0; 64],
+            device_name: [0; 32],
+            check_interval,
+        };
+        let watch = |check, update| asked(check).watch(update).map(|time| time.as_secs());
+        assert_eq!(watch(0, 0), Ok(11));
+        assert_eq!(watch(10, 5), Ok(21));
+        assert_eq!(watch(5, 100), Ok(160));
+        assert_eq!(watch(600, 300), Ok(660));
+        assert_eq!(watch(601, 5).unwrap_err().field, "check_interval");
+        assert_eq!(watch(5, u16::MAX).unwrap_err().field, "mmp_update_interval");
     }
 
     proptest! {

@@ -40,7 +40,10 @@ pub enum Error {
         needed: u64,
     },
     /// Somebody has the file system open.
-    #[error("multiple-mount protection says that the file system is in use on {node}")]
+    #[error(
+        "multiple-mount protection says that the file system is in use on {node}; if nothing there uses or checks it any \
+         more, clear that mark with tune2fs -f -E clear_mmp"
+    )]
     InUse {
         /// The name of the machine.
         node: String,

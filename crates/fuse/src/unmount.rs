@@ -129,10 +129,11 @@ fn detach_by_helper(point: &Path, lazy: bool) -> io::Result<()> {
     }
 }
 
-/// Waits for the daemon's end: until then it has the image locked.
+/// Waits for the daemon's end: until then it has the image locked against everybody. Who only reads it from then on is
+/// no reason to wait.
 fn wait_for(image: &Path) -> Option<File> {
     let file = File::open(image).ok()?;
-    flock(&file, FlockOperation::LockExclusive).ok()?;
+    flock(&file, FlockOperation::LockShared).ok()?;
     Some(file)
 }
 

@@ -31,10 +31,6 @@ static CLAIM: LockClass = LockClass::new("mmp claim", Rank::Leaf);
 
 /// Seconds between two updates where the superblock does not say.
 const UPDATE_INTERVAL: u16 = 5;
-/// Fewest seconds that others are asked to watch the block for.
-const MIN_CHECK_INTERVAL: u16 = 5;
-/// Most seconds that are waited on top of the interval.
-const MAX_EXTRA: u64 = 60;
 
 /// The block, and what we put there.
 #[derive(Debug)]
@@ -104,14 +100,11 @@ impl Claim {
             0 => UPDATE_INTERVAL,
             seconds => seconds,
         };
-        let check = found.check_interval.max(MIN_CHECK_INTERVAL).max(update);
-        let check = u64::from(check);
-        let watch = Duration::from_secs((check * 2 + 1).min(check + MAX_EXTRA));
         match found.state {
             MmpState::Clean => {}
             MmpState::Fsck => return Err(in_use(&found, "it is being checked")),
             MmpState::InUse(_) => {
-                wait(watch);
+                wait(found.watch(update).in_place(Place::Block(block))?);
                 still(&place, &found)?;
             }
         }
@@ -120,12 +113,14 @@ impl Claim {
             time: now(),
             node_name: host(),
             device_name: name(place.device.name().as_bytes()),
-            check_interval: update.saturating_mul(2).max(MIN_CHECK_INTERVAL),
+            check_interval: update
+                .saturating_mul(2)
+                .clamp(MmpBlock::MIN_CHECK_INTERVAL, MmpBlock::MAX_CHECK_INTERVAL),
         };
         place.write(&record)?;
         // Two that come at the same moment both find a dead number; the later write stands.
         if found.state != MmpState::Clean {
-            wait(watch);
+            wait(found.watch(update).in_place(Place::Block(block))?);
         }
         still(&place, &record)?;
         Ok(Some(Self {

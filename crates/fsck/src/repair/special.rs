@@ -11,10 +11,6 @@ use extant_format::inode::{FileType, InodeFlags, Mode};
 use extant_format::mmp::{MmpBlock, MmpState};
 use extant_format::superblock::Superblock;
 use extant_format::{Group, Ino, Pblk, indirect};
-use std::time::Duration;
-
-/// Longest wait, beyond the interval they say, for somebody who might have the file system open.
-const PATIENCE: u64 = 60;
 
 /// Refuses a file system that another machine has open: its block of multiple-mount protection changes.
 pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Result<()> {
@@ -44,8 +40,7 @@ pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Res
         // A check may not say for long that it goes on.
         return in_use(&first);
     }
-    let interval = u64::from(first.check_interval).max(5);
-    std::thread::sleep(Duration::from_secs(interval + (interval + 1).min(PATIENCE)));
+    std::thread::sleep(first.watch(sb.raw().mmp_update_interval.get())?);
     match read()? {
         Some(second) if second.state != first.state => in_use(&second),
         _ => Ok(()),
@@ -83,7 +78,7 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
         time: u64::from(work.now),
         node_name: old.as_ref().map_or([0; 64], |old| old.node_name),
         device_name: old.as_ref().map_or([0; 32], |old| old.device_name),
-        check_interval: interval.max(5),
+        check_interval: interval.max(MmpBlock::MIN_CHECK_INTERVAL),
     };
     let record = mmp.encode(volume.seed.map(|_| fs_seed(volume)));
     if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {

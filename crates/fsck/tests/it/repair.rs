@@ -5,6 +5,7 @@ use crate::damage::{Base, DAMAGES};
 use crate::support::problems;
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::{BlockDevice, MemoryDevice, OpenSpec, SharedDevice};
+use extant_format::superblock::Superblock;
 use extant_fsck::repair::{self, Plan, revert, write_undo};
 use extant_testkit::hostile::{load_specimens, make_specimens};
 use extant_testkit::oracle;
@@ -263,4 +264,24 @@ fn a_damaged_undo_file_changes_nothing() {
     }
     let short = &undo[..undo.len() - 16];
     assert!(revert(&*device, || Ok(short)).is_err());
+}
+
+#[test]
+fn a_claim_that_would_be_watched_for_hours_is_refused_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    oracle::mke2fs(&path, 8 << 20, &["-t", "ext4", "-O", "mmp"]);
+    let mut image = std::fs::read(&path).unwrap();
+    let sb = Superblock::parse(&image[1024..2048]).unwrap();
+    let at = sb.block_size().offset_of(sb.mmp_block().unwrap()).unwrap() as usize;
+    image[at + 4..at + 8].copy_from_slice(&7_u32.to_le_bytes());
+    image[at + 112..at + 114].copy_from_slice(&60_000_u16.to_le_bytes());
+    let began = std::time::Instant::now();
+    let refused = repair::plan(in_memory(&image), repair::Options::default(), &()).map(drop);
+    let told = refused.unwrap_err().to_string();
+    assert!(
+        told.contains("check_interval") && told.contains("60000"),
+        "{told}"
+    );
+    assert!(began.elapsed().as_secs() < 5, "it was waited for");
 }
