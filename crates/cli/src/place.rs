@@ -90,11 +90,7 @@ impl Place {
 
     /// Opens the image for reading and writing, as [`Place::open`] does for reading.
     pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
-        if place.as_is {
-            return Err(Failure::usage(
-                "--as-is is about reading: nothing can be changed before the journal is replayed",
-            ));
-        }
+        refuse_reading_options(place)?;
         let spec = OpenSpec::read_write(&self.image)
             .offset(place.offset)
             .partition(place.partition);
@@ -180,7 +176,7 @@ impl Place {
             true => JournalChoice::Ignore,
             false => JournalChoice::Replay,
         };
-        let options = MountOptions::read_only().journal(journal);
+        let options = with_journal(MountOptions::read_only().journal(journal), place)?;
         Filesystem::open_spec(&spec, options).map_err(|e| self.cannot_open(place, e))
     }
 
@@ -216,6 +212,38 @@ impl Place {
     pub(crate) fn failure(&self, e: &extant::Error) -> Failure {
         Failure::Failed(in_image(&self.image, e))
     }
+}
+
+/// Refuses what a command that changes an image has no use for.
+pub(crate) fn refuse_reading_options(place: &Where) -> Outcome {
+    if place.as_is {
+        return Err(Failure::usage(
+            "--as-is is about reading: nothing can be changed before the journal is replayed",
+        ));
+    }
+    if place.journal.is_some() {
+        return Err(Failure::usage(
+            "--journal is about reading: images with a journal on another device are not changed",
+        ));
+    }
+    Ok(())
+}
+
+/// The same options with the device that holds the journal, if one was named.
+pub(crate) fn with_journal(options: MountOptions, place: &Where) -> Outcome<MountOptions> {
+    Ok(match journal_device(place)? {
+        Some(device) => options.journal_device(device),
+        None => options,
+    })
+}
+
+/// The device that holds the journal, if one was named.
+pub(crate) fn journal_device(place: &Where) -> Outcome<Option<SharedDevice>> {
+    let Some(path) = &place.journal else {
+        return Ok(None);
+    };
+    let opened = OpenSpec::read_only(path).open();
+    opened.map(Some).map_err(Failure::new)
 }
 
 /// What to do about a whole disk that was taken for a file system.

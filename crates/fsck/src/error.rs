@@ -25,7 +25,8 @@ pub enum Error {
     Journal(JournalError),
     /// A journal on another device has to be replayed first, and is not at hand.
     #[error(
-        "the journal to be replayed lies on another device (--as-is judges the file system without it)"
+        "the journal to be replayed lies on another device (give that with --journal to have the file system checked; --as-is \
+         judges it without)"
     )]
     ExternalJournal,
     /// An undo file cannot be read or written.

@@ -10,26 +10,31 @@ use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode};
 use extant_format::jbd2::MIN_BLOCKS;
 use extant_format::{Ino, Pblk};
-use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice};
+use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
 
 /// The device as recovery would leave it, and whether there was anything to recover.
 pub(crate) fn recovered(
     device: SharedDevice,
+    journal: Option<SharedDevice>,
     as_is: bool,
     sink: &mut Sink,
 ) -> Result<(SharedDevice, bool)> {
     let sb = find_superblock(&*device, &mut Sink::new())?;
-    let internal = sb.journal_ino().is_some();
-    if !as_is && sb.needs_recovery() && sb.has_external_journal() {
-        return Err(Error::ExternalJournal);
-    }
-    if as_is || !sb.needs_recovery() || !internal {
+    let external = sb.has_external_journal();
+    if as_is || !sb.needs_recovery() || sb.journal_ino().is_none() && !external {
         return Ok((device, false));
     }
     let volume = Volume::open(Arc::clone(&device), &mut Sink::new())?;
-    let runs = log_runs(&volume)?;
-    let recovery = Log::open(&*device, &runs, volume.block_size())
+    let (log_device, runs) = match (external, journal) {
+        (false, _) => (Arc::clone(&device), log_runs(&volume)?),
+        (true, None) => return Err(Error::ExternalJournal),
+        (true, Some(journal)) => {
+            let runs = external_log(&*journal, &sb).map_err(Error::Journal)?;
+            (journal, runs)
+        }
+    };
+    let recovery = Log::open(&*log_device, &runs, volume.block_size())
         .and_then(|log| log.recover(volume.geo.blocks_count()));
     match recovery {
         Ok(Recovery {
@@ -43,13 +48,15 @@ pub(crate) fn recovered(
             if recovery.recorded_error != 0 {
                 aborted(recovery.recorded_error, sink);
             }
-            let replayed = ReplayedDevice::new(device, recovery.blocks);
+            let replayed = ReplayedDevice::with_log(device, log_device, recovery.blocks);
             Ok((Arc::new(replayed), true))
         }
         Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
             Err(source.into())
         }
         Err(e @ JournalError::FastCommitPending { .. }) => Err(Error::Journal(e)),
+        // Nobody judges that device otherwise.
+        Err(e) if external => Err(Error::Journal(e)),
         // The journal's superblock and inode are judged with everything else.
         Err(
             JournalError::Superblock(_)

@@ -116,8 +116,21 @@ impl Progress for () {
 /// When no verdict can be given: a device that fails, no file system, features that are not known here, fast
 /// commits that wait for replay.
 pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Report> {
+    check_with_journal(device, None, options, progress)
+}
+
+/// The same with the device that holds the journal, for a file system whose journal is on one of its own. It is only read.
+///
+/// # Errors
+/// As for [`check`], and when that device does not hold this journal.
+pub fn check_with_journal(
+    device: SharedDevice,
+    journal: Option<SharedDevice>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Report> {
     let mut sink = Sink::new();
-    let (device, recovered) = journal::recovered(device, options.as_is, &mut sink)?;
+    let (device, recovered) = journal::recovered(device, journal, options.as_is, &mut sink)?;
     let of = survey::Input {
         device,
         recovered,

@@ -29,6 +29,21 @@ pub enum JournalError {
         /// Of the file system.
         filesystem: BlockSize,
     },
+    /// The device that was given for the journal holds none that can be used.
+    #[error("on the device that was given for it: {0}")]
+    NoJournal(FormatError),
+    /// The device that was given for the journal holds that of another file system.
+    #[error(
+        "this is the journal {}, that of the file system is {}",
+        uuid(found),
+        uuid(expected)
+    )]
+    OtherJournal {
+        /// The UUID on the device.
+        found: [u8; 16],
+        /// The UUID that the file system names.
+        expected: [u8; 16],
+    },
     /// The blocks of the journal inode do not form one range from block 0.
     #[error("journal block {block} is not mapped, or mapped twice")]
     Mapping {
@@ -164,4 +179,16 @@ pub enum JournalError {
     /// The log was not written any more after the device failed.
     #[error("the journal was stopped by an earlier error of the device")]
     Stopped,
+}
+
+/// In the form of RFC 9562.
+fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::new();
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
 }

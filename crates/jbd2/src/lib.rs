@@ -1,6 +1,6 @@
 //! The JBD2 log on disk: layout, scan, revoke table and replay.
 //!
-//! A caller finds the journal's blocks (they belong to an inode), opens a [`Log`] over them and,
+//! A caller finds the journal's blocks (they belong to an inode, or are what [`external_log`] says), opens a [`Log`] over them and,
 //! when it is not clean, asks for its [`Recovery`]: where the newest image of every block lies in
 //! the log. A read-only open lays the images over the device with [`ReplayedDevice`] and writes nothing; a
 //! read-write open writes them home with [`Recovery::write_home`] and goes on with a
@@ -8,6 +8,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | `external` | a journal on a device of its own |
 //! | `map` | where journal blocks lie on the device |
 //! | `log` | an opened journal: its superblock, and reading its blocks |
 //! | `scan` | the end of the log: which transactions are whole |
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod external;
 mod fast_commit;
 mod home;
 mod log;
@@ -45,6 +47,7 @@ mod scan;
 mod writer;
 
 pub use error::{JournalError, JournalResult};
+pub use external::external_log;
 pub use fast_commit::FastCommits;
 pub use home::WrittenHome;
 pub use log::Log;

@@ -71,6 +71,17 @@ impl ReplayedBlocks {
     /// # Errors
     /// As for [`BlockDevice::read_at`].
     pub fn read(&self, device: &dyn BlockDevice, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.read_with(device, device, offset, buf)
+    }
+
+    /// The same with the log on a device of its own.
+    fn read_with(
+        &self,
+        device: &dyn BlockDevice,
+        log: &dyn BlockDevice,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> DeviceResult<()> {
         let size = u64::from(self.block_size.bytes());
         let end = offset.saturating_add(buf.len() as u64);
         let first = Pblk::new(offset / size);
@@ -88,7 +99,7 @@ impl ReplayedBlocks {
             let to = end.min(start + size);
             let part = (from - offset) as usize..(to - offset) as usize;
             if let Some(target) = buf.get_mut(part) {
-                self.read_image(device, *image, from - start, target)?;
+                self.read_image(log, *image, from - start, target)?;
             }
         }
         Ok(())
@@ -97,13 +108,13 @@ impl ReplayedBlocks {
     /// Fills `buf` with an image from byte `skip` on.
     fn read_image(
         &self,
-        device: &dyn BlockDevice,
+        log: &dyn BlockDevice,
         image: Image,
         skip: u64,
         buf: &mut [u8],
     ) -> DeviceResult<()> {
         let start = self.block_size.offset_of(image.at).unwrap_or(u64::MAX);
-        device.read_at(start.saturating_add(skip), buf)?;
+        log.read_at(start.saturating_add(skip), buf)?;
         if image.escaped && skip < MAGIC_LEN as u64 {
             let mut magic = [0; MAGIC_LEN];
             restore_escaped(&mut magic);
@@ -119,18 +130,27 @@ impl ReplayedBlocks {
 /// Bytes of the magic number at the front of a record of the log.
 const MAGIC_LEN: usize = 4;
 
-/// A device as it will be after replay of the log on it: reads show the images, writes are refused.
+/// A device as it will be after replay of its log: reads show the images, writes are refused.
 #[derive(Debug)]
 pub struct ReplayedDevice {
     inner: SharedDevice,
+    /// The same device, if the log is on it.
+    log: SharedDevice,
     blocks: ReplayedBlocks,
 }
 
 impl ReplayedDevice {
-    /// Lays `blocks` over `inner`, on which the file system starts at byte 0.
+    /// Lays `blocks` of the log on `inner` over `inner`, on which the file system starts at byte 0.
     #[must_use]
     pub fn new(inner: SharedDevice, blocks: ReplayedBlocks) -> Self {
-        Self { inner, blocks }
+        let log = SharedDevice::clone(&inner);
+        Self::with_log(inner, log, blocks)
+    }
+
+    /// The same with `blocks` of a log that is on the device `log`.
+    #[must_use]
+    pub fn with_log(inner: SharedDevice, log: SharedDevice, blocks: ReplayedBlocks) -> Self {
+        Self { inner, log, blocks }
     }
 
     /// The blocks the log held images of.
@@ -150,7 +170,7 @@ impl BlockDevice for ReplayedDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
-        self.blocks.read(&*self.inner, offset, buf)
+        self.blocks.read_with(&*self.inner, &*self.log, offset, buf)
     }
 
     fn write_at(&self, _offset: u64, _buf: &[u8]) -> DeviceResult<()> {

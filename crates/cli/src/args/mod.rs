@@ -71,6 +71,15 @@ pub(crate) struct Where {
     /// Do not replay a journal that was not closed: show what lies on the device
     #[arg(long, global = true, help_heading = "Where the file system is")]
     pub(crate) as_is: bool,
+    /// Where the journal is, if it is on a device of its own: for reading, what waits in it is replayed in memory
+    #[arg(
+        long,
+        global = true,
+        value_name = "DEVICE",
+        conflicts_with = "as_is",
+        help_heading = "Where the file system is"
+    )]
+    pub(crate) journal: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

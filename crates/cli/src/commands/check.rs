@@ -70,9 +70,17 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
         .partition(place.partition)
         .open()
         .map_err(|e| e.to_string())?;
+    let journal = match &place.journal {
+        Some(path) => Some(
+            OpenSpec::read_only(path)
+                .open()
+                .map_err(|e| e.to_string())?,
+        ),
+        None => None,
+    };
     let bars = Bars::new("checking");
     let options = Options::default().as_is(place.as_is);
-    let report = extant_fsck::check(device, options, &bars);
+    let report = extant_fsck::check_with_journal(device, journal, options, &bars);
     bars.finish();
     report.map_err(|e| match e {
         extant_fsck::Error::Device(e) => e.to_string(),

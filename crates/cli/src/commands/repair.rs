@@ -2,9 +2,11 @@
 //! 16 usage.
 
 use super::check::{Bars, ERRORS, OPERATIONAL, line};
+use super::tune::coded;
 use crate::args::{Repair, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
+use crate::place::refuse_reading_options;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::Severity;
 use extant_fsck::repair::{self, Mend, Plan};
@@ -53,6 +55,7 @@ struct Summary {
 }
 
 pub(super) fn run(args: &Repair, place: &Where) -> Outcome {
+    refuse_reading_options(place).map_err(coded)?;
     let done = match &args.revert {
         Some(undo) => revert(args, place, undo).map(|()| None),
         None => repair(args, place),

@@ -6,6 +6,7 @@ use super::tune::{coded, superblock_of};
 use crate::args::{Resize, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::place::refuse_reading_options;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::repair::{
     Options,
@@ -29,6 +30,7 @@ pub(super) fn run(args: &Resize, place: &Where) -> Outcome {
 }
 
 fn resize(args: &Resize, place: &Where) -> Outcome {
+    refuse_reading_options(place)?;
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     let spec = || {

@@ -6,6 +6,7 @@ use super::repair::{half_written, keep, seconds_now};
 use crate::args::{ErrorsDo, Tune, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
+use crate::place::refuse_reading_options;
 use crate::record::uuid;
 use extant::{Escaped, OpenSpec};
 use extant_blockdev::BlockDevice;
@@ -56,6 +57,7 @@ pub(super) fn coded(failure: Failure) -> Failure {
 }
 
 fn tune(args: &Tune, place: &Where) -> Outcome {
+    refuse_reading_options(place)?;
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     if args.list && args.changes_something() {

@@ -7,7 +7,7 @@ use crate::{Error, InPlace, Place, Result, data};
 use extant_blockdev::SharedDevice;
 use extant_format::jbd2::JournalSuperblock;
 use extant_format::{Expected, FormatError, Ino, Structure};
-use extant_jbd2::{Log, LogRun, Recovery, ReplayedDevice};
+use extant_jbd2::{Log, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
 
 /// Most pieces a journal may lie in. `mke2fs` makes it in one; a map that points at the same
@@ -22,7 +22,7 @@ impl Fs {
     /// [`Error::Unsupported`] when the journal lies on another device, or has fast commits for a file
     /// system that is only read; [`Error::Journal`] or [`Error::Corrupt`] when it is damaged.
     pub(super) fn replay(&self, options: &MountOptions) -> Result<(SharedDevice, Vec<Notice>)> {
-        let recovery = self.recover_log()?;
+        let (recovery, log) = self.recover_log(options)?;
         tracing::info!(
             transactions = recovery.transaction_count,
             blocks = recovery.blocks.len(),
@@ -30,24 +30,21 @@ impl Fs {
         );
         let notices = Notice::of_recovery(&recovery);
         let device = Arc::clone(&self.device);
-        let replayed: SharedDevice = Arc::new(ReplayedDevice::new(device, recovery.blocks));
+        let replayed: SharedDevice =
+            Arc::new(ReplayedDevice::with_log(device, log, recovery.blocks));
         Ok(match &recovery.fast_commits {
             Some(found) => (fast_commit::apply(&replayed, options, found)?, notices),
             None => (replayed, notices),
         })
     }
 
-    /// What the log holds.
+    /// What the log holds, and the device that it is on.
     ///
     /// # Errors
     /// As for [`Fs::replay`].
-    pub(super) fn recover_log(&self) -> Result<Recovery> {
+    pub(super) fn recover_log(&self, options: &MountOptions) -> Result<(Recovery, SharedDevice)> {
         if self.superblock.has_external_journal() {
-            return Err(Error::Unsupported {
-                features: "an external journal that waits for replay (replay it under Linux \
-                           first: mount the file system once, or run e2fsck on it)"
-                    .to_owned(),
-            });
+            return self.recover_external_log(options);
         }
         let ino = self.superblock.journal_ino().ok_or_else(|| {
             let expected = Expected::Said("an inode, as the journal waits for replay");
@@ -56,7 +53,22 @@ impl Fs {
         })?;
         let runs = self.journal_runs(ino)?;
         let log = Log::open(&*self.device, &runs, self.block_size())?;
-        Ok(log.recover(self.geometry.blocks_count())?)
+        let recovery = log.recover(self.geometry.blocks_count())?;
+        Ok((recovery, Arc::clone(&self.device)))
+    }
+
+    fn recover_external_log(&self, options: &MountOptions) -> Result<(Recovery, SharedDevice)> {
+        let Some(device) = &options.journal_device else {
+            return Err(Error::Unsupported {
+                features: "an external journal that waits for replay (name the device that holds it; or replay it \
+                           under Linux first: mount the file system once, or run e2fsck on it)"
+                    .to_owned(),
+            });
+        };
+        let runs = external_log(&**device, &self.superblock)?;
+        let log = Log::open(&**device, &runs, self.block_size())?;
+        let recovery = log.recover(self.geometry.blocks_count())?;
+        Ok((recovery, Arc::clone(device)))
     }
 
     /// Where the journal's blocks lie: as many as its superblock says it has.

@@ -1,5 +1,6 @@
 //! What a caller chooses at mount.
 
+use extant_blockdev::SharedDevice;
 use extant_format::{BlockSize, Pblk};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ pub struct MountOptions {
     pub memory: usize,
     /// What to do about a journal that was not closed cleanly.
     pub journal: JournalChoice,
+    /// The device that holds the journal, where the file system says that it is on one of its own. It is only read.
+    pub journal_device: Option<SharedDevice>,
     /// Which superblock to believe.
     pub superblock: SuperblockChoice,
     /// Whether a thread commits and checkpoints in the background of a file system open for
@@ -143,6 +146,7 @@ impl MountOptions {
             read_only: true,
             memory: DEFAULT_MEMORY,
             journal: JournalChoice::default(),
+            journal_device: None,
             superblock: SuperblockChoice::default(),
             background: true,
             commit_interval: COMMIT_INTERVAL,
@@ -259,6 +263,14 @@ impl MountOptions {
     #[must_use]
     pub fn journal(mut self, choice: JournalChoice) -> Self {
         self.journal = choice;
+        self
+    }
+
+    /// The same options with the device of an external journal, which is replayed into memory if the file system was not
+    /// closed cleanly. For opening for reading.
+    #[must_use]
+    pub fn journal_device(mut self, device: SharedDevice) -> Self {
+        self.journal_device = Some(device);
         self
     }
 

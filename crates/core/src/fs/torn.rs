@@ -68,12 +68,14 @@ fn superblock_in_log(device: &SharedDevice, options: &MountOptions) -> Result<Op
         return Ok(None);
     }
     let fs = Fs::assemble(Arc::clone(device), torn.clone(), options, false, None)?;
-    let blocks = fs.recover_log()?.blocks;
+    let (recovery, log) = fs.recover_log(options)?;
+    let blocks = recovery.blocks;
     let (block, _) = place(torn.block_size());
     if !blocks.contains(block) {
         return Ok(None);
     }
-    let replayed: SharedDevice = Arc::new(ReplayedDevice::new(Arc::clone(device), blocks));
+    let replayed: SharedDevice =
+        Arc::new(ReplayedDevice::with_log(Arc::clone(device), log, blocks));
     let superblock = read_superblock(&replayed, options.superblock)?;
     // What the log was found by must be what it says.
     let same = superblock.uuid() == torn.uuid()

@@ -19,11 +19,13 @@
 //!
 //! Source: "Super Block" in the kernel's ext4 documentation.
 
+mod journal_device;
 mod raw;
 #[cfg(test)]
 mod tests;
 mod view;
 
+pub use journal_device::JournalDevice;
 pub use raw::RawSuperblock;
 pub use view::{ErrorRecord, ErrorsBehaviour, MountDefaults, State, SuperblockFlags};
 

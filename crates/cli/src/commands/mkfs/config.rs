@@ -72,6 +72,11 @@ impl Config {
                 "--as-is is about reading: a new image has no journal to replay",
             ));
         }
+        if place.journal.is_some() {
+            return Err(Failure::usage(
+                "--journal is about reading: a new image has its journal inside",
+            ));
+        }
         let epoch = source_date_epoch()?;
         let window = Window::new(&args.image, place)?;
         let format = Format::new(args)?;

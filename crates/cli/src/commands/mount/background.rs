@@ -71,6 +71,9 @@ fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
     if let Some(offset) = place.offset {
         list.extend(["--offset".into(), offset.to_string().into()]);
     }
+    if let Some(journal) = &place.journal {
+        list.extend(["--journal".into(), absolute(journal).into()]);
+    }
     let flags = [
         (place.as_is, "--as-is"),
         (args.read_only, "--read-only"),

@@ -13,7 +13,7 @@ mod keeper;
 
 use crate::args::{Mount, Stats, Umount, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::place::Place;
+use crate::place::{Place, with_journal};
 use background::Background;
 use extant::{JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals};
@@ -25,11 +25,12 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     for list in &args.options {
         options.parse(list).map_err(Failure::usage)?;
     }
-    options.read_only |= args.read_only || place.as_is;
+    options.read_only |= args.read_only || place.as_is || place.journal.is_some();
     let place = &Where {
         partition: place.partition.or(options.partition),
         offset: place.offset.or(options.offset),
         as_is: place.as_is,
+        journal: place.journal.clone(),
     };
     if args.fake {
         return Ok(());
@@ -70,7 +71,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         path: "/".into(),
         has_path: false,
     };
-    let engine = engine_options(place, options);
+    let engine = with_journal(engine_options(place, options), place)?;
     let device = match options.read_only {
         true => at.open_guarded()?,
         false => at.open_device(true)?,
