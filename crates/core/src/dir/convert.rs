@@ -26,7 +26,8 @@ pub(super) fn convert(
     };
     all.push(*entry);
     let items = all.iter().skip(2).map(|entry| Item::new(hasher, *entry));
-    let halves = halve(items.collect(), &dir.layout).ok_or(Error::NoSpace)?;
+    let items: Vec<_> = items.collect();
+    let halves = halve(&items, &dir.layout).ok_or(Error::NoSpace)?;
     let pairs = [(0, 1), (halves.hash, 2)].map(|(hash, lblk)| DxEntry {
         hash,
         block: Lblk::new(lblk),

@@ -23,7 +23,8 @@ pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth>
     let mut all = used(&leaf, &dir.layout, 0).in_place(place)?;
     all.push(*entry);
     let items = all.iter().map(|entry| Item::new(&way.hasher, *entry));
-    let Halves { low, high, hash } = halve(items.collect(), &dir.layout).ok_or(Error::NoSpace)?;
+    let items: Vec<_> = items.collect();
+    let Halves { low, high, hash } = halve(&items, &dir.layout).ok_or(Error::NoSpace)?;
     check_between(dir, &way, hash)?;
     let mut growth = Growth {
         leaf: Some((way.leaf, leaf.clone())),
