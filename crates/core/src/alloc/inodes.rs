@@ -73,7 +73,9 @@ impl Fs {
             state.take_inode(index, lowest, is_dir, geometry, cpu);
             drop(state);
             alloc.free_inodes.dec();
-            alloc.dirs.add(is_dir.into());
+            if is_dir {
+                alloc.dirs.inc();
+            }
             return geometry
                 .inode_at(group, index)
                 .map(Some)
@@ -109,7 +111,9 @@ impl Fs {
         state.free_inode(at.index, is_dir);
         drop(state);
         alloc.free_inodes.inc();
-        alloc.dirs.add(-i64::from(is_dir));
+        if is_dir {
+            alloc.dirs.add(-1);
+        }
         Ok(())
     }
 

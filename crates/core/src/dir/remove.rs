@@ -15,7 +15,6 @@ use extant_format::dir::edit::{self, Spot};
 use extant_format::dir::htree::{self, DxKind};
 use extant_format::dir::{DirLayout, EntryType};
 use extant_format::{Ino, Lblk, inline_data};
-use extant_sync::pin;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
@@ -147,18 +146,23 @@ fn change_entry(
     edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
 ) -> Result<Found> {
     let state = dir.dir_state();
-    if dir.image(&pin()).is_inline() {
+    let mut names_stay = state.shared();
+    let mut image = dir.copy();
+    if image.is_inline() {
+        drop(names_stay);
         let alone = state.exclusive();
-        let image = dir.copy();
-        if image.is_inline() {
-            let (directory, _) = Directory::writable(handle.fs(), &image, state)?;
+        let image_alone = dir.copy();
+        if image_alone.is_inline() {
+            let (directory, _) = Directory::writable(handle.fs(), &image_alone, state)?;
             let name = stored(&directory, name)?;
             return change_inline(handle, dir, &directory, &name, edit);
         }
         drop(alone);
+        // It has blocks by now, and keeps them.
+        names_stay = state.shared();
+        image = dir.copy();
     }
-    let _names_stay = state.shared();
-    let image = dir.copy();
+    let _names_stay = names_stay;
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     let name = stored(&directory, name)?;
     let change = Change {

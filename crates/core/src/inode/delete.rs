@@ -79,7 +79,8 @@ impl Fs {
 
     /// Deletes a file whose last name is about to go, in the transaction of `handle`, if `held` is the
     /// only hold and there is nothing but the inode itself: `false` if not, and then nothing has changed.
-    /// Asks for the credits it needs.
+    /// Needs credits for a group, and makes do with those left for [`Fs::orphan_add`], which is called only where no group
+    /// was changed; asks for some if there are fewer.
     ///
     /// The caller has the inode's `op` lock exclusively, and has registered the inode.
     ///
@@ -104,7 +105,7 @@ impl Fs {
         if !nothing
             || !live.is_only_record()
             || live.membership() != Membership::None
-            || !handle.extend(1 + GROUP + 1)
+            || !(handle.credits() >= GROUP || handle.extend(GROUP))
             || !held.claim_last()
         {
             return Ok(false);
@@ -119,6 +120,12 @@ impl Fs {
             return Err(e);
         }
         Ok(true)
+    }
+
+    /// Whether inodes without names wait to be deleted.
+    pub(crate) fn has_unnamed(&self) -> bool {
+        self.orphans()
+            .is_ok_and(|orphans| !orphans.reapers().is_empty())
     }
 
     /// Deletes the inodes without names whose last hold has ended. The caller holds nothing.

@@ -16,21 +16,23 @@ pub(super) const XATTR_MAGIC: [u8; 4] = 0xea02_0000_u32.to_le_bytes();
 /// Inodes that are looked at before the first of them is captured.
 const TOGETHER: usize = 32;
 
-/// An inode whose record changes, and the block of the inode table that holds it, which stays in memory so.
+/// An inode whose record changes.
 #[derive(Debug)]
 pub(crate) struct RegisteredInode {
     // Kept beyond its capture only so that it is let go of when handles are running again.
     live: Arc<LiveInode>,
-    block: BlockRef,
+    /// The block of the inode table that holds the record, which stays in memory so; `None` if it is kept with another
+    /// inode of the transaction.
+    _block: Option<BlockRef>,
     /// The record to encode, once it was captured.
     image: Option<Arc<Inode>>,
 }
 
 impl RegisteredInode {
-    pub(crate) fn new(live: Arc<LiveInode>, block: BlockRef) -> Self {
+    pub(crate) fn new(live: Arc<LiveInode>, block: Option<BlockRef>) -> Self {
         Self {
             live,
-            block,
+            _block: block,
             image: None,
         }
     }
@@ -79,13 +81,15 @@ impl Fs {
         for inode in captured.iter().flatten() {
             let image = inode.image.as_deref();
             let image = image.ok_or(Error::Internal("an inode that was not captured"))?;
-            records.push((inode.block.block(), image));
+            let order = (inode.live.home(), image.ino(), !image.is_freed());
+            records.push((order, image));
         }
-        // A number that was freed and used again comes twice: what lives counts, so it is last.
-        records.sort_unstable_by_key(|(block, image)| (*block, image.ino(), !image.is_freed()));
+        // A number that was freed and used again comes twice: what lives counts, so it is last. A stable sort makes use of
+        // what is in order already, as inodes mostly are that one thread made or removed.
+        records.sort_by_key(|(order, _)| *order);
         let mut images = Vec::new();
-        for group in records.chunk_by(|a, b| a.0 == b.0) {
-            if let Some(&(block, _)) = group.first() {
+        for group in records.chunk_by(|a, b| a.0.0 == b.0.0) {
+            if let Some(&((block, ..), _)) = group.first() {
                 let inodes = group.iter().map(|(_, image)| *image);
                 images.push(self.encode_block(block, inodes, seq)?);
             }

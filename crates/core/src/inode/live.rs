@@ -534,7 +534,8 @@ impl LiveInode {
         // Before the lock: it may wait for the device.
         handle.touch_inode(self)?;
         let changing = self.meta.lock();
-        let mut image = self.copy();
+        let guard = pin();
+        let mut image = Inode::clone(self.image(&guard));
         self.take_change(&mut image);
         let map_or_size = (image.disk.size, image.disk.map);
         // Times of writes so far come first, whatever this changes.
@@ -543,7 +544,7 @@ impl LiveInode {
         if map_or_size != (image.disk.size, image.disk.map) {
             self.note_datasync(handle);
         }
-        self.image.replace(Arc::new(image), &pin());
+        self.image.replace(Arc::new(image), &guard);
         if let (Some(file), Some(time)) = (self.file_cache(), written) {
             file.forget_time(time);
         }

@@ -4,6 +4,7 @@ use super::encode::XATTR_MAGIC;
 use super::orphan::Membership;
 use super::{Held, Inode, InodeId, LiveInode, Metadata};
 use crate::fs::Fs;
+use crate::journal::Seq;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, are_sound};
@@ -54,6 +55,11 @@ impl Fs {
         }
     }
 
+    /// The same if it is in memory and not on its way out. It may have no names.
+    pub(crate) fn hold_in_memory(&self, ino: Ino) -> Option<Held> {
+        LiveInode::try_hold(self.inode_table().get_live(ino)?).ok()
+    }
+
     /// Takes hold of this very inode.
     ///
     /// # Errors
@@ -99,6 +105,16 @@ impl Fs {
     pub(crate) fn inode_table_block(&self, live: &LiveInode) -> Result<BlockRef> {
         let place = Place::InodeBlock(live.ino(), live.home());
         self.metadata(live.home(), place, Structure::Inode, None, |_| Ok(()))
+    }
+
+    /// Whether the running transaction `seq` has registered a record of this block of the inode table, and so keeps this
+    /// image of it in memory.
+    #[inline]
+    pub(crate) fn keeps_records_of(&self, block: Pblk, seq: Seq) -> bool {
+        let guard = pin();
+        let found = self.cache().peek(block, &guard);
+        // The commit of the transaction before makes images while this one runs: what is kept may be the one it replaced.
+        found.is_some_and(|found| found.has_records_of(seq) && found.seq().next() != seq)
     }
 
     /// Looks at an inode without taking part in its ownership: when it is in memory, no shared

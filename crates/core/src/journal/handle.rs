@@ -20,7 +20,7 @@ const REVOKES_PER_CREDIT: usize = 64;
 /// Records of inodes for which a transaction takes one block more than those they are in: capturing that many takes
 /// longer than capturing a block, with everybody waiting. The fewer transactions there are, the fewer times the same blocks
 /// of directories are written.
-const RECORDS_PER_CREDIT: u32 = 8;
+const RECORDS_PER_CREDIT: u32 = 16;
 
 /// The right to change metadata: all that is changed under one handle reaches the device together
 /// or not at all.
@@ -221,13 +221,18 @@ impl<'f> Handle<'f> {
         if live.touched().last() == self.seq.get() {
             return Ok(());
         }
-        let block = self.fs.inode_table_block(live)?;
+        let block = match self.fs.keeps_records_of(live.home(), self.seq) {
+            true => None,
+            false => Some(self.fs.inode_table_block(live)?),
+        };
         if self.fs.counts_usage() {
             live.begin_counting(self.fs);
         }
         if live.touched().touch(self.seq.get()) {
-            // Whoever finds the block counted is in the same transaction.
-            let first = block.records().touch(self.seq.get());
+            // Whoever finds the block counted is in the same transaction, as is the one who keeps it in memory.
+            let first = block
+                .as_ref()
+                .is_some_and(|block| block.records().touch(self.seq.get()));
             if first || live.ino().get().is_multiple_of(RECORDS_PER_CREDIT) {
                 self.spend();
             }

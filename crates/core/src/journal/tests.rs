@@ -493,6 +493,48 @@ fn what_cannot_be_written_is_refused_by_name() {
 }
 
 #[test]
+fn a_block_of_records_is_kept_by_the_first_of_a_transaction_unless_a_commit_replaces_it() {
+    let device: SharedDevice = content(KINDS[0]).open();
+    let fs = open(&device).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = NewInode::new(FileType::Regular, 0o644, ops::now());
+    let names = [&b"a"[..], b"b", b"c"];
+    let files = names.map(|name| ops::create(&fs, &root, name, &new).unwrap());
+    let home = files[0].live().home();
+    assert!(files.iter().all(|file| file.live().home() == home));
+    let keeps = |handle: &Handle<'_>| fs.keeps_records_of(home, handle.seq());
+    // The image is of the commit that was under way when a transaction began, and then of an older one.
+    for is_kept in [false, true] {
+        fs.sync().unwrap();
+        if is_kept {
+            let handle = fs.start(1).unwrap();
+            handle.touch_superblock();
+            drop(handle);
+            fs.sync().unwrap();
+        }
+        let handle = fs.start(4).unwrap();
+        for (file, expected) in files.iter().zip([false, is_kept, is_kept]) {
+            assert_eq!(keeps(&handle), expected, "{}", file.ino());
+            handle.touch_inode(file.live()).unwrap();
+        }
+        // For the block, and for at most one of three numbers.
+        assert!(handle.credits() >= 2);
+        for file in &files {
+            let change = |inode: &mut crate::inode::Inode| inode.disk_mut().uid += 7;
+            file.live().update(&handle, change).unwrap();
+        }
+    }
+    fs.sync().unwrap();
+    drop((root, files, fs));
+    let fs = open(&device).unwrap();
+    for name in names {
+        let root = fs.hold(Ino::ROOT).unwrap();
+        let found = ops::lookup_held(&fs, &root, name).unwrap();
+        assert_eq!(found.snapshot().disk().uid, 14);
+    }
+}
+
+#[test]
 fn the_largest_transaction_keeps_operations_waiting_for_a_moment_only() {
     const ROUNDS: usize = 20;
     let dir = TempDir::new().unwrap();

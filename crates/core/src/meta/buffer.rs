@@ -204,6 +204,12 @@ impl Peeked<'_> {
         self.0.seq
     }
 
+    /// Whether transaction `seq` has registered a record inside the block.
+    #[inline]
+    pub(crate) fn has_records_of(&self, seq: Seq) -> bool {
+        self.0.records.last() == seq.get()
+    }
+
     /// As [`BlockRef::is_verified`].
     #[inline]
     #[must_use]

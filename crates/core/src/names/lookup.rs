@@ -108,6 +108,9 @@ impl Fs {
     /// # Errors
     /// As for [`Fs::lookup_name`].
     pub(crate) fn hold_name(&self, dir: &Held, name: &[u8]) -> Result<Option<Held>> {
+        if let Some(held) = self.hold_known(dir, name) {
+            return Ok(Some(held));
+        }
         let Some(id) = self.lookup_name(dir, name)? else {
             return Ok(None);
         };
@@ -119,6 +122,18 @@ impl Fs {
         let locked = self.lock_name(dir, name);
         let found = self.lookup_locked(dir, &locked)?;
         found.map(|id| self.hold_same(id)).transpose()
+    }
+
+    /// The same if name and inode are in memory, and it is certain that the inode has names.
+    fn hold_known(&self, dir: &Held, name: &[u8]) -> Option<Held> {
+        if self.folds_names(dir) {
+            return None;
+        }
+        let guard = pin();
+        let id = self.names.get_under(dir.ino(), name, &guard)??;
+        let held = self.hold_in_memory(id.ino)?;
+        let image = held.image(&guard);
+        (image.id() == id && image.disk().links > 0).then_some(held)
     }
 }
 

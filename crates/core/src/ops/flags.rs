@@ -11,6 +11,7 @@ use crate::inode::{FileType, Held, Inode};
 use crate::{Error, Result, dir};
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::InodeFlags;
+use extant_sync::pin;
 
 /// Flags that users may change.
 const CHANGEABLE: InodeFlags = InodeFlags::SECURE_DELETION
@@ -118,7 +119,7 @@ fn refuse(image: &Inode, flags: InodeFlags) -> Result<()> {
 
 /// Refuses to change the record, the attributes or the names of a file that is protected.
 pub(super) fn check_changeable(inode: &Held) -> Result<()> {
-    refuse(&inode.copy(), PROTECTED)
+    refuse(inode.image(&pin()), PROTECTED)
 }
 
 /// Refuses to take `victim` out of `dir`, or to put something else in its place.
@@ -139,5 +140,5 @@ pub(super) fn check_takes_names(dir: &Inode) -> Result<()> {
 
 /// Refuses to change what an append-only file has by now.
 pub(super) fn check_content(inode: &Held) -> Result<()> {
-    refuse(&inode.copy(), PROTECTED)
+    refuse(inode.image(&pin()), PROTECTED)
 }

@@ -118,6 +118,9 @@ pub(super) fn undo_new(fs: &Fs, handle: &Handle<'_>, new: Held) {
 /// Deletes what has lost its last name and is held by nobody, after the operation has been done: what
 /// goes wrong here is not its failure. An inode that cannot be deleted stays an orphan.
 pub(super) fn reap(fs: &Fs) {
+    if !fs.has_unnamed() {
+        return;
+    }
     // Otherwise it has time.
     let Some(_changing) = fs.try_begin_change() else {
         return;

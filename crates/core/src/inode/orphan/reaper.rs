@@ -50,6 +50,12 @@ impl Reapers {
         self.each.local()
     }
 
+    /// Whether none wait.
+    pub(crate) fn is_empty(&self) -> bool {
+        let waits = |queue: &Arc<Reaper>| queue.some.load(Ordering::Acquire);
+        !self.each.iter().any(waits)
+    }
+
     /// Takes all that wait.
     pub(crate) fn take(&self) -> Vec<Arc<LiveInode>> {
         let mut taken = Vec::new();

@@ -5,6 +5,7 @@ use super::{Acting, STICKY};
 use crate::inode::{FileType, GROUP_EXECUTE, Held, Inode, NewInode, SET_GID};
 use crate::ops::flags::{check_removable, check_takes_names};
 use crate::{Error, Result};
+use extant_sync::pin;
 
 /// Mode bits that `mkdir` sets.
 const OF_MKDIR: u16 = 0o1777;
@@ -22,17 +23,17 @@ impl Acting<'_> {
         check_takes_names(dir)?;
         self.may_access_locked(dir, WRITE | EXECUTE)?;
         check_removable(dir, victim)?;
-        match self.is_kept_by_sticky(dir, &victim.copy()) {
+        match self.is_kept_by_sticky(dir, victim) {
             true => Err(Error::NotPermitted),
             false => Ok(()),
         }
     }
 
     /// Whether this is a sticky directory, where only the owner of the file and that of the directory remove names.
-    fn is_kept_by_sticky(self, dir: &Inode, victim: &Inode) -> bool {
+    fn is_kept_by_sticky(self, dir: &Inode, victim: &Held) -> bool {
         self.restricted().is_some_and(|caller| {
             dir.disk().mode.permissions() & STICKY != 0
-                && caller.uid != victim.disk().uid
+                && caller.uid != victim.image(&pin()).disk().uid
                 && caller.uid != dir.disk().uid
         })
     }
