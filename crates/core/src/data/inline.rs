@@ -1,14 +1,21 @@
-//! Content that lies inside the inode, and files that outgrow it.
+//! Content that lies inside the inode: reading and changing it there, and files that outgrow it.
+//!
+//! A regular file that is made where the file system has `inline_data` begins so, and stays so while what it holds fits
+//! beside its attributes. Its content is in the record, so each change is a transaction's like any other of the record, and
+//! no folio has any of it. Once it has left it does not come back.
 
+use super::buffered::To;
 use super::read::device_offset;
-use super::write::check_changeable;
-use crate::alloc::{Request, Taken};
+use super::times::{now, stamp};
+use super::write::{WriteOptions, check_changeable};
+use crate::alloc::Request;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};
 use crate::map::MapGuard;
-use crate::{Error, InPlace, Place, Result};
+use crate::{Error, InPlace, Place, Result, xattr};
 use extant_format::features::Incompat;
 use extant_format::inline_data::InlineData;
+use extant_format::inode::MAP_BYTES;
 use extant_format::xattr::name::INLINE_DATA;
 use extant_format::xattr::{XattrArea, XattrContext, XattrValue};
 use extant_format::{Expected, FormatError, Ino, Structure};
@@ -60,6 +67,124 @@ impl Fs {
     }
 }
 
+/// Writes to a file whose content lies in its inode, if what it holds then fits there. Returns where, and how much. `None` for
+/// any other file, and for one that had to outgrow its inode, where nothing has been written yet.
+///
+/// # Errors
+/// As for [`check_changeable`] and [`outgrow`]; when the attributes in the inode break the format.
+pub(super) fn write(
+    fs: &Fs,
+    held: &Held,
+    to: To,
+    buf: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<Option<(u64, usize)>> {
+    if !held.image(&pin()).is_inline() {
+        return Ok(None);
+    }
+    let written = write_inside(fs, held, to, buf, options)?;
+    if written.is_none() {
+        outgrow(fs, held)?;
+    }
+    Ok(written)
+}
+
+fn write_inside(
+    fs: &Fs,
+    held: &Held,
+    to: To,
+    buf: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<Option<(u64, usize)>> {
+    let _alone = held.op().write();
+    let image = held.snapshot();
+    if !image.is_inline() {
+        return Ok(None);
+    }
+    check_changeable(&image)?;
+    let start = match to {
+        To::Byte(at) => at,
+        To::End => image.size(),
+    };
+    if buf.is_empty() {
+        return Ok(Some((start, 0)));
+    }
+    let end = start.saturating_add(buf.len() as u64);
+    let Some(mut content) = content_of_size(fs, &image, image.size().max(end))? else {
+        return Ok(None);
+    };
+    let Some(part) = content.get_mut(start as usize..end as usize) else {
+        return Ok(None);
+    };
+    part.copy_from_slice(buf);
+    if attributes_around(fs, &image, &content)?.is_none() {
+        return Ok(None);
+    }
+    xattr::take_away(fs, held, options.writer)?;
+    replace(fs, held, &content, options)?;
+    Ok(Some((start, buf.len())))
+}
+
+/// What a file whose content lies in its inode holds once it has this size, if that fits there; `None` also for any other
+/// file. For who holds `op` exclusively: [`replace`] is the next step.
+///
+/// # Errors
+/// When the attributes in the inode break the format.
+pub(super) fn resized_alone(fs: &Fs, held: &Held, size: u64) -> Result<Option<Vec<u8>>> {
+    let image = held.snapshot();
+    if !image.is_inline() {
+        return Ok(None);
+    }
+    let Some(content) = content_of_size(fs, &image, size)? else {
+        return Ok(None);
+    };
+    let around = attributes_around(fs, &image, &content)?;
+    Ok(around.map(|_| content))
+}
+
+/// The first `size` bytes of what lies in an inode, zeros behind its end; `None` if no inode has room for so much.
+fn content_of_size(fs: &Fs, image: &Inode, size: u64) -> Result<Option<Vec<u8>>> {
+    if size > u64::from(fs.geometry().inode_size()) {
+        return Ok(None);
+    }
+    let mut content = vec![0; size as usize];
+    fs.inline_data(image)?.read(0, &mut content);
+    Ok(Some(content))
+}
+
+/// The attributes of an inode with the part of `content` that the map has no room for; `None` if they have none either.
+fn attributes_around(fs: &Fs, image: &Inode, content: &[u8]) -> Result<Option<Box<[u8]>>> {
+    let rest = content.get(MAP_BYTES..).unwrap_or_default();
+    fs.xattrs_with_content(image, Some(rest))
+}
+
+/// Puts `content`, for which there is room, in the place of what lies in an inode. For who holds `op` exclusively.
+///
+/// # Errors
+/// When the attributes in the inode break the format; what stopped the journal.
+pub(super) fn replace(
+    fs: &Fs,
+    held: &Held,
+    content: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<()> {
+    let xattrs = attributes_around(fs, &held.snapshot(), content)?.ok_or(Error::NoSpace)?;
+    let mut map = [0; MAP_BYTES];
+    map.iter_mut()
+        .zip(content)
+        .for_each(|(to, from)| *to = *from);
+    let time = now();
+    let handle = fs.start(1)?;
+    held.live().note_datasync(&handle);
+    held.live().update(&handle, |inode| {
+        inode.set_xattr_region(xattrs);
+        let disk = inode.disk_mut();
+        disk.map = map;
+        disk.size = content.len() as u64;
+        stamp(disk, time, options);
+    })
+}
+
 /// Gives a file whose content lies in its inode a block for that, so that it can be changed. Does nothing to any other.
 ///
 /// # Errors
@@ -109,23 +234,7 @@ fn move_out(fs: &Fs, held: &Held) -> Result<()> {
             .write_at(device_offset(fs, taken.start(), 0)?, &block)?;
         held.note_data(fs, failures);
     }
-    leave(fs, held, taken, image.size())
-}
-
-/// Takes the content of a file that may be changed out of its inode, for who holds `op` exclusively and wants none of
-/// it: that takes no block. Does nothing to any other.
-///
-/// # Errors
-/// As for changing it.
-pub(super) fn empty_alone(fs: &Fs, held: &Held) -> Result<()> {
-    match held.image(&pin()).is_inline() {
-        true => leave(fs, held, None, 0),
-        false => Ok(()),
-    }
-}
-
-fn leave(fs: &Fs, held: &Held, block: Option<Taken<'_>>, size: u64) -> Result<()> {
     let handle = fs.start(LEAVE_CREDITS)?;
     let guard = MapGuard::lock(held);
-    fs.leave_inode(&handle, held, &guard, block, size)
+    fs.leave_inode(&handle, held, &guard, taken, image.size())
 }

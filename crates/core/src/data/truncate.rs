@@ -4,7 +4,7 @@ use super::WriteOptions;
 use super::cache::FileCache;
 use super::clusters::{cuts_cluster, promise_cut};
 use super::folio::{FOLIO_BYTES, mask_of_bytes};
-use super::inline::{empty_alone, outgrow_alone};
+use super::inline::{outgrow_alone, replace, resized_alone};
 use super::times::{now, stamp};
 use super::transfer::{has_data, zero_mapped};
 use super::write::{check_changeable, check_content, size_limit};
@@ -63,7 +63,8 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
     fs.journal()?.check_open()?;
     // Whatever refuses comes before what cannot be taken back.
     check_changeable(&held.snapshot())?;
-    if size > 0 {
+    let inline = resized_alone(fs, held, size)?;
+    if inline.is_none() {
         outgrow_alone(fs, held)?;
     }
     let mut image = held.snapshot();
@@ -71,9 +72,8 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
         return Err(Error::FileTooLarge);
     }
     xattr::take_away(fs, held, options.writer)?;
-    if size == 0 {
-        empty_alone(fs, held)?;
-        image = held.snapshot();
+    if let Some(content) = inline {
+        return replace(fs, held, &content, options);
     }
     if size > image.size() && held.live_size() > image.size() {
         // So that the size of the record never passes what memory has of the last block and the device

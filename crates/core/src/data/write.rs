@@ -15,7 +15,7 @@
 //!   zeros.
 
 use super::buffered::{self, To};
-use super::inline::outgrow;
+use super::inline;
 use super::read::device_offset;
 use super::times::{self, now};
 use super::transfer::{ZEROS, zero_mapped};
@@ -69,7 +69,9 @@ pub fn write_with(
     options: WriteOptions<'_>,
 ) -> Result<usize> {
     fs.journal()?.check_open()?;
-    outgrow(fs, held)?;
+    if let Some((_, written)) = inline::write(fs, held, To::Byte(offset), buf, options)? {
+        return Ok(written);
+    }
     if fs.data().mode() != DataMode::Through {
         let (_, written) = buffered::write(fs, held, To::Byte(offset), buf, options)?;
         return Ok(written);
@@ -99,7 +101,9 @@ pub fn write_with(
 /// As for [`write_at`].
 pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Result<(u64, usize)> {
     fs.journal()?.check_open()?;
-    outgrow(fs, held)?;
+    if let Some(done) = inline::write(fs, held, To::End, buf, options)? {
+        return Ok(done);
+    }
     if fs.data().mode() != DataMode::Through {
         return buffered::write(fs, held, To::End, buf, options);
     }

@@ -10,6 +10,7 @@ use crate::inode::FileType;
 use crate::xattr::{self, AclKind, Fresh};
 use crate::{InPlace, Place, Result};
 use extant_format::acl::{Acl, AclEntry, AclWho};
+use extant_format::xattr::name::INLINE_DATA;
 
 /// What a new inode gets.
 pub(super) struct Inherited {
@@ -39,14 +40,25 @@ pub(crate) fn with_permissions(acl: &Acl, permissions: u16) -> Option<Acl> {
     Acl::new(entries.collect()).ok()
 }
 
-/// What `new` gets from `parent`, `region` bytes of its record being there for attributes.
+/// What `new` gets from `parent`, `region` bytes of its record being there for attributes. If it `is_inline` one of them is
+/// for what its map does not hold of its content, of which there is none yet.
 ///
 /// # Errors
 /// Those of reading the parent's attributes.
-pub(super) fn inherit(fs: &Fs, parent: &Inode, new: &NewInode, region: usize) -> Result<Inherited> {
+pub(super) fn inherit(
+    fs: &Fs,
+    parent: &Inode,
+    new: &NewInode,
+    region: usize,
+    is_inline: bool,
+) -> Result<Inherited> {
+    let content = is_inline.then(|| (INLINE_DATA, Vec::new()));
     let without = Inherited {
         permissions: new.permissions & !new.umask,
-        xattrs: Fresh::default(),
+        xattrs: match &content {
+            Some(content) => xattr::fresh(fs, region, std::slice::from_ref(content))?,
+            None => Fresh::default(),
+        },
     };
     if new.file_type == FileType::Symlink {
         return Ok(Inherited {
@@ -63,10 +75,10 @@ pub(super) fn inherit(fs: &Fs, parent: &Inode, new: &NewInode, region: usize) ->
     let is_dir = new.file_type == FileType::Directory;
     let default = is_dir.then(|| default.encode_disk());
     let lists = [(AclKind::Access, access), (AclKind::Default, default)];
-    let values: Vec<_> = lists
+    let lists = lists
         .into_iter()
-        .filter_map(|(kind, list)| Some((kind.stored_name(), list?)))
-        .collect();
+        .filter_map(|(kind, list)| Some((kind.stored_name(), list?)));
+    let values: Vec<_> = content.into_iter().chain(lists).collect();
     Ok(Inherited {
         permissions,
         xattrs: xattr::fresh(fs, region, &values)?,

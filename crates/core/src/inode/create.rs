@@ -37,6 +37,9 @@ const FOR_DIRECTORIES: InodeFlags = InodeFlags::DIR_SYNC
 /// Of these, what means something for what is neither a directory nor a regular file.
 const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ATIME);
 
+/// What an attribute without a value takes in an inode, with what comes before and behind all of them.
+const SPACE_OF_EMPTY_CONTENT: usize = 4 + 16 + 4 + 4;
+
 /// What the maker of an inode decides.
 #[derive(Clone, Debug)]
 pub struct NewInode {
@@ -120,13 +123,30 @@ impl Fs {
         parent: &Inode,
         new: &NewInode,
     ) -> Result<Held> {
+        let is_inline = new.file_type == FileType::Regular
+            && self.superblock().has_incompat(Incompat::INLINE_DATA);
+        self.new_inode_as(handle, parent, new, is_inline)
+    }
+
+    /// The same with content that lies inside the inode, or elsewhere.
+    fn new_inode_as(
+        &self,
+        handle: &Handle<'_>,
+        parent: &Inode,
+        new: &NewInode,
+        is_inline: bool,
+    ) -> Result<Held> {
         let extra_isize = self.new_extra_isize();
         let region = usize::from(self.inode_context(parent.ino()).inode_size)
             .saturating_sub(FIXED_BYTES + usize::from(extra_isize));
-        let inherited = acl::inherit(self, parent, new, region)?;
+        let is_inline = is_inline && region >= SPACE_OF_EMPTY_CONTENT;
+        let inherited = acl::inherit(self, parent, new, region, is_inline)?;
         let mut disk = blank(new, inherited.permissions, extra_isize);
         self.inherit(&mut disk, parent, new);
-        self.empty_map(&mut disk, new)?;
+        match is_inline {
+            true => disk.flags |= InodeFlags::INLINE_DATA,
+            false => self.empty_map(&mut disk, new)?,
+        }
 
         let ino = self.take_inode(handle, parent, new.file_type)?;
         disk.generation = self.new_generation(ino);
@@ -185,7 +205,8 @@ impl Fs {
             gid: owner.disk.gid,
             ..NewInode::new(FileType::Regular, 0o600, crate::data::now())
         };
-        self.new_inode(handle, &near, &new)
+        // Linux keeps no value so.
+        self.new_inode_as(handle, &near, &new, false)
     }
 
     /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows at

@@ -1,7 +1,8 @@
-//! Content that leaves its inode for a block.
+//! Content that lies in its inode, beside the attributes there, and leaves it for a block.
 //!
-//! Where Linux keeps small files and directories inside their inodes, this engine reads them there, and changes and removes
-//! names there. What gets larger gets a block first, in the same way as when Linux finds that it has outgrown the inode.
+//! Where Linux keeps small files and directories inside their inodes, so does this engine with files; of directories it reads
+//! and changes those that are there. What gets larger gets a block first, in the same way as when Linux finds that it has
+//! outgrown the inode. Source: the kernel's `Documentation/filesystems/ext4/inlinedata.rst`.
 
 use super::{Held, Inode};
 use crate::alloc::Taken;
@@ -14,9 +15,11 @@ use extant_format::Lblk;
 use extant_format::extent::{Entries, Extent, build_node};
 use extant_format::features::Incompat;
 use extant_format::indirect::{ROOT_POINTERS, encode_root};
-use extant_format::inode::{InodeFlags, MAP_BYTES};
+use extant_format::inode::{FIXED_BYTES, InodeFlags, MAP_BYTES};
 use extant_format::xattr::name::INLINE_DATA;
-use extant_format::xattr::{Attribute, NewValue, XattrArea, XattrValue, encode_in_inode};
+use extant_format::xattr::{
+    Attribute, NewValue, XattrArea, XattrValue, encode_in_inode, space_in_inode,
+};
 
 /// Blocks that [`Fs::leave_inode`] changes at most: the record, the groups of its block, the superblock.
 pub(crate) const LEAVE_CREDITS: u32 = 1 + 3 * 3 + 1;
@@ -39,7 +42,9 @@ impl Fs {
     ) -> Result<()> {
         debug_assert!(guard.is_of(held), "the guard is another inode's");
         let image = held.snapshot();
-        let xattrs = self.without_inline_data(&image)?;
+        let xattrs = self
+            .xattrs_with_content(&image, None)?
+            .ok_or(Error::Internal("fewer attributes need more room"))?;
         let has_extents = self.superblock().has_incompat(Incompat::EXTENTS);
         let map = match has_extents {
             true => extent_root(&image, block.as_ref())?,
@@ -66,13 +71,21 @@ impl Fs {
         })
     }
 
-    /// The attributes in the inode without the one that holds content.
-    fn without_inline_data(&self, inode: &Inode) -> Result<Box<[u8]>> {
+    /// The attributes in the inode, with `rest` in the one that holds content, or without that. `None` if they do not fit
+    /// there.
+    ///
+    /// # Errors
+    /// When the attributes in the inode break the format; those of reading inodes that hold values.
+    pub(crate) fn xattrs_with_content(
+        &self,
+        inode: &Inode,
+        rest: Option<&[u8]>,
+    ) -> Result<Option<Box<[u8]>>> {
         let region = inode.xattr_region();
         let context = self.xattr_context();
         let area = XattrArea::in_inode(region, &context).in_place(Place::Inode(inode.ino()))?;
         let others = area.iter().filter(|entry| entry.name != INLINE_DATA);
-        let others: Vec<Attribute<'_>> = others
+        let mut all: Vec<Attribute<'_>> = others
             .map(|entry| match entry.value {
                 XattrValue::Bytes(bytes) => Ok(Attribute {
                     name: entry.name,
@@ -88,15 +101,22 @@ impl Fs {
                 }),
             })
             .collect::<Result<_>>()?;
-        if others.is_empty() {
-            return Ok(Box::default());
+        all.extend(rest.map(|bytes| Attribute {
+            name: INLINE_DATA,
+            value: NewValue::Bytes(bytes),
+        }));
+        if all.is_empty() {
+            return Ok(Some(Box::default()));
         }
-        let mut encoded = vec![0; region.len()].into_boxed_slice();
-        match encode_in_inode(&mut encoded, &others) {
-            true => Ok(encoded),
-            // They were there with more.
-            false => Err(Error::Internal("fewer attributes need more room")),
-        }
+        let mut encoded = vec![0; self.xattr_room(inode)].into_boxed_slice();
+        let fits = space_in_inode(&all) <= encoded.len() && encode_in_inode(&mut encoded, &all);
+        Ok(fits.then_some(encoded))
+    }
+
+    /// Bytes of the record of an inode that attributes may take.
+    fn xattr_room(&self, inode: &Inode) -> usize {
+        let record = self.geometry().inode_size() as usize;
+        record.saturating_sub(FIXED_BYTES + usize::from(inode.disk().extra_isize))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files and directories that Linux keeps inside their inodes, and that outgrow them.
 
 use super::engine::Extant;
-use super::runs::every;
+use super::runs::{amount, busy, every};
 use super::shapes::Shape;
 use super::sweep_all;
 use extant_core::fs::DataMode;
@@ -11,6 +11,7 @@ use extant_testkit::model::{Op, Universe};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::debugfs;
 use extant_testkit::require;
+use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep};
 
 const INLINE: Shape = Shape {
@@ -64,7 +65,7 @@ fn filled() -> Prepared {
     }
     lane.settle();
     mount.unmount();
-    // An empty file is not, yet.
+    // Linux puts an empty file there with its first byte.
     for name in ["/a", "/b", "/f", "/g", "/b/g"] {
         let flags = debugfs(&path, &format!("stat {name}"));
         assert!(flags.contains("Flags: 0x10000000"), "{name}: {flags}");
@@ -95,5 +96,39 @@ fn what_lies_inside_inodes_outgrows_them_under_any_operation_and_crash() {
         };
         let report = sweep_all(INLINE.name, &engine, &start, &scripts, &sweep);
         assert!(report.distinct > 100, "{report}");
+    }
+}
+
+/// Few bytes here and there, so that files stay in their inodes for a while, and attributes that want the same room.
+fn small() -> Universe {
+    Universe {
+        writes: vec![(0, 30), (10, 60), (50, 40), (0, 100), (120, 20), (90, 2000)],
+        sizes: vec![0, 20, 59, 61, 99, 3000],
+        xattrs: vec![("user.a".to_owned(), 10), ("user.b".to_owned(), 60)],
+        ..busy(10)
+    }
+}
+
+#[test]
+fn runs_among_small_files_survive_any_crash() {
+    let seed = seed_from_env("crash runs among small files");
+    let mut rng = Rng::new(seed);
+    let start = INLINE.empty();
+    for mode in [DataMode::Delayed, DataMode::Placed, DataMode::Through] {
+        let engine = Extant {
+            keeps_open: 1,
+            checkpoints: true,
+            mode,
+            ..Extant::default()
+        };
+        let mut script = |_| Script::random(&small(), &mut rng, &start, 120);
+        let scripts: Vec<Script> = (0..amount(1, 40)).map(&mut script).collect();
+        let sweep = Sweep {
+            checked_every: 8,
+            others_every: every(60),
+            ..Sweep::of(amount(100, 4000), seed)
+        };
+        let report = sweep_all(INLINE.name, &engine, &start, &scripts, &sweep);
+        assert!(report.distinct > 50, "{report}");
     }
 }
