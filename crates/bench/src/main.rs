@@ -19,6 +19,9 @@
 //!
 //! Invariant: a time counts only after the result was checked (`e2fsck -fn`, sampled content).
 
+// The one that the program of this project has.
+#[path = "../../cli/src/allocator.rs"]
+mod allocator;
 mod args;
 mod check;
 mod crew;
@@ -36,13 +39,8 @@ mod workload;
 
 use std::process::ExitCode;
 
-// The allocator that the programs of this project use.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
-    // As the `extant` command does: see there.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    allocator::set_up();
     let config = args::parse();
     match runner::run(&config) {
         Ok(()) => ExitCode::SUCCESS,

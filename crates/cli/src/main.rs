@@ -22,9 +22,11 @@
 //!
 //! A command that changes an image closes it at the end, also after a failure, and an error of closing
 //! is a failure: exit code 0 means that the changes are durable.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod acl;
+#[allow(unsafe_code, reason = "the allocator is set up by calls into C")]
+mod allocator;
 mod args;
 mod commands;
 mod failure;
@@ -44,9 +46,6 @@ mod time;
 use clap::Parser;
 use std::io::Write;
 use std::process::ExitCode;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The exit code for a command line that makes no sense: `check`, `repair` and `tune` have those of `e2fsck`.
 fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
@@ -81,9 +80,7 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
 }
 
 fn main() -> ExitCode {
-    // The allocator asks for huge pages, of which file data and metadata use a part. In a virtual machine that gives
-    // free memory back, each of them costs its host hundreds of faults: writing to memory was four times as slow.
-    let _ = rustix::thread::disable_transparent_huge_pages(true);
+    allocator::set_up();
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(e) if e.use_stderr() => {

@@ -15,6 +15,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "C's pointers become references, as the header asks of callers",
     ),
     (
+        "crates/cli/src/allocator.rs",
+        "the allocator takes its options by calls into C",
+    ),
+    (
         "crates/format/src/side_by_side.rs",
         "calls an instruction after it asked whether the processor has it",
     ),
