@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `draft` | the changes so far, and what they are for |
 //! | `undo` | files that take changes back |
+//! | `under_way` | what the superblock says while changes are written |
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
@@ -50,6 +51,7 @@ mod special;
 mod superblock;
 mod tree;
 pub mod tune;
+mod under_way;
 mod undo;
 mod work;
 mod xattrs;
@@ -63,7 +65,6 @@ use crate::survey::{self, Input, Survey};
 use crate::{Progress, Severity};
 use draft::Draft;
 use extant_blockdev::SharedDevice;
-use extant_format::superblock::SUPERBLOCK_OFFSET;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -239,9 +240,11 @@ impl Plan {
         self.left.is_clean()
     }
 
-    /// Writes the changes and makes them durable. First what files hold is copied where that moves; then, each after a flush, the journal's superblock goes after all others,
-    /// and the superblock last: a crash before leaves a journal that still holds what it held, and a file system that
-    /// can be repaired again, or restored from the undo file.
+    /// Writes the changes and makes them durable. First what files hold is copied where that moves. Then, each after a
+    /// flush, the superblock says that a check is due, if it changes and said that all was well; everything else is
+    /// written; the journal's superblock; and the superblock as it is to be. A crash before leaves a journal that still
+    /// holds what it held, and a file system that asks for a check, can be repaired again, or restored from the undo
+    /// file.
     ///
     /// # Errors
     /// Of the device. A part of the changes may have been written then.
@@ -249,7 +252,8 @@ impl Plan {
         self.changes.copy_contents()?;
         let device = self.changes.base();
         let size = u64::from(self.changes.block_size());
-        let primary = SUPERBLOCK_OFFSET / size * size;
+        let primary = under_way::primary(size);
+        self.mark(primary, size as usize)?;
         let mut held = Vec::new();
         let mut last = None;
         for change in self.changes.iter() {
@@ -271,6 +275,20 @@ impl Plan {
         }
         if let Some(change) = last {
             device.write_at(change.offset, &change.after)?;
+            device.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Has the superblock ask for a check, if it changes.
+    fn mark(&self, primary: u64, len: usize) -> Result<()> {
+        let device = self.changes.base();
+        let (mut before, mut after) = (vec![0; len], vec![0; len]);
+        device.read_at(primary, &mut before)?;
+        self.changes.device().read_at(primary, &mut after)?;
+        let marked = under_way::marked(primary, &before).filter(|_| before != after);
+        if let Some(marked) = marked {
+            device.write_at(primary, &marked)?;
             device.flush()?;
         }
         Ok(())

@@ -22,6 +22,7 @@
 //! and nothing was written to the image then.
 
 use super::draft::Changes;
+use super::under_way;
 use crate::error::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
@@ -147,7 +148,10 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     device.check_range("restore", kept.offset, len as u64)?;
     let mut now = vec![0; len];
     device.read_at(kept.offset, &mut now)?;
-    if now == kept.before || sum(&now) == kept.after {
+    let is_known = now == kept.before
+        || sum(&now) == kept.after
+        || under_way::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
+    if is_known {
         return Ok(());
     }
     Err(Error::Refused {
@@ -175,7 +179,8 @@ fn check_uuid(device: &dyn BlockDevice, file: &mut dyn Read) -> Result<()> {
 }
 
 /// Puts back what an undo file kept: reads all of it first, so that a damaged one, and one for a file system that was
-/// written since, changes nothing; then writes and flushes. `open` opens the file from its start. Returns the number
+/// written since, changes nothing; then writes and flushes, the superblock last, which asks for a check before: a crash
+/// leaves what can be put back again. `open` opens the file from its start. Returns the number
 /// of blocks.
 ///
 /// # Errors
@@ -186,13 +191,33 @@ pub fn revert<R: Read>(
     mut open: impl FnMut() -> io::Result<R>,
 ) -> Result<u64> {
     let mut file = open().map_err(Error::Undo)?;
-    read(&mut file, device, &mut |kept| check(device, &kept))?;
+    let mut superblock = None;
+    read(&mut file, device, &mut |kept| {
+        check(device, &kept)?;
+        if kept.offset == under_way::primary(kept.before.len() as u64) {
+            superblock = Some((kept.offset, kept.before.to_vec()));
+        }
+        Ok(())
+    })?;
     check_uuid(device, &mut open().map_err(Error::Undo)?)?;
+    let first = superblock.as_ref().map(|(offset, _)| *offset);
+    if let Some((offset, before)) = &superblock
+        && let Some(marked) = under_way::marked(*offset, before)
+    {
+        device.write_at(*offset, &marked)?;
+        device.flush()?;
+    }
     let mut file = open().map_err(Error::Undo)?;
     let count = read(&mut file, device, &mut |kept| {
-        device.write_at(kept.offset, kept.before)?;
+        if first != Some(kept.offset) {
+            device.write_at(kept.offset, kept.before)?;
+        }
         Ok(())
     })?;
     device.flush()?;
+    if let Some((offset, before)) = superblock {
+        device.write_at(offset, &before)?;
+        device.flush()?;
+    }
     Ok(count)
 }

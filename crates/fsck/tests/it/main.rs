@@ -6,4 +6,5 @@ mod hostile;
 mod kernel;
 mod repair;
 mod repair_losses;
+mod resize_crashes;
 mod support;

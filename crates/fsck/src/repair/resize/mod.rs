@@ -147,7 +147,7 @@ fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
     if first.get() == 0 && groups > 1 {
         first.set(1);
     }
-    if groups > 2 && (second.get() == 0 || second.get() + 1 == before) {
+    if groups > 2 && (second.get() == 0 || second.get() == before.saturating_sub(1)) {
         second.set(groups - 1);
     }
 }

@@ -1,0 +1,139 @@
+//! Resizing that is cut off: no mixture of before and after says that it is sound, and the undo file takes it back.
+
+use crate::support::check_bytes;
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_fsck::repair::resize::{self, Size};
+use extant_fsck::repair::{self, Plan, revert, write_undo};
+use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::oracle;
+use std::path::Path;
+use std::sync::Arc;
+
+const MIB: u64 = 1 << 20;
+
+/// An image with room in its first groups and files in later ones.
+fn made(dir: &Path, mib: u64) -> Vec<u8> {
+    let path = dir.join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-g", "2048", "-N", "640"];
+    let more = ["-O", "^flex_bg", "-J", "size=1"];
+    oracle::mke2fs(&path, mib * MIB, &[&options[..], &more].concat());
+    let (early, late) = (dir.join("early"), dir.join("late"));
+    std::fs::write(&early, vec![1; 7 << 20]).unwrap();
+    std::fs::write(&late, vec![2; 20_000]).unwrap();
+    let mut requests = vec![format!("write {} early", early.display())];
+    requests.extend((0..120).map(|i| format!("write {} before{i}", late.display())));
+    requests.push("mkdir dir".to_owned());
+    requests.extend((0..120).map(|i| format!("write {} dir/late{i}", late.display())));
+    requests.push("rm early".to_owned());
+    requests.extend((0..120).map(|i| format!("rm before{i}")));
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    oracle::debugfs_write(&path, &requests);
+    oracle::assert_clean(&path);
+    std::fs::read(&path).unwrap()
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn says_all_is_well(image: &[u8]) -> bool {
+    let at = SUPERBLOCK_OFFSET as usize;
+    let sb = Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap();
+    sb.state() == State::CLEAN
+}
+
+fn plan(device: Arc<FaultDevice>, mib: u64) -> Plan {
+    let blocks = Size::Blocks(mib * 1024);
+    let plan = resize::plan(device, blocks, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete());
+    plan
+}
+
+/// Fails all writes after so many.
+fn stop(device: &FaultDevice, after: u64) {
+    device.inject(FaultRule {
+        kind: IoKind::Write,
+        within: None,
+        after,
+        times: u64::MAX,
+        fault: Fault::Error(5),
+    });
+}
+
+/// Judges what a crash left.
+fn judge(name: &str, image: &[u8]) -> bool {
+    let is_sound = check_bytes(image, false).unwrap().is_clean();
+    assert!(
+        is_sound || !says_all_is_well(image),
+        "{name}: is not sound, and says that it is"
+    );
+    is_sound
+}
+
+#[test]
+fn what_a_crash_leaves_asks_for_a_check_and_can_be_taken_back() {
+    for (before, after) in [(20, 8), (20, 60)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut image = made(dir.path(), before);
+        image.resize((before.max(after) * MIB) as usize, 0);
+        let memory = Arc::new(MemoryDevice::from_image(&image));
+        let device = Arc::new(FaultDevice::new(memory.clone()));
+        let all = plan(device.clone(), after);
+        let start = bytes_of(&memory);
+        let mut undo = Vec::new();
+        write_undo(&all.changes, &mut undo).unwrap();
+        device.reset_counts();
+        all.apply().unwrap();
+        let writes = device.counts().writes;
+        assert!(judge("all of it", &bytes_of(&memory)));
+        assert!(writes > 40, "{writes} writes");
+        let mut unsound = 0;
+        // Not too many of them, and those at both ends.
+        let step = (writes / 9).max(1) as usize;
+        let cuts = (0..writes).step_by(step).chain([1, writes - 1]);
+        for cut in cuts {
+            let name = format!("{before} to {after}, {cut} of {writes} writes");
+            memory.write_at(0, &start).unwrap();
+            stop(&device, cut);
+            all.apply().unwrap_err();
+            device.heal();
+            unsound += usize::from(!judge(&name, &bytes_of(&memory)));
+            // Taking it back may be cut off too.
+            stop(&device, cut);
+            let _ = revert(&*device, || Ok(&undo[..]));
+            device.heal();
+            judge(&format!("{name}, and back"), &bytes_of(&memory));
+            revert(&*device, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let kept = bytes_of(&memory);
+            // What nothing used is not kept.
+            assert!(says_all_is_well(&kept), "{name}");
+            assert!(judge(&name, &kept), "{name}");
+            assert_eq!(metadata_of(&kept), metadata_of(&start), "{name}");
+        }
+        assert!(unsound > 4, "{unsound} cuts left something unsound");
+    }
+}
+
+#[test]
+fn a_copy_in_a_group_that_no_number_names_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "sparse_super2"];
+    oracle::mke2fs(&path, 40 * MIB, &options);
+    oracle::debugfs_write(&path, &["set_super_value backup_bgs[1] 4294967295"]);
+    let mut image = std::fs::read(&path).unwrap();
+    image.resize(60 << 20, 0);
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    let blocks = Size::Blocks(60 * 1024);
+    let done = resize::plan(device, blocks, repair::Options::default(), &());
+    let why = done.unwrap_err().to_string();
+    assert!(why.contains("not sound"), "{why}");
+}
+
+/// What lies before the content of files: superblock and descriptors.
+fn metadata_of(image: &[u8]) -> &[u8] {
+    &image[..8 << 10]
+}
