@@ -141,6 +141,9 @@ pub enum Error {
     /// No block or inode is free (ENOSPC).
     #[error("no space is left on the file system")]
     NoSpace,
+    /// A user, group or project may not use more (EDQUOT).
+    #[error("the quota of the owner is exceeded")]
+    QuotaExceeded,
     /// A file would grow past what its mapping can address (EFBIG).
     #[error("the file would be too large")]
     FileTooLarge,
@@ -237,6 +240,7 @@ const EBADMSG: i32 = 74;
 const EOPNOTSUPP: i32 = 95;
 const ESTALE: i32 = 116;
 const EUCLEAN: i32 = 117;
+const EDQUOT: i32 = 122;
 const ENOKEY: i32 = 126;
 
 impl Error {
@@ -295,6 +299,7 @@ impl Error {
             Self::TooManyLinks => EMLINK,
             Self::BadHandle(_) => EBADF,
             Self::NoSpace => ENOSPC,
+            Self::QuotaExceeded => EDQUOT,
             Self::FileTooLarge => EFBIG,
             Self::PermissionDenied => EACCES,
             Self::NotPermitted => EPERM,

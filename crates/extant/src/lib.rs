@@ -67,7 +67,7 @@ pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode
 pub use extant_core::ops::{
     AclKind, Caller, EXECUTE, Piece as Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
 };
-pub use extant_core::quota::{Grace, Limits, Quota, QuotaKind};
+pub use extant_core::quota::{Enforced, Grace, Limits, Quota, QuotaChange, QuotaKind, SideChange};
 pub use extant_format::acl::{Acl, AclEntry, AclWho};
 pub use extant_format::inode::InodeFlags as FileFlags;
 pub use file::File;

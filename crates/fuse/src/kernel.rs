@@ -237,7 +237,7 @@ impl Filesystem for Adapter {
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
         self.gathers =
-            self.options.writeback && !self.options.read_only && offered.contains(writeback);
+            self.options.gathers_writes() && !self.options.read_only && offered.contains(writeback);
         wanted.set(writeback, self.gathers);
         self.stateless =
             offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT);

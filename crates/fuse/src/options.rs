@@ -35,6 +35,12 @@ pub struct Options {
     pub sync: bool,
     /// Free space is given back to the device (`discard`).
     pub discard: bool,
+    /// Users are held to their limits (`usrquota`).
+    pub user_limits: bool,
+    /// Groups are (`grpquota`).
+    pub group_limits: bool,
+    /// Projects are (`prjquota`).
+    pub project_limits: bool,
     /// Seconds after which changes are committed (`commit=N`).
     pub commit_secs: Option<u32>,
     /// Places of new blocks are chosen at once (`nodelalloc`).
@@ -61,6 +67,9 @@ impl Default for Options {
             dirsync: false,
             sync: false,
             discard: false,
+            user_limits: false,
+            group_limits: false,
+            project_limits: false,
             commit_secs: None,
             delalloc: true,
             offset: None,
@@ -155,6 +164,12 @@ impl Options {
             ("sync", None) => self.sync = true,
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
+            ("usrquota" | "quota", None) => self.user_limits = true,
+            ("grpquota", None) => self.group_limits = true,
+            ("prjquota", None) => self.project_limits = true,
+            ("noquota", None) => {
+                (self.user_limits, self.group_limits, self.project_limits) = (false, false, false);
+            }
             ("delalloc", None) => self.delalloc = true,
             ("nodelalloc", None) => self.delalloc = false,
             ("threads", Some(_)) => self.threads = Some(number(option, value, 1..=1024)?),
@@ -181,6 +196,11 @@ impl Options {
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel may gather writes: not of owners who are held to limits, as it would take more than these allow.
+    pub(crate) fn gathers_writes(&self) -> bool {
+        self.writeback && !(self.user_limits || self.group_limits || self.project_limits)
     }
 
     /// Threads that answer the kernel.
@@ -239,6 +259,15 @@ mod tests {
             plain
         );
         assert_eq!(parsed(""), plain);
+    }
+
+    #[test]
+    fn writes_are_not_gathered_where_limits_hold() {
+        assert!(parsed("").gathers_writes());
+        for one in ["usrquota", "quota", "grpquota", "prjquota"] {
+            assert!(!parsed(one).gathers_writes(), "{one}");
+            assert!(parsed(&format!("{one},noquota")).gathers_writes());
+        }
     }
 
     #[test]

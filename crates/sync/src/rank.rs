@@ -60,6 +60,8 @@ pub enum Rank {
     LruShard = 122,
     /// 13: a queue of a device, and locks inside its backend.
     DeviceQueue = 130,
+    /// 13b: what is promised to one file.
+    Promise = 138,
     /// After everything: state that never leads to another acquisition.
     Leaf = 140,
 }
@@ -77,6 +79,7 @@ impl Rank {
                 | Self::CacheBucket
                 | Self::LruShard
                 | Self::DeviceQueue
+                | Self::Promise
                 | Self::Leaf
         )
     }

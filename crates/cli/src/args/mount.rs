@@ -24,6 +24,9 @@ fusermount3 (package fuse3). Options of -o:
   sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)
   discard                   what becomes free is given back to the device
+  usrquota, grpquota, prjquota
+                            users, groups, projects are held to their limits (the kernel
+                            then passes every write on at once)
   nodelalloc                places of new blocks are chosen at once
   offset=BYTES, partition=N where in the file the file system is, as --offset and --partition
   log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground

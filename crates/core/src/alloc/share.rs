@@ -23,6 +23,8 @@ thread_local! {
 struct Entry {
     fs: usize,
     share: Share,
+    /// Whether who is acted for is held to limits of quotas.
+    limited: bool,
 }
 
 /// Which of the free blocks may be taken.
@@ -42,15 +44,18 @@ impl Alloc {
         if finishes {
             return Share::All;
         }
+        self.said().map_or(Share::Reserve, |entry| entry.share)
+    }
+
+    /// What the thread says of this file system, if anything.
+    fn said(&self) -> Option<Entry> {
         let here = self.id();
         let innermost = |shares: &RefCell<Vec<Entry>>| {
             let shares = shares.borrow();
-            let entry = shares.iter().rev().find(|entry| entry.fs == here);
-            entry.map(|entry| entry.share)
+            shares.iter().rev().find(|entry| entry.fs == here).copied()
         };
         // Without its values, the thread is about to end.
-        let said = SHARES.try_with(innermost).ok().flatten();
-        said.unwrap_or(Share::Reserve)
+        SHARES.try_with(innermost).ok().flatten()
     }
 
     /// A number that no other file system has that is open.
@@ -92,17 +97,24 @@ impl Fs {
             true => Share::Reserve,
             false => Share::Open,
         };
+        let limited = caller.uid != 0;
         // Open for reading only it has nothing to take.
         let fs = self.alloc().map_or(0, Alloc::id);
         let push = |shares: &RefCell<Vec<Entry>>| {
             let mut shares = shares.borrow_mut();
-            shares.push(Entry { fs, share });
+            shares.push(Entry { fs, share, limited });
             shares.len() - 1
         };
         Spending {
             depth: SHARES.try_with(push).unwrap_or(usize::MAX),
             _on_this_thread: PhantomData,
         }
+    }
+
+    /// Whether the thread acts for somebody who is held to limits of quotas: not for user 0, nor for nobody.
+    pub(crate) fn is_limited(&self) -> bool {
+        let said = self.alloc().ok().and_then(Alloc::said);
+        said.is_some_and(|entry| entry.limited)
     }
 
     /// Group 0 is no group that blocks are reserved for, but stands for none.

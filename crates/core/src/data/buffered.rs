@@ -188,14 +188,15 @@ impl<'a> FileIo<'a> {
             let inside = at as usize & (FOLIO_BYTES - 1);
             let len = (FOLIO_BYTES - inside).min(data.len() - done);
             let part = &data[done..done + len];
+            let mut why = None;
             let copied = self.cache.with_folio(number(at), |folio, state| {
-                self.copy_into(folio, state, inside, part, frugal)
+                self.copy_into(folio, state, inside, part, frugal, &mut why)
             });
             match copied {
                 Ok(some) => {
                     done += some;
                     if some < len {
-                        failed = Some(Error::NoSpace);
+                        failed = Some(why.unwrap_or(Error::NoSpace));
                     }
                 }
                 Err(e) => failed = Some(e),
@@ -211,7 +212,8 @@ impl<'a> FileIo<'a> {
         (done, failed)
     }
 
-    /// Copies `data` into a folio. Returns how much: less than all when space ran out.
+    /// Copies `data` into a folio. Returns how much: less than all when space ran out, or a limit was reached, as it says
+    /// in `why`.
     fn copy_into(
         &self,
         folio: &Folio,
@@ -219,6 +221,7 @@ impl<'a> FileIo<'a> {
         at: usize,
         data: &[u8],
         frugal: bool,
+        why: &mut Option<Error>,
     ) -> Result<usize> {
         let mut len = data.len();
         let (holes, chosen) = loop {
@@ -232,7 +235,8 @@ impl<'a> FileIo<'a> {
             match self.grant(folio, holes, state.waiting()) {
                 Ok(chosen) => break (holes, chosen),
                 // Less may fit.
-                Err(Error::NoSpace) if blocks.count_ones() > 1 => {
+                Err(e @ (Error::NoSpace | Error::QuotaExceeded)) if blocks.count_ones() > 1 => {
+                    *why = Some(e);
                     let end = at + len;
                     let half = at + len / 2;
                     let cut = half

@@ -26,8 +26,8 @@ use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode, Timestamp};
 use crate::map;
 use crate::mutants::{Mutant, is_on};
-use extant_format::Pblk;
 use extant_format::inode::InodeFlags;
+use extant_format::{Ino, Pblk};
 use extant_sync::{
     CountedAtomicBool, CountedAtomicI64, CountedAtomicU64, LockClass, Mutex, MutexGuard, Rank,
     RmwClass, pin,
@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 static WRITING: LockClass = LockClass::new("file writeback", Rank::Writeback);
 static DIRTY: LockClass = LockClass::new("dirty folios", Rank::Leaf);
 static PLACED: LockClass = LockClass::new("placed blocks", Rank::Leaf);
-static PROMISE: LockClass = LockClass::new("blocks promised to a file", Rank::Leaf);
+static PROMISE: LockClass = LockClass::new("blocks promised to a file", Rank::Promise);
 static HINT: LockClass = LockClass::new("end of a map", Rank::Leaf);
 static FAILURE: LockClass = LockClass::new("writeback failure", Rank::Leaf);
 static TIME: RmwClass = RmwClass::new("time of the last write");
@@ -513,7 +513,7 @@ impl FileCache {
         let start = clusters.around(&(0..first)).end;
         let start = u32::try_from(start).unwrap_or(u32::MAX);
         if !clusters.is_block() {
-            self.give_up_promises(fs, clusters.logical(start)..u32::MAX);
+            self.give_up_promises(fs, live.ino(), clusters.logical(start)..u32::MAX);
         }
         self.settle(fs, live, delayed, 0, 0);
         for (_, pblk, len) in self.unplace(clusters, start, 1 << 32) {
@@ -543,21 +543,21 @@ impl FileCache {
 
     /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being
     /// written right now. Any lock may be held.
-    pub(crate) fn try_kill(&self, fs: &Fs) -> bool {
+    pub(crate) fn try_kill(&self, fs: &Fs, ino: Ino) -> bool {
         let Some(_alone) = self.try_quiesce() else {
             return false;
         };
-        self.bury(fs);
+        self.bury(fs, ino);
         true
     }
 
     /// The same, after the writing that is under way.
-    pub(crate) fn kill(&self, fs: &Fs) {
+    pub(crate) fn kill(&self, fs: &Fs, ino: Ino) {
         let _alone = self.quiesce();
-        self.bury(fs);
+        self.bury(fs, ino);
     }
 
-    fn bury(&self, fs: &Fs) {
+    fn bury(&self, fs: &Fs, ino: Ino) {
         self.dead.store(true, Ordering::Release);
         self.forget_map();
         self.time.store(NO_TIME, Ordering::Release);
@@ -569,7 +569,7 @@ impl FileCache {
                 self.forget(&mut state, u64::MAX, log2);
             }
         }
-        self.give_up_all_promises(fs);
+        self.give_up_all_promises(fs, ino);
         for (_, pblk, len) in self.unplace(fs.cluster_size(), 0, 1 << 32) {
             drop(crate::alloc::Taken::unpark(fs, pblk, len));
         }

@@ -214,7 +214,7 @@ pub(super) fn promise_cut(fs: &Fs, held: &Held, size: u64) -> Result<()> {
     match held.file_cache() {
         // Given back when nothing is delayed any more.
         Some(cache) if cache.delayed() > 0 => {
-            cache.promise_again(fs, [fs.cluster_size().logical(block)])
+            cache.promise_again(fs, held, [fs.cluster_size().logical(block)])
         }
         _ => Ok(()),
     }

@@ -256,6 +256,11 @@ impl<'f> Found<'f> {
                 next += u64::from(here);
                 continue;
             }
+            let len = match fs.admissible(image, len, &self.taken) {
+                Ok(len) => len,
+                Err(Error::QuotaExceeded) if next > first => return Ok(false),
+                Err(e) => return Err(e),
+            };
             let ask = Ask {
                 lblk,
                 len: self.placer.at_once(lblk.get(), len),

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::alloc::ClusterSize;
 use crate::fs::{DataMode, Fs};
 use crate::inode::LiveInode;
+use extant_format::Ino;
 use extant_sync::pin;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -81,6 +82,20 @@ impl FileCache {
         // Two at the same time may ask for the same nodes: what is too much goes with the rest.
         fs.reserve_space(own + nodes as u32, false)?;
         let mut promise = self.promise.lock();
+        if let Some(ledger) = fs.ledger() {
+            let more = match fs.cluster_size().is_block() {
+                true => blocks.into(),
+                false => promise.without(missing.iter().copied()).len() as u64,
+            };
+            let space = more * cluster_bytes(fs);
+            let (ino, owners) = (live.ino(), fs.owners_of(live));
+            let asked = ledger.promise(ino, owners, space, fs.reason());
+            if let Err(e) = asked {
+                drop(promise);
+                fs.return_space(own + nodes as u32);
+                return Err(e);
+            }
+        }
         promise.delayed += u64::from(blocks);
         promise.nodes += nodes;
         if !missing.is_empty() {
@@ -114,6 +129,7 @@ impl FileCache {
                 false => 0,
             };
             let free = have.saturating_sub(needed);
+            promise.note(fs, live.ino());
             (free, needed.saturating_sub(have), clusters)
         };
         let own = match places_are_promised(fs) && is_block {
@@ -143,6 +159,7 @@ impl FileCache {
     /// Puts promises back that were taken out.
     pub(super) fn unclaim(&self, fs: &Fs, clusters: Range<u32>) {
         if !clusters.is_empty() {
+            // They count as promised all the time.
             let twice = self.promise.lock().enter(clusters);
             fs.return_space(twice);
         }
@@ -155,31 +172,43 @@ impl FileCache {
     pub(super) fn promise_again(
         &self,
         fs: &Fs,
+        live: &LiveInode,
         clusters: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
         let missing = self.promise.lock().without(clusters);
         fs.reserve_space(missing.len() as u32, true)?;
-        let twice = self.promise.lock().enter(missing);
+        let twice = {
+            let mut promise = self.promise.lock();
+            let twice = promise.enter(missing);
+            promise.note_more(fs, live);
+            twice
+        };
         fs.return_space(twice);
         Ok(())
     }
 
     /// Gives promises back of logical clusters that have their places, or need none.
-    pub(super) fn give_up_promises(&self, fs: &Fs, clusters: Range<u32>) {
+    pub(super) fn give_up_promises(&self, fs: &Fs, ino: Ino, clusters: Range<u32>) {
         let gone: u32 = {
             let mut promise = self.promise.lock();
             let gone: Vec<u32> = promise.clusters.range(clusters).copied().collect();
             for at in &gone {
                 promise.clusters.remove(at);
             }
+            promise.note(fs, ino);
             gone.len() as u32
         };
         fs.return_space(gone);
     }
 
     /// Gives all promises back: the file is being deleted.
-    pub(super) fn give_up_all_promises(&self, fs: &Fs) {
-        let promise = std::mem::take(&mut *self.promise.lock());
+    pub(super) fn give_up_all_promises(&self, fs: &Fs, ino: Ino) {
+        let promise = {
+            let mut promise = self.promise.lock();
+            let all = std::mem::take(&mut *promise);
+            promise.note(fs, ino);
+            all
+        };
         let own = match places_are_promised(fs) && fs.cluster_size().is_block() {
             true => promise.delayed,
             false => promise.clusters.len() as u64,
@@ -189,7 +218,35 @@ impl FileCache {
     }
 }
 
+/// Bytes of a cluster.
+fn cluster_bytes(fs: &Fs) -> u64 {
+    u64::from(fs.cluster_size().blocks()) << fs.block_size().log2()
+}
+
 impl Promise {
+    /// Bytes that owners are to be counted as using for it.
+    fn bytes(&self, fs: &Fs) -> u64 {
+        let places = match fs.cluster_size().is_block() {
+            true => self.delayed,
+            false => self.clusters.len() as u64,
+        };
+        places * cluster_bytes(fs)
+    }
+
+    /// Tells that it is less.
+    fn note(&self, fs: &Fs, ino: Ino) {
+        if let Some(ledger) = fs.ledger() {
+            ledger.promised(ino, None, self.bytes(fs));
+        }
+    }
+
+    /// Tells that it is more, which nobody may refuse.
+    fn note_more(&self, fs: &Fs, live: &LiveInode) {
+        if let Some(ledger) = fs.ledger() {
+            ledger.promised(live.ino(), Some(fs.owners_of(live)), self.bytes(fs));
+        }
+    }
+
     /// Those that have no promise.
     fn without(&self, clusters: impl IntoIterator<Item = u32>) -> Vec<u32> {
         let clusters = clusters.into_iter();

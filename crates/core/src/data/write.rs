@@ -376,7 +376,7 @@ fn write_chunk(
         in_place.last(),
     ) {
         // No room for the map, but what came before has been overwritten.
-        (Err(Error::NoSpace), Some(last)) => {
+        (Err(Error::NoSpace | Error::QuotaExceeded), Some(last)) => {
             end = end.min(last.end() << log2);
             finish(fs, held, &image, in_place, Vec::new(), end, options)?;
         }
@@ -430,6 +430,11 @@ fn prepare<'f>(
             let goal = match pieces.last() {
                 Some(before) => Pblk::new(before.pblk.get().saturating_add(before.len.into())),
                 None => goal(fs, image, next)?,
+            };
+            let left = match fs.admissible(image, left, &taken) {
+                Ok(left) => left,
+                Err(Error::QuotaExceeded) if !pieces.is_empty() => return Ok((pieces, taken)),
+                Err(e) => return Err(e),
             };
             let request = Request {
                 goal,

@@ -693,7 +693,7 @@ impl<'f> FileIo<'f> {
         if !self.fs.cluster_size().is_block() {
             for piece in pieces {
                 self.cache
-                    .give_up_promises(self.fs, self.clusters_of(piece));
+                    .give_up_promises(self.fs, self.live.ino(), self.clusters_of(piece));
             }
         }
         self.cache

@@ -64,7 +64,7 @@ use crate::inode::{LazyTimes, Orphans, Table};
 use crate::journal::Journal;
 use crate::meta::Cache;
 use crate::names::Names;
-use crate::quota::Accounts;
+use crate::quota::{Accounts, Ledger};
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
 use extant_blockdev::SharedDevice;
@@ -323,6 +323,15 @@ impl Fs {
     #[inline]
     pub(crate) fn counts_usage(&self) -> bool {
         self.numbers.counts_usage
+    }
+
+    /// What holds owners to limits, where any are.
+    #[inline]
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        match self.counts_usage() {
+            true => self.accounts()?.ledger(),
+            false => None,
+        }
     }
 
     /// What owners use, where that is counted and the file system is open for writing.

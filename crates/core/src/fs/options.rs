@@ -1,5 +1,6 @@
 //! What a caller chooses at mount.
 
+use crate::quota::Enforced;
 use extant_blockdev::SharedDevice;
 use extant_format::{BlockSize, Pblk};
 use std::time::Duration;
@@ -46,6 +47,8 @@ pub struct MountOptions {
     /// Whether file data is copied straight between callers and a device that is memory, with no copy of it
     /// kept. [`data_mode`](Self::data_mode) means nothing then.
     pub dax: bool,
+    /// Which owners are held to the limits that the quota files say. Use is counted in any case.
+    pub quotas: Enforced,
 }
 
 /// Which mechanisms work as they did before they were improved.
@@ -159,6 +162,7 @@ impl MountOptions {
             dir_access_times: true,
             lazy_times: false,
             dax: false,
+            quotas: Enforced::default(),
         }
     }
 
@@ -256,6 +260,15 @@ impl MountOptions {
     #[must_use]
     pub fn dax(mut self, on: bool) -> Self {
         self.dax = on;
+        self
+    }
+
+    /// The same options with other kinds of owners held to their limits (`usrquota`, `grpquota` and `prjquota` under
+    /// Linux). Opening a file system for writing that does not count one of them is an error. Who
+    /// [acts](crate::ops::Acting) as user 0, or for nobody, is held to none.
+    #[must_use]
+    pub fn quotas(mut self, enforced: Enforced) -> Self {
+        self.quotas = enforced;
         self
     }
 

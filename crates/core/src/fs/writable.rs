@@ -267,7 +267,7 @@ impl Fs {
             mmp: OnceLock::new(),
             rename_topology: Mutex::new(&RENAME, ()),
         });
-        let accounts = Accounts::load(&fs, most)?;
+        let accounts = Accounts::load(&fs, most, options)?;
         if let Some(writer) = &mut fs.writer {
             writer.accounts = accounts;
         }

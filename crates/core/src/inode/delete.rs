@@ -53,7 +53,10 @@ impl Fs {
     pub(crate) fn unnamed(&self, handle: &Handle<'_>, held: &Held) -> Result<()> {
         let image = held.snapshot();
         // What is being written back has to end before its blocks go: the reaper waits for that.
-        let is_quiet = || held.file_cache().is_none_or(|file| file.try_kill(self));
+        let is_quiet = || {
+            held.file_cache()
+                .is_none_or(|file| file.try_kill(self, held.ino()))
+        };
         if is_small(&image) && held.claim_last() {
             if !is_quiet() {
                 self.orphan_add(handle, held.live())?;
@@ -166,7 +169,7 @@ impl Fs {
     pub(crate) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         if let Some(file) = live.file_cache() {
-            file.kill(self);
+            file.kill(self, live.ino());
         }
         loop {
             let handle = self.start(self.delete_credits(&live.snapshot()))?;

@@ -508,8 +508,16 @@ impl LiveInode {
                 true => Share::NOTHING,
                 false => Share::of(image, fs.block_size()),
             };
+            if let (Some(ledger), true) = (fs.ledger(), image.is_fresh()) {
+                ledger.change(self.ino, share, Share::of(image, fs.block_size()));
+            }
             Box::new(Mutex::new(&COUNTED, share))
         });
+    }
+
+    /// Whether it counts for its owners.
+    fn is_counted(&self) -> bool {
+        (self.more.get()).is_some_and(|more| more.counted.get().is_some())
     }
 
     /// Counts the inode as `image` says, and adds to `tally` what that changes. For commits, in their order.
@@ -540,7 +548,13 @@ impl LiveInode {
         let map_or_size = (image.disk.size, image.disk.map);
         // Times of writes so far come first, whatever this changes.
         let written = self.file_cache().and_then(|file| file.put_time(&mut image));
+        let fs = handle.fs();
+        let ledger = fs.ledger().filter(|_| self.is_counted());
+        let before = ledger.map(|_| Share::of(&image, fs.block_size()));
         let result = edit(&mut image);
+        if let (Some(ledger), Some(before)) = (ledger, before) {
+            ledger.change(self.ino, before, Share::of(&image, fs.block_size()));
+        }
         if map_or_size != (image.disk.size, image.disk.map) {
             self.note_datasync(handle);
         }

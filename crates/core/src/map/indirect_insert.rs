@@ -75,6 +75,7 @@ pub(super) fn store<'f>(
         lost: 0,
     };
     charge.check(fs, &draft.inode)?;
+    let _let_in = charge.admit(fs, live, space)?;
     handle.touch_inode(live)?;
     commit_all(handle, taken)?;
     nodes.commit(handle)?;

@@ -39,7 +39,7 @@ fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Resul
     }
     by.may_put_name(&image)?;
     let new = &by.adopt(&image, new)?;
-    fs.prepare_owners_in(&image, new)?;
+    let _let_in = fs.prepare_owners_in(&image, new)?;
     let credits = fs.new_inode_credits_in(&image) + dir::insert_credits(fs, &image) + 1;
     let handle = fs.start(credits)?;
     let held = fs.new_inode(&handle, &image, new)?;

@@ -45,7 +45,7 @@ fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result
     }
     by.may_put_name(&image)?;
     let new = &by.adopt(&image, new)?;
-    fs.prepare_owners_in(&image, new)?;
+    let _let_in = fs.prepare_owners_in(&image, new)?;
     let credits = fs.new_inode_credits_in(&image)
         + dir::init_credits(fs)
         + dir::insert_credits(fs, &image)

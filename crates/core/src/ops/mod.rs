@@ -27,7 +27,7 @@
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
 //! | [`chmod`], [`chown`], [`utimens`], [`utimens_dated`], [`touch`] | the record |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
-//! | [`quota`], [`quotas`], [`quota_grace`] | `quotactl` |
+//! | [`quota`], [`quotas`], [`quota_grace`], [`set_quota`], [`set_quota_grace`] | `quotactl` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
@@ -90,7 +90,7 @@ pub use open::{OpenFor, open};
 pub use permission::{Acting, Caller, EXECUTE, READ, WRITE, Wanted, access, search};
 pub use pread::{pread, pread_direct};
 pub use pwrite::{append, append_direct, ftruncate, pwrite, pwrite_direct, truncate};
-pub use quota::{quota, quota_grace, quotas};
+pub use quota::{quota, quota_grace, quota_in_use, quotas, set_quota, set_quota_grace};
 pub use read::read;
 pub use readdir::readdir;
 pub use readlink::readlink;

@@ -1,7 +1,8 @@
-//! `quotactl`: what users, groups and projects use and may use, as of the last commit.
+//! `quotactl`: what users, groups and projects use and may use, as of the last commit; and giving them other limits.
 
+use super::naming::changing;
 use super::permission::Acting;
-use crate::quota::{Grace, Quota, QuotaFile, QuotaKind};
+use crate::quota::{Grace, Quota, QuotaChange, QuotaFile, QuotaKind};
 use crate::{Error, Result};
 use std::ops::ControlFlow;
 
@@ -66,4 +67,46 @@ pub fn quotas<'a>(
         ControlFlow::Break(()) => Ok(true),
         ControlFlow::Continue(()) => read.map(|()| true),
     }
+}
+
+/// Gives a user, group or project other limits, durably. Returns whether the file system counts this kind. If more is in
+/// use than a soft limit allows, the time of grace begins.
+///
+/// # Errors
+/// [`Error::NotPermitted`] for a caller who is not user 0; [`Error::NoSpace`] when the file that counts has to grow and
+/// cannot; [`Error::ReadOnly`]; [`Error::Corrupt`] when it breaks the format, [`Error::Device`].
+pub fn set_quota<'a>(
+    by: impl Into<Acting<'a>>,
+    kind: QuotaKind,
+    id: u32,
+    change: QuotaChange,
+) -> Result<bool> {
+    let by = by.into();
+    if by.restricted().is_some() {
+        return Err(Error::NotPermitted);
+    }
+    changing(by, || by.fs().set_quota(kind, id, change))
+}
+
+/// Gives the soft limits of this kind other times of grace, durably, for limits that are exceeded from now on. Returns
+/// whether the file system counts this kind.
+///
+/// # Errors
+/// As for [`set_quota`]; [`Error::InvalidInput`] for more than 2³² - 1 seconds.
+pub fn set_quota_grace<'a>(
+    by: impl Into<Acting<'a>>,
+    kind: QuotaKind,
+    grace: Grace,
+) -> Result<bool> {
+    let by = by.into();
+    if by.restricted().is_some() {
+        return Err(Error::NotPermitted);
+    }
+    changing(by, || by.fs().set_quota_grace(kind, grace))
+}
+
+/// Bytes and inodes that a user, group or project uses by now, with what is promised to data that has no place yet; `None`
+/// where this kind is not held to limits. [`quota`] tells what was in use at the last commit.
+pub fn quota_in_use<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Option<[u64; 2]> {
+    by.into().fs().ledger()?.in_use(kind, id)
 }

@@ -185,11 +185,12 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
         + fs.orphan_credits()
         + 6;
     let from_image = from.dir.copy();
+    let mut let_in = None;
     let (credits, whiteout) = match flags.whiteout {
         true => {
             let new = NewInode::new(FileType::CharDevice, 0, now());
             let new = by.adopt(&from_image, &new)?;
-            fs.prepare_owners_in(&from_image, &new)?;
+            let_in = fs.prepare_owners_in(&from_image, &new)?;
             let more = fs.new_inode_credits_in(&from_image);
             (credits + more, Some(new))
         }
@@ -199,6 +200,7 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
     let whiteout = whiteout
         .map(|new| fs.new_inode(&handle, &from_image, &new))
         .transpose()?;
+    drop(let_in);
     if let Err(e) = change(fs, &handle, from, to, &found, whiteout.as_ref()) {
         if let Some(whiteout) = whiteout {
             undo_new(fs, &handle, whiteout);

@@ -76,11 +76,13 @@ pub fn chown<'a>(
         if strips {
             by.must_own(&image)?;
         }
+        let mut _let_in = None;
         if by.fs().counts_usage() {
             let disk = image.disk();
             let (user, group) = (uid.unwrap_or(disk.uid), gid.unwrap_or(disk.gid));
-            by.fs()
-                .prepare_owners([user, group, disk.project.unwrap_or(0)])?;
+            let owners = [user, group, disk.project.unwrap_or(0)];
+            by.fs().prepare_owners(owners)?;
+            _let_in = by.fs().admit_owners(&image, owners)?;
         }
         let give = |image: &mut Inode| {
             let disk = image.disk_mut();

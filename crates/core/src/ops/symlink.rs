@@ -56,7 +56,7 @@ fn symlink_once(
     }
     by.may_put_name(&image)?;
     let new = &by.adopt(&image, new)?;
-    fs.prepare_owners_in(&image, new)?;
+    let _let_in = fs.prepare_owners_in(&image, new)?;
     let credits = fs.new_inode_credits_in(&image)
         + fs.symlink_credits()
         + dir::insert_credits(fs, &image)

@@ -26,7 +26,7 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
         let image = live_parent(dir)?;
         by.may_put_name(&image)?;
         let new = by.adopt(&image, &new)?;
-        fs.prepare_owners_in(&image, &new)?;
+        let _let_in = fs.prepare_owners_in(&image, &new)?;
         let credits = fs.new_inode_credits_in(&image) + fs.orphan_credits() + 1;
         let handle = fs.start(credits)?;
         let held = fs.new_inode(&handle, &image, &new)?;

@@ -11,11 +11,15 @@
 //!   of the operation that needs them, or in one before it.
 //! - All files together have at most as many blocks as `most`, so that a transaction which changes all of them fits the log.
 
+use super::Enforced;
+use super::admit::Admission;
 use super::file::load;
 use super::layout::{Blocks, Layout};
+use super::ledger::Ledger;
+use super::setting::{Setting, limited};
 use super::share::Tally;
 use crate::alloc::Request;
-use crate::fs::Fs;
+use crate::fs::{DataMode, Fs, MountOptions};
 use crate::inode::{Inode, NewInode};
 use crate::journal::{Seal, Seq};
 use crate::map::{self, MapGuard, Mapping, Places, Target};
@@ -27,6 +31,7 @@ use extant_format::inode::InodeFlags;
 use extant_format::quota::{self, BLOCK_LEN, Edit, EditedBlocks, QuotaEntry, QuotaInfo, QuotaKind};
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
 
 static FILES: LockClass = LockClass::new("quota files", Rank::Quota);
 
@@ -39,6 +44,8 @@ pub(crate) struct Accounts {
     files: Mutex<Vec<File>>,
     /// Blocks of the file system that the files may have together.
     most: u64,
+    /// There if anybody is held to limits.
+    ledger: Option<Ledger>,
 }
 
 /// One quota file.
@@ -52,6 +59,8 @@ struct File {
     known: HashSet<u32>,
     /// Owners who may get one.
     promised: HashSet<u32>,
+    /// What somebody set, and in which transaction.
+    settings: Vec<(Seq, Setting)>,
 }
 
 /// The files, which nobody changes meanwhile.
@@ -90,21 +99,52 @@ impl File {
         Ok(has_room)
     }
 
-    /// What a commit changes of the file.
-    fn count(&mut self, fs: &Fs, tally: &Tally) -> Result<EditedBlocks> {
+    /// What the commit of transaction `seq` changes of the file.
+    fn count(
+        &mut self,
+        fs: &Fs,
+        tally: &Tally,
+        seq: Seq,
+        ledger: Option<&Ledger>,
+    ) -> Result<EditedBlocks> {
         let mut blocks = Blocks::new(fs, &self.layout);
-        let mut edit = Edit::new(&mut blocks, self.info);
-        let mut added = Vec::new();
-        for (id, change) in tally.of(self.kind) {
-            if change.is_none() {
-                continue;
-            }
-            let entry = match edit.get(*id)? {
-                Some(entry) => entry,
-                None if self.promised.contains(id) => {
-                    added.push(*id);
-                    QuotaEntry::of(*id)
+        let ledger = ledger.filter(|ledger| ledger.enforces(self.kind));
+        let mut changes = tally.of(self.kind).clone();
+        changes.retain(|_, change| !change.is_none());
+        for id in ledger.map_or_else(Default::default, |ledger| ledger.take_timed(self.kind)) {
+            changes.entry(id).or_default();
+        }
+        let mut limits = BTreeMap::new();
+        let mut new_header = false;
+        self.settings.retain(|(of, setting)| {
+            let is_due = *of <= seq;
+            match setting {
+                _ if !is_due => {}
+                Setting::Limits(entry) => {
+                    changes.entry(entry.id).or_default();
+                    limits.insert(entry.id, *entry);
                 }
+                Setting::Graces { space, inodes } => {
+                    (self.info.space_grace, self.info.inode_grace) = (*space, *inodes);
+                    new_header = true;
+                }
+            }
+            !is_due
+        });
+        let mut edit = Edit::new(&mut blocks, self.info);
+        if new_header {
+            edit.touch_header()?;
+        }
+        let mut added = Vec::new();
+        for (id, change) in changes {
+            let entry = match edit.get(id)? {
+                Some(entry) => entry,
+                None if self.promised.contains(&id) => {
+                    added.push(id);
+                    QuotaEntry::of(id)
+                }
+                // His limits are not in the file either.
+                None if change.is_none() => continue,
                 // It owned inodes when the file system was opened, and had no entry.
                 None => {
                     let kind = self.kind.name();
@@ -112,7 +152,14 @@ impl File {
                     continue;
                 }
             };
-            edit.set(&change.apply(entry))?;
+            let mut entry = change.apply(entry);
+            if let Some(limits) = limits.get(&id) {
+                entry = limited(entry, limits);
+            }
+            if let Some(ledger) = ledger {
+                ledger.put_times(self.kind, &mut entry);
+            }
+            edit.set(&entry)?;
         }
         let (info, changed) = edit.finish()?;
         if info.file_len() > self.layout.size() {
@@ -133,8 +180,9 @@ impl Accounts {
     ///
     /// # Errors
     /// When a file breaks the format or cannot be read; [`Error::Unsupported`] when they are larger than `most`.
-    pub(crate) fn load(fs: &Fs, most: u64) -> Result<Option<Self>> {
+    pub(crate) fn load(fs: &Fs, most: u64, options: &MountOptions) -> Result<Option<Self>> {
         if !fs.superblock().has_ro_compat(RoCompat::QUOTA) {
+            check_enforceable(fs, options, &[])?;
             return Ok(None);
         }
         let mut files = Vec::new();
@@ -151,8 +199,10 @@ impl Accounts {
                 layout,
                 known: HashSet::new(),
                 promised: HashSet::new(),
+                settings: Vec::new(),
             });
         }
+        check_enforceable(fs, options, &files)?;
         if blocks > most {
             return Err(Error::Unsupported {
                 features: format!(
@@ -161,14 +211,75 @@ impl Accounts {
                 ),
             });
         }
+        let ledger = open_ledger(fs, options.quotas, &files)?;
         Ok(Some(Self {
             files: Mutex::new(&FILES, files),
             most,
+            ledger,
         }))
+    }
+
+    /// What holds owners to limits, if any are.
+    pub(crate) fn ledger(&self) -> Option<&Ledger> {
+        self.ledger.as_ref()
+    }
+
+    /// Gives an owner other limits, which the commit of transaction `seq` writes. He was promised an entry.
+    ///
+    /// # Errors
+    /// When the file breaks the format or cannot be read.
+    pub(super) fn set_limits(
+        &self,
+        fs: &Fs,
+        kind: QuotaKind,
+        id: u32,
+        seq: Seq,
+        change: impl FnOnce(QuotaEntry, &QuotaInfo) -> QuotaEntry,
+    ) -> Result<()> {
+        let mut files = self.files.lock();
+        let Some(file) = files.iter_mut().find(|file| file.kind == kind) else {
+            return Ok(());
+        };
+        let newest = file.settings.iter().rev().find_map(|(_, set)| match set {
+            Setting::Limits(entry) if entry.id == id => Some(*entry),
+            _ => None,
+        });
+        let entry = match newest {
+            Some(entry) => entry,
+            None => {
+                let mut blocks = Blocks::new(fs, &file.layout);
+                quota::find(&mut blocks, &file.info, id)?.unwrap_or_else(|| QuotaEntry::of(id))
+            }
+        };
+        let entry = change(entry, &file.info);
+        file.settings.push((seq, Setting::Limits(entry)));
+        if let Some(ledger) = &self.ledger {
+            ledger.set_limits(kind, &entry);
+        }
+        Ok(())
+    }
+
+    /// Gives soft limits other times of grace, which the commit of transaction `seq` writes.
+    pub(super) fn set_graces(&self, kind: QuotaKind, seq: Seq, space: u32, inodes: u32) {
+        let mut files = self.files.lock();
+        if let Some(file) = files.iter_mut().find(|file| file.kind == kind) {
+            let setting = Setting::Graces { space, inodes };
+            file.settings.push((seq, setting));
+        }
+        if let Some(ledger) = &self.ledger {
+            ledger.set_graces(kind, space, inodes);
+        }
     }
 
     pub(super) fn still(&self) -> Still<'_> {
         Still(self.files.lock())
+    }
+
+    /// Promises an entry to one owner, as [`promise`](Self::promise) does.
+    pub(super) fn promise_one(&self, fs: &Fs, kind: QuotaKind, id: u32) -> Result<bool> {
+        let mut files = self.files.lock();
+        let file = files.iter_mut().find(|file| file.kind == kind);
+        file.map_or(Ok(true), |file| file.promise(fs, id))
     }
 
     /// Promises an entry to `id`: of the kinds that have no room for it, the first one is returned.
@@ -187,16 +298,23 @@ impl Accounts {
 }
 
 impl Fs {
-    /// Sees to it that the owner of an inode about to be made in `parent` can be counted. Before the handle starts.
+    /// Sees to it that the owner of an inode about to be made in `parent` can be counted, and may have it: it is let in as
+    /// long as the result lives. Before the handle starts.
     ///
     /// # Errors
-    /// As for [`Fs::prepare_owners`].
+    /// As for [`Fs::prepare_owners`]; [`Error::QuotaExceeded`].
     #[inline]
-    pub(crate) fn prepare_owners_in(&self, parent: &Inode, new: &NewInode) -> Result<()> {
-        match self.counts_usage() {
-            true => self.prepare_owners(new.owners_in(parent)),
-            false => Ok(()),
+    pub(crate) fn prepare_owners_in(
+        &self,
+        parent: &Inode,
+        new: &NewInode,
+    ) -> Result<Admission<'_>> {
+        if !self.counts_usage() {
+            return Ok(None);
         }
+        let owners = new.owners_in(parent);
+        self.prepare_owners(owners)?;
+        self.admit_inode(owners)
     }
 
     /// Sees to it that this user, group and project can be counted as owners of something. Before the handle starts of
@@ -215,7 +333,7 @@ impl Fs {
     }
 
     /// Gives a quota file room for one more entry.
-    fn grow_quota_file(&self, accounts: &Accounts, kind: QuotaKind) -> Result<()> {
+    pub(super) fn grow_quota_file(&self, accounts: &Accounts, kind: QuotaKind) -> Result<()> {
         let size = self.block_size();
         let count = size.blocks_for(BLOCKS_PER_ENTRY * BLOCK_LEN as u64);
         let more = u32::try_from(count).map_err(|_| Error::NoSpace)?;
@@ -292,7 +410,7 @@ impl Fs {
         let mut images = Vec::new();
         let mut files = accounts.files.lock();
         for file in files.iter_mut() {
-            let changed = file.count(self, tally)?;
+            let changed = file.count(self, tally, seq, accounts.ledger())?;
             let mut whole = BTreeMap::<Pblk, (BlockRef, Box<[u8]>)>::new();
             for (block, bytes) in changed {
                 let (pblk, inside) = file.layout.locate(self, block);
@@ -316,4 +434,44 @@ impl Fs {
         }
         Ok(images)
     }
+}
+
+/// Refuses to hold owners to limits of whom nobody says what they use.
+fn check_enforceable(fs: &Fs, options: &MountOptions, files: &[File]) -> Result<()> {
+    let wanted = |kind: &QuotaKind| options.quotas.has(*kind);
+    for kind in QuotaKind::ALL.into_iter().filter(wanted) {
+        if !files.iter().any(|file| file.kind == kind) {
+            let kind = kind.name();
+            return Err(Error::Unsupported {
+                features: format!("limits of {kind} quotas: this file system does not count them"),
+            });
+        }
+    }
+    let is_placed = options.data_mode != DataMode::Delayed;
+    if options.quotas != Enforced::default() && !fs.cluster_size().is_block() && is_placed {
+        return Err(Error::Unsupported {
+            features: "limits of quotas with bigalloc and without delayed allocation".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// What holds owners to limits, if any are.
+fn open_ledger(fs: &Fs, enforced: Enforced, files: &[File]) -> Result<Option<Ledger>> {
+    if enforced == Enforced::default() {
+        return Ok(None);
+    }
+    let held: Vec<&File> = (files.iter())
+        .filter(|file| enforced.has(file.kind))
+        .collect();
+    let info = |kind| held.iter().find(|file| file.kind == kind);
+    let ledger = Ledger::new(QuotaKind::ALL.map(|kind| info(kind).map(|file| &file.info)));
+    for file in held {
+        let mut blocks = Blocks::new(fs, &file.layout);
+        quota::for_each(&mut blocks, &file.info, &mut |entry| {
+            ledger.open(file.kind, entry);
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(Some(ledger))
 }

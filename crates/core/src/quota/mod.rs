@@ -6,6 +6,9 @@
 //! | `file` | reading them |
 //! | `share` | what inodes are counted as, and what a transaction changes of that |
 //! | `accounts` | keeping the files true |
+//! | `ledger` | holding owners to their limits |
+//! | `admit` | asking before something is used |
+//! | `setting` | giving owners other limits |
 //!
 //! # Invariants
 //!
@@ -14,17 +17,52 @@
 //! - A listing takes memory for one way through the tree, and stops at the first thing that breaks the format.
 
 mod accounts;
+mod admit;
 mod file;
 mod layout;
+mod ledger;
+mod setting;
 mod share;
 
 pub(crate) use accounts::Accounts;
+pub(crate) use admit::Admission;
 pub(crate) use file::QuotaFile;
+pub(crate) use ledger::{Granted, Ledger};
+pub use setting::{QuotaChange, SideChange};
 pub(crate) use share::{Share, Tally};
 
 use extant_format::quota::QuotaEntry;
 pub use extant_format::quota::QuotaKind;
 use std::time::Duration;
+
+/// Which kinds of owners are held to the limits that quota files say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Enforced {
+    /// `usrquota` under Linux.
+    pub users: bool,
+    /// `grpquota` under Linux.
+    pub groups: bool,
+    /// `prjquota` under Linux.
+    pub projects: bool,
+}
+
+impl Enforced {
+    /// All kinds.
+    pub const ALL: Self = Self {
+        users: true,
+        groups: true,
+        projects: true,
+    };
+}
+
+/// Why an owner is to use more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Somebody who is held to limits asks for it.
+    Asked,
+    /// It was let in before, or somebody asks who is held to none.
+    LetIn,
+}
 
 /// What one user, group or project uses, and may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,6 +27,18 @@ impl Share {
         inodes: 0,
     };
 
+    pub(super) fn owners(self) -> [u32; 3] {
+        self.owners
+    }
+
+    pub(super) fn space(self) -> u64 {
+        self.space
+    }
+
+    pub(super) fn inodes(self) -> u64 {
+        self.inodes
+    }
+
     /// That of an inode as its record says it.
     pub(crate) fn of(inode: &Inode, size: BlockSize) -> Self {
         let disk = inode.disk();

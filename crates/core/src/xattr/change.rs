@@ -336,6 +336,11 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             true => Some(take_block(fs, plan.image)?),
             false => None,
         };
+        let blocks = match plan.old_block().is_none() && !plan.after.outside.is_empty() {
+            true => fs.cluster_size().blocks(),
+            false => 0,
+        };
+        let _let_in = fs.admit_blocks(held, blocks.into())?;
         let value = plan
             .pending
             .map(|value| own_inode::take_blocks(fs, plan.image, value))

@@ -10,6 +10,7 @@ mod fast_commits;
 mod gauntlet;
 mod hostile;
 mod large;
+mod limits;
 mod memory;
 mod meta_cache;
 mod opening;

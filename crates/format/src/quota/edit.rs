@@ -61,6 +61,16 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
         Ok((self.info, self.changed))
     }
 
+    /// Has the header written, whatever else changes.
+    ///
+    /// # Errors
+    /// When the old header cannot be read.
+    pub fn touch_header(&mut self) -> Result<(), B::Error> {
+        let header = self.under.read(0)?;
+        self.changed.insert(0, header);
+        Ok(())
+    }
+
     /// The entry of `id` with the changes so far, if there is one.
     ///
     /// # Errors

@@ -15,7 +15,7 @@ use crate::args::{Mount, Stats, Umount, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::{Place, with_journal};
 use background::Background;
-use extant::{JournalChoice, MountOptions};
+use extant::{Enforced, JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals};
 use std::io::Write;
 use std::time::Duration;
@@ -110,7 +110,12 @@ fn engine_options(place: &Where, options: &Options) -> MountOptions {
     let engine = match (options.read_only, place.as_is) {
         (false, _) => MountOptions::read_write()
             .discard(options.discard)
-            .delalloc(options.delalloc),
+            .delalloc(options.delalloc)
+            .quotas(Enforced {
+                users: options.user_limits,
+                groups: options.group_limits,
+                projects: options.project_limits,
+            }),
         (true, false) => MountOptions::read_only(),
         (true, true) => MountOptions::read_only().journal(JournalChoice::Ignore),
     };

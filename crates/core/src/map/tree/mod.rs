@@ -288,7 +288,7 @@ impl<'f> Tree<'f> {
         if let (None, Some(only)) = (&self.draft, &self.only)
             && let Some(spot) = Spot::find(self.fs, &self.inode, only)?
         {
-            return spot.store(handle, live, taken, also);
+            return spot.store(handle, live, taken, also, space);
         }
         store::store(handle, live, self.into_draft()?, taken, also, space)
     }

@@ -6,6 +6,7 @@
 use super::super::extents::{Found, find_leaf};
 use super::Edit;
 use super::node::{clip, joined};
+use super::space::NodeSpace;
 use super::store::{Charge, commit_all, seal};
 use crate::alloc::Taken;
 use crate::fs::Fs;
@@ -89,6 +90,7 @@ impl<'i> Spot<'i> {
         live: &Arc<LiveInode>,
         taken: &mut Vec<Taken<'f>>,
         also: impl FnOnce(&mut Inode),
+        space: &NodeSpace,
     ) -> Result<()> {
         let fs = handle.fs();
         let gained = match fs.cluster_size().is_block() {
@@ -97,6 +99,7 @@ impl<'i> Spot<'i> {
         };
         let charge = Charge { gained, lost: 0 };
         charge.check(fs, self.inode)?;
+        let _let_in = charge.admit(fs, live, space)?;
         let Replacement { replaced, new, .. } = self.replacement;
         let put = |bytes: &mut [u8]| extent::put_extents(bytes, replaced, &new);
         let mut root = None;

@@ -41,6 +41,11 @@ impl NodeSpace {
         self.promised.get()
     }
 
+    /// Whether somebody asks for more, who may be refused it.
+    pub(in crate::map) fn asks(&self) -> bool {
+        !self.finishes.get()
+    }
+
     /// Notes that nothing is mapped that was not.
     pub(super) fn set_nothing_new(&self) {
         self.finishes.set(true);

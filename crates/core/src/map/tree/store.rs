@@ -11,6 +11,7 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Inode, LiveInode};
 use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
+use crate::quota::Admission;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Pblk, Structure};
@@ -71,6 +72,7 @@ pub(super) fn store<'f>(
             + ((draft.freed_nodes.len() as u64) << size.bits()),
     };
     charge.check(fs, &draft.source.inode)?;
+    let _let_in = charge.admit(fs, live, space)?;
     let place = Place::Inode(live.ino());
     let mut map = [0; MAP_BYTES];
     draft.root.encode(&mut map).in_place(place)?;
@@ -192,6 +194,19 @@ impl Charge {
             .clone()
             .set_sectors(self.sectors(fs, inode), fs.block_size(), huge)
             .map_err(|_| Error::FileTooLarge)
+    }
+
+    /// Asks the owners of the inode, unless it was let in before.
+    pub(crate) fn admit<'f>(
+        self,
+        fs: &'f Fs,
+        live: &LiveInode,
+        space: &NodeSpace,
+    ) -> Result<Admission<'f>> {
+        match space.asks() {
+            true => fs.admit_blocks(live, self.gained.saturating_sub(self.lost)),
+            false => Ok(None),
+        }
     }
 
     /// Charges the inode.

@@ -1,0 +1,97 @@
+//! Asking before an owner uses more.
+
+use super::{Granted, Reason, Share};
+use crate::alloc::Taken;
+use crate::fs::Fs;
+use crate::inode::{Inode, LiveInode};
+use crate::{Error, Result};
+use extant_sync::pin;
+
+/// What an inode is let in with, and kept for it while this lives; `None` where nobody is held to limits.
+pub(crate) type Admission<'f> = Option<Granted<'f>>;
+
+impl Fs {
+    /// Why the thread has owners use more.
+    pub(crate) fn reason(&self) -> Reason {
+        match self.is_limited() {
+            true => Reason::Asked,
+            false => Reason::LetIn,
+        }
+    }
+
+    /// User, group and project of an inode.
+    pub(crate) fn owners_of(&self, live: &LiveInode) -> [u32; 3] {
+        let guard = pin();
+        Share::of(live.image(&guard), self.block_size()).owners()
+    }
+
+    /// Lets a change in that gives an inode up to `blocks` more, until the result is dropped. Before the record changes.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    pub(crate) fn admit_blocks(&self, live: &LiveInode, blocks: u64) -> Result<Admission<'_>> {
+        let Some(ledger) = self.ledger() else {
+            return Ok(None);
+        };
+        if blocks == 0 || !self.has_owner(live.ino()) {
+            return Ok(None);
+        }
+        let bytes = blocks << self.block_size().log2();
+        let granted = ledger.grant(live.ino(), self.owners_of(live), bytes, self.reason());
+        granted.map(Some)
+    }
+
+    /// How many blocks of the `wanted` an inode may get now, whole clusters, if it is about to get `taken`. Of the last ones
+    /// a cluster is left for mapping the others: it can be had, too, when those are mapped.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`] when it is none.
+    pub(crate) fn admissible(
+        &self,
+        image: &Inode,
+        wanted: u32,
+        taken: &[Taken<'_>],
+    ) -> Result<u32> {
+        let ledger = self.ledger().filter(|_| self.is_limited());
+        let Some(ledger) = ledger else {
+            return Ok(wanted);
+        };
+        let owners = Share::of(image, self.block_size()).owners();
+        let bits = self.cluster_size().bits();
+        let taken: u64 = taken.iter().map(|taken| u64::from(taken.clusters())).sum();
+        let room = ledger.room(image.ino(), owners) >> (self.block_size().log2() + bits);
+        let clusters = match (room.saturating_sub(taken), taken) {
+            (0, _) | (1, 1..) => return Err(Error::QuotaExceeded),
+            (1, 0) => 1,
+            (left, _) => left - 1,
+        };
+        let blocks = u32::try_from(clusters << bits).unwrap_or(u32::MAX);
+        Ok(blocks.min(wanted))
+    }
+
+    /// Lets an inode have other owners, until the result is dropped. Its `op` is held exclusively.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    pub(crate) fn admit_owners(&self, image: &Inode, to: [u32; 3]) -> Result<Admission<'_>> {
+        let Some(ledger) = self.ledger() else {
+            return Ok(None);
+        };
+        let now = Share::of(image, self.block_size());
+        if now.owners() == to || !self.has_owner(image.ino()) {
+            return Ok(None);
+        }
+        (ledger.expect_move(image.ino(), now, to, self.reason())).map(Some)
+    }
+
+    /// Lets an inode in that will have these owners, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    pub(super) fn admit_inode(&self, owners: [u32; 3]) -> Result<Admission<'_>> {
+        let expected = self
+            .ledger()
+            .map(|ledger| ledger.expect(owners, self.reason()));
+        expected.transpose()
+    }
+}
