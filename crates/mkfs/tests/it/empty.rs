@@ -478,7 +478,15 @@ struct Mount(std::path::PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
+        // A process that another test is starting has what this one has open, for a moment.
+        for _ in 0..250 {
+            let tried = Command::new("umount").arg(&self.0).output();
+            if tried.is_ok_and(|tried| tried.status.success()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
