@@ -152,6 +152,8 @@ impl Fs {
         disk.generation = self.new_generation(ino);
         let made = self.check_unused(ino).and_then(|()| {
             let (home, _) = self.locate_inode(ino)?;
+            let owners = [disk.uid, disk.gid, disk.project.unwrap_or(0)];
+            let _let_in = self.admit_new_blocks(ino, owners, inherited.xattrs.blocks(self))?;
             let block = inherited.xattrs.store(handle, ino)?;
             let mut image = Inode {
                 ino,

@@ -30,8 +30,8 @@ impl Fs {
     /// right to change its map.
     ///
     /// # Errors
-    /// When the attributes in the inode break the format, or its record cannot be registered. Nothing
-    /// has changed then.
+    /// [`Error::QuotaExceeded`]; when the attributes in the inode break the format, or its record cannot be registered.
+    /// Nothing has changed then.
     pub(crate) fn leave_inode<'f>(
         &'f self,
         handle: &Handle<'f>,
@@ -55,6 +55,7 @@ impl Fs {
             lost: 0,
         };
         charge.check(self, &image)?;
+        let _let_in = self.admit_blocks(held.live(), charge.gained)?;
         handle.touch_inode(held.live())?;
         if let Some(block) = block {
             self.commit_blocks(handle, block)?;

@@ -5,6 +5,7 @@ use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::{Error, Result};
+use extant_format::Ino;
 use extant_sync::pin;
 
 /// What an inode is let in with, and kept for it while this lives; `None` where nobody is held to limits.
@@ -30,14 +31,32 @@ impl Fs {
     /// # Errors
     /// [`Error::QuotaExceeded`].
     pub(crate) fn admit_blocks(&self, live: &LiveInode, blocks: u64) -> Result<Admission<'_>> {
+        match self.ledger() {
+            Some(_) if blocks > 0 => {
+                self.admit_new_blocks(live.ino(), self.owners_of(live), blocks)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The same for an inode that is about to be made and will have these owners.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    pub(crate) fn admit_new_blocks(
+        &self,
+        ino: Ino,
+        owners: [u32; 3],
+        blocks: u64,
+    ) -> Result<Admission<'_>> {
         let Some(ledger) = self.ledger() else {
             return Ok(None);
         };
-        if blocks == 0 || !self.has_owner(live.ino()) {
+        if blocks == 0 || !self.has_owner(ino) {
             return Ok(None);
         }
         let bytes = blocks << self.block_size().log2();
-        let granted = ledger.grant(live.ino(), self.owners_of(live), bytes, self.reason());
+        let granted = ledger.grant(ino, owners, bytes, self.reason());
         granted.map(Some)
     }
 

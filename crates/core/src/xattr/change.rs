@@ -565,6 +565,14 @@ impl Fresh {
     /// Blocks that [`Fresh::store`] changes at most.
     pub(crate) const CREDITS: u32 = shared::CREDITS;
 
+    /// Blocks that the new inode is charged for it.
+    pub(crate) fn blocks(&self, fs: &Fs) -> u64 {
+        match self.block {
+            Some(_) => fs.cluster_size().blocks().into(),
+            None => 0,
+        }
+    }
+
     /// Brings what does not fit the record of the new inode `ino` into a block, and returns that.
     ///
     /// # Errors

@@ -528,3 +528,167 @@ fn limits_of_what_is_not_counted_are_refused() {
     let e = Fs::open(Arc::new(device), options).unwrap_err();
     assert!(e.to_string().contains("project"), "{e}");
 }
+
+/// A user who has used up his space, and what he has by then.
+fn at_the_limit(image: &Image) -> (Arc<Fs>, Held, u64) {
+    let fs = open(image, DataMode::Delayed, Enforced::ALL);
+    let root = fs.hold(Ino::ROOT).unwrap();
+    ops::chmod(&*fs, &root, 0o777).unwrap();
+    let most = 4 * 4096;
+    let change = limits((0, most), (0, 0));
+    ops::set_quota(&*fs, QuotaKind::User, USER, change).unwrap();
+    let caller = Caller::new(USER, USER);
+    let by = fs.acting_for(&caller);
+    let full = ops::create(by, &root, b"full", &mine(FileType::Regular)).unwrap();
+    ops::pwrite(by, &full, 0, &[1; 4 * 4096]).unwrap();
+    let more = ops::pwrite(by, &full, most, b"x");
+    assert!(matches!(more, Err(Error::QuotaExceeded)), "{more:?}");
+    (fs, root, most)
+}
+
+fn mine(file_type: FileType) -> NewInode {
+    NewInode {
+        uid: USER,
+        gid: USER,
+        ..NewInode::new(file_type, 0o644, Timestamp::default())
+    }
+}
+
+fn in_use(fs: &Fs) -> u64 {
+    ops::quota_in_use(fs, QuotaKind::User, USER).unwrap()[0]
+}
+
+#[test]
+fn what_leaves_its_inode_is_held_to_limits() {
+    let image = make(
+        16,
+        &["-b", "4096", "-I", "256", "-O", "quota,project,inline_data"],
+    );
+    let (fs, root, most) = at_the_limit(&image);
+    let caller = Caller::new(USER, USER);
+    let by = fs.acting_for(&caller);
+    for n in 0..4 {
+        let name = format!("small{n}").into_bytes();
+        let small = ops::create(by, &root, &name, &mine(FileType::Regular)).unwrap();
+        ops::pwrite(by, &small, 0, &[2; 50]).unwrap();
+        let grown = ops::pwrite(by, &small, 50, &[3; 4000]);
+        assert!(
+            matches!(grown, Err(Error::QuotaExceeded)),
+            "{grown:?}, {}",
+            in_use(&fs)
+        );
+        let mut read = [0; 100];
+        assert_eq!(ops::pread(&*fs, &small, 0, &mut read).unwrap(), 50);
+        assert_eq!(in_use(&fs), most);
+    }
+    balanced(&fs);
+    drop(root);
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn long_targets_are_held_to_limits() {
+    let image = make(16, &["-b", "4096", "-O", "quota,project"]);
+    let (fs, root, most) = at_the_limit(&image);
+    let caller = Caller::new(USER, USER);
+    let by = fs.acting_for(&caller);
+    let made = ops::symlink(by, &root, b"l", &[b'x'; 1000], &mine(FileType::Symlink));
+    assert!(
+        matches!(made, Err(Error::QuotaExceeded)),
+        "{made:?}, {} of {most}",
+        in_use(&fs)
+    );
+    assert_eq!(in_use(&fs), most);
+    balanced(&fs);
+}
+
+#[test]
+fn lists_that_files_inherit_are_held_to_limits() {
+    let image = make(16, &["-b", "4096", "-I", "256", "-O", "quota,project"]);
+    let (fs, root, most) = at_the_limit(&image);
+    let caller = Caller::new(USER, USER);
+    let by = fs.acting_for(&caller);
+    // Too long for a record.
+    let mut list = vec![2, 0, 0, 0];
+    let mut entry = |tag: u16, id: u32| {
+        list.extend([tag.to_le_bytes(), 7_u16.to_le_bytes()].concat());
+        list.extend(id.to_le_bytes());
+    };
+    entry(1, u32::MAX);
+    (0..30).for_each(|id| entry(2, 2000 + id));
+    for tag in [4, 16, 32] {
+        entry(tag, u32::MAX);
+    }
+    ops::setxattr(
+        &*fs,
+        &root,
+        b"system.posix_acl_default",
+        &list,
+        SetXattr::Any,
+    )
+    .unwrap();
+    for n in 0..3 {
+        let name = format!("n{n}").into_bytes();
+        let made = ops::create(by, &root, &name, &mine(FileType::Regular));
+        assert!(
+            matches!(made, Err(Error::QuotaExceeded)),
+            "{made:?}, {} of {most}",
+            in_use(&fs)
+        );
+        assert_eq!(in_use(&fs), most);
+    }
+    let made = ops::create(&*fs, &root, b"n", &mine(FileType::Regular)).unwrap();
+    assert_eq!(in_use(&fs), most + 4096);
+    balanced(&fs);
+    drop((made, root));
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
+}
+
+#[test]
+fn many_writers_of_one_file_are_refused_for_nothing_never() {
+    let image = make(64, &["-b", "4096", "-O", "quota,project"]);
+    let fs = open(&image, DataMode::Delayed, Enforced::ALL);
+    let root = fs.hold(Ino::ROOT).unwrap();
+    ops::chmod(&*fs, &root, 0o777).unwrap();
+    const EACH: u64 = 2000;
+    // One extent in the end: no node.
+    let change = limits((0, 2 * EACH * 4096 + 8 * 4096), (0, 0));
+    ops::set_quota(&*fs, QuotaKind::User, USER, change).unwrap();
+    let caller = Caller::new(USER, USER);
+    let by = fs.acting_for(&caller);
+    let one = ops::create(by, &root, b"one", &mine(FileType::Regular)).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sync = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                fs.sync().unwrap();
+            }
+        });
+        let writers: Vec<_> = (0..2_u64)
+            .map(|thread| {
+                let (fs, one, caller) = (&fs, &one, &caller);
+                scope.spawn(move || {
+                    let by = fs.acting_for(caller);
+                    for n in 0..EACH {
+                        let at = (2 * n + thread) * 4096;
+                        let written = ops::pwrite(by, one, at, &[1; 4096]);
+                        assert!(
+                            matches!(written, Ok(4096)),
+                            "{n}: {written:?}, {}",
+                            in_use(fs)
+                        );
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> = writers.into_iter().map(|t| t.join()).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        sync.join().unwrap();
+        results.into_iter().for_each(|r| r.unwrap());
+    });
+    balanced(&fs);
+}
