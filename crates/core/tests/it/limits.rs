@@ -578,7 +578,7 @@ fn what_leaves_its_inode_is_held_to_limits() {
             in_use(&fs)
         );
         let mut read = [0; 100];
-        assert_eq!(ops::pread(&*fs, &small, 0, &mut read).unwrap(), 50);
+        assert_eq!(ops::pread(&fs, &small, 0, &mut read).unwrap(), 50);
         assert_eq!(in_use(&fs), most);
     }
     balanced(&fs);
