@@ -130,6 +130,9 @@ impl FileCache {
             };
             let free = have.saturating_sub(needed);
             promise.note(fs, live.ino());
+            if let Some(ledger) = fs.ledger() {
+                ledger.settled(live.ino());
+            }
             (free, needed.saturating_sub(have), clusters)
         };
         let own = match places_are_promised(fs) && is_block {

@@ -9,8 +9,8 @@
 //!
 //! - An account has what the newest images of all inodes of the owner use, what is reserved for them, and inodes that were
 //!   let in and are not made yet.
-//! - Between two calls, what is reserved for an inode is what it is promised: `delayed` and `granted` together. While a change
-//!   that was granted is under way it may be less, by what the record has gained of it.
+//! - What is reserved for an inode is what it is promised, `delayed` and `granted` together, without what the record has
+//!   gained of that and nobody has given up yet: `spent`.
 
 use super::share::Share;
 use super::{Enforced, Reason};
@@ -73,6 +73,8 @@ struct Reserved {
     delayed: u64,
     /// For changes under way.
     granted: u64,
+    /// Of both, what the record has by now.
+    spent: u64,
     /// What new owners were found to have room for: space.
     moving: Option<([u32; 3], [bool; 3], u64)>,
 }
@@ -218,6 +220,7 @@ impl State {
             charged: 0,
             delayed: 0,
             granted: 0,
+            spent: 0,
             moving: None,
         })
     }
@@ -228,9 +231,11 @@ impl State {
             return;
         };
         let (owners, had) = (reserved.owners, reserved.charged);
-        let wanted = reserved.delayed + reserved.granted;
+        let promised = reserved.delayed + reserved.granted;
+        reserved.spent = reserved.spent.min(promised);
+        let wanted = promised - reserved.spent;
         reserved.charged = wanted;
-        if wanted == 0 && reserved.moving.is_none() {
+        if promised == 0 && reserved.moving.is_none() {
             self.reserved.remove(&ino);
         }
         match had < wanted {
@@ -359,7 +364,18 @@ impl Ledger {
             state.reserved(ino, owners);
         }
         if let Some(reserved) = state.reserved.get_mut(&ino) {
+            let gone = reserved.delayed.saturating_sub(delayed);
+            reserved.spent = reserved.spent.saturating_sub(gone);
             reserved.delayed = delayed;
+            state.follow(ino, now());
+        }
+    }
+
+    /// Notes that promises have been given up of all that was mapped: nodes are mapped beside what was promised.
+    pub(crate) fn settled(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        if let Some(reserved) = state.reserved.get_mut(&ino) {
+            reserved.spent = reserved.spent.min(reserved.granted);
             state.follow(ino, now());
         }
     }
@@ -490,6 +506,7 @@ impl Ledger {
         if let Some(reserved) = state.reserved.get_mut(&ino) {
             let part = gained.min(reserved.charged);
             reserved.charged -= part;
+            reserved.spent += part;
             out = Some((reserved.owners, part));
             let moves = before != Share::NOTHING
                 && after != Share::NOTHING
@@ -547,6 +564,7 @@ impl Drop for Granted<'_> {
             What::Space(ino, bytes) => {
                 if let Some(reserved) = state.reserved.get_mut(&ino) {
                     reserved.granted = reserved.granted.saturating_sub(bytes);
+                    reserved.spent = reserved.spent.saturating_sub(bytes);
                     state.follow(ino, now());
                 }
             }
@@ -583,5 +601,46 @@ impl Enforced {
             QuotaKind::Group => self.groups,
             QuotaKind::Project => self.projects,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_its_place_counts_once_while_more_is_promised() {
+        let info = QuotaInfo::empty(QuotaKind::User);
+        let ledger = Ledger::new([Some(&info), None, None]);
+        let owners = [7, 7, 0];
+        let limit = QuotaEntry {
+            space_hard: 12,
+            ..QuotaEntry::of(7)
+        };
+        ledger.set_limits(QuotaKind::User, &limit);
+        let share = |blocks: u64| Share::made(owners, blocks << 10);
+        let used = || ledger.in_use(QuotaKind::User, 7).unwrap()[0] >> 10;
+        let ino = Ino::new(20);
+        ledger.change(ino, Share::NOTHING, share(0));
+        ledger
+            .promise(ino, owners, 10 << 10, Reason::Asked)
+            .unwrap();
+        // Written back, which nobody was told of yet who keeps the promises.
+        ledger.change(ino, share(0), share(10));
+        assert_eq!(used(), 10);
+        ledger.promise(ino, owners, 1 << 10, Reason::Asked).unwrap();
+        assert_eq!(used(), 11);
+        ledger.promise(ino, owners, 1 << 10, Reason::Asked).unwrap();
+        ledger.promised(ino, None, 2 << 10);
+        ledger.settled(ino);
+        assert_eq!(used(), 12);
+        ledger.change(ino, share(10), share(12));
+        ledger.promised(ino, None, 0);
+        ledger.settled(ino);
+        assert_eq!(used(), 12);
+        ledger
+            .promise(ino, owners, 1 << 10, Reason::Asked)
+            .unwrap_err();
+        assert!(ledger.state.lock().reserved.is_empty());
     }
 }

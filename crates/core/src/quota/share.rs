@@ -27,6 +27,15 @@ impl Share {
         inodes: 0,
     };
 
+    #[cfg(test)]
+    pub(super) fn made(owners: [u32; 3], space: u64) -> Self {
+        Self {
+            owners,
+            space,
+            inodes: 1,
+        }
+    }
+
     pub(super) fn owners(self) -> [u32; 3] {
         self.owners
     }

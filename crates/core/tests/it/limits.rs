@@ -655,8 +655,8 @@ fn many_writers_of_one_file_are_refused_for_nothing_never() {
     let root = fs.hold(Ino::ROOT).unwrap();
     ops::chmod(&*fs, &root, 0o777).unwrap();
     const EACH: u64 = 2000;
-    // One extent in the end: no node.
-    let change = limits((0, 2 * EACH * 4096 + 8 * 4096), (0, 0));
+    // Room for nodes while the two are apart.
+    let change = limits((0, (2 * EACH + 64) * 4096), (0, 0));
     ops::set_quota(&*fs, QuotaKind::User, USER, change).unwrap();
     let caller = Caller::new(USER, USER);
     let by = fs.acting_for(&caller);
