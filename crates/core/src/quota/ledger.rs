@@ -466,7 +466,7 @@ impl Ledger {
         let from = before.owners();
         let which = [0, 1, 2].map(|i| from[i] != to[i]);
         let reserved = *state.reserved(ino, from);
-        let space = before.space() + reserved.charged;
+        let space = before.space().saturating_add(reserved.charged);
         let may = reason == Reason::LetIn || state.admits(to, which, space, before.inodes(), now);
         if may {
             state.add(to, which, space, before.inodes(), now);

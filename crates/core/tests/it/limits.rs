@@ -649,46 +649,122 @@ fn lists_that_files_inherit_are_held_to_limits() {
 }
 
 #[test]
-fn many_writers_of_one_file_are_refused_for_nothing_never() {
-    let image = make(64, &["-b", "4096", "-O", "quota,project"]);
-    let fs = open(&image, DataMode::Delayed, Enforced::ALL);
-    let root = fs.hold(Ino::ROOT).unwrap();
-    ops::chmod(&*fs, &root, 0o777).unwrap();
-    const EACH: u64 = 2000;
-    // Room for nodes while the two are apart.
-    let change = limits((0, (2 * EACH + 64) * 4096), (0, 0));
-    ops::set_quota(&*fs, QuotaKind::User, USER, change).unwrap();
-    let caller = Caller::new(USER, USER);
-    let by = fs.acting_for(&caller);
-    let one = ops::create(by, &root, b"one", &mine(FileType::Regular)).unwrap();
-    let done = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let sync = scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                fs.sync().unwrap();
-            }
-        });
-        let writers: Vec<_> = (0..2_u64)
-            .map(|thread| {
-                let (fs, one, caller) = (&fs, &one, &caller);
+fn small_files_change_and_leave_under_many_hands() {
+    let seed = seed_from_env("small files under many hands");
+    for (mode, features) in [
+        (DataMode::Delayed, "quota,project,inline_data"),
+        (DataMode::Placed, "quota,project,inline_data"),
+        (DataMode::Through, "quota,project,inline_data"),
+        (DataMode::Delayed, "quota,project,bigalloc"),
+        (DataMode::Delayed, "quota,project,^extent,^64bit"),
+    ] {
+        let image = make(32, &["-b", "1024", "-I", "256", "-O", features]);
+        let fs = open(&image, mode, Enforced::ALL);
+        let root = fs.hold(Ino::ROOT).unwrap();
+        ops::chmod(&*fs, &root, 0o777).unwrap();
+        ops::set_quota(&*fs, QuotaKind::User, USER, limits((0, 8 << 20), (0, 20))).unwrap();
+        let caller = Caller::new(USER, USER);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u64 {
+                let (fs, root, caller) = (&fs, &root, &caller);
                 scope.spawn(move || {
                     let by = fs.acting_for(caller);
-                    for n in 0..EACH {
-                        let at = (2 * n + thread) * 4096;
-                        let written = ops::pwrite(by, one, at, &[1; 4096]);
-                        assert!(
-                            matches!(written, Ok(4096)),
-                            "{n}: {written:?}, {}",
-                            in_use(fs)
-                        );
+                    let mut rng = Rng::new(seed + thread);
+                    for n in 0..1500_u64 {
+                        let name = format!("f{}", rng.below(3)).into_bytes();
+                        let found = ops::lookup(fs, &root.snapshot(), &name);
+                        let held = match found.and_then(|f| fs.hold(f.ino())) {
+                            Ok(held) => held,
+                            Err(_) => {
+                                match ops::create(by, root, &name, &mine(FileType::Regular)) {
+                                    Ok(held) => held,
+                                    Err(Error::Exists) => continue,
+                                    Err(e) => panic!("{n}: create {e}"),
+                                }
+                            }
+                        };
+                        let at = rng.below(160);
+                        let len = rng.between(1, 80) as usize;
+                        let big = rng.one_in(12);
+                        let len = if big { len * 40 } else { len };
+                        let did = rng.below(14);
+                        let done: Result<()> = match did {
+                            0..4 => ops::pwrite(by, &held, at, &vec![7; len]).map(drop),
+                            4 => ops::append(by, &held, &vec![7; len]).map(drop),
+                            5 | 6 => ops::truncate(by, &held, at),
+                            7 | 8 => {
+                                let mut buf = vec![1; 300];
+                                ops::pread(fs, &held, at, &mut buf).map(|got| {
+                                    let ok = buf[..got].iter().all(|b| matches!(b, 0 | 7));
+                                    assert!(ok, "{n}: {at} {:?}", &buf[..got]);
+                                })
+                            }
+                            9 => ops::setxattr(
+                                by,
+                                &held,
+                                b"user.a",
+                                &vec![3; len.min(900)],
+                                SetXattr::Any,
+                            ),
+                            10 => ops::fdatasync(fs, &held).map(drop),
+                            11 if rng.one_in(6) => {
+                                ops::fallocate(by, &held, 0, at + 1, FallocateMode::default())
+                            }
+                            11 => ops::chown(&**fs, &held, Some(USER + rng.below(2) as u32), None),
+                            12 if rng.one_in(2) => match ops::unlink(by, root, &name) {
+                                Err(Error::NotFound) => Ok(()),
+                                done => done,
+                            },
+                            13 if rng.one_in(9) => fs.sync(),
+                            _ => Ok(()),
+                        };
+                        if let Err(e) = done {
+                            let other = matches!(
+                                e,
+                                Error::Stale
+                                    | Error::NotFound
+                                    | Error::NotPermitted
+                                    | Error::PermissionDenied
+                            ) || did == 11 && matches!(e, Error::Unsupported { .. });
+                            assert!(other, "{n}: {did}: {e:?}");
+                        }
+                        let released = ops::release(fs, held);
+                        assert!(released.is_ok(), "{released:?}");
                     }
-                })
-            })
-            .collect();
-        let results: Vec<_> = writers.into_iter().map(|t| t.join()).collect();
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        sync.join().unwrap();
-        results.into_iter().for_each(|r| r.unwrap());
-    });
-    balanced(&fs);
+                });
+            }
+        });
+        balanced(&fs);
+        drop(root);
+        fs.close().unwrap();
+        drop(fs);
+        assert_clean(&image.path());
+    }
+}
+
+#[test]
+fn who_owned_what_recovery_deletes_has_its_space_again() {
+    let image = make(16, &["-b", "4096", "-O", "quota,project"]);
+    let fs = open(&image, DataMode::Delayed, Enforced::ALL);
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let gone = ops::create(&*fs, &root, b"gone", &mine(FileType::Regular)).unwrap();
+    let kept = ops::create(&*fs, &root, b"kept", &mine(FileType::Regular)).unwrap();
+    ops::pwrite(&*fs, &gone, 0, &[1; 10 * 4096]).unwrap();
+    ops::pwrite(&*fs, &kept, 0, &[1; 3 * 4096]).unwrap();
+    fs.sync().unwrap();
+    ops::unlink(&*fs, &root, b"gone").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(in_use(&fs), 13 * 4096);
+    let crashed = image.path().with_extension("crashed");
+    std::fs::copy(image.path(), &crashed).unwrap();
+    let device = Arc::new(FileDevice::open(&crashed).unwrap());
+    let options = MountOptions::read_write().quotas(Enforced::ALL);
+    let recovered = Fs::open(device, options).unwrap();
+    balanced(&recovered);
+    assert_eq!(in_use(&recovered), 3 * 4096);
+    recovered.close().unwrap();
+    drop(recovered);
+    assert_clean(&crashed);
+    drop((gone, kept, root));
+    fs.close().unwrap();
 }
