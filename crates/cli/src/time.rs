@@ -2,7 +2,7 @@
 
 use extant::Timestamp;
 use std::ops::RangeInclusive;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Seconds since 1970 that inodes can hold: 32 bits with a sign, and two more.
 pub(crate) const TIMES: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64 + (3 << 32);
@@ -111,6 +111,33 @@ pub(crate) fn parse_stamp(text: &str, now: Timestamp) -> Result<Timestamp, Strin
     let wrong = || format!("{text:?} is no time: write [[CC]YY]MMDDhhmm[.ss]");
     let time = stamp(text, now).ok_or_else(wrong)?;
     in_range(time, text)
+}
+
+/// Parses how long something lasts, in whole seconds: `3600`, `90m`, `12h`, `7d`, `1w`.
+pub(crate) fn parse_span(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix(|c: char| c.is_ascii_alphabetic()) {
+        Some(number) => (number, text.chars().next_back()),
+        None => (text, None),
+    };
+    let seconds = match unit {
+        None | Some('s') => Some(1),
+        Some('m') => Some(60),
+        Some('h') => Some(3600),
+        Some('d') => Some(86_400),
+        Some('w') => Some(7 * 86_400),
+        Some(_) => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let Some((number, seconds)) = number.zip(seconds) else {
+        return Err(format!(
+            "{text:?} is no length of time: write a number of seconds, or one with m, h, d or w, such as 7d"
+        ));
+    };
+    let all = number
+        .checked_mul(seconds)
+        .filter(|&all| all <= u32::MAX.into());
+    all.map(Duration::from_secs)
+        .ok_or_else(|| format!("{text}: quotas keep times of up to 49710 days"))
 }
 
 fn in_range(time: Timestamp, text: &str) -> Result<Timestamp, String> {

@@ -69,6 +69,19 @@ impl Filesystem {
         })
     }
 
+    /// Gives a file to a project, which pays for it from then on. Symbolic links are followed. Of a directory nothing else is given,
+    /// and what is made in it later only if it has the flag that projects are inherited.
+    /// [`Metadata::project`](crate::Metadata::project) shows it.
+    ///
+    /// # Errors
+    /// When there is no such file, the file system has no projects, the project has used up its quota, or the caller does
+    /// not own the file.
+    pub fn set_project(&self, path: impl AsRef<Path>, project: u32) -> Result<()> {
+        self.on(path.as_ref(), LastLink::Follow, |file| {
+            ops::set_project(self.by(), file, project)
+        })
+    }
+
     /// An access control list of a file, or `None` if its permissions say all. Symbolic links are followed.
     ///
     /// # Errors

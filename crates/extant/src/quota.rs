@@ -1,6 +1,6 @@
 //! What users, groups and projects use and may use.
 
-use crate::{Error, Filesystem, Grace, Quota, QuotaKind, Result};
+use crate::{Error, Filesystem, Grace, Quota, QuotaChange, QuotaKind, Result};
 use extant_core::ops;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -47,6 +47,37 @@ impl Filesystem {
             ControlFlow::Continue(())
         });
         Ok(counts.map_err(whole)?.then_some(all))
+    }
+
+    /// Gives a user, group or project other limits, durably. Returns whether the file system counts this kind. If more than a
+    /// new soft limit is in use, the time of grace begins.
+    ///
+    /// Limits are kept in the file system, and count where it is opened so that they do
+    /// ([`MountOptions::quotas`](crate::MountOptions::quotas)).
+    ///
+    /// ```no_run
+    /// use extant::{Filesystem, QuotaChange, QuotaKind, SideChange};
+    ///
+    /// let fs = Filesystem::open_writable("disk.img")?;
+    /// let space = SideChange { soft: Some(1 << 30), hard: Some(2 << 30) };
+    /// fs.set_quota(QuotaKind::User, 1000, QuotaChange { space, ..QuotaChange::default() })?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Filesystem::quotas`]; when the hidden file that counts has to grow and cannot; when the file system is open
+    /// for reading only.
+    pub fn set_quota(&self, kind: QuotaKind, id: u32, change: QuotaChange) -> Result<bool> {
+        ops::set_quota(self.by(), kind, id, change).map_err(whole)
+    }
+
+    /// Gives the soft limits of all users, groups or projects other times of grace, durably, for limits that are exceeded
+    /// from now on. Returns whether the file system counts this kind.
+    ///
+    /// # Errors
+    /// As for [`Filesystem::set_quota`]; for more than 2³² - 1 seconds.
+    pub fn set_quota_grace(&self, kind: QuotaKind, grace: Grace) -> Result<bool> {
+        ops::set_quota_grace(self.by(), kind, grace).map_err(whole)
     }
 }
 

@@ -626,9 +626,9 @@ impl Filesystem for Adapter {
         );
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+    fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
         let _timed = self.service.time(Timing::Statfs);
-        match self.service.ask(|s| Ok(s.fs().statfs()?)) {
+        match self.service.ask(|s| s.statfs(node(ino))) {
             Ok(found) => reply.statfs(
                 found.blocks,
                 found.free,

@@ -122,11 +122,15 @@ pub(crate) enum AclDo {
 
 /// Change file flags in an image
 #[derive(Debug, ClapArgs)]
-#[command(override_usage = "extant chattr [OPTIONS] <+-=LETTERS> <IMAGE:/path>...")]
+#[command(
+    override_usage = "extant chattr [OPTIONS] <+-=LETTERS> <IMAGE:/path>...
+       extant chattr [OPTIONS] --project <N> [+-=LETTERS] <IMAGE:/path>..."
+)]
 #[command(after_help = "\
 Examples:
   extant chattr +i rootfs.img:/etc/resolv.conf
   extant chattr -R =d rootfs.img:/var/cache
+  extant chattr -R -p 42 +P rootfs.img:/srv/customer
 
 The letters are those of chattr(1): i immutable, a append-only, d no dump, A no access times, S and D synchronous,
 P project inherited, T top of a hierarchy, and others that are only kept. Immutable and append-only files
@@ -135,10 +139,13 @@ left alone.")]
 pub(crate) struct Chattr {
     /// What to add (+), to remove (-), or all there is to be (=)
     #[arg(value_name = "+-=LETTERS", allow_hyphen_values = true)]
-    pub(crate) change: String,
+    pub(crate) change: OsString,
     /// The files
-    #[arg(required = true, value_name = "IMAGE:/path")]
+    #[arg(required_unless_present = "project", value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
+    /// Give the files to this project
+    #[arg(short, long, value_name = "N")]
+    pub(crate) project: Option<u32>,
     /// Directories with all that is in them
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
@@ -149,7 +156,8 @@ pub(crate) struct Chattr {
 #[command(after_help = "\
 Examples:
   extant lsattr rootfs.img:/etc
-  extant lsattr -d rootfs.img:/etc")]
+  extant lsattr -d rootfs.img:/etc
+  extant lsattr -Rp rootfs.img:/srv")]
 pub(crate) struct Lsattr {
     /// Files, or directories whose files are listed
     #[arg(required = true, value_name = "IMAGE:/path")]
@@ -160,4 +168,7 @@ pub(crate) struct Lsattr {
     /// Everything below directories
     #[arg(short = 'R', long)]
     pub(crate) recursive: bool,
+    /// With the project in front
+    #[arg(short, long)]
+    pub(crate) project: bool,
 }

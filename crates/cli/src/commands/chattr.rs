@@ -10,11 +10,12 @@ use extant::{FileFlags, FileType, Filesystem, Metadata};
 use std::io::Write;
 use std::path::Path;
 
-/// What a mode of the command line does to flags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a mode of the command line does to flags, and who is to pay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Change {
     set: FileFlags,
     clear: FileFlags,
+    project: Option<u32>,
 }
 
 /// The flags that `=` speaks of.
@@ -45,19 +46,40 @@ impl Change {
             '=' => (flags, all() & !flags),
             _ => return Err(wrong()),
         };
-        Ok(Self { set, clear })
+        Ok(Self {
+            set,
+            clear,
+            project: None,
+        })
     }
 
     fn make(self, fs: &Filesystem, path: &Path, found: &Metadata) -> extant::Result<()> {
         // What is not there need not go: the file system may not even know it.
         let there = FileFlags::from_bits_retain(found.flags());
-        fs.set_flags(path, self.set & !there, self.clear & there)
+        let (set, clear) = (self.set & !there, self.clear & there);
+        let give = || {
+            self.project
+                .map_or(Ok(()), |project| fs.set_project(path, project))
+        };
+        match set.contains(FileFlags::IMMUTABLE) {
+            true => give().and_then(|()| fs.set_flags(path, set, clear)),
+            false => fs.set_flags(path, set, clear).and_then(|()| give()),
+        }
     }
 }
 
 pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
-    let change = Change::parse(&args.change).map_err(Failure::usage)?;
-    change_each(&args.paths, place, |fs, at, problems| {
+    let text = args.change.to_string_lossy();
+    let (mut change, mut paths) = (Change::default(), args.paths.clone());
+    match args.project.is_some() && !text.starts_with(['+', '-', '=']) {
+        true => paths.insert(0, args.change.clone()),
+        false => change = Change::parse(&text).map_err(Failure::usage)?,
+    }
+    change.project = args.project;
+    if paths.is_empty() {
+        return Err(Failure::usage("name the files to change: IMAGE:/path"));
+    }
+    change_each(&paths, place, |fs, at, problems| {
         let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;
         if args.recursive && found.is_dir() {
             return tree(fs, at, change, problems);
@@ -86,21 +108,24 @@ pub(super) fn list(args: &Lsattr, place: &Where) -> Outcome {
         let path = follow(&fs, &from.path).map_err(fail)?;
         let found = fs.metadata(&path).map_err(fail)?;
         if args.directory || !found.is_dir() {
-            line(&mut output, &path, &found)?;
+            line(&mut output, args, &path, &found)?;
             continue;
         }
         for entry in fs.walk(&path).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let wanted = entry.depth() == 1 || args.recursive;
             if wanted && entry.depth() > 0 && entry.file_type() != FileType::Symlink {
-                line(&mut output, entry.path(), &entry.metadata())?;
+                line(&mut output, args, entry.path(), &entry.metadata())?;
             }
         }
     }
     output.finish()
 }
 
-fn line(output: &mut Output, path: &Path, found: &Metadata) -> std::io::Result<()> {
+fn line(output: &mut Output, args: &Lsattr, path: &Path, found: &Metadata) -> std::io::Result<()> {
+    if args.project {
+        write!(output, "{:>5} ", found.project().unwrap_or(0))?;
+    }
     write!(output, "{} ", found.lsattr())?;
     output.name_line(path.as_os_str().as_encoded_bytes())
 }

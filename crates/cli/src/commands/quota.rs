@@ -6,7 +6,7 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::size::human;
 use crate::time::short;
-use extant::{Filesystem, Limits, Quota, QuotaKind, Timestamp};
+use extant::{Filesystem, Limits, Quota, QuotaChange, QuotaKind, SideChange, Timestamp};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -54,8 +54,11 @@ pub(super) fn run(args: &Args, place: &Where) -> Outcome {
     let from = Place::parse(&args.image);
     if !from.is_root() {
         return Err(Failure::usage(
-            "quota shows a whole image: give it without a path",
+            "quota is about a whole image: give it without a path",
         ));
+    }
+    if args.changes_something() {
+        return set(args, &from, place);
     }
     let fs = from.open(place)?;
     let chosen = [args.user, args.group, args.project];
@@ -71,14 +74,7 @@ pub(super) fn run(args: &Args, place: &Where) -> Outcome {
                 found.insert(kind, quotas);
             }
             None if all => {}
-            None => {
-                let what = kind.name();
-                let text = format!(
-                    "{}: the image does not count what {what}s use",
-                    from.shown()
-                );
-                return Err(Failure::new(text));
-            }
+            None => return Err(uncounted(&from, kind)),
         }
     }
     if found.is_empty() {
@@ -107,6 +103,56 @@ pub(super) fn run(args: &Args, place: &Where) -> Outcome {
         }
     }
     output.finish()
+}
+
+fn uncounted(from: &Place, kind: QuotaKind) -> Failure {
+    let what = kind.name();
+    Failure::new(format!(
+        "{}: the image does not count what {what}s use",
+        from.shown()
+    ))
+}
+
+/// Sets limits of one owner, or times of grace.
+fn set(args: &Args, from: &Place, place: &Where) -> Outcome {
+    let chosen = [args.user, args.group, args.project];
+    let kinds: Vec<QuotaKind> = QuotaKind::ALL
+        .into_iter()
+        .zip(chosen)
+        .filter_map(|(kind, is_chosen)| is_chosen.then_some(kind))
+        .collect();
+    if kinds.is_empty() {
+        return Err(Failure::usage(
+            "say whose limits are meant: --user, --group or --project",
+        ));
+    }
+    if args.json {
+        return Err(Failure::usage("--json is for showing: set limits first"));
+    }
+    let fs = from.open_writable(place)?;
+    let fail = |e: extant::Error| from.failure(&e);
+    let mut graces = Vec::new();
+    for &kind in &kinds {
+        let grace = fs.quota_grace(kind).map_err(fail)?;
+        graces.push(grace.ok_or_else(|| uncounted(from, kind))?);
+    }
+    for (kind, grace) in kinds.into_iter().zip(graces) {
+        if let Some(id) = args.id.filter(|_| args.sets_limits()) {
+            let side = |soft, hard| SideChange { soft, hard };
+            let change = QuotaChange {
+                space: side(args.space_soft, args.space_hard),
+                inodes: side(args.inode_soft, args.inode_hard),
+            };
+            fs.set_quota(kind, id, change).map_err(fail)?;
+        } else {
+            let grace = extant::Grace {
+                space: args.space_grace.unwrap_or(grace.space),
+                inodes: args.inode_grace.unwrap_or(grace.inodes),
+            };
+            fs.set_quota_grace(kind, grace).map_err(fail)?;
+        }
+    }
+    fs.close().map_err(fail)
 }
 
 struct Quotas {

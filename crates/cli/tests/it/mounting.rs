@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
@@ -348,6 +349,68 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
             "it was waited for"
         );
     }
+}
+
+#[test]
+fn who_writes_through_a_mount_is_held_to_his_limits() {
+    require!(Fuse);
+    let mut mount = Mount::new();
+    let options = ["-t", "ext4", "-b", "4096", "-O", "quota,project"];
+    mke2fs(&mount.image(), 64 << 20, &options);
+    let image = mount.image().display().to_string();
+    let limits = ["--id", "7", "--space-hard", "1M", "--inode-hard", "4"];
+    extant([&["quota", &image, "--user", "--project"], &limits[..]].concat()).ok();
+    // The way to it is for everybody.
+    let open = std::os::unix::fs::PermissionsExt::from_mode;
+    fs::set_permissions(mount.point().parent().unwrap(), open(0o755)).unwrap();
+    for (options, limited) in [("allow_other,usrquota", true), ("allow_other", false)] {
+        mount.serve(options);
+        let dir = mount.at(options);
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, open(0o777)).unwrap();
+        let write = |name: &str, bytes: usize| {
+            let file = dir.join(name);
+            let text = format!("head -c {bytes} /dev/zero > '{}'", file.display());
+            let mut shell = Command::new("sh");
+            let run = shell.uid(7).args(["-c", &text]).output().unwrap();
+            let told = String::from_utf8_lossy(&run.stderr).into_owned();
+            let why = (!run.status.success()).then_some(told);
+            why.map(|told| assert!(told.contains("quota exceeded"), "{told}"))
+        };
+        assert!(write("first", 700 << 10).is_none());
+        assert_eq!(write("second", 700 << 10).is_some(), limited);
+        fs::write(dir.join("of root"), vec![0; 2 << 20]).unwrap();
+        let refused: Vec<bool> = (3..8).map(|n| write(&n.to_string(), 0).is_some()).collect();
+        assert_eq!(refused.contains(&true), limited, "{refused:?}");
+        extant(["umount", mount.point().to_str().unwrap()]).ok();
+        assert_eq!(mount.ended(), Some(0));
+        assert_clean(&mount.image());
+    }
+    // Projects bind what is in them, whoever writes it but root.
+    mount.serve("allow_other,prjquota");
+    let dir = mount.at("project");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, open(0o777)).unwrap();
+    let run = Command::new("chattr")
+        .args(["-p", "7", "+P"])
+        .arg(&dir)
+        .output();
+    let run = run.unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let all = rustix::fs::statvfs(mount.point()).unwrap();
+    let theirs = rustix::fs::statvfs(&dir).unwrap();
+    assert!(all.f_blocks > 10_000 && all.f_files > 10_000);
+    assert_eq!((theirs.f_blocks, theirs.f_bavail), (256, 255));
+    assert_eq!((theirs.f_files, theirs.f_ffree), (4, 3));
+    let text = format!("head -c 2000000 /dev/zero > '{}/file'", dir.display());
+    let mut shell = Command::new("sh");
+    let run = shell.uid(8).args(["-c", &text]).output().unwrap();
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(told.contains("quota exceeded"), "{told}");
+    assert!(rustix::fs::statvfs(&dir).unwrap().f_bavail <= 1);
+    extant(["umount", mount.point().to_str().unwrap()]).ok();
+    assert_eq!(mount.ended(), Some(0));
+    assert_clean(&mount.image());
 }
 
 #[test]

@@ -27,6 +27,8 @@
 //! | [`punch_hole`], [`zero_range`], [`collapse_range`], [`insert_range`] | the other modes of `fallocate` |
 //! | [`chmod`], [`chown`], [`utimens`], [`utimens_dated`], [`touch`] | the record |
 //! | [`chattr`] | `FS_IOC_SETFLAGS` |
+//! | [`set_project`] | `FS_IOC_FSSETXATTR` |
+//! | [`statfs_at`] | `statfs` |
 //! | [`quota`], [`quotas`], [`quota_grace`], [`set_quota`], [`set_quota_grace`] | `quotactl` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
@@ -55,6 +57,7 @@ mod naming;
 mod open;
 mod permission;
 mod pread;
+mod project;
 mod pwrite;
 mod quota;
 mod read;
@@ -89,6 +92,7 @@ pub use mkdir::mkdir;
 pub use open::{OpenFor, open};
 pub use permission::{Acting, Caller, EXECUTE, READ, WRITE, Wanted, access, search};
 pub use pread::{pread, pread_direct};
+pub use project::{set_project, statfs_at};
 pub use pwrite::{append, append_direct, ftruncate, pwrite, pwrite_direct, truncate};
 pub use quota::{quota, quota_grace, quota_in_use, quotas, set_quota, set_quota_grace};
 pub use read::read;

@@ -297,6 +297,18 @@ impl Ledger {
         Some([account.space.used, account.inodes.used])
     }
 
+    /// What an owner uses and where he is stopped or warned first (0: nowhere), bytes and inodes, where he is held to limits.
+    pub(crate) fn bounds(&self, kind: QuotaKind, id: u32) -> Option<[(u64, u64); 2]> {
+        let state = self.state.lock();
+        let account = state.kinds[place(kind)].as_ref()?.accounts.get(&id)?;
+        Some([account.space, account.inodes].map(|side| {
+            let limits = [side.soft, side.hard]
+                .into_iter()
+                .filter(|&limit| limit != 0);
+            (side.used, limits.min().unwrap_or(0))
+        }))
+    }
+
     /// Puts the times of grace into an entry that is about to be written.
     pub(super) fn put_times(&self, kind: QuotaKind, entry: &mut QuotaEntry) {
         if let Some(kind) = &self.state.lock().kinds[place(kind)]

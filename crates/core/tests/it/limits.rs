@@ -75,12 +75,13 @@ enum Step {
     Allocate(u64, u64),
     Remove(u64),
     Group(u64, u32),
+    Project(u64, u32),
     Sync,
 }
 
 fn random_step(rng: &mut Rng, n: u64) -> Step {
     let some = rng.below(n.max(1));
-    match rng.below(16) {
+    match rng.below(17) {
         0..5 => Step::Create(n),
         5 => Step::Mkdir(n),
         6..10 => Step::Append(some, rng.between(1, 9 * 4096) as usize),
@@ -88,6 +89,7 @@ fn random_step(rng: &mut Rng, n: u64) -> Step {
         11 => Step::Allocate(some, rng.between(1, 8 * 4096)),
         12 | 13 => Step::Remove(some),
         14 => Step::Group(some, 1000 + rng.below(2) as u32),
+        15 => Step::Project(some, rng.below(2) as u32),
         _ => Step::Sync,
     }
 }
@@ -151,6 +153,10 @@ fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
                 ops::chown(by, &file, None, Some(*gid))?;
                 Ok(0)
             }
+            Step::Project(n, project) => {
+                ops::set_project(by, &find(n)?, *project)?;
+                Ok(0)
+            }
             Step::Sync => fs.sync().map(|()| 0),
         }
     };
@@ -159,14 +165,15 @@ fn ours(fs: &Fs, dir: &Held, step: &Step) -> std::result::Result<u64, i32> {
 
 const EDQUOT: i32 = 122;
 
-/// What the owners use, added up over the files: of the user, of two groups, and of project 0.
-fn added_up(fs: &Fs, dir: &Held, most: u64, base: [[u64; 2]; 4]) -> [[u64; 2]; 4] {
+/// What the owners use, added up over the files: of the user, of two groups, and of projects 0 and 1.
+fn added_up(fs: &Fs, dir: &Held, most: u64, base: [[u64; 2]; 5]) -> [[u64; 2]; 5] {
     let mut sums = base;
     let mut add = |held: &Held| {
         let view = held.view();
         let space = view.disk().sectors(fs.block_size()) * 512;
         let group = 1 + (view.disk().gid - USER) as usize;
-        for sum in [0, group, 3] {
+        let project = 3 + view.disk().project.unwrap() as usize;
+        for sum in [0, group, project] {
             sums[sum][0] += space;
             sums[sum][1] += 1;
         }
@@ -189,6 +196,7 @@ fn nobody_gets_more_than_his_limits_and_nobody_less() {
         (QuotaKind::Group, USER),
         (QuotaKind::Group, USER + 1),
         (QuotaKind::Project, 0),
+        (QuotaKind::Project, 1),
     ];
     let (mut refused, mut over) = (0, 0);
     for round in 0..8 {
@@ -258,8 +266,8 @@ fn nobody_gets_more_than_his_limits_and_nobody_less() {
                         "{context}: {i} {side}"
                     );
                     let more = match &step {
-                        // A whole file changes its group.
-                        Step::Group(..) => [1 << 20, 1][side],
+                        // A whole file changes its group or project.
+                        Step::Group(..) | Step::Project(..) => [1 << 20, 1][side],
                         Step::Append(..) if map > 0 => unit,
                         // What is mapped at once needs room for that as well.
                         _ => 2 * unit - side as u64,

@@ -10,6 +10,7 @@ use extant_core::ops::{self, SetXattr};
 use extant_core::quota::QuotaKind;
 use extant_core::{Error, Result};
 use extant_format::Ino;
+use extant_format::features::RoCompat;
 use extant_format::inode::{InodeFlags, Timestamp};
 use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write, mke2fs};
 use extant_testkit::require;
@@ -111,7 +112,7 @@ fn step(
     let keys: Vec<(usize, u64)> = files.keys().copied().collect();
     let some = (!keys.is_empty()).then(|| *rng.pick(&keys));
     let (uid, gid) = (owner(rng), owner(rng));
-    match (rng.below(12), some) {
+    match (rng.below(13), some) {
         (0..4, _) | (_, None) => {
             let made = match rng.below(4) {
                 0 => ops::symlink(
@@ -131,6 +132,9 @@ fn step(
             ops::unlink(fs, &dirs[key.0], &name(key.1))?;
         }
         (5, Some(key)) => ops::chown(fs, &files[&key], Some(uid), rng.one_in(2).then_some(gid))?,
+        (12, Some(key)) if fs.superblock().has_ro_compat(RoCompat::PROJECT) => {
+            ops::set_project(fs, &files[&key], uid)?
+        }
         (6, Some(key)) => {
             let value = pattern(n, rng.between(1, 800) as usize);
             let name: &[u8] = if rng.one_in(2) {

@@ -183,22 +183,27 @@ impl Service {
             let bytes = input.first_chunk::<4>().ok_or(Errno::INVALID)?;
             Ok::<_, Errno>(u32::from_ne_bytes(*bytes))
         };
+        let had = image.disk().project.unwrap_or(0);
+        let mut project = had;
         let wanted = match command {
             GET_FLAGS => return Ok(now.bits().to_ne_bytes().to_vec()),
-            GET_XFLAGS => return Ok(extended(now, image.disk().project.unwrap_or(0))),
+            GET_XFLAGS => return Ok(extended(now, had)),
             SET_FLAGS => InodeFlags::from_bits_retain(word()?) & VISIBLE,
             SET_XFLAGS => {
-                let project = image.disk().project.unwrap_or(0);
-                if input.get(12..16) != Some(&project.to_ne_bytes()) {
-                    return Err(Errno::NOT_SUPPORTED);
-                }
+                let bytes = input.get(12..).and_then(<[u8]>::first_chunk::<4>);
+                project = u32::from_ne_bytes(*bytes.ok_or(Errno::INVALID)?);
                 with_extended(now, word()?)
             }
             _ => return Err(Errno::NOT_A_TTY),
         };
         let caller = Caller::new(asker.uid, asker.gid);
         let by = self.fs.acting_for(&caller);
-        ops::chattr(by, &held, wanted & !now, now & !wanted)?;
+        let (set, clear) = (wanted & !now, now & !wanted);
+        let gives = || ops::set_project(by, &held, project);
+        match set.contains(InodeFlags::IMMUTABLE) {
+            true => gives().and_then(|()| ops::chattr(by, &held, set, clear))?,
+            false => ops::chattr(by, &held, set, clear).and_then(|()| gives())?,
+        }
         self.changed(&held)?;
         Ok(Vec::new())
     }

@@ -27,7 +27,7 @@ use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
 use crate::options::Options;
 use extant_core::alloc::Spending;
-use extant_core::fs::Fs;
+use extant_core::fs::{Fs, StatFs};
 use extant_core::inode::{Caller, FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
@@ -236,8 +236,12 @@ impl Service {
         self.metrics.text(&self.fs, self.nodes.counts())
     }
 
-    pub(crate) fn fs(&self) -> &Arc<Fs> {
-        &self.fs
+    /// Space and inodes, as they are for who works there.
+    pub(crate) fn statfs(&self, node: Node) -> Answer<StatFs> {
+        match self.hold(node) {
+            Ok(held) => Ok(ops::statfs_at(&self.fs, &held)?),
+            Err(_) => Ok(self.fs.statfs()?),
+        }
     }
 
     pub(crate) fn getattr(&self, node: Node) -> Answer<Attributes> {

@@ -66,7 +66,7 @@ impl Served {
 
     fn end(self) {
         self.service.finish();
-        self.service.fs().close().unwrap();
+        self.service.fs.close().unwrap();
         assert_clean(&self.image());
     }
 }
@@ -191,14 +191,14 @@ fn the_end_waits_for_requests_and_answers_no_more() {
     assert!(made.is_ok());
     let late = served.service.ask(|s| s.getattr(Node::ROOT));
     assert_eq!(late.unwrap_err(), Errno::GONE);
-    served.service.fs().close().unwrap();
+    served.service.fs.close().unwrap();
     assert_clean(&served.image());
 }
 
 #[test]
 fn a_name_for_a_reserved_inode_is_corruption() {
     let served = Served::new(16 << 20);
-    served.service.fs().close().unwrap();
+    served.service.fs.close().unwrap();
     extant_testkit::oracle::debugfs_write(&served.image(), &["link <8> bad"]);
     let device = OpenSpec::read_only(served.image()).open().unwrap();
     let fs = Fs::open(device, MountOptions::read_only()).unwrap();
@@ -397,7 +397,7 @@ fn what_is_copied_until_space_runs_out_counts() {
 #[test]
 fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
     let served = Served::new(16 << 20);
-    let free = || served.service.fs().statfs().unwrap();
+    let free = || served.service.fs.statfs().unwrap();
     served.file(b"other", 0o644);
     let before = free();
     let file = served.file(b"file", 0o644);
@@ -414,7 +414,7 @@ fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
     served.service.unlink(Node::ROOT, b"file").unwrap();
     assert!(free().free < before.free);
     served.service.finish();
-    served.service.fs().close().unwrap();
+    served.service.fs.close().unwrap();
     let after = free();
     assert_eq!(
         (after.free, after.free_inodes),
