@@ -6,6 +6,7 @@
 
 mod allowed;
 mod crates;
+mod docs;
 mod rules;
 mod source;
 
@@ -38,6 +39,7 @@ impl fmt::Display for Finding {
 /// Checks every rule on the workspace at `root`; the findings in path order.
 pub fn check(root: &Path) -> Vec<Finding> {
     let mut findings = crates::check(root);
+    findings.extend(docs::check(root));
     let mut files = Vec::new();
     for top in ["crates", "xtask"] {
         rust_files(&root.join(top), &mut files);

@@ -172,14 +172,19 @@ fn exercised(mode: DataMode, way: Way, block: &str) {
 fn exercised_on(mode: DataMode, way: Way, options: &[&str]) {
     let seed = seed_from_env(&format!("exercise {mode:?} {way:?} {options:?}"));
     let operations = if is_full_run() { 500_000 } else { 3_000 };
-    let image = Blank::with(24, &[&["-t", "ext4"], options].concat());
+    let after = |word| {
+        let mut found = options.iter().skip_while(|option| **option != word);
+        found.nth(1).map(|bytes| bytes.parse::<u64>().unwrap())
+    };
+    let large = after("-b").filter(|&bytes| bytes > 4096);
+    let mib = if large.is_some() { 192 } else { 24 };
+    let image = Blank::with(mib, &[&["-t", "ext4"], options].concat());
     let place = Where::File(image.path().to_owned());
     let mut ours = Ours::new(place, mode, way, seed).unwrap();
     let usual = Exercise::new(seed, operations);
-    let cluster = options.iter().skip_while(|option| **option != "-C").nth(1);
     let exercise = Exercise {
         aligned_to: if way == Way::Buffered { 1 } else { SECTOR },
-        moved_by: cluster.map_or(usual.moved_by, |bytes| bytes.parse().unwrap()),
+        moved_by: after("-C").or(large).unwrap_or(usual.moved_by),
         ..usual
     };
     exercise.run(&mut ours);
@@ -223,6 +228,17 @@ fn a_file_holds_what_was_written_past_memory_and_through_it_by_turns() {
     exercised(DataMode::Delayed, Way::Turns, "1024");
     exercised(DataMode::Delayed, Way::Turns, "4096");
     exercised(DataMode::Placed, Way::Turns, "4096");
+}
+
+#[test]
+fn a_file_in_large_blocks_holds_what_was_written() {
+    for block in ["16384", "65536"] {
+        let options = &["-b", block, "-N", "128", "-J", "size=64"];
+        exercised_on(DataMode::Delayed, Way::Buffered, options);
+        exercised_on(DataMode::Placed, Way::Turns, options);
+        exercised_on(DataMode::Through, Way::Buffered, options);
+        exercised_on(DataMode::Delayed, Way::Direct, options);
+    }
 }
 
 #[test]
