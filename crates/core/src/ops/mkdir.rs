@@ -1,6 +1,6 @@
 //! `mkdir`.
 
-use super::naming::{changing_of, check_name, live_parent, now, undo_new};
+use super::naming::{changing_of, check_name, live_parent, now, touch_parent, undo_new};
 use super::permission::Acting;
 use crate::dir;
 use crate::fs::Fs;
@@ -8,7 +8,7 @@ use crate::inode::{FileType, Held, NewInode};
 use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::features::RoCompat;
-use extant_format::inode::InodeFlags;
+use extant_format::inode::{Inode as DiskInode, InodeFlags};
 
 /// Most names of a directory without the `dir_nlink` feature, as under Linux.
 const MAX_LINKS: u16 = 65_000;
@@ -56,7 +56,7 @@ fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result
     add_subdirectory(fs, &handle, dir)?;
     let undo = |e| {
         // The parent was registered above, so this cannot fail.
-        let _ = remove_subdirectory(&handle, dir);
+        let _ = forget_subdirectory(&handle, dir);
         Err(e)
     };
     let held = match fs.new_inode(&handle, &image, new) {
@@ -65,7 +65,8 @@ fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result
     };
     let losses = fs.names().losses(held.ino());
     let made = dir::init(&handle, &held, dir.ino())
-        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Directory));
+        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Directory))
+        .and_then(|()| touch_parent(&handle, dir));
     if let Err(e) = made {
         fs.names().lose(dir.ino());
         undo_new(fs, &handle, held);
@@ -79,11 +80,10 @@ fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result
     Ok(held)
 }
 
-/// Counts one more subdirectory in `dir`. With the `dir_nlink` feature a count that no longer fits
-/// becomes 1, for good.
+/// Counts one more subdirectory in `dir`, whose times change once the name is there. With the `dir_nlink` feature a count that
+/// no longer fits becomes 1, for good.
 pub(super) fn add_subdirectory(fs: &Fs, handle: &Handle<'_>, dir: &Held) -> Result<()> {
     let unlimited = fs.superblock().has_ro_compat(RoCompat::DIR_NLINK);
-    let time = now();
     dir.live().update(handle, |inode| {
         let disk = inode.disk_mut();
         match disk.links {
@@ -92,10 +92,14 @@ pub(super) fn add_subdirectory(fs: &Fs, handle: &Handle<'_>, dir: &Held) -> Resu
             MAX_LINKS.. => return Err(Error::TooManyLinks),
             links => disk.links = links + 1,
         }
-        disk.mtime = time;
-        disk.ctime = time;
         Ok(())
     })?
+}
+
+/// Takes back [`add_subdirectory`]: nothing has changed.
+pub(super) fn forget_subdirectory(handle: &Handle<'_>, dir: &Held) -> Result<()> {
+    dir.live()
+        .update(handle, |inode| count_down(inode.disk_mut()))
 }
 
 /// Counts one subdirectory less in `dir`.
@@ -103,11 +107,15 @@ pub(super) fn remove_subdirectory(handle: &Handle<'_>, dir: &Held) -> Result<()>
     let time = now();
     dir.live().update(handle, |inode| {
         let disk = inode.disk_mut();
-        // 1 stands for a count that did not fit; 2 is an empty directory.
-        if disk.links > 2 {
-            disk.links -= 1;
-        }
+        count_down(disk);
         disk.mtime = time;
         disk.ctime = time;
     })
+}
+
+fn count_down(disk: &mut DiskInode) {
+    // 1 stands for a count that did not fit; 2 is an empty directory.
+    if disk.links > 2 {
+        disk.links -= 1;
+    }
 }

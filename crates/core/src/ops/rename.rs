@@ -1,6 +1,6 @@
 //! `rename`.
 
-use super::mkdir::{add_subdirectory, remove_subdirectory};
+use super::mkdir::{add_subdirectory, forget_subdirectory, remove_subdirectory};
 use super::naming::{
     changing_of, check_name, check_project, live_parent, now, reap, touch_parent, undo_new,
 };
@@ -246,7 +246,7 @@ fn change(
     if let Err(e) = put {
         if gains_dir {
             // Registered above, so this cannot fail.
-            let _ = remove_subdirectory(handle, to.dir);
+            let _ = forget_subdirectory(handle, to.dir);
         }
         return Err(e);
     }
@@ -272,7 +272,6 @@ fn finish(
     let source = found.source.live();
     let is_dir = source.snapshot().is_dir();
     let moves_dir = is_dir && from.dir.ino() != to.dir.ino();
-    let gains_dir = moves_dir && found.victim.is_none();
     match whiteout.filter(|_| !is_on(Mutant::WhiteoutLost)) {
         Some(whiteout) => {
             let (ino, file_type) = (whiteout.ino(), FileType::CharDevice);
@@ -290,7 +289,7 @@ fn finish(
         true => remove_subdirectory(handle, from.dir)?,
         false => touch_parent(handle, from.dir)?,
     }
-    if from.dir.ino() != to.dir.ino() && !gains_dir {
+    if from.dir.ino() != to.dir.ino() {
         touch_parent(handle, to.dir)?;
     }
     let time = now();
@@ -365,7 +364,7 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
             fs.journal()?.abort(e.clone());
         } else if let Some((gains, _)) = gains {
             // Registered above, so this cannot fail.
-            let _ = remove_subdirectory(&handle, gains);
+            let _ = forget_subdirectory(&handle, gains);
         }
         return Err(e);
     }
@@ -458,7 +457,11 @@ fn ancestors(fs: &Fs, dir: &Held) -> Result<Vec<Ino>> {
             return Err(Error::corrupt(Place::Inode(at.ino()), source));
         }
         path.push(parent);
-        at = fs.hold(parent)?;
+        at = match fs.hold(parent) {
+            // Removed first, and what it was in after it.
+            Err(Error::Stale) if at.snapshot().disk().links == 0 => return Err(Error::NotFound),
+            held => held?,
+        };
     }
     Ok(path)
 }

@@ -5,13 +5,13 @@ use crate::walk::{Listed, at_path, list, list_children, list_from};
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_core::dir::{self, Cookie, lookup};
 use extant_core::fs::Fs;
-use extant_core::inode::Inode;
+use extant_core::inode::{FileType, Inode, NewInode};
 use extant_core::map::{Runs, Target};
-use extant_core::{Error, Place};
-use extant_format::inode::InodeFlags;
+use extant_core::{Error, Place, ops};
+use extant_format::inode::{InodeFlags, Timestamp};
 use extant_format::{Ino, Lblk};
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{debugfs_write, e2fsck, mke2fs};
+use extant_testkit::oracle::{assert_clean, debugfs_write, e2fsck, mke2fs};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use std::collections::HashSet;
@@ -363,4 +363,32 @@ fn what_cannot_be_looked_up_is_refused() {
     assert_eq!(lookup(&fs, &root, b"").unwrap(), None);
     assert_eq!(lookup(&fs, &root, &[b'x'; 255]).unwrap(), None);
     assert_eq!(lookup(&fs, &root, b"..").unwrap().unwrap().ino, Ino::ROOT);
+}
+
+#[test]
+fn nothing_moves_into_what_was_removed_with_all_above_it() {
+    let image = Image::make(8, &["-t", "ext4"], |_| ());
+    let fs = image.open_writable();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let dir = NewInode::new(FileType::Directory, 0o755, Timestamp::default());
+    let above = ops::mkdir(&*fs, &root, b"above", &dir).unwrap();
+    let gone = ops::mkdir(&*fs, &above, b"gone", &dir).unwrap();
+    for name in [b"one", b"two"] {
+        ops::mkdir(&*fs, &root, name, &dir).unwrap();
+    }
+    ops::rmdir(&*fs, &above, b"gone").unwrap();
+    ops::rmdir(&*fs, &root, b"above").unwrap();
+    // Whoever was on the way there still has the lower one.
+    ops::release(&fs, above).unwrap();
+    let into = |name: &[u8]| ops::rename(&*fs, &root, name, &gone, b"name");
+    for done in [
+        into(b"one"),
+        ops::exchange(&*fs, (&root, b"one"), (&gone, b"two")),
+    ] {
+        assert!(matches!(done, Err(Error::NotFound)), "{done:?}");
+    }
+    drop((root, gone));
+    fs.close().unwrap();
+    drop(fs);
+    assert_clean(&image.path());
 }

@@ -446,6 +446,17 @@ fn who_gets_something_is_held_to_his_limits_and_user_0_is_not() {
         "{reserved:?}"
     );
     ops::pwrite(&*fs, &file, 8 * 4096, b"x").unwrap();
+    // What is refused half-way leaves neither a count nor a time.
+    let new = NewInode {
+        permissions: 0o755,
+        ..new
+    };
+    let dir = ops::mkdir(&*fs, &root, b"theirs", &new).unwrap();
+    let was = dir.snapshot();
+    let caller = Caller::new(USER, USER + 1);
+    let made = ops::mkdir(fs.acting_for(&caller), &dir, b"sub", &new);
+    assert!(matches!(made, Err(Error::QuotaExceeded)), "{made:?}");
+    assert_eq!(dir.snapshot().disk(), was.disk());
     balanced(&fs);
     assert_eq!(used(&fs, QuotaKind::Group, USER + 1).0, 9 * 4096);
     // Projects hold everybody but user 0, too.
