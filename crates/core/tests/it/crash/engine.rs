@@ -5,6 +5,8 @@ use extant_core::data::FallocateMode;
 use extant_core::dir::Cookie;
 use extant_core::fs::{DataMode, Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::ops::Caller;
+use extant_core::quota::Enforced;
 use extant_core::{Error, data, ops};
 use extant_format::Ino;
 use extant_format::inode::Timestamp;
@@ -27,6 +29,12 @@ const SECTOR: u64 = 512;
 
 /// A file of so many extents is shifted in one transaction, whatever the size of the journal.
 const FEW_EXTENTS: usize = 6;
+
+/// Who asks where there are limits.
+const SOMEBODY: u32 = 7;
+
+/// How often somebody met a limit, in the whole process.
+pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +59,8 @@ pub(crate) struct Extant {
     pub(crate) discards: bool,
     /// Each `syncfs` is a freeze, after which the file system thaws.
     pub(crate) freezes: bool,
+    /// Users and groups are held to their limits, which nobody who is asked for here may pass.
+    pub(crate) limited: bool,
     /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
     pub(crate) background: Option<Duration>,
 }
@@ -80,7 +90,11 @@ impl Engine for Extant {
             None => options.background(false),
         };
         let options = options.discard(self.discards).data_mode(self.mode);
-        let options = options.dax(self.dax);
+        let options = options.dax(self.dax).quotas(Enforced {
+            users: self.limited,
+            groups: self.limited,
+            projects: false,
+        });
         let fs = Fs::open(device, options).map_err(|e| e.to_string())?;
         Ok(Open {
             fs,
@@ -140,6 +154,9 @@ impl Engine for Extant {
 
 impl Extant {
     fn perform_one(&self, open: &Open, op: &Op, tag: Tag) -> Result<u64, Errno> {
+        let _spending = self
+            .limited
+            .then(|| open.fs.spending_for(&Caller::new(SOMEBODY, SOMEBODY)));
         match op {
             Op::Write { path, offset, len } => {
                 let file = walk_to_file(&open.fs, path)?;
@@ -222,6 +239,11 @@ impl Extant {
 
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err calls")]
 fn errno(e: Error) -> Errno {
+    if let Error::QuotaExceeded = e {
+        // To the model it is the same: nothing was done, for want of space.
+        REFUSED.fetch_add(1, Ordering::Relaxed);
+        return Errno::NOSPC;
+    }
     Errno::from_raw_os_error(e.errno())
 }
 
@@ -244,10 +266,12 @@ fn walk(fs: &Fs, path: &str) -> Result<Held, Errno> {
 fn walk_to_parent<'p>(fs: &Fs, path: &'p str) -> Result<(Held, &'p [u8]), Errno> {
     let (parents, name) = path.rsplit_once('/').unwrap_or(("", path));
     let dir = walk(fs, parents)?;
-    if is_symlink(&dir) {
-        return Err(Errno::NOENT);
+    // Said before another path is looked at, as the model does.
+    match dir.snapshot().file_type() {
+        FileType::Directory => Ok((dir, name.as_bytes())),
+        FileType::Symlink => Err(Errno::NOENT),
+        _ => Err(Errno::NOTDIR),
     }
-    Ok((dir, name.as_bytes()))
 }
 
 /// What can be opened without following links.
@@ -277,7 +301,9 @@ fn reserve(fs: &Fs, file: &Held, offset: u64, len: u64, keep_size: bool) -> Resu
     let mode = FallocateMode { keep_size };
     match ops::fallocate(fs, file, offset, len, mode) {
         Ok(()) => Ok(len),
-        Err(Error::NoSpace) if file.live_size() > before => Ok(file.live_size() - offset),
+        Err(Error::NoSpace | Error::QuotaExceeded) if file.live_size() > before => {
+            Ok(file.live_size() - offset)
+        }
         Err(e) => Err(e),
     }
 }

@@ -1,12 +1,19 @@
 //! What owners use is counted in the same transaction: e2fsck counts again after each recovery.
 
-use super::engine::Extant;
+use super::engine::{Extant, REFUSED};
 use super::runs::{amount, busy};
 use super::shapes::Shape;
 use super::sweep_all;
+use extant_blockdev::FileDevice;
+use extant_core::fs::{DataMode, Fs, MountOptions};
+use extant_core::ops;
+use extant_core::quota::{QuotaChange, QuotaKind, SideChange};
+use extant_testkit::crash::Content;
 use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
-use extant_testkit::sweep::{Script, Sweep};
+use extant_testkit::sweep::{Prepared, Script, Sweep};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 const SHAPES: [Shape; 3] = [
     Shape {
@@ -55,6 +62,89 @@ fn each_operation_alone_is_counted_after_any_crash() {
     }
 }
 
+/// Operations by chance, in which files and directories change hands.
+fn given_away(universe: &Universe, rng: &mut Rng, start: &Prepared) -> Script {
+    let mut script = Script::random(universe, rng, start, 120);
+    // Random ones give away few files.
+    for ops in &mut script.lanes {
+        let mut given = Vec::new();
+        for op in std::mem::take(ops) {
+            let made = match &op {
+                Op::Create { path, .. } | Op::Mkdir { path, .. } => Some(path.clone()),
+                _ => None,
+            };
+            given.push(op);
+            given.extend(made.map(|path| Op::Chown {
+                path,
+                uid: rng.below(8) as u32 * 0x0101_0007,
+                gid: rng.below(1 << 31) as u32,
+            }));
+        }
+        *ops = given;
+    }
+    script
+}
+
+/// A file system on which the owners of [`given_away`] may have little.
+fn with_limits(content: &Content) -> Content {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    content.write_to(&path).unwrap();
+    let device = Arc::new(FileDevice::open(&path).unwrap());
+    let fs = Fs::open(device, MountOptions::read_write().background(false)).unwrap();
+    let hard = |most| SideChange {
+        hard: Some(most),
+        soft: None,
+    };
+    for user in 0..8 {
+        let in_use = ops::quota(&*fs, QuotaKind::User, 0).unwrap().unwrap();
+        let change = match user {
+            0 => QuotaChange {
+                space: hard(in_use.space + (60 << 10)),
+                inodes: hard(in_use.inodes + 8),
+            },
+            _ => QuotaChange {
+                space: hard(16 << 10),
+                inodes: hard(2),
+            },
+        };
+        ops::set_quota(&*fs, QuotaKind::User, user * 0x0101_0007, change).unwrap();
+    }
+    fs.close().unwrap();
+    drop(fs);
+    Content::of_file(&path)
+}
+
+#[test]
+fn runs_of_many_owners_at_their_limits_are_counted_after_any_crash() {
+    let seed = seed_from_env("crash runs of limited owners");
+    let mut rng = Rng::new(seed);
+    let before = REFUSED.load(Ordering::Relaxed);
+    for shape in SHAPES {
+        let start = shape.beginning_with(with_limits(&shape.content()));
+        let engine = Extant {
+            limited: true,
+            mode: match shape.options.contains(&"-C") || rng.one_in(2) {
+                true => DataMode::Delayed,
+                false => DataMode::Through,
+            },
+            ..engine()
+        };
+        let universe = busy(8);
+        let scripts: Vec<Script> = (0..amount(2, 30))
+            .map(|_| given_away(&universe, &mut rng, &start))
+            .collect();
+        let sweep = Sweep {
+            checked_every: 6,
+            closes: true,
+            ..Sweep::of(amount(80, 3000), seed)
+        };
+        sweep_all(shape.name, &engine, &start, &scripts, &sweep);
+    }
+    let refused = REFUSED.load(Ordering::Relaxed) - before;
+    assert!(refused > 0, "{refused}");
+}
+
 #[test]
 fn runs_among_many_owners_are_counted_after_any_crash() {
     let seed = seed_from_env("crash runs among owners");
@@ -63,27 +153,7 @@ fn runs_among_many_owners_are_counted_after_any_crash() {
     for shape in SHAPES {
         let start = shape.empty();
         let universe = busy(8);
-        let mut script = |_| {
-            let mut script = Script::random(&universe, &mut rng, &start, 120);
-            // Random ones give away few files.
-            for ops in &mut script.lanes {
-                let mut given = Vec::new();
-                for op in std::mem::take(ops) {
-                    let made = match &op {
-                        Op::Create { path, .. } | Op::Mkdir { path, .. } => Some(path.clone()),
-                        _ => None,
-                    };
-                    given.push(op);
-                    given.extend(made.map(|path| Op::Chown {
-                        path,
-                        uid: rng.below(8) as u32 * 0x0101_0007,
-                        gid: rng.below(1 << 31) as u32,
-                    }));
-                }
-                *ops = given;
-            }
-            script
-        };
+        let mut script = |_| given_away(&universe, &mut rng, &start);
         let scripts: Vec<Script> = (0..amount(2, 30)).map(&mut script).collect();
         let sweep = Sweep {
             checked_every: 6,

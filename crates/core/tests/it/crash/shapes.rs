@@ -93,8 +93,12 @@ impl Shape {
 
     /// A new file system and one lane that owns it.
     pub(crate) fn empty(&self) -> Prepared {
-        let made = Prepared::new(self.content());
-        self.with_block_size(made)
+        self.beginning_with(self.content())
+    }
+
+    /// One lane that owns a file system of this shape.
+    pub(crate) fn beginning_with(&self, content: Content) -> Prepared {
+        self.with_block_size(Prepared::new(content))
     }
 
     /// Lanes for so many threads, each in a directory of its own.
