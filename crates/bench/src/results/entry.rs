@@ -40,9 +40,14 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The size that the variant names, as `1e6`.
+    /// The size that the variant names, as `1e6` or `random-1e6`.
     pub(super) fn size(&self) -> Option<f64> {
-        self.variant.parse().ok()
+        self.sized().1.parse().ok()
+    }
+
+    /// What the variant is called at any size, and the size.
+    pub(super) fn sized(&self) -> (&str, &str) {
+        self.variant.rsplit_once('-').unwrap_or(("", &self.variant))
     }
 
     /// How many times better this one is than `other`.

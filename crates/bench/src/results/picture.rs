@@ -49,7 +49,10 @@ fn together(results: &Results) -> BTreeMap<String, Vec<&Entry>> {
     let mut pictures: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
     for entry in &results.entries {
         let of = match (entry.size(), entry.variant.as_str()) {
-            (Some(_), _) => "-growth".to_owned(),
+            (Some(_), _) => match entry.sized().0 {
+                "" => "-growth".to_owned(),
+                of => format!("-{of}-growth"),
+            },
             (None, "default") => String::new(),
             (None, variant) => format!("-{variant}"),
         };

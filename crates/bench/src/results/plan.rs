@@ -116,7 +116,7 @@ pub(super) const PARTS: &[Part] = &[
     Part::of(
         "live",
         WorkloadName::Live,
-        "Single blocks reserved in a file with so many preallocations alive (the kernel keeps none for such calls).",
+        "Single blocks reserved in a file with so many preallocations alive, further and further or anywhere (the kernel keeps none for such calls).",
     ),
     Part::of(
         "sparse",

@@ -3,8 +3,10 @@
 //! does not fall as they get more.
 //!
 //! The file is reserved with a gap of three blocks behind each block, and each gap is a preallocation. Four calls use one up
-//! and bring another: one goes on behind the last gap, one splits a gap of three, anywhere, and two take what is left of
-//! gaps that were split, anywhere. So three calls of four ask for what may wait anywhere among all others.
+//! and bring another: one goes on behind the last gap, one splits a gap of three, and two take what is left of
+//! gaps that were split. So three calls of four ask for what waits among all others: for what waits longest, so that they go
+//! on through the file as `sparse` does (`1e3` to `1e6`), or anywhere (`random-1e3` to `random-1e6`), where each also changes another
+//! leaf of the map.
 
 use crate::args::{Config, Side};
 use crate::crew;
@@ -14,6 +16,7 @@ use crate::side::Mounted;
 use crate::workload::inside::{Images, Inside, Meter, PEERS};
 use crate::workload::{Case, Shape, Workload};
 use extant_testkit::rng::Rng;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -51,9 +54,22 @@ impl Live {
     }
 }
 
+/// What begins the names of variants that ask anywhere.
+const RANDOM: &str = "random-";
+const VARIANTS: &[&str] = &[
+    "1e3",
+    "1e4",
+    "1e5",
+    "1e6",
+    "random-1e3",
+    "random-1e4",
+    "random-1e5",
+    "random-1e6",
+];
+
 /// Preallocations that are to be alive.
 fn alive(case: &Case) -> u64 {
-    match case.variant {
+    match case.variant.trim_start_matches(RANDOM) {
         "1e3" => 1_000,
         "1e4" => 10_000,
         "1e5" => 100_000,
@@ -63,22 +79,24 @@ fn alive(case: &Case) -> u64 {
 
 /// What waits in the gaps, and which blocks are asked for next.
 struct Gaps {
-    rng: Rng,
+    /// Chooses among what waits, of which otherwise the oldest comes first.
+    rng: Option<Rng>,
     /// How many there have been.
     made: u64,
     /// First blocks of those that are whole.
-    whole: Vec<u64>,
+    whole: VecDeque<u64>,
     /// Blocks that are left of others.
-    single: Vec<u64>,
+    single: VecDeque<u64>,
 }
 
 impl Gaps {
-    fn new(seed: u64) -> Self {
+    fn new(case: &Case) -> Self {
+        let is_random = case.variant.starts_with(RANDOM);
         Self {
-            rng: Rng::new(seed),
+            rng: is_random.then(|| Rng::new(alive(case))),
             made: 0,
-            whole: Vec::new(),
-            single: Vec::new(),
+            whole: VecDeque::new(),
+            single: VecDeque::new(),
         }
     }
 
@@ -86,7 +104,7 @@ impl Gaps {
     fn make(&mut self) -> u64 {
         let block = self.made * STRIDE;
         self.made += 1;
-        self.whole.push(block + 1);
+        self.whole.push_back(block + 1);
         block
     }
 
@@ -103,7 +121,7 @@ impl Gaps {
         for gap in 0..alive * 3 / 4 {
             blocks.push(self.make());
             if gap % 3 == 0
-                && let Some(first) = self.whole.pop()
+                && let Some(first) = self.whole.pop_back()
             {
                 blocks.push(self.split(first));
             }
@@ -116,20 +134,21 @@ impl Gaps {
         let mut blocks = Vec::with_capacity(calls + 3);
         while blocks.len() < calls {
             blocks.push(self.make());
-            let first = take_any(&mut self.rng, &mut self.whole);
-            blocks.push(self.split(first));
-            for _ in 0..2 {
-                blocks.push(take_any(&mut self.rng, &mut self.single));
+            if let Some(first) = take(&mut self.rng, &mut self.whole) {
+                blocks.push(self.split(first));
             }
+            blocks.extend((0..2).filter_map(|_| take(&mut self.rng, &mut self.single)));
         }
         blocks
     }
 }
 
-/// Takes out one of them, of which there are some.
-fn take_any(rng: &mut Rng, from: &mut Vec<u64>) -> u64 {
-    let at = rng.below(from.len() as u64) as usize;
-    from.swap_remove(at)
+/// Takes out one of them.
+fn take(rng: &mut Option<Rng>, from: &mut VecDeque<u64>) -> Option<u64> {
+    match rng {
+        Some(rng) => from.swap_remove_back(rng.below(from.len() as u64) as usize),
+        None => from.pop_front(),
+    }
 }
 
 impl Inside for Live {
@@ -145,7 +164,7 @@ impl Inside for Live {
         // All calls lie in the middle of the file: whoever appends has nothing kept ready before it.
         mounted.truncate(&file, self.blocks(alive) * BLOCK)?;
         let reserve = |block: &u64| mounted.fallocate(&file, block * BLOCK, BLOCK);
-        let mut gaps = Gaps::new(alive);
+        let mut gaps = Gaps::new(case);
         gaps.first(alive).iter().try_for_each(reserve)?;
         let steps = gaps.next(ROUNDS * self.calls);
         let check = || {
@@ -214,12 +233,16 @@ impl Workload for Live {
     }
 
     fn shape(&self) -> Shape {
-        Shape::rates(PEERS, &["1e3", "1e4", "1e5", "1e6"], &[1])
+        Shape::rates(PEERS, VARIANTS, &[1])
     }
 
     fn options(&self, case: &Case) -> String {
+        let place = match case.variant.starts_with(RANDOM) {
+            true => "anywhere",
+            false => "further and further",
+        };
         let work = format!(
-            "{ROUNDS} rounds of {} calls of 1 KiB, or of {} s if that is less, anywhere among what is kept ready; \
+            "{ROUNDS} rounds of {} calls of 1 KiB, or of {} s if that is less, {place} among what is kept ready; \
              the median round",
             self.calls,
             MOST_TIME.as_secs()

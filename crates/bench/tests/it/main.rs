@@ -124,7 +124,16 @@ fn what_allocates_reports_fragmentation_beside_rates() {
         (&["fill", "--fill-mib", "1"], 1),
         (&["fill4", "--fill-mib", "1"], 1),
         (&["smallfiles", "--files", "100"], 4),
-        (&["live", "--variant", "1e3", "--fallocations", "500"], 1),
+        (
+            &[
+                "live",
+                "--variant",
+                "1e3,random-1e3",
+                "--fallocations",
+                "500",
+            ],
+            1,
+        ),
     ] {
         let workers = workers.to_string();
         let rows = rows(&[args, &["--workers", &workers]].concat());
