@@ -7,6 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const USER: u32 = 1005;
 const CAPABILITY: &str = "security.capability";
@@ -134,8 +135,15 @@ fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
     let written = (0..16).try_for_each(|_| large.write_all(&[7; 1 << 20]));
     let told = written.and_then(|()| large.sync_all());
     assert_eq!(told.unwrap_err().kind(), ErrorKind::StorageFull);
+    let full = rustix::fs::statvfs(mount.path()).unwrap();
     drop(large);
     fs::remove_file(mount.at("large")).unwrap();
+    // The kernel tells that a file was closed when it finds time; until then it has its space.
+    let end = Instant::now() + Duration::from_secs(60);
+    while rustix::fs::statvfs(mount.path()).unwrap().f_bfree < full.f_bfree + 1000 {
+        assert!(Instant::now() < end, "the space is not free after a minute");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 
     let log = mount.at("log");
     make(&log, 0o644);
