@@ -104,8 +104,9 @@ fn kill_and_recover(
 ) -> Result<Kept, String> {
     let commit = 1 + seed % 5;
     let mount = ground.mount(setting, &format!("{},commit={commit}", suite.options))?;
-    let mut beside =
-        witness::start(mount.point(), seed).map_err(|e| format!("the witness: {e}"))?;
+    let remounts = suite.name == posix::SUITE.name;
+    let beside = witness::start(mount.point(), seed, remounts);
+    let mut beside = beside.map_err(|e| format!("the witness: {e}"))?;
     let mut job = Job::start(setting, suite.script, &mount, (log, &Amount::ENDLESS, seed))?;
     let delay = SOONEST + seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (LATEST - SOONEST);
     std::thread::sleep(Duration::from_millis(delay));
@@ -119,6 +120,7 @@ fn kill_and_recover(
             output.display()
         ));
     }
+    let was_running = ended.is_none();
     beside.expect_the_end();
     mount.kill()?;
     drop(job);
@@ -137,7 +139,7 @@ fn kill_and_recover(
     ground.check()?;
     match ended.is_some_and(|status| status.success()) {
         true => Ok(Kept {
-            was_running: ended.is_none(),
+            was_running,
             promises: synced.len(),
             rows: rows(log)?,
         }),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Most bytes that are written at once.
 const MOST: u64 = 100_000;
@@ -38,8 +39,11 @@ pub(super) struct Witness {
     ending: Arc<AtomicBool>,
 }
 
-/// Begins to work in a new directory of the mount.
-pub(super) fn start(point: &Path, seed: u64) -> io::Result<Witness> {
+/// How long it waits where others made the mount read-only.
+const WHILE_READ_ONLY: Duration = Duration::from_millis(5);
+
+/// Begins to work in a new directory of the mount, which others may make read-only for a while if `remounts` says so.
+pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<Witness> {
     let dir = point.join(DIR);
     fs::create_dir(&dir)?;
     let dir = File::open(dir)?;
@@ -50,6 +54,11 @@ pub(super) fn start(point: &Path, seed: u64) -> io::Result<Witness> {
         let mut synced = Synced::default();
         for step in 0.. {
             if let Err(e) = work(&dir, &mut synced, seed, step) {
+                if remounts && e.kind() == io::ErrorKind::ReadOnlyFilesystem {
+                    // Nothing of the step was done: nobody can do that while a file is open for writing.
+                    std::thread::sleep(WHILE_READ_ONLY);
+                    continue;
+                }
                 if !ends.load(Ordering::SeqCst) {
                     return Err(format!("step {step} beside the suite: {e}"));
                 }
@@ -265,7 +274,7 @@ mod tests {
     #[test]
     fn what_fails_before_the_end_is_told() {
         let point = scratch("fails");
-        let witness = start(&point, 7).unwrap();
+        let witness = start(&point, 7, false).unwrap();
         let is_gone = || {
             // Files that come meanwhile disturb it.
             let removed = fs::remove_dir_all(point.join(DIR));
