@@ -66,7 +66,7 @@ pub(crate) struct Config {
     #[arg(long, default_value_t = 16_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub(crate) operations: u64,
 
-    /// Calls of `fallocate2` [default: 500000] and `append64` [default: 262144], all workers together, and of a round of
+    /// Calls of `fallocate2` [default: 2000000] and `append64` [default: 262144], all workers together, and of a round of
     /// `live` [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) fallocations: Option<u64>,
@@ -80,7 +80,7 @@ pub(crate) struct Config {
     pub(crate) keep: Option<PathBuf>,
 
     /// Truncations of `orphan`, all workers together; a quarter as many where they do more
-    #[arg(long, default_value_t = 400_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) truncations: u64,
 
     /// Writes of `sparse`

@@ -237,6 +237,12 @@ fn looking_up_names_that_are_known_shares_nothing_between_workers() {
 
 #[cfg(feature = "lockstat")]
 #[test]
+fn reserving_space_for_files_shares_nothing_between_workers() {
+    share_nothing("fallocate2", "default", ["--fallocations", "200000"]);
+}
+
+#[cfg(feature = "lockstat")]
+#[test]
 fn noting_orphans_in_the_orphan_file_shares_nothing_between_workers() {
     share_nothing("orphan", "file", ["--truncations", "100000"]);
 }

@@ -47,6 +47,12 @@ impl Bitmap {
             .checksum
             .get_or_init(|| bitmap::checksum(seed, &self.bits, bits))
     }
+
+    /// Whether anybody asked for the checksum of these bits.
+    #[cfg(test)]
+    pub(super) fn has_checksum(&self) -> bool {
+        self.checksum.get().is_some()
+    }
 }
 
 /// Whether all bits of the range are clear.

@@ -54,6 +54,7 @@ impl Fs {
     fn near(&self, request: &Request) -> Near {
         Near {
             goal: self.cluster_size().of(request.goal),
+            room: 0,
             below_32_bits: request.below_32_bits,
         }
     }

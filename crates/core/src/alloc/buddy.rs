@@ -277,17 +277,33 @@ impl Buddy {
         })
     }
 
-    /// `len` free clusters below `end`: at `goal` if they are there, else in the first block of that order
-    /// behind it, else in the first of the group. `None` if no block of the order is free, though as
-    /// many may lie side by side.
-    pub(super) fn near(&self, goal: u32, end: u32, len: u32) -> Option<Range<u32>> {
+    /// `len` free clusters below `end`: at `goal` if they are there, else in the first block behind it, else in the first
+    /// of the group; in one with room for `room`, if there is any. `None` if no block of the order is free, though
+    /// as many may lie side by side.
+    pub(super) fn near(&self, goal: u32, end: u32, len: u32, room: u32) -> Option<Range<u32>> {
         let end = end.min(self.clusters);
         let goal = if goal < end { goal } else { 0 };
         let at_goal = goal..goal.saturating_add(len);
         if at_goal.end <= end && self.all_free(&at_goal) {
             return Some(at_goal);
         }
+        if room > len
+            && let Some(start) = self.block_near(goal, end, order_of(room))
+        {
+            return Some(start..start + len);
+        }
         let order = order_of(len);
+        let mut start = self.block_near(goal, end, order)?;
+        if order < BITS.trailing_zeros() || !len.is_power_of_two() {
+            // What is small or odd closes up to what lies before it.
+            let lowest = if start > goal { goal } else { 0 };
+            start = self.free_from(lowest, start);
+        }
+        Some(start..start + len)
+    }
+
+    /// The first cluster of a free block of the order below `end`, the first one from `goal` on or else of all.
+    fn block_near(&self, goal: u32, end: u32, order: u32) -> Option<u32> {
         if self.largest()? < order {
             return None;
         }
@@ -296,13 +312,7 @@ impl Buddy {
         let block = self
             .next_set(order as usize, above, last)
             .or_else(|| self.next_set(order as usize, 0, above.min(last)))?;
-        let mut start = block << order;
-        if order < BITS.trailing_zeros() || !len.is_power_of_two() {
-            // What is small or odd closes up to what lies before it.
-            let lowest = if start > goal { goal } else { 0 };
-            start = self.free_from(lowest, start);
-        }
-        Some(start..start + len)
+        Some(block << order)
     }
 
     /// The first `len` free clusters side by side below `end`, from `goal` on or else anywhere; if there
@@ -420,14 +430,23 @@ mod tests {
         let goal = rng.below(u64::from(clusters) + 5) as u32;
         let len = 1 << rng.below(7) | rng.below(3) as u32;
         let inside = end.min(clusters);
-        let has_block =
-            (0..inside >> order_of(len)).any(|at| naive.block_free(order_of(len), at as usize));
-        match buddy.near(goal, end, len) {
+        let blocks = |order: u32| (0..inside >> order).map(|at| at as usize);
+        let has_block = |order| blocks(order).any(|at| naive.block_free(order, at));
+        let room = match rng.one_in(2) {
+            true => 0,
+            false => len << rng.below(4),
+        };
+        match buddy.near(goal, end, len, room) {
             Some(run) => {
                 assert_eq!(run.end - run.start, len);
                 assert!(run.end <= inside && buddy.all_free(&run));
+                let order = order_of(room);
+                if room > len && run.start != goal && run.start != 0 && has_block(order) {
+                    assert_eq!(run.start % (1 << order), 0);
+                    assert!(naive.block_free(order, (run.start >> order) as usize));
+                }
             }
-            None => assert!(!has_block),
+            None => assert!(!has_block(order_of(len))),
         }
         let longest = naive.longest(inside);
         match buddy.longest(goal, end, len) {

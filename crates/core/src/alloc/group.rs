@@ -251,7 +251,7 @@ impl Drop for Locked<'_> {
         if !std::mem::take(&mut state.moved) {
             return;
         }
-        let standing = Standing::of(&state.space);
+        let standing = state.standing.next(&state.space);
         if standing != state.standing {
             slot.index.shift(slot.group, state.standing, standing);
             state.standing = standing;

@@ -1,13 +1,13 @@
 //! Groups by what they have free: found without a lock.
 //!
 //! Each group that has free clusters is in two sets: by the order of its largest free block, and by that of
-//! the average length of its free runs. A group moves between sets under its own lock, into the new set
+//! the average length of its free runs, within one. A group moves between sets under its own lock, into the new set
 //! before it leaves the old one. A group that is not in memory stands where the count of its descriptor
 //! would put it if all lay side by side.
 //!
 //! The sets are hints: who looks at them may be late, and they alone never mean that there is no space.
 
-use super::buddy::{Buddy, ORDERS};
+use super::buddy::{Buddy, ORDERS, order_of};
 use extant_sync::{AtomicBitSet, RmwClass};
 
 static LARGEST: RmwClass = RmwClass::new("groups by largest free block");
@@ -31,13 +31,16 @@ impl Standing {
         Self { orders }
     }
 
-    /// Of a group in memory.
-    pub(super) fn of(buddy: &Buddy) -> Self {
+    /// Of a group in memory that stood here: one whose average run is about as long as it was keeps that place, as
+    /// each request and each file that goes would move it there and back.
+    pub(super) fn next(self, buddy: &Buddy) -> Self {
         let average = (buddy.free() / buddy.fragments().max(1)).checked_ilog2();
-        let orders = buddy
-            .largest()
-            .zip(average)
-            .map(|(largest, average)| (largest as u8, average.min(ORDERS as u32 - 1) as u8));
+        let orders = buddy.largest().zip(average).map(|(largest, average)| {
+            let average = average.min(ORDERS as u32 - 1) as u8;
+            let old = self.orders.map(|(_, old)| old);
+            let old = old.filter(|old| old.abs_diff(average) <= 1);
+            (largest as u8, old.unwrap_or(average))
+        });
         Self { orders }
     }
 }
@@ -90,6 +93,11 @@ impl OrderIndex {
         }
     }
 
+    /// Whether the group has a free block for `clusters`, so far as is known.
+    pub(super) fn has_block(&self, group: u32, clusters: u32) -> bool {
+        self.next(By::Largest, order_of(clusters)..ORDERS as u32, group) == Some(group)
+    }
+
     /// The first group from `from` on that stands in one of `orders`.
     pub(super) fn next(&self, by: By, orders: std::ops::Range<u32>, from: u32) -> Option<u32> {
         let sets = match by {
@@ -107,6 +115,26 @@ impl OrderIndex {
 mod tests {
     use super::*;
     use extant_testkit::rng::{Rng, seed_from_env};
+
+    #[test]
+    fn a_group_keeps_its_place_by_average_while_its_runs_are_about_as_long() {
+        let mut buddy = Buddy::of_used(&[0xff; 1 << 12], 1 << 15);
+        assert_eq!(Standing::default().next(&buddy), Standing::default());
+        buddy.give(&(0..1 << 14));
+        let at = Standing::default().next(&buddy);
+        assert_eq!(at.orders, Some((14, 14)));
+        // One run, and it is a little shorter.
+        buddy.take(&((1 << 14) - 1..1 << 14));
+        let at = at.next(&buddy);
+        assert_eq!(at.orders, Some((13, 14)));
+        // Two.
+        buddy.take(&(100..101));
+        let at = at.next(&buddy);
+        assert_eq!(at.orders, Some((12, 12)));
+        buddy.give(&(100..101));
+        let at = at.next(&buddy);
+        assert_eq!(at.orders, Some((13, 12)));
+    }
 
     #[test]
     fn the_index_finds_what_a_look_at_every_group_finds() {

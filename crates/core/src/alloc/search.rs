@@ -45,6 +45,8 @@ enum Look {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     pub(super) goal: Cluster,
+    /// Away from the goal, in a place with room for so many, if there is any and that is more than are wanted: to go on there.
+    pub(super) room: u32,
     /// Numbers of blocks must fit 32 bits.
     pub(super) below_32_bits: bool,
 }
@@ -58,6 +60,7 @@ pub(super) struct Search<'a> {
     goal: u32,
     want: u32,
     min: u32,
+    room: u32,
     below_32_bits: bool,
 }
 
@@ -74,6 +77,7 @@ impl<'a> Search<'a> {
             goal,
             want,
             min,
+            room: near.room,
             below_32_bits: near.below_32_bits,
         }
     }
@@ -225,7 +229,7 @@ impl<'a> Search<'a> {
     fn take(&self, state: &mut Locked<'_>, group: Group, end: u32, look: Look) -> Option<Spot> {
         let goal = if group == self.home { self.goal } else { 0 };
         let run = match look {
-            Look::Block(want) => state.space.near(goal, end, want)?,
+            Look::Block(want) => state.space.near(goal, end, want, self.room)?,
             Look::Run(want, least) => {
                 let run = state.space.longest(goal, end, want)?;
                 (run.end - run.start >= least).then_some(run)?

@@ -1,6 +1,7 @@
 //! Where a file should have its next blocks.
 
 use super::FileState;
+use crate::alloc::Alloc;
 use crate::alloc::cluster::Cluster;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
@@ -8,7 +9,7 @@ use crate::map::{self, Target};
 use extant_format::{Group, Ino, Lblk};
 use extant_sync::PerCpu;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A file that goes on further away than this from its last blocks begins anew behind them.
 const FAR: u32 = 1 << 15;
@@ -18,7 +19,7 @@ const MOST_PIECES: usize = 16;
 const GROUPS_EACH: u32 = 4;
 
 /// Groups where files begin that are not small, by a hash of the inode's number. Each file goes on from
-/// its own last blocks then.
+/// its own last blocks then, and begins anew where these began.
 #[derive(Debug)]
 pub(super) struct Goals {
     groups: PerCpu<AtomicU32>,
@@ -45,17 +46,8 @@ impl Goals {
         goals
     }
 
-    fn of(&self, ino: Ino) -> Option<&AtomicU32> {
+    pub(super) fn of(&self, ino: Ino) -> Option<&AtomicU32> {
         self.groups.get(ino.get() as usize % self.used)
-    }
-
-    /// Notes that a file found its first blocks in `group`.
-    fn note(&self, ino: Ino, group: Group) {
-        if let Some(goal) = self.of(ino)
-            && goal.load(Ordering::Relaxed) != group.get()
-        {
-            goal.store(group.get(), Ordering::Relaxed);
-        }
     }
 }
 
@@ -66,6 +58,11 @@ pub(super) struct Last {
     place: AtomicU64,
     /// The logical cluster that follows.
     lblk: AtomicU32,
+    /// Whether they came off a run for small files, behind which there is no place for it.
+    of_run: AtomicBool,
+    /// Where it last began, or went on away from what lay before, when it was not small: for when it begins anew; 0 if
+    /// it never did.
+    begin: AtomicU64,
 }
 
 impl Last {
@@ -73,6 +70,8 @@ impl Last {
         Self {
             place: AtomicU64::new(0),
             lblk: AtomicU32::new(0),
+            of_run: AtomicBool::new(false),
+            begin: AtomicU64::new(0),
         }
     }
 
@@ -82,8 +81,14 @@ impl Last {
         (place != 0).then(|| (self.lblk.load(Ordering::Relaxed), Cluster::new(place)))
     }
 
-    pub(super) fn set(&self, lblk: u32, place: Cluster) {
+    /// The same for a file that is no longer small: none if its last ones lie in a run for small files.
+    fn of_large(&self) -> Option<(u32, Cluster)> {
+        self.get().filter(|_| !self.of_run.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set(&self, lblk: u32, place: Cluster, of_run: bool) {
         self.lblk.store(lblk, Ordering::Relaxed);
+        self.of_run.store(of_run, Ordering::Relaxed);
         self.place.store(place.get(), Ordering::Relaxed);
     }
 
@@ -105,13 +110,17 @@ impl Fs {
         if let Some(beside) = beside {
             return beside;
         }
-        if let Some((next, place)) = state.last.get() {
+        if let Some((next, place)) = state.last.of_large() {
             if lblk >= next {
                 let ahead = Some(lblk - next).filter(|ahead| *ahead <= FAR);
                 return place.plus(ahead.unwrap_or(0));
             }
             let back = Some(next - lblk).filter(|back| *back <= FAR);
             return place.minus(back.unwrap_or(0));
+        }
+        let begin = state.last.begin.load(Ordering::Relaxed);
+        if begin != 0 {
+            return Cluster::new(begin);
         }
         let group = self.alloc().ok().and_then(|alloc| {
             let goal = alloc.prealloc.goals.of(live.ino())?;
@@ -182,15 +191,36 @@ impl Fs {
         (start..end, beside)
     }
 
-    /// Notes that a file which had no blocks so far, and is not small, has its first ones at `start`.
-    pub(super) fn note_goal(&self, live: &LiveInode, state: &FileState, start: Cluster) {
-        if state.last.get().is_none()
-            && let Ok(alloc) = self.alloc()
-            && let Ok((group, _)) = self
-                .geometry()
-                .bitmap_position(self.cluster_size().block(start))
+    /// Notes that a file which is not small has `clusters` more at `start`. If they do not lie behind its last ones, it
+    /// begins there when it is cut to nothing and grows again: so files that meet in a group part for good, and each
+    /// comes to a place that is large enough.
+    ///
+    /// When they are its first, but for those out of runs for small files, the goal of files to come stays where it is
+    /// while there is room for as many.
+    pub(super) fn note_goal(
+        &self,
+        alloc: &Alloc,
+        live: &LiveInode,
+        state: &FileState,
+        start: Cluster,
+        clusters: u32,
+    ) {
+        let last = state.last.of_large();
+        let begin = &state.last.begin;
+        if last.is_some_and(|(_, place)| place == start)
+            || begin.load(Ordering::Relaxed) == start.get()
         {
-            alloc.prealloc.goals.note(live.ino(), group);
+            return;
+        }
+        begin.store(start.get(), Ordering::Relaxed);
+        if last.is_none()
+            && let Some(goal) = alloc.prealloc.goals.of(live.ino())
+            && let Some(group) = self.cluster_group(start)
+        {
+            let old = goal.load(Ordering::Relaxed);
+            if old != group.get() && !alloc.index.has_block(old, clusters) {
+                goal.store(group.get(), Ordering::Relaxed);
+            }
         }
     }
 }
@@ -213,7 +243,10 @@ mod tests {
             // As far from each other as there is room for.
             let gaps = begin.windows(2).map(|pair| pair[1] - pair[0]);
             assert!(gaps.into_iter().all(|gap| gap == groups / places as u32));
-            goals.note(Ino::new(11), Group::new(groups - 1));
+            goals
+                .of(Ino::new(11))
+                .unwrap()
+                .store(groups - 1, Ordering::Relaxed);
             for ino in 0..3 * places {
                 let own = if ino % places == 11 % places {
                     groups - 1

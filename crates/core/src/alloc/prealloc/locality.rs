@@ -1,7 +1,8 @@
 //! Small files side by side: each CPU has a run of blocks out of which it serves them.
 //!
 //! A file's blocks come off the front of the run, so files that are written one after the other lie one
-//! behind the other, and taking blocks for one touches no group.
+//! behind the other, and taking blocks for one touches no group. The runs of two CPUs begin in different groups, which
+//! these change when the blocks become a file's; both near the inode, if groups are parts of larger ones.
 
 use super::{Ask, FileState};
 use crate::Result;
@@ -10,6 +11,7 @@ use crate::alloc::search::Near;
 use crate::alloc::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
+use extant_format::{Group, Ino};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 
 static LOCALITY: LockClass = LockClass::new("locality group", Rank::Locality);
@@ -70,7 +72,11 @@ impl Fs {
         ask: &Ask,
         below_32_bits: bool,
     ) -> Result<Option<Taken<'_>>> {
-        let local = alloc.prealloc.locality.runs.local();
+        let runs = &alloc.prealloc.locality.runs;
+        let cpu = runs.local_index();
+        let Some(local) = runs.get(cpu) else {
+            return Ok(None);
+        };
         let mut run = local.lock();
         // One that has blocks grows, and only goes on where it can go on behind them.
         let last = state.last.get();
@@ -90,10 +96,14 @@ impl Fs {
         if last.is_some() {
             return Ok(None);
         }
-        let goal = match rest.start.get() {
-            0 => self.cluster_size().of(self.near_inode(live.ino())),
-            _ => rest.start.plus(rest.len),
+        // What went from the group meanwhile is used again, before the run comes to another group.
+        let group = match rest.start.get() {
+            0 => self.first_group(live.ino(), cpu),
+            _ => self.cluster_group(rest.start.minus(1)),
         };
+        let first = group.and_then(|group| self.geometry().group_first_block(group).ok());
+        let goal = first.unwrap_or_else(|| self.near_inode(live.ino()));
+        let goal = self.cluster_size().of(goal);
         let log2 = self.block_size().log2() + self.cluster_size().bits();
         let want = ((RUN >> log2) as u32).clamp(ask.len, MOST.max(ask.len));
         if !alloc.space.take_spare(want) {
@@ -101,6 +111,7 @@ impl Fs {
         }
         let near = Near {
             goal,
+            room: 0,
             below_32_bits,
         };
         let Ok(mut taken) = self.take_charged(near, want, ask.len) else {
@@ -126,5 +137,15 @@ impl Fs {
             self.give_back(old.start, old.len);
         }
         Ok(Some(own))
+    }
+
+    /// Where the first run of a CPU should lie for the file that needs one: in the flex group of its inode, each CPU's in
+    /// another group, and the first behind that of the inode, where larger files may begin.
+    fn first_group(&self, ino: Ino, cpu: usize) -> Option<Group> {
+        let geometry = self.geometry();
+        let flex = geometry.groups_per_flex();
+        let group = geometry.locate_inode(ino).ok()?.group.get();
+        let beside = (group % flex).wrapping_add(cpu as u32 + 1) % flex;
+        Some(Group::new(group - group % flex + beside))
     }
 }

@@ -37,8 +37,8 @@ use super::{Alloc, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::{Error, Result};
-use extant_format::Lblk;
 use extant_format::inode::InodeFlags;
+use extant_format::{Group, Lblk};
 use extant_sync::{LockClass, Mutex, Rank, RwLock, pin};
 use files::Files;
 use goals::{Goals, Last};
@@ -154,12 +154,12 @@ impl Fs {
         let ask = ask.in_clusters(self.cluster_size(), most);
         let lblk = ask.lblk.get();
         let kept = state.kept.write().tree.take(lblk, ask.len);
-        let taken = match kept {
+        let (taken, of_run) = match kept {
             Some((first, len)) => {
                 if ask.reserved {
                     alloc.space.give(len);
                 }
-                Taken::new(self, first, len)
+                (Taken::new(self, first, len), false)
             }
             None => self.take_new(live, state, &ask)?,
         };
@@ -167,12 +167,17 @@ impl Fs {
             alloc.promised.add(-i64::from(taken.clusters()));
         }
         let next = lblk.saturating_add(taken.clusters());
-        state.last.set(next, taken.behind());
+        state.last.set(next, taken.behind(), of_run);
         Ok(taken)
     }
 
-    /// Takes clusters that were not kept ready.
-    fn take_new(&self, live: &LiveInode, state: &Arc<FileState>, ask: &Ask) -> Result<Taken<'_>> {
+    /// Takes clusters that were not kept ready. Returns them and whether they are of a run for small files.
+    fn take_new(
+        &self,
+        live: &LiveInode,
+        state: &Arc<FileState>,
+        ask: &Ask,
+    ) -> Result<(Taken<'_>, bool)> {
         let alloc = self.alloc()?;
         let log2 = self.block_size().log2() + self.cluster_size().bits();
         let extents = {
@@ -186,7 +191,7 @@ impl Fs {
             if ask.reserved {
                 alloc.space.give(taken.clusters());
             }
-            return Ok(taken);
+            return Ok((taken, true));
         }
         let gap = state.kept.read().tree.gap(ask.lblk.get());
         let lblk = ask.lblk.get();
@@ -209,17 +214,22 @@ impl Fs {
         }
         #[cfg(feature = "baseline")]
         let goal = alloc.forms.goal_and_freed().map_or(goal, |one| *one);
+        // One that goes on, and finds no place behind its last blocks, begins where its next window, which is twice as
+        // long, has room as well.
+        let goes_on = more > 0 && window.start == lblk && state.last.get().is_some();
+        let room = if goes_on { 3 * (own + more) } else { 0 };
         let near = Near {
             goal,
+            room,
             below_32_bits: !extents,
         };
         let taken = self.take_charged(near, own + more, 1);
         let charged = if ask.reserved { 0 } else { own };
         let Ok(mut taken) = taken else {
             alloc.space.give(charged + more);
-            return taken;
+            return taken.map(|taken| (taken, false));
         };
-        self.note_goal(live, state, taken.first());
+        self.note_goal(alloc, live, state, taken.first(), own + more);
         #[cfg(feature = "baseline")]
         if let Some(mut one) = alloc.forms.goal_and_freed() {
             *one = taken.behind();
@@ -239,7 +249,7 @@ impl Fs {
             self.keep_ready(state, first, before);
             self.keep_ready(state, lblk.saturating_add(mine.clusters()), taken);
         }
-        Ok(mine)
+        Ok((mine, false))
     }
 
     /// Is granted up to `clusters`, at least 1.
@@ -319,13 +329,13 @@ impl Fs {
     }
 
     fn same_group(&self, a: Cluster, b: Cluster) -> bool {
-        let group = |cluster| {
-            let block = self.cluster_size().block(cluster);
-            self.geometry()
-                .bitmap_position(block)
-                .map(|(group, _)| group)
-        };
-        group(a).ok() == group(b).ok()
+        self.cluster_group(a) == self.cluster_group(b)
+    }
+
+    fn cluster_group(&self, cluster: Cluster) -> Option<Group> {
+        let block = self.cluster_size().block(cluster);
+        let at = self.geometry().bitmap_position(block);
+        at.ok().map(|(group, _)| group)
     }
 
     /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead: for files that are

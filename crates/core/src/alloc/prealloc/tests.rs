@@ -1,13 +1,15 @@
 //! What files get, on images of `mke2fs`.
 
 use super::*;
+use crate::alloc::Request;
 use crate::alloc::tests::{Bench, MIB, blocks_of};
 use crate::inode::{FileType, Held, NewInode};
 use crate::map;
 use crate::ops;
-use extant_format::{Ino, Pblk};
+use extant_format::{Group, Ino, Pblk};
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 const SMALL_GROUPS: &[&str] = &["-t", "ext4", "-b", "1024", "-g", "2048"];
 
@@ -101,6 +103,84 @@ fn files_that_grow_side_by_side_stay_in_one_piece_each() {
     assert!(bench.fs.discard_preallocations(u64::MAX) > 0);
     bench.nothing_kept();
     bench.close();
+}
+
+#[test]
+fn a_file_that_is_no_longer_small_goes_on_in_the_group_of_its_goal() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024", "-g", "2048"]);
+    let group_of = |block| bench.fs.geometry().group_of_block(block).unwrap();
+    let files: Vec<Held> = (0..4).map(|i| bench.file(&format!("f{i}"))).collect();
+    let mut all = Vec::new();
+    for file in &files {
+        let mut taken = Vec::new();
+        for lblk in (0..96).step_by(8) {
+            let got = bench
+                .fs
+                .take_for(file, &ask(lblk, 8, u64::from(lblk + 8) << 10));
+            taken.push(got.unwrap());
+        }
+        let small = &taken[..8];
+        let beside = small
+            .windows(2)
+            .all(|pair| blocks_of(&pair[0]).end == pair[1].start().get());
+        assert!(beside, "{small:?}");
+        let goals = &bench.alloc().prealloc.goals;
+        let goal = goals.of(file.ino()).unwrap().load(Ordering::Relaxed);
+        for large in &taken[8..] {
+            assert_eq!(group_of(large.start()).get(), goal, "{}", file.ino());
+        }
+        all.push(taken);
+    }
+    drop(all);
+    for file in files {
+        ops::release(&bench.fs, file).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_goes_on_elsewhere_has_room_there_for_its_next_window() {
+    let bench = Bench::new(64 * MIB, &["-t", "ext4", "-b", "1024"]);
+    let file = bench.file("f");
+    let goals = &bench.alloc().prealloc.goals;
+    let group = goals.of(file.ino()).unwrap().load(Ordering::Relaxed);
+    let first = bench.fs.geometry().group_first_block(Group::new(group));
+    let first = first.unwrap();
+    // Holes of 64 KiB, which its first window fits, and free space behind.
+    let mut blocks: Vec<Taken<'_>> = (0..64)
+        .map(|_| {
+            let request = Request {
+                goal: first,
+                len: 64,
+                min: 64,
+                below_32_bits: false,
+                privileged: false,
+            };
+            bench.fs.take_blocks(&request).unwrap()
+        })
+        .collect();
+    blocks.sort_unstable_by_key(Taken::start);
+    let mut at = 0;
+    blocks.retain(|_| {
+        at += 1;
+        at % 2 == 0
+    });
+    let mut taken: Vec<Taken<'_>> = Vec::new();
+    let mut lblk = 0;
+    while lblk < 1024 {
+        let size = u64::from(lblk + 8) << 10;
+        let got = bench.fs.take_for(&file, &ask(lblk, 8, size)).unwrap();
+        lblk += got.len();
+        taken.push(got);
+    }
+    let pieces = 1 + taken
+        .windows(2)
+        .filter(|pair| blocks_of(&pair[0]).end != pair[1].start().get())
+        .count();
+    // Small, and each place serves two windows.
+    assert!(pieces <= 3, "{pieces}");
+    drop(taken);
+    drop(blocks);
+    ops::release(&bench.fs, file).unwrap();
 }
 
 #[test]
