@@ -130,6 +130,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         4096
     }
 
+    /// How many large writes, each from a thread of its own, are quicker than one after the other; 1 where they would wait
+    /// for each other. The default is 1.
+    fn writes_at_once(&self) -> usize {
+        1
+    }
+
     /// The first range at or after byte `from`, and before byte `end`, that may hold anything but
     /// zeroes; `None` if there is none. The default knows no holes.
     ///

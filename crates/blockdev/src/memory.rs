@@ -204,6 +204,11 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
+    /// As many as there are processors: each copies, and chunks have a lock each.
+    fn writes_at_once(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
+
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {
         debug_assert_may_wait_for_device();
         self.check_range("read", offset, total_len(bufs.iter().map(|b| &**b)))?;

@@ -171,6 +171,10 @@ impl BlockDevice for WindowDevice {
         self.inner.preferred_io()
     }
 
+    fn writes_at_once(&self) -> usize {
+        self.inner.writes_at_once()
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.len);
         if from >= end {

@@ -393,6 +393,14 @@ impl BlockDevice for FileDevice {
         self.preferred_io
     }
 
+    /// 4 to a disk, and past the system's cache; through it a file is written by one at a time.
+    fn writes_at_once(&self) -> usize {
+        match self.block_special || self.direct.is_some() {
+            true => 4,
+            false => 1,
+        }
+    }
+
     fn next_data(&self, from: u64, end: u64) -> DeviceResult<Option<Range<u64>>> {
         let end = end.min(self.size());
         if from >= end {

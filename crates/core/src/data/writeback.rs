@@ -5,7 +5,8 @@
 //! 1. Dirty blocks become blocks under writeback, folio by folio, ascending.
 //! 2. Where they lie is looked up; what lies nowhere gets its place, all of it together where that is
 //!    possible.
-//! 3. They are written, with transfers as large as places allow, and that is complete.
+//! 3. They are written, with transfers as large as places allow, several at once where the device is quicker so, and
+//!    that is complete.
 //! 4. One handle, or as many as its room demands, makes the places the file's, maps them and moves the size of
 //!    the record.
 //!
@@ -19,10 +20,11 @@
 //! - A block under writeback may be written to by users: then it is dirty besides, and written again later.
 //! - What could not be written, or mapped, is dirty again.
 
+mod send;
+
 use super::buffered::FileIo;
 use super::cache::FileCache;
-use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, mask, rows};
-use super::read::device_offset;
+use super::folio::{FOLIO_LOG2, Folio, mask, rows};
 use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
@@ -33,7 +35,6 @@ use crate::{Error, Result};
 use extant_format::{Lblk, Pblk};
 use extant_sync::{Rank, debug_assert_no_locks_at_or_above};
 use std::collections::VecDeque;
-use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,9 +43,6 @@ use std::sync::atomic::Ordering;
 const MOST_ROWS: usize = 8192;
 /// Bytes that are written back together at most.
 const MOST_BYTES: u64 = 64 << 20;
-/// Folios that are locked for one transfer at most, and slices in it.
-const MOST_FOLIOS: usize = 128;
-const MOST_SLICES: usize = 1024;
 
 /// Writes to the device what is dirty of a file, and maps it. What becomes dirty meanwhile may or may not
 /// be among it.
@@ -162,13 +160,6 @@ pub(super) struct Mapped<'f> {
     /// What was not mapped.
     left: Vec<Given<'f>>,
     result: Result<()>,
-}
-
-/// A part of a piece that lies in one folio.
-struct Part {
-    folio: u32,
-    bytes: Range<usize>,
-    to: u64,
 }
 
 impl<'f> FileIo<'f> {
@@ -464,78 +455,8 @@ impl<'f> FileIo<'f> {
             return Ok(());
         }
         let failures = self.fs.flush_failures();
-        let mut parts = Vec::new();
-        for piece in pieces {
-            self.parts(piece, &mut parts)?;
-        }
-        let mut rest = &parts[..];
-        while !rest.is_empty() {
-            let (mut folios, mut slices, mut last) = (0, 0, None);
-            let count = rest
-                .iter()
-                .take_while(|part| {
-                    folios += usize::from(last != Some(part.folio));
-                    last = Some(part.folio);
-                    slices += part.bytes.len().div_ceil(super::page::PAGE) + 1;
-                    folios <= MOST_FOLIOS && slices <= MOST_SLICES
-                })
-                .count();
-            let (now, after) = rest.split_at(count.max(1));
-            self.write_parts(now)?;
-            rest = after;
-        }
+        send::Sender::new(self.fs, self.cache).send(pieces, self.log2)?;
         self.live.note_data(self.fs, failures);
-        Ok(())
-    }
-
-    /// Cuts a piece where folios end.
-    fn parts(&self, piece: &Piece, parts: &mut Vec<Part>) -> Result<()> {
-        let mut to = device_offset(self.fs, piece.pblk, 0)?;
-        let (mut at, end) = (piece.lblk << self.log2, piece.end() << self.log2);
-        while at < end {
-            let inside = at as usize & (FOLIO_BYTES - 1);
-            let len = (FOLIO_BYTES - inside).min((end - at) as usize);
-            parts.push(Part {
-                folio: super::cache::number(at),
-                bytes: inside..inside + len,
-                to,
-            });
-            at += len as u64;
-            to += len as u64;
-        }
-        Ok(())
-    }
-
-    /// Writes parts, whose folios ascend; those side by side on the device at once.
-    fn write_parts(&self, parts: &[Part]) -> Result<()> {
-        let mut folios: Vec<Arc<Folio>> = Vec::new();
-        for part in parts {
-            if folios.last().is_none_or(|last| last.index() != part.folio) {
-                folios.push(self.cache.folio_at(part.folio));
-            }
-        }
-        // Users of these wait for the transfer: then what is written is of one moment.
-        let states: Vec<_> = folios.iter().map(|folio| folio.read()).collect();
-        let mut slices: Vec<IoSlice<'_>> = Vec::new();
-        let (mut start, mut end) = (0, 0);
-        let mut at = 0;
-        for part in parts {
-            while folios[at].index() != part.folio {
-                at += 1;
-            }
-            if part.to != end && !slices.is_empty() {
-                self.fs.device().write_vectored_at(start, &slices)?;
-                slices.clear();
-            }
-            if slices.is_empty() {
-                start = part.to;
-            }
-            end = part.to + part.bytes.len() as u64;
-            slices.extend(states[at].slices(part.bytes.clone()).map(IoSlice::new));
-        }
-        if !slices.is_empty() {
-            self.fs.device().write_vectored_at(start, &slices)?;
-        }
         Ok(())
     }
 

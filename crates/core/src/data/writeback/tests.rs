@@ -5,9 +5,16 @@ use crate::alloc::Request;
 use crate::fs::MountOptions;
 use crate::inode::{Caller, FileType, Held, NewInode};
 use crate::ops;
+use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice};
 use extant_format::Ino;
+use extant_sync::{LockClass, Mutex};
 use extant_testkit::crash::Content;
-use extant_testkit::oracle::mke2fs;
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::tool::tool;
+use std::collections::HashSet;
+use std::io::IoSlice;
+use std::thread::ThreadId;
 use tempfile::TempDir;
 
 const PLAIN: &[&str] = &["-t", "ext4", "-b", "1024", "-m", "5", "-O", "^huge_file"];
@@ -169,4 +176,76 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
     write_back(fs, live).unwrap();
     bench.check_content();
     drop((others, anybody));
+}
+
+static THREADS: LockClass = LockClass::new("threads that write", Rank::Leaf);
+
+/// A device that is quicker with two writes at once, and takes note of which threads made large ones.
+#[derive(Debug)]
+struct Side {
+    inner: MemoryDevice,
+    threads: Mutex<HashSet<ThreadId>>,
+}
+
+impl BlockDevice for Side {
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> DeviceResult<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> DeviceResult<()> {
+        self.inner.write_at(offset, buf)
+    }
+
+    fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> DeviceResult<()> {
+        if bufs.len() > 64 {
+            self.threads.lock().insert(std::thread::current().id());
+        }
+        self.inner.write_vectored_at(offset, bufs)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        self.inner.flush()
+    }
+
+    fn writes_at_once(&self) -> usize {
+        2
+    }
+}
+
+#[test]
+fn a_file_is_written_by_several_threads_where_the_device_is_quicker_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("image");
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    let device = Arc::new(Side {
+        inner: MemoryDevice::from_image(&std::fs::read(&image).unwrap()),
+        threads: Mutex::new(&THREADS, HashSet::new()),
+    });
+    let options = MountOptions::read_write().background(false);
+    let fs = Fs::open(Arc::clone(&device) as Arc<dyn BlockDevice>, options).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = NewInode::new(FileType::Regular, 0o600, ops::now());
+    let file = ops::create(&fs, &root, b"file", &new).unwrap();
+    let mut rng = Rng::new(seed_from_env("writeback_threads"));
+    let mut content = vec![0; 24 << 20];
+    rng.fill(&mut content);
+    crate::data::write_at(&fs, &file, 0, &content).unwrap();
+    write_back(&fs, file.live()).unwrap();
+    assert_eq!(device.threads.lock().len(), 2);
+    drop((root, file));
+    fs.close().unwrap();
+    let mut bytes = vec![0; device.size() as usize];
+    device.inner.read_at(0, &mut bytes).unwrap();
+    std::fs::write(&image, bytes).unwrap();
+    assert_clean(&image);
+    let read = tool("debugfs").args(["-R", "cat /file"]).arg(&image).ok();
+    assert!(read.stdout == content);
 }
