@@ -110,10 +110,13 @@ fn read(fs: &Fs, held: &Held) -> Vec<u8> {
     bytes
 }
 
-/// A file with one block, which lies near its inode, and so does what follows.
+/// A file with two blocks, of which the second holds zeros. They lie near its inode, and so does what follows once it is
+/// opened again.
 fn begin(fs: &Fs, dir: &Held, name: &str) -> Held {
     let file = create(fs, dir, name);
-    assert_eq!(ops::pwrite(fs, &file, 0, b"first").unwrap(), 5);
+    let mut two = [0; 2 * BLOCK as usize];
+    two[..5].copy_from_slice(b"first");
+    assert_eq!(ops::pwrite(fs, &file, 0, &two).unwrap(), two.len());
     ops::fsync(fs, &file).unwrap();
     file
 }
@@ -160,12 +163,21 @@ fn make(image: &Image) -> Made {
     let (top, dir) = directory_beyond(&fs, &root);
     ops::syncfs(&fs).unwrap();
     let free = fs.statfs().unwrap().free;
-    let plain = begin(&fs, &dir, "plain");
+    for name in ["plain", "pieces"] {
+        drop(begin(&fs, &dir, name));
+    }
+    drop((dir, root));
+    fs.close().unwrap();
+    drop((fs, device));
+
+    let (fs, device) = open(&image.path);
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let dir = held(&fs, &root, &top);
+    let (plain, pieces) = (held(&fs, &dir, "plain"), held(&fs, &dir, "pieces"));
     let content = pattern(1, 3_000_000);
     let wrote = ops::pwrite(&fs, &plain, 0, &content).unwrap();
     assert_eq!(wrote, content.len());
     // Leaves of the tree lie in blocks of their own.
-    let pieces = begin(&fs, &dir, "pieces");
     let in_pieces = write_pieces(&fs, &pieces, 400);
     // So does the value.
     let value = pattern(2, 3000);

@@ -126,6 +126,12 @@ impl Fs {
             let goal = alloc.prealloc.goals.of(live.ino())?;
             Some(Group::new(goal.load(Ordering::Relaxed)))
         });
+        // Behind a run for small files, if that is in the same group.
+        if let Some((_, place)) = state.last.get()
+            && self.cluster_group(place.minus(1)) == group
+        {
+            return place;
+        }
         let block = group
             .and_then(|group| self.geometry().group_first_block(group).ok())
             .unwrap_or_else(|| self.near_inode(live.ino()));
