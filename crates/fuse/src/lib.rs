@@ -36,7 +36,7 @@ mod unmount;
 
 pub use error::MountError;
 pub use inherited::keep_descriptors;
-pub use options::{BadOption, Options};
+pub use options::{BadOption, Options, machine_memory};
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;

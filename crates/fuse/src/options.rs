@@ -7,6 +7,8 @@ use std::path::PathBuf;
 const DIRECT_FROM: usize = 64 << 10;
 /// Most threads that answer the kernel unless said otherwise.
 const MOST_THREADS: usize = 16;
+/// The least that a mount can be limited to, in MiB.
+const LEAST_MIB: u64 = 256;
 
 /// How to mount. [`Options::parse`] reads what `-o` and fstab say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +53,9 @@ pub struct Options {
     pub partition: Option<u32>,
     /// The file that warnings and errors go to (`log=FILE`), for who writes them.
     pub log: Option<PathBuf>,
+    /// The most memory that a confined process can take, in MiB (`memory=MIB`): half of the machine's, and at least
+    /// 2 GiB, unless said otherwise.
+    pub memory_mib: Option<u64>,
 }
 
 impl Default for Options {
@@ -75,6 +80,7 @@ impl Default for Options {
             offset: None,
             partition: None,
             log: None,
+            memory_mib: None,
         }
     }
 }
@@ -180,6 +186,9 @@ impl Options {
             ("commit", Some(_)) => self.commit_secs = Some(number(option, value, 1..=900)?),
             ("offset", Some(_)) => self.offset = Some(number(option, value, 0..=u64::MAX)?),
             ("partition", Some(_)) => self.partition = Some(number(option, value, 1..=u32::MAX)?),
+            ("memory", Some(_)) => {
+                self.memory_mib = Some(number(option, value, LEAST_MIB..=1 << 30)?);
+            }
             ("log", Some(path)) if !path.is_empty() => self.log = Some(path.into()),
             ("strictatime", None) => {
                 return Err(BadOption {
@@ -203,6 +212,15 @@ impl Options {
         self.writeback && !(self.user_limits || self.group_limits || self.project_limits)
     }
 
+    /// The most memory that a confined process can take, in bytes, on a machine that has so many.
+    #[must_use]
+    pub fn memory_limit(&self, machine: u64) -> u64 {
+        match self.memory_mib {
+            Some(mib) => mib << 20,
+            None => (machine / 2).max(2 << 30),
+        }
+    }
+
     /// Threads that answer the kernel.
     pub(crate) fn thread_count(&self) -> usize {
         self.threads.unwrap_or_else(|| {
@@ -210,6 +228,13 @@ impl Options {
             (2 * cpus).clamp(4, MOST_THREADS)
         })
     }
+}
+
+/// Bytes of memory that this machine has.
+#[must_use]
+pub fn machine_memory() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(system.mem_unit.into())
 }
 
 /// Options that fstab keeps for other programs.
@@ -271,6 +296,13 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_limited_to_half_of_the_machine_unless_said_otherwise() {
+        assert_eq!(parsed("").memory_limit(64 << 30), 32 << 30);
+        assert_eq!(parsed("").memory_limit(1 << 30), 2 << 30);
+        assert_eq!(parsed("memory=512").memory_limit(64 << 30), 512 << 20);
+    }
+
+    #[test]
     fn numbers_are_checked() {
         assert_eq!(parsed("threads=3,commit=30").threads, Some(3));
         assert_eq!(parsed("direct_from=0").direct_from, None);
@@ -282,6 +314,8 @@ mod tests {
             "offset=x",
             "partition=0",
             "log=",
+            "memory=255",
+            "memory",
             "ro=1",
             "nope",
         ] {

@@ -11,7 +11,8 @@
 //! Where there is no Landlock nothing is opened from the first stage on: threads share one channel then. Where there is
 //! no seccomp, Landlock is all there is. Where there is neither, nothing is read.
 //!
-//! Privileges of root and core dumps go as well. All of it stays for good and reaches threads that are started later.
+//! Privileges of root and core dumps go as well, and memory is limited: what a process maps to write to counts, whether
+//! it does or not. All of it stays for good and reaches threads that are started later.
 
 mod calls;
 
@@ -20,7 +21,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
     RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io;
@@ -32,16 +33,26 @@ pub(crate) struct Confined {
     closes_later: bool,
 }
 
-/// Confines this thread and those that it starts: the first stage.
+/// Confines this thread and those that it starts: the first stage. The process takes no more than `memory` bytes.
 ///
 /// # Errors
 /// When the kernel offers neither mechanism or refuses one of them.
-pub(crate) fn confine() -> io::Result<Confined> {
-    let nothing = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
+pub(crate) fn confine(memory: u64) -> io::Result<Confined> {
+    let at_most = |most: u64| Rlimit {
+        current: Some(most),
+        maximum: Some(most),
     };
-    setrlimit(Resource::Core, nothing)?;
+    setrlimit(Resource::Core, at_most(0))?;
+    // Somebody may have set a lower one.
+    let least = |limit: Option<u64>| limit.map_or(memory, |limit| limit.min(memory));
+    let now = getrlimit(Resource::Data);
+    setrlimit(
+        Resource::Data,
+        Rlimit {
+            current: Some(least(now.current)),
+            maximum: Some(least(now.maximum)),
+        },
+    )?;
     let walled = take_files_away()?;
     let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
     // While there are privileges: who is refused here can still unmount.

@@ -3,7 +3,7 @@
 use crate::error::MountError;
 use crate::kernel::Channel;
 use crate::mounts;
-use crate::options::Options;
+use crate::options::{Options, machine_memory};
 use crate::sandbox::{self, Confined};
 use crate::service::Service;
 use crate::signals::Signals;
@@ -53,15 +53,15 @@ impl Attached {
     }
 
     /// Gives up what this process may do beyond answering: it opens no files but those of this mount's channel, makes
-    /// no connections and starts no programs any more. Call it before there are other threads, and before anything
-    /// is read from the image; files that are open stay so. Whoever mounted is left to unmount: a confined
-    /// process cannot.
+    /// no connections and starts no programs any more, and takes no more memory than [`Options::memory_limit`] says. Call
+    /// it before there are other threads, and before anything is read from the image; files that are open stay so.
+    /// Whoever mounted is left to unmount: a confined process cannot.
     ///
     /// # Errors
     /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Nothing is mounted any more then,
     /// unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
-        match sandbox::confine() {
+        match sandbox::confine(self.options.memory_limit(machine_memory())) {
             Ok(confined) => self.confined = Some(confined),
             Err(e) => {
                 // What is to be said is why.

@@ -13,8 +13,8 @@ Examples:
   extant mount --partition 1 whole-disk.img /mnt
   extant umount /mnt
 
-The image is read by a process that can open no other file, no connection and no program (--no-sandbox turns
-that off).
+The image is read by a process that can open no other file, no connection and no program, and takes no more than
+its share of memory (--no-sandbox turns that off).
 
 Returns when the mount works, and goes on in the background. Root needs nothing but /dev/fuse; other users need
 fusermount3 (package fuse3). Options of -o:
@@ -32,6 +32,7 @@ fusermount3 (package fuse3). Options of -o:
   log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
                             they go to standard error)
   threads=N                 threads that answer the kernel
+  memory=MIB                most memory that the confined process takes (half of the machine's)
   no_writeback_cache        the kernel passes every write on at once
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
 Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted.

@@ -22,6 +22,9 @@ const POINT: &str = "EXTANT_TEST_CONFINED_POINT";
 /// Says what the kernel shall not have: `landlock`, `seccomp`, both.
 const WITHOUT: &str = "EXTANT_TEST_CONFINED_WITHOUT";
 
+/// What the process may have of memory.
+const LIMIT_MIB: u64 = 2048;
+
 /// Has the kernel say that it does not know what `without` names, as an older one does.
 fn forget(without: &str) {
     let mut calls = Vec::new();
@@ -124,6 +127,19 @@ fn filtered() -> Vec<(&'static str, bool)> {
             refused(libc::SYS_mprotect, [0, 0, libc::PROT_EXEC as u64, 0, 0]),
         ),
         (
+            "memory past the limit",
+            call(
+                libc::SYS_mmap,
+                [
+                    0,
+                    LIMIT_MIB << 20,
+                    (libc::PROT_READ | libc::PROT_WRITE) as u64,
+                    (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
+                    u64::MAX,
+                ],
+            ) == Err(Errno::NOMEM),
+        ),
+        (
             "outliving the keeper",
             refused(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as u64, 0, 0, 0, 0]),
         ),
@@ -186,7 +202,9 @@ fn child() {
     let (image, point) = (Path::new(&image), Path::new(&point));
     forget(&without);
     let device = OpenSpec::read_write(image).open().unwrap();
-    let mut attached = Attached::new(image, point, &Options::default()).unwrap();
+    let mut options = Options::default();
+    options.parse(&format!("memory={LIMIT_MIB}")).unwrap();
+    let mut attached = Attached::new(image, point, &options).unwrap();
     if let Err(e) = attached.confine() {
         println!("not confined: {e}");
         return;
@@ -307,13 +325,13 @@ fn assert_held(said: &[String], tries: usize) {
 #[test]
 fn a_confined_process_answers_and_can_open_neither_files_nor_connections() {
     require!(Fuse);
-    assert_held(&confined(""), 58);
+    assert_held(&confined(""), 59);
 }
 
 #[test]
 fn without_landlock_nothing_is_opened_once_the_image_is_read() {
     require!(Fuse);
-    assert_held(&confined("landlock"), 59);
+    assert_held(&confined("landlock"), 60);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::{Place, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
-use extant_fuse::{Attached, Ended, Options, Signals};
+use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
 use std::io::Write;
 use std::time::Duration;
 
@@ -119,24 +119,22 @@ fn engine_options(place: &Where, options: &Options) -> MountOptions {
         (true, false) => MountOptions::read_only(),
         (true, true) => MountOptions::read_only().journal(JournalChoice::Ignore),
     };
-    let engine = engine.cache_bytes(share_of_memory());
+    let engine = engine.cache_bytes(share_of_memory(options));
     match options.commit_secs {
         Some(secs) => engine.commit_interval(Duration::from_secs(secs.into())),
         None => engine,
     }
 }
 
-/// File data that the engine keeps: less than usual, as the kernel keeps it too. Asked before the process is confined.
-fn share_of_memory() -> usize {
-    const SHARE: usize = 8;
-    const LEAST: usize = 64 << 20;
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok())
-        .unwrap_or(0);
-    ((kib << 10) / SHARE).max(LEAST)
+/// File data that the engine keeps: less than usual, as the kernel keeps it too, and a part of what a confined process can
+/// have.
+fn share_of_memory(options: &Options) -> usize {
+    const SHARE: u64 = 8;
+    const SHARE_OF_LIMIT: u64 = 4;
+    const LEAST: u64 = 64 << 20;
+    let machine = machine_memory();
+    let share = (machine / SHARE).min(options.memory_limit(machine) / SHARE_OF_LIMIT);
+    usize::try_from(share.max(LEAST)).unwrap_or(usize::MAX)
 }
 
 /// `extant stats`.
