@@ -206,7 +206,8 @@ impl BlockDevice for MemoryDevice {
 
     /// As many as there are processors: each copies, and chunks have a lock each.
     fn writes_at_once(&self) -> usize {
-        std::thread::available_parallelism().map_or(1, usize::from)
+        static PROCESSORS: OnceLock<usize> = OnceLock::new();
+        *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
     }
 
     fn read_vectored_at(&self, offset: u64, bufs: &mut [IoSliceMut<'_>]) -> DeviceResult<()> {

@@ -48,8 +48,12 @@ impl<'a> Sender<'a> {
             self.parts(piece, log2, &mut parts)?;
         }
         let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
-        let threads = self.fs.device().writes_at_once().min(MOST_THREADS);
-        let threads = threads.min(bytes / WORTH_A_THREAD);
+        let threads = match bytes / WORTH_A_THREAD {
+            0 | 1 => 1,
+            worth => worth
+                .min(MOST_THREADS)
+                .min(self.fs.device().writes_at_once()),
+        };
         if threads < 2 {
             return self.write(&parts);
         }
