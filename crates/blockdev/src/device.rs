@@ -203,7 +203,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
 /// A device that is memory: copied to and from, never lent as a slice, because other threads
 /// and other programs may change it at any time.
 pub trait DirectMemory: Send + Sync {
-    /// Copies `src` into the device at byte `offset`. Durable only after `persist`.
+    /// Copies `src` into the device at byte `offset`. Durable only after `persist`, unless it persists at once.
     ///
     /// # Errors
     /// `OutOfRange`, `ReadOnly`.
@@ -220,6 +220,12 @@ pub trait DirectMemory: Send + Sync {
     /// # Errors
     /// `OutOfRange`, `Io`.
     fn persist(&self, range: Range<u64>) -> DeviceResult<()>;
+
+    /// Whether a copy is durable when `copy_in` returns, so that nothing need be noted for `persist`. The default is that
+    /// it is not.
+    fn persists_at_once(&self) -> bool {
+        false
+    }
 }
 
 /// Writes zeroes the long way. The range has been checked.

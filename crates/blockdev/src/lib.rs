@@ -10,6 +10,7 @@
 //! | `buffer` | page-aligned buffers |
 //! | `file` | image files and block special files, O_DIRECT, io_uring |
 //! | `memory` | a sparse device in memory |
+//! | `past_cache` | copies that do not fetch what they write over |
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
 //! | `overlay` | a device with blocks replaced in memory |
@@ -26,6 +27,7 @@ mod memory;
 mod open;
 mod overlay;
 mod partition;
+mod past_cache;
 mod request;
 mod window;
 

@@ -6,7 +6,7 @@
 //! plus what was touched.
 
 use crate::device::total_len;
-use crate::{BlockDevice, DeviceResult, DirectMemory};
+use crate::{BlockDevice, DeviceResult, DirectMemory, past_cache};
 use extant_sync::{LockClass, Rank, RwLock, debug_assert_may_wait_for_device};
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -90,12 +90,18 @@ impl MemoryDevice {
 
     /// Copies in a range that lies on the device.
     fn put(&self, offset: u64, src: &[u8]) {
+        self.put_with(offset, src, |dst, src| dst.copy_from_slice(src));
+    }
+
+    /// Copies in a range that lies on the device by `copy`, which gets two slices of one length.
+    #[inline]
+    fn put_with(&self, offset: u64, src: &[u8], copy: impl Fn(&mut [u8], &[u8])) {
         let mut rest = src;
         for piece in pieces(offset, src.len() as u64) {
             let (part, after) = rest.split_at(piece.len);
             let mut bytes = self.chunk_or_new(piece.offset).write();
             let bytes = bytes.get_or_insert_with(|| vec![0; CHUNK as usize].into_boxed_slice());
-            bytes[piece.within()].copy_from_slice(part);
+            copy(&mut bytes[piece.within()], part);
             rest = after;
         }
     }
@@ -261,8 +267,12 @@ impl BlockDevice for MemoryDevice {
 }
 
 impl DirectMemory for MemoryDevice {
+    /// Past the cache: most of what is on a device is in none.
     fn copy_in(&self, offset: u64, src: &[u8]) -> DeviceResult<()> {
-        self.write_at(offset, src)
+        debug_assert_may_wait_for_device();
+        self.check_range("write", offset, src.len() as u64)?;
+        self.put_with(offset, src, past_cache::copy);
+        Ok(())
     }
 
     fn copy_out(&self, offset: u64, dst: &mut [u8]) -> DeviceResult<()> {
@@ -275,5 +285,10 @@ impl DirectMemory for MemoryDevice {
             range.start,
             range.end.saturating_sub(range.start),
         )
+    }
+
+    /// It is as durable as it ever will be.
+    fn persists_at_once(&self) -> bool {
+        true
     }
 }

@@ -213,6 +213,11 @@ impl DirectMemory for WindowDevice {
             None => self.inner.flush(),
         }
     }
+
+    fn persists_at_once(&self) -> bool {
+        let memory = self.inner.direct();
+        memory.is_some_and(DirectMemory::persists_at_once)
+    }
 }
 
 /// A batch on the device below whose offsets are those of the window when it has ended.

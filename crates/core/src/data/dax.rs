@@ -4,10 +4,11 @@
 //! exclusively), so that each is seen as a whole; reads hold it shared. Writing over blocks that hold data takes
 //! no handle. What was copied is durable once the device was told to persist it, which `fsync` does;
 //! blocks that become the file's are written as to any device, before they do.
+//! Of a device where copies are durable at once nothing is noted.
 //!
 //! # Invariants
 //!
-//! - What was copied and not persisted is noted, and the file is on the list of dirty ones.
+//! - What was copied and is not durable is noted, and the file is on the list of dirty ones.
 
 use super::WriteOptions;
 use super::cache::FileCache;
@@ -116,6 +117,9 @@ pub(super) fn put(
         return Ok(fs.device().write_at(offset, data)?);
     };
     memory.copy_in(offset, data)?;
+    if memory.persists_at_once() {
+        return Ok(());
+    }
     let unpersisted = &file.bypass().unpersisted;
     if unpersisted.note(offset..offset + data.len() as u64) {
         file.list(live);

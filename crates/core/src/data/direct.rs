@@ -213,7 +213,9 @@ pub(super) fn read_shared(
         at += now.len() as u64;
         rest = after;
     }
-    rest.fill(0);
+    if !rest.is_empty() {
+        rest.fill(0);
+    }
     Ok(len)
 }
 
@@ -395,10 +397,7 @@ fn write_runs(
     buf: &[u8],
 ) -> Result<usize> {
     // Who made it data settled it.
-    if runs
-        .iter()
-        .any(|run| !matches!(run.target, Target::Written(_)))
-    {
+    if !runs.iter().all(holds_data) {
         file.settle_detached(fs)?;
     }
     let log2 = fs.block_size().log2();
@@ -450,10 +449,20 @@ pub(super) fn write_exclusive(
     }
     xattr::take_away(fs, held, options.writer)?;
     let bytes = offset..offset + buf.len() as u64;
+    let nothing_in_memory = fs.data().is_dax() || file.is_bypassed();
+    if nothing_in_memory
+        && bytes.end <= size
+        && let Some(runs) = map::known(live, file, &blocks_of(fs, &bytes))
+        && runs.iter().all(holds_data)
+    {
+        // Whoever changes where blocks lie holds `op`, since there is nothing to write back.
+        let written = overwrite(fs, live, file, &runs, offset, buf, options)?;
+        return Ok((offset, written));
+    }
     // Addresses stay what they are, and nobody else changes the map.
     let _stay = held.pages().read();
     let _quiet = file.quiesce();
-    let memory = fs.data().mode() != DataMode::Through && !file.is_bypassed();
+    let memory = fs.data().mode() != DataMode::Through && !nothing_in_memory;
     if memory {
         write_back_quiet(fs, live, file)?;
     }
@@ -463,17 +472,9 @@ pub(super) fn write_exclusive(
             Some(runs) => runs,
             None => learn(fs, live, &bytes)?,
         }
-        && runs
-            .iter()
-            .all(|run| matches!(run.target, Target::Written(_)))
+        && runs.iter().all(holds_data)
     {
-        let written = write_runs(fs, live, file, &runs, offset, buf);
-        #[cfg(feature = "baseline")]
-        if file.transaction_per_overwrite() {
-            super::baseline::note_at_once(fs, live, options)?;
-        }
-        times::note_lazily(live, file, options);
-        written
+        overwrite(fs, live, file, &runs, offset, buf, options)
     } else {
         file.set_tail(u64::MAX);
         io.write_and_map(held, offset, buf, options)
@@ -483,6 +484,30 @@ pub(super) fn write_exclusive(
         file.invalidate(&bytes);
     }
     Ok((offset, written?))
+}
+
+/// Whether the blocks of a run are mapped to what was written.
+fn holds_data(run: &Mapping) -> bool {
+    matches!(run.target, Target::Written(_))
+}
+
+/// Writes over blocks that hold data, with `op` held exclusively. Returns how much.
+fn overwrite(
+    fs: &Fs,
+    live: &Arc<LiveInode>,
+    file: &FileCache,
+    runs: &[Mapping],
+    offset: u64,
+    buf: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<usize> {
+    let written = write_runs(fs, live, file, runs, offset, buf);
+    #[cfg(feature = "baseline")]
+    if file.transaction_per_overwrite() {
+        super::baseline::note_at_once(fs, live, options)?;
+    }
+    times::note_lazily(live, file, options);
+    written
 }
 
 impl FileIo<'_> {
