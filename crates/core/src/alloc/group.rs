@@ -286,7 +286,7 @@ pub(super) struct State {
     pub(super) blocks_changed: bool,
     /// The same for `inodes`.
     pub(super) inodes_changed: bool,
-    /// Inodes below this index are in use.
+    /// Inodes below this index are in use, or none that files may have.
     pub(super) inodes_used_below: u32,
     /// Who takes inodes here.
     pub(super) takers: Takers,
@@ -314,8 +314,8 @@ impl Takers {
     const MANY: u8 = 16;
     const MOST: u8 = 32;
 
-    /// Notes that this CPU took an inode of this block of the table.
-    fn took(&mut self, cpu: usize, block: u32) {
+    /// Notes that this CPU took an inode of this block of the table. Whether others take some as well, in turn with it.
+    fn took(&mut self, cpu: usize, block: u32) -> bool {
         if cpu >= self.blocks.len() {
             self.blocks.resize(cpu + 1, 0);
         }
@@ -327,6 +327,12 @@ impl Takers {
             false => (self.mixed + Self::ONE_IN - 1).min(Self::MOST),
         };
         self.last = cpu;
+        self.are_many()
+    }
+
+    /// One of them goes elsewhere. If there are several others, these soon know again.
+    pub(super) fn one_left(&mut self) {
+        self.mixed = self.mixed.min(Self::MANY - Self::ONE_IN);
     }
 
     /// Whether inodes are taken by several CPUs in turn.
@@ -402,11 +408,18 @@ impl State {
 
     /// The first free inode from index `lowest` on; if several CPUs take inodes here, none of a block of the inode
     /// table that another one is filling, while there are others.
-    pub(super) fn find_inode(&self, lowest: u32, geometry: &Geometry, cpu: usize) -> Option<u32> {
+    pub(super) fn find_inode(
+        &mut self,
+        lowest: u32,
+        geometry: &Geometry,
+        cpu: usize,
+    ) -> Option<u32> {
         let inodes = geometry.inodes_per_group();
         let per_block = geometry.inodes_per_block().max(1);
         let mut from = lowest.max(self.inodes_used_below);
         let first = bitmap::next_clear(self.inodes.bits(), from, inodes)?;
+        // Nobody need look at those below again.
+        self.inodes_used_below = first;
         if !self.takers.are_many() {
             return Some(first);
         }
@@ -420,7 +433,7 @@ impl State {
         Some(first)
     }
 
-    /// Marks a free inode as used.
+    /// Marks a free inode as used. Whether other CPUs take inodes here as well, in turn with this one.
     pub(super) fn take_inode(
         &mut self,
         index: u32,
@@ -428,9 +441,9 @@ impl State {
         is_dir: bool,
         geometry: &Geometry,
         cpu: usize,
-    ) {
-        self.takers
-            .took(cpu, index / geometry.inodes_per_block().max(1));
+    ) -> bool {
+        let per_block = geometry.inodes_per_block().max(1);
+        let met = self.takers.took(cpu, index / per_block);
         self.inodes_changed = true;
         bitmap::set(self.inodes.edit(), index);
         if index == lowest.max(self.inodes_used_below) {
@@ -440,7 +453,7 @@ impl State {
         desc.free_inodes = desc.free_inodes.saturating_sub(1);
         desc.used_dirs += u32::from(is_dir);
         if !self.has_uninit {
-            return;
+            return met;
         }
         // As Linux does: a group with inodes has both bitmaps.
         if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
@@ -453,6 +466,7 @@ impl State {
             desc.itable_unused = inodes;
         }
         desc.itable_unused = desc.itable_unused.min(inodes.saturating_sub(index + 1));
+        met
     }
 
     /// Marks an inode as free.

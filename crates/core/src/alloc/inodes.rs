@@ -25,11 +25,23 @@ impl Fs {
         parent: &Inode,
         file_type: FileType,
     ) -> Result<Ino> {
+        let cpu = cpu_hint() % shard_count().max(1);
+        self.take_inode_on(cpu, handle, parent, file_type)
+    }
+
+    /// The same for a CPU that may be another one than that of the caller.
+    pub(super) fn take_inode_on(
+        &self,
+        cpu: usize,
+        handle: &Handle<'_>,
+        parent: &Inode,
+        file_type: FileType,
+    ) -> Result<Ino> {
         let alloc = self.alloc()?;
         let is_dir = file_type == FileType::Directory;
         let mut failed = None;
-        for group in alloc.inode_groups(self, parent, is_dir) {
-            match self.take_inode_in(handle, group, is_dir) {
+        for group in alloc.inode_groups(self, parent, is_dir, cpu, handle.seq()) {
+            match self.take_inode_in(handle, group, is_dir, cpu) {
                 Ok(Some(ino)) => return Ok(ino),
                 Ok(None) => {}
                 // A damaged group is left out, and known as such from now on.
@@ -45,6 +57,7 @@ impl Fs {
         handle: &Handle<'_>,
         group: Group,
         is_dir: bool,
+        cpu: usize,
     ) -> Result<Option<Ino>> {
         let alloc = self.alloc()?;
         if alloc.slot(group)?.free_inodes() == 0 {
@@ -52,7 +65,6 @@ impl Fs {
         }
         let (slot, loaded) = self.load_group(group)?;
         let geometry = self.geometry();
-        let cpu = cpu_hint() % shard_count().max(1);
         let lowest = self.lowest_inode(group);
         loop {
             let Some(mut state) = slot.lock(loaded) else {
@@ -70,7 +82,10 @@ impl Fs {
             // Only now: a group that has no inode to give does not belong in the transaction.
             handle.touch_group(group, &loaded.touched);
             handle.touch_superblock();
-            state.take_inode(index, lowest, is_dir, geometry, cpu);
+            let met = state.take_inode(index, lowest, is_dir, geometry, cpu);
+            if met && !is_dir && alloc.go_aside(self, group, cpu, handle.seq()) {
+                state.takers.one_left();
+            }
             drop(state);
             alloc.free_inodes.dec();
             if is_dir {

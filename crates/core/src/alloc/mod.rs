@@ -15,6 +15,7 @@
 //! | `inodes` | taking inodes and freeing them |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
 //! | `orlov` | which group a new inode should have |
+//! | `aside` | which CPUs keep out of which groups because others take inodes there |
 //! | `itable` | parts of the inode table that were never written |
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
@@ -51,6 +52,7 @@
 //! - Fixed metadata is never taken and never freed.
 //! - A damaged group is left alone: nothing is taken from it.
 
+mod aside;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bits;
@@ -90,6 +92,7 @@ pub use sums::SpaceSums;
 
 use crate::fs::{Fs, MountOptions};
 use crate::{Error, InPlace, Place, Result};
+use aside::Aside;
 use extant_format::features::Incompat;
 use extant_format::group_desc::{GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
@@ -128,6 +131,7 @@ pub struct Alloc {
     free: ShardedCounter,
     free_inodes: ShardedCounter,
     dirs: ShardedCounter,
+    aside: Aside,
     /// For generations of new inodes.
     seed: u64,
     generations: PerCpu<AtomicU64>,
@@ -198,6 +202,7 @@ impl Alloc {
             free: counter(free),
             free_inodes: counter(inodes),
             dirs: counter(dirs),
+            aside: Aside::new(),
             seed: mix(seed ^ superblock.mount_time()),
             generations: PerCpu::default(),
         })

@@ -1,7 +1,7 @@
 //! Which group a new inode should have.
 //!
 //! Files go where their directory is, so that reading a directory and its files stays in one
-//! place. Directories directly below the root (or one marked so) are spread over the disk, as their
+//! place, unless several CPUs fill one directory (see [`aside`](super::aside)). Directories directly below the root (or one marked so) are spread over the disk, as their
 //! trees seldom have to do with each other; deeper ones stay near their parent as long as that part of
 //! the disk is not crowded.
 //!
@@ -11,6 +11,7 @@
 use super::{Alloc, mix};
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::journal::Seq;
 use extant_format::inode::InodeFlags;
 use extant_format::{Group, Ino};
 
@@ -31,12 +32,14 @@ struct Limits {
 }
 
 impl Alloc {
-    /// The groups in which to look for a free inode, best first. Ends with all groups.
+    /// The groups in which a CPU should look for a free inode in transaction `now`, best first. Ends with all groups.
     pub(super) fn inode_groups(
         &self,
         fs: &Fs,
         parent: &Inode,
         is_dir: bool,
+        cpu: usize,
+        now: Seq,
     ) -> impl Iterator<Item = Group> + '_ {
         let groups = self.slots.len() as u32;
         let home = fs
@@ -47,7 +50,7 @@ impl Alloc {
         let (first, hops) = if is_dir {
             (self.directory_group(fs, parent, home), false)
         } else {
-            (home, true)
+            (self.inode_home(fs, home, cpu, now), true)
         };
         let start = u64::from(parent.ino().get());
         // Files of different directories go on in different places when all of that is full.

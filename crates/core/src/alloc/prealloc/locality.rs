@@ -6,6 +6,7 @@
 
 use super::{Ask, FileState};
 use crate::Result;
+use crate::alloc::aside::beside;
 use crate::alloc::cluster::Cluster;
 use crate::alloc::search::Near;
 use crate::alloc::{Alloc, Taken};
@@ -98,7 +99,7 @@ impl Fs {
         }
         // What went from the group meanwhile is used again, before the run comes to another group.
         let group = match rest.start.get() {
-            0 => self.first_group(live.ino(), cpu),
+            0 => self.group_beside(live.ino(), cpu),
             _ => self.cluster_group(rest.start.minus(1)),
         };
         let first = group.and_then(|group| self.geometry().group_first_block(group).ok());
@@ -141,11 +142,9 @@ impl Fs {
 
     /// Where the first run of a CPU should lie for the file that needs one: in the flex group of its inode, each CPU's in
     /// another group, and the first behind that of the inode, where larger files may begin.
-    fn first_group(&self, ino: Ino, cpu: usize) -> Option<Group> {
+    fn group_beside(&self, ino: Ino, cpu: usize) -> Option<Group> {
         let geometry = self.geometry();
-        let flex = geometry.groups_per_flex();
         let group = geometry.locate_inode(ino).ok()?.group.get();
-        let beside = (group % flex).wrapping_add(cpu as u32 + 1) % flex;
-        Some(Group::new(group - group % flex + beside))
+        Some(Group::new(beside(geometry, group, cpu)))
     }
 }

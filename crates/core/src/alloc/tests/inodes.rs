@@ -143,3 +143,79 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
         .collect();
     assert!(generations.len() > 990);
 }
+
+#[test]
+fn one_of_two_cpus_that_fill_a_directory_takes_its_inodes_beside_it_and_comes_back() {
+    let bench = Bench::new(
+        64 * MIB,
+        &["-t", "ext4", "-b", "1024", "-g", "1024", "-G", "4"],
+    );
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let group_of = |ino| bench.fs.geometry().locate_inode(ino).unwrap().group.get();
+    let mut taken = Vec::new();
+    let mut take = |cpu| {
+        let handle = bench.handle();
+        let file = FileType::Regular;
+        let ino = bench.fs.take_inode_on(cpu, &handle, &root, file).unwrap();
+        taken.push(ino);
+        group_of(ino)
+    };
+    // Each has its turn: soon no group is used by both.
+    for _ in 0..10 {
+        take(0);
+        take(1);
+    }
+    let (of_first, of_second) = (take(0), take(1));
+    assert_ne!(of_first, of_second);
+    assert!(
+        [of_first, of_second].contains(&0),
+        "nobody had to leave both"
+    );
+    for _ in 0..10 {
+        assert_eq!((take(0), take(1)), (of_first, of_second));
+    }
+    // Alone it comes back after some transactions, and stays.
+    let alone = usize::from(of_first == 0);
+    for _ in 0..2 {
+        assert_eq!(take(alone), of_first.max(of_second));
+        bench.fs.sync().unwrap();
+    }
+    for _ in 0..100 {
+        assert_eq!(take(alone), 0);
+    }
+    for ino in taken {
+        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+    }
+    bench.close();
+}
+
+#[test]
+fn where_groups_are_on_their_own_two_cpus_take_inodes_of_different_blocks_of_a_table() {
+    let bench = Bench::new(
+        64 * MIB,
+        &["-t", "ext4", "-b", "1024", "-g", "8192", "-O", "^flex_bg"],
+    );
+    let root = bench.fs.inode(Ino::ROOT).unwrap();
+    let geometry = bench.fs.geometry();
+    let mut taken: [Vec<Ino>; 2] = Default::default();
+    for _ in 0..200 {
+        for (cpu, taken) in taken.iter_mut().enumerate() {
+            let handle = bench.handle();
+            let file = FileType::Regular;
+            taken.push(bench.fs.take_inode_on(cpu, &handle, &root, file).unwrap());
+        }
+    }
+    // Once it is known that they are two.
+    let blocks = taken.each_ref().map(|taken| {
+        let later = taken.iter().skip(50);
+        let at = later.map(|ino| geometry.locate_inode(*ino).unwrap());
+        at.map(|at| (at.group.get(), at.index / geometry.inodes_per_block()))
+            .collect::<HashSet<_>>()
+    });
+    assert!(blocks[0].is_disjoint(&blocks[1]), "{blocks:?}");
+    assert!(blocks.iter().flatten().all(|(group, _)| *group == 0));
+    for ino in taken.into_iter().flatten() {
+        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+    }
+    bench.close();
+}
