@@ -72,6 +72,7 @@ impl Fs {
             xattrs: Box::default(),
             fresh: true,
             freed: false,
+            values: 0,
         };
         let held = LiveInode::new_held(Arc::new(image), home);
         handle.touch_inode(held.live())?;

@@ -125,24 +125,27 @@ impl Fs {
     ) -> Result<Held> {
         let is_inline = new.file_type == FileType::Regular
             && self.superblock().has_incompat(Incompat::INLINE_DATA);
-        self.new_inode_as(handle, parent, new, is_inline)
+        let mut flags = InodeFlags::empty();
+        flags.set(InodeFlags::INLINE_DATA, is_inline);
+        self.new_inode_as(handle, parent, new, flags)
     }
 
-    /// The same with content that lies inside the inode, or elsewhere.
+    /// The same with these flags beside those that it inherits; its content lies inside the inode only if there is room.
     fn new_inode_as(
         &self,
         handle: &Handle<'_>,
         parent: &Inode,
         new: &NewInode,
-        is_inline: bool,
+        flags: InodeFlags,
     ) -> Result<Held> {
         let extra_isize = self.new_extra_isize();
         let region = usize::from(self.inode_context(parent.ino()).inode_size)
             .saturating_sub(FIXED_BYTES + usize::from(extra_isize));
-        let is_inline = is_inline && region >= SPACE_OF_EMPTY_CONTENT;
+        let is_inline = flags.contains(InodeFlags::INLINE_DATA) && region >= SPACE_OF_EMPTY_CONTENT;
         let inherited = acl::inherit(self, parent, new, region, is_inline)?;
         let mut disk = blank(new, inherited.permissions, extra_isize);
         self.inherit(&mut disk, parent, new);
+        disk.flags |= flags & !InodeFlags::INLINE_DATA;
         match is_inline {
             true => disk.flags |= InodeFlags::INLINE_DATA,
             false => self.empty_map(&mut disk, new)?,
@@ -163,6 +166,7 @@ impl Fs {
                 xattrs: inherited.xattrs.region,
                 fresh: true,
                 freed: false,
+                values: 0,
             };
             if let Some(block) = block {
                 charge(self, &mut image, block);
@@ -207,8 +211,8 @@ impl Fs {
             gid: owner.disk.gid,
             ..NewInode::new(FileType::Regular, 0o600, crate::data::now())
         };
-        // Linux keeps no value so.
-        self.new_inode_as(handle, &near, &new, false)
+        // Linux keeps no value inside. With the flag it is nobody's from the start.
+        self.new_inode_as(handle, &near, &new, InodeFlags::EA_INODE)
     }
 
     /// Bytes of extra fields that new inodes have: what the superblock wants, all this crate knows at

@@ -2,7 +2,6 @@
 
 use super::orphan::{Membership, Reaper};
 use super::{Inode, InodeId, Timestamp};
-use crate::Result;
 use crate::alloc::FileState;
 use crate::data::FileCache;
 use crate::dir::DirState;
@@ -10,6 +9,7 @@ use crate::fs::Fs;
 use crate::journal::{FlushTicket, Handle, Seq};
 use crate::mutants::{Mutant, is_on};
 use crate::quota::{Share, Tally};
+use crate::{Result, xattr};
 use extant_format::{Ino, Pblk};
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, HoldCount, LockClass, Mutex, Rank,
@@ -496,13 +496,24 @@ impl LiveInode {
     }
 
     /// Notes what the inode is counted as, before its record changes for the first time since it is in memory.
+    ///
+    /// # Errors
+    /// When its attributes have to be looked at for that, and are broken or cannot be read; nothing is noted then.
     #[cold]
-    pub(crate) fn begin_counting(&self, fs: &Fs) {
-        if !fs.has_owner(self.ino) {
-            return;
+    pub(crate) fn begin_counting(&self, fs: &Fs) -> Result<()> {
+        if self.is_counted() || !fs.has_owner(self.ino) {
+            return Ok(());
         }
+        // They do not change as long as it is not counted. Before the lock: it may wait for the device.
+        let values = xattr::count_values(fs, &self.copy())?;
+        let _changing = self.meta.lock();
         self.more().counted.get_or_init(|| {
             let guard = pin();
+            if values > 0 {
+                let mut image = self.copy();
+                image.set_values(values);
+                self.image.replace(Arc::new(image), &guard);
+            }
             let image = self.image.get(&guard);
             let share = match image.is_fresh() {
                 true => Share::NOTHING,
@@ -513,6 +524,7 @@ impl LiveInode {
             }
             Box::new(Mutex::new(&COUNTED, share))
         });
+        Ok(())
     }
 
     /// Whether it counts for its owners.

@@ -304,6 +304,7 @@ impl Fs {
             disk,
             fresh: false,
             freed: false,
+            values: 0,
         })
     }
 

@@ -82,6 +82,8 @@ pub struct Inode {
     disk: DiskInode,
     /// The part of the record after the extra fields; empty when it holds nothing.
     xattrs: Box<[u8]>,
+    /// Of its attributes, how many have their value in an inode of its own, once [`LiveInode::begin_counting`] has looked.
+    values: u16,
 }
 
 /// One inode for good: its number is used again after it, by an inode of another generation.
@@ -134,6 +136,17 @@ impl Inode {
     /// What lies in the map, and the part of the record that holds extended attributes, to be changed in place.
     pub(crate) fn content_mut(&mut self) -> (&mut [u8; inline_data::IN_MAP], &mut [u8]) {
         (&mut self.disk.map, &mut self.xattrs)
+    }
+
+    /// How many of its attributes have their value in an inode of its own, for which it is charged; 0 where that is not
+    /// counted.
+    pub(crate) fn values(&self) -> u16 {
+        self.values
+    }
+
+    /// Notes how many attributes have their value in an inode of its own.
+    pub(crate) fn set_values(&mut self, values: u16) {
+        self.values = values;
     }
 
     /// Whether it was made here, so that its slot of the inode table holds nothing of it.

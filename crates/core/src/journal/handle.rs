@@ -216,7 +216,7 @@ impl<'f> Handle<'f> {
     /// Registers an inode, whose record is about to change.
     ///
     /// # Errors
-    /// When the block of the inode table cannot be read; then nothing is registered.
+    /// When the block of the inode table cannot be read, or attributes that count cannot; then nothing is registered.
     pub(crate) fn touch_inode(&self, live: &Arc<LiveInode>) -> Result<()> {
         if live.touched().last() == self.seq.get() {
             return Ok(());
@@ -226,7 +226,7 @@ impl<'f> Handle<'f> {
             false => Some(self.fs.inode_table_block(live)?),
         };
         if self.fs.counts_usage() {
-            live.begin_counting(self.fs);
+            live.begin_counting(self.fs)?;
         }
         if live.touched().touch(self.seq.get()) {
             // Whoever finds the block counted is in the same transaction, as is the one who keeps it in memory.

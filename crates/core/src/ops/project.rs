@@ -45,7 +45,7 @@ pub fn set_project<'a>(by: impl Into<Acting<'a>>, inode: &Held, project: u32) ->
         if fs.counts_usage() {
             let owners = [disk.uid, disk.gid, project];
             fs.prepare_owners(owners)?;
-            _let_in = fs.admit_owners(&image, owners)?;
+            _let_in = fs.admit_owners(inode, owners)?;
         }
         change_record(fs, inode, |image| image.disk_mut().project = Some(project))
     })

@@ -82,7 +82,7 @@ pub fn chown<'a>(
             let (user, group) = (uid.unwrap_or(disk.uid), gid.unwrap_or(disk.gid));
             let owners = [user, group, disk.project.unwrap_or(0)];
             by.fs().prepare_owners(owners)?;
-            _let_in = by.fs().admit_owners(&image, owners)?;
+            _let_in = by.fs().admit_owners(inode, owners)?;
         }
         let give = |image: &mut Inode| {
             let disk = image.disk_mut();

@@ -88,19 +88,36 @@ impl Fs {
         Ok(blocks.min(wanted))
     }
 
-    /// Lets an inode have other owners, until the result is dropped. Its `op` is held exclusively.
+    /// Lets a change in that gives an inode `values` more in inodes of their own, each of which counts as one, until the
+    /// result is dropped. Before the record changes.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
-    pub(crate) fn admit_owners(&self, image: &Inode, to: [u32; 3]) -> Result<Admission<'_>> {
+    pub(crate) fn admit_values(&self, live: &LiveInode, values: u64) -> Result<Admission<'_>> {
         let Some(ledger) = self.ledger() else {
             return Ok(None);
         };
-        let now = Share::of(image, self.block_size());
-        if now.owners() == to || !self.has_owner(image.ino()) {
+        if values == 0 || !self.has_owner(live.ino()) {
             return Ok(None);
         }
-        (ledger.expect_move(image.ino(), now, to, self.reason())).map(Some)
+        let expected = ledger.expect(self.owners_of(live), values, self.reason());
+        expected.map(Some)
+    }
+
+    /// Lets an inode have other owners, until the result is dropped. Its `op` is held exclusively.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`]; those of reading its attributes.
+    pub(crate) fn admit_owners(&self, live: &LiveInode, to: [u32; 3]) -> Result<Admission<'_>> {
+        let Some(ledger) = self.ledger() else {
+            return Ok(None);
+        };
+        live.begin_counting(self)?;
+        let now = Share::of(&live.copy(), self.block_size());
+        if now.owners() == to || !self.has_owner(live.ino()) {
+            return Ok(None);
+        }
+        (ledger.expect_move(live.ino(), now, to, self.reason())).map(Some)
     }
 
     /// Lets an inode in that will have these owners, until the result is dropped.
@@ -110,7 +127,7 @@ impl Fs {
     pub(super) fn admit_inode(&self, owners: [u32; 3]) -> Result<Admission<'_>> {
         let expected = self
             .ledger()
-            .map(|ledger| ledger.expect(owners, self.reason()));
+            .map(|ledger| ledger.expect(owners, 1, self.reason()));
         expected.transpose()
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct Ledger {
 struct State {
     kinds: [Option<Kind>; 3],
     reserved: HashMap<Ino, Reserved>,
-    /// Inodes that were let in, by their owners to be.
+    /// Inodes that were let in, by their owners to be: new ones, and those that hold values.
     births: HashMap<[u32; 3], Births>,
 }
 
@@ -441,23 +441,28 @@ impl Ledger {
         room
     }
 
-    /// Lets an inode in that is going to belong to `owners`; it is expected until the result is dropped.
+    /// Lets so many inodes in that are going to be counted for `owners`; they are expected until the result is dropped.
     ///
     /// # Errors
     /// [`Error::QuotaExceeded`].
-    pub(crate) fn expect(&self, owners: [u32; 3], reason: Reason) -> Result<Granted<'_>> {
+    pub(crate) fn expect(
+        &self,
+        owners: [u32; 3],
+        count: u64,
+        reason: Reason,
+    ) -> Result<Granted<'_>> {
         let now = now();
         let mut state = self.state.lock();
-        if reason != Reason::LetIn && !state.admits(owners, ALL, 0, 1, now) {
+        if reason != Reason::LetIn && !state.admits(owners, ALL, 0, count, now) {
             return Err(Error::QuotaExceeded);
         }
-        state.add(owners, ALL, 0, 1, now);
+        state.add(owners, ALL, 0, count, now);
         let births = state.births.entry(owners).or_default();
-        births.granted += 1;
-        births.charged += 1;
+        births.granted += count;
+        births.charged += count;
         Ok(Granted {
             ledger: self,
-            what: What::Inode(owners),
+            what: What::Inodes(owners, count),
         })
     }
 
@@ -502,14 +507,11 @@ impl Ledger {
         }
         let now = now();
         let mut state = self.state.lock();
-        let is_born = before == Share::NOTHING;
         let mut inodes = after.inodes();
-        if is_born
-            && let Some(births) = state.births.get_mut(&after.owners())
-            && births.charged > 0
-        {
-            births.charged -= 1;
-            inodes = 0;
+        if let Some(births) = state.births.get_mut(&after.owners()) {
+            let expected = inodes.saturating_sub(before.inodes()).min(births.charged);
+            births.charged -= expected;
+            inodes -= expected;
         }
         // What was reserved turns into what the record has. The account never falls in between.
         let gained = after.space().saturating_sub(before.space());
@@ -565,7 +567,7 @@ pub(crate) struct Granted<'l> {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Space(Ino, u64),
-    Inode([u32; 3]),
+    Inodes([u32; 3], u64),
     Move(Ino, u64),
 }
 
@@ -580,11 +582,11 @@ impl Drop for Granted<'_> {
                     state.follow(ino, now());
                 }
             }
-            What::Inode(owners) => {
+            What::Inodes(owners, count) => {
                 let Some(births) = state.births.get_mut(&owners) else {
                     return;
                 };
-                births.granted = births.granted.saturating_sub(1);
+                births.granted = births.granted.saturating_sub(count);
                 let left = births.charged.saturating_sub(births.granted);
                 births.charged -= left;
                 if births.granted == 0 {

@@ -15,7 +15,7 @@ pub(crate) struct Share {
     owners: [u32; 3],
     /// Bytes of space.
     space: u64,
-    /// 1, or 0 for what is not there.
+    /// 1 and one for each attribute value in an inode of its own, or 0 for what is not there.
     inodes: u64,
 }
 
@@ -48,7 +48,8 @@ impl Share {
         self.inodes
     }
 
-    /// That of an inode as its record says it.
+    /// That of an inode as its record says it. A value in an inode of its own is each inode's that has it: space is among that
+    /// of the record, and the inode that holds it is nobody's.
     pub(crate) fn of(inode: &Inode, size: BlockSize) -> Self {
         let disk = inode.disk();
         let is_gone = inode.is_freed() && !is_on(Mutant::FreedStillCounted);
@@ -58,7 +59,7 @@ impl Share {
         Self {
             owners: [disk.uid, disk.gid, disk.project.unwrap_or(0)],
             space: disk.sectors(size).saturating_mul(512),
-            inodes: 1,
+            inodes: 1 + u64::from(inode.values()),
         }
     }
 }

@@ -5,12 +5,14 @@
 //! too large for either gets an inode of its own. Both areas are written anew as a whole.
 
 use super::areas::Areas;
+use super::count::as_count;
 use super::own_inode;
 use super::shared::{self, Put};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode, Timestamp};
 use crate::journal::Handle;
+use crate::quota::Admission;
 use crate::{Error, Place, Result};
 use extant_format::features::Compat;
 use extant_format::inode::InodeFlags;
@@ -62,6 +64,9 @@ enum Value {
         hash: u32,
     },
 }
+
+/// Sectors, in which records count space, are of 512 bytes.
+const SECTOR_LOG2: u32 = 9;
 
 /// Stands for the inode of a value that has none yet.
 const NO_INODE: Ino = Ino::new(0);
@@ -140,6 +145,11 @@ impl Both {
 
     fn find(&self, name: AttributeName<'_>) -> Option<&Kept> {
         self.all().find(|kept| kept.name() == name)
+    }
+
+    /// Values in inodes of their own.
+    fn own_count(&self) -> usize {
+        self.all().filter_map(Kept::own).count()
     }
 
     /// Sectors that values elsewhere charge the inode.
@@ -309,10 +319,27 @@ impl Plan<'_> {
         self.before.outside != self.after.outside
     }
 
+    /// Lets the owners of the inode be charged for what it gets, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`].
+    fn admit<'f>(&self, fs: &'f Fs, live: &LiveInode) -> Result<[Admission<'f>; 2]> {
+        let block = match self.old_block().is_none() && !self.after.outside.is_empty() {
+            true => fs.cluster_size().blocks().into(),
+            false => 0,
+        };
+        let [had, has] = [self.before, self.after].map(|both| both.own_sectors(fs));
+        let values = has.saturating_sub(had) >> (fs.block_size().log2() - SECTOR_LOG2);
+        let more = (self.after.own_count()).saturating_sub(self.before.own_count());
+        Ok([
+            fs.admit_blocks(live, block + values)?,
+            fs.admit_values(live, more as u64)?,
+        ])
+    }
+
     /// Blocks that a handle changes at most, but for the value that is to be made.
     fn credits(&self, fs: &Fs) -> u32 {
-        let values = self.before.all().chain(self.after.all());
-        let counts = values.filter(|kept| kept.own().is_some()).count();
+        let counts = self.before.own_count() + self.after.own_count();
         let block = if self.moves() { shared::CREDITS } else { 0 };
         1 + block + own_inode::credits(fs, 2 * counts)
     }
@@ -336,11 +363,7 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             true => Some(take_block(fs, plan.image)?),
             false => None,
         };
-        let blocks = match plan.old_block().is_none() && !plan.after.outside.is_empty() {
-            true => fs.cluster_size().blocks(),
-            false => 0,
-        };
-        let _let_in = fs.admit_blocks(held, blocks.into())?;
+        let _let_in = plan.admit(fs, held)?;
         let value = plan
             .pending
             .map(|value| own_inode::take_blocks(fs, plan.image, value))
@@ -373,6 +396,7 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
             }
         };
         let region = in_inode(&after.inside, plan.room).ok_or(Error::NoSpace)?;
+        let values = as_count(after.own_count());
         held.note_attributes_change();
         held.live().update(&handle, |inode| {
             if plan.before.inside != after.inside {
@@ -385,6 +409,7 @@ fn write(fs: &Fs, held: &Held, plan: &Plan<'_>, edit: impl FnOnce(&mut Inode)) -
                 plan.before.own_sectors(fs),
                 after.own_sectors(fs),
             );
+            inode.set_values(values);
             edit(inode);
             inode.disk_mut().ctime = plan.time;
         })?;
@@ -430,7 +455,7 @@ pub(crate) fn give_up_credits(fs: &Fs, image: &Inode) -> u32 {
         return 0;
     }
     // What cannot be read is not given up either.
-    let values = Both::of(fs, image).map_or(0, |both| both.all().filter_map(Kept::own).count());
+    let values = Both::of(fs, image).map_or(0, |both| both.own_count());
     own_inode::credits(fs, values)
 }
 
@@ -462,6 +487,7 @@ pub(crate) fn give_up(handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> 
             inode.set_xattr_region(Box::default());
         }
         charge_values(fs, inode, own.own_sectors(fs), 0);
+        inode.set_values(0);
     })?;
     inside
         .into_iter()

@@ -7,6 +7,7 @@
 //! | `own_inode` | making and sharing such inodes, and counting who refers to them |
 //! | `acl` | access control lists |
 //! | `change` | setting and removing |
+//! | `count` | how many values an inode is charged for |
 //! | `privileges` | what a program loses when its content or its owner changes |
 //! | `shared` | blocks of attributes, which inodes with equal ones share |
 //!
@@ -22,6 +23,7 @@
 mod acl;
 mod areas;
 mod change;
+mod count;
 mod own_inode;
 mod privileges;
 mod shared;
@@ -30,6 +32,7 @@ mod value;
 pub use acl::{AclKind, acl};
 pub use change::SetXattr;
 pub(crate) use change::{Change, Fresh, change, charge, fresh, give_up, give_up_credits};
+pub(crate) use count::count_values;
 pub(crate) use own_inode::{SharedValues, kept_hash};
 pub(crate) use privileges::{change_without_capabilities, loses, loses_by, take_away};
 pub(crate) use shared::{SharedBlocks, leave};

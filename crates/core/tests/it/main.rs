@@ -1,6 +1,7 @@
 //! Tests of the engine through its public doors.
 
 mod beyond;
+mod charged_values;
 mod corpus;
 mod crash;
 mod crashing;

@@ -8,7 +8,7 @@ use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Script, Sweep};
 
-const SHAPES: [Shape; 2] = [
+const SHAPES: [Shape; 3] = [
     Shape {
         name: "values in inodes",
         kib: 16 << 10,
@@ -20,6 +20,12 @@ const SHAPES: [Shape; 2] = [
         kib: 12 << 10,
         block_size: 1024,
         options: &["-O", "ea_inode,orphan_file,^resize_inode", "-I", "128"],
+    },
+    Shape {
+        name: "values in inodes, charged to owners",
+        kib: 12 << 10,
+        block_size: 1024,
+        options: &["-O", "ea_inode,quota,project,^resize_inode", "-I", "256"],
     },
 ];
 
@@ -42,6 +48,7 @@ fn universe() -> Universe {
                     | Op::Create { .. }
                     | Op::Link { .. }
                     | Op::Rename { .. }
+                    | Op::Chown { .. }
                     | Op::Fsync { .. }
                     | Op::Syncfs
             )

@@ -15,7 +15,7 @@ use extant_testkit::sweep::{Prepared, Script, Sweep};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-const SHAPES: [Shape; 3] = [
+const SHAPES: [Shape; 4] = [
     Shape {
         name: "quotas, 1 KiB blocks",
         kib: 6 << 10,
@@ -33,6 +33,12 @@ const SHAPES: [Shape; 3] = [
         kib: 16 << 10,
         block_size: 1024,
         options: &["-O", "quota,project,bigalloc,^resize_inode", "-C", "4096"],
+    },
+    Shape {
+        name: "quotas, values in inodes",
+        kib: 16 << 10,
+        block_size: 1024,
+        options: &["-O", "quota,project,ea_inode,^resize_inode"],
     },
 ];
 
@@ -65,7 +71,8 @@ fn each_operation_alone_is_counted_after_any_crash() {
 /// Operations by chance, in which files and directories change hands.
 fn given_away(universe: &Universe, rng: &mut Rng, start: &Prepared) -> Script {
     let mut script = Script::random(universe, rng, start, 120);
-    // Random ones give away few files.
+    let has_large = universe.xattrs.iter().any(|(_, len)| *len > 1024);
+    // Random ones give away few files, and give few attributes.
     for ops in &mut script.lanes {
         let mut given = Vec::new();
         for op in std::mem::take(ops) {
@@ -74,6 +81,11 @@ fn given_away(universe: &Universe, rng: &mut Rng, start: &Prepared) -> Script {
                 _ => None,
             };
             given.push(op);
+            if let (Some(path), true, true) = (&made, has_large, rng.one_in(2)) {
+                let (name, len) = rng.pick(&universe.xattrs).clone();
+                let path = path.clone();
+                given.push(Op::SetXattr { path, name, len });
+            }
             given.extend(made.map(|path| Op::Chown {
                 path,
                 uid: rng.below(8) as u32 * 0x0101_0007,
@@ -83,6 +95,17 @@ fn given_away(universe: &Universe, rng: &mut Rng, start: &Prepared) -> Script {
         *ops = given;
     }
     script
+}
+
+/// Many names, and attributes; with those that are charged by inode where the shape has them.
+fn busy_with(shape: &Shape) -> Universe {
+    let mut universe = busy(8);
+    if shape.options.iter().any(|o| o.contains("ea_inode")) {
+        for (name, len) in [("user.a", 3000), ("user.bb", 3000), ("user.bb", 9000)] {
+            universe.xattrs.push((name.to_owned(), len));
+        }
+    }
+    universe
 }
 
 /// A file system on which the owners of [`given_away`] may have little.
@@ -130,7 +153,7 @@ fn runs_of_many_owners_at_their_limits_are_counted_after_any_crash() {
             },
             ..engine()
         };
-        let universe = busy(8);
+        let universe = busy_with(&shape);
         let scripts: Vec<Script> = (0..amount(2, 30))
             .map(|_| given_away(&universe, &mut rng, &start))
             .collect();
@@ -152,7 +175,7 @@ fn runs_among_many_owners_are_counted_after_any_crash() {
     let engine = engine();
     for shape in SHAPES {
         let start = shape.empty();
-        let universe = busy(8);
+        let universe = busy_with(&shape);
         let mut script = |_| given_away(&universe, &mut rng, &start);
         let scripts: Vec<Script> = (0..amount(2, 30)).map(&mut script).collect();
         let sweep = Sweep {
