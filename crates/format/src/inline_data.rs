@@ -8,7 +8,7 @@
 
 use crate::bytes::{le32, put};
 use crate::checksum::Crc32c;
-use crate::dir::edit::{self, Spot};
+use crate::dir::edit::{self, Room, Spot};
 use crate::dir::entry::{NewEntry, set_rec_len};
 use crate::dir::{DirBlockBuilder, DirEntry, DirLayout, EntryType, entries};
 use crate::error::{Expected, FormatError, FormatResult, Structure};
@@ -181,6 +181,26 @@ impl<'a> InlineDir<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// The first place where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits: in which part it is, and where
+    /// there.
+    ///
+    /// # Errors
+    /// When a record before it breaks the format.
+    pub fn find_room(&self, layout: &DirLayout, need: usize) -> FormatResult<Option<(Part, Room)>> {
+        for (part, bytes) in [(Part::Map, self.first), (Part::Rest, self.second)] {
+            if let Some(room) = edit::find_room_inline(bytes, layout, need)? {
+                return Ok(Some((part, room)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records of the second part, as they lie in the value of `system.data`.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.second
     }
 
     /// Makes `block` the block that the directory `ino` has when it leaves its inode, without a checksum. Each record
@@ -364,6 +384,29 @@ mod tests {
                 let left = dir.entries(&layout()).map(Result::unwrap).filter(|e| e.ino.is_some());
                 prop_assert_eq!(left.count(), read.len() - 1);
             }
+            let new = NewEntry::new(Ino::new(999), b"another", EntryType::Directory);
+            let need = layout().min_rec_len(new.name);
+            let (mut map, mut longer) = (map, rest.clone());
+            match dir.find_room(&layout(), need).unwrap() {
+                Some((part, room)) => {
+                    prop_assert!(edit::insert(part.of(&mut map, &mut longer), &layout(), &room, &new));
+                }
+                None => {
+                    longer.resize(rest.len() + need, 0);
+                    prop_assert!(edit::append(&mut longer, rest.len(), &layout(), &new));
+                }
+            }
+            let size = (IN_MAP + longer.len()) as u64;
+            let data = InlineData::new(&map, &longer, size).unwrap();
+            let larger = InlineDir::new(&data, Ino::new(1000)).unwrap();
+            let (_, spot) = larger.find(&layout(), new.name).unwrap().unwrap();
+            prop_assert_eq!(spot.ino, new.ino);
+            let places = |dir: &InlineDir<'_>| -> Vec<(usize, Vec<u8>)> {
+                let all = dir.entries(&layout()).map(Result::unwrap);
+                let all = all.filter(|e| e.ino.is_some() && e.name != new.name);
+                all.map(|e| (e.offset, e.name.to_vec())).collect()
+            };
+            prop_assert_eq!(places(&larger), places(&dir));
             for (read, wrote) in read.iter().zip(&list) {
                 prop_assert_eq!(read.name, wrote.name);
                 prop_assert_eq!(read.ino, Some(wrote.ino));

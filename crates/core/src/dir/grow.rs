@@ -4,10 +4,10 @@ use super::block::Directory;
 use super::form::Form;
 use super::insert::{block_number, try_insert};
 use super::state::Exclusive;
-use super::{convert, index};
+use super::{convert, index, inline};
 use crate::alloc::Request;
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, LEAVE_CREDITS, LiveInode};
+use crate::inode::{Held, LiveInode};
 use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard, Places, Target};
 use crate::meta::BlockRef;
@@ -87,6 +87,9 @@ pub(super) fn insert(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> R
 /// # Errors
 /// [`Error::NoSpace`]; [`Error::Device`]. Nothing has changed then.
 pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
+    if dir.image(&pin()).is_inline() {
+        return inline::init(handle, dir, parent);
+    }
     let live = dir.live();
     let map = MapGuard::lock(live);
     let state = dir.dir_state();
@@ -103,53 +106,6 @@ pub(crate) fn init(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
         .push((directory.leaf_seal(), block_of(&directory, &dots)?));
     let taken = directory.take(&growth)?;
     growth.apply(handle, live, &map, &names, &directory, taken)
-}
-
-/// Gives a directory whose entries lie in its inode a block for them, so that there can be more. They keep their order and
-/// their distances, which listings go by.
-///
-/// # Errors
-/// As for [`init`]; when the entries break the format.
-pub(super) fn leave_inode(handle: &Handle<'_>, dir: &Held) -> Result<()> {
-    if !dir.image(&pin()).is_inline() {
-        return Ok(());
-    }
-    let fs = handle.fs();
-    let map = MapGuard::lock(dir.live());
-    let names = dir.dir_state().exclusive();
-    let image = dir.copy();
-    if !image.is_inline() {
-        return Ok(());
-    }
-    let (directory, _) = Directory::writable(fs, &image, dir.dir_state())?;
-    let mut data = directory.empty_block();
-    directory
-        .inline()?
-        .fill_block(&mut data, &directory.layout, dir.ino())
-        .in_place(Place::Inode(dir.ino()))?;
-    let taken = fs.take_blocks(&Request {
-        goal: directory.goal()?,
-        len: 1,
-        min: 1,
-        below_32_bits: true,
-        privileged: false,
-    })?;
-    let block = taken.start();
-    let _moving = names.moving();
-    let size = fs.block_size().bytes().into();
-    fs.leave_inode(handle, dir, &map, Some(taken), size)?;
-    let seal = directory.leaf_seal();
-    let block = handle.create(block, seal, data);
-    block.set_verified(Structure::DirBlock, Some(dir.ino()));
-    Ok(())
-}
-
-/// Blocks that [`leave_inode`] may change.
-pub(super) fn leave_credits(dir: &Inode) -> u32 {
-    match dir.is_inline() {
-        true => LEAVE_CREDITS + 1,
-        false => 0,
-    }
 }
 
 /// Blocks that [`init`] may change: the first block, the group it comes from and two more, the record,
@@ -215,7 +171,7 @@ impl<'a> Directory<'a> {
         blocks.saturating_mul(self.layout.block_size.len() as u64)
     }
 
-    fn goal(&self) -> Result<Pblk> {
+    pub(super) fn goal(&self) -> Result<Pblk> {
         if let Some(last) = self.blocks().checked_sub(1) {
             let last = map::lookup(self.fs, self.inode, block_number(last)?)?;
             if let Target::Written(pblk) = last.target {

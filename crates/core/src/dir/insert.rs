@@ -2,10 +2,10 @@
 
 use super::block::Directory;
 use super::form::Form;
-use super::grow;
 use super::htree::{leaf_of, major};
 use super::split::pack;
 use super::state::{DirState, Start};
+use super::{grow, inline};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::journal::Handle;
@@ -15,6 +15,7 @@ use extant_format::dir::htree::max_indirect_levels;
 use extant_format::dir::{EntryType, NewEntry, edit, fold_name};
 use extant_format::features::Incompat;
 use extant_format::{Ino, Lblk};
+use extant_sync::pin;
 
 /// A flag of the encoding (`s_encoding_flags`): names in casefolded directories have to be valid.
 const STRICT: u16 = 1;
@@ -26,7 +27,7 @@ pub(crate) fn insert_credits(fs: &Fs, dir: &Inode) -> u32 {
     // A new leaf and a new node on each level; the old ones, and the root.
     let new = levels + 1;
     let old = levels + 2;
-    new + old + map::insert_credits(dir, new) + grow::leave_credits(dir)
+    new + old + map::insert_credits(dir, new) + inline::leave_credits(dir)
 }
 
 /// Gives an inode a name in `dir`.
@@ -49,12 +50,17 @@ pub(crate) fn insert(
 ) -> Result<()> {
     check_name(name)?;
     handle.touch_inode(dir.live())?;
-    grow::leave_inode(handle, dir)?;
     let entry = NewEntry::new(ino, name, EntryType::of(file_type));
     insert_entry(handle, dir, &entry).inspect_err(|e| report(handle, e))
 }
 
 fn insert_entry(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
+    if dir.image(&pin()).is_inline() {
+        if inline::insert(handle, dir, entry)? {
+            return Ok(());
+        }
+        inline::leave(handle, dir)?;
+    }
     let state = dir.dir_state();
     {
         let _names_stay = state.shared();
@@ -88,7 +94,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 /// Refuses a name that cannot be compared without regard to case where all must be.
-fn check_encoding(dir: &Directory<'_>, name: &[u8]) -> Result<()> {
+pub(super) fn check_encoding(dir: &Directory<'_>, name: &[u8]) -> Result<()> {
     let is_strict = || {
         let encoding = dir.fs.superblock().encoding();
         encoding.is_some_and(|(_, flags)| flags & STRICT != 0)

@@ -12,6 +12,7 @@
 //! | `form` | which kinds of directory are written to, how their blocks are sealed |
 //! | `insert` | a new name, in a block that has room |
 //! | `grow` | a new name that needs new blocks: made up first, then allocated, mapped, published |
+//! | `inline` | names in a directory that lies in its inode, and its way out of there |
 //! | `convert` | from one block to an index |
 //! | `index` | splitting a leaf and the nodes above |
 //! | `split` | laying out entries anew: packed, or halved by hash |
@@ -40,6 +41,7 @@ mod form;
 mod grow;
 mod htree;
 mod index;
+mod inline;
 mod insert;
 mod listing;
 mod lookup;

@@ -4,6 +4,7 @@ use super::Found;
 use super::block::{Directory, found};
 use super::form::Form;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
+use super::inline;
 use super::insert::{block_number, report};
 use super::lookup;
 use super::state::{DirState, Start};
@@ -14,7 +15,7 @@ use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::edit::{self, Spot};
 use extant_format::dir::htree::{self, DxKind};
 use extant_format::dir::{DirLayout, EntryType};
-use extant_format::{Ino, Lblk, inline_data};
+use extant_format::{Ino, Lblk};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
@@ -73,10 +74,7 @@ fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     let image = dir.copy();
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
     if image.is_inline() {
-        directory.inline()?;
-        return dir.live().update(handle, |inode| {
-            inline_data::set_parent(&mut inode.disk_mut().map, parent);
-        });
+        return inline::set_parent(handle, dir, &directory, parent);
     }
     let lblk = Lblk::new(0);
     let block = directory.existing_block(lblk)?;
@@ -155,7 +153,7 @@ fn change_entry(
         if image_alone.is_inline() {
             let (directory, _) = Directory::writable(handle.fs(), &image_alone, state)?;
             let name = stored(&directory, name)?;
-            return change_inline(handle, dir, &directory, &name, edit);
+            return inline::change(handle, dir, &directory, &name, edit);
         }
         drop(alone);
         // It has blocks by now, and keeps them.
@@ -185,27 +183,6 @@ fn stored<'n>(dir: &Directory<'_>, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
             .map(Cow::Owned)
             .ok_or(Error::NotFound),
     }
-}
-
-/// Changes an entry where it lies, in the inode of its directory. The caller holds the lock of the index exclusively.
-fn change_inline(
-    handle: &Handle<'_>,
-    dir: &Held,
-    directory: &Directory<'_>,
-    name: &[u8],
-    edit: impl FnOnce(&mut [u8], &DirLayout, &Spot) -> Option<usize>,
-) -> Result<Found> {
-    let place = Place::Inode(dir.ino());
-    let (inline, layout) = (directory.inline()?, &directory.layout);
-    let found_at = inline.find(layout, name).in_place(place)?;
-    let (part, spot) = found_at.ok_or(Error::NotFound)?;
-    let rest = handle.fs().inline_rest(directory.inode)?;
-    dir.live().update(handle, |inode| {
-        let (map, attributes) = inode.content_mut();
-        let rest = attributes.get_mut(rest).unwrap_or_default();
-        let _ = edit(part.of(map, rest), layout, &spot);
-    })?;
-    Ok(found(spot.ino, spot.file_type))
 }
 
 /// A change of the entry of one name.

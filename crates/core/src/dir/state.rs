@@ -27,7 +27,7 @@ const TICK: u64 = 1_000_000;
 ///
 /// | lock | rank | guards |
 /// |---|---|---|
-/// | index | DirIndex | shared: which block holds which names stays. Exclusive: blocks come, names move between blocks |
+/// | index | DirIndex | shared: which block holds which names stays. Exclusive: blocks come, names move between blocks, or change in the inode |
 /// | leaf | BufferContent | changes inside a block, under the shared index: see [`OpenBlock`] |
 ///
 /// Blocks are read as whole images, so who only reads one takes no lock, unless it is being changed in place. Who follows the index

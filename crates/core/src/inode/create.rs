@@ -123,7 +123,7 @@ impl Fs {
         parent: &Inode,
         new: &NewInode,
     ) -> Result<Held> {
-        let is_inline = new.file_type == FileType::Regular
+        let is_inline = matches!(new.file_type, FileType::Regular | FileType::Directory)
             && self.superblock().has_incompat(Incompat::INLINE_DATA);
         let mut flags = InodeFlags::empty();
         flags.set(InodeFlags::INLINE_DATA, is_inline);

@@ -569,7 +569,7 @@ fn mine(file_type: FileType) -> NewInode {
     NewInode {
         uid: USER,
         gid: USER,
-        ..NewInode::new(file_type, 0o644, Timestamp::default())
+        ..NewInode::new(file_type, 0o755, Timestamp::default())
     }
 }
 
@@ -600,6 +600,13 @@ fn what_leaves_its_inode_is_held_to_limits() {
         assert_eq!(ops::pread(&fs, &small, 0, &mut read).unwrap(), 50);
         assert_eq!(in_use(&fs), most);
     }
+    // A directory is made, and takes names while they fit.
+    let dir = ops::mkdir(by, &root, b"dir", &mine(FileType::Directory)).unwrap();
+    ops::mkdir(by, &dir, b"sub", &mine(FileType::Directory)).unwrap();
+    let grown = ops::create(by, &dir, &[b'n'; 200], &mine(FileType::Regular));
+    assert!(matches!(grown, Err(Error::QuotaExceeded)), "{grown:?}");
+    assert_eq!(in_use(&fs), most);
+    drop(dir);
     balanced(&fs);
     drop(root);
     fs.close().unwrap();

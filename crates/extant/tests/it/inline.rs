@@ -20,12 +20,12 @@ fn small(plan: &mut TreePlan, path: &str) {
     plan.file(path, Content::filled(1, 30));
 }
 
-fn lies_in_its_inode(image: &Image, path: &str) -> bool {
-    debugfs(&image.path, &format!("stat {path}")).contains("Flags: 0x10000000")
+pub(crate) fn lies_in_its_inode(image: &Path, path: &str) -> bool {
+    debugfs(image, &format!("stat {path}")).contains("Flags: 0x10000000")
 }
 
 /// Takes all blocks there are.
-fn fill(fs: &Filesystem) {
+pub(crate) fn fill(fs: &Filesystem) {
     let file = fs.create("/filler").unwrap();
     let mut at = 0;
     // What is promised is not taken at once.
@@ -56,10 +56,10 @@ fn names_that_leave_directories_in_inodes_need_no_space() {
     }
     let image = Image::with(&plan, 8, OPTIONS);
     for path in ["/a", "/b", "/c", "/d", "/p", "/p/sub", "/q", "/text"] {
-        assert!(lies_in_its_inode(&image, path), "{path}");
+        assert!(lies_in_its_inode(&image.path, path), "{path}");
     }
     let fs = Filesystem::open_writable(&image.path).unwrap();
-    // These two get blocks, with room.
+    // These two have names already.
     for dir in ["b", "q"] {
         fs.create(format!("/{dir}/first")).unwrap();
     }
@@ -86,7 +86,7 @@ fn names_that_leave_directories_in_inodes_need_no_space() {
     fs.close().unwrap();
     assert_clean(&image.path);
     for path in ["/a", "/c", "/d", "/p", "/q/sub"] {
-        assert!(lies_in_its_inode(&image, path), "{path}");
+        assert!(lies_in_its_inode(&image.path, path), "{path}");
     }
     let fs = image.open();
     let names = |path: &str| -> Vec<String> {
@@ -206,9 +206,9 @@ fn small_files_are_made_in_their_inodes_and_stay_there_while_they_fit() {
         fs.close().unwrap();
         assert_clean(&image.path);
         for name in ["none", "few", "map", "more", "most"] {
-            assert!(lies_in_its_inode(&image, name), "{mode:?} {name}");
+            assert!(lies_in_its_inode(&image.path, name), "{mode:?} {name}");
         }
-        assert!(!lies_in_its_inode(&image, "past"));
+        assert!(!lies_in_its_inode(&image.path, "past"));
     }
 }
 

@@ -14,6 +14,7 @@ mod export;
 mod files;
 mod full;
 mod inline;
+mod inline_dirs;
 mod large_xattrs;
 mod model;
 mod paths;

@@ -224,6 +224,29 @@ pub fn find_room_from(
 ) -> FormatResult<Option<Room>> {
     let mut headers = Headers::of(block, layout)?;
     headers.at = from;
+    find_room_among(headers, need)
+}
+
+/// The first place where an entry of `need` bytes fits in one part of a directory that lies in its inode, which has no
+/// tail.
+///
+/// # Errors
+/// As for [`find_room`].
+pub fn find_room_inline(
+    part: &[u8],
+    layout: &DirLayout,
+    need: usize,
+) -> FormatResult<Option<Room>> {
+    let headers = Headers {
+        region: part,
+        layout,
+        at: 0,
+    };
+    find_room_among(headers, need)
+}
+
+fn find_room_among(mut headers: Headers<'_>, need: usize) -> FormatResult<Option<Room>> {
+    let layout = headers.layout;
     while let Some(record) = headers.next()? {
         if record.rec_len < need {
             continue;
@@ -272,6 +295,15 @@ pub fn insert(block: &mut [u8], layout: &DirLayout, room: &Room, entry: &NewEntr
         set_rec_len(block, room.at, layout, room.keep);
     }
     written
+}
+
+/// Makes what lies behind byte `at` of one part of a directory in its inode the record of an entry.
+///
+/// Returns `false`, having changed nothing, if the entry does not fit there.
+#[must_use]
+pub fn append(part: &mut [u8], at: usize, layout: &DirLayout, entry: &NewEntry<'_>) -> bool {
+    let rec_len = part.len().saturating_sub(at);
+    write_entry(part, at, layout, rec_len, entry)
 }
 
 /// Where the entry of this very name is.

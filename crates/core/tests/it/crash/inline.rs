@@ -1,7 +1,7 @@
 //! Files and directories that Linux keeps inside their inodes, and that outgrow them.
 
 use super::engine::Extant;
-use super::runs::{amount, busy, every};
+use super::runs::{RandomPlan, amount, busy, every, random_runs};
 use super::shapes::Shape;
 use super::sweep_all;
 use extant_core::fs::DataMode;
@@ -130,5 +130,62 @@ fn runs_among_small_files_survive_any_crash() {
         };
         let report = sweep_all(INLINE.name, &engine, &start, &scripts, &sweep);
         assert!(report.distinct > 50, "{report}");
+    }
+}
+
+/// So many names in three directories that those fill their inodes, and some names that never fit there.
+fn names() -> Universe {
+    let dirs = ["d", "d/sub", "e", "e/d"].map(str::to_owned);
+    let long = "n".repeat(90);
+    let name = |dir: &String, n: usize| match n {
+        0 => format!("{dir}/{long}"),
+        1..4 => format!("{dir}/name-of-{n}"),
+        _ => format!("{dir}/{n}"),
+    };
+    let files = dirs
+        .iter()
+        .flat_map(|dir| (0..11).map(move |n| name(dir, n)));
+    Universe {
+        files: files.collect(),
+        dirs: dirs.to_vec(),
+        writes: vec![(0, 30), (10, 200)],
+        xattrs: vec![("user.a".to_owned(), 10), ("user.b".to_owned(), 60)],
+        syncs: 12,
+        allows: |op| {
+            !matches!(
+                op,
+                Op::Allocate { .. } | Op::Zero { .. } | Op::Shift { .. } | Op::Truncate { .. }
+            )
+        },
+        ..Universe::small()
+    }
+}
+
+#[test]
+fn names_in_inodes_survive_any_crash() {
+    let seed = seed_from_env("crash runs of names in inodes");
+    let shapes = [
+        INLINE,
+        Shape {
+            name: "inline data, larger inodes, no index",
+            options: &["-O", "inline_data,^dir_index,^resize_inode", "-I", "512"],
+            ..INLINE
+        },
+    ];
+    for shape in shapes {
+        let engine = Extant {
+            keeps_open: 1,
+            checkpoints: true,
+            ..Extant::default()
+        };
+        let start = shape.lanes(&engine, 2);
+        let plan = RandomPlan {
+            universe: names(),
+            runs: amount(2, 40),
+            len: 120,
+            images: amount(150, 4000),
+            others_every: every(60),
+        };
+        random_runs(shape.name, seed, &engine, &start, &plan);
     }
 }
