@@ -7,7 +7,7 @@ use crate::report::Sink;
 use crate::volume::{GroupState, Volume};
 use crate::{Code, Pass, Place, Progress};
 use extant_format::bitmap;
-use extant_format::group_desc::GroupFlags;
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Pblk};
 use rayon::prelude::*;
 
@@ -228,6 +228,9 @@ fn inodes(
         sums.sink
             .number(Code::GroupUsedDirs, place, what, desc.used_dirs, dirs);
     }
+    if volume.sb.desc_checksum() == DescChecksum::None {
+        never_used(place, desc, free < bits, &mut sums.sink);
+    }
     if !state.located {
         return Ok(());
     }
@@ -273,6 +276,30 @@ fn inodes(
         sums.sink.say(Code::InodeBitmap, place, text);
     }
     Ok(())
+}
+
+/// What a descriptor without a checksum says was never used: nobody believes it, but it is wrong of a group with inodes.
+fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink) {
+    if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_inodes {
+        let text = "the inodes are said to be unused, and some are in use";
+        sink.say(Code::GroupFlags, place, text);
+    } else if desc
+        .flags
+        .intersects(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT)
+    {
+        let text = "blocks or inodes are said to be unused, which only a checksum vouches for";
+        sink.say(Code::GroupFlagsUnused, place, text);
+    }
+    if desc.itable_unused != 0 {
+        let what = "unused inodes of the table";
+        sink.number(
+            Code::GroupFlagsUnused,
+            place,
+            what,
+            desc.itable_unused,
+            0u64,
+        );
+    }
 }
 
 /// Compares the superblock's counts with the sums.

@@ -8,6 +8,7 @@ use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Pass, Place, Progress, htree, xattr};
 use extant_format::checksum::Crc32c;
+use extant_format::dir::entry::ENTRY_HEADER_LEN;
 use extant_format::dir::{self, DirEntry, DirLayout, casefold, htree as format_htree};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inline_data::{InlineData, InlineDir};
@@ -285,7 +286,10 @@ impl Directory<'_> {
         names.dotdots.push((self.ino, dir.parent()));
         for entry in dir.entries(&self.layout) {
             match entry {
-                Ok(entry) => self.entry(&entry, self.place, names),
+                Ok(entry) => {
+                    free_space(&entry, self.place, names);
+                    self.entry(&entry, self.place, names);
+                }
                 Err(e) => names.sink.format(Code::DirEntry, self.place, e),
             }
         }
@@ -406,6 +410,7 @@ impl Directory<'_> {
             if lblk == 0 && number < 2 && self.dots(&entry, number, place, names) {
                 continue;
             }
+            free_space(&entry, place, names);
             if entry.ino.is_some() {
                 if let Some(hasher) = hasher {
                     range.add(hasher.hash(entry.name).major);
@@ -457,10 +462,14 @@ impl Directory<'_> {
         let expected = if self.layout.file_type { kind } else { 0 };
         let found = entry.file_type.raw();
         if found != expected {
+            // The number 0 says nothing; others that are not known read as 0 too, and are wrong.
+            let says_nothing = self.layout.file_type && entry.stored[1] == 0;
+            let code = match says_nothing {
+                true => Code::DirEntryTypeMissing,
+                false => Code::DirEntryType,
+            };
             let what = "file type of an entry";
-            names
-                .sink
-                .number(Code::DirEntryType, place, what, found, expected);
+            names.sink.number(code, place, what, found, expected);
         }
     }
 
@@ -547,6 +556,19 @@ impl Directory<'_> {
             names.sink.say(Code::DirDuplicateName, self.place, text);
         }
         Ok(())
+    }
+}
+
+/// Whether a record is free space with a name longer than there is room for, which Linux takes for damage.
+pub(crate) fn is_false_space(entry: &DirEntry<'_>) -> bool {
+    entry.ino.is_none() && ENTRY_HEADER_LEN + usize::from(entry.stored[0]) > entry.rec_len
+}
+
+fn free_space(entry: &DirEntry<'_>, place: Place, names: &mut Names) {
+    if is_false_space(entry) {
+        let (len, name) = (entry.rec_len, entry.stored[0]);
+        let text = format!("free space of {len} bytes with a name of {name}");
+        names.sink.say(Code::DirEntry, place, text);
     }
 }
 

@@ -4,6 +4,9 @@ use crate::volume::Volume;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::superblock::RawSuperblock;
 
+/// Bytes in a descriptor of the largest size there may be.
+const DESC_SIZE_MAX: u16 = 1024;
+
 /// A contradiction.
 pub(crate) struct FieldRule {
     pub(crate) is_broken: fn(&Volume) -> bool,
@@ -16,6 +19,43 @@ pub(crate) struct FieldRule {
 
 /// All of them.
 pub(crate) const FIELD_RULES: &[FieldRule] = &[
+    FieldRule {
+        is_broken: |v| {
+            let raw = v.sb.raw();
+            !v.has_ro_compat(RoCompat::BIGALLOC)
+                && raw.clusters_per_group.get() != raw.blocks_per_group.get()
+        },
+        wrong: "a group has other numbers of clusters and of blocks, but the feature bigalloc is off",
+        mended: "clusters are blocks",
+        mend: |_, raw| raw.clusters_per_group.set(raw.blocks_per_group.get()),
+    },
+    FieldRule {
+        is_broken: |v| {
+            let size = v.sb.raw().desc_size.get();
+            let is_possible = size == 0 || (size.is_power_of_two() && size <= DESC_SIZE_MAX);
+            !v.has_incompat(Incompat::BIT64) && !is_possible
+        },
+        wrong: "the size of descriptors is no size that they can have",
+        mended: "the size of descriptors is not given: it is 32 without the feature 64bit",
+        mend: |_, raw| raw.desc_size.set(0),
+    },
+    FieldRule {
+        is_broken: |v| v.sb.raw().log_groups_per_flex > 31,
+        wrong: "more than 2^31 groups are to be kept together",
+        mended: "no groups are kept together",
+        mend: |_, raw| raw.log_groups_per_flex = 0,
+    },
+    FieldRule {
+        is_broken: |v| {
+            v.has_ro_compat(RoCompat::ORPHAN_PRESENT) && !v.has_compat(Compat::ORPHAN_FILE)
+        },
+        wrong: "orphan_present needs the feature orphan_file",
+        mended: "feature orphan_present is off",
+        mend: |_, raw| {
+            let bits = raw.feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
+            raw.feature_ro_compat.set(bits);
+        },
+    },
     FieldRule {
         is_broken: |v| v.sb.reserved_blocks_count() > v.sb.blocks_count() / 2,
         wrong: "more than half of the blocks are reserved",

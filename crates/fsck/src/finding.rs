@@ -90,9 +90,11 @@ codes! {
     /// An inode is in use in the part of the table that the descriptor says was never used.
     GroupUnusedInodes = "group-unused-inodes", Error;
     /// A group's descriptor says that more inodes are unused than there are: the number is not believed.
-    GroupUnusedCount = "group-unused-count", Warning;
+    GroupUnusedCount = "group-unused-count", Error;
     /// A group's flags contradict what is in the group.
     GroupFlags = "group-flags", Error;
+    /// A group's descriptor says that something was never used, where that has no meaning: descriptors have no checksums.
+    GroupFlagsUnused = "group-flags-unused", Warning;
     /// The block bitmap differs from the blocks in use.
     BlockBitmap = "block-bitmap", Error;
     /// The block bitmap's checksum is wrong.
@@ -171,6 +173,8 @@ codes! {
     DirEntryUnused = "dir-entry-unused", Error;
     /// A directory entry has the wrong file type.
     DirEntryType = "dir-entry-type", Error;
+    /// A directory entry does not say the file type, though types are recorded.
+    DirEntryTypeMissing = "dir-entry-type-missing", Warning;
     /// A name in an encrypted directory is too short, or cannot be one.
     DirEntryName = "dir-entry-name", Error;
     /// A directory has the same name twice.

@@ -8,15 +8,17 @@ use crate::maps::{self, Piece, Run};
 use crate::scan::{Scan, XattrReference};
 use crate::volume::Volume;
 use crate::{Code, Place, special, xattr};
+use extant_format::Ino;
 use extant_format::checksum::Crc32c;
 use extant_format::extent;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeFlags};
-use extant_format::{Ino, indirect};
 use std::collections::HashSet;
 
 /// Types and permissions.
 const MODE_AT: usize = 0;
+const UID_AT: usize = 2;
+const GID_AT: usize = 24;
 const LINKS_AT: usize = 26;
 const DTIME_AT: usize = 20;
 const FRAGMENT_AT: usize = 0x70;
@@ -33,6 +35,8 @@ pub(crate) struct Checker<'a> {
     orphan_file: Option<Ino>,
     quotas: [Option<Ino>; 3],
     keeps_usage: bool,
+    /// Whoever wrote here had a clock: times are larger than numbers of inodes.
+    knows_time: bool,
 }
 
 /// What the map of an inode holds.
@@ -58,6 +62,11 @@ impl<'a> Checker<'a> {
             orphan_file: sb.orphan_file_ino(),
             quotas: sb.quota_inodes(),
             keeps_usage: volume.has_ro_compat(RoCompat::QUOTA),
+            knows_time: {
+                let inodes = u64::from(volume.geo.inodes_count());
+                let is_time = |seconds: u64| seconds == 0 || seconds >= inodes;
+                sb.write_time() >= inodes && is_time(sb.mount_time()) && is_time(sb.mkfs_time())
+            },
         }
     }
 
@@ -67,6 +76,7 @@ impl<'a> Checker<'a> {
         let orphan = self.orphans.contains(&ino);
         let reserved = ino < self.first_ino && ino != Ino::ROOT;
         if links == 0 && !orphan && !reserved {
+            self.lost_orphan(ino, slot, scan);
             if mode != 0 && le32(slot, DTIME_AT) == 0 {
                 let text =
                     "a deleted inode without a time of deletion, and not in the list of orphans";
@@ -108,6 +118,18 @@ impl<'a> Checker<'a> {
             .nameless(self.belongs_to_file_system(ino)))
     }
 
+    /// Whether what stands in the place of a time of deletion is a number of an inode: the next one of a list.
+    fn lost_orphan(&self, ino: Ino, slot: &[u8], scan: &mut Scan) {
+        let dtime = le32(slot, DTIME_AT);
+        if self.knows_time && dtime != 0 && dtime < self.volume.geo.inodes_count() {
+            let text = format!(
+                "time of deletion {dtime} is the number of an inode: it was in a list of orphans, and is in none"
+            );
+            scan.sink
+                .say(Code::InodeDeletionTime, Place::ino(ino), text);
+        }
+    }
+
     /// Whether the inode has a use of its own and no name.
     fn belongs_to_file_system(&self, ino: Ino) -> bool {
         let reserved = ino < self.first_ino && ino != Ino::ROOT;
@@ -125,16 +147,28 @@ impl<'a> Checker<'a> {
             }
             return self.general(ino, inode, slot, false, scan);
         }
+        self.lost_orphan(ino, slot, scan);
         if ino == Ino::RESIZE && self.volume.has_compat(Compat::RESIZE_INODE) {
             return special::resize_inode(self.volume, inode, scan);
         }
         if ino == Ino::BAD_BLOCKS {
-            if inode.mode.bits() != 0 || inode.links != 0 || inode.file_acl.get() != 0 {
-                let text = "the list of bad blocks has a mode, links or attributes";
+            let owned = le16(slot, UID_AT) != 0 || le16(slot, GID_AT) != 0;
+            let inline = inode.flags.contains(InodeFlags::INLINE_DATA);
+            let has_more = inode.mode.bits() != 0 || inode.links != 0 || owned || inline;
+            if has_more || inode.file_acl.get() != 0 {
+                let text =
+                    "the list of bad blocks has a mode, links, an owner, inline data or attributes";
                 scan.sink.say(Code::InodeReserved, place, text);
             }
             // Nobody keeps the count of this inode.
             self.map(ino, inode, scan)?;
+            return Ok(());
+        }
+        if is_of_feature(ino) {
+            if holds_something(inode) {
+                let text = "the feature that the inode is for is off, and it holds something";
+                scan.sink.say(Code::InodeReserved, place, text);
+            }
             return Ok(());
         }
         let wrong = if ino == Ino::BOOT_LOADER {
@@ -146,11 +180,15 @@ impl<'a> Checker<'a> {
             let mode = inode.mode.bits();
             scan.sink.number(Code::InodeMode, place, "mode", mode, 0u64);
         }
-        let tally = self.map(ino, inode, scan)?;
-        let unused = inode.mode.bits() == 0 && inode.links == 0 && tally.claims.clusters == 0;
-        if !unused {
-            self.check_blocks(ino, inode, tally.claims.clusters, scan);
-        }
+        // What an inode without a type has in its map leads nowhere.
+        let mut clusters = match inode.file_type() {
+            Some(file_type) if special::has_map(inode, file_type) => {
+                self.map(ino, inode, scan)?.claims.clusters
+            }
+            _ => 0,
+        };
+        clusters += u64::from(self.xattr_block(ino, inode, scan));
+        self.check_blocks(ino, inode, clusters, scan);
         Ok(())
     }
 
@@ -177,7 +215,9 @@ impl<'a> Checker<'a> {
         }
         self.fixed_fields(place, file_type, slot, scan);
         self.flags(place, file_type, inode, scan);
+        // Nobody reads the journal as a file.
         if inode.flags.contains(InodeFlags::ENCRYPT)
+            && self.journal != Some(ino)
             && !xattr::is_encrypted(self.volume, inode, slot)?
         {
             let text = "the file is said to be encrypted, but has no encryption context";
@@ -356,12 +396,7 @@ impl<'a> Checker<'a> {
                     scan.sink
                         .number(Code::InodeSize, place, "size", inode.size, expected);
                 }
-                let reached = if inode.flags.contains(InodeFlags::EXTENTS) {
-                    extent::LBLK_END - 1
-                } else {
-                    indirect::blocks_reached(self.volume.block_size())
-                };
-                let most = reached.saturating_mul(size);
+                let most = special::largest_size(self.volume, inode);
                 if inode.size > most {
                     scan.sink
                         .number(Code::InodeSize, place, "size", inode.size, most);
@@ -432,6 +467,16 @@ impl<'a> Checker<'a> {
             usage.inline_links += u64::from(is_inline_link);
         }
     }
+}
+
+/// Whether a reserved number is that of the journal or of a quota file.
+pub(crate) fn is_of_feature(ino: Ino) -> bool {
+    [Ino::JOURNAL, Ino::USER_QUOTA, Ino::GROUP_QUOTA].contains(&ino)
+}
+
+/// Whether an inode without a use is not as good as empty.
+fn holds_something(inode: &Inode) -> bool {
+    inode.links != 0 || inode.blocks != 0 || le32(&inode.map, 0) != 0
 }
 
 /// Whether the map begins as the root of an extent tree does.

@@ -91,9 +91,8 @@ fn one(
     };
     let inline =
         inode.flags.contains(InodeFlags::INLINE_DATA) && volume.has_incompat(Incompat::INLINE_DATA);
-    // Reserved inodes have a map whatever their mode says, as the scan has it.
-    let reserved = ino < volume.sb.first_ino() && ino != Ino::ROOT;
-    let mapped = reserved
+    // The list of bad blocks has a map without a type, as the scan has it.
+    let mapped = ino == Ino::BAD_BLOCKS
         || inode
             .file_type()
             .is_some_and(|file_type| special::has_map(&inode, file_type));

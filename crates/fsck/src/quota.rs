@@ -12,7 +12,7 @@ use crate::volume::Volume;
 use crate::{Code, Place};
 use extant_format::Ino;
 use extant_format::inode::FileType;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 pub(crate) const BLOCK: usize = 1024;
 pub(crate) const MAGICS: [u32; 3] = [0xd9c0_1f11, 0xd9c0_1927, 0xd9c0_3f14];
@@ -22,6 +22,10 @@ pub(crate) const LEAF_HEADER: usize = 16;
 pub(crate) const ENTRY: usize = 72;
 /// Larger files than this are not read.
 pub(crate) const FILE_MAX: usize = 256 << 20;
+/// Where the header says how many blocks there are, and which are free or have room.
+const BLOCKS_AT: usize = 20;
+const FREE_BLOCK_AT: usize = 24;
+const FREE_ENTRY_AT: usize = 28;
 const NAMES: [&str; 3] = ["user", "group", "project"];
 
 /// Compares the quota files with what the scan counted.
@@ -58,6 +62,7 @@ fn one(
         sink.number(Code::QuotaFile, place, "magic", found, magic);
         return Ok(());
     }
+    header(&bytes, place, sink);
     let mut reader = Reader::new(&bytes);
     reader.tree(1, DEPTH);
     if let Some(block) = reader.wrong {
@@ -87,9 +92,31 @@ fn one(
     Ok(())
 }
 
+/// Whether what the header says of blocks is inside the file.
+fn header(bytes: &[u8], place: Place, sink: &mut Sink) {
+    let blocks = le32(bytes, BLOCKS_AT);
+    let most = bytes.len().div_ceil(BLOCK) as u64;
+    if u64::from(blocks) > most {
+        sink.number(Code::QuotaFile, place, "blocks of the file", blocks, most);
+    }
+    for (what, at) in [
+        ("first free block", FREE_BLOCK_AT),
+        ("first block with a free entry", FREE_ENTRY_AT),
+    ] {
+        let found = le32(bytes, at);
+        if found != 0 && found >= blocks {
+            let text = format!("{what} is {found}, and there are {blocks} blocks");
+            sink.say(Code::QuotaFile, place, text);
+        }
+    }
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
-    seen: HashSet<u32>,
+    /// Blocks there are, as the header says.
+    blocks: u32,
+    /// Nodes and leaves that were read, with their level.
+    seen: HashMap<u32, u32>,
     entries: HashMap<u32, Vec<u8>>,
     wrong: Option<u32>,
 }
@@ -105,7 +132,8 @@ impl<'a> Reader<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         Self {
             bytes,
-            seen: HashSet::new(),
+            blocks: le32(bytes, BLOCKS_AT),
+            seen: HashMap::new(),
             entries: HashMap::new(),
             wrong: None,
         }
@@ -117,8 +145,14 @@ impl<'a> Reader<'a> {
     }
 
     fn tree(&mut self, n: u32, depth: u32) {
+        if n >= self.blocks {
+            self.wrong.get_or_insert(n);
+        }
         // A leaf is reached from several places; a node from one.
-        if !self.seen.insert(n) {
+        if let Some(before) = self.seen.insert(n, depth) {
+            if depth != 0 || before != 0 {
+                self.wrong.get_or_insert(n);
+            }
             return;
         }
         let Some(block) = self.block(n) else {

@@ -9,7 +9,7 @@ use crate::scan::Scan;
 use crate::volume::Volume;
 use crate::{Code, Place, xattr};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
-use extant_format::{Group, Ino, Pblk, indirect};
+use extant_format::{Group, Ino, Pblk, extent, indirect};
 
 /// Whether the map of an inode without inline data leads to blocks.
 pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
@@ -109,11 +109,25 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
                 sink.number(Code::Symlink, place, "size", inode.size, length);
             }
         }
+        _ if inode.size > largest_size(volume, inode) => {
+            let most = largest_size(volume, inode);
+            sink.number(Code::InodeSize, place, "size", inode.size, most);
+        }
         _ if inode.size > room => {
             sink.number(Code::InlineSize, place, "size", inode.size, room);
         }
         _ => {}
     }
+}
+
+/// The most bytes that a file can have with a map of its form.
+pub(crate) fn largest_size(volume: &Volume, inode: &Inode) -> u64 {
+    let reached = if inode.flags.contains(InodeFlags::EXTENTS) {
+        extent::LBLK_END - 1
+    } else {
+        indirect::blocks_reached(volume.block_size())
+    };
+    reached.saturating_mul(volume.block_size().bytes().into())
 }
 
 /// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the reserved ones

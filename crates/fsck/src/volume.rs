@@ -151,6 +151,9 @@ pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock
     Ok(None)
 }
 
+/// UTF-8, in the version by which names are folded.
+const ENCODING: u16 = 1;
+
 /// Refuses what cannot be judged.
 fn check_features(features: Features) -> Result<()> {
     let mut names = features.incompat.beyond(KNOWN_INCOMPAT).names_of_bits();
@@ -168,6 +171,11 @@ impl Volume {
     pub(crate) fn open(device: SharedDevice, sink: &mut Sink) -> Result<Self> {
         let sb = find_superblock(&*device, sink)?;
         check_features(sb.features())?;
+        if let Some((encoding, _)) = sb.encoding().filter(|(n, _)| *n != ENCODING) {
+            return Err(Error::Unsupported {
+                names: vec![format!("names in the encoding {encoding}")],
+            });
+        }
         let geo = Geometry::new(&sb);
         // No device is shorter than the descriptors of its file system: what is held follows its size.
         let room = device.size() / u64::from(geo.desc_size().max(1));

@@ -104,7 +104,8 @@ pub(crate) fn in_inode(
         Ok(area) => {
             let base = region.get(INODE_HEADER_LEN..).unwrap_or_default();
             overlaps(base, 0, place, sink);
-            entries(volume, &area, place, sink, ea)?;
+            empty_values(base, place, sink);
+            entries(volume, &area, Hashes::May, place, sink, ea)?;
             Ok(Cost::of(volume, &area))
         }
         Err(e) => {
@@ -148,7 +149,8 @@ fn overlaps(base: &[u8], first: usize, place: Place, sink: &mut Sink) {
         let (offset, size) = (le16(base, at + 2), le32(base, at + 8));
         if le32(base, at + 4) == 0 && size != 0 {
             let start = usize::from(offset);
-            values.push((start, start.saturating_add(size as usize + 3) & !3));
+            let padded = (size as usize).saturating_add(3) & !3;
+            values.push((start, start.saturating_add(padded)));
         }
         at += ENTRY_HEADER_LEN + ((name_len + 3) & !3);
     }
@@ -163,14 +165,43 @@ fn overlaps(base: &[u8], first: usize, place: Place, sink: &mut Sink) {
     }
 }
 
+/// Looks for empty values that lie outside: e2fsck gives up all attributes of such an inode. The area has been walked
+/// once without an error.
+fn empty_values(base: &[u8], place: Place, sink: &mut Sink) {
+    let mut at = 0;
+    while le32(base, at) != 0 {
+        let name_len = base.get(at).copied().map_or(0, usize::from);
+        let offset = usize::from(le16(base, at + 2));
+        if le32(base, at + 4) == 0 && le32(base, at + 8) == 0 && offset > base.len() {
+            let (what, most) = ("place of an empty value", base.len() as u64);
+            sink.number(Code::XattrInInode, place, what, offset as u64, most);
+        }
+        at += ENTRY_HEADER_LEN + ((name_len + 3) & !3);
+    }
+}
+
+/// Whether entries have a hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hashes {
+    /// In an inode they may go without.
+    May,
+    Must,
+}
+
 fn entries(
     volume: &Volume,
     area: &XattrArea<'_>,
+    hashes: Hashes,
     place: Place,
     sink: &mut Sink,
     ea: &mut EaReferences,
 ) -> Result<()> {
     for entry in area.iter() {
+        if hashes == Hashes::Must && entry.hash == 0 {
+            let name = entry.name.suffix.escape_ascii();
+            let text = format!("the attribute \"{name}\" in a block has no hash");
+            sink.say(Code::XattrHash, place, text);
+        }
         let XattrValue::InInode { ino, size } = entry.value else {
             if let Err(e) = entry.verify_hash() {
                 sink.format(Code::XattrHash, place, e);
@@ -271,7 +302,7 @@ fn one_block(
                 let text = "an attribute has a name without a prefix";
                 sink.say(Code::XattrBlock, place, text);
             }
-            entries(volume, &area, place, sink, ea)
+            entries(volume, &area, Hashes::Must, place, sink, ea)
         }
         Err(e) => {
             sink.format(Code::XattrBlock, place, e);

@@ -24,6 +24,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("setfacl", "acl"),
     ("setfattr", "attr"),
     ("tar", "tar"),
+    ("timeout", "coreutils"),
     ("tune2fs", "e2fsprogs"),
     ("xz", "xz-utils"),
     ("zstd", "zstd"),
@@ -77,16 +78,7 @@ pub struct Tool {
 ///
 /// When it is not installed; the message names the package that brings it.
 pub fn tool(name: &str) -> Tool {
-    let path = find(name).unwrap_or_else(|| {
-        let package = PACKAGES
-            .iter()
-            .find(|(tool, _)| *tool == name)
-            .map_or(name, |(_, p)| *p);
-        panic!(
-            "the program {name} is missing: install the package {package} (scripts/setup.sh does)"
-        )
-    });
-    let mut command = Command::new(path);
+    let mut command = Command::new(find(name));
     command
         .env("LC_ALL", "C")
         .env("TZ", "UTC")
@@ -98,12 +90,25 @@ pub fn tool(name: &str) -> Tool {
 }
 
 /// Where the program is, looking in the directories of root too.
-fn find(name: &str) -> Option<PathBuf> {
+///
+/// # Panics
+///
+/// When it is not installed; the message names the package that brings it.
+pub(crate) fn find(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin", "/sbin", "/usr/bin", "/bin"].map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| {
+            let package = PACKAGES
+                .iter()
+                .find(|(tool, _)| *tool == name)
+                .map_or(name, |(_, p)| *p);
+            panic!(
+                "the program {name} is missing: install the package {package} (scripts/setup.sh does)"
+            )
+        })
 }
 
 impl Tool {

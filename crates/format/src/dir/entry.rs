@@ -186,6 +186,8 @@ pub struct DirEntry<'a> {
     pub file_type: EntryType,
     /// The stored hash, in directories that are encrypted and casefolded.
     pub hash: Option<EntryHash>,
+    /// The length of the name and the type as the record has them, also where it is free space.
+    pub stored: [u8; 2],
 }
 
 /// Walks the records of one directory block, or of one region of an inline directory.
@@ -253,7 +255,8 @@ impl<'a> DirEntries<'a> {
             ));
         }
         let ino = le32(self.region, at);
-        let kind = self.region.get(at + 7).copied().unwrap_or(0);
+        let byte = |at: usize| self.region.get(at).copied().unwrap_or(0);
+        let stored = [byte(at + 6), byte(at + 7)];
         if ino == 0 {
             return Ok(DirEntry {
                 offset: at,
@@ -262,6 +265,7 @@ impl<'a> DirEntries<'a> {
                 name: &[],
                 file_type: EntryType::Unknown,
                 hash: None,
+                stored,
             });
         }
         if ino > self.layout.max_inode.get() {
@@ -272,7 +276,7 @@ impl<'a> DirEntries<'a> {
             ));
         }
         let (name_len, file_type) = if self.layout.file_type {
-            let len = self.region.get(at + 6).copied().unwrap_or(0);
+            let [len, kind] = stored;
             (usize::from(len), EntryType::from_raw(kind))
         } else {
             (usize::from(le16(self.region, at + 6)), EntryType::Unknown)
@@ -315,6 +319,7 @@ impl<'a> DirEntries<'a> {
             name,
             file_type,
             hash,
+            stored,
         })
     }
 }

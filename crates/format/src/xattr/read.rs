@@ -46,6 +46,8 @@ pub struct XattrEntry<'a> {
     pub value: XattrValue<'a>,
     /// The stored hash of name and value; 0 if none.
     pub hash: u32,
+    /// A value that is here with its padding to four bytes, which the hash covers as it is.
+    padded: &'a [u8],
 }
 
 impl XattrEntry<'_> {
@@ -65,7 +67,7 @@ impl XattrEntry<'_> {
     /// When the stored hash is neither 0 nor one of the two forms.
     pub fn verify_hash(&self) -> FormatResult<()> {
         match self.value {
-            XattrValue::Bytes(bytes) => self.verify(HashedValue::Bytes(bytes)),
+            XattrValue::Bytes(_) => self.verify(HashedValue::Bytes(self.padded)),
             XattrValue::InInode { .. } => Ok(()),
         }
     }
@@ -268,11 +270,13 @@ impl<'a> Iterator for XattrEntries<'a> {
         let name_len = usize::from(header[0]);
         let suffix = entry.get(ENTRY_HEADER_LEN..)?.get(..name_len)?;
         let size = le32(header, 8);
+        let mut with_padding: &[u8] = &[];
         let value = match le32(header, 4) {
             0 if size == 0 => XattrValue::Bytes(&[]),
             0 => {
                 let from = usize::from(le16(header, 2));
-                XattrValue::Bytes(self.base.get(from..)?.get(..size as usize)?)
+                with_padding = self.base.get(from..)?.get(..padded(size as usize))?;
+                XattrValue::Bytes(with_padding.get(..size as usize)?)
             }
             ino => XattrValue::InInode {
                 ino: Ino::new(ino),
@@ -287,6 +291,7 @@ impl<'a> Iterator for XattrEntries<'a> {
             },
             value,
             hash: le32(header, 12),
+            padded: with_padding,
         })
     }
 }

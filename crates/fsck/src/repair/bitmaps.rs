@@ -186,6 +186,8 @@ fn inodes(
             true => desc.itable_unused.min(bits.saturating_sub(used)),
             false => 0,
         };
+    } else {
+        desc.itable_unused = 0;
     }
     if desc.flags.contains(GroupFlags::INODE_UNINIT) {
         if used == 0 {

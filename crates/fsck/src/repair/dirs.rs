@@ -4,16 +4,18 @@
 //! - A block is written anew only if something in it changes, so an index stays right when entries are taken from its
 //!   leaves. Without an index, entries may lie in any block.
 
+use super::behind::{Found, FoundNames, Seeker};
 use super::entries::{Judge, Verdict, blocks_of, is_inline, naming};
 use super::maps::Builder;
 use super::work::Work;
 use crate::connectivity::parent_of;
+use crate::dir::is_false_space;
 use crate::error::Result;
 use crate::maps::Run;
 use crate::{Code, Place, xattr};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::{
-    self, DirBlockBuilder, DirLayout, EntryHash, EntryType, NewEntry, edit, htree,
+    self, DirBlockBuilder, DirEntry, DirLayout, EntryHash, EntryType, NewEntry, edit, htree,
 };
 use extant_format::inline_data::{InlineData, InlineDir, encode_dir};
 use extant_format::inode::{Inode, InodeFlags};
@@ -28,6 +30,7 @@ const CODES: &[Code] = &[
     Code::DirEntryInode,
     Code::DirEntryUnused,
     Code::DirEntryType,
+    Code::DirEntryTypeMissing,
     Code::DirEntryName,
     Code::DirDuplicateName,
     Code::DirDot,
@@ -57,6 +60,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             dirs.entry(parent).or_default().insert(Code::DirLoop);
         }
     }
+    let found = FoundNames::default();
     for (ino, codes) in dirs {
         let root = codes.contains(&Code::DirHardLink) && ino == Ino::ROOT;
         if work.survey.table.get(ino).is_dir() || root {
@@ -68,6 +72,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
                 &Names {
                     kept: &kept,
                     loops: &loops,
+                    found: &found,
                 },
                 drop_index,
             )?;
@@ -76,10 +81,11 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Which names go.
+/// Which names go, and which were found.
 struct Names<'a> {
     kept: &'a HashMap<Ino, (Ino, Vec<u8>)>,
     loops: &'a HashSet<Ino>,
+    found: &'a FoundNames,
 }
 
 /// Chooses the one name that each directory keeps of which there are several: the one in the directory that its `..`
@@ -144,6 +150,7 @@ struct Directory<'a> {
     indexed: bool,
     drop_index: bool,
     judge: Judge<'a>,
+    seeker: Seeker<'a>,
     /// New content of blocks.
     writes: Vec<(Pblk, Vec<u8>)>,
     /// Entries for which their block had no room.
@@ -184,6 +191,11 @@ fn directory<'a>(
             kept: names.kept,
             loops: names.loops,
             seen: twice.then(HashSet::new),
+        },
+        seeker: Seeker {
+            survey: work.survey,
+            layout,
+            found: names.found,
         },
         writes: Vec::new(),
         homeless: Vec::new(),
@@ -231,6 +243,7 @@ pub(super) fn without_index(work: &mut Work<'_>, ino: Ino) -> Result<()> {
     let names = Names {
         kept: &HashMap::new(),
         loops: &HashSet::new(),
+        found: &FoundNames::default(),
     };
     one(work, ino, &BTreeSet::new(), &names, true)
 }
@@ -305,17 +318,28 @@ impl Directory<'_> {
         let mut kept = Vec::new();
         let mut changed = false;
         let mut dots = 0;
+        let mut at = 0;
         for (number, entry) in dir::entries(bytes, &layout).enumerate() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
                     changed = true;
-                    let text = format!("the rest of the block is given up ({e})");
+                    let names = self.seeker.names(bytes, place, at);
+                    let count = names.len();
+                    let text = format!(
+                        "a record makes no sense; {count} names are found from there on ({e})"
+                    );
                     self.tell(Code::DirEntry, place, text);
+                    let names = names.iter().map(Found::as_entry);
+                    kept.extend(names.filter_map(|entry| self.keep(&entry, place).0));
                     break;
                 }
             };
-            let Some(ino) = entry.ino else { continue };
+            at = entry.offset + entry.rec_len;
+            let Some(ino) = entry.ino else {
+                changed |= is_false_space(&entry);
+                continue;
+            };
             if lblk == 0 && number < 2 {
                 let is_right = match number {
                     0 => entry.name == b"." && ino == self.ino,
@@ -334,44 +358,51 @@ impl Directory<'_> {
                     continue;
                 }
             }
-            let mut file_type = entry.file_type;
-            let mut name = entry.name.to_vec();
-            let shown = name.escape_ascii().to_string();
-            match self.judge.verdict(&entry) {
-                Verdict::Keep => {}
-                Verdict::Retype(new) => {
-                    let (new_raw, old) = (new.raw(), file_type.raw());
-                    let text = format!("\"{shown}\": type is {new_raw}, was {old}");
-                    self.tell(Code::DirEntryType, place, text);
-                    file_type = new;
-                    changed = true;
-                }
-                Verdict::Drop(why) => {
-                    let text = format!("\"{shown}\", which names inode {ino}, is removed: {why}");
-                    self.tell(Code::DirEntryUnused, place, text);
-                    changed = true;
-                    continue;
-                }
-                Verdict::Rename => {
-                    name = self.judge.another_name(&name);
-                    let text = format!("\"{shown}\" is called \"{}\"", name.escape_ascii());
-                    self.tell(Code::DirDuplicateName, place, text);
-                    self.renamed = true;
-                    changed = true;
-                }
-            }
-            kept.push(Kept {
-                ino,
-                name,
-                file_type,
-                hash: entry.hash,
-            });
+            let (entry, as_it_is) = self.keep(&entry, place);
+            changed |= !as_it_is;
+            kept.extend(entry);
         }
         if lblk == 0 && dots < 2 {
             changed = true;
             self.tell(Code::DirDot, place, "`.` and `..` are put right");
         }
         (kept, changed)
+    }
+
+    /// What is kept of an entry, and whether that is all of it.
+    fn keep(&mut self, entry: &DirEntry<'_>, place: Place) -> (Option<Kept>, bool) {
+        let Some(ino) = entry.ino else {
+            return (None, true);
+        };
+        let mut kept = Kept {
+            ino,
+            name: entry.name.to_vec(),
+            file_type: entry.file_type,
+            hash: entry.hash,
+        };
+        let shown = entry.name.escape_ascii().to_string();
+        let (code, text) = match self.judge.verdict(entry) {
+            Verdict::Keep => return (Some(kept), true),
+            Verdict::Retype(new) => {
+                let (new_raw, old) = (new.raw(), kept.file_type.raw());
+                kept.file_type = new;
+                let text = format!("\"{shown}\": type is {new_raw}, was {old}");
+                (Code::DirEntryType, text)
+            }
+            Verdict::Drop(why) => {
+                let text = format!("\"{shown}\", which names inode {ino}, is removed: {why}");
+                self.tell(Code::DirEntryUnused, place, text);
+                return (None, false);
+            }
+            Verdict::Rename => {
+                kept.name = self.judge.another_name(&kept.name);
+                self.renamed = true;
+                let text = format!("\"{shown}\" is called \"{}\"", kept.name.escape_ascii());
+                (Code::DirDuplicateName, text)
+            }
+        };
+        self.tell(code, place, text);
+        (Some(kept), false)
     }
 
     /// Writes a block anew with these entries; those without room become homeless.
@@ -617,6 +648,7 @@ fn inline(
             name: &entry.name,
             file_type: entry.file_type,
             hash: entry.hash,
+            stored: [0, entry.file_type.raw()],
         };
         match directory.judge.verdict(&judged) {
             Verdict::Keep => {}

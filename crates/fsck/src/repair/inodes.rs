@@ -5,7 +5,7 @@ use super::work::Work;
 use super::{content, maps};
 use crate::bytes::{le16, le32};
 use crate::error::Result;
-use crate::inode::{looks_like_extents, unused_flags, wrong_flags};
+use crate::inode::{is_of_feature, looks_like_extents, unused_flags, wrong_flags};
 use crate::inode_table::KIND_DIR;
 use crate::volume::Volume;
 use crate::{Code, Evidence, Finding, Place, xattr};
@@ -231,9 +231,18 @@ impl One<'_> {
             inode.mode = Mode::default();
             inode.links = 0;
             inode.file_acl = Pblk::new(0);
+            (inode.uid, inode.gid) = (0, 0);
+            inode.flags.remove(InodeFlags::INLINE_DATA);
+        }
+        if self.has(Code::InodeReserved) && is_unused_of_feature(volume, self.ino) {
+            (inode.links, inode.blocks, inode.size) = (0, 0, 0);
+            inode.map.fill(0);
+            inode.mode = Mode::default();
+            inode.flags = InodeFlags::empty();
         }
         if self.has(Code::InodeDeletionTime) {
-            inode.dtime = 0;
+            let is_deleted = inode.links == 0 && inode.mode.bits() != 0;
+            inode.dtime = if is_deleted { work.now.max(1) } else { 0 };
         }
         if self.has(Code::InodeDeletedUndated) {
             self.undated(inode, work.now);
@@ -356,6 +365,14 @@ impl One<'_> {
         };
         Ok(())
     }
+}
+
+/// Whether the inode is for a feature that is off.
+fn is_unused_of_feature(volume: &Volume, ino: Ino) -> bool {
+    let used = [volume.sb.journal_ino()]
+        .into_iter()
+        .chain(volume.sb.quota_inodes());
+    is_of_feature(ino) && !used.flatten().any(|own| own == ino)
 }
 
 /// An inode that nothing is left of.

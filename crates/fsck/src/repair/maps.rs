@@ -287,9 +287,8 @@ fn extents_of(runs: &[Run]) -> Vec<Extent> {
 pub(super) fn is_mapped(volume: &Volume, ino: Ino, inode: &Inode) -> bool {
     let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
         && volume.has_incompat(extant_format::features::Incompat::INLINE_DATA);
-    let reserved = ino < volume.sb.first_ino() && ino != Ino::ROOT;
     let by_type = inode
         .file_type()
         .is_some_and(|file_type| special::has_map(inode, file_type));
-    (reserved || by_type) && !inline
+    (ino == Ino::BAD_BLOCKS || by_type) && !inline
 }

@@ -20,7 +20,7 @@
 //! | `maps` | salvaging and building maps |
 //! | `clones` | blocks that are claimed twice |
 //! | `xattrs` | attribute blocks, inodes that hold values |
-//! | `dirs`, `entries` | directories; what becomes of each entry |
+//! | `dirs`, `entries`, `behind` | directories; what becomes of each entry; names behind a record that makes no sense |
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
 //! | [`resize`] | making a file system larger or smaller |
 //! | [`tune`] | changing what a superblock says |
@@ -33,6 +33,7 @@
 //! - Nothing that could be read is given up: a file keeps its content, and one without a name gets one in `lost+found`.
 //! - What a stage cannot mend without a guess it leaves; the check after the last round names it.
 
+mod behind;
 mod bitmaps;
 mod clones;
 mod content;

@@ -2,7 +2,7 @@
 
 use super::maps::Builder;
 use super::work::Work;
-use crate::bytes::le32;
+use crate::bytes::{le32, le64};
 use crate::error::Result;
 use crate::maps::{self, Run};
 use crate::quota::{BLOCK, DEPTH, ENTRY, FILE_MAX, LEAF_HEADER, MAGICS, entries_of};
@@ -11,6 +11,8 @@ use extant_format::inode::FileType;
 use extant_format::{Ino, Pblk};
 use std::collections::BTreeMap;
 
+/// Where an entry says how many inodes are in use.
+const INODES_AT: usize = 24;
 const ENTRIES_PER_LEAF: usize = (BLOCK - LEAF_HEADER) / ENTRY;
 
 /// Bytes of an entry by id.
@@ -20,11 +22,34 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let wrong = work.by_inode(&[Code::QuotaUsage, Code::QuotaFile]);
     let inodes = work.volume().sb.quota_inodes();
     for (kind, ino) in inodes.into_iter().enumerate() {
-        if let Some(ino) = ino.filter(|ino| wrong.contains_key(ino)) {
+        let Some(ino) = ino else { continue };
+        if wrong.contains_key(&ino)
+            || (work.draft.count() > 0 && counts_otherwise(work, ino, kind)?)
+        {
             one(work, ino, kind)?;
         }
     }
     Ok(())
+}
+
+/// Whether a file that was right so far, as inline links may be counted or not, does not say what `e2fsck` counts: once
+/// anything has changed it may be right by chance alone.
+fn counts_otherwise(work: &Work<'_>, ino: Ino, kind: usize) -> Result<bool> {
+    let Some(usages) = work.survey.usages.get(kind) else {
+        return Ok(false);
+    };
+    let with_links = || usages.iter().filter(|(_, usage)| usage.inline_links > 0);
+    let volume = work.volume();
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(false);
+    };
+    if with_links().next().is_none() {
+        return Ok(false);
+    }
+    let entries = entries_of(&maps::read_file(volume, ino, &inode, FILE_MAX)?);
+    let said = |id: &u32| entries.get(id).map_or(0, |entry| le64(entry, INODES_AT));
+    let differs = with_links().any(|(id, usage)| said(id) != usage.of_e2fsck().inodes);
+    Ok(differs)
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {

@@ -7,5 +7,6 @@ mod hostile;
 mod kernel;
 mod repair;
 mod repair_losses;
+mod repair_names;
 mod resize_crashes;
 mod support;

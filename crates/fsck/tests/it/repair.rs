@@ -15,17 +15,21 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What can be read of an image: paths of files and links, with their content.
-type Readable = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Readable = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What was read under a wrong name or type: the journal as a file, and a directory as one.
 const NEVER_A_FILE: &[&str] = &["ln <8> /second", "sif /deep mode 0100644"];
 
+/// How long e2fsck may take for one image.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Files longer than this are no test of ours: they are all holes.
 const LONGEST: u64 = 64 << 20;
 
-fn readable(device: SharedDevice) -> Readable {
+pub(crate) fn readable(device: SharedDevice) -> Readable {
     let mut found = Readable::new();
     let Ok(fs) = Filesystem::open_device(device, MountOptions::read_only()) else {
         return found;
@@ -206,7 +210,7 @@ fn what_is_said_to_be_repaired_is_clean_and_whole() {
         }
         complete += 1;
         let lost = lost(&before, &readable(in_memory(&repaired.image)));
-        let verdict = judge(&path, &repaired.image, &mutant.specimen);
+        let verdict = judge(&path, &repaired.image);
         if !lost.is_empty() || verdict.is_some() {
             let told = told(&repaired.plan);
             let verdict = verdict.unwrap_or_default();
@@ -221,13 +225,9 @@ fn what_is_said_to_be_repaired_is_clean_and_whole() {
 }
 
 /// What e2fsck says of an image it does not find clean.
-fn judge(path: &Path, image: &[u8], specimen: &str) -> Option<String> {
-    // e2fsck waits for seconds before it touches a file system with multiple-mount protection.
-    if specimen == "bigalloc-quota" {
-        return None;
-    }
+fn judge(path: &Path, image: &[u8]) -> Option<String> {
     std::fs::write(path, image).unwrap();
-    let theirs = oracle::e2fsck(path, &["-fn"]);
+    let theirs = oracle::e2fsck_within(path, &["-fn"], PATIENCE).expect("e2fsck comes to an end");
     (theirs.code != 0).then(|| theirs.to_string())
 }
 

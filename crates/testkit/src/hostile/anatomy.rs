@@ -10,6 +10,7 @@ const RO_COMPAT_GDT_CSUM: u32 = 0x10;
 const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 const FLAG_INDEX: u32 = 0x1000;
 const FLAG_EXTENTS: u32 = 0x8_0000;
+const FLAG_EA_INODE: u32 = 0x20_0000;
 const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 const JOURNAL_MAGIC: u32 = 0xC03B_3998;
 
@@ -33,6 +34,9 @@ pub(super) enum Kind {
     JournalRevoke,
     JournalCommit,
     OrphanFile,
+    Quota,
+    /// The value of an attribute in an inode of its own.
+    EaValue,
     Mmp,
 }
 
@@ -272,18 +276,18 @@ impl Walk<'_> {
                 self.indirect(block, slot.saturating_sub(11), ino, seed, &mut data);
             }
         }
-        let orphan_file = le32(self.image, 1024 + 0x280);
-        match kind {
-            0x4000 => self.directory(&data, flags & FLAG_INDEX != 0, ino, seed),
-            0xa000 => data
-                .iter()
-                .for_each(|b| self.block(Kind::Symlink, *b, ino, seed)),
-            _ if ino == 8 => self.journal(&data),
-            _ if ino == orphan_file => {
-                data.iter()
-                    .for_each(|b| self.block(Kind::OrphanFile, *b, ino, seed));
-            }
-            _ => {}
+        let named_at = |at: usize| le32(self.image, 1024 + at) == ino;
+        let kind = match kind {
+            0x4000 => return self.directory(&data, flags & FLAG_INDEX != 0, ino, seed),
+            0xa000 => Kind::Symlink,
+            _ if ino == 8 => return self.journal(&data),
+            _ if named_at(0x280) => Kind::OrphanFile,
+            _ if [0x240, 0x244, 0x26C].into_iter().any(named_at) => Kind::Quota,
+            _ if flags & FLAG_EA_INODE != 0 => Kind::EaValue,
+            _ => return,
+        };
+        for block in data {
+            self.block(kind, block, ino, seed);
         }
     }
 

@@ -163,6 +163,8 @@ pub(super) fn fields_of(kind: Kind, record: &[u8]) -> Vec<Field> {
         Kind::Inode => inode_fields(record, fixed(&INODE)),
         Kind::ExtentNode => extent_fields(record, 0),
         Kind::Indirect | Kind::OrphanFile => words(0, record.len()),
+        // A header of 24 bytes, a tree of numbers of blocks, records of 72 bytes behind 16.
+        Kind::Quota => words(0, 600.min(record.len())),
         Kind::DirLeaf => dirent_fields(record),
         Kind::DirRoot => {
             let mut fields: Vec<_> = dirent_fields(&record[..24]);
@@ -186,7 +188,7 @@ pub(super) fn fields_of(kind: Kind, record: &[u8]) -> Vec<Field> {
         Kind::JournalRevoke => words(0, 64),
         Kind::JournalCommit => words(0, 64),
         Kind::Mmp => fixed(&[(0, 4), (4, 4), (8, 8), (0x70, 2)]),
-        Kind::BlockBitmap | Kind::InodeBitmap | Kind::Symlink => {
+        Kind::BlockBitmap | Kind::InodeBitmap | Kind::Symlink | Kind::EaValue => {
             (0..record.len()).map(|at| field(at, 1)).collect()
         }
     }
@@ -198,7 +200,12 @@ fn words(from: usize, to: usize) -> Vec<Field> {
 
 fn inode_fields(record: &[u8], mut fields: Vec<Field>) -> Vec<Field> {
     let flags = le32(record, 0x20);
-    if flags & 0x8_0000 != 0 {
+    if flags & 0x1000_0000 != 0 && le16(record, 0) & 0xF000 == 0x4000 {
+        // Names behind the number of the parent.
+        fields.push(field(0x28, 4));
+        let names = dirent_fields(&record[0x2C..0x64]).into_iter();
+        fields.extend(names.map(|name| field(name.at + 0x2C, name.width)));
+    } else if flags & 0x8_0000 != 0 {
         fields.extend(extent_fields(&record[..0x64], 0x28));
     } else {
         fields.extend(words(0x28, 0x64));

@@ -80,7 +80,7 @@ mod tests {
         }
         assert_eq!(
             kinds.len(),
-            18,
+            20,
             "a kind of structure is in no specimen: {kinds:?}"
         );
     }

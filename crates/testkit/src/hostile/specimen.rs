@@ -25,12 +25,16 @@ struct Recipe {
     options: &'static [&'static str],
     /// Whether transactions are left in the journal.
     dirty: bool,
-    /// Whether it is given a block for multiple-mount protection, last of all: every tool that
-    /// opens it afterwards waits for seconds.
+    /// Whether it is given a block for multiple-mount protection, last of all: tools that write
+    /// to it afterwards wait for seconds.
     mmp: bool,
 }
 
-const RECIPES: [Recipe; 6] = [
+/// Identity and hash seed of all specimens: chosen at random, they would place names in other
+/// blocks each time, and a seed would not make the same mutant again.
+const UUID: &str = "3d3a5a0c-5c0f-4a7e-9a52-6f0e1c7b2d94";
+
+const RECIPES: [Recipe; 8] = [
     Recipe {
         name: "checksums-1k",
         mebibytes: 8,
@@ -122,6 +126,45 @@ const RECIPES: [Recipe; 6] = [
         dirty: true,
         mmp: false,
     },
+    // Groups enough for backups of descriptors in several, and for `resize_inode` to name them.
+    Recipe {
+        name: "casefold-groups",
+        mebibytes: 4,
+        options: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-g",
+            "1024",
+            "-N",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "casefold,64bit,metadata_csum,orphan_file,fast_commit,^flex_bg,project",
+        ],
+        dirty: false,
+        mmp: false,
+    },
+    Recipe {
+        name: "inline-quota",
+        mebibytes: 6,
+        options: &[
+            "-t",
+            "ext4",
+            "-b",
+            "2048",
+            "-I",
+            "512",
+            "-N",
+            "1024",
+            "-O",
+            "^has_journal,inline_data,quota,project,ea_inode,metadata_csum_seed,verity",
+        ],
+        dirty: false,
+        mmp: false,
+    },
 ];
 
 /// Makes the specimens as files in `dir`.
@@ -137,9 +180,16 @@ pub fn make_specimens(dir: &Path) {
         let tree = tree
             .to_str()
             .unwrap_or_else(|| panic!("{} is not text", tree.display()));
-        let options = [recipe.options, &["-d", tree, "-E", "root_owner"]].concat();
+        let extended = format!("root_owner,hash_seed={UUID}");
+        let options = [recipe.options, &["-U", UUID, "-d", tree, "-E", &extended]].concat();
         mke2fs(&image, recipe.mebibytes << 20, &options);
         set_attributes(dir, &image);
+        if recipe.options.iter().any(|word| word.contains("ea_inode")) {
+            set_huge_attribute(dir, &image);
+        }
+        if recipe.name.starts_with("casefold") {
+            fold_names(dir, &image);
+        }
         // Builds the hashed index of large directories.
         let output = e2fsck(&image, &["-fyD"]);
         assert!(output.code <= 1, "{}: {output}", recipe.name);
@@ -202,6 +252,7 @@ fn plant(tree: &Path) {
     symlink("small", tree.join("fast")).unwrap();
     symlink("d/".repeat(80), tree.join("slow")).unwrap();
     symlink("loop", tree.join("loop")).unwrap();
+    fs::create_dir(tree.join("folded")).unwrap();
     fs::create_dir_all(tree.join("d/d/d/d/d/d/d/d")).unwrap();
     for i in 0..5 {
         fs::write(tree.join(format!("d/d/file{i}")), "deep").unwrap();
@@ -224,6 +275,36 @@ fn set_attributes(dir: &Path, image: &Path) {
         ],
     );
     fs::remove_file(dir.join("value")).unwrap();
+}
+
+/// Gives a file a value that no block has room for: it lies in an inode of its own.
+fn set_huge_attribute(dir: &Path, image: &Path) {
+    let huge = dir.join("value");
+    fs::write(&huge, [b'h'; 5000]).unwrap();
+    let request = format!("ea_set -f {} /heavy user.huge", huge.display());
+    debugfs_write(image, &[&request]);
+    fs::remove_file(huge).unwrap();
+}
+
+/// Fills a directory whose names are looked up without regard to case: enough for an index, and
+/// some beyond ASCII.
+fn fold_names(dir: &Path, image: &Path) {
+    let one = dir.join("one");
+    fs::write(&one, "one file").unwrap();
+    // Its flags are those of a directory mapped by extents, and the one for folding.
+    let mut requests = vec![
+        "set_inode_field /folded flags 0x40080000".to_owned(),
+        format!("write {} /folded/First", one.display()),
+    ];
+    for i in 0..40 {
+        let (upper, letters) = ("N".repeat(i % 7), "\u{c4}\u{df}\u{130}e".repeat(i % 5));
+        let name = format!("Name{i}-{upper}{letters}{}", "x".repeat(90));
+        requests.push(format!("ln /folded/First /folded/{name}"));
+    }
+    requests.push("set_inode_field /folded/First links_count 41".to_owned());
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    debugfs_write(image, &requests);
+    fs::remove_file(one).unwrap();
 }
 
 /// Logs blocks of the image with the content they have, so that it stays valid after replay.

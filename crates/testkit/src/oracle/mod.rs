@@ -15,8 +15,9 @@ pub use recovery::{
 
 use std::ffi::OsStr;
 use std::path::Path;
+use std::time::Duration;
 
-use crate::tool::{Output, tool};
+use crate::tool::{Output, find, tool};
 
 /// Checks `image` with `e2fsck -fn` and expects nothing to complain about.
 ///
@@ -34,6 +35,19 @@ pub fn assert_clean(image: &Path) {
 /// Runs `e2fsck` with the given options on `image`, whatever it says.
 pub fn e2fsck(image: &Path, options: &[&str]) -> Output {
     tool("e2fsck").args(options).arg(image).run()
+}
+
+/// The same with no more time than `limit`; `None` if that was not enough, or a signal ended it.
+pub fn e2fsck_within(image: &Path, options: &[&str], limit: Duration) -> Option<Output> {
+    let output = tool("timeout")
+        .args(["-s", "KILL"])
+        .arg(limit.as_secs().to_string())
+        .arg(find("e2fsck"))
+        .args(options)
+        .arg(image)
+        .run();
+    // As `timeout` tells of a signal.
+    (0..128).contains(&output.code).then_some(output)
 }
 
 /// Makes a file system of `size` bytes in the file `image` with `mke2fs` (`-F -q` are given).
