@@ -68,5 +68,17 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Why a journal could not be read or replayed: the device, or what is in it.
+    pub(crate) fn of_journal(e: JournalError) -> Self {
+        match e {
+            JournalError::Device { source, .. } | JournalError::Home { source, .. } => {
+                Self::Device(source)
+            }
+            e => Self::Journal(e),
+        }
+    }
+}
+
 /// Result of a check.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -61,6 +61,18 @@ impl<'d> Log<'d> {
         recovery::recover(self, filesystem_blocks)
     }
 
+    /// The same of a damaged log: the transactions up to the first that is damaged, and what is wrong with that one. What
+    /// it and those after it revoke is not replayed, as far as that can be read: it may have had another use since.
+    ///
+    /// # Errors
+    /// Fast commits with unknown features, a device that fails.
+    pub fn recover_before_damage(
+        &self,
+        filesystem_blocks: u64,
+    ) -> JournalResult<(Recovery, Option<JournalError>)> {
+        recovery::recover_before_damage(self, filesystem_blocks)
+    }
+
     pub(crate) fn format(&self) -> LogFormat {
         self.superblock.log_format()
     }

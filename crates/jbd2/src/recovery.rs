@@ -1,12 +1,12 @@
 //! The whole of recovery, and its account.
 
-use crate::JournalResult;
 use crate::fast_commit::{FastCommits, fast_commits};
 use crate::log::Log;
 use crate::overlay::ReplayedBlocks;
 use crate::replay::replay;
 use crate::revoke::RevokeTable;
 use crate::scan::scan;
+use crate::{JournalError, JournalResult};
 use extant_format::Tid;
 use extant_format::jbd2::IncompatFeatures;
 
@@ -67,6 +67,17 @@ pub struct Recovery {
 }
 
 pub(crate) fn recover(log: &Log<'_>, filesystem_blocks: u64) -> JournalResult<Recovery> {
+    match recover_before_damage(log, filesystem_blocks)? {
+        (recovery, None) => Ok(recovery),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+/// The transactions up to the first that is damaged, and what is wrong with that.
+pub(crate) fn recover_before_damage(
+    log: &Log<'_>,
+    filesystem_blocks: u64,
+) -> JournalResult<(Recovery, Option<JournalError>)> {
     let superblock = log.superblock();
     let mut recovery = Recovery {
         blocks: ReplayedBlocks::new(superblock.block_size),
@@ -82,14 +93,26 @@ pub(crate) fn recover(log: &Log<'_>, filesystem_blocks: u64) -> JournalResult<Re
         fast_commits: None,
     };
     if log.is_clean() {
-        return Ok(recovery);
+        return Ok((recovery, None));
     }
-    let scan = scan(log)?;
-    if superblock.incompat.contains(IncompatFeatures::FAST_COMMIT) {
+    let mut scan = scan(log)?;
+    // Fast commits follow a transaction that is there.
+    if scan.damage.is_none() && superblock.incompat.contains(IncompatFeatures::FAST_COMMIT) {
         recovery.fast_commits = fast_commits(log, scan.end)?;
     }
-    let revoked = RevokeTable::load(log, &scan.records)?;
-    let replay = replay(log, &scan.records, &revoked, filesystem_blocks)?;
+    let (revoked, replay) = loop {
+        let mut revoked = RevokeTable::load(log, &scan.records)?;
+        revoked.add_readable(log, &scan.later_revokes)?;
+        match replay(log, &scan.records, &revoked, filesystem_blocks) {
+            Ok(replay) => break (revoked, replay),
+            // The transactions before it were sound: this happens once.
+            Err(e @ (JournalError::Corrupt { tid, .. } | JournalError::Target { tid, .. })) => {
+                recovery.fast_commits = None;
+                scan.cut(tid, superblock.sequence, e);
+            }
+            Err(e) => return Err(e),
+        }
+    };
     if scan.transactions > 0 {
         let last = Tid::new(scan.end.get().wrapping_sub(1));
         recovery.transactions = Some((superblock.sequence, last));
@@ -100,8 +123,8 @@ pub(crate) fn recover(log: &Log<'_>, filesystem_blocks: u64) -> JournalResult<Re
     recovery.revoked_images = replay.revoked;
     recovery.revoked_blocks = revoked.len();
     // The transaction at the end may have left records with its number behind.
-    recovery.next_tid = scan.end.next();
+    recovery.next_tid = scan.after_all.next();
     recovery.last_commit_seconds = scan.last_commit_seconds;
     recovery.end = scan.ended_by;
-    Ok(recovery)
+    Ok((recovery, scan.damage))
 }

@@ -33,6 +33,19 @@ impl RevokeTable {
         Ok(table)
     }
 
+    /// Adds what the sound ones of these blocks revoke.
+    pub(crate) fn add_readable(&mut self, log: &Log<'_>, records: &[Record]) -> JournalResult<()> {
+        let mut reader = LogReader::new(log, 1);
+        for record in records {
+            if let Ok(block) = RevokeBlock::parse(reader.block(record.block)?, &log.format()) {
+                for revoked in block.blocks {
+                    self.insert(revoked, record.tid);
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn insert(&mut self, block: Pblk, tid: Tid) {
         let last = self.last.entry(block).or_insert(tid);
         if tid.is_after(*last) {

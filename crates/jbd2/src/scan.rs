@@ -40,6 +40,29 @@ pub(crate) struct Scan {
     /// Seconds since the epoch of the last commit; 0 if there is none.
     pub(crate) last_commit_seconds: u64,
     pub(crate) ended_by: LogEnd,
+    /// What is wrong with the transaction after the last committed one, which was committed too.
+    pub(crate) damage: Option<JournalError>,
+    /// Revoke blocks of the damaged transaction and of those after it, sound or not.
+    pub(crate) later_revokes: Vec<Record>,
+    /// The transaction after the last one of which there is a commit block.
+    pub(crate) after_all: Tid,
+}
+
+impl Scan {
+    /// Takes the transactions from `tid` on for damaged.
+    pub(crate) fn cut(&mut self, tid: Tid, first: Tid, damage: JournalError) {
+        let kept = self
+            .records
+            .iter()
+            .take_while(|record| record.tid != tid)
+            .count();
+        let cut = self.records.drain(kept..);
+        self.later_revokes
+            .extend(cut.filter(|record| record.is_revoke));
+        self.transactions = tid.get().wrapping_sub(first.get());
+        self.end = tid;
+        self.damage = Some(damage);
+    }
 }
 
 pub(crate) fn scan(log: &Log<'_>) -> JournalResult<Scan> {
@@ -51,6 +74,8 @@ struct Scanner<'l> {
     reader: LogReader<'l>,
     /// Next block to look at.
     block: u32,
+    /// The transaction whose records are expected there.
+    tid: Tid,
     /// Blocks stepped over so far; the ring is walked once.
     walked: u32,
     found: Scan,
@@ -73,6 +98,7 @@ impl<'l> Scanner<'l> {
             log,
             reader: LogReader::new(log, window),
             block: superblock.start,
+            tid: superblock.sequence,
             walked: 0,
             found: Scan {
                 records: Vec::new(),
@@ -80,6 +106,9 @@ impl<'l> Scanner<'l> {
                 end: superblock.sequence,
                 last_commit_seconds: 0,
                 ended_by: LogEnd::NoMoreRecords,
+                damage: None,
+                later_revokes: Vec::new(),
+                after_all: superblock.sequence,
             },
             open_from: 0,
             crc: TransactionCrc::new(),
@@ -93,7 +122,7 @@ impl<'l> Scanner<'l> {
             let Ok(header) = Header::parse(self.reader.block(self.block)?) else {
                 break;
             };
-            if header.sequence != self.found.end {
+            if header.sequence != self.tid {
                 break;
             }
             let goes_on = match header.block_type {
@@ -108,11 +137,10 @@ impl<'l> Scanner<'l> {
         }
         if self.found.ended_by == LogEnd::NoMoreRecords && self.found.records.len() > self.open_from
         {
-            self.found.ended_by = LogEnd::Uncommitted {
-                tid: self.found.end,
-            };
+            self.found.ended_by = LogEnd::Uncommitted { tid: self.tid };
         }
         self.found.records.truncate(self.open_from);
+        self.found.after_all = self.tid;
         Ok(self.found)
     }
 
@@ -154,7 +182,11 @@ impl<'l> Scanner<'l> {
 
     fn commit(&mut self) -> JournalResult<bool> {
         let format = self.log.format();
-        let (block, tid) = (self.block, self.found.end);
+        let (block, tid) = (self.block, self.tid);
+        if self.found.damage.is_some() {
+            self.close();
+            return Ok(true);
+        }
         let crc = self.crc.clone().value();
         let bytes = self.reader.block(block)?;
         let seconds = CommitBlock::read(bytes, &format).map_or(u64::MAX, |commit| commit.seconds);
@@ -165,7 +197,7 @@ impl<'l> Scanner<'l> {
             self.found.end = tid.next();
             self.found.last_commit_seconds = seconds;
             self.crc = TransactionCrc::new();
-            self.step(1);
+            self.close();
             return Ok(true);
         }
         if seconds < self.found.last_commit_seconds {
@@ -173,26 +205,49 @@ impl<'l> Scanner<'l> {
             self.found.ended_by = LogEnd::Stale { tid };
             return Ok(false);
         }
-        if let Some((block, source)) = self.damage {
-            return Err(JournalError::Corrupt { block, tid, source });
+        if let Some((block, source)) = self.damage.take() {
+            self.give_up(JournalError::Corrupt { block, tid, source });
+            return Ok(true);
         }
         if let Err(source) = judged {
-            self.step(1);
-            let next = self.reader.block(self.block)?;
+            let after = self.log.area().advance(block, 1);
+            let next = self.reader.block(after)?;
             if Header::parse(next).is_ok_and(|header| header.sequence == tid.next()) {
-                return Err(JournalError::DamagedCommit { block, tid, source });
+                self.give_up(JournalError::DamagedCommit { block, tid, source });
+                return Ok(true);
             }
             self.found.ended_by = LogEnd::TornCommit { tid, block };
         }
         Ok(false)
     }
 
+    /// Steps over a commit block.
+    fn close(&mut self) {
+        self.tid = self.tid.next();
+        self.step(1);
+    }
+
+    /// Takes the transaction that ends here for damaged: of it and of those after it only what they revoke counts, since
+    /// what was revoked may have had another use since.
+    fn give_up(&mut self, damage: JournalError) {
+        let open = self.found.records.drain(self.open_from..);
+        let revokes = open.filter(|record| record.is_revoke);
+        self.found.later_revokes.extend(revokes);
+        self.found.damage = Some(damage);
+        self.close();
+    }
+
     fn record(&mut self, is_revoke: bool) {
-        self.found.records.push(Record {
+        let record = Record {
             block: self.block,
-            tid: self.found.end,
+            tid: self.tid,
             is_revoke,
-        });
+        };
+        match self.found.damage {
+            None => self.found.records.push(record),
+            Some(_) if is_revoke => self.found.later_revokes.push(record),
+            Some(_) => {}
+        }
     }
 
     fn step(&mut self, blocks: u32) {

@@ -23,7 +23,8 @@ type Replayed = (Recovery, JournalSuperblock);
 /// something waits in it: its inode may be mended first.
 ///
 /// The log is looked for where its inode says, and where the copy in the superblock says. Only one whose records are
-/// damaged is given up: what cannot be found, or has features that are not known, may be all right.
+/// damaged is given up, from the first damaged transaction on: what cannot be found, or has features that are not known,
+/// may be all right.
 pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     let device = draft.device();
     let sb = find_superblock(&*device, &mut Sink::new())?;
@@ -53,8 +54,8 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
                 draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
                 return recovered(draft);
             }
-            Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
-                return Err(source.into());
+            Err(e @ (JournalError::Device { .. } | JournalError::Home { .. })) => {
+                return Err(Error::of_journal(e));
             }
             Err(
                 e @ (JournalError::FastCommitPending { .. }
@@ -76,14 +77,27 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
         let why = why.unwrap_or_else(|| "its inode cannot be read".to_owned());
         return Ok(Some(why));
     };
+    let mut count = 0;
     if let Some((_, mut log)) = open(&volume, &runs) {
+        let recovery = write_whole(&volume, &runs).map_err(Error::of_journal)?;
+        count = recovery.transaction_count;
         log.start = 0;
-        log.sequence = log.sequence.next();
+        log.sequence = recovery.next_tid;
+        log.errno = 0;
         draft_superblock(draft, &volume, &runs, &log)?;
     }
-    let text = format!("damaged: nothing is replayed, and all it holds is given up ({e})");
+    let text =
+        format!("damaged: {count} transactions were replayed, and what follows is given up ({e})");
     draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
     recovered(draft)
+}
+
+/// Writes home what a damaged log holds before the damage.
+fn write_whole(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Recovery, JournalError> {
+    let log = Log::open(&**volume.device(), runs, volume.block_size())?;
+    let (recovery, _) = log.recover_before_damage(volume.geo.blocks_count())?;
+    put_home(volume, runs, &recovery)?;
+    Ok(recovery)
 }
 
 /// Takes note in the superblock, which may have been in the journal, that nothing waits any more.
@@ -136,6 +150,17 @@ fn write_home(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Replayed,
     if let Some(found) = &recovery.fast_commits {
         return Err(found.pending());
     }
+    put_home(volume, runs, &recovery)?;
+    let superblock = log.superblock().clone();
+    Ok((recovery, superblock))
+}
+
+fn put_home(
+    volume: &Volume,
+    runs: &[LogRun],
+    recovery: &Recovery,
+) -> std::result::Result<(), JournalError> {
+    let device = &**volume.device();
     let inside = |block: Pblk| {
         let in_run = |run: &LogRun| {
             let offset = block.get().checked_sub(run.start.get());
@@ -154,8 +179,7 @@ fn write_home(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Replayed,
             .map_err(home)?;
         device.write_at(offset, &bytes).map_err(home)?;
     }
-    let superblock = log.superblock().clone();
-    Ok((recovery, superblock))
+    Ok(())
 }
 
 /// The journal's superblock and how many blocks it has, if it is sound.

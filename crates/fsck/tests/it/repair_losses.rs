@@ -222,3 +222,67 @@ fn an_undo_file_takes_back_only_what_the_repair_wrote() {
     assert!(revert(&*device, || Ok(&undo[..])).is_err());
     assert!(bytes_of(&device) == other);
 }
+
+/// What lies in the blocks of a log that begins at byte `log`, up to its end: 1 a descriptor, 2 a commit, 5 what is
+/// revoked, 0 an image.
+fn kinds_of_log(image: &[u8], log: usize) -> Vec<u8> {
+    let blocks = image[log + BLOCK..].chunks(BLOCK);
+    let kinds = blocks.map(|block| {
+        let is_record = block.starts_with(&[0xC0, 0x3B, 0x39, 0x98]);
+        if is_record { block[7] } else { 0 }
+    });
+    let mut kinds: Vec<u8> = kinds.take(40).collect();
+    let end = kinds.iter().rposition(|kind| *kind == 2).unwrap();
+    kinds.truncate(end + 1);
+    kinds
+}
+
+#[test]
+fn of_a_damaged_journal_the_transactions_before_the_damage_are_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::new(dir.path());
+    let (path, _) = base.damaged("ssv mnt_count 1");
+    let log = first_block(&path, "<8>") as usize * BLOCK;
+    let list = debugfs(&path, "blocks /large");
+    let large: Vec<&str> = list.split_whitespace().take(3).collect();
+    let mut writes = vec!["jo -c".to_owned()];
+    for (number, block) in [9, 8, 6].into_iter().zip(&large) {
+        let source = dir.path().join(format!("of {number}").replace(' ', "-"));
+        std::fs::write(&source, [number; BLOCK]).unwrap();
+        writes.push(format!("jw -b {block} {}", source.display()));
+    }
+    // The second transaction is to be damaged. The last revokes what the first holds.
+    let revoking = format!("jw -r {}", large[0]);
+    let ends = [vec!["jc".to_owned()], vec![revoking, "jc".to_owned()]];
+    for (end, revoked) in ends.into_iter().zip([false, true]) {
+        let (path, _) = base.damaged("ssv mnt_count 1");
+        let requests: Vec<&str> = writes.iter().chain(&end).map(String::as_str).collect();
+        debugfs_write(&path, &requests);
+        let image = std::fs::read(&path).unwrap();
+        let kinds = kinds_of_log(&image, log);
+        assert!(kinds.starts_with(&[1, 0, 2, 1, 0, 2, 1, 0, 2]), "{kinds:?}");
+        // Descriptor, image, commit of the second transaction.
+        for (at, byte) in [(4, 40), (5, 500), (6, 0x38)] {
+            let mut image = image.clone();
+            image[log + at * BLOCK + byte] ^= 1;
+            let device = Arc::new(MemoryDevice::from_image(&image));
+            let plan = plan(device.clone()).unwrap();
+            assert!(plan.is_complete(), "{:?}", plan.left.findings);
+            let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+            let says = "damaged: 1 transactions were replayed";
+            assert!(told.contains(says), "{told}");
+            plan.apply().unwrap();
+            let first = if revoked { 7 } else { 9 };
+            let large = content(&device, "/large");
+            let found: Vec<u8> = large.chunks(BLOCK).take(3).map(|block| block[1]).collect();
+            assert_eq!(
+                found,
+                [first, 7, 7],
+                "block {at}, revoked: {revoked}: {told}{kinds:?}"
+            );
+            let path = dir.path().join("repaired");
+            std::fs::write(&path, bytes_of(&device)).unwrap();
+            oracle::assert_clean(&path);
+        }
+    }
+}
