@@ -10,7 +10,7 @@ use super::own_inode;
 use super::shared::{self, Put};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, LiveInode, Timestamp};
+use crate::inode::{FileType, Held, Inode, LiveInode, Timestamp};
 use crate::journal::Handle;
 use crate::quota::Admission;
 use crate::{Error, Place, Result};
@@ -114,6 +114,25 @@ impl Kept {
     }
 }
 
+/// Bytes of a record for attributes.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    all: usize,
+    /// For one whose value has an inode of its own.
+    of_own: usize,
+}
+
+impl Room {
+    fn in_record(fs: &Fs, image: &Inode) -> Self {
+        let record = fs.inode_context(image.ino()).inode_size;
+        let all = image.disk().xattr_range(record).len();
+        // To e2fsck a symbolic link that is charged space and has no block of attributes has its target in blocks.
+        let is_fast = image.file_type() == FileType::Symlink && fs.is_fast_symlink(image);
+        let of_own = if is_fast { 0 } else { all };
+        Self { all, of_own }
+    }
+}
+
 /// All attributes of an inode, by area.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Both {
@@ -172,16 +191,16 @@ impl Both {
         self.outside.retain(|kept| kept.name() != name);
     }
 
-    /// Gives an attribute a value: in the inode if its `room` bytes suffice, in the block otherwise, or, where that is
-    /// possible, in an inode of its own if it is large or neither has room. Whether it is that, and still to be made.
+    /// Gives an attribute a value: in the inode if there is room, in the block otherwise, or, where that is possible, in an
+    /// inode of its own if it is large or neither has room. Whether it is that, and still to be made.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when there is no room for it, or its entry.
-    fn set(&mut self, fs: &Fs, room: usize, name: AttributeName<'_>, value: &[u8]) -> Result<bool> {
+    fn set(&mut self, fs: &Fs, room: Room, name: AttributeName<'_>, value: &[u8]) -> Result<bool> {
         self.remove(name);
         let may_be_own = own_inode::is_possible(fs) && !value.is_empty();
         let is_large = may_be_own && value.len() > fs.block_size().len() - LARGE_MARGIN;
-        if !is_large && self.put(fs, room, Kept::new(name, Value::Bytes(value.into()))) {
+        if !is_large && self.put(fs, room.all, Kept::new(name, Value::Bytes(value.into()))) {
             return Ok(false);
         }
         let own = Value::Own {
@@ -189,7 +208,7 @@ impl Both {
             size: u32::try_from(value.len()).map_err(|_| Error::AttributeTooLarge)?,
             hash: own_inode::hash_of(fs, value),
         };
-        match may_be_own && self.put(fs, room, Kept::new(name, own)) {
+        match may_be_own && self.put(fs, room.of_own, Kept::new(name, own)) {
             true => Ok(true),
             false => Err(Error::NoSpace),
         }
@@ -261,10 +280,7 @@ pub(crate) fn change(
 ) -> Result<()> {
     let image = held.snapshot();
     let before = Both::of(fs, &image)?;
-    let room = image
-        .disk()
-        .xattr_range(fs.inode_context(image.ino()).inode_size)
-        .len();
+    let room = Room::in_record(fs, &image);
     let mut after = before.clone();
     // One at most: of several large values none is ever set together with another.
     let mut pending = None;
@@ -292,7 +308,7 @@ pub(crate) fn change(
         before: &before,
         after: &after,
         pending,
-        room,
+        room: room.all,
         time,
     };
     write(fs, held, &plan, edit)
@@ -570,8 +586,12 @@ pub(crate) fn fresh(
     values: &[(AttributeName<'_>, Vec<u8>)],
 ) -> Result<Fresh> {
     let mut both = Both::default();
+    let rooms = Room {
+        all: room,
+        of_own: room,
+    };
     for (name, value) in values {
-        if both.set(fs, room, *name, value)? {
+        if both.set(fs, rooms, *name, value)? {
             return Err(Error::NoSpace);
         }
     }

@@ -127,7 +127,10 @@ pub(super) fn of_block(fs: &Fs, place: Place, block: &[u8]) -> Result<Vec<Ino>> 
 /// # Errors
 /// When the inode cannot be read, or is not one that holds a value. Nothing has changed then.
 pub(super) fn acquire(handle: &Handle<'_>, ino: Ino) -> Result<bool> {
-    let held = handle.fs().hold(ino)?;
+    add_reference(handle, &handle.fs().hold(ino)?)
+}
+
+fn add_reference(handle: &Handle<'_>, held: &Held) -> Result<bool> {
     held.live().update(handle, |inode| {
         let Some(mut own) = EaInode::from_inode(inode.disk()) else {
             return false;
@@ -184,9 +187,11 @@ pub(super) fn provide<'f>(
 ) -> Result<Ino> {
     let fs = handle.fs();
     let shared = fs.shared_values()?;
+    // Others may give it up meanwhile: what is held keeps its number and its content.
     if let Some(ino) = shared.find(hash)
-        && holds(fs, ino, value, hash)
-        && acquire(handle, ino)?
+        && let Ok(held) = fs.hold(ino)
+        && holds(fs, &held, value, hash)
+        && add_reference(handle, &held)?
     {
         return Ok(ino);
     }
@@ -200,8 +205,7 @@ pub(super) fn provide<'f>(
 }
 
 /// Whether an inode holds this value.
-fn holds(fs: &Fs, ino: Ino, value: &[u8], hash: u32) -> bool {
-    let Ok(held) = fs.hold(ino) else { return false };
+fn holds(fs: &Fs, held: &Held, value: &[u8], hash: u32) -> bool {
     let image = held.copy();
     let same = |own: EaInode| own.hash == hash && image.size() == value.len() as u64;
     EaInode::from_inode(image.disk()).is_some_and(same)

@@ -180,6 +180,61 @@ fn files_that_share_a_block_of_attributes_each_pay_for_its_values() {
 }
 
 #[test]
+fn short_links_with_large_values_are_still_short_links() {
+    let image = image(&["-b", "1024", "-O", "quota,project,ea_inode"]);
+    let fs = open(&image, Enforced::default());
+    let root = fs.hold(Ino::ROOT).unwrap();
+    for target in [&b"t"[..], b"five5", &[b'x'; 59], &[b'y'; 60], &[b'z'; 900]] {
+        let new = new(FileType::Symlink, target.len() as u32, 5);
+        let name = format!("link {}", target.len()).into_bytes();
+        let link = ops::symlink(&*fs, &root, &name, target, &new).unwrap();
+        set(&fs, &link, "trusted.large", &pattern(1, 5000)).unwrap();
+        set(&fs, &link, "trusted.small", b"small").unwrap();
+        set(&fs, &link, "trusted.other", &pattern(2, 5000)).unwrap();
+        ops::removexattr(&*fs, &link, b"trusted.large").unwrap();
+        assert_eq!(used(&fs, QuotaKind::User, target.len() as u32).1, 2);
+        assert_eq!(ops::readlink(&fs, &link.snapshot()).unwrap(), target);
+    }
+    drop(root);
+    close(fs, &image);
+}
+
+#[test]
+fn a_value_that_others_give_up_at_the_same_time_is_there_all_the_same() {
+    let image = image(&["-b", "4096", "-O", "quota,project,ea_inode"]);
+    let fs = open(&image, Enforced::default());
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let free = || fs.statfs().unwrap().free_inodes;
+    let before = free();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u32 {
+            let (fs, root) = (&fs, &root);
+            scope.spawn(move || {
+                let name = [thread as u8 + b'a'];
+                let new = new(FileType::Regular, thread, 5);
+                let file = ops::create(&**fs, root, &name, &new).unwrap();
+                for n in 0..400_u32 {
+                    // Numbers that others gave up are soon somebody else's.
+                    let value = vec![(n / 16 % 2) as u8; 5000];
+                    set(fs, &file, "user.a", &value).unwrap();
+                    let found = ops::getxattr(fs, &file.snapshot(), b"user.a").unwrap();
+                    assert!(found == value, "{thread}: {n}");
+                    ops::removexattr(&**fs, &file, b"user.a").unwrap();
+                }
+                if thread % 2 == 0 {
+                    set(fs, &file, "user.a", &[9; 6000]).unwrap();
+                }
+            });
+        }
+    });
+    // Two of the files have one value.
+    assert_eq!(free(), before - 5);
+    assert_eq!(used(&fs, QuotaKind::Group, 5), (4 * 4096, 6));
+    drop(root);
+    close(fs, &image);
+}
+
+#[test]
 fn values_that_debugfs_set_are_given_up_and_given_away() {
     let image = image(&["-b", "4096", "-O", "quota,project,ea_inode"]);
     let value = image.path().with_extension("value");
