@@ -6,8 +6,10 @@
 use super::behind;
 use super::dirs::full_index;
 use super::engine::Extant;
+use super::inline::{self, INLINE};
+use super::large_values::{self, CHARGED};
 use super::runs::{aligned, busy, in_pieces};
-use super::shapes::{DEFAULT, SHAPES, SMALL_BLOCKS, nearly_full};
+use super::shapes::{DEFAULT, SHAPES, SMALL_BLOCKS, Shape, nearly_full};
 use extant_core::fs::DataMode;
 use extant_testkit::model::Universe;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -58,6 +60,14 @@ fn names_in_d(_: &mut Rng) -> Universe {
 
 fn names_together(_: &mut Rng) -> Universe {
     Universe::long_names("", 24)
+}
+
+fn names_in_inodes(_: &mut Rng) -> Universe {
+    inline::names()
+}
+
+fn large_values(_: &mut Rng) -> Universe {
+    large_values::universe()
 }
 
 fn pieces_only(_: &mut Rng) -> Universe {
@@ -147,6 +157,10 @@ fn kinds() -> Vec<Kind> {
     );
     let full = nearly_full(&checkpoints);
     add("nearly full".to_owned(), checkpoints, full, any, 400);
+    let (inline, charged) = (INLINE.lanes(&keeps, 2), CHARGED.filled(&checkpoints));
+    let name = |shape: Shape| shape.name.to_owned();
+    add(name(INLINE), keeps, inline, names_in_inodes, 300);
+    add(name(CHARGED), checkpoints, charged, large_values, 200);
     let wraps = SMALL_BLOCKS.empty();
     add("the log wraps".to_owned(), keeps, wraps, many_syncs, 1000);
     kinds

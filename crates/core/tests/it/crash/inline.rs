@@ -14,7 +14,7 @@ use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep};
 
-const INLINE: Shape = Shape {
+pub(super) const INLINE: Shape = Shape {
     name: "inline data",
     kib: 12 << 10,
     block_size: 1024,
@@ -134,7 +134,7 @@ fn runs_among_small_files_survive_any_crash() {
 }
 
 /// So many names in three directories that those fill their inodes, and some names that never fit there.
-fn names() -> Universe {
+pub(super) fn names() -> Universe {
     let dirs = ["d", "d/sub", "e", "e/d"].map(str::to_owned);
     let long = "n".repeat(90);
     let name = |dir: &String, n: usize| match n {

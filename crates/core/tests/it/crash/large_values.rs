@@ -21,15 +21,18 @@ const SHAPES: [Shape; 3] = [
         block_size: 1024,
         options: &["-O", "ea_inode,orphan_file,^resize_inode", "-I", "128"],
     },
-    Shape {
-        name: "values in inodes, charged to owners",
-        kib: 12 << 10,
-        block_size: 1024,
-        options: &["-O", "ea_inode,quota,project,^resize_inode", "-I", "256"],
-    },
+    CHARGED,
 ];
 
-fn universe() -> Universe {
+/// Files pay for values, whoever else has them.
+pub(super) const CHARGED: Shape = Shape {
+    name: "values in inodes, charged to owners",
+    kib: 12 << 10,
+    block_size: 1024,
+    options: &["-O", "ea_inode,quota,project,^resize_inode", "-I", "256"],
+};
+
+pub(super) fn universe() -> Universe {
     let values = [
         ("user.a", 60),
         ("user.a", 5000),
