@@ -84,6 +84,11 @@ pub(crate) fn own_structures(volume: &Volume, group: Group, state: &GroupState) 
     own
 }
 
+/// Whether the group may be shorter than others: the bits past its end are set in its bitmap, so that must be written.
+pub(crate) fn is_last(volume: &Volume, group: Group) -> bool {
+    group.get() + 1 == volume.geo.groups_count()
+}
+
 fn blocks(
     volume: &Volume,
     group: Group,
@@ -114,6 +119,10 @@ fn blocks(
     let mut found = vec![0; size];
     let unwritten = state.trusted && state.desc.flags.contains(GroupFlags::BLOCK_UNINIT);
     if unwritten {
+        if is_last(volume, group) {
+            let text = "the last group says that its block bitmap was never written, which no group with an end of its own may";
+            sums.sink.say(Code::GroupFlags, place, text);
+        }
         let own = own_structures(volume, group, state);
         fill(&own, first, bits, &mut found);
     } else {

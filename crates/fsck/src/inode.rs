@@ -77,6 +77,7 @@ impl<'a> Checker<'a> {
         let reserved = ino < self.first_ino && ino != Ino::ROOT;
         if links == 0 && !orphan && !reserved {
             self.lost_orphan(ino, slot, scan);
+            self.unused(ino, slot, scan);
             if mode != 0 && le32(slot, DTIME_AT) == 0 {
                 let text =
                     "a deleted inode without a time of deletion, and not in the list of orphans";
@@ -116,6 +117,17 @@ impl<'a> Checker<'a> {
             .orphan(orphan)
             .indexed(flags.contains(InodeFlags::INDEX))
             .nameless(self.belongs_to_file_system(ino)))
+    }
+
+    /// Checks the checksum of an inode that is not in use, unless the inode never was.
+    fn unused(&self, ino: Ino, slot: &[u8], scan: &mut Scan) {
+        if self.volume.seed.is_some() && slot.iter().any(|byte| *byte != 0) {
+            self.volume.parse_inode(slot, ino, &mut |e| {
+                if e.is_checksum() {
+                    scan.sink.format(Code::InodeChecksum, Place::ino(ino), e);
+                }
+            });
+        }
     }
 
     /// Whether what stands in the place of a time of deletion is a number of an inode: the next one of a list.
@@ -476,7 +488,7 @@ pub(crate) fn is_of_feature(ino: Ino) -> bool {
 
 /// Whether an inode without a use is not as good as empty.
 fn holds_something(inode: &Inode) -> bool {
-    inode.links != 0 || inode.blocks != 0 || le32(&inode.map, 0) != 0
+    inode.links != 0 || inode.blocks as u32 != 0 || le32(&inode.map, 0) != 0
 }
 
 /// Whether the map begins as the root of an extent tree does.

@@ -55,6 +55,10 @@ fn one(
         sink.say(Code::QuotaFile, place, "the inode is no regular file");
         return Ok(());
     }
+    if inode.size > FILE_MAX as u64 {
+        let what = "size of the file";
+        sink.number(Code::QuotaFile, place, what, inode.size, FILE_MAX as u64);
+    }
     let bytes = maps::read_file(volume, ino, &inode, FILE_MAX)?;
     let magic = MAGICS.get(kind).copied().unwrap_or(0);
     if le32(&bytes, 0) != magic || le32(&bytes, 4) != 1 {

@@ -105,7 +105,8 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
             let found = bytes.iter().position(|byte| *byte == 0);
             let length = found.unwrap_or(bytes.len()) as u64;
             let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-            if !encrypted && (inode.size == 0 || length.min(room) != inode.size) {
+            let fits = inode.size == room || length.min(room) == inode.size;
+            if !encrypted && (inode.size == 0 || !fits) {
                 sink.number(Code::Symlink, place, "size", inode.size, length);
             }
         }

@@ -1,7 +1,7 @@
 //! Bitmaps, descriptors and counts, written as what is in use says.
 
 use super::work::Work;
-use crate::bitmaps::{fill, own_structures};
+use crate::bitmaps::{fill, is_last, own_structures};
 use crate::error::Result;
 use crate::volume::GroupState;
 use crate::{Code, Place};
@@ -146,7 +146,7 @@ fn blocks(
     if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
         let mut own = vec![0; map.len()];
         fill(&own_structures(volume, group, state), first, bits, &mut own);
-        if own == map {
+        if own == map && !is_last(volume, group) {
             return Ok(());
         }
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
