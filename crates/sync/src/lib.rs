@@ -15,6 +15,7 @@
 //! | [`SlotArray`] | slots that threads fill and empty without a lock |
 //! | [`cpu_hint`], [`PerCpu`], [`ShardedCounter`], [`PerCpuList`] | state spread over CPUs, folded when read |
 //! | [`PendingSum`] | how much has come and not left, never read as too little |
+//! | [`prefetch`] | telling the processor what is about to be used |
 //! | [`CountedAtomicU64`] and its kin | shared atomics whose read-modify-writes are counted |
 //! | [`atomic`], [`thread`] | plain atomics and threads, from where a model checker can take them over |
 //! | [`stat`] | lock statistics, in the columns of the kernel's `lock_stat` |
@@ -35,8 +36,8 @@
 //!
 //! # Invariants
 //!
-//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only, and in what takes the place of shared
-//!   pointers in a model (`backend/pointers.rs`).
+//! - `unsafe` lives in `biased.rs`, `rcu_cell.rs` and `rcu_map.rs` only, in what takes the place of shared
+//!   pointers in a model (`backend/pointers.rs`), and in `prefetch.rs`.
 //! - With the `lockstat` feature off and debug assertions off, a [`Mutex`] is exactly as large and as
 //!   fast as the `parking_lot` one.
 #![deny(unsafe_code)]
@@ -57,6 +58,7 @@ pub mod model;
 mod mutex;
 mod order;
 mod pending;
+mod prefetch;
 mod rank;
 mod rcu_cell;
 mod rcu_map;
@@ -82,6 +84,7 @@ pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};
 pub use pending::PendingSum;
+pub use prefetch::prefetch;
 pub use rank::{LockClass, Rank};
 pub use rcu_cell::{RcuCell, RcuSlot};
 pub use rcu_map::RcuMap;

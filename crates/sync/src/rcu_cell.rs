@@ -8,6 +8,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Bytes of the counts that an `Arc` has in front of its value.
+const COUNTS: usize = 2 * size_of::<usize>();
+
 /// A shared value that is read without a lock and changed by putting another one in its place.
 ///
 /// Replacing does not order writers among themselves: whoever computes the new value from the old
@@ -174,6 +177,14 @@ impl<T: Send + Sync + 'static> RcuSlot<T> {
             Arc::increment_strong_count(value);
             Some(Arc::from_raw(value))
         }
+    }
+
+    /// Has the processor bring the value near, which is about to be used.
+    #[inline]
+    pub fn prefetch(&self) {
+        // An address: nothing is read there, so it may be gone.
+        let address = self.value.load(Ordering::Relaxed).addr();
+        crate::prefetch(address.wrapping_sub(COUNTS), COUNTS + size_of::<T>());
     }
 
     /// Puts a value there, in place of what there was, which readers may go on to use.

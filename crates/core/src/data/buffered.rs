@@ -136,6 +136,7 @@ impl<'a> FileIo<'a> {
                 return Ok((offset, 0, None));
             }
             if inside(data) {
+                self.cache.prefetch_data(offset, data.len());
                 let _shared = self.live.op().read();
                 let may_share = || inside(data) && !self.cache.is_bypassed();
                 if may_share() && !xattr::loses(held, options.writer) {
@@ -257,6 +258,7 @@ impl<'a> FileIo<'a> {
         if came > 0 {
             self.cache.caches.count_memory(came as i64);
             self.cache.caches.see_to_stock();
+            folio.note_pages(&state, &bytes);
         }
         state.copy_in(at, &data[..len]);
         state.uptodate |= blocks;

@@ -10,9 +10,9 @@
 
 use super::page::{PAGE, PAGE_LOG2, Page, Pool};
 use super::transfer::ZEROS;
-use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use extant_sync::{LockClass, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard, prefetch};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FOLIO: LockClass = LockClass::ascending("folio", Rank::Folio);
 
@@ -20,6 +20,8 @@ static FOLIO: LockClass = LockClass::ascending("folio", Rank::Folio);
 pub(super) const FOLIO_LOG2: u32 = 16;
 /// Bytes of a folio.
 pub(super) const FOLIO_BYTES: usize = 1 << FOLIO_LOG2;
+/// Bytes that are worth fetching ahead: of more the processor finds the rest itself.
+const MOST_AHEAD: usize = 1024;
 /// Pages of a folio.
 const PAGES: usize = FOLIO_BYTES / PAGE;
 
@@ -29,7 +31,34 @@ pub(super) struct Folio {
     index: u32,
     /// Used since the clock's hand last came by.
     used: AtomicBool,
+    /// Where the pages are: for the processor to fetch.
+    near: Near,
     state: RwLock<State>,
+}
+
+/// Where memory is, or was, in lines of it, without the uppermost bits, which are those of what lies around: nothing is
+/// read there.
+#[derive(Debug, Default)]
+struct Near {
+    table: AtomicU32,
+    pages: [AtomicU32; PAGES],
+}
+
+/// Binary logarithm of the bytes of a line.
+const LINE_LOG2: u32 = 6;
+
+impl Near {
+    /// The address of which `line` was noted, if it is about where this is.
+    fn address(&self, line: &AtomicU32) -> Option<usize> {
+        let line = line.load(Ordering::Relaxed) as usize;
+        let own = std::ptr::from_ref(self).addr() >> LINE_LOG2 >> 32;
+        (line != 0).then_some((own << 32 | line) << LINE_LOG2)
+    }
+}
+
+fn note<T>(line: &AtomicU32, place: &T) {
+    let address = std::ptr::from_ref(place).addr();
+    line.store((address >> LINE_LOG2) as u32, Ordering::Relaxed);
 }
 
 /// The content of a folio. Masks have one bit for each block.
@@ -58,6 +87,7 @@ impl Folio {
         Self {
             index,
             used: AtomicBool::new(true),
+            near: Near::default(),
             state: RwLock::new(&FOLIO, State::default()),
         }
     }
@@ -93,6 +123,30 @@ impl Folio {
     /// Locks the folio if nobody else has it.
     pub(super) fn try_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
         self.state.try_write()
+    }
+
+    /// Has the processor bring near what there is of `len` bytes from `at` on, which are about to be used.
+    pub(super) fn prefetch(&self, at: usize, len: usize) {
+        let page = at >> PAGE_LOG2;
+        if let Some(table) = self.near.address(&self.near.table) {
+            prefetch(table + page * size_of::<Option<Page>>(), 1);
+        }
+        if let Some(start) = self.near.address(&self.near.pages[page]) {
+            let inside = at & (PAGE - 1);
+            prefetch(start + inside, len.min(PAGE - inside).min(MOST_AHEAD));
+        }
+    }
+
+    /// Notes where the pages of bytes `range` are.
+    pub(super) fn note_pages(&self, state: &State, range: &Range<usize>) {
+        if let Some(first) = state.pages.first() {
+            note(&self.near.table, first);
+        }
+        for (page, _) in parts(range.clone()) {
+            if let Some(Some(Page::Whole(memory))) = state.pages.get(page) {
+                note(&self.near.pages[page], &memory[0]);
+            }
+        }
     }
 
     fn note_use(&self) {

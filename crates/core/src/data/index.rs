@@ -98,6 +98,23 @@ impl Index {
         self.place(index, &guard)?.load(&guard)
     }
 
+    /// Has the processor bring the folio of that number near, which is about to be used.
+    #[inline]
+    pub(super) fn prefetch(&self, index: u32) {
+        if Self::is_near(index) {
+            return;
+        }
+        if let Some(place) = self.place(index, &pin()) {
+            place.prefetch();
+        }
+    }
+
+    /// Whether a folio is one of the first: these are few enough to stay in the caches of a processor that uses them.
+    #[inline]
+    pub(super) fn is_near(index: u32) -> bool {
+        index < IN_LEAF
+    }
+
     #[inline]
     fn place<'g>(&'g self, index: u32, guard: &'g EpochGuard) -> Option<&'g RcuSlot<Folio>> {
         if index == 0 {

@@ -68,6 +68,9 @@ pub fn write_with(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<usize> {
+    if let Some(file) = held.file_cache() {
+        file.prefetch_folio(offset);
+    }
     fs.journal()?.check_open()?;
     if let Some((_, written)) = inline::write(fs, held, To::Byte(offset), buf, options)? {
         return Ok(written);
