@@ -226,6 +226,12 @@ pub trait DirectMemory: Send + Sync {
     fn persists_at_once(&self) -> bool {
         false
     }
+
+    /// Bytes of the parts of the device, the first at its beginning, within each of which a copy, in or out, is whole: another
+    /// one finds all of it or nothing. A power of two, or 0, the default, where nothing is promised.
+    fn whole_within(&self) -> u64 {
+        0
+    }
 }
 
 /// Writes zeroes the long way. The range has been checked.

@@ -291,4 +291,9 @@ impl DirectMemory for MemoryDevice {
     fn persists_at_once(&self) -> bool {
         true
     }
+
+    /// Each chunk has a lock, which is held for as long as is copied.
+    fn whole_within(&self) -> u64 {
+        CHUNK
+    }
 }

@@ -218,6 +218,15 @@ impl DirectMemory for WindowDevice {
         let memory = self.inner.direct();
         memory.is_some_and(DirectMemory::persists_at_once)
     }
+
+    fn whole_within(&self) -> u64 {
+        let below = self.inner.direct().map_or(0, DirectMemory::whole_within);
+        // Parts of the window are smaller if it begins inside one of the device.
+        match self.start & below.saturating_sub(1) {
+            0 => below,
+            inside => 1 << inside.trailing_zeros(),
+        }
+    }
 }
 
 /// A batch on the device below whose offsets are those of the window when it has ended.

@@ -84,3 +84,28 @@ fn threads_that_write_next_to_each_other_do_not_disturb() {
         assert_eq!(got, [(i % THREADS) as u8 + 1; 1000]);
     }
 }
+
+#[test]
+fn copies_within_a_part_are_whole() {
+    let device = MemoryDevice::new(1 << 20);
+    let memory = device.direct().expect("memory is memory");
+    let part = memory.whole_within();
+    // To the end of a part.
+    let (at, len) = (2 * part - 9_000, 9_000);
+    memory.copy_in(at, &vec![1; len]).expect("a copy in");
+    thread::scope(|scope| {
+        for own in [1_u8, 2] {
+            scope.spawn(move || {
+                let bytes = vec![own; len];
+                for _ in 0..2_000 {
+                    memory.copy_in(at, &bytes).expect("a copy in");
+                }
+            });
+        }
+        let mut found = vec![0; len];
+        for _ in 0..2_000 {
+            memory.copy_out(at, &mut found).expect("a copy out");
+            assert!(found.iter().all(|byte| *byte == found[0]));
+        }
+    });
+}

@@ -82,3 +82,28 @@ fn a_read_only_window_refuses_every_change() {
         assert!(matches!(err, DeviceError::ReadOnly { .. }), "{err}");
     }
 }
+
+#[test]
+fn copies_are_whole_within_parts_of_a_window_that_are_parts_of_the_device() {
+    let below: SharedDevice = Arc::new(MemoryDevice::new(1 << 20));
+    let whole_within = |device: &dyn BlockDevice| {
+        let memory = device.direct().expect("memory below");
+        memory.whole_within()
+    };
+    let part = whole_within(&*below);
+    assert_eq!(part, 64 << 10);
+    for (start, expected) in [
+        (0, part),
+        (3 * part, part),
+        (part / 2, part / 2),
+        (part + 4096 * 3, 4096),
+        (part + 513, 1),
+    ] {
+        let window = WindowDevice::new(below.clone(), start, 100_000).expect("a window");
+        assert_eq!(whole_within(&window), expected, "from {start} on");
+        // No part of it reaches into another one of the device.
+        for at in (0..100_000 / expected * expected).step_by(expected as usize) {
+            assert_eq!((start + at) / part, (start + at + expected - 1) / part);
+        }
+    }
+}

@@ -109,7 +109,7 @@ pub(crate) struct FileCache {
     /// Where the last write ended.
     write_next: AtomicU64,
     pub(super) readers: Streams,
-    status: OnceLock<Box<map::Status>>,
+    status: OnceLock<map::Status>,
     /// What is known of the map is on the clock by itself.
     has_clocked_map: AtomicBool,
     /// What direct I/O knows, once there was any.
@@ -374,7 +374,7 @@ impl FileCache {
 
     /// What is known of the map, if somebody looked at it.
     pub(crate) fn status(&self) -> Option<&map::Status> {
-        self.status.get().map(Box::as_ref)
+        self.status.get()
     }
 
     /// Changes what is known of the map; `learn` returns by how many bytes of memory it grew.
@@ -385,7 +385,7 @@ impl FileCache {
                 return;
             }
         }
-        let grown = learn(self.status.get_or_init(Box::default));
+        let grown = learn(self.status.get_or_init(map::Status::default));
         self.caches.count_memory(grown);
         // Files that are used past memory only have no folio by which eviction would find them. Two at the same time may
         // have it found twice.

@@ -1,9 +1,9 @@
 //! Data of a device that is memory: copied straight between callers and the device.
 //!
-//! There is no other copy, so nothing has to agree with anything. Writes of one file come one after the other (`op`
-//! exclusively), so that each is seen as a whole; reads hold it shared. Writing over blocks that hold data takes
-//! no handle. What was copied is durable once the device was told to persist it, which `fsync` does;
-//! blocks that become the file's are written as to any device, before they do.
+//! There is no other copy, so nothing has to agree with anything. Each write is seen as a whole. Where the device sees to that
+//! itself, within parts of it (`DirectMemory::whole_within`), a write over data inside one part holds `op` shared, as reads
+//! do; all other writes hold it exclusively. Writing over blocks that hold data takes no handle. What was copied is
+//! durable once the device was told to persist it, which `fsync` does; blocks that become the file's are written as to any device, before they do.
 //! Of a device where copies are durable at once nothing is noted.
 //!
 //! # Invariants
@@ -12,10 +12,12 @@
 
 use super::WriteOptions;
 use super::cache::FileCache;
-use super::direct::{read_shared, retried, write_exclusive};
+use super::direct::{holds_data, read_shared, retried, write_exclusive, write_shared};
+use super::write::target_offset;
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
+use crate::map::Mapping;
 use extant_blockdev::DirectMemory;
 use extant_sync::{LockClass, Mutex, Rank};
 use std::ops::Range;
@@ -91,9 +93,29 @@ pub(super) fn write(
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let file = held.file_cache_in(fs);
+    if let Some(offset) = offset
+        && let Some(written) = write_shared(fs, held, file, offset, buf, options)?
+    {
+        return Ok((offset, written));
+    }
     retried(fs, held, || {
         write_exclusive(fs, held, file, offset, buf, options)
     })
+}
+
+/// Whether a write of bytes `range` of a file, which lie in `runs`, is over data, and the device sees to it that it is whole.
+pub(super) fn is_whole(fs: &Fs, runs: &[Mapping], range: &Range<u64>) -> Result<bool> {
+    let part = memory(fs).map_or(0, DirectMemory::whole_within);
+    let (Some(mask), [run]) = (part.checked_sub(1), runs) else {
+        return Ok(false);
+    };
+    if !holds_data(run) || range.is_empty() {
+        return Ok(false);
+    }
+    let start = u64::from(run.lblk.get()) << fs.block_size().log2();
+    let first = target_offset(fs, run.target, range.start.saturating_sub(start))?;
+    let last = first.saturating_add(range.end - range.start - 1);
+    Ok(first & !mask == last & !mask)
 }
 
 /// Fills `buf` from byte `offset` of the device.

@@ -327,7 +327,8 @@ fn bypass(fs: &Fs, held: &Held, file: &Arc<FileCache>) -> Result<()> {
 
 /// Writes with `op` held shared, if the file is bypassed, ends behind the range, every block of it holds
 /// data, or is reserved and written as a whole, and nothing is taken away with that. `None` otherwise; what is reserved may have been written to then.
-fn write_shared(
+/// To a device that is memory, where nobody can tell it from a write that is alone.
+pub(super) fn write_shared(
     fs: &Fs,
     held: &Held,
     file: &Arc<FileCache>,
@@ -335,7 +336,8 @@ fn write_shared(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<Option<usize>> {
-    if !file.is_bypassed() || buf.is_empty() {
+    let is_dax = fs.data().is_dax();
+    if !(is_dax || file.is_bypassed()) || buf.is_empty() {
         return Ok(None);
     }
     #[cfg(feature = "baseline")]
@@ -344,13 +346,16 @@ fn write_shared(
     }
     let bytes = offset..offset.saturating_add(buf.len() as u64);
     let _shared = held.op().read();
-    if !file.is_bypassed() {
+    if !(is_dax || file.is_bypassed()) {
         return Ok(None);
     }
     let known = {
         // Once for all that is looked at.
         let guard = pin();
         let image = held.image(&guard);
+        if image.is_inline() {
+            return Ok(None);
+        }
         check_writable(image)?;
         if bytes.end > file.size_with(image) || xattr::loses_by(image, held, options.writer) {
             return Ok(None);
@@ -367,7 +372,11 @@ fn write_shared(
         Target::Unwritten(_) => (bytes.start | bytes.end) & ((1 << log2) - 1) == 0,
         Target::Hole => false,
     };
-    if !runs.iter().all(fits) {
+    let may_share = match is_dax {
+        true => dax::is_whole(fs, &runs, &bytes)?,
+        false => runs.iter().all(fits),
+    };
+    if !may_share {
         return Ok(None);
     }
     let written = write_runs(fs, held.live(), file, &runs, bytes.start, buf)?;
@@ -487,7 +496,7 @@ pub(super) fn write_exclusive(
 }
 
 /// Whether the blocks of a run are mapped to what was written.
-fn holds_data(run: &Mapping) -> bool {
+pub(super) fn holds_data(run: &Mapping) -> bool {
     matches!(run.target, Target::Written(_))
 }
 

@@ -212,6 +212,8 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 struct Known {
     version: u64,
+    /// The first run of all, which is all that most files have. Here it is a line of memory less far away, or two.
+    first: Option<Mapping>,
     parts: Vec<Arc<[Mapping]>>,
     /// Parts that gave way.
     lost: u32,
@@ -243,10 +245,15 @@ fn clip<'r>(runs: &'r [Mapping], range: &'r Range<u64>) -> impl Iterator<Item = 
 
 impl Known {
     fn nothing() -> Self {
+        Self::new(NONE, Vec::new(), 0)
+    }
+
+    fn new(version: u64, parts: Vec<Arc<[Mapping]>>, lost: u32) -> Self {
         Self {
-            version: NONE,
-            parts: Vec::new(),
-            lost: 0,
+            version,
+            first: parts.first().and_then(|part| part.first()).copied(),
+            parts,
+            lost,
         }
     }
 
@@ -256,15 +263,12 @@ impl Known {
     }
 
     /// The run of `range`, if that is known to be one.
+    #[inline]
     fn run(&self, range: &Range<u64>) -> Option<Mapping> {
-        let part = match self.parts.as_slice() {
-            // Of most files all is known at once.
-            [part] => part,
-            parts => parts.get(parts.partition_point(|part| extent(part).end <= range.start))?,
-        };
-        let run = match &**part {
-            [run] => run,
-            runs => runs.get(runs.partition_point(|run| run.end() <= range.start))?,
+        let run = match &self.first {
+            // It is the one, or not known, as nothing comes before it.
+            Some(first) if range.start < first.end() => first,
+            _ => self.later_run(range)?,
         };
         let skip = range.start.checked_sub(run.lblk.get().into())?;
         // It begins at a block of a file, of which there are 2^32 at most.
@@ -273,6 +277,13 @@ impl Known {
             len: range.end - range.start,
             target: run.target.advanced(skip),
         })
+    }
+
+    /// The run that `range` begins in, if it begins in any.
+    fn later_run(&self, range: &Range<u64>) -> Option<&Mapping> {
+        let parts = self.parts.as_slice();
+        let part = parts.get(parts.partition_point(|part| extent(part).end <= range.start))?;
+        part.get(part.partition_point(|run| run.end() <= range.start))
     }
 
     /// The runs of `range`, if all of it is known.
@@ -302,11 +313,7 @@ impl Known {
         };
         let new = extent(&runs);
         if new.is_empty() || lost >= MOST_LOST {
-            return Self {
-                version,
-                parts,
-                lost,
-            };
+            return Self::new(version, parts, lost);
         }
         // What it overlaps says the same: only what it does not cover stays.
         let from = parts.partition_point(|part| extent(part).end <= new.start);
@@ -332,11 +339,7 @@ impl Known {
             parts.remove(victim);
             lost += 1;
         }
-        Self {
-            version,
-            parts,
-            lost,
-        }
+        Self::new(version, parts, lost)
     }
 }
 

@@ -447,3 +447,58 @@ fn what_was_copied_to_memory_is_persisted_by_each_way_to_sync_and_a_failure_is_n
     drop(file);
     fs.close().unwrap();
 }
+
+/// Has two threads write bytes `range` of a file in memory, each with a value of its own, while two others read them: whoever
+/// reads finds one of these.
+fn expect_whole(file: &File, range: Range<usize>, rounds: u64) {
+    let (at, len) = (range.start as u64, range.len());
+    file.write_all_at(&vec![1; len], at).unwrap();
+    std::thread::scope(|scope| {
+        for own in [1, 2] {
+            scope.spawn(move || {
+                let bytes = vec![own; len];
+                for _ in 0..rounds {
+                    file.write_all_at(&bytes, at).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut bytes = vec![0; len];
+                for round in 0..rounds {
+                    assert_eq!(file.read_at(&mut bytes, at).unwrap(), len);
+                    let first = bytes[0];
+                    assert!(first == 1 || first == 2, "round {round}: {first}");
+                    let other = bytes.iter().position(|&byte| byte != first);
+                    assert_eq!(other, None, "round {round} of bytes {range:?}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn writes_to_memory_at_the_same_time_are_each_seen_as_a_whole() {
+    let image = Blank::new(16);
+    let bytes = std::fs::read(image.path()).unwrap();
+    let device: SharedDevice = Arc::new(MemoryDevice::from_image(&bytes));
+    let options = MountOptions::read_write().background(false).dax(true);
+    let fs = Filesystem::open_device(device.clone(), options).unwrap();
+    let file = open(&fs, "/file", false);
+    file.write_all_at(&vec![7; 4 << 20], 0).unwrap();
+    file.sync_all().unwrap();
+    let before = fs.engine().journal_stats();
+    let rounds = if is_full_run() { 100_000 } else { 3_000 };
+    // In one part of the device, wherever the file lies in it, as blocks are smaller; and in two, or three.
+    expect_whole(&file, 4096..8192, rounds);
+    expect_whole(&file, 12_345..12_345 + 3_000, rounds);
+    expect_whole(&file, 100_000..100_000 + 70_000, rounds / 10);
+    // Nobody took a transaction for it.
+    assert_eq!(fs.engine().journal_stats().handles, before.handles);
+    drop(file);
+    fs.close().unwrap();
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    std::fs::write(image.path(), bytes).unwrap();
+    image.check();
+}
