@@ -9,7 +9,10 @@
 //! | `signals` | the signals that end it |
 //! | `unmount` | the way out, with privileges and without |
 //! | `mounts` | what the system has mounted |
-//! | `kernel` | requests as the `fuser` crate decodes them: the only file that knows it |
+//! | `kernel` | the way to the kernel: mounting, and requests that are read from the device; the only room that knows `fuser` |
+//! | `ring` | requests that come through io_uring |
+//! | `protocol` | what requests and answers look like |
+//! | `answer` | one request, answered by the service |
 //! | `service` | what the kernel may ask for, in the engine's terms |
 //! | `metrics` | what a mount has done, for whoever asks |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
@@ -20,6 +23,7 @@
 //! - When [`Mounted::wait`] returns, nothing is asked any more, so that the file system can be closed.
 #![deny(unsafe_code)]
 
+mod answer;
 mod error;
 #[allow(unsafe_code, reason = "numbers become descriptors")]
 mod inherited;
@@ -28,6 +32,8 @@ mod metrics;
 mod mounts;
 mod nodes;
 mod options;
+mod protocol;
+mod ring;
 mod sandbox;
 mod service;
 mod session;

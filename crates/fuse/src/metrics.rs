@@ -1,7 +1,7 @@
 //! What a mount has done, in the text format of Prometheus.
 
 use extant_core::fs::Fs;
-use extant_sync::{CountedAtomicU64, PerCpu, RmwClass};
+use extant_sync::{CountedAtomicU64, PerCpu, RmwClass, ShardedCounter};
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -68,6 +68,8 @@ const CLASSES: usize = 24;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     shards: PerCpu<Box<[Histogram]>>,
+    /// Requests that came through io_uring.
+    through_rings: ShardedCounter,
 }
 
 #[derive(Debug)]
@@ -112,6 +114,7 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         Self {
             shards: PerCpu::new(|_| NAMES.iter().map(|_| Histogram::new()).collect()),
+            through_rings: ShardedCounter::new(),
         }
     }
 
@@ -124,11 +127,23 @@ impl Metrics {
         }
     }
 
+    /// Counts a request that came through io_uring.
+    pub(crate) fn came_through_ring(&self) {
+        self.through_rings.add(1);
+    }
+
     /// Everything as text. `known` are the inodes that the kernel knows, and how many of them have no name.
     pub(crate) fn text(&self, fs: &Fs, known: (u64, u64)) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = self.requests(&mut text);
+        let _ = writeln!(
+            text,
+            "# HELP extant_ring_requests_total Requests that came through io_uring.\n\
+             # TYPE extant_ring_requests_total counter\n\
+             extant_ring_requests_total {}",
+            self.through_rings.count()
+        );
         let _ = engine(&mut text, fs, known);
         text
     }

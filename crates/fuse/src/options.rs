@@ -22,6 +22,8 @@ pub struct Options {
     pub writeback: bool,
     /// Threads that answer the kernel (`threads=N`).
     pub threads: Option<usize>,
+    /// Requests come through io_uring, where the kernel offers that (`io_uring`).
+    pub io_uring: bool,
     /// Aligned transfers of so many bytes and more are not kept in the engine's memory, as the kernel
     /// has them in its own (`direct_from=BYTES`; 0 for none).
     pub direct_from: Option<usize>,
@@ -65,6 +67,7 @@ impl Default for Options {
             allow_other: false,
             writeback: true,
             threads: None,
+            io_uring: false,
             direct_from: Some(DIRECT_FROM),
             dev: false,
             suid: false,
@@ -160,6 +163,8 @@ impl Options {
             ("allow_other", None) => self.allow_other = true,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
+            ("io_uring", None) => self.io_uring = true,
+            ("no_io_uring", None) => self.io_uring = false,
             ("dev", None) => self.dev = true,
             ("nodev", None) => self.dev = false,
             ("suid", None) => self.suid = true,

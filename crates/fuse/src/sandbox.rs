@@ -1,43 +1,36 @@
 //! What a process gives up before it reads an image that nobody vouches for.
 //!
-//! Two mechanisms of Linux, for two stages:
+//! Two mechanisms of Linux:
 //!
-//! - *Landlock* takes the file system away: nothing can be opened, made or renamed by path but `/dev/fuse`, of which
-//!   every thread that answers opens a channel of its own. Files that are open stay open.
+//! - *Landlock* takes the file system away: nothing can be opened, made or renamed by path. What is open stays so, among it
+//!   the channels and rings of a mount.
 //! - *seccomp* takes system calls away: what is not listed in `calls`, with its arguments, fails with EPERM. There are no
-//!   sockets on it, no programs, no other processes, no signals and no limits for others, no io_uring (which would
-//!   reach around the list), and after the second stage nothing that opens a file.
+//!   sockets on it, no programs, no other processes, no signals and no limits for others, nothing that opens a file, and no
+//!   io_uring (which would reach around the list) but rings that were made before for commands to the mount only.
 //!
-//! Where there is no Landlock nothing is opened from the first stage on: threads share one channel then. Where there is
-//! no seccomp, Landlock is all there is. Where there is neither, nothing is read.
+//! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is read.
 //!
 //! Privileges of root and core dumps go as well, and memory is limited: what a process maps to write to counts, whether
 //! it does or not. All of it stays for good and reaches threads that are started later.
 
 mod calls;
 
-use calls::{OPENING, Rules, WITHOUT, plain};
+use calls::{Rules, WITHOUT, plain};
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetStatus,
+    Scope,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use std::io;
 
-/// What holds a process that [`confine`] confined.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Confined {
-    /// Whether the second stage is to come: something may be opened until then, and a filter can end that.
-    closes_later: bool,
-}
-
-/// Confines this thread and those that it starts: the first stage. The process takes no more than `memory` bytes.
+/// Confines this thread and those that it starts. The process takes no more than `memory` bytes. `has_rings` says whether
+/// it answers through rings, which it has.
 ///
 /// # Errors
 /// When the kernel offers neither mechanism or refuses one of them.
-pub(crate) fn confine(memory: u64) -> io::Result<Confined> {
+pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<()> {
     let at_most = |most: u64| Rlimit {
         current: Some(most),
         maximum: Some(most),
@@ -69,45 +62,12 @@ pub(crate) fn confine(memory: u64) -> io::Result<Confined> {
     };
     set_capabilities(None, none)?;
     if !has_filters {
-        return Ok(Confined {
-            closes_later: false,
-        });
+        return Ok(());
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
-    let rules = calls::allowed(own.cast_unsigned()).map_err(|e| failed("seccomp", &e))?;
-    filter(rules, denied(), SeccompAction::Allow)?;
-    if !walled {
-        close_files()?;
-    }
-    Ok(Confined {
-        closes_later: walled,
-    })
-}
-
-impl Confined {
-    /// Ends the opening of files, for all threads: the second stage.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub(crate) fn close_files(self) -> io::Result<()> {
-        match self.closes_later {
-            true => close_files(),
-            false => Ok(()),
-        }
-    }
-}
-
-fn close_files() -> io::Result<()> {
-    filter(plain(OPENING), SeccompAction::Allow, denied())
-}
-
-/// Whether the kernel can hold files back, so that one may still be opened after [`confine`].
-pub(crate) fn has_walls() -> bool {
-    Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(ABI::V1))
-        .and_then(landlock::Ruleset::create)
-        .is_ok()
+    let rules = calls::allowed(own.cast_unsigned(), has_rings);
+    let rules = rules.map_err(|e| failed("seccomp", &e))?;
+    filter(rules, denied(), SeccompAction::Allow)
 }
 
 fn failed(what: &str, e: &dyn std::fmt::Display) -> io::Error {
@@ -123,15 +83,12 @@ fn take_files_away() -> io::Result<bool> {
     let failed = |e: &dyn std::fmt::Display| failed("Landlock", e);
     // What the kernel knows of this; older ones know less.
     let abi = ABI::V6;
-    let channel = PathFd::new("/dev/fuse").map_err(|e| failed(&e))?;
-    let use_it = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(abi)))
         .and_then(|rules| rules.scope(Scope::from_all(abi)))
         .and_then(landlock::Ruleset::create)
-        .and_then(|rules| rules.add_rule(PathBeneath::new(channel, use_it)))
         .and_then(landlock::RulesetCreated::restrict_self)
         .map_err(|e| failed(&e))?;
     Ok(status.ruleset != RulesetStatus::NotEnforced)

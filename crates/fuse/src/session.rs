@@ -4,7 +4,7 @@ use crate::error::MountError;
 use crate::kernel::Channel;
 use crate::mounts;
 use crate::options::{Options, machine_memory};
-use crate::sandbox::{self, Confined};
+use crate::sandbox;
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::unmount::{detach, has_helper, leave};
@@ -30,7 +30,6 @@ pub struct Attached {
     channel: Channel,
     point: PathBuf,
     options: Options,
-    confined: Option<Confined>,
 }
 
 impl Attached {
@@ -48,11 +47,10 @@ impl Attached {
             channel,
             point,
             options: options.clone(),
-            confined: None,
         })
     }
 
-    /// Gives up what this process may do beyond answering: it opens no files but those of this mount's channel, makes
+    /// Gives up what this process may do beyond answering: it opens no files, makes
     /// no connections and starts no programs any more, and takes no more memory than [`Options::memory_limit`] says. Call
     /// it before there are other threads, and before anything is read from the image; files that are open stay so.
     /// Whoever mounted is left to unmount: a confined process cannot.
@@ -61,15 +59,12 @@ impl Attached {
     /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Nothing is mounted any more then,
     /// unless the process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
-        match sandbox::confine(self.options.memory_limit(machine_memory())) {
-            Ok(confined) => self.confined = Some(confined),
-            Err(e) => {
-                // What is to be said is why.
-                let _ = detach(&self.point, true);
-                return Err(MountError::Sandbox(e));
-            }
-        }
-        Ok(())
+        let memory = self.options.memory_limit(machine_memory());
+        sandbox::confine(memory, self.channel.has_rings()).map_err(|e| {
+            // What is to be said is why.
+            let _ = detach(&self.point, true);
+            MountError::Sandbox(e)
+        })
     }
 
     /// Answers with `fs` from now on.
@@ -91,11 +86,6 @@ impl Attached {
                 let _ = over.send(Event::Over(connection.wait()));
             })
             .map_err(MountError::Session)?;
-        if let Some(confined) = self.confined {
-            // An answer means that every thread has its channel: no file is opened from here on.
-            let _ = rustix::fs::statvfs(&self.point);
-            confined.close_files().map_err(MountError::Sandbox)?;
-        }
         Ok(Mounted {
             service,
             point: self.point,

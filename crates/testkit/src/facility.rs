@@ -22,6 +22,8 @@ pub enum Facility {
     TmpfsXattrs,
     /// `/dev/fuse` can be opened, and root may mount with it.
     Fuse,
+    /// The kernel can hand requests of FUSE on through io_uring (Linux 6.14 and later), and root may have it do so.
+    FuseRings,
 }
 
 impl fmt::Display for Facility {
@@ -32,6 +34,7 @@ impl fmt::Display for Facility {
             Facility::KernelExt4 => "the kernel's ext4",
             Facility::TmpfsXattrs => "a tmpfs at /dev/shm with user xattrs",
             Facility::Fuse => "/dev/fuse",
+            Facility::FuseRings => "FUSE over io_uring",
         })
     }
 }
@@ -63,12 +66,14 @@ impl Facility {
         static EXT4: OnceLock<Result<(), String>> = OnceLock::new();
         static XATTR: OnceLock<Result<(), String>> = OnceLock::new();
         static FUSE: OnceLock<Result<(), String>> = OnceLock::new();
+        static RINGS: OnceLock<Result<(), String>> = OnceLock::new();
         let verdict = match self {
             Facility::Root => ROOT.get_or_init(probe_root),
             Facility::LoopDevices => LOOP.get_or_init(probe_loop),
             Facility::KernelExt4 => EXT4.get_or_init(probe_ext4),
             Facility::TmpfsXattrs => XATTR.get_or_init(probe_tmpfs_xattrs),
             Facility::Fuse => FUSE.get_or_init(probe_fuse),
+            Facility::FuseRings => RINGS.get_or_init(probe_rings),
         };
         verdict.clone().map_err(|reason| Missing {
             facility: self,
@@ -200,6 +205,15 @@ fn probe_fuse() -> Result<(), String> {
     rustix::mount::mount("probe", dir.path(), "fuse", flags, options.as_c_str())
         .and_then(|()| rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::DETACH))
         .map_err(|e| format!("mount: {e}"))
+}
+
+fn probe_rings() -> Result<(), String> {
+    Facility::Fuse.check().map_err(|m| m.to_string())?;
+    let _enabled = crate::rings::Enabled::new().map_err(|e| e.to_string())?;
+    match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled") {
+        Ok(text) if text.trim() == "2" => Err("kernel.io_uring_disabled is 2".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn probe_tmpfs_xattrs() -> Result<(), String> {

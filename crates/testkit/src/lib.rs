@@ -39,6 +39,7 @@ pub mod model;
 pub mod mount;
 pub mod oracle;
 pub mod plan;
+pub mod rings;
 pub mod rng;
 pub mod sweep;
 pub mod tool;

@@ -32,6 +32,8 @@ fusermount3 (package fuse3). Options of -o:
   log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
                             they go to standard error)
   threads=N                 threads that answer the kernel
+  io_uring                  requests come through io_uring, where the kernel offers it: quicker for many
+                            small ones, slower for much data
   memory=MIB                most memory that the confined process takes (half of the machine's)
   no_writeback_cache        the kernel passes every write on at once
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)

@@ -4,8 +4,8 @@ use libc::{c_int, c_long};
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 use std::collections::BTreeMap;
 
-/// `FUSE_DEV_IOC_CLONE` of `linux/fuse.h`: another channel of the same mount.
-const CLONE_CHANNEL: u64 = 0x8004_e500;
+/// `IORING_REGISTER_ENABLE_RINGS` of `linux/io_uring.h`: begins with a ring that was made before.
+const ENABLE_RING: c_int = 12;
 /// `PR_SET_VMA` of `linux/prctl.h`: a name for memory, which the C library gives its own.
 const NAME_MEMORY: c_int = 0x5356_4d41;
 /// What a new thread shares, and what would make it more than a thread: a process, or one with its own idea of users,
@@ -88,15 +88,11 @@ pub(super) const ALLOWED: &[i64] = &[
     libc::SYS_geteuid,
     libc::SYS_getrusage,
     libc::SYS_chdir,
-    // What Landlock holds against: the channels, and what may be missing (/proc, /sys).
-    libc::SYS_openat,
+    // What says only whether something is there.
     libc::SYS_readlinkat,
     libc::SYS_newfstatat,
-    libc::SYS_seccomp,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_poll,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_readlink,
     #[cfg(target_arch = "x86_64")]
@@ -111,18 +107,6 @@ pub(super) const ALLOWED: &[i64] = &[
 /// when told that there is no such thing.
 pub(super) const WITHOUT: &[i64] = &[libc::SYS_clone3];
 
-/// What opens files, and what changes this list.
-pub(super) const OPENING: &[i64] = &[
-    libc::SYS_openat,
-    libc::SYS_openat2,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_seccomp,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_open,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_creat,
-];
-
 /// Rules by system call; without any rule a call is meant with whatever arguments.
 pub(super) type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
@@ -131,11 +115,11 @@ pub(super) fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// All that process `own` may call.
+/// All that process `own` may call, with rings or without.
 ///
 /// # Errors
 /// None that depends on anything but this file.
-pub(super) fn allowed(own: u32) -> Result<Rules, BackendError> {
+pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> {
     let mut rules = plain(ALLOWED);
     let own = u64::from(own);
     let one_of = |arg, values: &[c_int]| -> Result<Vec<SeccompRule>, BackendError> {
@@ -144,11 +128,6 @@ pub(super) fn allowed(own: u32) -> Result<Rules, BackendError> {
     };
     let without = |bits: c_int| SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
     let conditional = [
-        // Channels, and nothing else of any device or file.
-        (
-            libc::SYS_ioctl,
-            vec![rule(1, SeccompCmpOp::Eq, CLONE_CHANNEL)?],
-        ),
         // Neither who gets signals about a file, nor locks, leases and sizes of pipes.
         (
             libc::SYS_fcntl,
@@ -197,6 +176,18 @@ pub(super) fn allowed(own: u32) -> Result<Rules, BackendError> {
         ),
     ];
     rules.extend(conditional);
+    if has_rings {
+        rules.extend([
+            // What a ring may do was decided when it was made.
+            (libc::SYS_io_uring_enter, Vec::new()),
+            (libc::SYS_io_uring_register, one_of(1, &[ENABLE_RING])?),
+            // On which processor a thread of its own runs.
+            (
+                libc::SYS_sched_setaffinity,
+                vec![rule(0, SeccompCmpOp::Eq, 0)?],
+            ),
+        ]);
+    }
     Ok(rules)
 }
 

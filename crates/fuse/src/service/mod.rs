@@ -21,7 +21,7 @@ mod tests;
 
 pub(crate) use attributes::{Changes, Stamp, makes_immutable};
 pub(crate) use content::Writing;
-pub(crate) use names::{Made, Renaming};
+pub(crate) use names::{Listed, Made, Renaming};
 
 use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
@@ -71,6 +71,7 @@ pub(crate) struct Errno(pub(crate) i32);
 impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(6);
     pub(crate) const IO: Self = Self(5);
+    pub(crate) const AGAIN: Self = Self(11);
     /// The mount is over.
     pub(crate) const GONE: Self = Self(19);
     pub(crate) const NO_SPACE: Self = Self(28);
@@ -229,6 +230,11 @@ impl Service {
     /// Times a request until what this returns is dropped.
     pub(crate) fn time(&self, request: Request) -> Timed<'_> {
         self.metrics.time(request)
+    }
+
+    /// Counts a request that came through io_uring.
+    pub(crate) fn came_through_ring(&self) {
+        self.metrics.came_through_ring();
     }
 
     /// What was done so far, as text.

@@ -99,6 +99,16 @@ impl Service {
         self.made(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
+    /// Makes a file without a name, near `parent`. It is there until the kernel forgets it, unless it gets a name.
+    pub(crate) fn tmpfile(&self, asker: Asker, parent: Node, made: Made) -> Answer<Attributes> {
+        let dir = self.hold(parent)?;
+        let new = self.new_inode(asker, made, FileType::Regular);
+        let held = ops::tmpfile(&self.fs, &dir, &new)?;
+        let told = self.entry(&held);
+        self.lost_a_name(held);
+        Ok(told)
+    }
+
     pub(crate) fn mkdir(
         &self,
         asker: Asker,

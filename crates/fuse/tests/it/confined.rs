@@ -4,8 +4,9 @@ use crate::raw::call;
 use crate::support::Image;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
-use extant_fuse::{Attached, Options};
+use extant_fuse::{Attached, METRICS, Options};
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -21,6 +22,8 @@ const IMAGE: &str = "EXTANT_TEST_CONFINED_IMAGE";
 const POINT: &str = "EXTANT_TEST_CONFINED_POINT";
 /// Says what the kernel shall not have: `landlock`, `seccomp`, both.
 const WITHOUT: &str = "EXTANT_TEST_CONFINED_WITHOUT";
+/// Says how to mount.
+const OPTIONS: &str = "EXTANT_TEST_CONFINED_OPTIONS";
 
 /// What the process may have of memory.
 const LIMIT_MIB: u64 = 2048;
@@ -93,6 +96,7 @@ fn filtered() -> Vec<(&'static str, bool)> {
         ("typing (TIOCSTI)", ioctl(0x5412)),
         ("discarding (BLKDISCARD)", ioctl(0x1277)),
         ("freezing (FIFREEZE)", ioctl(0xc004_5877)),
+        ("another channel (FUSE_DEV_IOC_CLONE)", ioctl(0x8004_e500)),
         ("flags (FS_IOC_SETFLAGS)", ioctl(0x4008_6602)),
         (
             "passing through (FUSE_DEV_IOC_BACKING_OPEN)",
@@ -180,10 +184,6 @@ fn filtered() -> Vec<(&'static str, bool)> {
             rustix::process::getrlimit(rustix::process::Resource::Core).maximum == Some(0),
         ),
         (
-            "channel of nothing",
-            call(libc::SYS_ioctl, [u64::MAX, 0x8004_e500, 0, 0, 0]) == Err(Errno::BADF),
-        ),
-        (
             "flags of a file",
             call(libc::SYS_fcntl, [1, libc::F_GETFL as u64, 0, 0, 0]).is_ok(),
         ),
@@ -204,6 +204,7 @@ fn child() {
     let device = OpenSpec::read_write(image).open().unwrap();
     let mut options = Options::default();
     options.parse(&format!("memory={LIMIT_MIB}")).unwrap();
+    options.parse(&std::env::var(OPTIONS).unwrap()).unwrap();
     let mut attached = Attached::new(image, point, &options).unwrap();
     if let Err(e) = attached.confine() {
         println!("not confined: {e}");
@@ -212,18 +213,16 @@ fn child() {
     let refused = |what: &str, failed: bool| {
         println!("{what}: {}", if failed { "refused" } else { "ALLOWED" })
     };
-    if without == "landlock" {
-        refused("channel, early", File::open("/dev/fuse").is_err());
-    }
+    refused("channel, early", File::open("/dev/fuse").is_err());
     let fs = Fs::open(device, MountOptions::read_write()).unwrap();
-    // The first stage: nothing of the host's files.
+    // Nothing of the host's files.
     refused("read", File::open("/etc/hostname").is_err());
     refused("read image", File::open(image).is_err());
     refused("make", File::create("/tmp/extant-confined").is_err());
     refused("remove", fs::remove_file(image).is_err());
     let mounted = attached.serve(fs.clone()).unwrap();
     if without != "seccomp" {
-        // The second: no opening at all, in any thread.
+        // No opening at all, in any thread.
         refused("channel", File::open("/dev/fuse").is_err());
         let threads =
             std::thread::spawn(|| File::open("/dev/fuse").is_err() && File::open("/").is_err());
@@ -266,7 +265,7 @@ impl Drop for Point {
 }
 
 /// What the child said, on a kernel that knows nothing of what `without` names.
-fn confined(without: &str) -> Vec<String> {
+fn confined(without: &str, options: &str) -> Vec<String> {
     let image = Image::new(16 << 20, &[]);
     let point = Point(tempfile::tempdir().unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -274,6 +273,7 @@ fn confined(without: &str) -> Vec<String> {
         .env(IMAGE, image.path())
         .env(POINT, point.path())
         .env(WITHOUT, without)
+        .env(OPTIONS, options)
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
@@ -292,7 +292,17 @@ fn confined(without: &str) -> Vec<String> {
         }
         // It works for others meanwhile.
         if is_ready {
-            let work = scope.spawn(|| fs::write(point.path().join("file"), vec![b'x'; 300_000]));
+            let work = scope.spawn(|| {
+                fs::write(point.path().join("file"), vec![b'x'; 300_000])?;
+                let mut metrics = vec![0; 1 << 16];
+                let len = rustix::fs::getxattr(point.path(), METRICS, &mut metrics[..])?;
+                let text = String::from_utf8_lossy(&metrics[..len]).into_owned();
+                // It says how it came here.
+                let rings = "extant_ring_requests_total ";
+                let count = text.lines().find_map(|line| line.strip_prefix(rings));
+                assert_eq!(count.unwrap() != "0", options.contains("io_uring"));
+                std::io::Result::Ok(())
+            });
             let worked = work.join().unwrap();
             point.unmount().unwrap();
             said.extend(lines.map(Result::unwrap));
@@ -325,25 +335,32 @@ fn assert_held(said: &[String], tries: usize) {
 #[test]
 fn a_confined_process_answers_and_can_open_neither_files_nor_connections() {
     require!(Fuse);
-    assert_held(&confined(""), 59);
+    assert_held(&confined("", ""), 60);
+}
+
+#[test]
+fn so_does_one_with_rings_which_can_do_nothing_else() {
+    require!(Fuse, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    assert_held(&confined("", "io_uring"), 60);
 }
 
 #[test]
 fn without_landlock_nothing_is_opened_once_the_image_is_read() {
     require!(Fuse);
-    assert_held(&confined("landlock"), 60);
+    assert_held(&confined("landlock", ""), 60);
 }
 
 #[test]
 fn without_seccomp_landlock_keeps_files_away() {
     require!(Fuse);
-    assert_held(&confined("seccomp"), 5);
+    assert_held(&confined("seccomp", ""), 6);
 }
 
 #[test]
 fn without_either_nothing_is_read() {
     require!(Fuse);
-    let said = confined("landlock and seccomp");
+    let said = confined("landlock and seccomp", "");
     let why = said.iter().find(|line| line.starts_with("not confined: "));
     let why = why.unwrap_or_else(|| panic!("{said:?}"));
     assert!(why.contains("--no-sandbox"), "{why}");

@@ -2,6 +2,7 @@
 
 use crate::support::Image;
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use extant_testkit::rng::{Rng, seed_from_env};
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -42,9 +43,20 @@ fn step(rng: &mut Rng, root: &Path) -> std::io::Result<()> {
 #[test]
 fn threads_that_change_the_same_names_leave_a_sound_file_system() {
     require!(Fuse);
+    change_the_same_names("threads=4");
+}
+
+#[test]
+fn so_they_do_through_io_uring() {
+    require!(Fuse, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    change_the_same_names("io_uring");
+}
+
+fn change_the_same_names(options: &str) {
     let seed = seed_from_env("fuse::crowd");
     let image = Image::new(64 << 20, &[]);
-    let mount = image.mount("threads=4");
+    let mount = image.mount(options);
     for n in 0..3 {
         fs::create_dir(mount.at(&format!("d{n}"))).unwrap();
     }

@@ -4,6 +4,7 @@ use crate::support::{Image, Mount};
 use extant_testkit::exercise::{Exercise, Seek, Subject};
 use extant_testkit::facility::is_full_run;
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use extant_testkit::rng::seed_from_env;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -127,4 +128,12 @@ fn a_file_holds_what_was_written_to_it() {
 fn a_file_holds_what_was_written_past_both_caches() {
     require!(Fuse);
     exercise("no_writeback_cache,direct_from=4096");
+}
+
+#[test]
+fn a_file_holds_what_was_written_to_it_through_io_uring() {
+    require!(Fuse, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    exercise("io_uring");
+    exercise("io_uring,no_writeback_cache,direct_from=4096");
 }

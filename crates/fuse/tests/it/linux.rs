@@ -3,6 +3,7 @@
 use crate::support::Image;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use extant_testkit::tree::{Compare, Tree};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, Mode as Bits, RenameFlags, SeekFrom, XattrFlags,
@@ -385,4 +386,11 @@ fn what_programs_do_comes_out_as_on_the_kernels_ext4() {
 fn so_it_does_without_the_kernels_write_cache_and_past_the_engines_memory() {
     require!(Fuse, KernelExt4);
     compare("no_writeback_cache,direct_from=4096,threads=2", true);
+}
+
+#[test]
+fn so_it_does_through_io_uring() {
+    require!(Fuse, KernelExt4, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    compare("io_uring", false);
 }

@@ -2,9 +2,12 @@
 
 use crate::support::Image;
 use extant_testkit::require;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
 
 #[test]
 fn an_open_file_without_a_name_stays_and_its_space_returns_when_it_is_closed() {
@@ -156,6 +159,57 @@ fn a_name_is_gone_in_every_spelling_and_there_in_every_spelling() {
         let kind = fs::metadata(at(name)).unwrap_err().kind();
         assert_eq!(kind, ErrorKind::NotFound, "{name}");
     }
+    mount.unmount();
+    image.assert_clean();
+}
+
+#[test]
+fn a_file_that_is_made_without_a_name_can_get_one() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    let make = || {
+        let flags = OFlags::TMPFILE | OFlags::RDWR;
+        let mode = Mode::from_raw_mode(0o640);
+        File::from(rustix::fs::open(mount.path(), flags, mode).unwrap())
+    };
+    let mut named = make();
+    assert_eq!(named.metadata().unwrap().nlink(), 0);
+    named.write_all(b"kept").unwrap();
+    let mut lost = make();
+    lost.write_all(&[7; 50_000]).unwrap();
+    let open = format!("/proc/self/fd/{}", named.as_raw_fd());
+    rustix::fs::linkat(CWD, &open, CWD, mount.at("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    assert_eq!(named.metadata().unwrap().nlink(), 1);
+    drop((named, lost));
+    mount.unmount();
+    image.assert_clean();
+    let mount = image.mount("ro");
+    assert_eq!(fs::read(mount.at("named")).unwrap(), b"kept");
+    assert_eq!(
+        fs::metadata(mount.at("named")).unwrap().mode() & 0o7777,
+        0o640
+    );
+    // And nothing beside it.
+    assert_eq!(fs::read_dir(mount.path()).unwrap().count(), 2);
+    mount.unmount();
+}
+
+#[test]
+fn the_time_of_birth_is_told() {
+    require!(Fuse);
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("");
+    let before = SystemTime::now() - Duration::from_secs(2);
+    fs::write(mount.at("file"), b"old").unwrap();
+    let born = fs::metadata(mount.at("file")).unwrap().created().unwrap();
+    assert!(born >= before && born <= SystemTime::now() + Duration::from_secs(2));
+    mount.unmount();
+    // It stays what it was.
+    let mount = image.mount("");
+    fs::write(mount.at("file"), b"changed").unwrap();
+    let later = fs::metadata(mount.at("file")).unwrap().created().unwrap();
+    assert_eq!(later, born);
     mount.unmount();
     image.assert_clean();
 }

@@ -2,6 +2,7 @@
 
 use crate::support::Image;
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use rustix::fs::{FallocateFlags, Gid, IFlags, Uid, XattrFlags, fallocate};
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
@@ -162,9 +163,21 @@ fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
 #[test]
 fn what_was_written_before_a_file_became_immutable_is_in_it() {
     require!(Fuse);
+    become_immutable("threads=2");
+}
+
+#[test]
+fn what_was_written_before_a_file_became_immutable_is_in_it_through_io_uring() {
+    require!(Fuse, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    become_immutable("io_uring");
+}
+
+/// Many files become immutable at once that the kernel has kept writes of.
+fn become_immutable(options: &str) {
     const FILES: u8 = 24;
     let image = Image::new(32 << 20, &[]);
-    let mount = image.mount("threads=2");
+    let mount = image.mount(options);
     let seal = &|number: u8| {
         let path = mount.at(&format!("file-{number}"));
         let mut file = File::create(path).unwrap();

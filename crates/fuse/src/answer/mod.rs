@@ -1,0 +1,540 @@
+//! One request of the kernel, answered by the [`Service`]: taken apart, passed on, and put into the bytes of an answer.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | which request is which call, and all answers of a fixed form |
+//! | `listing` | directories |
+//! | `sealing` | `ioctl`, and what waits for the kernel to write a file back |
+//! | `convert` | the engine's values as the kernel has them, and back |
+//!
+//! Files are neither opened nor closed here (`open` is answered with ENOSYS, after which the kernel asks for neither): all that
+//! an open file needs is its inode, which the kernel does not forget meanwhile. So making a small file costs a lookup,
+//! a `mknod` and a write.
+//!
+//! Nothing here knows how requests come and answers go.
+
+mod convert;
+mod listing;
+mod sealing;
+
+pub(crate) use sealing::seals;
+
+use crate::metrics::Request as Timing;
+use crate::protocol::{
+    AttrOut, BatchForgetIn, CopyRangeIn, CreateIn, EntryOut, FallocateIn, ForgetIn, ForgetOne,
+    FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn, MknodIn, Opcode,
+    OpenOut, ReadIn, Rename2In, RenameIn, Request, SetXattrIn, SetattrIn, StatfsOut, WriteIn,
+    WriteOut, set, split_name, write_flags,
+};
+use crate::service::{
+    Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
+};
+use convert::{FOREVER, entry, statx, timestamp, ttl};
+use std::sync::Arc;
+use std::time::Duration;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Length from which a transfer may take as long as waking another thread does not matter.
+const LONG_TRANSFER: u32 = 128 << 10;
+/// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
+const KEEP_CACHE: u32 = 1 << 1;
+const CACHE_DIR: u32 = 1 << 3;
+/// The data only, of `FUSE_FSYNC`.
+const DATA_ONLY: u32 = 1;
+/// The most that is copied by one call whose answer has 32 bits.
+const MOST_COPIED: u64 = 1 << 30;
+
+/// What was agreed upon with the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Agreed {
+    /// It can do without opening files.
+    pub(crate) stateless: bool,
+    /// It keeps writes back.
+    pub(crate) gathers: bool,
+}
+
+/// Answers requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Answerer {
+    service: Arc<Service>,
+    agreed: Agreed,
+}
+
+impl From<Malformed> for Errno {
+    fn from(_: Malformed) -> Self {
+        tracing::error!("a request of the kernel was not what it says it is");
+        Self::INVALID
+    }
+}
+
+fn asker(request: &Request<'_>) -> Asker {
+    Asker {
+        uid: request.header.uid,
+        gid: request.header.gid,
+    }
+}
+
+fn node(request: &Request<'_>) -> Node {
+    Node(request.header.node)
+}
+
+/// Puts a record at the beginning of an answer.
+fn put<T: IntoBytes + Immutable>(out: &mut [u8], record: &T) -> Answer<usize> {
+    record.write_to_prefix(out).map_err(|_| Errno::IO)?;
+    Ok(size_of::<T>())
+}
+
+/// Puts bytes there.
+fn put_bytes(out: &mut [u8], bytes: &[u8]) -> Answer<usize> {
+    let into = out.get_mut(..bytes.len()).ok_or(Errno::IO)?;
+    into.copy_from_slice(bytes);
+    Ok(bytes.len())
+}
+
+/// What the kernel reads of an answer of 32 bits.
+fn short(len: u64) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+impl Answerer {
+    pub(crate) fn new(service: Arc<Service>, agreed: Agreed) -> Self {
+        Self { service, agreed }
+    }
+
+    /// Counts a request that came through io_uring.
+    pub(crate) fn came_through_ring(&self) {
+        self.service.came_through_ring();
+    }
+
+    /// Whether a request may take so long that others should not wait for it.
+    pub(crate) fn may_take_long(&self, request: &Request<'_>) -> bool {
+        match request.opcode {
+            Some(
+                Opcode::Fsync
+                | Opcode::Fsyncdir
+                | Opcode::Fallocate
+                | Opcode::CopyFileRange
+                | Opcode::CopyFileRange64,
+            ) => true,
+            Some(Opcode::Read) => request
+                .fixed::<ReadIn>()
+                .is_ok_and(|read| read.size >= LONG_TRANSFER),
+            Some(Opcode::Write) => request
+                .fixed::<WriteIn>()
+                .is_ok_and(|write| write.size >= LONG_TRANSFER),
+            _ => false,
+        }
+    }
+
+    /// Whether a request is to be answered after the kernel has written the file back, which needs answers of all others
+    /// meanwhile.
+    pub(crate) fn waits_for_kernel(&self, request: &Request<'_>) -> bool {
+        self.agreed.gathers && seals(request)
+    }
+
+    /// Does what a request asks that gets no answer; `false` for all others.
+    pub(crate) fn forgets(&self, request: &Request<'_>) -> bool {
+        match request.opcode {
+            Some(Opcode::Forget) => {
+                let _timed = self.service.time(Timing::Forget);
+                if let Ok(ForgetIn { lookups }) = request.fixed() {
+                    self.forget(node(request), lookups);
+                }
+                true
+            }
+            Some(Opcode::BatchForget) => {
+                let _timed = self.service.time(Timing::Forget);
+                let count = request.fixed::<BatchForgetIn>().map_or(0, |all| all.count);
+                let mut rest = request.rest();
+                for _ in 0..count {
+                    let Ok((one, more)) = ForgetOne::read_from_prefix(rest) else {
+                        break;
+                    };
+                    self.forget(Node(one.node), one.lookups);
+                    rest = more;
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn forget(&self, node: Node, lookups: u64) {
+        // There is no answer to this.
+        let _ = self.service.ask(|s| {
+            s.forget(node, lookups);
+            Ok(())
+        });
+    }
+
+    /// Answers a request: returns the bytes of the answer's body, which is at the beginning of `out`.
+    ///
+    /// # Errors
+    /// The error number that is to be the answer.
+    pub(crate) fn answer(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let opcode = request.opcode.ok_or(Errno::NO_SYSCALL)?;
+        match opcode {
+            Opcode::Lookup => self.lookup(request, out),
+            Opcode::Getattr => self.getattr(request, out),
+            Opcode::Statx => self.statx(request, out),
+            Opcode::Setattr => self.setattr(request, out),
+            Opcode::Readlink => self.readlink(request, out),
+            Opcode::Symlink => self.symlink(request, out),
+            Opcode::Mknod => self.mknod(request, out),
+            Opcode::Mkdir => self.mkdir(request, out),
+            Opcode::Tmpfile => self.tmpfile(request, out),
+            Opcode::Unlink => {
+                let _timed = self.service.time(Timing::Unlink);
+                let name = request.name()?;
+                self.service.ask(|s| s.unlink(node(request), name))?;
+                Ok(0)
+            }
+            Opcode::Rmdir => {
+                let _timed = self.service.time(Timing::Rmdir);
+                let name = request.name()?;
+                self.service.ask(|s| s.rmdir(node(request), name))?;
+                Ok(0)
+            }
+            Opcode::Rename => {
+                let RenameIn { new_parent } = request.fixed()?;
+                self.rename(request, Node(new_parent), 0)
+            }
+            Opcode::Rename2 => {
+                let asked: Rename2In = request.fixed()?;
+                self.rename(request, Node(asked.new_parent), asked.flags)
+            }
+            Opcode::Link => self.link(request, out),
+            Opcode::Open => self.open(KEEP_CACHE, out),
+            Opcode::Opendir => self.open(KEEP_CACHE | CACHE_DIR, out),
+            Opcode::Read => self.read(request, out),
+            Opcode::Write => self.write(request, out),
+            Opcode::Fsync => {
+                let _timed = self.service.time(Timing::Fsync);
+                let FsyncIn { flags, .. } = request.fixed()?;
+                let data_only = flags & DATA_ONLY != 0;
+                self.service.ask(|s| s.fsync(node(request), data_only))?;
+                Ok(0)
+            }
+            Opcode::Fsyncdir => {
+                let _timed = self.service.time(Timing::Fsync);
+                let FsyncIn { flags, .. } = request.fixed()?;
+                let data_only = flags & DATA_ONLY != 0;
+                self.service.ask(|s| s.fsyncdir(node(request), data_only))?;
+                Ok(0)
+            }
+            Opcode::Readdir => self.readdir(request, out),
+            Opcode::Readdirplus => self.readdirplus(request, out),
+            Opcode::Statfs => self.statfs(request, out),
+            Opcode::Setxattr => self.setxattr(request),
+            Opcode::Getxattr => {
+                let _timed = self.service.time(Timing::Xattr);
+                let GetXattrIn { size, .. } = request.fixed()?;
+                let name = request.name()?;
+                let value = self.service.ask(|s| s.getxattr(node(request), name))?;
+                xattr(&value, size, out)
+            }
+            Opcode::Listxattr => {
+                let _timed = self.service.time(Timing::Xattr);
+                let GetXattrIn { size, .. } = request.fixed()?;
+                let asker = asker(request);
+                let names = self.service.ask(|s| s.listxattr(asker, node(request)))?;
+                xattr(&names, size, out)
+            }
+            Opcode::Removexattr => {
+                let _timed = self.service.time(Timing::Xattr);
+                let name = request.name()?;
+                self.service
+                    .ask_for(asker(request), |s| s.removexattr(node(request), name))?;
+                Ok(0)
+            }
+            // The kernel checks permissions.
+            Opcode::Access => Ok(0),
+            Opcode::Ioctl => self.ioctl(request, out),
+            Opcode::Fallocate => self.fallocate(request),
+            Opcode::Lseek => self.lseek(request, out),
+            Opcode::CopyFileRange => {
+                let copied = self.copy_range(request, MOST_COPIED)?;
+                let size = short(copied);
+                put(out, &WriteOut { size, padding: 0 })
+            }
+            Opcode::CopyFileRange64 => {
+                let len = self.copy_range(request, u64::MAX)?;
+                put(out, &LengthOut { len })
+            }
+            Opcode::Destroy => Ok(0),
+            // They get no answer.
+            Opcode::Forget | Opcode::BatchForget => Err(Errno::INVALID),
+        }
+    }
+
+    fn lookup(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Lookup);
+        let name = request.name()?;
+        match self.service.ask(|s| s.lookup(node(request), name))? {
+            Some(found) => put(out, &entry(&found)),
+            None => {
+                let stays = match self.service.folds_names() {
+                    true => Duration::ZERO,
+                    false => FOREVER,
+                };
+                put(out, &EntryOut::nothing(stays))
+            }
+        }
+    }
+
+    fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Getattr);
+        put_attr(out, &self.service.ask(|s| s.getattr(node(request)))?)
+    }
+
+    fn statx(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Getattr);
+        let found = self.service.ask(|s| s.getattr(node(request)))?;
+        put(out, &statx(&found))
+    }
+
+    fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Setattr);
+        let asked: SetattrIn = request.fixed()?;
+        let has = |bit| asked.valid & bit != 0;
+        let stamp = |bit, now, secs, nanos| {
+            has(bit).then(|| match has(now) {
+                true => Stamp::Now,
+                false => Stamp::At(timestamp(secs, nanos)),
+            })
+        };
+        let changes = Changes {
+            mode: has(set::MODE).then_some(asked.mode),
+            uid: has(set::UID).then_some(asked.uid),
+            gid: has(set::GID).then_some(asked.gid),
+            size: has(set::SIZE).then_some(asked.size),
+            atime: stamp(set::ATIME, set::ATIME_NOW, asked.atime, asked.atime_nanos),
+            mtime: stamp(set::MTIME, set::MTIME_NOW, asked.mtime, asked.mtime_nanos),
+            ctime: has(set::CTIME).then(|| timestamp(asked.ctime, asked.ctime_nanos)),
+        };
+        let asker = asker(request);
+        let found = self
+            .service
+            .ask_for(asker, |s| s.setattr(asker, node(request), changes))?;
+        put_attr(out, &found)
+    }
+
+    fn readlink(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Readlink);
+        put_bytes(out, &self.service.ask(|s| s.readlink(node(request)))?)
+    }
+
+    fn symlink(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Symlink);
+        let (name, target) = request.names()?;
+        let (target, _) = split_name(target)?;
+        let asker = asker(request);
+        let made = self
+            .service
+            .ask_for(asker, |s| s.symlink(asker, node(request), name, target))?;
+        put(out, &entry(&made))
+    }
+
+    fn mknod(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Mknod);
+        let asked: MknodIn = request.fixed()?;
+        let name = request.name()?;
+        let made = Made {
+            mode: asked.mode,
+            umask: asked.umask,
+            device: asked.device,
+        };
+        let asker = asker(request);
+        let made = self
+            .service
+            .ask_for(asker, |s| s.mknod(asker, node(request), name, made))?;
+        put(out, &entry(&made))
+    }
+
+    fn mkdir(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Mkdir);
+        let asked: MkdirIn = request.fixed()?;
+        let name = request.name()?;
+        let made = Made {
+            mode: asked.mode,
+            umask: asked.umask,
+            device: 0,
+        };
+        let asker = asker(request);
+        let made = self
+            .service
+            .ask_for(asker, |s| s.mkdir(asker, node(request), name, made))?;
+        put(out, &entry(&made))
+    }
+
+    fn tmpfile(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Mknod);
+        let asked: CreateIn = request.fixed()?;
+        let made = Made {
+            mode: asked.mode,
+            umask: asked.umask,
+            device: 0,
+        };
+        let asker = asker(request);
+        let made = self
+            .service
+            .ask_for(asker, |s| s.tmpfile(asker, node(request), made))?;
+        let len = put(out, &entry(&made))?;
+        let opened = OpenOut {
+            flags: KEEP_CACHE,
+            ..OpenOut::default()
+        };
+        Ok(len + put(out.get_mut(len..).ok_or(Errno::IO)?, &opened)?)
+    }
+
+    fn rename(&self, request: &Request<'_>, new_parent: Node, flags: u32) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Rename);
+        let (name, rest) = request.names()?;
+        let (new_name, _) = split_name(rest)?;
+        let how = Renaming::from_flags(flags)?;
+        let (from, to) = ((node(request), name), (new_parent, new_name));
+        self.service
+            .ask_for(asker(request), |s| s.rename(from, to, how))?;
+        Ok(0)
+    }
+
+    fn link(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Link);
+        let LinkIn { target } = request.fixed()?;
+        let name = request.name()?;
+        let linked = self.service.ask_for(asker(request), |s| {
+            s.link(Node(target), node(request), name)
+        })?;
+        put(out, &entry(&linked))
+    }
+
+    fn open(&self, flags: u32, out: &mut [u8]) -> Answer<usize> {
+        match self.agreed.stateless {
+            true => Err(Errno::NO_SYSCALL),
+            false => {
+                let opened = OpenOut {
+                    flags,
+                    ..OpenOut::default()
+                };
+                put(out, &opened)
+            }
+        }
+    }
+
+    fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Read);
+        let asked: ReadIn = request.fixed()?;
+        let into = out.get_mut(..asked.size as usize).ok_or(Errno::INVALID)?;
+        self.service
+            .ask(|s| s.read(node(request), asked.offset, into))
+    }
+
+    fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Write);
+        let asked: WriteIn = request.fixed()?;
+        let data = request.rest().get(..asked.size as usize);
+        let data = data.ok_or(Malformed)?;
+        let kept_back = asked.write_flags & write_flags::CACHE != 0;
+        let how = Writing {
+            kept_back,
+            is_dated: kept_back && self.agreed.gathers,
+            clear_set_ids: asked.write_flags & write_flags::KILL_SET_IDS != 0,
+        };
+        let asker = asker(request);
+        let written = self
+            .service
+            .ask(|s| s.write(asker, node(request), asked.offset, data, how))?;
+        // No more than there was, which came with a length of 32 bits.
+        let size = short(written as u64);
+        put(out, &WriteOut { size, padding: 0 })
+    }
+
+    fn statfs(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Statfs);
+        let found = self.service.ask(|s| s.statfs(node(request)))?;
+        let answer = StatfsOut {
+            blocks: found.blocks,
+            free: found.free,
+            available: found.available,
+            inodes: found.inodes,
+            free_inodes: found.free_inodes,
+            block_size: found.block_size.bytes(),
+            name_len: found.name_len,
+            fragment_size: found.block_size.bytes(),
+            ..StatfsOut::default()
+        };
+        put(out, &answer)
+    }
+
+    fn setxattr(&self, request: &Request<'_>) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Xattr);
+        let asked: SetXattrIn = request.fixed()?;
+        let (name, value) = request.names()?;
+        let value = value.get(..asked.size as usize).ok_or(Malformed)?;
+        self.service.ask_for(asker(request), |s| {
+            s.setxattr(node(request), name, value, asked.flags)
+        })?;
+        Ok(0)
+    }
+
+    fn fallocate(&self, request: &Request<'_>) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Fallocate);
+        let asked: FallocateIn = request.fixed()?;
+        let range = (asked.offset, asked.len);
+        let asker = asker(request);
+        self.service.ask_for(asker, |s| {
+            s.fallocate(asker, node(request), range, asked.mode)
+        })?;
+        Ok(0)
+    }
+
+    fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Lseek);
+        if self.agreed.gathers {
+            // It does not ask for data that it keeps back: told that there is no such call, it takes all for data.
+            return Err(Errno::NO_SYSCALL);
+        }
+        let asked: LseekIn = request.fixed()?;
+        let offset = self
+            .service
+            .ask(|s| s.lseek(node(request), asked.offset, asked.whence))?;
+        put(out, &LseekOut { offset })
+    }
+
+    fn copy_range(&self, request: &Request<'_>, most: u64) -> Answer<u64> {
+        let _timed = self.service.time(Timing::CopyRange);
+        let asked: CopyRangeIn = request.fixed()?;
+        let (from, to) = (
+            (node(request), asked.offset),
+            (Node(asked.to), asked.to_offset),
+        );
+        let asker = asker(request);
+        self.service.ask_for(asker, |s| {
+            s.copy_range(asker, from, to, asked.len.min(most))
+        })
+    }
+}
+
+fn put_attr(out: &mut [u8], found: &Attributes) -> Answer<usize> {
+    let stays = ttl(found);
+    let answer = AttrOut {
+        attr_secs: stays.as_secs(),
+        attr_nanos: stays.subsec_nanos(),
+        unused: 0,
+        attr: convert::own_attr(found),
+    };
+    put(out, &answer)
+}
+
+/// An attribute's value or the list of names, or how long it is.
+fn xattr(value: &[u8], size: u32, out: &mut [u8]) -> Answer<usize> {
+    match size {
+        0 => {
+            let size = short(value.len() as u64);
+            // The kernel reads the first 32 bits, and pads.
+            put(out, &WriteOut { size, padding: 0 })
+        }
+        _ if value.len() > size as usize => Err(Errno::RANGE),
+        _ => put_bytes(out, value),
+    }
+}

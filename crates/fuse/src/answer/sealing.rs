@@ -1,0 +1,38 @@
+//! `ioctl`, and what the kernel has kept back of a file that becomes immutable.
+//!
+//! Linux' own file systems write a file back before they make it immutable. The kernel does not do so for FUSE, and
+//! what it hands on afterwards is refused, so it is asked for it first.
+
+use super::{Answerer, asker, node, put, put_bytes};
+use crate::metrics::Request as Timing;
+use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};
+use crate::service::{Answer, Errno, makes_immutable};
+
+/// What goes into an `ioctl`.
+fn input<'a>(request: &Request<'a>) -> Answer<(IoctlIn, &'a [u8])> {
+    let asked: IoctlIn = request.fixed()?;
+    let input = request.rest().get(..asked.in_size as usize);
+    Ok((asked, input.ok_or(Errno::INVALID)?))
+}
+
+/// Whether a file may not be written any more after this request.
+pub(crate) fn seals(request: &Request<'_>) -> bool {
+    request.opcode == Some(Opcode::Ioctl)
+        && input(request).is_ok_and(|(asked, input)| makes_immutable(asked.command, input))
+}
+
+impl Answerer {
+    pub(super) fn ioctl(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let _timed = self.service.time(Timing::Ioctl);
+        let (asked, input) = input(request)?;
+        let asker = asker(request);
+        let output = self.service.ask_for(asker, |s| {
+            s.ioctl(asker, node(request), asked.command, input)
+        })?;
+        if output.len() > asked.out_size as usize {
+            return Err(Errno::INVALID);
+        }
+        let len = put(out, &IoctlOut::default())?;
+        Ok(len + put_bytes(out.get_mut(len..).ok_or(Errno::IO)?, &output)?)
+    }
+}

@@ -1,0 +1,110 @@
+//! Requests that are read from the device, one after the other by each thread.
+
+use super::{Device, Kernel, LARGEST_TRANSFER};
+use crate::answer::Answerer;
+use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Request};
+use crate::service::{Errno, Node};
+use std::io;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Memory for one message with the largest transfer, which comes to lie at the beginning of a page: what goes to and from
+/// a device directly has to.
+struct Message {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+const PAGE: usize = 4096;
+/// Bytes before the data of a write: the header, and the fixed part.
+const BEFORE_DATA: usize = IN_HEADER + 40;
+/// Names and attributes are shorter than transfers, but with what comes before them.
+const MOST: usize = LARGEST_TRANSFER as usize + PAGE;
+
+impl Message {
+    /// With `before` bytes before a page.
+    fn new(before: usize) -> Self {
+        let bytes = vec![0; MOST + 2 * PAGE];
+        let to_page = bytes.as_ptr().align_offset(PAGE);
+        Self {
+            bytes,
+            begin: to_page + PAGE - before,
+        }
+    }
+
+    fn whole(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.begin..).unwrap_or_default()
+    }
+}
+
+/// Answers what comes through `device`, until the mount is over.
+///
+/// # Errors
+/// When the connection breaks off.
+pub(super) fn run(device: &Arc<Device>, answerer: &Answerer, kernel: &Kernel) -> io::Result<()> {
+    let mut asked = Message::new(BEFORE_DATA);
+    let mut told = Message::new(OUT_HEADER);
+    while let Some(len) = device.receive(asked.whole())? {
+        let bytes = asked.whole().get(..len).unwrap_or_default();
+        let Ok(request) = Request::parse(bytes) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the kernel sent what is no request",
+            ));
+        };
+        if answerer.forgets(&request) {
+            continue;
+        }
+        if answerer.waits_for_kernel(&request) {
+            answer_when_written(device, answerer, kernel, bytes);
+            continue;
+        }
+        answer(device, answerer, &request, told.whole());
+        if request.opcode == Some(Opcode::Destroy) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, told: &mut [u8]) {
+    let (head, body) = told.split_at_mut_checked(OUT_HEADER).unwrap_or_default();
+    let (len, error) = match answerer.answer(request, body) {
+        Ok(len) => (len, 0),
+        Err(Errno(number)) => (0, -number),
+    };
+    let len = OUT_HEADER + len;
+    let header = OutHeader {
+        len: u32::try_from(len).unwrap_or(u32::MAX),
+        error,
+        unique: request.header.unique,
+    };
+    head.copy_from_slice(header.as_bytes());
+    device.send(told.get(..len).unwrap_or_default());
+}
+
+/// Answers in a thread of its own, after the kernel has written the file back. This needs answers of the others
+/// meanwhile, of which all may be here at once.
+fn answer_when_written(device: &Arc<Device>, answerer: &Answerer, kernel: &Kernel, bytes: &[u8]) {
+    let (in_time, bytes) = (Arc::clone(device), bytes.to_vec());
+    let (answerer, kernel) = (answerer.clone(), kernel.clone());
+    let unique = Request::parse(&bytes).map_or(0, |request| request.header.unique);
+    let thread = std::thread::Builder::new().name("extant-seal".to_owned());
+    let started = thread.spawn(move || {
+        let Ok(request) = Request::parse(&bytes) else {
+            return;
+        };
+        kernel.write_back(Node(request.header.node));
+        let mut told = vec![0; PAGE];
+        answer(&in_time, &answerer, &request, &mut told);
+    });
+    if let Err(e) = started {
+        tracing::error!("no thread for a file that becomes immutable: {e}");
+        let header = OutHeader {
+            len: OUT_HEADER as u32,
+            error: -Errno::IO.0,
+            unique,
+        };
+        device.send(header.as_bytes());
+    }
+}

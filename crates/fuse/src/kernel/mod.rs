@@ -1,0 +1,217 @@
+//! The way to the kernel: mounting and what is agreed upon with it, by the `fuser` crate, and the threads that requests come to.
+//!
+//! With nothing else, the only file that knows `fuser`: it mounts (also through the system's helper) and answers
+//! `FUSE_INIT`. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
+//! [`Answerer`], whichever way they come:
+//!
+//! | file | owns |
+//! |---|---|
+//! | `device` | the descriptors by which the kernel is read and answered |
+//! | `classic` | requests that are read from there |
+//! | [`ring`](crate::ring) | requests that come through io_uring |
+
+mod classic;
+mod device;
+
+pub(crate) use device::Device;
+
+use crate::answer::{Agreed, Answerer};
+use crate::options::Options;
+use crate::ring::{self, Rings};
+use crate::service::{Node, Service};
+use fuser::{
+    Config, Filesystem, INodeNo, InitFlags, KernelConfig, MountOption, Notifier, Request, Session,
+    SessionACL,
+};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// Largest transfer that is asked for: what the kernel allows unless told otherwise.
+pub(crate) const LARGEST_TRANSFER: u32 = 1 << 20;
+/// Transfers in the background at once.
+const BACKGROUND: u16 = 64;
+
+/// A mount whose requests wait to be answered.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    session: Session<Handshake>,
+    agreed: Agreed,
+    devices: Vec<Device>,
+    rings: Option<Rings>,
+}
+
+/// A session with the kernel, in threads of its own.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// Unmounts when it is dropped, if anything is mounted then.
+    _session: Session<Handshake>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
+}
+
+/// What the kernel is told without being asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernel(Notifier);
+
+impl Kernel {
+    /// Has it write back what it has of a file, and forget it.
+    pub(crate) fn write_back(&self, node: Node) {
+        // A file that it has nothing of is an error, too. What cannot be written is told by fsync.
+        let _ = self.0.inval_inode(INodeNo(node.0), 0, 0);
+    }
+}
+
+impl Channel {
+    /// Mounts.
+    ///
+    /// # Errors
+    /// When the system does not mount, or the kernel speaks no protocol that this knows.
+    pub(crate) fn open(image: &Path, point: &Path, options: &Options) -> io::Result<Self> {
+        let mut config = Config::default();
+        config.mount_options = mount_options(image, options);
+        config.acl = match options.allow_other {
+            true => SessionACL::All,
+            false => SessionACL::Owner,
+        };
+        let rings = match options.io_uring {
+            true => Rings::prepare(LARGEST_TRANSFER),
+            false => None,
+        };
+        let outcome = Arc::default();
+        let handshake = Handshake {
+            gathers: options.gathers_writes() && !options.read_only,
+            has_rings: rings.is_some(),
+            outcome: Arc::clone(&outcome),
+        };
+        let session = Session::new(handshake, point, &config)?;
+        let (agreed, over_rings) = outcome.get().copied().unwrap_or_default();
+        let devices = Device::several(session.as_fd(), options.thread_count())?;
+        Ok(Self {
+            session,
+            agreed,
+            devices,
+            rings: rings.filter(|_| over_rings),
+        })
+    }
+
+    /// Whether requests are going to come through io_uring.
+    pub(crate) fn has_rings(&self) -> bool {
+        self.rings.is_some()
+    }
+
+    /// Answers from now on.
+    ///
+    /// # Errors
+    /// When the system has no thread for it.
+    pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
+        let answerer = Answerer::new(service, self.agreed);
+        let kernel = Kernel(self.session.notifier());
+        let mut threads = Vec::new();
+        // What does not come through rings, and all of it where they fail.
+        for (number, device) in self.devices.into_iter().enumerate() {
+            let (answerer, kernel) = (answerer.clone(), kernel.clone());
+            threads.push(
+                std::thread::Builder::new()
+                    .name(format!("extant-fuse-{number}"))
+                    .spawn(move || classic::run(&Arc::new(device), &answerer, &kernel))?,
+            );
+        }
+        if let Some(rings) = self.rings {
+            let device = self.session.as_fd().try_clone_to_owned()?;
+            threads.extend(ring::serve(rings, device, &answerer, &kernel)?);
+        }
+        Ok(Connection {
+            _session: self.session,
+            threads,
+        })
+    }
+}
+
+impl Connection {
+    /// Waits until the kernel has given the mount up.
+    pub(crate) fn wait(self) -> io::Result<()> {
+        let mut over = Ok(());
+        for thread in self.threads {
+            let ended = thread
+                .join()
+                .unwrap_or_else(|_| Err(io::Error::other("a thread that answers panicked")));
+            over = over.and(ended);
+        }
+        over
+    }
+}
+
+fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
+    let source = image.to_string_lossy();
+    let source = match rustix::process::geteuid().is_root() {
+        true => source.into_owned(),
+        // The helper gets it as an option, which a comma or a backslash would end.
+        false => source.replace('\\', "\\\\").replace(',', "\\,"),
+    };
+    let mut list = vec![
+        MountOption::FSName(source),
+        MountOption::CUSTOM("subtype=extant".to_owned()),
+        MountOption::DefaultPermissions,
+    ];
+    let flags = [
+        (options.read_only, MountOption::RO),
+        (options.dev, MountOption::Dev),
+        (options.suid, MountOption::Suid),
+        (!options.exec, MountOption::NoExec),
+        (options.dirsync, MountOption::DirSync),
+        (options.sync, MountOption::Sync),
+    ];
+    list.extend(
+        flags
+            .into_iter()
+            .filter(|(on, _)| *on)
+            .map(|(_, flag)| flag),
+    );
+    list
+}
+
+/// Agrees with the kernel upon what it does and what is done here.
+#[derive(Debug)]
+struct Handshake {
+    /// The kernel shall keep writes back.
+    gathers: bool,
+    /// Rings are ready.
+    has_rings: bool,
+    /// What came of it, and whether requests come through the rings.
+    outcome: Arc<OnceLock<(Agreed, bool)>>,
+}
+
+impl Filesystem for Handshake {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let offered = config.capabilities();
+        let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_DONT_MASK
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
+        let gathers = self.gathers && offered.contains(writeback);
+        wanted.set(writeback, gathers);
+        let over_rings = self.has_rings && offered.contains(InitFlags::FUSE_OVER_IO_URING);
+        wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
+        let stateless =
+            offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        // What the kernel does not offer was left out.
+        let _ = config.add_capabilities(wanted & offered);
+        // What is not allowed stays as it is.
+        let _ = config.set_max_write(LARGEST_TRANSFER);
+        let _ = config.set_max_background(BACKGROUND);
+        // Set once: a kernel that begins with a newer protocol asks again before this is called.
+        let _ = self
+            .outcome
+            .set((Agreed { stateless, gathers }, over_rings));
+        Ok(())
+    }
+}

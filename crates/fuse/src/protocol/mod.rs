@@ -1,0 +1,365 @@
+//! The kernel's FUSE protocol: what requests and answers look like.
+//!
+//! Names and layouts are those of `linux/fuse.h` (the kernel's interface, protocol 7.45), numbers in the byte order of the
+//! machine. Nothing here acts on anything.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `mod` | requests: their numbers, and how one is taken apart |
+//! | `asked` | what each asks with |
+//! | `told` | what is answered |
+//!
+//! Why not a library: none that is kept well passes on `FUSE_TMPFILE` and `FUSE_STATX`, or takes requests from anywhere but a
+//! file descriptor, which io_uring is not. Mounting and the handshake are left to `fuser`.
+
+mod asked;
+mod told;
+
+pub(crate) use asked::{
+    BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetXattrIn,
+    IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetXattrIn, SetattrIn,
+    WriteIn, set, write_flags,
+};
+pub(crate) use told::{
+    Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
+    StatxOut, StatxTime, WriteOut, statx_mask,
+};
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What every request begins with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct InHeader {
+    /// Bytes of the request, with this.
+    pub(crate) len: u32,
+    pub(crate) opcode: u32,
+    /// The number that the answer bears as well.
+    pub(crate) unique: u64,
+    pub(crate) node: u64,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) pid: u32,
+    /// In units of 8 bytes: extensions at the end, which come only if asked for.
+    pub(crate) extensions: u16,
+    pub(crate) padding: u16,
+}
+
+/// What every answer begins with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
+pub(crate) struct OutHeader {
+    /// Bytes of the answer, with this.
+    pub(crate) len: u32,
+    /// 0, or an error number of Linux, negative.
+    pub(crate) error: i32,
+    pub(crate) unique: u64,
+}
+
+/// Bytes of [`InHeader`].
+pub(crate) const IN_HEADER: usize = size_of::<InHeader>();
+/// Bytes of [`OutHeader`].
+pub(crate) const OUT_HEADER: usize = size_of::<OutHeader>();
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Opcode {
+    Lookup,
+    Forget,
+    Getattr,
+    Setattr,
+    Readlink,
+    Symlink,
+    Mknod,
+    Mkdir,
+    Unlink,
+    Rmdir,
+    Rename,
+    Link,
+    Open,
+    Read,
+    Write,
+    Statfs,
+    Fsync,
+    Setxattr,
+    Getxattr,
+    Listxattr,
+    Removexattr,
+    Opendir,
+    Readdir,
+    Fsyncdir,
+    Access,
+    Destroy,
+    Ioctl,
+    BatchForget,
+    Fallocate,
+    Readdirplus,
+    Rename2,
+    Lseek,
+    CopyFileRange,
+    Tmpfile,
+    Statx,
+    CopyFileRange64,
+}
+
+impl Opcode {
+    /// Those that are answered, by their numbers.
+    fn new(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Lookup,
+            2 => Self::Forget,
+            3 => Self::Getattr,
+            4 => Self::Setattr,
+            5 => Self::Readlink,
+            6 => Self::Symlink,
+            8 => Self::Mknod,
+            9 => Self::Mkdir,
+            10 => Self::Unlink,
+            11 => Self::Rmdir,
+            12 => Self::Rename,
+            13 => Self::Link,
+            14 => Self::Open,
+            15 => Self::Read,
+            16 => Self::Write,
+            17 => Self::Statfs,
+            20 => Self::Fsync,
+            21 => Self::Setxattr,
+            22 => Self::Getxattr,
+            23 => Self::Listxattr,
+            24 => Self::Removexattr,
+            27 => Self::Opendir,
+            28 => Self::Readdir,
+            30 => Self::Fsyncdir,
+            34 => Self::Access,
+            38 => Self::Destroy,
+            39 => Self::Ioctl,
+            42 => Self::BatchForget,
+            43 => Self::Fallocate,
+            44 => Self::Readdirplus,
+            45 => Self::Rename2,
+            46 => Self::Lseek,
+            47 => Self::CopyFileRange,
+            51 => Self::Tmpfile,
+            52 => Self::Statx,
+            53 => Self::CopyFileRange64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of the fixed part that follows the header; names and data come behind it.
+    fn fixed(self) -> usize {
+        match self {
+            Self::Lookup
+            | Self::Readlink
+            | Self::Symlink
+            | Self::Unlink
+            | Self::Rmdir
+            | Self::Statfs
+            | Self::Removexattr
+            | Self::Destroy => 0,
+            Self::Forget => size_of::<ForgetIn>(),
+            Self::Getattr => 16,
+            Self::Setattr => size_of::<SetattrIn>(),
+            Self::Mknod => size_of::<MknodIn>(),
+            Self::Mkdir => size_of::<MkdirIn>(),
+            Self::Rename => size_of::<RenameIn>(),
+            Self::Link => size_of::<LinkIn>(),
+            Self::Open | Self::Opendir | Self::Access => 8,
+            Self::Read | Self::Readdir | Self::Readdirplus => size_of::<ReadIn>(),
+            Self::Write => size_of::<WriteIn>(),
+            Self::Fsync | Self::Fsyncdir => size_of::<FsyncIn>(),
+            Self::Setxattr => size_of::<SetXattrIn>(),
+            Self::Getxattr | Self::Listxattr => size_of::<GetXattrIn>(),
+            Self::Ioctl => size_of::<IoctlIn>(),
+            Self::BatchForget => size_of::<BatchForgetIn>(),
+            Self::Fallocate => size_of::<FallocateIn>(),
+            Self::Rename2 => size_of::<Rename2In>(),
+            Self::Lseek => size_of::<LseekIn>(),
+            Self::CopyFileRange | Self::CopyFileRange64 => size_of::<CopyRangeIn>(),
+            Self::Tmpfile => size_of::<CreateIn>(),
+            Self::Statx => 24,
+        }
+    }
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub(crate) header: InHeader,
+    /// `None` for what nobody answers here.
+    pub(crate) opcode: Option<Opcode>,
+    fixed: &'a [u8],
+    rest: &'a [u8],
+}
+
+/// A request that is not what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl<'a> Request<'a> {
+    /// A request as it is read from the device: the header, the fixed part, the rest.
+    ///
+    /// # Errors
+    /// When there is not even a whole header, or it tells another length.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed)?;
+        if header.len as usize != bytes.len() {
+            return Err(Malformed);
+        }
+        let opcode = Opcode::new(header.opcode);
+        let fixed = opcode.map_or(0, Opcode::fixed);
+        // What is too short is found where it is read.
+        let (fixed, rest) = body.split_at_checked(fixed).unwrap_or((body, &[]));
+        Ok(Self {
+            header,
+            opcode,
+            fixed,
+            rest,
+        })
+    }
+
+    /// A request whose fixed part lies apart, in a field that may be longer.
+    pub(crate) fn from_parts(header: InHeader, field: &'a [u8], rest: &'a [u8]) -> Self {
+        let opcode = Opcode::new(header.opcode);
+        let fixed = opcode.map_or(0, Opcode::fixed);
+        Self {
+            header,
+            opcode,
+            fixed: field.get(..fixed).unwrap_or(field),
+            rest,
+        }
+    }
+
+    /// The fixed part.
+    ///
+    /// # Errors
+    /// When it is too short.
+    pub(crate) fn fixed<T: FromBytes>(&self) -> Result<T, Malformed> {
+        Ok(T::read_from_prefix(self.fixed).map_err(|_| Malformed)?.0)
+    }
+
+    /// What follows the fixed part.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The name that follows the fixed part.
+    ///
+    /// # Errors
+    /// When nothing ends it.
+    pub(crate) fn name(&self) -> Result<&'a [u8], Malformed> {
+        Ok(self.names()?.0)
+    }
+
+    /// The name that follows the fixed part, and what is behind it.
+    ///
+    /// # Errors
+    /// When nothing ends it.
+    pub(crate) fn names(&self) -> Result<(&'a [u8], &'a [u8]), Malformed> {
+        split_name(self.rest)
+    }
+}
+
+/// A name and what is behind the zero byte that ends it.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let end = bytes.iter().position(|&byte| byte == 0).ok_or(Malformed)?;
+    let (name, rest) = bytes.split_at_checked(end).ok_or(Malformed)?;
+    Ok((name, rest.get(1..).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(opcode: u32, len: usize) -> InHeader {
+        InHeader {
+            len: u32::try_from(len).unwrap(),
+            opcode,
+            unique: 7,
+            node: 1,
+            uid: 0,
+            gid: 0,
+            pid: 1,
+            extensions: 0,
+            padding: 0,
+        }
+    }
+
+    #[test]
+    fn fixed_parts_are_as_long_as_the_kernel_has_them() {
+        let lengths = [
+            (Opcode::Setattr, 88),
+            (Opcode::Mknod, 16),
+            (Opcode::Mkdir, 8),
+            (Opcode::Rename, 8),
+            (Opcode::Rename2, 16),
+            (Opcode::Link, 8),
+            (Opcode::Read, 40),
+            (Opcode::Write, 40),
+            (Opcode::Fsync, 16),
+            (Opcode::Setxattr, 8),
+            (Opcode::Getxattr, 8),
+            (Opcode::Ioctl, 32),
+            (Opcode::BatchForget, 8),
+            (Opcode::Fallocate, 32),
+            (Opcode::Lseek, 24),
+            (Opcode::CopyFileRange, 56),
+            (Opcode::Tmpfile, 16),
+        ];
+        for (opcode, len) in lengths {
+            assert_eq!(opcode.fixed(), len, "{opcode:?}");
+        }
+        let answers = [
+            (size_of::<EntryOut>(), 128),
+            (size_of::<AttrOut>(), 104),
+            (size_of::<StatxOut>(), 288),
+            (size_of::<StatfsOut>(), 80),
+            (size_of::<OpenOut>(), 16),
+            (size_of::<IoctlOut>(), 16),
+            (size_of::<Dirent>(), 24),
+        ];
+        for (found, len) in answers {
+            assert_eq!(found, len);
+        }
+        assert_eq!((IN_HEADER, OUT_HEADER), (40, 16));
+    }
+
+    #[test]
+    fn a_request_is_the_same_in_one_piece_and_in_parts() {
+        let fixed = MkdirIn {
+            mode: 0o755,
+            umask: 0o22,
+        };
+        let mut bytes = header(9, IN_HEADER + 8 + 4).as_bytes().to_vec();
+        bytes.extend(fixed.as_bytes());
+        bytes.extend(b"dir\0");
+        let mut field = [0xff; 128];
+        field[..8].copy_from_slice(fixed.as_bytes());
+        let whole = Request::parse(&bytes).unwrap();
+        let parts = Request::from_parts(whole.header, &field, b"dir\0");
+        for request in [whole, parts] {
+            assert_eq!(request.opcode, Some(Opcode::Mkdir));
+            assert_eq!(request.fixed::<MkdirIn>().unwrap().mode, 0o755);
+            assert_eq!(request.name(), Ok(&b"dir"[..]));
+        }
+    }
+
+    #[test]
+    fn requests_that_are_cut_off_are_told() {
+        let bytes = header(9, IN_HEADER + 4).as_bytes().to_vec();
+        assert!(Request::parse(&bytes).is_err());
+        let mut cut = bytes.clone();
+        cut.extend([0; 4]);
+        let request = Request::parse(&cut).unwrap();
+        assert!(request.fixed::<MkdirIn>().is_err());
+        assert!(request.name().is_err());
+        assert!(Request::parse(&bytes[..20]).is_err());
+        let unknown = header(4711, IN_HEADER).as_bytes().to_vec();
+        assert_eq!(Request::parse(&unknown).unwrap().opcode, None);
+        assert_eq!(split_name(b"no end"), Err(Malformed));
+        assert_eq!(split_name(b"a\0b"), Ok((&b"a"[..], &b"b"[..])));
+    }
+}

@@ -1,0 +1,164 @@
+//! Requests that may take long, answered by threads beside the rings.
+
+use super::memory::Slot;
+use super::queue::answer;
+use crate::answer::Answerer;
+use crate::kernel::Kernel;
+use crate::service::{Errno, Node};
+use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+static JOBS: LockClass = LockClass::new("fuse requests aside", Rank::Leaf);
+static RETURNS: LockClass = LockClass::new("fuse answers from aside", Rank::Leaf);
+
+/// Slots that go back to their queue with an answer.
+#[derive(Debug)]
+pub(super) struct Returns {
+    slots: Mutex<Vec<Slot>>,
+    event: OwnedFd,
+}
+
+impl Returns {
+    /// # Errors
+    /// When there are no descriptors left.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            slots: Mutex::new(&RETURNS, Vec::new()),
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Readable when slots are there.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn put(&self, slot: Slot) {
+        self.slots.lock().push(slot);
+        // It is full when it has been readable for long.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// What has come back.
+    pub(super) fn take(&self) -> Vec<Slot> {
+        // First: what comes after it makes it readable again.
+        let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        std::mem::take(&mut *self.slots.lock())
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    slot: Slot,
+    returns: Arc<Returns>,
+}
+
+/// What waits for the threads beside.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    answerer: Answerer,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    is_over: bool,
+}
+
+impl Jobs {
+    /// Answers until nobody hands anything on any more.
+    pub(super) fn run(&self) {
+        let mut short = Vec::new();
+        while let Some(mut job) = self.next() {
+            answer(&mut job.slot, &self.answerer, &mut short);
+            job.returns.put(job.slot);
+        }
+    }
+
+    fn next(&self) -> Option<Job> {
+        let mut waiting = self.waiting.lock();
+        self.changed.wait_while(&mut waiting, |waiting| {
+            waiting.jobs.is_empty() && !waiting.is_over
+        });
+        waiting.jobs.pop_front()
+    }
+}
+
+/// Hands requests on. The threads beside end when it is dropped.
+#[derive(Debug)]
+pub(super) struct Aside {
+    jobs: Arc<Jobs>,
+    answerer: Answerer,
+    kernel: Kernel,
+}
+
+impl Aside {
+    pub(super) fn new(answerer: &Answerer, kernel: &Kernel) -> Self {
+        let jobs = Jobs {
+            waiting: Mutex::new(&JOBS, Waiting::default()),
+            changed: Condvar::new(),
+            answerer: answerer.clone(),
+        };
+        Self {
+            jobs: Arc::new(jobs),
+            answerer: answerer.clone(),
+            kernel: kernel.clone(),
+        }
+    }
+
+    /// For a thread beside.
+    pub(super) fn jobs(&self) -> Arc<Jobs> {
+        Arc::clone(&self.jobs)
+    }
+
+    /// Has a request answered beside.
+    pub(super) fn answer(&self, slot: Slot, returns: Arc<Returns>) {
+        self.jobs
+            .waiting
+            .lock()
+            .jobs
+            .push_back(Job { slot, returns });
+        self.jobs.changed.notify_one();
+    }
+
+    /// Has a request answered after the kernel has written the file back, by a thread of its own: this needs answers to
+    /// others meanwhile, also of those who are beside.
+    pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
+        let (answerer, kernel) = (self.answerer.clone(), self.kernel.clone());
+        let header = slot.asked().header;
+        // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
+        let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
+        let later = Arc::clone(&returns);
+        let thread = std::thread::Builder::new().name("extant-seal".to_owned());
+        let started = thread.spawn(move || {
+            let Ok(mut slot) = take.recv() else {
+                return;
+            };
+            kernel.write_back(Node(header.node));
+            answer(&mut slot, &answerer, &mut Vec::new());
+            later.put(slot);
+        });
+        match started {
+            // It waits for it.
+            Ok(_) => drop(give.send(slot)),
+            Err(e) => {
+                tracing::error!("no thread for a file that becomes immutable: {e}");
+                slot.tell(header.unique, -Errno::IO.0, 0);
+                returns.put(slot);
+            }
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        self.jobs.waiting.lock().is_over = true;
+        self.jobs.changed.notify_all();
+    }
+}

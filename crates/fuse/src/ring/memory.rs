@@ -1,0 +1,258 @@
+//! What the kernel writes requests to, and reads answers from.
+//!
+//! A [`Slot`] is one request's place. Whoever has it may use its memory; the kernel uses that of the slots which
+//! were given to it, and says of each when it is done with it. Nothing here waits for that: a slot that the kernel has
+//! is kept aside by the queue, untouched.
+#![allow(unsafe_code)]
+
+use crate::protocol::{IN_HEADER, InHeader, OUT_HEADER, OutHeader};
+use io_uring::{opcode, squeue::Entry128, types::Fd};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use std::ffi::c_void;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// `FUSE_IO_URING_CMD_REGISTER`: takes a slot for the first time.
+const REGISTER: u32 = 1;
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: takes an answer, and the slot for the next request.
+const COMMIT_AND_FETCH: u32 = 2;
+
+const PAGE: usize = 4096;
+
+/// Bytes of the header of a request, or of an answer.
+const HEADER: usize = 128;
+/// Bytes of the fixed part of a request.
+pub(super) const FIXED: usize = 128;
+/// Where the number by which an answer is taken lies, and the length of what is in the payload.
+const COMMIT_ID: usize = HEADER + FIXED + 8;
+const PAYLOAD_LEN: usize = HEADER + FIXED + 16;
+/// Bytes of all that.
+const HEADERS: usize = HEADER + FIXED + 32;
+/// Where the two parts of a slot are told to the kernel: behind them.
+const PARTS: usize = 1024;
+/// Where the field with the length of a command lies in it, which has no setter.
+const SQE_LEN: usize = 24;
+
+/// Memory of one queue's slots: a page of headers and a payload for each.
+#[derive(Debug)]
+struct Memory {
+    base: NonNull<u8>,
+    len: usize,
+    payload: usize,
+}
+
+// SAFETY: it is plain memory, which is reached through slots alone; each is had by one at a time.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    fn new(slots: usize, payload: usize) -> io::Result<Self> {
+        let payload = payload.next_multiple_of(PAGE);
+        let len = slots * (PAGE + payload);
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, wherever there is room.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, flags, MapFlags::PRIVATE)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len, payload })
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, and no slot is left that reaches it.
+        let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// The place of one request.
+#[derive(Debug)]
+pub(super) struct Slot {
+    memory: Arc<Memory>,
+    /// Its place in the memory.
+    place: usize,
+    /// What its queue knows it by.
+    number: usize,
+}
+
+/// A request's header and its fixed part.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) header: InHeader,
+    pub(super) fixed: [u8; FIXED],
+}
+
+impl Slot {
+    /// So many slots with numbers from `first` on, and a payload of so many bytes each.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub(super) fn several(first: usize, count: usize, payload: usize) -> io::Result<Vec<Self>> {
+        let memory = Arc::new(Memory::new(count, payload)?);
+        let slot = |place| Self {
+            memory: Arc::clone(&memory),
+            place,
+            number: first + place,
+        };
+        Ok((0..count).map(slot).collect())
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.number
+    }
+
+    fn begin(&self) -> *mut u8 {
+        let offset = self.place * (PAGE + self.memory.payload);
+        // SAFETY: places are below the count that the memory was made for.
+        unsafe { self.memory.base.as_ptr().add(offset) }
+    }
+
+    fn headers(&self) -> &[u8; HEADERS] {
+        // SAFETY: within the slot's page, which nobody else uses while there is this reference to the slot.
+        unsafe { &*self.begin().cast() }
+    }
+
+    fn headers_mut(&mut self) -> &mut [u8; HEADERS] {
+        // SAFETY: as above; the reference to the slot is the only one.
+        unsafe { &mut *self.begin().cast() }
+    }
+
+    /// The header and the fixed part of the request that is here.
+    pub(super) fn asked(&self) -> Asked {
+        let (header, rest) = self.headers().split_at(HEADER);
+        let mut fixed = [0; FIXED];
+        fixed.copy_from_slice(rest.get(..FIXED).unwrap_or_default());
+        let mut bytes = [0; IN_HEADER];
+        bytes.copy_from_slice(header.get(..IN_HEADER).unwrap_or_default());
+        let Ok(header) = InHeader::read_from_bytes(&bytes) else {
+            unreachable!("any bytes are a header");
+        };
+        Asked { header, fixed }
+    }
+
+    fn word<const LEN: usize>(&self, at: usize) -> [u8; LEN] {
+        let mut word = [0; LEN];
+        let found = self.headers().get(at..at + LEN).unwrap_or_default();
+        word.copy_from_slice(found);
+        word
+    }
+
+    /// What follows the fixed part of the request that is here.
+    pub(super) fn rest(&self) -> &[u8] {
+        let len = u32::from_ne_bytes(self.word(PAYLOAD_LEN)) as usize;
+        // SAFETY: the payload lies behind the page of headers; it is the slot's as they are.
+        let payload =
+            unsafe { std::slice::from_raw_parts(self.begin().add(PAGE), self.memory.payload) };
+        payload.get(..len).unwrap_or_default()
+    }
+
+    /// Room for the body of the answer.
+    pub(super) fn payload_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above; the reference to the slot is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.begin().add(PAGE), self.memory.payload) }
+    }
+
+    /// Puts the header of an answer, whose body of `len` bytes is at the beginning of the payload.
+    pub(super) fn tell(&mut self, unique: u64, error: i32, len: usize) {
+        let len = u32::try_from(len).unwrap_or(0);
+        let header = OutHeader {
+            len: len + OUT_HEADER as u32,
+            error,
+            unique,
+        };
+        let headers = self.headers_mut();
+        if let Some(into) = headers.get_mut(..OUT_HEADER) {
+            into.copy_from_slice(header.as_bytes());
+        }
+        if let Some(into) = headers.get_mut(PAYLOAD_LEN..PAYLOAD_LEN + 4) {
+            into.copy_from_slice(&len.to_ne_bytes());
+        }
+    }
+
+    /// The command that gives the slot to the kernel for the first time, as one of queue `queue`.
+    pub(super) fn register(&mut self, device: &OwnedFd, queue: u16) -> Entry128 {
+        let begin = self.begin();
+        let parts = [
+            libc::iovec {
+                iov_base: begin.cast(),
+                iov_len: HEADERS,
+            },
+            libc::iovec {
+                // SAFETY: the payload lies behind the page of headers.
+                iov_base: unsafe { begin.add(PAGE).cast() },
+                iov_len: self.memory.payload,
+            },
+        ];
+        // SAFETY: within the slot's page and aligned in it; nobody else uses it.
+        let told = unsafe {
+            let told = begin.add(PARTS).cast::<[libc::iovec; 2]>();
+            told.write(parts);
+            told
+        };
+        let mut entry = opcode::UringCmd80::new(Fd(device.as_raw_fd()), REGISTER)
+            .addr(Some(told.addr() as u64))
+            .cmd(command(0, queue))
+            .build()
+            .user_data(self.number as u64);
+        let len = (parts.len() as u32).to_ne_bytes();
+        // SAFETY: an entry is plain data of 128 bytes in the kernel's layout, which has this field of four bytes here.
+        unsafe {
+            let field = std::ptr::from_mut(&mut entry).cast::<u8>().add(SQE_LEN);
+            field.cast::<[u8; 4]>().write(len);
+        }
+        entry
+    }
+
+    /// The command that gives the answer here to the kernel, and the slot with it.
+    pub(super) fn commit(&self, device: &OwnedFd, queue: u16) -> Entry128 {
+        let id = u64::from_ne_bytes(self.word(COMMIT_ID));
+        opcode::UringCmd80::new(Fd(device.as_raw_fd()), COMMIT_AND_FETCH)
+            .cmd(command(id, queue))
+            .build()
+            .user_data(self.number as u64)
+    }
+}
+
+/// What the kernel reads in a command: flags, which answer, which queue.
+fn command(commit_id: u64, queue: u16) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    let fields: [(usize, &[u8]); 2] = [(8, &commit_id.to_ne_bytes()), (16, &queue.to_ne_bytes())];
+    for (at, field) in fields {
+        if let Some(into) = bytes.get_mut(at..at + field.len()) {
+            into.copy_from_slice(field);
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_do_not_touch_each_other() {
+        let mut slots = Slot::several(0, 3, 8192).unwrap();
+        for slot in &mut slots {
+            let number = slot.number();
+            slot.payload_mut().fill(number as u8 + 1);
+            slot.tell(number as u64, -5, 8192);
+        }
+        for slot in &slots {
+            assert_eq!(slot.rest().len(), 8192);
+            let expected = slot.number() as u8 + 1;
+            assert!(slot.rest().iter().all(|&byte| byte == expected));
+            let header = OutHeader::read_from_prefix(slot.headers()).unwrap().0;
+            assert_eq!((header.unique, header.error), (slot.number() as u64, -5));
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_no_length_of_a_payload_is_none() {
+        let mut slots = Slot::several(0, 1, 4096).unwrap();
+        slots[0].tell(1, 0, 4097);
+        assert_eq!(slots[0].rest(), b"");
+    }
+}

@@ -1,0 +1,289 @@
+//! The thread of one processor.
+#![allow(unsafe_code)]
+
+use super::aside::{Aside, Returns};
+use super::memory::Slot;
+use crate::answer::Answerer;
+use crate::protocol::Request;
+use crate::service::Errno;
+use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fd};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Stands for the event that slots have come back, among the numbers of slots.
+const EVENT: u64 = u64::MAX;
+/// Slots that a queue may get beyond those that it has at first: one for each request that waits for the kernel.
+const MOST_MORE: usize = 56;
+/// What is as short as names is copied, so that the answer can be put in its place.
+const SHORT: usize = 8192;
+/// Room for an answer to what is longer.
+const SHORT_ANSWER: usize = 512;
+
+type Ring = IoUring<Entry128>;
+
+/// One processor's requests.
+pub(super) struct Queue {
+    number: u16,
+    ring: Ring,
+    slots: Vec<Slot>,
+    /// Bytes of a payload.
+    payload: usize,
+    returns: Arc<Returns>,
+    /// How long its thread stays awake after a request.
+    awake: Option<Duration>,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    /// A queue with `depth` slots, which does nothing yet. After a request its thread stays `awake` for so long.
+    ///
+    /// # Errors
+    /// When the system has no such rings, or not for us.
+    pub(super) fn new(
+        number: u16,
+        depth: usize,
+        payload: usize,
+        awake: Option<Duration>,
+    ) -> io::Result<Self> {
+        let entries = ((depth + MOST_MORE) as u32 + 1).next_power_of_two();
+        let ring: Ring = IoUring::builder()
+            .setup_r_disabled()
+            .setup_single_issuer()
+            .setup_coop_taskrun()
+            .build(entries)?;
+        ring.submitter().register_restrictions(&mut [
+            Restriction::sqe_op(opcode::UringCmd80::CODE),
+            Restriction::sqe_op(opcode::PollAdd::CODE),
+        ])?;
+        Ok(Self {
+            number,
+            ring,
+            slots: Slot::several(0, depth, payload)?,
+            payload,
+            returns: Arc::new(Returns::new()?),
+            awake,
+        })
+    }
+
+    pub(super) fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Answers until the kernel has given all slots back, which it does when the mount is over, or when it does without rings.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub(super) fn run(
+        mut self,
+        device: &OwnedFd,
+        answerer: &Answerer,
+        aside: &Aside,
+    ) -> io::Result<()> {
+        self.stay_on_its_processor();
+        self.ring.submitter().register_enable_rings()?;
+        // Those that the kernel has, by their numbers.
+        let mut lent: Vec<Option<Slot>> = Vec::new();
+        for mut slot in std::mem::take(&mut self.slots) {
+            let entry = slot.register(device, self.number);
+            lent.push(Some(slot));
+            self.submit(&entry)?;
+        }
+        self.watch()?;
+        let first = lent.len();
+        let mut alive = first;
+        let mut short = Vec::with_capacity(SHORT);
+        while alive > 0 {
+            self.wait()?;
+            while let Some(entry) = self.next_completion() {
+                if entry.user_data() == EVENT {
+                    for slot in self.returns.take() {
+                        self.give_back(slot, device, &mut lent)?;
+                    }
+                    self.watch()?;
+                    continue;
+                }
+                let number = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
+                let Some(slot) = lent.get_mut(number).and_then(Option::take) else {
+                    return Err(io::Error::other(
+                        "the kernel returned what it was not given",
+                    ));
+                };
+                if entry.result() < 0 {
+                    // It is over, or was never begun.
+                    alive -= 1;
+                    continue;
+                }
+                match serve(slot, answerer, aside, &self.returns, &mut short) {
+                    Served::Answered(slot) => self.give_back(slot, device, &mut lent)?,
+                    Served::HandedOn => {}
+                    // It gets no answer before others have theirs, who need a slot for that.
+                    Served::WaitsForKernel(mut slot) => match self.more(&lent, first + MOST_MORE) {
+                        Some(mut another) => {
+                            aside.answer_when_written(slot, Arc::clone(&self.returns));
+                            let entry = another.register(device, self.number);
+                            lent.push(Some(another));
+                            alive += 1;
+                            self.submit(&entry)?;
+                        }
+                        None => {
+                            let unique = slot.asked().header.unique;
+                            slot.tell(unique, -Errno::AGAIN.0, 0);
+                            self.give_back(slot, device, &mut lent)?;
+                        }
+                    },
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the kernel what is for it, and waits until there is something from it.
+    fn wait(&mut self) -> io::Result<()> {
+        if let Some(awake) = self.awake {
+            // What is not taken now is taken below.
+            let _ = self.ring.submit();
+            let since = Instant::now();
+            while self.ring.completion().is_empty() {
+                if since.elapsed() >= awake {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            if !self.ring.completion().is_empty() {
+                return Ok(());
+            }
+        }
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => Ok(()),
+            Err(e) => match e.raw_os_error() {
+                // Nothing is lost: it is tried again, as others wait for this thread.
+                Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
+                    std::thread::yield_now();
+                    Ok(())
+                }
+                _ => Err(e),
+            },
+        }
+    }
+
+    /// What the kernel has done, without holding on to the ring.
+    fn next_completion(&mut self) -> Option<cqueue::Entry> {
+        self.ring.completion().next()
+    }
+
+    /// What a processor asks is answered on it: nobody else is woken. Of a processor that is not there nothing comes.
+    fn stay_on_its_processor(&self) {
+        let mut only = CpuSet::new();
+        let number = usize::from(self.number);
+        if number < CpuSet::MAX_CPU {
+            only.set(number);
+            let _ = sched_setaffinity(None, &only);
+        }
+    }
+
+    /// One more slot, if there are not so many already.
+    fn more(&self, lent: &[Option<Slot>], most: usize) -> Option<Slot> {
+        if lent.len() >= most {
+            return None;
+        }
+        Slot::several(lent.len(), 1, self.payload).ok()?.pop()
+    }
+
+    fn give_back(
+        &mut self,
+        slot: Slot,
+        device: &OwnedFd,
+        lent: &mut [Option<Slot>],
+    ) -> io::Result<()> {
+        let entry = slot.commit(device, self.number);
+        let number = slot.number();
+        if let Some(place) = lent.get_mut(number) {
+            *place = Some(slot);
+        }
+        self.submit(&entry)
+    }
+
+    /// Asks to be told once when slots come back.
+    fn watch(&mut self) -> io::Result<()> {
+        let event = Fd(self.returns.event().as_raw_fd());
+        let readable = u32::from(libc::POLLIN.cast_unsigned());
+        let entry = opcode::PollAdd::new(event, readable).build();
+        self.submit(&entry.user_data(EVENT).into())
+    }
+
+    fn submit(&mut self, entry: &Entry128) -> io::Result<()> {
+        // SAFETY: what entries point to is the memory of slots, which live as long as the ring; those that the kernel
+        // has are not touched.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        // There is room for all slots and the event.
+        pushed.map_err(|_| io::Error::other("a ring is full"))
+    }
+}
+
+/// What became of a request.
+enum Served {
+    /// Its answer is in the slot.
+    Answered(Slot),
+    /// Somebody else answers it.
+    HandedOn,
+    /// It is to be answered after the kernel has written a file back.
+    WaitsForKernel(Slot),
+}
+
+/// Answers the request in a slot, or hands it on.
+fn serve(
+    mut slot: Slot,
+    answerer: &Answerer,
+    aside: &Aside,
+    returns: &Arc<Returns>,
+    short: &mut Vec<u8>,
+) -> Served {
+    let asked = slot.asked();
+    let request = Request::from_parts(asked.header, &asked.fixed, slot.rest());
+    if answerer.waits_for_kernel(&request) {
+        return Served::WaitsForKernel(slot);
+    }
+    if answerer.may_take_long(&request) {
+        aside.answer(slot, Arc::clone(returns));
+        return Served::HandedOn;
+    }
+    answer(&mut slot, answerer, short);
+    Served::Answered(slot)
+}
+
+/// Puts the answer to the request in a slot in its place.
+pub(super) fn answer(slot: &mut Slot, answerer: &Answerer, short: &mut Vec<u8>) {
+    answerer.came_through_ring();
+    let asked = slot.asked();
+    let unique = asked.header.unique;
+    let answered = if slot.rest().len() <= SHORT {
+        short.clear();
+        short.extend_from_slice(slot.rest());
+        let request = Request::from_parts(asked.header, &asked.fixed, short);
+        answerer.answer(&request, slot.payload_mut())
+    } else {
+        let mut told = [0; SHORT_ANSWER];
+        let request = Request::from_parts(asked.header, &asked.fixed, slot.rest());
+        let answered = answerer.answer(&request, &mut told);
+        let len = answered.unwrap_or(0);
+        if let (Some(into), Some(told)) = (slot.payload_mut().get_mut(..len), told.get(..len)) {
+            into.copy_from_slice(told);
+        }
+        answered
+    };
+    match answered {
+        Ok(len) => slot.tell(unique, 0, len),
+        Err(Errno(number)) => slot.tell(unique, -number, 0),
+    }
+}
