@@ -1,10 +1,15 @@
 //! Backing files and folders, fresh for every repetition and removed afterwards.
 
 use crate::args::KernelForm;
+use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// Images up to this size have no holes: larger ones would not fit.
+const FILLED_MIB: u64 = 16 << 10;
 
 /// A scratch folder on the measured file system; removed on drop.
 pub(crate) struct Store {
@@ -26,7 +31,8 @@ impl Store {
     }
 
     /// A fresh image for a run: made by `mke2fs` for the form asked for, every byte of the file
-    /// backed by memory, so that nobody's time has the host's allocation in it.
+    /// backed by memory, so that nobody's time has the host's allocation in it. One larger than [`FILLED_MIB`] keeps its
+    /// holes.
     ///
     /// # Errors
     /// When `mke2fs` fails or there is no room.
@@ -46,7 +52,11 @@ impl Store {
         }
         let image = self.path("image");
         let _ = std::fs::remove_file(&image);
-        copy_filled(&template, &image).map_err(|e| format!("{}: {e}", image.display()))?;
+        let copied = match shape.mib <= FILLED_MIB {
+            true => copy_filled(&template, &image),
+            false => copy_sparse(&template, &image),
+        };
+        copied.map_err(|e| format!("{}: {e}", image.display()))?;
         Ok(image)
     }
 }
@@ -102,10 +112,57 @@ fn copy_filled(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
+/// Copies a file, and leaves its holes.
+fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (File::open(from)?, File::create_new(to)?);
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    loop {
+        let begin = match rustix::fs::seek(&from, SeekFrom::Data(at)) {
+            Ok(begin) => begin,
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        at = rustix::fs::seek(&from, SeekFrom::Hole(begin))?;
+        let mut done = begin;
+        while done < at {
+            let most = usize::try_from(at - done)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
+            let piece = buffer.get_mut(..most).unwrap_or_default();
+            from.read_exact_at(piece, done)?;
+            to.write_all_at(piece, done)?;
+            done += most as u64;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn one_that_is_too_large_for_memory_keeps_its_holes() {
+        let store = Store::new(&std::env::temp_dir()).unwrap();
+        let shape = ImageShape {
+            mib: FILLED_MIB + 1,
+            inodes: 1000,
+            block_size: None,
+        };
+        let image = store.fresh_image(KernelForm::Plain, shape).unwrap();
+        let found = std::fs::metadata(&image).unwrap();
+        assert_eq!(found.len(), (FILLED_MIB + 1) << 20);
+        assert!(found.blocks() * 512 < found.len() / 4);
+        let checked = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(checked.status.success());
+    }
 
     #[test]
     fn a_fresh_image_has_no_holes() {
