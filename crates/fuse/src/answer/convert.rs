@@ -139,3 +139,16 @@ pub(super) fn statx(found: &Attributes) -> StatxOut {
         ..StatxOut::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_before_1970_are_what_the_kernel_said() {
+        let told = timestamp(-2, 300_000_000);
+        assert_eq!((told.secs, told.nanos), (-2, 300_000_000));
+        let shown = moment(told);
+        assert_eq!((shown.secs, shown.nanos), (-2, 300_000_000));
+    }
+}

@@ -7,7 +7,7 @@
 //! | `sealing` | `ioctl`, and what waits for the kernel to write a file back |
 //! | `convert` | the engine's values as the kernel has them, and back |
 //!
-//! Files are neither opened nor closed here (`open` is answered with ENOSYS, after which the kernel asks for neither): all that
+//! Files are neither opened nor closed here (files without a name excepted; `open` is answered with ENOSYS, after which the kernel asks for neither): all that
 //! an open file needs is its inode, which the kernel does not forget meanwhile. So making a small file costs a lookup,
 //! a `mknod` and a write.
 //!
@@ -30,18 +30,21 @@ use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
 };
 use convert::{FOREVER, entry, statx, timestamp, ttl};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Length from which a transfer may take as long as waking another thread does not matter.
 const LONG_TRANSFER: u32 = 128 << 10;
+/// Length from which a file takes long to be cut.
+const MUCH: u64 = 64 << 20;
 /// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
 /// The data only, of `FUSE_FSYNC`.
 const DATA_ONLY: u32 = 1;
-/// The most that is copied by one call whose answer has 32 bits.
+/// The most that is copied by one call, which nothing interrupts.
 const MOST_COPIED: u64 = 1 << 30;
 
 /// What was agreed upon with the kernel.
@@ -51,6 +54,15 @@ pub(crate) struct Agreed {
     pub(crate) stateless: bool,
     /// It keeps writes back.
     pub(crate) gathers: bool,
+}
+
+/// Why a request may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Long {
+    /// It moves much data.
+    Transfer,
+    /// It waits for a commit, or changes much.
+    Other,
 }
 
 /// Answers requests.
@@ -107,23 +119,41 @@ impl Answerer {
     }
 
     /// Whether a request may take so long that others should not wait for it.
-    pub(crate) fn may_take_long(&self, request: &Request<'_>) -> bool {
-        match request.opcode {
-            Some(
-                Opcode::Fsync
-                | Opcode::Fsyncdir
-                | Opcode::Fallocate
-                | Opcode::CopyFileRange
-                | Opcode::CopyFileRange64,
-            ) => true,
-            Some(Opcode::Read) => request
-                .fixed::<ReadIn>()
-                .is_ok_and(|read| read.size >= LONG_TRANSFER),
-            Some(Opcode::Write) => request
-                .fixed::<WriteIn>()
-                .is_ok_and(|write| write.size >= LONG_TRANSFER),
-            _ => false,
+    pub(crate) fn may_take_long(&self, request: &Request<'_>) -> Option<Long> {
+        let is_long = |size: u32| (size >= LONG_TRANSFER).then_some(Long::Transfer);
+        match request.opcode? {
+            Opcode::Read => is_long(request.fixed::<ReadIn>().ok()?.size),
+            Opcode::Write => is_long(request.fixed::<WriteIn>().ok()?.size),
+            Opcode::Fsync
+            | Opcode::Fsyncdir
+            | Opcode::Fallocate
+            | Opcode::CopyFileRange
+            | Opcode::CopyFileRange64 => Some(Long::Other),
+            Opcode::Setattr if self.cuts_much(request) => Some(Long::Other),
+            Opcode::Setattr
+            | Opcode::Symlink
+            | Opcode::Mknod
+            | Opcode::Mkdir
+            | Opcode::Unlink
+            | Opcode::Rmdir
+            | Opcode::Rename
+            | Opcode::Rename2
+            | Opcode::Link
+            | Opcode::Setxattr
+            | Opcode::Removexattr
+            | Opcode::Ioctl => self.service.syncs().then_some(Long::Other),
+            _ => None,
         }
+    }
+
+    /// Whether a request sets the size of a file that is large.
+    fn cuts_much(&self, request: &Request<'_>) -> bool {
+        let sets_size = |asked: SetattrIn| asked.valid & set::SIZE != 0;
+        request.fixed().is_ok_and(sets_size)
+            && self
+                .service
+                .ask(|s| s.getattr(node(request)))
+                .is_ok_and(|found| found.metadata.size >= MUCH)
     }
 
     /// Whether a request is to be answered after the kernel has written the file back, which needs answers of all others
@@ -172,6 +202,15 @@ impl Answerer {
     /// # Errors
     /// The error number that is to be the answer.
     pub(crate) fn answer(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        // Whatever happens, whoever asked gets an answer.
+        let dispatched = catch_unwind(AssertUnwindSafe(|| self.dispatch(request, out)));
+        dispatched.unwrap_or_else(|_| {
+            tracing::error!("a request panicked, and was answered with an I/O error");
+            Err(Errno::IO)
+        })
+    }
+
+    fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let opcode = request.opcode.ok_or(Errno::NO_SYSCALL)?;
         match opcode {
             Opcode::Lookup => self.lookup(request, out),
@@ -249,16 +288,18 @@ impl Answerer {
             }
             // The kernel checks permissions.
             Opcode::Access => Ok(0),
+            // Told of files that were made without a name alone, which nothing here keeps open.
+            Opcode::Release | Opcode::Releasedir => Ok(0),
             Opcode::Ioctl => self.ioctl(request, out),
             Opcode::Fallocate => self.fallocate(request),
             Opcode::Lseek => self.lseek(request, out),
             Opcode::CopyFileRange => {
-                let copied = self.copy_range(request, MOST_COPIED)?;
+                let copied = self.copy_range(request)?;
                 let size = short(copied);
                 put(out, &WriteOut { size, padding: 0 })
             }
             Opcode::CopyFileRange64 => {
-                let len = self.copy_range(request, u64::MAX)?;
+                let len = self.copy_range(request)?;
                 put(out, &LengthOut { len })
             }
             Opcode::Destroy => Ok(0),
@@ -501,7 +542,7 @@ impl Answerer {
         put(out, &LseekOut { offset })
     }
 
-    fn copy_range(&self, request: &Request<'_>, most: u64) -> Answer<u64> {
+    fn copy_range(&self, request: &Request<'_>) -> Answer<u64> {
         let _timed = self.service.time(Timing::CopyRange);
         let asked: CopyRangeIn = request.fixed()?;
         let (from, to) = (
@@ -510,7 +551,7 @@ impl Answerer {
         );
         let asker = asker(request);
         self.service.ask_for(asker, |s| {
-            s.copy_range(asker, from, to, asked.len.min(most))
+            s.copy_range(asker, from, to, asked.len.min(MOST_COPIED))
         })
     }
 }

@@ -16,7 +16,7 @@ mod device;
 pub(crate) use device::Device;
 
 use crate::answer::{Agreed, Answerer};
-use crate::options::Options;
+use crate::options::{Options, machine_memory};
 use crate::ring::{self, Rings};
 use crate::service::{Node, Service};
 use fuser::{
@@ -25,7 +25,9 @@ use fuser::{
 };
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
@@ -48,7 +50,60 @@ pub(crate) struct Channel {
 pub(crate) struct Connection {
     /// Unmounts when it is dropped, if anything is mounted then.
     _session: Session<Handshake>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    threads: Threads,
+}
+
+/// The threads that answer.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    running: Vec<JoinHandle<()>>,
+    ended: Receiver<io::Result<()>>,
+    ends: Sender<io::Result<()>>,
+}
+
+impl Threads {
+    fn new() -> Self {
+        let (ends, ended) = mpsc::channel();
+        Self {
+            running: Vec::new(),
+            ended,
+            ends,
+        }
+    }
+
+    /// Starts one more.
+    ///
+    /// # Errors
+    /// When the system has no thread for it.
+    pub(crate) fn start(
+        &mut self,
+        name: String,
+        run: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let ends = self.ends.clone();
+        let thread = std::thread::Builder::new().name(name);
+        let started = thread.spawn(move || {
+            let ended = catch_unwind(AssertUnwindSafe(run))
+                .unwrap_or_else(|_| Err(io::Error::other("a thread that answers panicked")));
+            // Nobody waits any more after an error.
+            let _ = ends.send(ended);
+        });
+        self.running.push(started?);
+        Ok(())
+    }
+
+    /// Waits until all have ended, or one in an error: others may never end then.
+    fn wait(self) -> io::Result<()> {
+        for _ in 0..self.running.len() {
+            // A sender is here.
+            self.ended.recv().unwrap_or(Ok(()))?;
+        }
+        for thread in self.running {
+            // What it had to say it has said.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
 }
 
 /// What the kernel is told without being asked.
@@ -76,7 +131,7 @@ impl Channel {
             false => SessionACL::Owner,
         };
         let rings = match options.io_uring {
-            true => Rings::prepare(LARGEST_TRANSFER),
+            true => Rings::prepare(LARGEST_TRANSFER, options.memory_limit(machine_memory())),
             false => None,
         };
         let outcome = Arc::default();
@@ -88,11 +143,16 @@ impl Channel {
         let session = Session::new(handshake, point, &config)?;
         let (agreed, over_rings) = outcome.get().copied().unwrap_or_default();
         let devices = Device::several(session.as_fd(), options.thread_count())?;
+        let rings = rings.filter(|_| over_rings);
+        if let Some(rings) = &rings {
+            // The kernel counts on them now.
+            rings.attach(session.as_fd())?;
+        }
         Ok(Self {
             session,
             agreed,
             devices,
-            rings: rings.filter(|_| over_rings),
+            rings,
         })
     }
 
@@ -108,19 +168,17 @@ impl Channel {
     pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
         let answerer = Answerer::new(service, self.agreed);
         let kernel = Kernel(self.session.notifier());
-        let mut threads = Vec::new();
+        let mut threads = Threads::new();
+        let count = self.devices.len();
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
             let (answerer, kernel) = (answerer.clone(), kernel.clone());
-            threads.push(
-                std::thread::Builder::new()
-                    .name(format!("extant-fuse-{number}"))
-                    .spawn(move || classic::run(&Arc::new(device), &answerer, &kernel))?,
-            );
+            threads.start(format!("extant-fuse-{number}"), move || {
+                classic::run(&Arc::new(device), &answerer, &kernel)
+            })?;
         }
         if let Some(rings) = self.rings {
-            let device = self.session.as_fd().try_clone_to_owned()?;
-            threads.extend(ring::serve(rings, device, &answerer, &kernel)?);
+            ring::serve(rings, &answerer, &kernel, count, &mut threads)?;
         }
         Ok(Connection {
             _session: self.session,
@@ -132,14 +190,7 @@ impl Channel {
 impl Connection {
     /// Waits until the kernel has given the mount up.
     pub(crate) fn wait(self) -> io::Result<()> {
-        let mut over = Ok(());
-        for thread in self.threads {
-            let ended = thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("a thread that answers panicked")));
-            over = over.and(ended);
-        }
-        over
+        self.threads.wait()
     }
 }
 

@@ -80,6 +80,7 @@ pub(crate) enum Opcode {
     Read,
     Write,
     Statfs,
+    Release,
     Fsync,
     Setxattr,
     Getxattr,
@@ -87,6 +88,7 @@ pub(crate) enum Opcode {
     Removexattr,
     Opendir,
     Readdir,
+    Releasedir,
     Fsyncdir,
     Access,
     Destroy,
@@ -122,6 +124,7 @@ impl Opcode {
             15 => Self::Read,
             16 => Self::Write,
             17 => Self::Statfs,
+            18 => Self::Release,
             20 => Self::Fsync,
             21 => Self::Setxattr,
             22 => Self::Getxattr,
@@ -129,6 +132,7 @@ impl Opcode {
             24 => Self::Removexattr,
             27 => Self::Opendir,
             28 => Self::Readdir,
+            29 => Self::Releasedir,
             30 => Self::Fsyncdir,
             34 => Self::Access,
             38 => Self::Destroy,
@@ -177,7 +181,7 @@ impl Opcode {
             Self::Lseek => size_of::<LseekIn>(),
             Self::CopyFileRange | Self::CopyFileRange64 => size_of::<CopyRangeIn>(),
             Self::Tmpfile => size_of::<CreateIn>(),
-            Self::Statx => 24,
+            Self::Statx | Self::Release | Self::Releasedir => 24,
         }
     }
 }
@@ -273,6 +277,7 @@ pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::mem::offset_of;
 
     fn header(opcode: u32, len: usize) -> InHeader {
         InHeader {
@@ -308,6 +313,10 @@ mod tests {
             (Opcode::Lseek, 24),
             (Opcode::CopyFileRange, 56),
             (Opcode::Tmpfile, 16),
+            (Opcode::Forget, 8),
+            (Opcode::Getattr, 16),
+            (Opcode::Statx, 24),
+            (Opcode::Open, 8),
         ];
         for (opcode, len) in lengths {
             assert_eq!(opcode.fixed(), len, "{opcode:?}");
@@ -320,6 +329,27 @@ mod tests {
             (size_of::<OpenOut>(), 16),
             (size_of::<IoctlOut>(), 16),
             (size_of::<Dirent>(), 24),
+            (size_of::<ForgetOne>(), 16),
+            (size_of::<WriteOut>(), 8),
+            (size_of::<LengthOut>(), 8),
+            (size_of::<LseekOut>(), 8),
+            (offset_of!(SetattrIn, size), 16),
+            (offset_of!(SetattrIn, ctime), 48),
+            (offset_of!(SetattrIn, mode), 68),
+            (offset_of!(SetattrIn, uid), 76),
+            (offset_of!(WriteIn, write_flags), 20),
+            (offset_of!(IoctlIn, command), 12),
+            (offset_of!(IoctlIn, in_size), 24),
+            (offset_of!(CopyRangeIn, to), 16),
+            (offset_of!(CopyRangeIn, len), 40),
+            (offset_of!(Attr, mode), 60),
+            (offset_of!(Attr, device), 76),
+            (offset_of!(EntryOut, attr), 40),
+            (offset_of!(StatxOut, stat), 32),
+            (offset_of!(Statx, ino), 32),
+            (offset_of!(Statx, btime), 80),
+            (offset_of!(Statx, mtime), 112),
+            (offset_of!(Statx, device_major), 128),
         ];
         for (found, len) in answers {
             assert_eq!(found, len);

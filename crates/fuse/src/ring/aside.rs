@@ -2,11 +2,12 @@
 
 use super::memory::Slot;
 use super::queue::answer;
-use crate::answer::Answerer;
+use crate::answer::{Answerer, Long};
 use crate::kernel::Kernel;
 use crate::service::{Errno, Node};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -93,38 +94,45 @@ impl Jobs {
 /// Hands requests on. The threads beside end when it is dropped.
 #[derive(Debug)]
 pub(super) struct Aside {
-    jobs: Arc<Jobs>,
+    /// By [`Long`]: what waits for commits keeps no transfers waiting.
+    jobs: [Arc<Jobs>; 2],
+    /// The processors that this process may use, which threads of a ring have fewer of.
+    processors: Option<CpuSet>,
     answerer: Answerer,
     kernel: Kernel,
 }
 
 impl Aside {
     pub(super) fn new(answerer: &Answerer, kernel: &Kernel) -> Self {
-        let jobs = Jobs {
-            waiting: Mutex::new(&JOBS, Waiting::default()),
-            changed: Condvar::new(),
-            answerer: answerer.clone(),
+        let jobs = || {
+            Arc::new(Jobs {
+                waiting: Mutex::new(&JOBS, Waiting::default()),
+                changed: Condvar::new(),
+                answerer: answerer.clone(),
+            })
         };
         Self {
-            jobs: Arc::new(jobs),
+            jobs: [jobs(), jobs()],
+            processors: sched_getaffinity(None).ok(),
             answerer: answerer.clone(),
             kernel: kernel.clone(),
         }
     }
 
-    /// For a thread beside.
-    pub(super) fn jobs(&self) -> Arc<Jobs> {
-        Arc::clone(&self.jobs)
+    /// For the threads beside.
+    pub(super) fn jobs(&self) -> [Arc<Jobs>; 2] {
+        self.jobs.clone()
     }
 
     /// Has a request answered beside.
-    pub(super) fn answer(&self, slot: Slot, returns: Arc<Returns>) {
-        self.jobs
-            .waiting
-            .lock()
-            .jobs
-            .push_back(Job { slot, returns });
-        self.jobs.changed.notify_one();
+    pub(super) fn answer(&self, slot: Slot, long: Long, returns: Arc<Returns>) {
+        let [transfers, others] = &self.jobs;
+        let jobs = match long {
+            Long::Transfer => transfers,
+            Long::Other => others,
+        };
+        jobs.waiting.lock().jobs.push_back(Job { slot, returns });
+        jobs.changed.notify_one();
     }
 
     /// Has a request answered after the kernel has written the file back, by a thread of its own: this needs answers to
@@ -132,6 +140,7 @@ impl Aside {
     pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
         let (answerer, kernel) = (self.answerer.clone(), self.kernel.clone());
         let header = slot.asked().header;
+        let processors = self.processors;
         // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
         let later = Arc::clone(&returns);
@@ -140,6 +149,9 @@ impl Aside {
             let Ok(mut slot) = take.recv() else {
                 return;
             };
+            if let Some(all) = processors {
+                let _ = sched_setaffinity(None, &all);
+            }
             kernel.write_back(Node(header.node));
             answer(&mut slot, &answerer, &mut Vec::new());
             later.put(slot);
@@ -158,7 +170,9 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        self.jobs.waiting.lock().is_over = true;
-        self.jobs.changed.notify_all();
+        for jobs in &self.jobs {
+            jobs.waiting.lock().is_over = true;
+            jobs.changed.notify_all();
+        }
     }
 }

@@ -6,11 +6,10 @@
 #![allow(unsafe_code)]
 
 use crate::protocol::{IN_HEADER, InHeader, OUT_HEADER, OutHeader};
-use io_uring::{opcode, squeue::Entry128, types::Fd};
+use io_uring::{opcode, squeue::Entry128, types::Fixed};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -63,7 +62,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no slot is left that reaches it.
+        // SAFETY: mapped by `new`, and no slot is left that reaches it. Slots that the kernel may still have are never dropped:
+        // see `queue::Lent`.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -76,6 +76,8 @@ pub(super) struct Slot {
     place: usize,
     /// What its queue knows it by.
     number: usize,
+    /// Its request waits for the kernel.
+    pub(super) waits: bool,
 }
 
 /// A request's header and its fixed part.
@@ -96,6 +98,7 @@ impl Slot {
             memory: Arc::clone(&memory),
             place,
             number: first + place,
+            waits: false,
         };
         Ok((0..count).map(slot).collect())
     }
@@ -173,7 +176,7 @@ impl Slot {
     }
 
     /// The command that gives the slot to the kernel for the first time, as one of queue `queue`.
-    pub(super) fn register(&mut self, device: &OwnedFd, queue: u16) -> Entry128 {
+    pub(super) fn register(&mut self, device: Fixed, queue: u16) -> Entry128 {
         let begin = self.begin();
         let parts = [
             libc::iovec {
@@ -192,7 +195,7 @@ impl Slot {
             told.write(parts);
             told
         };
-        let mut entry = opcode::UringCmd80::new(Fd(device.as_raw_fd()), REGISTER)
+        let mut entry = opcode::UringCmd80::new(device, REGISTER)
             .addr(Some(told.addr() as u64))
             .cmd(command(0, queue))
             .build()
@@ -207,9 +210,9 @@ impl Slot {
     }
 
     /// The command that gives the answer here to the kernel, and the slot with it.
-    pub(super) fn commit(&self, device: &OwnedFd, queue: u16) -> Entry128 {
+    pub(super) fn commit(&self, device: Fixed, queue: u16) -> Entry128 {
         let id = u64::from_ne_bytes(self.word(COMMIT_ID));
-        opcode::UringCmd80::new(Fd(device.as_raw_fd()), COMMIT_AND_FETCH)
+        opcode::UringCmd80::new(device, COMMIT_AND_FETCH)
             .cmd(command(id, queue))
             .build()
             .user_data(self.number as u64)
@@ -247,6 +250,34 @@ mod tests {
             let header = OutHeader::read_from_prefix(slot.headers()).unwrap().0;
             assert_eq!((header.unique, header.error), (slot.number() as u64, -5));
         }
+    }
+
+    #[test]
+    fn commands_are_where_the_kernel_looks_for_them() {
+        const { assert!(size_of::<Entry128>() == 128) };
+        let bytes = |entry: Entry128| -> [u8; 128] {
+            // SAFETY: an entry is plain data of that length.
+            unsafe { std::mem::transmute(entry) }
+        };
+        let word = |bytes: &[u8; 128], at: usize| {
+            u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
+        };
+        let mut slots = Slot::several(5, 2, 4096).unwrap();
+        let slot = &mut slots[1];
+        let begin = slot.begin() as u64;
+        let registers = bytes(slot.register(Fixed(3), 7));
+        // The operation, the file among the registered ones, which command.
+        assert_eq!((registers[0], registers[4], registers[8]), (46, 3, 1));
+        assert_eq!(word(&registers, 16), begin + PARTS as u64);
+        assert_eq!(registers[24..28], 2_u32.to_ne_bytes());
+        assert_eq!(word(&registers, 32), 6);
+        assert_eq!((word(&registers, 48), word(&registers, 56)), (0, 0));
+        assert_eq!(registers[64..66], 7_u16.to_ne_bytes());
+        slot.headers_mut()[COMMIT_ID..COMMIT_ID + 8].copy_from_slice(&99_u64.to_ne_bytes());
+        let commits = bytes(slot.commit(Fixed(3), 7));
+        assert_eq!((commits[0], commits[8]), (46, 2));
+        assert_eq!(word(&commits, 56), 99);
+        assert_eq!(commits[64..66], 7_u16.to_ne_bytes());
     }
 
     #[test]

@@ -12,24 +12,23 @@
 //! | `queue` | the thread of one processor |
 //! | `aside` | requests that may take long |
 //!
-//! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does everything if the kernel takes
-//! one of the rings amiss.
+//! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does everything if the kernel refuses
+//! what a ring is registered with. A ring that fails later ends the mount: nobody else is asked what is asked on its processor.
 //!
-//! The rings are made before a process is confined, which cannot make any; each does two kinds of work only, commands to
-//! the mount and waiting for an event, and the kernel refuses it all others.
+//! The rings are made before a process is confined, which cannot make any; each does two kinds of work on two files only,
+//! commands to the mount and waiting for its event, and the kernel refuses it all others.
 
 mod aside;
 mod memory;
 mod queue;
 
 use crate::answer::Answerer;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Threads};
 use aside::Aside;
 use queue::Queue;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Whether the kernel may offer it: a setting that only root can make.
@@ -38,14 +37,14 @@ const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 /// Requests that one processor's queue can have under way.
 const DEPTH: usize = 8;
-/// Threads for what may take long.
-const ASIDE: usize = 4;
+/// Requests more that it can have because others wait for the kernel.
+const MORE: usize = 56;
 /// How long a thread stays awake after a request, giving way to everybody, where processors are so few that whoever asked
 /// is woken on one that would sleep otherwise. In a virtual machine that costs more than the answer.
 const AWAKE: Duration = Duration::from_micros(50);
 const FEW: usize = 4;
-/// Memory for all of it at most. It is taken when it is used.
-const MOST_MEMORY: usize = 256 << 20;
+/// Memory for all of it at most. It is taken when it is used, but counts against limits before.
+const MOST_MEMORY: u64 = 256 << 20;
 
 /// Rings that are ready, one for each processor.
 #[derive(Debug)]
@@ -54,17 +53,20 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Makes rings for transfers of so many bytes at most, where the kernel may take them.
-    pub(crate) fn prepare(largest: u32) -> Option<Self> {
+    /// Makes rings for transfers of so many bytes at most, where the kernel may take them. They take no more than an eighth
+    /// of `memory` bytes.
+    pub(crate) fn prepare(largest: u32, memory: u64) -> Option<Self> {
         let enabled = std::fs::read_to_string(ENABLED).ok()?;
         if !matches!(enabled.trim(), "Y" | "1") {
             return None;
         }
         let cpus = count(&std::fs::read_to_string(POSSIBLE).ok()?)?;
-        let depth = (MOST_MEMORY / largest as usize / cpus).min(DEPTH);
-        if depth == 0 {
+        let budget = usize::try_from(MOST_MEMORY.min(memory / 8)).ok()?;
+        let each = budget / 2 / largest as usize / cpus;
+        if each == 0 {
             return None;
         }
+        let depth = (each.min(DEPTH), each.min(MORE));
         let awake = (cpus <= FEW).then_some(AWAKE);
         let queues = (0..cpus)
             .map(|number| {
@@ -74,39 +76,45 @@ impl Rings {
             .collect::<Option<Vec<_>>>()?;
         Some(Self { queues })
     }
+
+    /// Says which mount they are for, and has them do nothing else from now on.
+    ///
+    /// # Errors
+    /// When the system does not take it.
+    pub(crate) fn attach(&self, device: BorrowedFd<'_>) -> io::Result<()> {
+        self.queues
+            .iter()
+            .try_for_each(|queue| queue.attach(device))
+    }
 }
 
-/// Starts the threads that answer what comes through `rings`.
+/// Starts the threads that answer what comes through `rings`, and `beside` for each kind of what may take long.
 ///
 /// # Errors
 /// When the system has no thread for one.
 pub(crate) fn serve(
     rings: Rings,
-    device: OwnedFd,
     answerer: &Answerer,
     kernel: &Kernel,
-) -> io::Result<Vec<JoinHandle<io::Result<()>>>> {
+    beside: usize,
+    threads: &mut Threads,
+) -> io::Result<()> {
     let aside = Arc::new(Aside::new(answerer, kernel));
-    let mut threads = Vec::new();
-    for number in 0..ASIDE {
-        let jobs = aside.jobs();
-        let builder = std::thread::Builder::new().name(format!("extant-aside-{number}"));
-        threads.push(builder.spawn(move || {
-            jobs.run();
-            Ok(())
-        })?);
+    for (kind, jobs) in aside.jobs().into_iter().enumerate() {
+        for number in 0..beside {
+            let jobs = Arc::clone(&jobs);
+            threads.start(format!("extant-beside-{kind}-{number}"), move || {
+                jobs.run();
+                Ok(())
+            })?;
+        }
     }
-    let device = Arc::new(device);
     for queue in rings.queues {
-        let (device, answerer, aside) = (Arc::clone(&device), answerer.clone(), Arc::clone(&aside));
+        let (answerer, aside) = (answerer.clone(), Arc::clone(&aside));
         let name = format!("extant-ring-{}", queue.number());
-        threads.push(
-            std::thread::Builder::new()
-                .name(name)
-                .spawn(move || queue.run(&device, &answerer, &aside))?,
-        );
+        threads.start(name, move || queue.run(&answerer, &aside))?;
     }
-    Ok(threads)
+    Ok(())
 }
 
 /// How many processors a list such as `0-3,8` names.

@@ -6,18 +6,21 @@ use super::memory::Slot;
 use crate::answer::Answerer;
 use crate::protocol::Request;
 use crate::service::Errno;
-use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fd};
+use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fixed};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Stands for the event that slots have come back, among the numbers of slots.
 const EVENT: u64 = u64::MAX;
-/// Slots that a queue may get beyond those that it has at first: one for each request that waits for the kernel.
-const MOST_MORE: usize = 56;
+/// The mount among the files of a ring, and what tells that slots have come back.
+const DEVICE: Fixed = Fixed(0);
+const RETURNS: Fixed = Fixed(1);
+/// `IOSQE_FIXED_FILE`: an operation is about one of these.
+const FIXED_FILE: u8 = 1;
 /// What is as short as names is copied, so that the answer can be put in its place.
 const SHORT: usize = 8192;
 /// Room for an answer to what is longer.
@@ -32,6 +35,10 @@ pub(super) struct Queue {
     slots: Vec<Slot>,
     /// Bytes of a payload.
     payload: usize,
+    /// Slots that it may get beyond those that it has at first: one for each request that waits for the kernel.
+    most_more: usize,
+    /// Requests that wait for the kernel.
+    waiting: usize,
     returns: Arc<Returns>,
     /// How long its thread stays awake after a request.
     awake: Option<Duration>,
@@ -46,75 +53,86 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// A queue with `depth` slots, which does nothing yet. After a request its thread stays `awake` for so long.
+    /// A queue with `depth` slots, which may become `most_more` more, and which does nothing yet. After a request its thread stays `awake` for so long.
     ///
     /// # Errors
     /// When the system has no such rings, or not for us.
     pub(super) fn new(
         number: u16,
-        depth: usize,
+        (depth, most_more): (usize, usize),
         payload: usize,
         awake: Option<Duration>,
     ) -> io::Result<Self> {
-        let entries = ((depth + MOST_MORE) as u32 + 1).next_power_of_two();
+        let entries = ((depth + most_more) as u32 + 1).next_power_of_two();
         let ring: Ring = IoUring::builder()
             .setup_r_disabled()
             .setup_single_issuer()
             .setup_coop_taskrun()
             .build(entries)?;
-        ring.submitter().register_restrictions(&mut [
-            Restriction::sqe_op(opcode::UringCmd80::CODE),
-            Restriction::sqe_op(opcode::PollAdd::CODE),
-        ])?;
         Ok(Self {
             number,
             ring,
             slots: Slot::several(0, depth, payload)?,
             payload,
+            most_more,
+            waiting: 0,
             returns: Arc::new(Returns::new()?),
             awake,
         })
+    }
+
+    /// Says which mount the ring is for. It can do nothing but commands to that one and wait for its own event from now on.
+    ///
+    /// # Errors
+    /// When the system does not take it.
+    pub(super) fn attach(&self, device: BorrowedFd<'_>) -> io::Result<()> {
+        let files = [device.as_raw_fd(), self.returns.event().as_raw_fd()];
+        let submitter = self.ring.submitter();
+        submitter.register_files(&files)?;
+        submitter.register_restrictions(&mut [
+            Restriction::sqe_op(opcode::UringCmd80::CODE),
+            Restriction::sqe_op(opcode::PollAdd::CODE),
+            Restriction::sqe_flags_required(FIXED_FILE),
+        ])
     }
 
     pub(super) fn number(&self) -> u16 {
         self.number
     }
 
-    /// Answers until the kernel has given all slots back, which it does when the mount is over, or when it does without rings.
+    /// Answers until the kernel has given all slots back, which it does when the mount is over.
     ///
     /// # Errors
-    /// When the ring fails.
-    pub(super) fn run(
-        mut self,
-        device: &OwnedFd,
-        answerer: &Answerer,
-        aside: &Aside,
-    ) -> io::Result<()> {
+    /// When the ring fails: what is asked on its processor finds no answer any more.
+    pub(super) fn run(mut self, answerer: &Answerer, aside: &Aside) -> io::Result<()> {
         self.stay_on_its_processor();
         self.ring.submitter().register_enable_rings()?;
         // Those that the kernel has, by their numbers.
-        let mut lent: Vec<Option<Slot>> = Vec::new();
+        let mut lent = Lent(Vec::new());
         for mut slot in std::mem::take(&mut self.slots) {
-            let entry = slot.register(device, self.number);
-            lent.push(Some(slot));
+            let entry = slot.register(DEVICE, self.number);
+            lent.0.push(Some(slot));
             self.submit(&entry)?;
         }
         self.watch()?;
-        let first = lent.len();
+        let first = lent.0.len();
         let mut alive = first;
         let mut short = Vec::with_capacity(SHORT);
         while alive > 0 {
             self.wait()?;
             while let Some(entry) = self.next_completion() {
                 if entry.user_data() == EVENT {
+                    if entry.result() < 0 {
+                        return Err(io::Error::from_raw_os_error(-entry.result()));
+                    }
                     for slot in self.returns.take() {
-                        self.give_back(slot, device, &mut lent)?;
+                        self.give_back(slot, &mut lent)?;
                     }
                     self.watch()?;
                     continue;
                 }
                 let number = usize::try_from(entry.user_data()).unwrap_or(usize::MAX);
-                let Some(slot) = lent.get_mut(number).and_then(Option::take) else {
+                let Some(slot) = lent.0.get_mut(number).and_then(Option::take) else {
                     return Err(io::Error::other(
                         "the kernel returned what it was not given",
                     ));
@@ -125,23 +143,20 @@ impl Queue {
                     continue;
                 }
                 match serve(slot, answerer, aside, &self.returns, &mut short) {
-                    Served::Answered(slot) => self.give_back(slot, device, &mut lent)?,
+                    Served::Answered(slot) => self.give_back(slot, &mut lent)?,
                     Served::HandedOn => {}
                     // It gets no answer before others have theirs, who need a slot for that.
-                    Served::WaitsForKernel(mut slot) => match self.more(&lent, first + MOST_MORE) {
-                        Some(mut another) => {
+                    Served::WaitsForKernel(mut slot) => {
+                        if lent.0.len() - self.waiting > first || self.add(&mut lent, &mut alive)? {
+                            self.waiting += 1;
+                            slot.waits = true;
                             aside.answer_when_written(slot, Arc::clone(&self.returns));
-                            let entry = another.register(device, self.number);
-                            lent.push(Some(another));
-                            alive += 1;
-                            self.submit(&entry)?;
-                        }
-                        None => {
+                        } else {
                             let unique = slot.asked().header.unique;
                             slot.tell(unique, -Errno::AGAIN.0, 0);
-                            self.give_back(slot, device, &mut lent)?;
+                            self.give_back(slot, &mut lent)?;
                         }
-                    },
+                    }
                 }
             }
         }
@@ -192,23 +207,30 @@ impl Queue {
         }
     }
 
-    /// One more slot, if there are not so many already.
-    fn more(&self, lent: &[Option<Slot>], most: usize) -> Option<Slot> {
-        if lent.len() >= most {
-            return None;
+    /// Gives the kernel one more slot; `false` if there are as many as there may be.
+    fn add(&mut self, lent: &mut Lent, alive: &mut usize) -> io::Result<bool> {
+        if self.most_more == 0 {
+            return Ok(false);
         }
-        Slot::several(lent.len(), 1, self.payload).ok()?.pop()
+        let another = Slot::several(lent.0.len(), 1, self.payload);
+        let Some(mut another) = another.ok().and_then(|mut slots| slots.pop()) else {
+            return Ok(false);
+        };
+        self.most_more -= 1;
+        let entry = another.register(DEVICE, self.number);
+        lent.0.push(Some(another));
+        *alive += 1;
+        self.submit(&entry)?;
+        Ok(true)
     }
 
-    fn give_back(
-        &mut self,
-        slot: Slot,
-        device: &OwnedFd,
-        lent: &mut [Option<Slot>],
-    ) -> io::Result<()> {
-        let entry = slot.commit(device, self.number);
+    fn give_back(&mut self, mut slot: Slot, lent: &mut Lent) -> io::Result<()> {
+        if std::mem::take(&mut slot.waits) {
+            self.waiting -= 1;
+        }
+        let entry = slot.commit(DEVICE, self.number);
         let number = slot.number();
-        if let Some(place) = lent.get_mut(number) {
+        if let Some(place) = lent.0.get_mut(number) {
             *place = Some(slot);
         }
         self.submit(&entry)
@@ -216,18 +238,27 @@ impl Queue {
 
     /// Asks to be told once when slots come back.
     fn watch(&mut self) -> io::Result<()> {
-        let event = Fd(self.returns.event().as_raw_fd());
         let readable = u32::from(libc::POLLIN.cast_unsigned());
-        let entry = opcode::PollAdd::new(event, readable).build();
+        let entry = opcode::PollAdd::new(RETURNS, readable).build();
         self.submit(&entry.user_data(EVENT).into())
     }
 
     fn submit(&mut self, entry: &Entry128) -> io::Result<()> {
-        // SAFETY: what entries point to is the memory of slots, which live as long as the ring; those that the kernel
-        // has are not touched.
+        // SAFETY: what entries point to is the memory of slots. Those that the kernel has are in `Lent`: they are not touched,
+        // and their memory stays for good if the kernel has not given them back.
         let pushed = unsafe { self.ring.submission().push(entry) };
         // There is room for all slots and the event.
         pushed.map_err(|_| io::Error::other("a ring is full"))
+    }
+}
+
+/// Slots that the kernel has, by their numbers. Of those that it still has when the thread ends, which it does then because the
+/// ring failed, the memory stays: the kernel may write to it as long as the process lives.
+struct Lent(Vec<Option<Slot>>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.drain(..).flatten().for_each(std::mem::forget);
     }
 }
 
@@ -254,8 +285,8 @@ fn serve(
     if answerer.waits_for_kernel(&request) {
         return Served::WaitsForKernel(slot);
     }
-    if answerer.may_take_long(&request) {
-        aside.answer(slot, Arc::clone(returns));
+    if let Some(long) = answerer.may_take_long(&request) {
+        aside.answer(slot, long, Arc::clone(returns));
         return Served::HandedOn;
     }
     answer(&mut slot, answerer, short);

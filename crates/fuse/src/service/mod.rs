@@ -177,6 +177,11 @@ impl Service {
         }
     }
 
+    /// Whether changes are durable when they are done.
+    pub(crate) fn syncs(&self) -> bool {
+        self.syncs_names || self.syncs_all
+    }
+
     fn hold(&self, node: Node) -> Answer<Held> {
         Ok(self.fs.hold(node.ino()?)?)
     }

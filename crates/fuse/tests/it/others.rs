@@ -171,6 +171,17 @@ fn what_was_written_before_a_file_became_immutable_is_in_it_through_io_uring() {
     require!(Fuse, FuseRings);
     let _enabled = Enabled::new().unwrap();
     become_immutable("io_uring");
+    // One after the other: as many as there may be at once, and more.
+    let image = Image::new(16 << 20, &[]);
+    let mount = image.mount("io_uring");
+    for number in 0..150 {
+        let mut file = File::create(mount.at(&format!("file-{number}"))).unwrap();
+        file.write_all(b"kept back").unwrap();
+        let flags = rustix::fs::ioctl_getflags(&file).unwrap();
+        rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).unwrap();
+    }
+    mount.unmount();
+    image.assert_clean();
 }
 
 /// Many files become immutable at once that the kernel has kept writes of.

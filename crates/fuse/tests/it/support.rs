@@ -2,7 +2,7 @@
 
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
-use extant_fuse::{Ended, Mounted, Options};
+use extant_fuse::{Ended, METRICS, Mounted, Options};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use rustix::mount::UnmountFlags;
 use std::path::{Path, PathBuf};
@@ -49,6 +49,7 @@ impl Image {
         Mount {
             fs,
             read_only: parsed.read_only,
+            rings: parsed.io_uring,
             point,
             session: Some(session),
         }
@@ -65,6 +66,8 @@ impl Image {
 pub(crate) struct Mount {
     fs: Arc<Fs>,
     read_only: bool,
+    /// Requests are to come through io_uring.
+    rings: bool,
     point: TempDir,
     session: Option<JoinHandle<Result<Ended, extant_fuse::MountError>>>,
 }
@@ -74,6 +77,16 @@ impl Mount {
         self.point.path()
     }
 
+    fn ring_requests(&self) -> String {
+        let mut metrics = vec![0; 1 << 16];
+        let len = rustix::fs::getxattr(self.path(), METRICS, &mut metrics[..]).unwrap();
+        let text = String::from_utf8_lossy(&metrics[..len]).into_owned();
+        let count = text
+            .lines()
+            .find_map(|line| line.strip_prefix("extant_ring_requests_total "));
+        count.expect("it is told").to_owned()
+    }
+
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.point.path().join(path)
     }
@@ -81,6 +94,9 @@ impl Mount {
     /// Unmounts, and closes the file system.
     #[track_caller]
     pub(crate) fn unmount(mut self) {
+        if self.rings {
+            assert_ne!(self.ring_requests(), "0", "nothing came through io_uring");
+        }
         // Processes that other tests start have our files until they run a program of their own: the session ends
         // when the last is gone.
         rustix::mount::unmount(self.path(), UnmountFlags::DETACH).expect("it is mounted");
