@@ -246,6 +246,11 @@ impl<'a> Checker<'a> {
             self.root_form(place, inode, scan);
             let tally = self.map(ino, inode, scan)?;
             clusters = tally.claims.clusters;
+            let flagged = inode.flags.contains(InodeFlags::EXTENTS);
+            if clusters > 0 && !flagged && self.volume.has_ro_compat(RoCompat::BIGALLOC) {
+                let text = "the map is no extent tree, and bigalloc knows no other";
+                scan.sink.say(Code::InodeFlags, place, text);
+            }
             // Those who wait to be deleted or cut are cut already by their size.
             if !orphan {
                 self.check_size(place, file_type, inode, &tally, scan);
