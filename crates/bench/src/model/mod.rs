@@ -2,8 +2,9 @@
 //!
 //! For each subject, in the improved and the unimproved form of the engine: one worker tells how long an operation
 //! takes and how long it holds which class of locks; two workers tell how likely two use the same lock or atomic
-//! ([`stat::meetings`]); and two processors tell what it costs to get a cache line that another core has changed. From
-//! these the simulation draws the curve. More threads than cores would tell nothing: they share what each CPU has one of.
+//! ([`stat::meetings`]), but for block groups, of which files that grow take one each and there are only so many; and
+//! two processors tell what it costs to get a cache line that another core has changed. From these the simulation draws
+//! the curve. More threads than cores would tell nothing: they share what each CPU has one of.
 //!
 //! A prediction counts if the same simulation reproduces the rates measured with one and two workers, and the published
 //! collapse of an allocator with one lock for all. It knows nothing of memory bandwidth, of the thread that commits and has
@@ -41,6 +42,9 @@ const MEASURED: [usize; 2] = [1, 2];
 
 /// Cache lines that move with a lock besides its own. What a lock here guards is small.
 const LINES: f64 = 1.0;
+
+/// What each worker has one of, as long as there are enough, and the MiB of one.
+const KEPT: (&str, u64) = ("group", 128);
 
 /// A prediction counts if what was measured is reproduced within this factor.
 const GOOD: f64 = 1.25;
@@ -136,7 +140,8 @@ fn curve(
         look(config, workload, &case)
     };
     let [alone, together] = [look(MEASURED[0])?, look(MEASURED[1])?];
-    let operation = operation(&alone, &together, line_ns);
+    let groups = (config.image_mib / KEPT.1).max(1);
+    let operation = operation(&alone, &together, line_ns, groups);
     // Those that were measured in any case: they say whether the others count.
     let counts: BTreeSet<usize> = workers.iter().copied().chain(MEASURED).collect();
     let simulated = counts
@@ -226,8 +231,8 @@ fn classes(snapshot: &Snapshot) -> BTreeMap<String, Used> {
     classes
 }
 
-/// One operation: times as one worker had them, who meets whom as two workers did.
-fn operation(alone: &Seen, together: &Seen, line_ns: f64) -> Operation {
+/// One operation: times as one worker had them, who meets whom as two workers did, in a file system of so many groups.
+fn operation(alone: &Seen, together: &Seen, line_ns: f64, groups: u64) -> Operation {
     let mut shared = Vec::new();
     for (name, used) in &together.classes {
         let single = alone.classes.get(name).copied().unwrap_or_default();
@@ -238,7 +243,10 @@ fn operation(alone: &Seen, together: &Seen, line_ns: f64) -> Operation {
         );
         // Once in a thousand operations is no matter, and below what counting can tell.
         let visits = used.uses as f64 / together.operations as f64;
-        if met * visits < 0.001 {
+        let meets = met * visits >= 0.001;
+        // Two had one each. More of them do not for ever.
+        let keeps = !meets && name == KEPT.0 && visits >= 0.001;
+        if !meets && !keeps {
             continue;
         }
         // Holds of many threads on few cores include being preempted.
@@ -248,10 +256,14 @@ fn operation(alone: &Seen, together: &Seen, line_ns: f64) -> Operation {
         };
         shared.push(Shared {
             name: name.clone(),
-            places: 1.0 / met,
+            places: match keeps {
+                true => groups as f64,
+                false => 1.0 / met,
+            },
             visits,
             hold_ns: held,
             lines: if used.held_ns == 0 { 0.0 } else { LINES },
+            keeps,
         });
     }
     let cost = |s: &Shared| s.visits * (s.hold_ns + line_ns) / s.places;
@@ -309,8 +321,12 @@ fn print(curves: &[Curve], fit: &published::Fit, line_ns: f64) {
             println!("{workers:>8} {measured:>12} {simulated:>12.0}");
         }
         for shared in curve.shared.iter().take(4) {
+            let how = match shared.keeps {
+                true => "each keeps to one of",
+                false => "two meet in one of",
+            };
             println!(
-                "         {:.2} x {}: {:.0} ns, two meet in one of {:.0}",
+                "         {:.2} x {}: {:.0} ns, {how} {:.0}",
                 shared.visits, shared.name, shared.hold_ns, shared.places
             );
         }
@@ -413,11 +429,22 @@ mod tests {
                 ("own", 1000, 500_000, 9_000_000),
             ],
         );
-        let found = operation(&alone, &together, 100.0);
+        let found = operation(&alone, &together, 100.0, 16);
         assert_eq!(found.shared.len(), 1);
         let shared = &found.shared[0];
         assert_eq!((shared.name.as_str(), shared.hold_ns), ("all", 200.0));
         assert!((shared.places - 1.0).abs() < 1e-9 && (shared.visits - 1.0).abs() < 1e-9);
         assert!((found.think_ns - 800.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn groups_that_each_has_its_own_of_are_shared_when_there_are_too_few() {
+        let of = |squares| seen(1e6, &[("group", 1000, squares, 200_000)]);
+        let own = operation(&of(1_000_000), &of(500_000), 100.0, 16);
+        assert_eq!(own.shared.len(), 1);
+        assert!(own.shared[0].keeps && own.shared[0].places == 16.0);
+        // Where two do meet they pick any.
+        let met = operation(&of(1_000_000), &of(1_000_000), 100.0, 16);
+        assert!(!met.shared[0].keeps && met.shared[0].places == 1.0);
     }
 }

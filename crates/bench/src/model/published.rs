@@ -46,6 +46,7 @@ pub(crate) fn fit() -> Fit {
             visits: 1.0,
             hold_ns: hold,
             lines,
+            keeps: false,
         }],
     };
     let simulated = |operation: &Operation| -> Vec<(u32, f64, f64)> {

@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) hold_ns: f64,
     /// Cache lines besides the lock's own that a visit changes.
     pub(crate) lines: f64,
+    /// A worker keeps to one place, which nobody else visits as long as there are enough.
+    pub(crate) keeps: bool,
 }
 
 /// What one operation does.
@@ -102,8 +104,10 @@ pub(crate) fn rate(operation: &Operation, workers: u32, line_ns: f64) -> f64 {
         let more = chance.unit() < shared.visits - whole;
         for _ in 0..whole as u64 + u64::from(more) {
             let all = &mut places[step as usize];
-            let which = (chance.unit() * all.len() as f64) as usize;
-            let which = which.min(all.len() - 1);
+            let which = match shared.keeps {
+                true => worker as usize % all.len(),
+                false => ((chance.unit() * all.len() as f64) as usize).min(all.len() - 1),
+            };
             let place = &mut all[which];
             let moved = place.last != worker && place.last != NOBODY;
             let lines = if moved { 1.0 + shared.lines } else { 0.0 };
@@ -180,6 +184,7 @@ mod tests {
             visits: 1.0,
             hold_ns,
             lines,
+            keeps: false,
         }
     }
 
@@ -207,5 +212,18 @@ mod tests {
         close(rate(&one, 64, 50.0), 1e9 / 250.0, 3.0);
         let many = operation(900.0, vec![lock(4096.0, 100.0, 2.0)]);
         assert!(rate(&many, 8, 50.0) > 6e6);
+    }
+
+    #[test]
+    fn workers_that_keep_to_a_place_meet_when_there_are_more_of_them_than_places() {
+        let kept = Shared {
+            keeps: true,
+            ..lock(4.0, 1000.0, 0.0)
+        };
+        let all = operation(1000.0, vec![kept]);
+        // Each has its own, and nobody waits.
+        close(rate(&all, 4, 50.0), 2e6, 3.0);
+        // Four places, of which each does one operation after the other.
+        close(rate(&all, 64, 50.0), 4e9 / 1050.0, 3.0);
     }
 }
