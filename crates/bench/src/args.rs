@@ -104,7 +104,7 @@ pub(crate) struct Config {
     pub(crate) seed: u64,
 
     /// Size of the image that workloads inside an image have, in MiB
-    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=1_048_576))]
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u64).range(64..=16_777_216))]
     pub(crate) image_mib: u64,
 
     /// Entries of the source tree of `build` and `extract`
