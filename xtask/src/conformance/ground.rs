@@ -1,6 +1,6 @@
 //! An image, and its mount by the daemon or by the kernel.
 
-use super::{Setting, clear, shelter, succeed, system};
+use super::{Setting, clear, rings, shelter, succeed, system};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -53,7 +53,12 @@ impl Ground {
         let log = setting.home.join("logs/daemon");
         let log = File::options().create(true).append(true).open(log);
         let errors = log.map_err(|e| e.to_string())?;
-        let options = format!("allow_other,dev,suid,{options}");
+        let rings = if setting.options.rings {
+            "io_uring,"
+        } else {
+            ""
+        };
+        let options = format!("allow_other,dev,suid,{rings}{options}");
         let daemon = Command::new(&setting.extant)
             .args(["mount", "--foreground", "-o", &options])
             .args([self.image(), shelter::point()])
@@ -67,6 +72,9 @@ impl Ground {
             extant: setting.extant.clone(),
         };
         mount.wait_until_it_works()?;
+        if setting.options.rings {
+            rings::require(&setting.extant, &mount.point)?;
+        }
         Ok(mount)
     }
 

@@ -13,6 +13,7 @@
 //! | `differences` | what is known to differ, and why |
 //! | `witness` | what was synced, and whether it is there |
 //! | `kills` | `kill -9` in the middle of suites |
+//! | `rings` | requests through io_uring |
 //! | `report` | `docs/conformance.md` |
 
 mod differences;
@@ -22,6 +23,7 @@ mod kills;
 mod options;
 mod posix;
 mod report;
+mod rings;
 mod shelter;
 mod suites;
 mod tools;
@@ -91,6 +93,11 @@ fn inside(setting: &Setting) -> Result<bool, String> {
     let logs = setting.home.join("logs");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     println!("seed {:#x}", setting.options.seed);
+    let _offered = setting
+        .options
+        .rings
+        .then(rings::Offered::new)
+        .transpose()?;
     let mut report = report::Report::new(setting)?;
     if setting.options.wants("pjdfstest") {
         report.posix(posix::compare(setting)?);

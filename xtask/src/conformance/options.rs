@@ -19,6 +19,8 @@ Options:
   --stress SECS   Seconds of stress-ng's file-system class [default: 600]
   --kills N       Times that the daemon is killed [default: 36]
   --seed SEED     Repeat the run that printed this seed [default: from the clock]
+  --rings         Have the mount take its requests through io_uring (`-o io_uring`), which is turned on in the kernel
+                  meanwhile; rows that are recorded say so
   --release       A release build of extant; otherwise one with overflow checks and assertions
   --work DIR      Where images are made [default: target/conformance/work]
   --record        Write the results of what was run to docs/conformance.md
@@ -80,6 +82,7 @@ pub(super) struct Options {
     pub(super) amount: Amount,
     pub(super) kills: u64,
     pub(super) seed: u64,
+    pub(super) rings: bool,
     pub(super) release: bool,
     pub(super) work: Option<PathBuf>,
     pub(super) record: bool,
@@ -96,6 +99,7 @@ impl Options {
             amount: if quick { Amount::QUICK } else { Amount::FULL },
             kills: if quick { 12 } else { 36 },
             seed: seed_of_the_clock(),
+            rings: false,
             release: false,
             work: None,
             record: false,
@@ -105,6 +109,7 @@ impl Options {
         while let Some(arg) = rest.next() {
             match arg.as_str() {
                 "--quick" => {}
+                "--rings" => options.rings = true,
                 "--release" => options.release = true,
                 "--record" => options.record = true,
                 "--inside" => options.is_inside = true,

@@ -13,7 +13,9 @@ const DOCUMENT: &str = "docs/conformance.md";
 /// What was run so far.
 pub(super) struct Report {
     parts: Vec<(&'static str, String)>,
-    suites: Vec<(&'static str, String)>,
+    suites: Vec<(String, String)>,
+    /// Whether requests came through io_uring.
+    rings: bool,
     is_good: bool,
 }
 
@@ -22,18 +24,27 @@ impl Report {
         Ok(Report {
             parts: vec![("machine", machine(setting))],
             suites: Vec::new(),
+            rings: setting.options.rings,
             is_good: true,
         })
     }
 
     pub(super) fn posix(&mut self, compared: Compared) {
         self.is_good &= compared.is_good();
-        self.parts.push(("pjdfstest", posix(&compared)));
+        let part = if self.rings {
+            "pjdfstest-rings"
+        } else {
+            "pjdfstest"
+        };
+        self.parts.push((part, posix(&compared)));
     }
 
     pub(super) fn suite(&mut self, outcome: Outcome) {
         self.is_good &= outcome.verdict.is_ok();
-        let name = outcome.suite.name;
+        let name = match self.rings {
+            true => format!("{}` by `io_uring", outcome.suite.name),
+            false => outcome.suite.name.to_owned(),
+        };
         let options = match outcome.suite.options {
             "" => String::new(),
             options => format!(" (`-o {options}`)"),
@@ -66,7 +77,8 @@ impl Report {
             let first = failure.lines().next().unwrap_or_default();
             let _ = writeln!(text, "\nFAILED: {first}");
         }
-        self.parts.push(("kills", text));
+        let part = if self.rings { "kills-rings" } else { "kills" };
+        self.parts.push((part, text));
     }
 
     /// Writes the document if asked to; whether all went well.
@@ -109,7 +121,7 @@ fn part<'a>(document: &'a str, name: &str) -> Result<&'a str, String> {
 }
 
 /// The table of suites: rows that were run now take the place of older ones.
-fn rows(old: &str, new: &[(&str, String)]) -> String {
+fn rows(old: &str, new: &[(String, String)]) -> String {
     let is_of = |line: &str, name: &str| line.starts_with(&format!("| `{name}` |"));
     let replaced = |line: &str| {
         let row = new.iter().find(|(name, _)| is_of(line, name));
@@ -206,8 +218,8 @@ mod tests {
     fn rows_that_were_not_run_again_stay() {
         let old = "| suite |\n|---|\n| `a` | 1 |\n| `b` | 1 |\n";
         let new = [
-            ("b", "| `b` | 2 |".to_owned()),
-            ("c", "| `c` | 2 |".to_owned()),
+            ("b".to_owned(), "| `b` | 2 |".to_owned()),
+            ("c".to_owned(), "| `c` | 2 |".to_owned()),
         ];
         let found = rows(old, &new);
         assert_eq!(
