@@ -167,7 +167,8 @@ impl One<'_> {
             Code::InodeMode => Some(("mode", u64::from(le16(slot, 0)))),
             Code::InodeFlags | Code::InodeFlagsUnused => Some(("flags", le32(slot, 32).into())),
             Code::InodeSize | Code::Symlink | Code::SpecialFile | Code::InlineData => {
-                Some(("size", le32(slot, 4).into()))
+                let size = u64::from(le32(slot, 4)) | u64::from(le32(slot, 0x6c)) << 32;
+                Some(("size", size))
             }
             Code::InodeBlocks => Some(("count of 512-byte blocks", le32(slot, 28).into())),
             Code::InodeDeletionTime | Code::InodeDeletedUndated => {

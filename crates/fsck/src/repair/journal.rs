@@ -1,6 +1,7 @@
 //! The journal: replayed, its inode and superblock.
 
 use super::draft::Draft;
+use super::own_files::is_users;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::journal::log_runs;
@@ -229,6 +230,10 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     if work.superblock()?.needs_recovery() {
         // What waits in it is to be replayed first.
         return Ok(());
+    }
+    if work.has(Code::JournalSuperblock) && ino != Ino::JOURNAL && is_users(work, ino)? {
+        // A user's file that is taken for the journal.
+        return inode(work);
     }
     let place = Place::ino(ino);
     let runs = log_runs(volume)?;

@@ -14,6 +14,7 @@
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
 //! | `journal` | replay, the journal's inode and superblock |
+//! | `own_files` | numbers of quota files and the orphan file that are those of others |
 //! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |
 //! | `orphans` | files that wait to be deleted or cut |
 //! | `inodes`, `content` | fields of inodes; links, inline data and attributes in them |
@@ -45,6 +46,7 @@ mod inodes;
 mod journal;
 mod maps;
 mod orphans;
+mod own_files;
 mod quota;
 pub mod resize;
 mod space;
@@ -116,6 +118,7 @@ const STAGES: &[Stage] = &[
     // What follows needs all groups: see `PLACES`.
     journal::mend,
     // And all else what the journal holds: see `BEFORE_REPLAY`.
+    own_files::mend,
     inodes::root,
     orphans::mend,
     inodes::mend,

@@ -16,6 +16,7 @@ fn plant(tree: &Path) {
         fs::write(tree.join("deep").join(name), vec![i as u8; i % 300]).unwrap();
     }
     fs::write(tree.join("large"), vec![7; 300_000]).unwrap();
+    fs::write(tree.join("huge"), vec![5; 1_500_000]).unwrap();
     fs::write(tree.join("small"), "small").unwrap();
     let islands = File::create(tree.join("islands")).unwrap();
     for i in 0..600 {
@@ -26,7 +27,7 @@ fn plant(tree: &Path) {
 }
 
 /// Requests to debugfs, and what must be found then. `B` stands for the first block of `/large`, `N` for the
-/// block of the first node of `/islands`, `D` for the second block of `/deep`.
+/// block of the first node of `/islands`, `I` for the number of the inode of `/huge`.
 pub(crate) const DAMAGES: &[(&str, Code)] = &[
     ("sif /large size 100", Code::InodeSize),
     ("sif /large blocks 8", Code::InodeBlocks),
@@ -108,15 +109,21 @@ pub(crate) struct Base {
     path: PathBuf,
     block: String,
     node: String,
+    ino: String,
 }
 
 impl Base {
     pub(crate) fn new(dir: &Path) -> Self {
+        Self::with(dir, &[])
+    }
+
+    /// The same, made with more options.
+    pub(crate) fn with(dir: &Path, more: &[&str]) -> Self {
         let tree = dir.join("tree");
         plant(&tree);
         let path = dir.join("base");
         let options = ["-t", "ext4", "-b", "1024", "-q", "-J", "size=4", "-d"];
-        let options = [&options[..], &[tree.to_str().unwrap()]].concat();
+        let options = [&options[..], &[tree.to_str().unwrap()], more].concat();
         oracle::mke2fs(&path, 64 << 20, &options);
         // Builds the index of the large directory.
         assert!(oracle::e2fsck(&path, &["-fyD"]).code <= 1);
@@ -125,12 +132,19 @@ impl Base {
             let list = debugfs(&path, &format!("blocks {of}"));
             list.split_whitespace().next().unwrap().to_owned()
         };
+        let said = debugfs(&path, "imap /huge");
         Self {
+            ino: said.split_whitespace().nth(1).unwrap().to_owned(),
             image: dir.join("image"),
             block: first_block("/large"),
             node: first_block("/islands"),
             path,
         }
+    }
+
+    /// The sound image.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A copy with one damage, and what debugfs said.
@@ -145,6 +159,7 @@ impl Base {
             .map(|word| match word {
                 "B" => self.block.as_str(),
                 "N" => self.node.as_str(),
+                "I" => self.ino.as_str(),
                 other => other,
             })
             .collect();

@@ -286,3 +286,75 @@ fn of_a_damaged_journal_the_transactions_before_the_damage_are_replayed() {
         }
     }
 }
+
+/// Features with files of the file system's own.
+const OWN_FILES: &str = "quota,project,orphan_file";
+
+#[test]
+fn files_of_the_file_systems_own_that_are_gone_are_not_named_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::with(dir.path(), &["-O", OWN_FILES]);
+    let header = oracle::dumpe2fs_header(base.path());
+    for name in [
+        "User quota inode",
+        "Project quota inode",
+        "Orphan file inode",
+    ] {
+        let (path, _) = base.damaged(&format!("clri <{}>", header.field(name)));
+        let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
+        let plan = plan(device.clone()).unwrap();
+        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        let left = &plan.left.findings;
+        assert!(plan.is_complete(), "{name}: {told}{left:?}");
+        plan.apply().unwrap();
+        std::fs::write(&path, bytes_of(&device)).unwrap();
+        oracle::assert_clean(&path);
+        assert!(
+            content(&device, "/huge") == vec![5; 1_500_000],
+            "{name}: {told}"
+        );
+    }
+}
+
+#[test]
+fn a_users_file_that_is_named_as_the_file_systems_own_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = Base::with(dir.path(), &["-O", OWN_FILES]);
+    for field in [
+        "usr_quota_inum",
+        "grp_quota_inum",
+        "prj_quota_inum",
+        "orphan_file_inum",
+        "journal_inum",
+    ] {
+        let (path, said) = base.damaged(&format!("ssv {field} I"));
+        let before = oracle::dumpe2fs_header(base.path());
+        let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
+        let plan = plan(device.clone()).unwrap();
+        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        assert!(!told.is_empty(), "{field}: {said}");
+        assert!(
+            plan.is_complete(),
+            "{field}: {told}{:?}",
+            plan.left.findings
+        );
+        plan.apply().unwrap();
+        assert!(
+            content(&device, "/huge") == vec![5; 1_500_000],
+            "{field}: {told}"
+        );
+        std::fs::write(&path, bytes_of(&device)).unwrap();
+        oracle::assert_clean(&path);
+        // The right one was found.
+        let after = oracle::dumpe2fs_header(&path);
+        for name in [
+            "User quota inode",
+            "Group quota inode",
+            "Project quota inode",
+            "Orphan file inode",
+            "Journal inode",
+        ] {
+            assert_eq!(after.field(name), before.field(name), "{field}: {told}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Files of the file system's own that the superblock names by number. A number may be that of a user's file, or of
+//! one with another use: that one is left alone, and the right one looked for. So it is if the file is gone.
+
+use super::entries::naming;
+use super::work::Work;
+use crate::bytes::le32;
+use crate::error::Result;
+use crate::quota::MAGICS;
+use crate::volume::Volume;
+use crate::{Code, Place, maps};
+use extant_format::Ino;
+use extant_format::features::{Compat, RoCompat};
+use extant_format::inode::FileType;
+use extant_format::orphan_file::OrphanBlock;
+use std::collections::HashSet;
+
+/// The inodes that quota files of users and of groups have.
+const USUAL: [Option<Ino>; 3] = [Some(Ino::USER_QUOTA), Some(Ino::GROUP_QUOTA), None];
+
+pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+    quotas(work)?;
+    orphan_file(work)
+}
+
+/// Whether an inode is a user's: a directory has a name for it.
+pub(super) fn is_users(work: &Work<'_>, ino: Ino) -> Result<bool> {
+    let names = naming(work.survey, &HashSet::from([ino]))?;
+    Ok(ino >= work.volume().sb.first_ino() && names.contains_key(&ino))
+}
+
+/// Whether an inode holds nothing at all any more.
+fn is_nothing(work: &Work<'_>, ino: Ino) -> Result<bool> {
+    let found = work.volume().inode(ino)?;
+    Ok(found.is_none_or(|(_, inode)| inode.links == 0 && inode.mode.bits() == 0))
+}
+
+/// Whether an inode is not what it is named for: a user's, or nothing.
+fn is_none_of_ours(work: &Work<'_>, ino: Ino) -> Result<bool> {
+    Ok(is_nothing(work, ino)? || is_users(work, ino)?)
+}
+
+fn quotas(work: &mut Work<'_>) -> Result<()> {
+    let wrong = work.by_inode(&[Code::QuotaFile]);
+    let volume = work.volume();
+    let named = volume.sb.quota_inodes();
+    for (kind, ino) in named.into_iter().enumerate() {
+        let Some(ino) = ino.filter(|ino| wrong.contains_key(ino)) else {
+            continue;
+        };
+        let is_right = |ino| Ok(first_block(volume, ino)?.is_some_and(|b| is_quota(&b, kind)));
+        let others = named.iter().enumerate();
+        let has_other_use = others
+            .filter(|(other, _)| *other != kind)
+            .any(|(_, o)| *o == Some(ino))
+            || volume.sb.orphan_file_ino() == Some(ino);
+        if is_right(ino)? || !(has_other_use || is_none_of_ours(work, ino)?) {
+            continue;
+        }
+        let found = match USUAL.get(kind).copied().flatten() {
+            Some(usual) if is_right(usual)? => Some(usual),
+            _ => nameless(work, is_right)?,
+        };
+        let number = found.map_or(0, Ino::get);
+        let sb = work.superblock()?.with(|raw| {
+            let fields = [
+                &mut raw.usr_quota_inum,
+                &mut raw.grp_quota_inum,
+                &mut raw.prj_quota_inum,
+            ];
+            if let Some(field) = fields.into_iter().nth(kind) {
+                field.set(number);
+            }
+        })?;
+        work.put_superblock(&sb)?;
+        let text = match found {
+            Some(found) => format!("the quota file is inode {found}: inode {ino} is none"),
+            None => format!("no quota file is named: inode {ino} is none"),
+        };
+        work.mend(Code::QuotaFile, Place::ino(ino), text);
+    }
+    Ok(())
+}
+
+fn orphan_file(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    let Some(ino) = volume.sb.orphan_file_ino() else {
+        return Ok(());
+    };
+    let wrong = work.by_inode(&[Code::OrphanFile]);
+    let is_right = |ino| {
+        let block = first_block(volume, ino)?;
+        Ok(block.is_some_and(|b| OrphanBlock::parse(&b, volume.block_size(), None).is_ok()))
+    };
+    let has_other_use = volume.sb.quota_inodes().contains(&Some(ino));
+    if !wrong.contains_key(&ino)
+        || is_right(ino)?
+        || !(has_other_use || is_none_of_ours(work, ino)?)
+    {
+        return Ok(());
+    }
+    let found = nameless(work, is_right)?;
+    let sb = work.superblock()?.with(|raw| {
+        raw.orphan_file_inum.set(found.map_or(0, Ino::get));
+        if found.is_none() {
+            let (compat, ro_compat) = (Compat::ORPHAN_FILE.bits(), RoCompat::ORPHAN_PRESENT.bits());
+            raw.feature_compat.set(raw.feature_compat.get() & !compat);
+            raw.feature_ro_compat
+                .set(raw.feature_ro_compat.get() & !ro_compat);
+        }
+    })?;
+    work.put_superblock(&sb)?;
+    let text = match found {
+        Some(found) => format!("the orphan file is inode {found}: inode {ino} is none"),
+        None => format!("there is no orphan file: inode {ino} is none"),
+    };
+    work.mend(Code::OrphanFile, Place::ino(ino), text);
+    Ok(())
+}
+
+/// A regular file without a name that is the one looked for.
+fn nameless(work: &Work<'_>, is_right: impl Fn(Ino) -> Result<bool>) -> Result<Option<Ino>> {
+    let survey = work.survey;
+    let regular = crate::inode_table::kind_of(Some(FileType::Regular));
+    let first = work.volume().sb.first_ino();
+    for (ino, summary) in survey.table.in_use() {
+        let may_be = ino >= first && summary.kind == regular && survey.names.get(ino) == 0;
+        if may_be && !summary.is_nameless() && is_right(ino)? {
+            return Ok(Some(ino));
+        }
+    }
+    Ok(None)
+}
+
+fn first_block(volume: &Volume, ino: Ino) -> Result<Option<Vec<u8>>> {
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(None);
+    };
+    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
+        return Ok(None);
+    }
+    let runs = maps::runs(volume, ino, &inode)?;
+    maps::lookup(&runs, 0)
+        .map(|at| volume.block(at))
+        .transpose()
+}
+
+fn is_quota(block: &[u8], kind: usize) -> bool {
+    MAGICS.get(kind) == Some(&le32(block, 0))
+}
