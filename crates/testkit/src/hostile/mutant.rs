@@ -5,6 +5,7 @@ use super::bytes::put;
 use super::fields::{Field, big_endian, fields_of, new_value, value_of};
 use super::specimen::Specimen;
 use crate::rng::Rng;
+use std::ops::Range;
 
 /// A specimen with a few structures changed.
 #[derive(Clone, Debug)]
@@ -15,6 +16,9 @@ pub struct Mutant {
     pub image: Vec<u8>,
     /// What was changed, a line per change.
     pub story: Vec<String>,
+    /// Where superblock, descriptors, bitmaps and inodes lie, in bytes; nothing where what was changed may have moved
+    /// them.
+    pub fixed: Vec<Range<usize>>,
 }
 
 impl Specimen {
@@ -25,7 +29,9 @@ impl Specimen {
             specimen: self.name.clone(),
             image: self.image.clone(),
             story: Vec::new(),
+            fixed: Vec::new(),
         };
+        let mut moved = false;
         // Mostly one change: several would hide behind the first that is noticed.
         let changes = if rng.one_in(2) { 1 } else { rng.between(2, 6) };
         let kinds = self.kinds();
@@ -39,7 +45,12 @@ impl Specimen {
                 .filter(|s| s.kind == kind)
                 .collect();
             let site = *rng.pick(&sites);
+            moved |= says_where_all_is(kind);
             change(&self.anatomy, site, &sites, &mut mutant, &mut rng);
+        }
+        if !moved {
+            let fixed = self.anatomy.sites.iter().filter(|site| is_fixed(site.kind));
+            mutant.fixed = fixed.map(|site| site.at..site.at + site.len).collect();
         }
         mutant
     }
@@ -50,6 +61,24 @@ impl Specimen {
         kinds.dedup();
         kinds
     }
+}
+
+/// Whether a structure says where others lie, or brings another one in its place when it is replayed.
+fn says_where_all_is(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Superblock
+            | Kind::Descriptor
+            | Kind::JournalSuperblock
+            | Kind::JournalDescriptor
+            | Kind::JournalRevoke
+            | Kind::JournalCommit
+    )
+}
+
+fn is_fixed(kind: Kind) -> bool {
+    let bitmap = matches!(kind, Kind::BlockBitmap | Kind::InodeBitmap);
+    bitmap || matches!(kind, Kind::Superblock | Kind::Descriptor | Kind::Inode)
 }
 
 fn change(anatomy: &Anatomy, site: &Site, same: &[&Site], mutant: &mut Mutant, rng: &mut Rng) {
