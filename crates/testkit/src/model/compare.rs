@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::acl::{ACCESS_ACL, DEFAULT_ACL, access_acl, default_acl};
 use super::data::{DataLog, When};
 use super::found::read_parts;
 use super::history::{DataPromise, Lane, Outcome};
@@ -104,7 +105,7 @@ impl Comparison<'_> {
                 }
                 true
             }
-            (Kind::Whiteout, FoundKind::Other(_)) => true,
+            (Kind::Node(node), FoundKind::Node(there)) => node == there,
             _ => false,
         };
         if !is_right_kind {
@@ -130,9 +131,15 @@ impl Comparison<'_> {
             all.push(format!("{path} has link count {got}, not {wanted}"));
         }
         let xattrs = inode.xattrs.iter();
-        let wanted: BTreeMap<_, _> = xattrs
+        let mut wanted: BTreeMap<_, _> = xattrs
             .map(|(name, len)| (name.clone(), xattr_value(name, *len)))
             .collect();
+        if inode.listed {
+            wanted.insert(ACCESS_ACL.to_owned(), access_acl(inode.mode));
+        }
+        if inode.hands_down {
+            wanted.insert(DEFAULT_ACL.to_owned(), default_acl());
+        }
         if wanted != there.xattrs {
             let shown = |all: &BTreeMap<String, Vec<u8>>| {
                 let each = all
@@ -144,6 +151,9 @@ impl Comparison<'_> {
             all.push(format!(
                 "{path} has the extended attributes [{got}], not [{wanted}]"
             ));
+        }
+        if let Some(got) = there.no_dump.filter(|got| *got != inode.no_dump) {
+            all.push(format!("{path} has the flag nodump: {got}"));
         }
         if let Some(mtime) = inode.mtime
             && mtime != there.mtime
@@ -217,6 +227,6 @@ impl Comparison<'_> {
 fn size_in(inode: &Inode) -> u64 {
     match inode.kind {
         Kind::File { size } => size,
-        Kind::Directory(_) | Kind::Symlink(_) | Kind::Whiteout => 0,
+        Kind::Directory(_) | Kind::Symlink(_) | Kind::Node(_) => 0,
     }
 }

@@ -6,6 +6,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
+use rustix::fs::{FileType, IFlags};
+
+use super::Node;
 use crate::tree::Time;
 
 /// What was found under one name.
@@ -25,8 +28,10 @@ pub struct Found {
     pub inode: u64,
     /// Modification time.
     pub mtime: Time,
-    /// Values of `user.` attributes, by name.
+    /// Values of `user.` attributes and of access control lists, by name.
     pub xattrs: BTreeMap<String, Vec<u8>>,
+    /// Whether it has the flag `nodump`; of what cannot be opened that may not be known.
+    pub no_dump: Option<bool>,
 }
 
 /// What can be under a name.
@@ -43,6 +48,8 @@ pub enum FoundKind {
     },
     /// A symbolic link.
     Symlink(String),
+    /// A device or a socket.
+    Node(Node),
     /// Anything else, by name.
     Other(String),
 }
@@ -53,6 +60,9 @@ impl FoundKind {
             FoundKind::Directory => "a directory",
             FoundKind::File { .. } => "a file",
             FoundKind::Symlink(_) => "a symlink",
+            FoundKind::Node(Node::Socket) => "a socket",
+            FoundKind::Node(Node::Char(..)) => "a character device",
+            FoundKind::Node(Node::Block(..)) => "a block device",
             FoundKind::Other(name) => name,
         }
     }
@@ -116,7 +126,16 @@ fn found_at(path: &Path) -> io::Result<Found> {
     } else if meta.is_symlink() {
         FoundKind::Symlink(fs::read_link(path)?.to_string_lossy().into_owned())
     } else {
-        FoundKind::Other(format!("something of mode {:o}", meta.mode()))
+        let device = (
+            rustix::fs::major(meta.rdev()),
+            rustix::fs::minor(meta.rdev()),
+        );
+        match FileType::from_raw_mode(meta.mode()) {
+            FileType::Socket => FoundKind::Node(Node::Socket),
+            FileType::CharacterDevice => FoundKind::Node(Node::Char(device.0, device.1)),
+            FileType::BlockDevice => FoundKind::Node(Node::Block(device.0, device.1)),
+            _ => FoundKind::Other(format!("something of mode {:o}", meta.mode())),
+        }
     };
     Ok(Found {
         kind,
@@ -127,6 +146,10 @@ fn found_at(path: &Path) -> io::Result<Found> {
         inode: meta.ino(),
         mtime: Time::new(meta.mtime(), meta.mtime_nsec() as u32),
         xattrs: xattrs(path)?,
+        no_dump: match meta.is_dir() || meta.is_file() {
+            true => Some(rustix::fs::ioctl_getflags(File::open(path)?)?.contains(IFlags::NODUMP)),
+            false => None,
+        },
     })
 }
 
@@ -135,7 +158,7 @@ fn xattrs(path: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
     let len = rustix::fs::llistxattr(path, &mut names[..])?;
     let mut all = BTreeMap::new();
     for name in names[..len].split(|byte| *byte == 0) {
-        if name.starts_with(b"user.") {
+        if name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") {
             let mut value = vec![0; 1 << 16];
             let len = rustix::fs::lgetxattr(path, name, &mut value[..])?;
             value.truncate(len);

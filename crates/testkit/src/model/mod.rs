@@ -12,6 +12,7 @@
 //! | `compare` | one state beside one recovered tree |
 //! | `judge` | whether any legal state fits what was recovered, and a sentence if none does |
 //! | `mounted` | operations done by the kernel |
+//! | `acl` | the one access control list there is, and what is inherited of it |
 //! | `xattr` | values of extended attributes |
 //! | `universe` | which operations to do: all of a small universe, or random ones by seed |
 //!
@@ -34,6 +35,7 @@
 //! through [`Lane::run`], which sets marks on the crash device and compares the result with what the
 //! model expects. Afterwards a [`Judge`] of the [`History`] looks at each crash image's tree.
 
+mod acl;
 mod compare;
 mod data;
 mod found;
@@ -47,11 +49,12 @@ mod tag;
 mod universe;
 mod xattr;
 
+pub use acl::{DEFAULT_ACL, default_acl};
 pub use found::{Found, FoundKind, Recovered};
 pub use history::{DataPromise, History, Lane, Outcome};
 pub use judge::{Illegal, Judge};
 pub use mounted::perform_mounted;
-pub use op::Op;
+pub use op::{Node, Op};
 pub use state::State;
 pub use tag::{Tag, tagged};
 pub use universe::Universe;

@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps,
-    XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, Timespec,
+    Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
 
-use super::{Lane, Op, Tag, tagged, xattr_value};
+use super::{DEFAULT_ACL, Lane, Node, Op, Tag, default_acl, tagged, xattr_value};
 
 /// Does `op` below the mount point `root`, as its lane's [`Lane::run`] wants it; `prefix` is put in
 /// front of every path.
@@ -29,12 +29,35 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
     match op {
         Op::Create { path, mode: bits } => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = rustix::fs::open(at(path), flags, Mode::empty())?;
-            rustix::fs::fchmod(file, mode(*bits))?;
+            let file = rustix::fs::open(at(path), flags, mode(*bits))?;
+            if !inherits(&at(path)) {
+                rustix::fs::fchmod(file, mode(*bits))?;
+            }
         }
         Op::Mkdir { path, mode: bits } => {
-            rustix::fs::mkdir(at(path), Mode::empty())?;
-            rustix::fs::chmod(at(path), mode(*bits))?;
+            rustix::fs::mkdir(at(path), mode(*bits))?;
+            if !inherits(&at(path)) {
+                rustix::fs::chmod(at(path), mode(*bits))?;
+            }
+        }
+        Op::Mknod {
+            path,
+            mode: bits,
+            node,
+        } => {
+            let (kind, device) = match *node {
+                Node::Socket => (FileType::Socket, 0),
+                Node::Char(major, minor) => {
+                    (FileType::CharacterDevice, rustix::fs::makedev(major, minor))
+                }
+                Node::Block(major, minor) => {
+                    (FileType::BlockDevice, rustix::fs::makedev(major, minor))
+                }
+            };
+            rustix::fs::mknodat(CWD, at(path), kind, mode(*bits), device)?;
+            if !inherits(&at(path)) {
+                rustix::fs::chmod(at(path), mode(*bits))?;
+            }
         }
         Op::Symlink { path, target } => rustix::fs::symlink(target.as_str(), at(path))?,
         Op::Link { from, to } => {
@@ -58,8 +81,10 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
             let place = at(path);
             let dir = place.parent().unwrap_or(root);
             let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-            let file = rustix::fs::open(dir, flags, Mode::empty())?;
-            rustix::fs::fchmod(&file, mode(*bits))?;
+            let file = rustix::fs::open(dir, flags, mode(*bits))?;
+            if !inherits(&place) {
+                rustix::fs::fchmod(&file, mode(*bits))?;
+            }
             rustix::fs::linkat(&file, "", CWD, place, AtFlags::EMPTY_PATH)?;
         }
         Op::Write { path, offset, len } => {
@@ -136,6 +161,19 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
             rustix::fs::lsetxattr(at(path), name.as_str(), &value, XattrFlags::empty())?;
         }
         Op::RemoveXattr { path, name } => rustix::fs::lremovexattr(at(path), name.as_str())?,
+        Op::NoDump { path, on } => {
+            let file = open(path, OFlags::RDONLY)?;
+            let mut flags = rustix::fs::ioctl_getflags(&file)?;
+            flags.set(IFlags::NODUMP, *on);
+            rustix::fs::ioctl_setflags(&file, flags)?;
+        }
+        Op::Inherit { path, on } => match on {
+            true => {
+                let list = default_acl();
+                rustix::fs::lsetxattr(at(path), DEFAULT_ACL, &list, XattrFlags::empty())?;
+            }
+            false => rustix::fs::lremovexattr(at(path), DEFAULT_ACL)?,
+        },
         Op::Fsync { path } => rustix::fs::fsync(open(path, OFlags::RDONLY)?)?,
         Op::Fdatasync { path } => rustix::fs::fdatasync(open(path, OFlags::RDONLY)?)?,
         Op::Syncfs => {
@@ -144,6 +182,12 @@ pub fn perform_mounted(root: &Path, prefix: &str, op: &Op, tag: Tag) -> Result<u
         }
     }
     Ok(0)
+}
+
+/// Whether what is made at `place` gets its mode from a list that the directory hands down, without the umask.
+fn inherits(place: &Path) -> bool {
+    let dir = place.parent().unwrap_or(place);
+    rustix::fs::lgetxattr(dir, DEFAULT_ACL, &mut [0_u8; 0][..]).is_ok()
 }
 
 impl Lane {

@@ -4,6 +4,22 @@ use std::fmt;
 
 use crate::tree::Time;
 
+/// What cannot be opened: a device that no driver answers for, or a socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    /// A socket.
+    Socket,
+    /// A character device: major and minor number.
+    Char(u32, u32),
+    /// A block device: major and minor number.
+    Block(u32, u32),
+}
+
+impl Node {
+    /// What stands for nothing.
+    pub const WHITEOUT: Node = Node::Char(0, 0);
+}
+
 /// One operation. Paths are relative to the root of the lane, without leading slash. A symlink at
 /// the end of a path is not followed: what needs a file refuses it with `ELOOP`, as opening with
 /// `O_NOFOLLOW` does. Symlinks lead nowhere, so a path through one gives `ENOENT`.
@@ -19,6 +35,8 @@ pub enum Op {
     Mkdir { path: String, mode: u16 },
     /// Makes a symbolic link owned by 0:0.
     Symlink { path: String, target: String },
+    /// Makes a device or a socket owned by 0:0.
+    Mknod { path: String, mode: u16, node: Node },
     /// Gives a file another name.
     Link { from: String, to: String },
     /// Removes a name of something that is no directory.
@@ -74,6 +92,11 @@ pub enum Op {
     },
     /// Removes an extended attribute.
     RemoveXattr { path: String, name: String },
+    /// Sets the flag `nodump`, or takes it away.
+    NoDump { path: String, on: bool },
+    /// Gives a directory the access control list that what is made in it inherits, or takes it away; which one
+    /// [`default_acl`](super::default_acl) says.
+    Inherit { path: String, on: bool },
     /// `fsync` of a file or directory.
     Fsync { path: String },
     /// `fdatasync` of a file or directory.
@@ -100,6 +123,7 @@ impl Op {
             | Op::Temporary { path, .. }
             | Op::Mkdir { path, .. }
             | Op::Symlink { path, .. }
+            | Op::Mknod { path, .. }
             | Op::Unlink { path }
             | Op::Rmdir { path }
             | Op::Write { path, .. }
@@ -112,6 +136,8 @@ impl Op {
             | Op::Utimens { path, .. }
             | Op::SetXattr { path, .. }
             | Op::RemoveXattr { path, .. }
+            | Op::NoDump { path, .. }
+            | Op::Inherit { path, .. }
             | Op::Fsync { path }
             | Op::Fdatasync { path } => *path = change(path),
             Op::Syncfs => {}
@@ -131,6 +157,7 @@ impl fmt::Display for Op {
             Op::Create { path, mode } => write!(f, "create {path} {mode:o}"),
             Op::Mkdir { path, mode } => write!(f, "mkdir {path} {mode:o}"),
             Op::Symlink { path, target } => write!(f, "symlink {path} -> {target}"),
+            Op::Mknod { path, mode, node } => write!(f, "mknod {path} {mode:o} {node:?}"),
             Op::Link { from, to } => write!(f, "link {from} {to}"),
             Op::Unlink { path } => write!(f, "unlink {path}"),
             Op::Rmdir { path } => write!(f, "rmdir {path}"),
@@ -173,6 +200,13 @@ impl fmt::Display for Op {
             Op::Utimens { path, mtime } => write!(f, "utimens {path} {mtime}"),
             Op::SetXattr { path, name, len } => write!(f, "setxattr {path} {name} of {len}"),
             Op::RemoveXattr { path, name } => write!(f, "removexattr {path} {name}"),
+            Op::NoDump { path, on } => {
+                write!(f, "chattr {}d {path}", if *on { '+' } else { '-' })
+            }
+            Op::Inherit { path, on } => {
+                let verb = if *on { "set" } else { "remove" };
+                write!(f, "{verb} the default list of {path}")
+            }
             Op::Fsync { path } => write!(f, "fsync {path}"),
             Op::Fdatasync { path } => write!(f, "fdatasync {path}"),
             Op::Syncfs => f.write_str("syncfs"),

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::Op;
+use super::acl::inherited_mode;
 use super::shift::Shift;
+use super::{Node, Op};
 use crate::tree::Time;
 
 /// Number of an inode in the model; never used again.
@@ -27,8 +28,8 @@ pub(super) enum Kind {
         size: u64,
     },
     Symlink(String),
-    /// What a renamed file may leave: a device of number 0:0.
-    Whiteout,
+    /// A device or a socket; one of number 0:0 is what a renamed file may leave.
+    Node(Node),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +44,19 @@ pub(super) struct Inode {
     pub(super) mtime: Option<Time>,
     /// Lengths of the values of `user.` attributes, by name.
     pub(super) xattrs: BTreeMap<String, usize>,
+    /// The flag `nodump`, which is handed down.
+    pub(super) no_dump: bool,
+    /// Has an access control list, which it was handed down.
+    pub(super) listed: bool,
+    /// Hands a list down.
+    pub(super) hands_down: bool,
 }
 
 impl Inode {
     fn new(kind: Kind, mode: u16) -> Inode {
         let links = match kind {
             Kind::Directory(_) => 2,
-            Kind::File { .. } | Kind::Symlink(_) | Kind::Whiteout => 1,
+            Kind::File { .. } | Kind::Symlink(_) | Kind::Node(_) => 1,
         };
         Inode {
             kind,
@@ -59,13 +66,16 @@ impl Inode {
             links,
             mtime: None,
             xattrs: BTreeMap::new(),
+            no_dump: false,
+            listed: false,
+            hands_down: false,
         }
     }
 
     /// Only files and directories have attributes that belong to users.
     fn check_user_xattrs(&self) -> Result<(), Errno> {
         match self.kind {
-            Kind::Symlink(_) | Kind::Whiteout => Err(Errno::PERM),
+            Kind::Symlink(_) | Kind::Node(_) => Err(Errno::PERM),
             Kind::Directory(_) | Kind::File { .. } => Ok(()),
         }
     }
@@ -236,6 +246,7 @@ impl State {
                 }
                 self.make(path, Inode::new(Kind::Symlink(target.clone()), 0o777))
             }
+            Op::Mknod { path, mode, node } => self.make(path, Inode::new(Kind::Node(*node), *mode)),
             Op::Link { from, to } => self.link(from, to),
             Op::Unlink { path } => self.unlink(path),
             Op::Rmdir { path } => self.rmdir(path),
@@ -294,13 +305,19 @@ impl State {
                 inode.check_user_xattrs()?;
                 inode.xattrs.remove(name).map(drop).ok_or(Errno::NODATA)
             }),
-            Op::Fsync { path } | Op::Fdatasync { path } => {
-                let id = self.find(path)?;
-                match self.inode(id).kind {
-                    Kind::Symlink(_) => return Err(Errno::LOOP),
-                    Kind::Whiteout => return Err(Errno::NXIO),
-                    Kind::Directory(_) | Kind::File { .. } => {}
+            Op::NoDump { path, on } => {
+                let id = self.openable(path)?;
+                match self.inode(id).no_dump == *on {
+                    true => Ok(Effect::default()),
+                    false => self.set(path, |inode| {
+                        inode.no_dump = *on;
+                        Ok(())
+                    }),
                 }
+            }
+            Op::Inherit { path, on } => self.hand_down(path, *on),
+            Op::Fsync { path } | Op::Fdatasync { path } => {
+                let id = self.openable(path)?;
                 Ok(Effect {
                     synced: Some(id),
                     ..Effect::default()
@@ -363,10 +380,43 @@ impl State {
         })
     }
 
-    fn make(&mut self, path: &str, inode: Inode) -> Result<Effect, Errno> {
+    /// What can be opened without following links: a file or a directory.
+    fn openable(&self, path: &str) -> Result<Id, Errno> {
+        let id = self.find(path)?;
+        match self.inode(id).kind {
+            Kind::Symlink(_) => Err(Errno::LOOP),
+            Kind::Node(_) => Err(Errno::NXIO),
+            Kind::Directory(_) | Kind::File { .. } => Ok(id),
+        }
+    }
+
+    fn hand_down(&mut self, path: &str, on: bool) -> Result<Effect, Errno> {
+        let id = self.find(path)?;
+        let inode = self.inode(id);
+        match inode.kind {
+            Kind::Symlink(_) => Err(Errno::OPNOTSUPP),
+            // There can be none to remove.
+            Kind::File { .. } | Kind::Node(_) if !on => Ok(Effect::default()),
+            Kind::File { .. } | Kind::Node(_) => Err(Errno::ACCESS),
+            Kind::Directory(_) if !on && !inode.hands_down => Ok(Effect::default()),
+            Kind::Directory(_) => self.set(path, |inode| {
+                inode.hands_down = on;
+                Ok(())
+            }),
+        }
+    }
+
+    fn make(&mut self, path: &str, mut inode: Inode) -> Result<Effect, Errno> {
         let place = self.place(path)?;
         if place.id.is_some() || path.is_empty() {
             return Err(Errno::EXIST);
+        }
+        let parent = self.inode(place.dir);
+        inode.no_dump = parent.no_dump;
+        if parent.hands_down && !matches!(inode.kind, Kind::Symlink(_)) {
+            inode.listed = true;
+            inode.hands_down = matches!(inode.kind, Kind::Directory(_));
+            inode.mode = inherited_mode(inode.mode);
         }
         if matches!(inode.kind, Kind::Directory(_)) {
             let parent = self.inode_mut(place.dir);
@@ -523,7 +573,7 @@ impl State {
         let mut effect = self.rename(from, to)?;
         // Two names of one file stay as they are.
         if !effect.touched.is_empty() {
-            let left = self.make(from, Inode::new(Kind::Whiteout, 0))?;
+            let left = self.make(from, Inode::new(Kind::Node(Node::WHITEOUT), 0))?;
             effect.touched.extend(left.touched);
             effect.resized.extend(left.resized);
         }
@@ -575,7 +625,7 @@ impl State {
         match self.inode(id).kind {
             Kind::Directory(_) => Err(Errno::ISDIR),
             Kind::Symlink(_) => Err(Errno::LOOP),
-            Kind::Whiteout => Err(Errno::NXIO),
+            Kind::Node(_) => Err(Errno::NXIO),
             Kind::File { .. } => Ok((id, self.inode_mut(id))),
         }
     }

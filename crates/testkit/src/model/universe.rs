@@ -1,8 +1,11 @@
 //! Which operations to do: all of a small universe of names, or random ones by seed.
 
-use super::{Op, State};
+use super::{Node, Op, State};
 use crate::rng::Rng;
 use crate::tree::Time;
+
+/// Nodes with numbers that fit the old form, and that do not; the major numbers are those that nobody has.
+const NODES: [Node; 3] = [Node::Socket, Node::Char(60, 70_000), Node::Block(60, 3)];
 
 /// A few names, and everything that can be done with them.
 #[derive(Debug, Clone)]
@@ -112,6 +115,7 @@ impl Universe {
                         | Op::Truncate { .. }
                         | Op::SetXattr { .. }
                         | Op::RemoveXattr { .. }
+                        | Op::Inherit { .. }
                 )
             },
             ..Universe::small()
@@ -135,6 +139,11 @@ impl Universe {
                 },
             ]);
             all.extend(self.on_xattrs(path));
+            for on in [true, false] {
+                let path = || path.clone();
+                all.push(Op::NoDump { path: path(), on });
+                all.push(Op::Inherit { path: path(), on });
+            }
         }
         for path in &self.files {
             all.extend(self.on_file(path));
@@ -191,6 +200,19 @@ impl Universe {
             Op::Symlink {
                 path: path(),
                 target: "far/".repeat(40),
+            },
+            Op::Mknod {
+                path: path(),
+                mode: 0o660,
+                node: NODES[path_of.len() % NODES.len()],
+            },
+            Op::NoDump {
+                path: path(),
+                on: true,
+            },
+            Op::NoDump {
+                path: path(),
+                on: false,
             },
             Op::Unlink { path: path() },
             Op::Chmod {
@@ -296,7 +318,20 @@ impl Universe {
                 _ => Op::Fsync { path },
             };
         }
-        match rng.below(100) {
+        match rng.below(104) {
+            100..102 => Op::Mknod {
+                path: rng.pick(&self.files).clone(),
+                mode: 0o600 + rng.below(64) as u16,
+                node: *rng.pick(&NODES),
+            },
+            102..103 => Op::NoDump {
+                path: there(rng),
+                on: !rng.one_in(3),
+            },
+            103..104 => Op::Inherit {
+                path: there(rng),
+                on: !rng.one_in(3),
+            },
             0..12 => Op::Mkdir {
                 path: rng.pick(&self.dirs).clone(),
                 mode: 0o700 + rng.below(64) as u16,

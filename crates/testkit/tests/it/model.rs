@@ -156,6 +156,7 @@ fn directory(mode: u16, inode: u64, nlink: u64) -> Found {
         inode,
         mtime: Time::default(),
         xattrs: std::collections::BTreeMap::new(),
+        no_dump: None,
     }
 }
 

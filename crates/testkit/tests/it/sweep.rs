@@ -71,6 +71,7 @@ impl Toy {
                 inode: next,
                 mtime: Time::default(),
                 xattrs: BTreeMap::new(),
+                no_dump: None,
             }
         };
         tree.insert("", fresh(FoundKind::Directory, 0o755));
@@ -237,6 +238,9 @@ fn can_do(op: &Op) -> bool {
             | Op::Whiteout { .. }
             | Op::SetXattr { .. }
             | Op::RemoveXattr { .. }
+            | Op::Mknod { .. }
+            | Op::NoDump { .. }
+            | Op::Inherit { .. }
     )
 }
 

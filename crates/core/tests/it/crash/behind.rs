@@ -21,6 +21,7 @@ pub(super) const ENGINE: Extant = Extant {
     respells: false,
     discards: false,
     freezes: false,
+    remounts: false,
     limited: false,
     background: Some(Duration::from_millis(1)),
 };

@@ -9,9 +9,10 @@ use extant_core::ops::Caller;
 use extant_core::quota::Enforced;
 use extant_core::{Error, data, ops};
 use extant_format::Ino;
-use extant_format::inode::Timestamp;
+use extant_format::inode::{DeviceNumber, InodeFlags, Timestamp};
 use extant_testkit::model::{
-    DataPromise, Found, FoundKind, Op, Recovered, Tag, tagged, xattr_value,
+    DEFAULT_ACL, DataPromise, Found, FoundKind, Node, Op, Recovered, Tag, default_acl, tagged,
+    xattr_value,
 };
 use extant_testkit::rng::Rng;
 use extant_testkit::sweep::Engine;
@@ -59,6 +60,8 @@ pub(crate) struct Extant {
     pub(crate) discards: bool,
     /// Each `syncfs` is a freeze, after which the file system thaws.
     pub(crate) freezes: bool,
+    /// Each `syncfs` makes it read-only, and then writable again. Nothing stays open then.
+    pub(crate) remounts: bool,
     /// Users and groups are held to their limits, which nobody who is asked for here may pass.
     pub(crate) limited: bool,
     /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
@@ -207,6 +210,12 @@ impl Extant {
                 frozen.thaw().map_err(errno)?;
                 Ok(0)
             }
+            Op::Syncfs if self.remounts => {
+                open.let_go();
+                open.fs.remount(true).map_err(errno)?;
+                open.fs.remount(false).map_err(errno)?;
+                Ok(0)
+            }
             op => {
                 perform_named(&open.fs, op)?;
                 if self.checkpoints && *op == Op::Syncfs {
@@ -279,9 +288,9 @@ fn walk_to_open(fs: &Fs, path: &str) -> Result<Held, Errno> {
     let held = walk(fs, path)?;
     match held.snapshot().file_type() {
         FileType::Symlink => Err(Errno::LOOP),
-        // There is no such device.
-        FileType::CharDevice => Err(Errno::NXIO),
-        _ => Ok(held),
+        FileType::Directory | FileType::Regular => Ok(held),
+        // There is no such device, and nobody listens.
+        _ => Err(Errno::NXIO),
     }
 }
 
@@ -319,6 +328,10 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
             let (dir, name) = walk_to_parent(fs, path)?;
             let new = NewInode::new(FileType::Symlink, 0o777, ops::now());
             ops::symlink(fs, &dir, name, target.as_bytes(), &new).map(drop)
+        }
+        Op::Mknod { path, mode, node } => {
+            let (dir, name) = walk_to_parent(fs, path)?;
+            ops::create(fs, &dir, name, &new_node(*node, *mode)).map(drop)
         }
         Op::Link { from, to } => {
             let file = walk(fs, from)?;
@@ -400,6 +413,20 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
             ops::setxattr(fs, &held, name.as_bytes(), &value, ops::SetXattr::Any)
         }
         Op::RemoveXattr { path, name } => ops::removexattr(fs, &walk(fs, path)?, name.as_bytes()),
+        Op::NoDump { path, on } => {
+            let held = walk_to_open(fs, path)?;
+            let (flag, none) = (InodeFlags::NO_DUMP, InodeFlags::empty());
+            let (set, clear) = if *on { (flag, none) } else { (none, flag) };
+            ops::chattr(fs, &held, set, clear)
+        }
+        Op::Inherit { path, on } => {
+            let held = walk(fs, path)?;
+            let name = DEFAULT_ACL.as_bytes();
+            match on {
+                true => ops::setxattr(fs, &held, name, &default_acl(), ops::SetXattr::Any),
+                false => ops::removexattr(fs, &held, name),
+            }
+        }
         Op::Fsync { path } => ops::fsync(fs, &walk_to_open(fs, path)?),
         Op::Fdatasync { path } => ops::fdatasync(fs, &walk_to_open(fs, path)?),
         Op::Syncfs => ops::syncfs(fs),
@@ -408,6 +435,18 @@ fn perform_named(fs: &Fs, op: &Op) -> Result<(), Errno> {
         }
     };
     done.map_err(errno)
+}
+
+fn new_node(node: Node, mode: u16) -> NewInode {
+    let (file_type, (major, minor)) = match node {
+        Node::Socket => (FileType::Socket, (0, 0)),
+        Node::Char(major, minor) => (FileType::CharDevice, (major, minor)),
+        Node::Block(major, minor) => (FileType::BlockDevice, (major, minor)),
+    };
+    NewInode {
+        device: DeviceNumber { major, minor },
+        ..NewInode::new(file_type, mode, ops::now())
+    }
 }
 
 /// A path in other letters, but for its first part.
@@ -463,6 +502,15 @@ fn found_at(fs: &Fs, held: &Held) -> Result<Found, Error> {
             let target = ops::readlink(fs, &inode)?;
             FoundKind::Symlink(String::from_utf8_lossy(&target).into_owned())
         }
+        FileType::Socket => FoundKind::Node(Node::Socket),
+        FileType::CharDevice => {
+            let device = meta.device.unwrap_or_default();
+            FoundKind::Node(Node::Char(device.major, device.minor))
+        }
+        FileType::BlockDevice => {
+            let device = meta.device.unwrap_or_default();
+            FoundKind::Node(Node::Block(device.major, device.minor))
+        }
         other => FoundKind::Other(format!("{other:?}")),
     };
     Ok(Found {
@@ -474,13 +522,14 @@ fn found_at(fs: &Fs, held: &Held) -> Result<Found, Error> {
         inode: meta.ino.get().into(),
         mtime: Time::new(meta.mtime.secs, meta.mtime.nanos),
         xattrs: xattrs(fs, held)?,
+        no_dump: Some(meta.flags.contains(InodeFlags::NO_DUMP)),
     })
 }
 
 fn xattrs(fs: &Fs, held: &Held) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let mut all = BTreeMap::new();
     ops::for_each_xattr_live(fs, held, |name, value| {
-        if name.starts_with(b"user.") {
+        if name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_") {
             let name = String::from_utf8_lossy(name).into_owned();
             all.insert(name, value.to_vec());
         }

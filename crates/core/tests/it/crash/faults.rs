@@ -26,6 +26,7 @@ const ENGINE: Extant = Extant {
     respells: false,
     discards: false,
     freezes: false,
+    remounts: false,
     limited: false,
     background: None,
 };

@@ -435,6 +435,15 @@ fn a_crash_while_it_is_closed_leaves_everything_that_was_synced() {
 }
 
 #[test]
+fn a_crash_while_it_becomes_read_only_or_writable_leaves_everything_that_was_synced() {
+    let engine = Extant {
+        remounts: true,
+        ..engine(2)
+    };
+    short_runs(&engine, "crash runs of becoming read-only");
+}
+
+#[test]
 fn a_crash_while_it_is_frozen_or_thawed_leaves_everything_that_was_synced() {
     let engine = Extant {
         freezes: true,

@@ -6,13 +6,18 @@
 mod kept;
 mod listing;
 
-use extant::{Error, Filesystem, MountOptions, OpenOptions, OpenSpec, Timestamp};
+use extant::{
+    DeviceNumber, Error, FileFlags, FileType, Filesystem, MountOptions, OpenOptions, OpenSpec,
+    Timestamp,
+};
 use extant_core::inode::Held;
 use extant_core::ops;
 use extant_format::Ino;
 use extant_testkit::facility::is_full_run;
-use extant_testkit::model::{Found, FoundKind, History, Lane, Op, Recovered, State, Tag, Universe};
-use extant_testkit::model::{tagged, xattr_value};
+use extant_testkit::model::{
+    DEFAULT_ACL, Found, FoundKind, History, Lane, Node, Op, Recovered, State, Tag, Universe,
+};
+use extant_testkit::model::{default_acl, tagged, xattr_value};
 use extant_testkit::oracle::{assert_clean, dumpe2fs, mke2fs};
 use extant_testkit::rng::seed_from_env;
 use extant_testkit::tree::Time;
@@ -191,6 +196,7 @@ impl ReferenceStateMachine for LongNames {
                     | Op::Truncate { .. }
                     | Op::SetXattr { .. }
                     | Op::RemoveXattr { .. }
+                    | Op::Inherit { .. }
             )
         };
         Expected::empty(universe)
@@ -433,6 +439,13 @@ fn found_at(fs: &Filesystem, path: &Path) -> Found {
             size: meta.len(),
             data: vec![(0, content)],
         }
+    } else if !meta.is_symlink() {
+        let DeviceNumber { major, minor } = meta.rdev().unwrap_or_default();
+        FoundKind::Node(match meta.file_type() {
+            FileType::Socket => Node::Socket,
+            FileType::BlockDevice => Node::Block(major, minor),
+            _ => Node::Char(major, minor),
+        })
     } else {
         let target = fs.read_link(path).unwrap();
         FoundKind::Symlink(target.to_str().unwrap().to_owned())
@@ -450,8 +463,9 @@ fn found_at(fs: &Filesystem, path: &Path) -> Found {
             .unwrap()
             .into_iter()
             .map(|(name, value)| (name.into_string().unwrap(), value))
-            .filter(|(name, _)| name.starts_with("user."))
+            .filter(|(name, _)| name.starts_with("user.") || name.starts_with("system.posix_acl_"))
             .collect(),
+        no_dump: Some(meta.flags() & FileFlags::NO_DUMP.bits() != 0),
     }
 }
 
@@ -467,6 +481,15 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
             .map(drop),
         Op::Mkdir { path, mode } => fs.create_dir_with(path, *mode),
         Op::Symlink { path, target } => fs.symlink(target, path),
+        Op::Mknod { path, mode, node } => {
+            let (file_type, (major, minor)) = match *node {
+                Node::Socket => (FileType::Socket, (0, 0)),
+                Node::Char(major, minor) => (FileType::CharDevice, (major, minor)),
+                Node::Block(major, minor) => (FileType::BlockDevice, (major, minor)),
+            };
+            let device = DeviceNumber { major, minor };
+            fs.create_special(path, file_type, device, *mode)
+        }
         Op::Link { from, to } => fs.hard_link(from, to),
         Op::Unlink { path } => fs.remove_file(path),
         Op::Rmdir { path } => fs.remove_dir(path),
@@ -549,6 +572,16 @@ fn perform(fs: &Filesystem, op: &Op, tag: Tag) -> Result<u64, Errno> {
         }
         Op::SetXattr { path, name, len } => fs.set_xattr(path, name, xattr_value(name, *len)),
         Op::RemoveXattr { path, name } => fs.remove_xattr(path, name),
+        Op::NoDump { path, on } => {
+            refuse_symlink(fs, path, Errno::LOOP)?;
+            let (flag, none) = (FileFlags::NO_DUMP, FileFlags::empty());
+            let (set, clear) = if *on { (flag, none) } else { (none, flag) };
+            fs.set_flags(path, set, clear)
+        }
+        Op::Inherit { path, on } => match on {
+            true => fs.set_xattr(path, DEFAULT_ACL, default_acl()),
+            false => fs.remove_xattr(path, DEFAULT_ACL),
+        },
         Op::Fsync { path } => return sync(fs, path, ops::fsync),
         Op::Fdatasync { path } => return sync(fs, path, ops::fdatasync),
         Op::Syncfs => fs.sync(),
@@ -563,6 +596,8 @@ fn errno(e: Error) -> Errno {
 fn refuse_symlink(fs: &Filesystem, path: &str, with: Errno) -> Result<(), Errno> {
     match fs.symlink_metadata(path) {
         Ok(meta) if meta.is_symlink() => Err(with),
+        // What would be opened.
+        Ok(meta) if with == Errno::LOOP && !meta.is_file() && !meta.is_dir() => Err(Errno::NXIO),
         Ok(_) => Ok(()),
         Err(e) => Err(errno(e)),
     }
