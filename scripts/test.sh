@@ -36,6 +36,11 @@ else
     echo "SKIPPED: clippy is not installed"
 fi
 
+# What tests have judged by e2fsck is judged by `extant check` too.
+cargo build --locked --workspace --bin extant
+EXTANT_CHECKER="$(realpath "${CARGO_TARGET_DIR:-target}")/debug/extant"
+export EXTANT_CHECKER
+
 step "tests"
 cargo test --locked --workspace --no-fail-fast
 

@@ -71,6 +71,16 @@ pub(crate) fn crash(args: &[String]) -> ExitCode {
 /// `cargo xtask mutants`.
 pub(crate) fn mutants(args: &[String]) -> ExitCode {
     let mut command = cargo();
+    if std::env::var_os("EXTANT_CHECKER").is_none() {
+        // What is left behind is judged by `extant check` too.
+        let mut build = cargo();
+        build.args(["build", "-p", "extant-cli", "--bin", "extant"]);
+        if !build.status().is_ok_and(|status| status.success()) {
+            return ExitCode::FAILURE;
+        }
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        command.env("EXTANT_CHECKER", root().join(target).join("debug/extant"));
+    }
     command.args(["test", "-p", "extant-core", "--features", "mutants"]);
     command.args(["--test", "mutants", "--", "--nocapture"]);
     let mut rest = args.iter();

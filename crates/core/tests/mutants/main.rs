@@ -16,6 +16,7 @@ use extant_core::fs::DataMode;
 use extant_core::mutants::Mutant;
 use extant_jbd2::mutants::LogMutant;
 use extant_testkit::model::{Op, Universe};
+use extant_testkit::oracle;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{Prepared, Script, Sweep, SweepReport};
 use shapes::{DEFAULT, PLAIN, SMALL_BLOCKS, Shape};
@@ -301,7 +302,7 @@ fn every_mistake_is_found_and_without_one_nothing_is() {
     make(None);
     let plans = plans(seed);
     let only = std::env::var("EXTANT_MUTANT").ok();
-    let mut missed = Vec::new();
+    let (mut missed, mut disagreed) = (Vec::new(), Vec::new());
     for mistake in MISTAKES {
         let name = match mistake {
             Mistake::Engine(mutant) => format!("{mutant:?}"),
@@ -315,6 +316,9 @@ fn every_mistake_is_found_and_without_one_nothing_is() {
         make(None);
         match found {
             Some(what) => {
+                if what.contains(oracle::DISAGREE) {
+                    disagreed.push(format!("{name}: {what}"));
+                }
                 let line = what.lines().next().unwrap_or_default();
                 let shown: String = line.chars().take(240).collect();
                 println!("| {name} | {shown} |");
@@ -329,4 +333,5 @@ fn every_mistake_is_found_and_without_one_nothing_is() {
     println!("without a mistake: {report}");
     assert!(found.is_none(), "{}", found.unwrap_or_default());
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
+    assert!(disagreed.is_empty(), "{}", disagreed.join("\n"));
 }

@@ -4,14 +4,16 @@ mod debugfs;
 mod dumpe2fs;
 mod ext4_view;
 mod recovery;
+mod second;
 
 pub use debugfs::{debugfs, debugfs_write};
 pub use dumpe2fs::{Dump, GroupDump, dumpe2fs, dumpe2fs_header};
 pub use ext4_view::view_tree;
 pub use recovery::{
     Recovery, check_clean, e2fsck_recover, e2fsck_recover_beside, e2fsck_truncates_clusters,
-    kernel_reads, kernel_recover, same_recovery,
+    kernel_reads, kernel_recover, opinion, same_recovery,
 };
+pub use second::DISAGREE;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,17 +21,16 @@ use std::time::Duration;
 
 use crate::tool::{Output, find, tool};
 
-/// Checks `image` with `e2fsck -fn` and expects nothing to complain about.
+/// Checks `image` with `e2fsck -fn`, and with the checker that `EXTANT_CHECKER` names if it does, and expects nothing to
+/// complain about.
 ///
 /// # Panics
 ///
-/// When the exit code is not 0; the message is e2fsck's report.
+/// When the exit code is not 0; the message is e2fsck's report. When the two do not agree.
 pub fn assert_clean(image: &Path) {
-    let output = e2fsck(image, &["-fn"]);
-    assert!(
-        output.code == 0,
-        "e2fsck finds fault with the image:\n{output}"
-    );
+    if let Err(report) = check_clean(image) {
+        panic!("{report}");
+    }
 }
 
 /// Runs `e2fsck` with the given options on `image`, whatever it says.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::second::agrees;
 use super::{dumpe2fs_header, e2fsck};
 use crate::model::Recovered;
 use crate::mount::{KernelMount, Mode};
@@ -108,17 +109,29 @@ fn surprises(output: &Output, also: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// Checks `image` with `e2fsck -fn`.
+/// Checks `image` with `e2fsck -fn`, and with the checker that `EXTANT_CHECKER` names if it does.
 ///
 /// # Errors
 ///
-/// Its report when the exit code is not 0.
+/// Its report when the exit code is not 0, and both where the two do not agree.
 pub fn check_clean(image: &Path) -> Result<(), String> {
     let output = e2fsck(image, &["-fn"]);
+    let agreed = agrees(image, &output);
     match output.code {
-        0 => Ok(()),
-        _ => Err(format!("e2fsck finds fault with the image:\n{output}")),
+        0 => agreed,
+        _ => {
+            let more = agreed.err().unwrap_or_default();
+            Err(format!(
+                "e2fsck finds fault with the image:\n{output}\n{more}"
+            ))
+        }
     }
+}
+
+/// What the judges say of an image that is known to be wrong: nothing where they call it clean, otherwise their
+/// complaint.
+pub fn opinion(image: &Path) -> String {
+    check_clean(image).err().unwrap_or_default()
 }
 
 /// Recovers `image` as the kernel does when it mounts it, reads the tree, unmounts, and checks with

@@ -289,7 +289,12 @@ impl Sweep {
         let found = engine
             .tree(&fs)
             .map_err(|e| format!("what was recovered cannot be read: {e}; {image}"))?;
-        judge.image(image, &found).map_err(|e| e.to_string())?;
+        if let Err(e) = judge.image(image, &found) {
+            // What checkers say of it is worth knowing, and that they agree.
+            let closed = engine.close(fs).map(|()| device.content());
+            let more = closed.map_or_else(|e| e, |ours| opinion_on(&ours));
+            return Err(format!("{e}\n{more}"));
+        }
         report.judged += 1;
         if is_turn(hash, Sample::Again, self.again_every) {
             self.crash_again(engine, judge, image, &recovery, report)?;
@@ -384,6 +389,16 @@ pub(super) fn check_closed(ours: &crate::crash::Content) -> Result<(), String> {
     let path = dir.path().join("ours");
     ours.write_to(&path).map_err(|e| e.to_string())?;
     oracle::check_clean(&path).map_err(|e| format!("after our recovery: {e}"))
+}
+
+/// What checkers say of what was recovered and closed, if they find fault.
+fn opinion_on(ours: &crate::crash::Content) -> String {
+    let written = tempfile::tempdir().and_then(|dir| {
+        let path = dir.path().join("ours");
+        ours.write_to(&path)?;
+        Ok(oracle::opinion(&path))
+    });
+    written.unwrap_or_else(|e| e.to_string())
 }
 
 /// Lets e2fsck and the kernel recover `image` and compares their trees with ours.
