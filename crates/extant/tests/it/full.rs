@@ -3,7 +3,7 @@
 //! the end.
 
 use crate::support::Blank;
-use extant::{Caller, File, Filesystem, MountOptions, OpenOptions, OpenSpec};
+use extant::{Caller, Enforced, File, Filesystem, MountOptions, OpenOptions, OpenSpec};
 use extant_core::fs::DataMode;
 use extant_testkit::facility::is_full_run;
 use extant_testkit::rng::{Rng, seed_from_env};
@@ -336,6 +336,19 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
     drop(user);
     fs.close().unwrap();
     image.check();
+}
+
+#[test]
+fn writers_on_a_full_file_system_that_counts_what_owners_use_lose_nothing() {
+    let quota = ["-t", "ext4", "-b", "1024", "-O", "quota"];
+    let counted = Enforced {
+        users: true,
+        groups: true,
+        projects: false,
+    };
+    for mount in [MountOptions::read_write(), through()] {
+        torture("full, quotas", &quota, &mount.quotas(counted));
+    }
 }
 
 /// Every write goes to the device before it returns.

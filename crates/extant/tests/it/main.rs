@@ -1,6 +1,7 @@
 //! The public interface, used as a program would.
 
 mod access_times;
+mod ageing;
 mod allocating;
 mod callers;
 mod casefold;
