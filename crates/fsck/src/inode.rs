@@ -550,6 +550,11 @@ pub(crate) fn wrong_flags(
         ),
         (InodeFlags::INDEX, !is_dir, "needs a directory"),
         (
+            InodeFlags::INDEX | InodeFlags::INLINE_DATA,
+            is_dir && !no_incompat(Incompat::INLINE_DATA),
+            "says that a directory inside its inode has an index",
+        ),
+        (
             InodeFlags::INDEX,
             no_compat(Compat::DIR_INDEX),
             "needs the feature dir_index",

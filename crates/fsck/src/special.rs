@@ -61,9 +61,12 @@ pub(crate) fn slow_symlink(
     } else {
         found
     };
+    let place = place.at_block(block);
     if length != inode.size || inode.size >= size as u64 {
-        let place = place.at_block(block);
         sink.number(Code::Symlink, place, "size", inode.size, length);
+    } else if length < MAP_BYTES as u64 && !encrypted {
+        let text = format!("a target of {length} bytes lies in a block, and would fit the inode");
+        sink.say(Code::Symlink, place, text);
     }
     Ok(())
 }

@@ -52,9 +52,10 @@ pub(super) fn symlink(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[
             bytes.len() - 1
         }
     };
-    let fits = inode.flags.contains(InodeFlags::EXTENTS) || len >= MAP_BYTES;
-    if !fits {
+    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
+    if len < MAP_BYTES && !encrypted {
         // Short enough for the map, where such a link is looked for.
+        inode.flags.remove(InodeFlags::EXTENTS);
         inode.map = [0; MAP_BYTES];
         for (to, from) in inode.map.iter_mut().zip(bytes.iter().take(len)) {
             *to = *from;

@@ -10,7 +10,7 @@ use crate::inode_table::KIND_DIR;
 use crate::volume::Volume;
 use crate::{Code, Evidence, Finding, Place, xattr};
 use extant_format::dir::EntryType;
-use extant_format::features::{Incompat, RoCompat};
+use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode};
 use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -258,7 +258,10 @@ impl One<'_> {
             clear_behind_device(inode);
         }
         if self.has(Code::XattrLocation) {
-            inode.file_acl = Pblk::new(0);
+            match super::xattrs::feature_is_missing(work, inode.file_acl)? {
+                true => turn_on_attributes(work)?,
+                false => inode.file_acl = Pblk::new(0),
+            }
         }
         if self.has(Code::InodeSize) && self.map_is_sound {
             self.size(work, inode)?;
@@ -402,6 +405,7 @@ fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
     };
     for (flag, _) in wrong_flags(volume, file_type, inode.flags) {
         let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+        let indexed = InodeFlags::INLINE_DATA | InodeFlags::INDEX;
         let mapped = matches!(
             file_type,
             FileType::Regular | FileType::Directory | FileType::Symlink
@@ -413,6 +417,8 @@ fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
                 true => InodeFlags::INLINE_DATA,
                 false => InodeFlags::EXTENTS,
             });
+        } else if flag == indexed {
+            inode.flags.remove(InodeFlags::INDEX);
         } else if flag == InodeFlags::EXTENTS && tree && !volume.has_incompat(Incompat::EXTENTS) {
             turn_on(work, Incompat::EXTENTS)?;
         } else if flag == InodeFlags::INLINE_DATA
@@ -433,6 +439,22 @@ fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
     if mapped && looks_like_extents(inode) && volume.has_incompat(Incompat::EXTENTS) {
         inode.flags.insert(InodeFlags::EXTENTS);
     }
+    Ok(())
+}
+
+/// Turns on the feature of attribute blocks, for an inode that has one.
+fn turn_on_attributes(work: &mut Work<'_>) -> Result<()> {
+    let sb = work.superblock()?;
+    if sb.has_compat(Compat::EXT_ATTR) {
+        return Ok(());
+    }
+    let sb = sb.with(|raw| {
+        let bits = raw.feature_compat.get() | Compat::EXT_ATTR.bits();
+        raw.feature_compat.set(bits);
+    })?;
+    work.put_superblock(&sb)?;
+    let text = "the feature ext_attr is on: inodes have attribute blocks";
+    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(())
 }
 

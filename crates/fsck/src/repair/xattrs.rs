@@ -3,12 +3,14 @@
 use super::content::salvage;
 use super::inodes::delete;
 use super::work::Work;
+use crate::bytes::le32;
 use crate::error::Result;
 use crate::inode::fs_seed;
 use crate::{Code, Place, maps};
+use extant_format::features::Compat;
 use extant_format::inode::Inode;
 use extant_format::xattr::{
-    BLOCK_HEADER_LEN, EaInode, VALUE_MAX, XattrBlockHeader, encode_block, value_hash,
+    BLOCK_HEADER_LEN, EaInode, MAGIC, VALUE_MAX, XattrBlockHeader, encode_block, value_hash,
 };
 use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,4 +109,13 @@ pub(super) fn value_inode(work: &mut Work<'_>, ino: Ino, inode: &mut Inode) -> R
     };
     own.apply(inode);
     Ok(())
+}
+
+/// Whether an attribute block is one, and only the feature is off that would say so.
+pub(super) fn feature_is_missing(work: &Work<'_>, at: Pblk) -> Result<bool> {
+    let volume = work.volume();
+    if volume.has_compat(Compat::EXT_ATTR) || !volume.physical().contains(&at.get()) {
+        return Ok(false);
+    }
+    Ok(le32(&volume.block(at)?, 0) == MAGIC)
 }
