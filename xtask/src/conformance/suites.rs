@@ -113,13 +113,15 @@ echo "$count stressors one after the other, $each s each, 2 processes, with --ve
 const GIT: &str = r#"
 git clone -q --no-hardlinks "file://$ROOT" "$DIR/clone"
 cd "$DIR/clone"
+head=$(git rev-parse HEAD)
 git fsck --full --strict
 git checkout -q --detach "$(git rev-list --max-count=40 HEAD | tail -n 1)"
 git checkout -q --detach "@{1}"
 git gc -q --aggressive --prune=now
 git fsck --full --strict
 test -z "$(git status --porcelain)"
-test "$(git rev-parse HEAD)" = "$(git -C "$ROOT" rev-parse HEAD)"
+test "$(git rev-parse HEAD)" = "$head"
+git -C "$ROOT" cat-file -e "$head^{commit}"
 echo "clone of this repository, fsck, checkout of older files and back, gc, fsck" > "$LOG/did"
 "#;
 
