@@ -32,6 +32,7 @@ mod peer;
 mod report;
 mod results;
 mod runner;
+mod shared_memory;
 mod side;
 mod source_tree;
 mod store;

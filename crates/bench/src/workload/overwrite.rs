@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | `direct` | past memory | `O_DIRECT` | `raw`: the same transfers within one backing file, no file system |
 //! | `buffered` | through memory, which holds all | the same | |
-//! | `dax` | a device in memory, direct access | | `memcpy`: the same transfers within memory, each worker in a part of its own |
+//! | `dax` | a device in memory, direct access | | `memcpy`: the same transfers within memory, each worker anywhere in all of it |
 //!
 //! With `--locks` it is an error if a direct transfer shares anything with others: anything but the mark of a reader in
 //! the thread's own row, and the count of changes under way in the CPU's own line.
@@ -16,6 +16,7 @@ use crate::args::{Config, Side};
 use crate::check;
 use crate::crew::{self, share};
 use crate::peer::{Figures, Measured};
+use crate::shared_memory::SharedMemory;
 use crate::side::{MountChoice, Mounted};
 use crate::workload::inside::{Images, Inside, Meter};
 use crate::workload::{Case, Shape, Workload};
@@ -25,7 +26,6 @@ use std::ffi::CString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Instant;
 
 /// Bytes of one transfer.
@@ -137,37 +137,25 @@ impl Overwrite {
         }))
     }
 
-    /// Memory, of which each worker has its part.
+    /// Memory, all of which any worker copies to and from.
     fn memcpy(&self, case: &Case) -> Result<Measured, String> {
-        let blocks = self.blocks * FILES / case.workers as u64;
-        let mut memory = vec![0_u8; self.bytes() as usize];
-        for (i, block) in (0_u64..).zip(memory.chunks_mut(BLOCK)) {
-            stamp(block, i / self.blocks, i % self.blocks);
+        let memory = SharedMemory::new(self.bytes() as usize);
+        for number in 0..FILES {
+            let start = (number * self.blocks) as usize * BLOCK;
+            self.fill(number, |offset, piece| {
+                memory.copy_in(start + offset as usize, piece);
+                Ok(())
+            })?;
         }
-        let parts: Vec<_> = memory
-            .chunks_mut(blocks as usize * BLOCK)
-            .map(|part| Mutex::new(Some(part)))
-            .collect();
-        let work = |worker: usize| {
-            let taken = parts[worker].lock().map(|mut part| part.take());
-            let part = taken.ok().flatten().ok_or("a worker without a part")?;
-            let mut seen = 0_u8;
-            let copied = self.work_of(case, worker, |number, block, writes, buf| {
-                let at = (number * self.blocks + block) % blocks;
-                let place = &mut part[at as usize * BLOCK..][..BLOCK];
+        let work = |worker| {
+            self.work_of(case, worker, |number, block, writes, buf| {
+                let at = (number * self.blocks + block) as usize * BLOCK;
                 match writes {
-                    true => place.copy_from_slice(buf),
-                    false => {
-                        buf.copy_from_slice(place);
-                        seen ^= buf[100];
-                        // It may be another one's block.
-                        stamp(buf, number, block);
-                    }
+                    true => memory.copy_in(at, buf),
+                    false => memory.copy_out(at, buf),
                 }
                 Ok(())
-            });
-            std::hint::black_box(seen);
-            copied
+            })
         };
         let value = crew::timed(case.workers, work, || Ok(()))?;
         Ok(self.rate(Measured {
@@ -333,7 +321,9 @@ impl Workload for Overwrite {
         );
         match (case.side, case.variant) {
             (Side::Raw, _) => format!("{work} laid end to end in the middle of a backing file"),
-            (Side::Memcpy, _) => format!("{work} laid end to end in memory, dealt out to workers"),
+            (Side::Memcpy, _) => {
+                format!("{work} laid end to end in memory, each worker anywhere in all of it")
+            }
             (Side::Engine, "dax") => {
                 let image = self.images.options(case, &work);
                 format!("{image}, which is copied into a device in memory")
