@@ -58,6 +58,10 @@ pub enum Mutant {
     UsageNotLogged,
     /// What is deleted is counted on.
     FreedStillCounted,
+    /// Writing over data past memory does not lock the file. For the models.
+    OverwriteNotLocked,
+    /// Writing over data in several parts of a device that is memory shares the lock of the file. For the models.
+    PartsShared,
 }
 
 #[cfg(feature = "mutants")]

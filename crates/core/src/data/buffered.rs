@@ -14,8 +14,7 @@ use super::WriteOptions;
 use super::cache::{FileCache, number};
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use super::read::read_device;
-use super::times::{leaves_time, now};
-use super::{flusher, write::check_writable, write::within_limit};
+use super::{flusher, times, write::check_writable, write::within_limit};
 use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
@@ -123,30 +122,10 @@ impl<'a> FileIo<'a> {
         data: &[u8],
         options: WriteOptions<'_>,
     ) -> Result<(u64, usize, Option<Error>)> {
-        if let To::Byte(offset) = to {
-            let inside = |data: &[u8]| offset + data.len() as u64 <= self.live.live_size();
-            let fits = || {
-                let guard = pin();
-                let image = self.live.image(&guard);
-                check_writable(image)?;
-                within_limit(self.fs, image, offset, data)
-            };
-            let data = fits()?;
-            if data.is_empty() {
-                return Ok((offset, 0, None));
-            }
-            if inside(data) {
-                self.cache.prefetch_data(offset, data.len());
-                let _shared = self.live.op().read();
-                let may_share = || inside(data) && !self.cache.is_bypassed();
-                if may_share() && !xattr::loses(held, options.writer) {
-                    // It may have become immutable since.
-                    check_writable(self.live.image(&pin()))?;
-                    self.cache.note_memory_use();
-                    let (done, failed) = self.copy(offset, data, options);
-                    return Ok((offset, done, failed));
-                }
-            }
+        if let To::Byte(offset) = to
+            && let Some((done, failed)) = self.write_inside(held, offset, data, options)?
+        {
+            return Ok((offset, done, failed));
         }
         let _alone = self.live.op().write();
         self.cache.end_bypass();
@@ -179,6 +158,53 @@ impl<'a> FileIo<'a> {
         Ok((offset, done, failed))
     }
 
+    /// Writes what can be written of `data` inside the file, with `op` held shared. Returns how much, and why it was not more;
+    /// `None` if that takes being alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written at all.
+    fn write_inside(
+        &self,
+        held: &Held,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions<'_>,
+    ) -> Result<Option<(usize, Option<Error>)>> {
+        let end = offset.saturating_add(data.len() as u64);
+        let guard = pin();
+        let image = self.live.image(&guard);
+        if data.is_empty() {
+            return check_writable(image).map(|()| Some((0, None)));
+        }
+        // Who makes files longer leaves the lock alone.
+        if end > self.cache.size_with(image) {
+            return Ok(None);
+        }
+        self.cache.index.prefetch(number(offset), &guard);
+        let (_shared, guard) = match self.live.op().try_read() {
+            Some(shared) => (shared, guard),
+            None => {
+                drop(guard);
+                (self.live.op().read(), pin())
+            }
+        };
+        let image = self.live.image(&guard);
+        check_writable(image)?;
+        if end > self.cache.size_with(image)
+            || self.cache.is_bypassed()
+            || xattr::loses_by(image, held, options.writer)
+        {
+            return Ok(None);
+        }
+        self.cache.note_memory_use();
+        if let Some(done) = self.write_over(offset, data, &guard) {
+            times::note_lazily(self.live, self.cache, options);
+            return Ok(Some((done, None)));
+        }
+        drop(guard);
+        Ok(Some(self.copy(offset, data, options)))
+    }
+
     /// Copies `data` to byte `offset`, folio by folio. Returns how much, and why it was not more.
     fn copy(&self, offset: u64, data: &[u8], options: WriteOptions<'_>) -> (usize, Option<Error>) {
         let mut done = 0;
@@ -204,11 +230,7 @@ impl<'a> FileIo<'a> {
             }
         }
         if done > 0 {
-            if leaves_time(options) {
-                self.cache.set_time(now());
-            }
-            // Again: it may have been written back, and left the list, before its time was set.
-            self.cache.list(self.live);
+            times::note_lazily(self.live, self.cache, options);
         }
         (done, failed)
     }

@@ -20,6 +20,7 @@ use super::direct::Bypass;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2};
 use super::index::{Index, Size};
 use super::promises::Promise;
+use super::times::nanos_of;
 use crate::Error;
 use crate::alloc::ClusterSize;
 use crate::fs::Fs;
@@ -320,14 +321,20 @@ impl FileCache {
 
     /// Notes the time of a write.
     pub(super) fn set_time(&self, time: Timestamp) {
-        let nanos = time.secs.saturating_mul(1_000_000_000);
-        let nanos = nanos.saturating_add(time.nanos.into());
-        self.time.store(nanos.max(NO_TIME + 1), Ordering::Release);
+        let nanos = nanos_of(time).max(NO_TIME + 1);
+        self.time.store(nanos, Ordering::Release);
     }
 
     /// The time of the last write, if the record does not have it.
     pub(super) fn time(&self) -> Option<Timestamp> {
         time_of(self.time.load(Ordering::Acquire))
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub(super) fn time_nanos(&self) -> Option<i64> {
+        let nanos = self.time.load(Ordering::Acquire);
+        (nanos != NO_TIME).then_some(nanos)
     }
 
     /// Whether a time waits to be stored.

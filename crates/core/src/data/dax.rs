@@ -12,12 +12,11 @@
 
 use super::WriteOptions;
 use super::cache::FileCache;
-use super::direct::{holds_data, read_shared, retried, write_exclusive, write_shared};
-use super::write::target_offset;
+use super::direct::{read_known, read_shared, retried, write_exclusive, write_shared};
 use crate::Result;
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
-use crate::map::Mapping;
+use crate::mutants::{Mutant, is_on};
 use extant_blockdev::DirectMemory;
 use extant_sync::{LockClass, Mutex, Rank};
 use std::ops::Range;
@@ -76,12 +75,44 @@ fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
     }
 }
 
+/// Reads from byte `offset` of a file, if it is a regular one and what is known of it says that this lies in one row; `None`
+/// otherwise, where nothing was read.
+#[inline]
+pub(super) fn read_at_once(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Option<usize>> {
+    let Some(file) = held.file_cache() else {
+        return Ok(None);
+    };
+    let _shared = held.op().read();
+    read_known(fs, held, file, offset, buf)
+}
+
 /// Reads from byte `offset` of a regular file.
 pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     // What is found out about the map is kept there.
     let file = held.file_cache_in(fs);
     let _shared = held.op().read();
     read_shared(fs, held, file, offset, buf)
+}
+
+/// Writes at byte `offset` of a file, if that is over data, and the device sees to it that it is whole. `None` otherwise,
+/// where nothing was written.
+#[inline]
+pub(super) fn write_at_once(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<Option<usize>> {
+    match held.file_cache() {
+        Some(file) => write_shared(fs, held, file, offset, buf, options),
+        None => Ok(None),
+    }
 }
 
 /// Writes at byte `offset` of a regular file, or at its end. Returns where, and how much.
@@ -93,29 +124,20 @@ pub(super) fn write(
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let file = held.file_cache_in(fs);
-    if let Some(offset) = offset
-        && let Some(written) = write_shared(fs, held, file, offset, buf, options)?
-    {
-        return Ok((offset, written));
-    }
     retried(fs, held, || {
         write_exclusive(fs, held, file, offset, buf, options)
     })
 }
 
-/// Whether a write of bytes `range` of a file, which lie in `runs`, is over data, and the device sees to it that it is whole.
-pub(super) fn is_whole(fs: &Fs, runs: &[Mapping], range: &Range<u64>) -> Result<bool> {
+/// Whether the device sees to it that a copy of `len` bytes to byte `offset` of it is whole.
+#[inline]
+pub(super) fn is_whole(fs: &Fs, offset: u64, len: usize) -> bool {
     let part = memory(fs).map_or(0, DirectMemory::whole_within);
-    let (Some(mask), [run]) = (part.checked_sub(1), runs) else {
-        return Ok(false);
+    let (Some(mask), Some(more)) = (part.checked_sub(1), (len as u64).checked_sub(1)) else {
+        return false;
     };
-    if !holds_data(run) || range.is_empty() {
-        return Ok(false);
-    }
-    let start = u64::from(run.lblk.get()) << fs.block_size().log2();
-    let first = target_offset(fs, run.target, range.start.saturating_sub(start))?;
-    let last = first.saturating_add(range.end - range.start - 1);
-    Ok(first & !mask == last & !mask)
+    let last = offset.saturating_add(more);
+    offset & !mask == last & !mask || is_on(Mutant::PartsShared)
 }
 
 /// Fills `buf` from byte `offset` of the device.

@@ -38,7 +38,9 @@ use super::{dax, flusher, times, write};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
 use crate::map::{self, KnownRuns, Mapping, Target};
+use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, xattr};
+use extant_format::Pblk;
 use extant_sync::pin;
 use std::ops::Range;
 use std::sync::Arc;
@@ -136,6 +138,9 @@ impl FileCache {
 /// [`read_live`](super::read_live).
 pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     check_aligned(fs, offset, buf.len())?;
+    if fs.data().is_dax() {
+        return read_live(fs, held, offset, buf);
+    }
     // What is bypassed is a regular file.
     if let Some(file) = held.file_cache()
         && file.is_bypassed()
@@ -175,7 +180,48 @@ pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
     }
 }
 
+/// Where bytes of a file lie on the device, which are known to lie in one row there, from `offset` on in block `first`.
+#[inline]
+fn place_in(fs: &Fs, first: Pblk, offset: u64) -> Result<u64> {
+    device_offset(fs, first, offset & (u64::from(fs.block_size().bytes()) - 1))
+}
+
+/// Reads what the device has of a file, whose data is `file`, if what is known says that it lies in one row; `None`
+/// otherwise, where nothing was read. `op` is held.
+#[inline]
+pub(super) fn read_known(
+    fs: &Fs,
+    live: &LiveInode,
+    file: &FileCache,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Option<usize>> {
+    let (len, known) = {
+        // Once for all that is looked at.
+        let guard = pin();
+        let image = live.image(&guard);
+        let left = file.size_with(image).saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        if len == 0 || !image.has_plain_content() {
+            return Ok(None);
+        }
+        let blocks = blocks_of(fs, &(offset..offset + len as u64));
+        (len, map::known(live, file, &blocks, &guard))
+    };
+    match known {
+        Some(KnownRuns::One(Mapping {
+            target: Target::Written(first),
+            ..
+        })) => {
+            dax::get(fs, place_in(fs, first, offset)?, &mut buf[..len])?;
+            Ok(Some(len))
+        }
+        _ => Ok(None),
+    }
+}
+
 /// Reads what the device has of a file, whose data is `file`. `op` is held.
+#[inline]
 pub(super) fn read_shared(
     fs: &Fs,
     live: &LiveInode,
@@ -183,13 +229,26 @@ pub(super) fn read_shared(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
+    match read_known(fs, live, file, offset, buf)? {
+        Some(len) => Ok(len),
+        None => read_runs(fs, live, file, offset, buf),
+    }
+}
+
+/// As [`read_shared`], wherever it lies.
+fn read_runs(
+    fs: &Fs,
+    live: &LiveInode,
+    file: &FileCache,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<usize> {
     let (len, known) = {
-        // Once for all that is looked at.
         let guard = pin();
         let left = file.size_with(live.image(&guard)).saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let range = offset..offset.saturating_add(len as u64);
-        (len, map::known(live, file, &blocks_of(fs, &range)))
+        (len, map::known(live, file, &blocks_of(fs, &range), &guard))
     };
     let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
         return Ok(0);
@@ -235,8 +294,14 @@ pub fn write_direct(
     // Overwriting takes no handle, which would find this.
     fs.journal()?.check_open()?;
     check_aligned(fs, offset, buf.len())?;
+    if fs.data().is_dax()
+        && let Some(written) = dax::write_at_once(fs, held, offset, buf, options)?
+    {
+        return Ok(written);
+    }
     // Content of what is bypassed lies outside the record, and is written past memory.
     if let Some(file) = held.file_cache()
+        && file.is_bypassed()
         && let Some(written) = write_shared(fs, held, file, offset, buf, options)?
     {
         return Ok(written);
@@ -294,12 +359,17 @@ pub(super) fn retried<R>(fs: &Fs, held: &Held, mut write: impl FnMut() -> Result
 
 /// Refuses what does not begin and end with sectors.
 fn check_aligned(fs: &Fs, offset: u64, len: usize) -> Result<()> {
-    let sector = fs.device().logical_sector();
+    let sector = fs.sector();
     let mask = u64::from(sector) - 1;
     match (offset | len as u64) & mask {
         0 => Ok(()),
         _ => Err(Error::Misaligned { bytes: sector }),
     }
+}
+
+/// Where bytes `range` lie, if that is known.
+fn known(fs: &Fs, live: &LiveInode, file: &FileCache, range: &Range<u64>) -> Option<KnownRuns> {
+    map::known(live, file, &blocks_of(fs, range), &pin())
 }
 
 /// Looks up where bytes `range` lie, which is known afterwards.
@@ -345,7 +415,7 @@ pub(super) fn write_shared(
         return Ok(None);
     }
     let bytes = offset..offset.saturating_add(buf.len() as u64);
-    let _shared = held.op().read();
+    let _shared = (!is_on(Mutant::OverwriteNotLocked)).then(|| held.op().read());
     if !(is_dax || file.is_bypassed()) {
         return Ok(None);
     }
@@ -360,26 +430,60 @@ pub(super) fn write_shared(
         if bytes.end > file.size_with(image) || xattr::loses_by(image, held, options.writer) {
             return Ok(None);
         }
-        map::known(held, file, &blocks_of(fs, &bytes))
+        map::known(held, file, &blocks_of(fs, &bytes), &guard)
     };
+    if let Some(KnownRuns::One(Mapping {
+        target: Target::Written(first),
+        ..
+    })) = known
+    {
+        let to = place_in(fs, first, offset)?;
+        if is_dax && !dax::is_whole(fs, to, buf.len()) {
+            return Ok(None);
+        }
+        let failures = fs.flush_failures();
+        dax::put(fs, held.live(), file, to, buf)?;
+        held.note_data(fs, failures);
+        times::note_lazily(held.live(), file, options);
+        return Ok(Some(buf.len()));
+    }
     let runs = match known {
         Some(runs) => runs,
         None => learn(fs, held, &bytes)?,
     };
+    write_runs_shared(fs, held, file, &runs, bytes, buf, options)
+}
+
+/// The same where it is more than one row of blocks that hold data, or was not known to be one.
+fn write_runs_shared(
+    fs: &Fs,
+    held: &Held,
+    file: &Arc<FileCache>,
+    runs: &[Mapping],
+    bytes: Range<u64>,
+    buf: &[u8],
+    options: WriteOptions<'_>,
+) -> Result<Option<usize>> {
     let log2 = fs.block_size().log2();
     let fits = |run: &Mapping| match run.target {
         Target::Written(_) => true,
         Target::Unwritten(_) => (bytes.start | bytes.end) & ((1 << log2) - 1) == 0,
         Target::Hole => false,
     };
-    let may_share = match is_dax {
-        true => dax::is_whole(fs, &runs, &bytes)?,
-        false => runs.iter().all(fits),
+    let may_share = match (fs.data().is_dax(), runs) {
+        (false, runs) => runs.iter().all(fits),
+        (true, [run]) if holds_data(run) => {
+            let skip = bytes
+                .start
+                .saturating_sub(u64::from(run.lblk.get()) << log2);
+            dax::is_whole(fs, target_offset(fs, run.target, skip)?, buf.len())
+        }
+        (true, _) => false,
     };
     if !may_share {
         return Ok(None);
     }
-    let written = write_runs(fs, held.live(), file, &runs, bytes.start, buf)?;
+    let written = write_runs(fs, held.live(), file, runs, bytes.start, buf)?;
     let is_reserved = |run: &Mapping| matches!(run.target, Target::Unwritten(_));
     if runs.iter().any(is_reserved) {
         let blocks = bytes.start >> log2..(bytes.start + written as u64) >> log2;
@@ -461,7 +565,7 @@ pub(super) fn write_exclusive(
     let nothing_in_memory = fs.data().is_dax() || file.is_bypassed();
     if nothing_in_memory
         && bytes.end <= size
-        && let Some(runs) = map::known(live, file, &blocks_of(fs, &bytes))
+        && let Some(runs) = known(fs, live, file, &bytes)
         && runs.iter().all(holds_data)
     {
         // Whoever changes where blocks lie holds `op`, since there is nothing to write back.
@@ -477,7 +581,7 @@ pub(super) fn write_exclusive(
     }
     let io = FileIo::new(fs, live);
     let written = if bytes.end <= size
-        && let runs = match map::known(live, file, &blocks_of(fs, &bytes)) {
+        && let runs = match known(fs, live, file, &bytes) {
             Some(runs) => runs,
             None => learn(fs, live, &bytes)?,
         }

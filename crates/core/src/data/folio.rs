@@ -149,7 +149,9 @@ impl Folio {
         }
     }
 
-    fn note_use(&self) {
+    /// Notes that it is of use.
+    #[inline]
+    pub(super) fn note_use(&self) {
         // Stored once a turn of the hand, so that a hot folio's line stays shared.
         if !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
@@ -261,6 +263,14 @@ impl State {
             *place = Some(page);
         }
         came
+    }
+
+    /// Whether there is memory for all bytes of `range`.
+    pub(super) fn covers(&self, range: &Range<usize>) -> bool {
+        parts(range.clone()).all(|(page, part)| {
+            let page = self.pages.get(page).and_then(Option::as_ref);
+            page.is_some_and(|page| page.covers(&part))
+        })
     }
 
     /// Copies bytes from `at` on into `buf`.

@@ -6,9 +6,8 @@
 
 use super::cache::{FileCache, number};
 use super::folio::{FOLIO_BYTES, Folio, State};
-use super::index::Index;
 use super::page::PAGE_LOG2;
-use extant_sync::{RwLockWriteGuard, pin};
+use extant_sync::RwLockWriteGuard;
 use std::sync::Arc;
 
 impl FileCache {
@@ -28,24 +27,6 @@ impl FileCache {
             self.caches.note_folio(self, index);
         }
         folio
-    }
-
-    /// Has the processor bring near the folio that byte `offset` lies in, which is about to be used. Not yet what
-    /// [`prefetch_data`](Self::prefetch_data) does, which looks at it.
-    #[inline]
-    pub(super) fn prefetch_folio(&self, offset: u64) {
-        self.index.prefetch(number(offset));
-    }
-
-    /// The same of `len` bytes from `offset` on.
-    #[inline]
-    pub(super) fn prefetch_data(&self, offset: u64, len: usize) {
-        let index = number(offset);
-        if !Index::is_near(index)
-            && let Some(folio) = self.index.get(index, &pin())
-        {
-            folio.prefetch(offset as usize & (FOLIO_BYTES - 1), len);
-        }
     }
 
     /// The folio that byte `offset` lies in, if it was used.

@@ -100,11 +100,11 @@ impl Index {
 
     /// Has the processor bring the folio of that number near, which is about to be used.
     #[inline]
-    pub(super) fn prefetch(&self, index: u32) {
+    pub(super) fn prefetch(&self, index: u32, guard: &EpochGuard) {
         if Self::is_near(index) {
             return;
         }
-        if let Some(place) = self.place(index, &pin()) {
+        if let Some(place) = self.place(index, guard) {
             place.prefetch();
         }
     }

@@ -79,7 +79,7 @@ pub(super) fn write(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<Option<(u64, usize)>> {
-    if !held.image(&pin()).is_inline() {
+    if !held.is_inline() {
         return Ok(None);
     }
     let written = write_inside(fs, held, to, buf, options)?;

@@ -8,6 +8,7 @@ use super::buffered::FileIo;
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use super::read::{device_offset, read_device, read_inline};
 use super::seek::{self, Piece};
+use super::{at_once, dax};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{FileType, Held, Inode, LiveInode};
 use crate::map::{self, Mapping, Target};
@@ -40,6 +41,13 @@ pub(super) fn is_inline_file(held: &Held) -> Result<bool> {
 /// # Errors
 /// As for [`read_at`](super::read_at).
 pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let at_once = match fs.data().is_dax() {
+        true => dax::read_at_once(fs, held, offset, buf)?,
+        false => at_once::read(fs, held, offset, buf),
+    };
+    if let Some(read) = at_once {
+        return Ok(read);
+    }
     let is_inline = is_inline_file(held)?;
     let left = held.live_size().saturating_sub(offset);
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
@@ -54,7 +62,7 @@ pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<us
         }
     }
     if fs.data().is_dax() {
-        return super::dax::read(fs, held, offset, buf);
+        return dax::read(fs, held, offset, buf);
     }
     if fs.data().mode() == DataMode::Through {
         return read_device_live(fs, held, offset, buf);

@@ -10,6 +10,7 @@
 //! | `stream` | reading a whole file in order, holes kept apart |
 //! | `ahead` | who reads on and on, and how far ahead to read |
 //! | `live` | reading files that may change, from memory or through it |
+//! | `at_once` | reading and writing over what memory has already |
 //! | `write` | writing a range, and doing so without memory in between |
 //! | `direct` | reading and writing past memory |
 //! | `converting` | making data of reserved blocks that were written past memory |
@@ -43,6 +44,7 @@
 //! - Images of inodes are read without a lock; files that may change under `pages`, held shared.
 
 mod ahead;
+mod at_once;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod blocks;

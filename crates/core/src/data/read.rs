@@ -74,10 +74,11 @@ pub(super) fn read_device(fs: &Fs, pblk: Pblk, skip: u64, buf: &mut [u8]) -> Res
 
 /// The byte of the device `skip` bytes past the start of a physical block.
 pub(super) fn device_offset(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
-    fs.block_size()
-        .offset_of(pblk)
-        .and_then(|offset| offset.checked_add(skip))
-        .ok_or(Error::InvalidInput("a position past the end of any device"))
+    let start = fs.block_size().offset_of(pblk);
+    match start.and_then(|start| start.checked_add(skip)) {
+        Some(offset) => Ok(offset),
+        None => Err(Error::InvalidInput("a position past the end of any device")),
+    }
 }
 
 pub(super) fn read_inline(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {

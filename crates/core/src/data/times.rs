@@ -9,14 +9,14 @@ use extant_format::inode::Inode as DiskInode;
 use extant_sync::pin;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How old the time of the last change may be when bytes are overwritten in place: one tick of a clock
 /// as kernels keep it, and as much more as [`coarse_now`] is behind. So overwrites touch the inode's record once a tick and
 /// not each time.
-const TICK: Duration = Duration::from_millis(4);
+const TICK_NANOS: i64 = 4_000_000;
 /// How far [`coarse_now`] may be behind: the longest tick that Linux has.
-const LAG: Duration = Duration::from_millis(10);
+const LAG_NANOS: i64 = 10_000_000;
 
 /// The time of now, as inodes store it.
 pub fn now() -> Timestamp {
@@ -31,6 +31,7 @@ pub fn now() -> Timestamp {
 }
 
 /// The time at the last tick of the system, which takes less time to read than [`now`].
+#[inline]
 pub(crate) fn coarse_now() -> Timestamp {
     let time = clock_gettime(ClockId::RealtimeCoarse);
     Timestamp {
@@ -40,18 +41,26 @@ pub(crate) fn coarse_now() -> Timestamp {
     }
 }
 
+/// Nanoseconds from 1970 to `time`; of times after 2262, the most there are.
+#[inline]
+pub(super) fn nanos_of(time: Timestamp) -> i64 {
+    let nanos = time.secs.saturating_mul(1_000_000_000);
+    nanos.saturating_add(time.nanos.into())
+}
+
 /// Notes in memory that bytes are being overwritten in place, once a tick: so nothing that others read is
 /// stored to in between. The record gets the time when the file is written back, or with its next change.
+#[inline]
 pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache, options: WriteOptions<'_>) {
     if !leaves_time(options) {
         return;
     }
     let last = file
-        .time()
-        .unwrap_or_else(|| live.image(&pin()).disk().mtime);
+        .time_nanos()
+        .unwrap_or_else(|| nanos_of(live.image(&pin()).disk().mtime));
     // Stored by the exact clock, it may lie ahead of the other.
-    let recent = -(LAG.as_nanos() as i128)..TICK.as_nanos() as i128;
-    if !recent.contains(&age(last, coarse_now())) {
+    let age = nanos_of(coarse_now()).saturating_sub(last);
+    if !(-LAG_NANOS..TICK_NANOS).contains(&age) {
         file.set_time(now());
         file.list(live);
     }
@@ -85,13 +94,7 @@ pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions<'_>) -> Res
 
 /// Whether `last` is less than a tick before `now`.
 fn is_recent(last: Timestamp, now: Timestamp) -> bool {
-    (0..TICK.as_nanos() as i128).contains(&age(last, now))
-}
-
-/// Nanoseconds from `last` to `now`.
-fn age(last: Timestamp, now: Timestamp) -> i128 {
-    let nanos = |time: Timestamp| i128::from(time.secs) * 1_000_000_000 + i128::from(time.nanos);
-    nanos(now) - nanos(last)
+    (0..TICK_NANOS).contains(&nanos_of(now).saturating_sub(nanos_of(last)))
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 //!   zeros.
 
 use super::buffered::{self, To};
+use super::dax;
 use super::inline;
 use super::read::device_offset;
 use super::times::{self, now};
@@ -68,10 +69,12 @@ pub fn write_with(
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<usize> {
-    if let Some(file) = held.file_cache() {
-        file.prefetch_folio(offset);
-    }
     fs.journal()?.check_open()?;
+    if fs.data().is_dax()
+        && let Some(written) = dax::write_at_once(fs, held, offset, buf, options)?
+    {
+        return Ok(written);
+    }
     if let Some((_, written)) = inline::write(fs, held, To::Byte(offset), buf, options)? {
         return Ok(written);
     }
@@ -80,7 +83,7 @@ pub fn write_with(
         return Ok(written);
     }
     if fs.data().is_dax() {
-        return super::dax::write(fs, held, Some(offset), buf, options).map(|(_, written)| written);
+        return dax::write(fs, held, Some(offset), buf, options).map(|(_, written)| written);
     }
     let image = held.snapshot();
     check_writable(&image)?;
@@ -111,7 +114,7 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Re
         return buffered::write(fs, held, To::End, buf, options);
     }
     if fs.data().is_dax() {
-        return super::dax::write(fs, held, None, buf, options);
+        return dax::write(fs, held, None, buf, options);
     }
     let _alone = held.op().write();
     let image = held.snapshot();
@@ -260,8 +263,10 @@ fn overwrite(
 
 /// The byte of the device `skip` bytes past the start of `target`.
 pub(super) fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
-    let nowhere = Error::InvalidInput("a write to blocks without a place");
-    device_offset(fs, target.pblk().ok_or(nowhere)?, skip)
+    match target.pblk() {
+        Some(pblk) => device_offset(fs, pblk, skip),
+        None => Err(Error::InvalidInput("a write to blocks without a place")),
+    }
 }
 
 /// Who locks the inode's `pages` while blocks are written to.

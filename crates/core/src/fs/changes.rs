@@ -49,6 +49,7 @@ impl Changes {
     }
 
     /// Begins a change, unless nobody may now.
+    #[inline]
     fn join(&self) -> Option<Changing<'_>> {
         let rank = RankToken::enter(&STATE);
         let joined = self.gate.join()?;
@@ -124,11 +125,12 @@ impl Drop for OpenForWriting {
 }
 
 impl Fs {
+    #[inline]
     fn changes(&self) -> Result<&Changes> {
-        self.writer
-            .as_ref()
-            .map(|writer| &writer.changes)
-            .ok_or(Error::ReadOnly)
+        match &self.writer {
+            Some(writer) => Ok(&writer.changes),
+            None => Err(Error::ReadOnly),
+        }
     }
 
     /// Begins a change; waits while the file system is frozen. `None` where it is open for reading only, which whoever
@@ -136,6 +138,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] when the file system has been made so.
+    #[inline]
     pub(crate) fn begin_change(&self) -> Result<Option<Changing<'_>>> {
         let Ok(changes) = self.changes() else {
             return Ok(None);

@@ -120,7 +120,7 @@ pub(crate) struct Writer {
     pub(crate) rename_topology: Mutex<()>,
 }
 
-/// Numbers of the superblock that every operation asks for, worked out once.
+/// Numbers of the superblock and of the device that every operation asks for, worked out once.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     block_size: BlockSize,
@@ -131,11 +131,13 @@ struct Numbers {
     counts_usage: bool,
     first_block: u64,
     end_block: u64,
+    sector: u32,
 }
 
 impl Numbers {
-    fn new(superblock: &Superblock, geometry: &Geometry) -> Self {
+    fn new(superblock: &Superblock, geometry: &Geometry, device: &SharedDevice) -> Self {
         Self {
+            sector: device.logical_sector(),
             block_size: superblock.block_size(),
             // At most the block size, and checked to be at most 64 KiB less one by the format.
             inode_size: u16::try_from(superblock.inode_size()).unwrap_or(u16::MAX),
@@ -195,6 +197,11 @@ impl Fs {
         self.numbers.block_size
     }
 
+    /// Bytes of a sector of the device.
+    pub(crate) fn sector(&self) -> u32 {
+        self.numbers.sector
+    }
+
     /// The seed of all metadata checksums, or `None` when the file system has none.
     #[must_use]
     pub fn checksum_seed(&self) -> Option<Crc32c> {
@@ -236,11 +243,12 @@ impl Fs {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
+    #[inline]
     pub(crate) fn journal(&self) -> Result<&Journal> {
-        self.writer
-            .as_ref()
-            .map(|w| &w.journal)
-            .ok_or(Error::ReadOnly)
+        match &self.writer {
+            Some(writer) => Ok(&writer.journal),
+            None => Err(Error::ReadOnly),
+        }
     }
 
     /// The superblock as it changes.

@@ -81,7 +81,7 @@ impl Fs {
         #[cfg(feature = "baseline")]
         let inodes = inodes.with_one_lock(options.baseline.inode.one_inode_list);
         Ok(Self {
-            numbers: Numbers::new(&superblock, &geometry),
+            numbers: Numbers::new(&superblock, &geometry, &device),
             groups: Groups::new(&superblock, backup),
             inodes,
             names: Names::new(options.memory / NAME_SHARE),

@@ -10,13 +10,14 @@ use crate::journal::{FlushTicket, Handle, Seq};
 use crate::mutants::{Mutant, is_on};
 use crate::quota::{Share, Tally};
 use crate::{Result, xattr};
+use extant_format::inode::InodeFlags;
 use extant_format::{Ino, Pblk};
 use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, HoldCount, LockClass, Mutex, Rank,
     RcuCell, RmwClass, RwLock, pin,
 };
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 static OP: LockClass = LockClass::ascending("inode op", Rank::InodeOp);
@@ -77,6 +78,8 @@ pub struct LiveInode {
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
     reaper: OnceLock<Arc<Reaper>>,
+    /// The flags of the newest image, beside it for who asks for nothing else: that takes no guard. Stored under `meta`.
+    flags: AtomicU32,
 }
 
 /// What only inodes in use have: most in memory do without.
@@ -129,6 +132,7 @@ impl LiveInode {
         Self {
             ino: image.ino(),
             home,
+            flags: AtomicU32::new(image.flags().bits()),
             image: RcuCell::new(image),
             holds: HoldCount::new(&HOLDS, holds),
             op: biased(&OP),
@@ -209,7 +213,7 @@ impl LiveInode {
         let _changing = self.meta.lock();
         let mut image = self.copy();
         if self.take_change(&mut image) {
-            self.image.replace(Arc::new(image), &pin());
+            self.publish(image, &pin());
         }
     }
 
@@ -236,6 +240,31 @@ impl LiveInode {
     #[inline]
     pub(crate) fn is_here(&self, guard: &EpochGuard) -> bool {
         !self.is_leaving() && self.image.get(guard).disk.links > 0
+    }
+
+    /// Makes `image` the newest one. Under `meta`.
+    fn publish(&self, image: Inode, guard: &EpochGuard) {
+        self.flags.store(image.flags().bits(), Ordering::Release);
+        self.image.replace(Arc::new(image), guard);
+    }
+
+    /// The flags of the newest image, or of the one that is about to be.
+    #[inline]
+    fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_retain(self.flags.load(Ordering::Acquire))
+    }
+
+    /// Whether its content lies in its record.
+    #[inline]
+    pub(crate) fn is_inline(&self) -> bool {
+        self.flags().contains(InodeFlags::INLINE_DATA)
+    }
+
+    /// Whether its flags ask that what is done to it be made durable at once: `S`, and of directories `D`.
+    #[inline]
+    pub(crate) fn asks_durable(&self) -> bool {
+        let flags = self.flags();
+        flags.contains(InodeFlags::SYNC) || flags.contains(InodeFlags::DIR_SYNC) && self.is_dir()
     }
 
     /// Puts the time of the last change of names into an image; whether there was one. Under `meta`.
@@ -512,7 +541,7 @@ impl LiveInode {
             if values > 0 {
                 let mut image = self.copy();
                 image.set_values(values);
-                self.image.replace(Arc::new(image), &guard);
+                self.publish(image, &guard);
             }
             let image = self.image.get(&guard);
             let share = match image.is_fresh() {
@@ -570,7 +599,7 @@ impl LiveInode {
         if map_or_size != (image.disk.size, image.disk.map) {
             self.note_datasync(handle);
         }
-        self.image.replace(Arc::new(image), &guard);
+        self.publish(image, &guard);
         if let (Some(file), Some(time)) = (self.file_cache(), written) {
             file.forget_time(time);
         }
@@ -584,7 +613,7 @@ impl LiveInode {
         let _changing = self.meta.lock();
         let mut image = self.copy();
         edit(&mut image);
-        self.image.replace(Arc::new(image), &pin());
+        self.publish(image, &pin());
         let lazy = &self.more().lazy;
         let is_first = !lazy.load(Ordering::Relaxed);
         lazy.store(true, Ordering::Release);

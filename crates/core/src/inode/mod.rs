@@ -190,6 +190,14 @@ impl Inode {
         self.disk.flags.contains(InodeFlags::INLINE_DATA)
     }
 
+    /// Whether this is a regular file whose content lies in blocks of its own, for everybody to read.
+    #[inline]
+    #[must_use]
+    pub(crate) fn has_plain_content(&self) -> bool {
+        let other = InodeFlags::ENCRYPT.union(InodeFlags::INLINE_DATA);
+        self.file_type == FileType::Regular && !self.flags().intersects(other)
+    }
+
     /// Whether the content (of a directory: the names) is encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {

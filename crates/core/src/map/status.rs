@@ -21,7 +21,7 @@ use crate::data::FileCache;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use extant_format::inode::InodeFlags;
-use extant_sync::{LockClass, Mutex, Rank, RcuCell, pin};
+use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuCell, pin};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -121,26 +121,23 @@ pub(super) fn look(
 ///
 /// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op` lock.
 #[inline]
-pub(crate) fn known(live: &LiveInode, file: &FileCache, range: &Range<u64>) -> Option<KnownRuns> {
-    let status = file.status()?;
-    let version = live.map_version();
-    let before = version.load(Ordering::Acquire);
-    if before & 1 != 0 {
+pub(crate) fn known(
+    live: &LiveInode,
+    file: &FileCache,
+    range: &Range<u64>,
+    guard: &EpochGuard,
+) -> Option<KnownRuns> {
+    // An odd version is one of no runs.
+    let version = live.map_version().load(Ordering::Acquire);
+    let known = file.status()?.known.get(guard);
+    // What is known of a version never changes, so this was so when the version was looked at.
+    if known.version != version {
         return None;
     }
-    let runs = {
-        let guard = pin();
-        let known = status.known.get(&guard);
-        if known.version != before {
-            return None;
-        }
-        match known.run(range) {
-            Some(run) => KnownRuns::One(run),
-            None => KnownRuns::Some(known.runs(range)?),
-        }
-    };
-    fence(Ordering::Acquire);
-    (version.load(Ordering::Relaxed) == before).then_some(runs)
+    match known.run(range) {
+        Some(run) => Some(KnownRuns::One(run)),
+        None => known.runs(range).map(KnownRuns::Some),
+    }
 }
 
 /// Runs of a range that were known: mostly it is one.

@@ -8,7 +8,6 @@ use crate::inode::{Held, Inode};
 use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
-use extant_sync::pin;
 
 /// Longest name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
@@ -83,16 +82,7 @@ pub(super) fn changing_of<R>(
 
 /// Makes what was done to an inode durable, if its flags ask for that.
 pub(super) fn make_durable_if_asked(fs: &Fs, inode: &Held) -> Result<()> {
-    let asks = {
-        let guard = pin();
-        let image = inode.image(&guard);
-        let also = match image.is_dir() {
-            true => InodeFlags::DIR_SYNC,
-            false => InodeFlags::empty(),
-        };
-        image.flags().intersects(InodeFlags::SYNC | also)
-    };
-    match asks {
+    match inode.asks_durable() {
         true => fsync(fs, inode),
         false => Ok(()),
     }

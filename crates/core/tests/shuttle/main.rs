@@ -5,6 +5,7 @@
 //! and does e2fsck (asked once in a while) agree?
 
 mod blocks;
+mod dax;
 mod direct;
 mod inodes;
 mod names;
@@ -17,24 +18,53 @@ mod writeback;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::mutants::{self, Mutant};
 use extant_core::ops::{self, Cookie};
 use extant_core::{Error, Result};
 use extant_format::Ino;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 /// One in this many images is shown to e2fsck.
 const CHECKED: u64 = 200;
 
-/// Explores `scenario`, one test at a time: what one leaves to be freed later, any thread may free, and the
-/// checker's atomics are for one thread of the system.
+/// One test at a time: what one leaves to be freed later, any thread may free, and the checker's atomics are for one
+/// thread of the system.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Explores `scenario`.
 fn explore(name: &str, scenario: impl Fn() + Send + Sync + Clone + 'static) {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     extant_sync::model::explore(name, scenario);
+}
+
+/// Requires that `scenario` fails with a sentence that contains `what`, with a mistake of the engine if one is given: the
+/// check of a scenario.
+fn explore_and_find(
+    name: &str,
+    mistake: Option<Mutant>,
+    what: &str,
+    scenario: impl Fn() + Send + Sync + Clone + 'static,
+) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    mutants::set(mistake);
+    let explored = catch_unwind(AssertUnwindSafe(|| {
+        extant_sync::model::explore(name, scenario);
+    }));
+    mutants::set(None);
+    let Err(found) = explored else {
+        panic!("{name}: nothing was found");
+    };
+    let text = found.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| found.downcast_ref::<&str>().copied());
+    assert!(
+        text.is_some_and(|text| text.contains(what)),
+        "{name}: {text:?}"
+    );
 }
 
 /// An image that each schedule begins with: empty, with blocks and a journal as small as they get.
