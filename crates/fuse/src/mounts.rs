@@ -24,15 +24,28 @@ pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {
     Ok(find(&table, point))
 }
 
-/// Has the kernel read ahead so many bytes of files of the mount on this directory. Only root may, and it goes without.
-pub(crate) fn set_read_ahead(point: &Path, bytes: u32) -> io::Result<()> {
+/// How the kernel keeps data of a mount in its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// Reads so many bytes of a file ahead.
+    ReadAhead(u32),
+    /// Keeps written data back as long as it is no more than so many percent of what all file systems together may keep back.
+    /// 1 for FUSE, unless told otherwise.
+    Dirty(u32),
+}
+
+/// Sets that for the mount on this directory. Only root may, and it goes without.
+pub(crate) fn set_keeping(point: &Path, keeping: Keeping) -> io::Result<()> {
     let table = std::fs::read("/proc/self/mountinfo")?;
     let Some(line) = lines(&table).filter(|line| line.point == point).last() else {
         return Ok(());
     };
     let device = String::from_utf8_lossy(&line.device).into_owned();
-    let setting = format!("/sys/class/bdi/{device}/read_ahead_kb");
-    std::fs::write(setting, (bytes >> 10).to_string())
+    let (name, value) = match keeping {
+        Keeping::ReadAhead(bytes) => ("read_ahead_kb", bytes >> 10),
+        Keeping::Dirty(percent) => ("max_ratio", percent),
+    };
+    std::fs::write(format!("/sys/class/bdi/{device}/{name}"), value.to_string())
 }
 
 /// Whether anything is mounted on this directory.

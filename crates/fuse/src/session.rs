@@ -2,7 +2,7 @@
 
 use crate::error::MountError;
 use crate::kernel::Channel;
-use crate::mounts;
+use crate::mounts::{self, Keeping, set_keeping};
 use crate::options::{Options, machine_memory};
 use crate::sandbox;
 use crate::service::Service;
@@ -21,6 +21,10 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes that the kernel reads ahead: as much as one request may be for.
 const READ_AHEAD: u32 = 1 << 20;
+
+/// Percent of the data that waits for being written on this machine which may be of one mount. With the kernel's 1 whoever writes
+/// waits for the daemon after some tens of MiB; with much more, the daemon has nothing to do until somebody asks for `fsync`.
+const DIRTY: u32 = 10;
 
 const DEVICE: &str = "/dev/fuse";
 
@@ -42,7 +46,9 @@ impl Attached {
         check_device()?;
         let channel = Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
         // It works without, but each read of a file read in sequence is smaller then.
-        let _ = mounts::set_read_ahead(&point, READ_AHEAD);
+        let _ = set_keeping(&point, Keeping::ReadAhead(READ_AHEAD));
+        // And whoever writes waits sooner.
+        let _ = set_keeping(&point, Keeping::Dirty(DIRTY));
         Ok(Self {
             channel,
             point,
