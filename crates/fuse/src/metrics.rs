@@ -132,6 +132,11 @@ impl Metrics {
         self.through_rings.add(1);
     }
 
+    /// Whether any did.
+    pub(crate) fn uses_rings(&self) -> bool {
+        self.through_rings.count() > 0
+    }
+
     /// Everything as text. `known` are the inodes that the kernel knows, and how many of them have no name.
     pub(crate) fn text(&self, fs: &Fs, known: (u64, u64)) -> String {
         let mut text = String::new();

@@ -35,6 +35,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+/// How long words that nodes are forgotten may wait for more of them. Interrupts wait as long at most, and so does the end
+/// of the mount.
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Length from which a transfer may take as long as waking another thread does not matter.
 const LONG_TRANSFER: u32 = 128 << 10;
 /// Length from which a file takes long to be cut.
@@ -116,6 +119,16 @@ impl Answerer {
     /// Counts a request that came through io_uring.
     pub(crate) fn came_through_ring(&self) {
         self.service.came_through_ring();
+    }
+
+    /// What the kernel forgets is read after a [`PAUSE`].
+    pub(crate) fn forgets_later(&self) {
+        self.service.forgets_later();
+    }
+
+    /// Whether any request came through io_uring.
+    pub(crate) fn uses_rings(&self) -> bool {
+        self.service.uses_rings()
     }
 
     /// Whether a request may take so long that others should not wait for it.
@@ -202,6 +215,16 @@ impl Answerer {
     /// # Errors
     /// The error number that is to be the answer.
     pub(crate) fn answer(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let answered = self.answer_now(request, out);
+        if answered == Err(Errno::NO_SPACE) && self.service.has_unread_forgets(2 * PAUSE) {
+            // What was removed just before is about to leave room.
+            std::thread::sleep(2 * PAUSE);
+            return self.answer_now(request, out);
+        }
+        answered
+    }
+
+    fn answer_now(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         // Whatever happens, whoever asked gets an answer.
         let dispatched = catch_unwind(AssertUnwindSafe(|| self.dispatch(request, out)));
         dispatched.unwrap_or_else(|_| {

@@ -1,5 +1,6 @@
 //! Requests that are read from the device, one after the other by each thread.
 
+use super::watch::Reader;
 use super::{Device, Kernel, LARGEST_TRANSFER};
 use crate::answer::Answerer;
 use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Request};
@@ -37,11 +38,16 @@ impl Message {
     }
 }
 
-/// Answers what comes through `device`, until the mount is over.
+/// Answers what comes through `device`, until the mount is over. `reader` is there if rings are.
 ///
 /// # Errors
 /// When the connection breaks off.
-pub(super) fn run(device: &Arc<Device>, answerer: &Answerer, kernel: &Kernel) -> io::Result<()> {
+pub(super) fn run(
+    device: &Arc<Device>,
+    answerer: &Answerer,
+    kernel: &Kernel,
+    mut reader: Option<Reader<'_>>,
+) -> io::Result<()> {
     let mut asked = Message::new(BEFORE_DATA);
     let mut told = Message::new(OUT_HEADER);
     while let Some(len) = device.receive(asked.whole())? {
@@ -53,7 +59,15 @@ pub(super) fn run(device: &Arc<Device>, answerer: &Answerer, kernel: &Kernel) ->
             ));
         };
         if answerer.forgets(&request) {
+            if let Some(reader) = &mut reader
+                && answerer.uses_rings()
+            {
+                reader.was_told(answerer);
+            }
             continue;
+        }
+        if let Some(reader) = &reader {
+            reader.was_asked();
         }
         if answerer.waits_for_kernel(&request) {
             answer_when_written(device, answerer, kernel, bytes);

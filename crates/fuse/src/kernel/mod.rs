@@ -8,10 +8,12 @@
 //! |---|---|
 //! | `device` | the descriptors by which the kernel is read and answered |
 //! | `classic` | requests that are read from there |
+//! | `watch` | who reads there when requests come through rings |
 //! | [`ring`](crate::ring) | requests that come through io_uring |
 
 mod classic;
 mod device;
+mod watch;
 
 pub(crate) use device::Device;
 
@@ -30,6 +32,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use watch::Watch;
 
 /// Largest transfer that is asked for: what the kernel allows unless told otherwise.
 pub(crate) const LARGEST_TRANSFER: u32 = 1 << 20;
@@ -170,11 +173,13 @@ impl Channel {
         let kernel = Kernel(self.session.notifier());
         let mut threads = Threads::new();
         let count = self.devices.len();
+        let watch = self.rings.is_some().then(|| Arc::new(Watch::new()));
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
-            let (answerer, kernel) = (answerer.clone(), kernel.clone());
+            let (answerer, kernel, watch) = (answerer.clone(), kernel.clone(), watch.clone());
             threads.start(format!("extant-fuse-{number}"), move || {
-                classic::run(&Arc::new(device), &answerer, &kernel)
+                let reader = watch.as_ref().map(|watch| watch.reader(number == 0));
+                classic::run(&Arc::new(device), &answerer, &kernel, reader)
             })?;
         }
         if let Some(rings) = self.rings {

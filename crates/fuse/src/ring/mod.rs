@@ -40,7 +40,7 @@ const DEPTH: usize = 8;
 /// Requests more that it can have because others wait for the kernel.
 const MORE: usize = 56;
 /// How long a thread stays awake after a request, giving way to everybody, where processors are so few that whoever asked
-/// is woken on one that would sleep otherwise. In a virtual machine that costs more than the answer.
+/// is woken on one that would sleep otherwise, and has nobody else to give way to. In a virtual machine that costs more than the answer.
 const AWAKE: Duration = Duration::from_micros(50);
 const FEW: usize = 4;
 /// Memory for all of it at most. It is taken when it is used, but counts against limits before.

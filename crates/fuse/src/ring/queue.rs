@@ -26,6 +26,11 @@ const SHORT: usize = 8192;
 /// Room for an answer to what is longer.
 const SHORT_ANSWER: usize = 512;
 
+/// A thread that gave way and got its processor back no sooner than this has company there that needs it, and sleeps between
+/// requests for a while.
+const CROWDED: Duration = Duration::from_millis(1);
+const SLEEPS: Duration = Duration::from_millis(100);
+
 type Ring = IoUring<Entry128>;
 
 /// One processor's requests.
@@ -42,6 +47,8 @@ pub(super) struct Queue {
     returns: Arc<Returns>,
     /// How long its thread stays awake after a request.
     awake: Option<Duration>,
+    /// Until when it does not, as others use the processor.
+    crowded: Option<Instant>,
 }
 
 impl fmt::Debug for Queue {
@@ -78,6 +85,7 @@ impl Queue {
             waiting: 0,
             returns: Arc::new(Returns::new()?),
             awake,
+            crowded: None,
         })
     }
 
@@ -165,19 +173,8 @@ impl Queue {
 
     /// Gives the kernel what is for it, and waits until there is something from it.
     fn wait(&mut self) -> io::Result<()> {
-        if let Some(awake) = self.awake {
-            // What is not taken now is taken below.
-            let _ = self.ring.submit();
-            let since = Instant::now();
-            while self.ring.completion().is_empty() {
-                if since.elapsed() >= awake {
-                    break;
-                }
-                std::thread::yield_now();
-            }
-            if !self.ring.completion().is_empty() {
-                return Ok(());
-            }
+        if self.stays_awake() && !self.ring.completion().is_empty() {
+            return Ok(());
         }
         match self.ring.submit_and_wait(1) {
             Ok(_) => Ok(()),
@@ -190,6 +187,27 @@ impl Queue {
                 _ => Err(e),
             },
         }
+    }
+
+    /// Gives the kernel what is for it and waits a little for something from it, giving way to everybody; `false` if it does not stay awake.
+    fn stays_awake(&mut self) -> bool {
+        let Some(awake) = self.awake else {
+            return false;
+        };
+        let since = Instant::now();
+        if self.crowded.is_some_and(|until| since < until) {
+            return false;
+        }
+        // What is not taken now is taken when it waits.
+        let _ = self.ring.submit();
+        let mut passed = Duration::ZERO;
+        while passed < awake && self.ring.completion().is_empty() {
+            std::thread::yield_now();
+            passed = since.elapsed();
+        }
+        // Who gives way is put behind all others, and who sleeps is put first when he is woken.
+        self.crowded = (passed >= CROWDED).then(|| since + passed + SLEEPS);
+        true
     }
 
     /// What the kernel has done, without holding on to the ring.

@@ -32,11 +32,14 @@ use extant_core::inode::{Caller, FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use extant_format::features::Incompat;
-use extant_sync::{JoinGate, LockClass, Rank, RmwClass};
+use extant_sync::{CountedAtomicU64, JoinGate, LockClass, Rank, RmwClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 static REQUESTS: LockClass = LockClass::new("fuse requests", Rank::Leaf);
+static PAUSES: RmwClass = RmwClass::new("fuse pauses");
 static INSIDE: RmwClass = RmwClass::new("fuse requests under way");
 
 /// A number by which the kernel knows an inode: the inode's, but 1 for the root.
@@ -123,6 +126,9 @@ pub(crate) struct Service {
     metrics: Metrics,
     /// Closed when the mount is over: the file system can be closed once nobody is inside.
     gate: JoinGate,
+    /// When nobody read for a while what the kernel forgets, for the last time: microseconds after [`since`](Self::since).
+    paused: CountedAtomicU64,
+    since: Instant,
     /// Transfers from this length on go past the engine's memory, if any do.
     direct_from: Option<usize>,
     /// Whether names are durable when they have been changed.
@@ -138,6 +144,8 @@ impl Service {
             nodes: Nodes::new(),
             metrics: Metrics::new(),
             gate: JoinGate::new(&REQUESTS, &INSIDE),
+            paused: CountedAtomicU64::new(&PAUSES, 0),
+            since: Instant::now(),
             direct_from: options.direct_from,
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
@@ -240,6 +248,27 @@ impl Service {
     /// Counts a request that came through io_uring.
     pub(crate) fn came_through_ring(&self) {
         self.metrics.came_through_ring();
+    }
+
+    /// What the kernel forgets is not read for a while.
+    pub(crate) fn forgets_later(&self) {
+        let now = self.since.elapsed().as_micros() as u64;
+        // 0 stands for never.
+        self.paused.store(now.max(1), Relaxed);
+    }
+
+    /// Whether nobody has read for less than `within` what the kernel forgets, though there may be something.
+    pub(crate) fn has_unread_forgets(&self, within: Duration) -> bool {
+        let now = self.since.elapsed().as_micros() as u64;
+        match self.paused.load(Relaxed) {
+            0 => false,
+            paused => u128::from(now.saturating_sub(paused)) < within.as_micros(),
+        }
+    }
+
+    /// Whether any did.
+    pub(crate) fn uses_rings(&self) -> bool {
+        self.metrics.uses_rings()
     }
 
     /// What was done so far, as text.

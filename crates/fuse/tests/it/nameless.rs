@@ -2,12 +2,13 @@
 
 use crate::support::Image;
 use extant_testkit::require;
+use extant_testkit::rings::Enabled;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 #[test]
 fn an_open_file_without_a_name_stays_and_its_space_returns_when_it_is_closed() {
@@ -210,6 +211,38 @@ fn the_time_of_birth_is_told() {
     fs::write(mount.at("file"), b"changed").unwrap();
     let later = fs::metadata(mount.at("file")).unwrap().created().unwrap();
     assert_eq!(later, born);
+    mount.unmount();
+    image.assert_clean();
+}
+
+#[test]
+fn what_many_remove_at_once_is_deleted_through_io_uring() {
+    require!(Fuse, FuseRings);
+    let _enabled = Enabled::new().unwrap();
+    let image = Image::new(32 << 20, &[]);
+    let mount = image.mount("io_uring");
+    let free = rustix::fs::statvfs(mount.path()).unwrap().f_ffree;
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let root = mount.path();
+            scope.spawn(move || {
+                for n in 0..300 {
+                    let path = root.join(format!("{thread} {n}"));
+                    File::create_new(&path).unwrap();
+                    fs::remove_file(&path).unwrap();
+                }
+            });
+        }
+    });
+    let since = Instant::now();
+    while mount.metric("extant_unnamed_inodes") != "0" {
+        assert!(since.elapsed() < Duration::from_secs(60), "they stay");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(rustix::fs::statvfs(mount.path()).unwrap().f_ffree, free);
+    // One alone, after a while without any.
+    fs::write(mount.at("last"), "x").unwrap();
+    fs::remove_file(mount.at("last")).unwrap();
     mount.unmount();
     image.assert_clean();
 }

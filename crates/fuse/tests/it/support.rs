@@ -77,14 +77,15 @@ impl Mount {
         self.point.path()
     }
 
-    fn ring_requests(&self) -> String {
+    /// A number among the metrics.
+    pub(crate) fn metric(&self, name: &str) -> String {
         let mut metrics = vec![0; 1 << 16];
         let len = rustix::fs::getxattr(self.path(), METRICS, &mut metrics[..]).unwrap();
         let text = String::from_utf8_lossy(&metrics[..len]).into_owned();
-        let count = text
+        let value = text
             .lines()
-            .find_map(|line| line.strip_prefix("extant_ring_requests_total "));
-        count.expect("it is told").to_owned()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.expect("it is told").to_owned()
     }
 
     pub(crate) fn at(&self, path: &str) -> PathBuf {
@@ -95,7 +96,8 @@ impl Mount {
     #[track_caller]
     pub(crate) fn unmount(mut self) {
         if self.rings {
-            assert_ne!(self.ring_requests(), "0", "nothing came through io_uring");
+            let requests = self.metric("extant_ring_requests_total");
+            assert_ne!(requests, "0", "nothing came through io_uring");
         }
         // Processes that other tests start have our files until they run a program of their own: the session ends
         // when the last is gone.
