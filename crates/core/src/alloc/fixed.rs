@@ -1,12 +1,14 @@
-//! The blocks that belong to the file system itself: superblocks, descriptors, bitmaps, inode tables.
+//! The blocks that belong to the file system itself: superblocks, descriptors, bitmaps, inode tables; and those of the
+//! journal.
 //!
-//! No file may own one of them, whatever a map or a bitmap says.
+//! No file may own one of them, whatever a map or a bitmap says: a write to such a file would go over them.
 
-use crate::Error;
-use crate::{InPlace, Place, Result};
+use super::Alloc;
+use crate::{Error, InPlace, Place, Result};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::GroupDesc;
-use extant_format::{Expected, FormatError, Group, Structure};
+use extant_format::{Expected, FormatError, Group, Pblk, Structure};
+use extant_jbd2::LogRun;
 use std::ops::Range;
 
 /// All blocks of fixed metadata, as ascending ranges that do not touch each other. With `flex_bg`
@@ -83,6 +85,11 @@ impl FixedBuilder {
 }
 
 impl Fixed {
+    /// These and further ranges.
+    pub(super) fn with(&self, more: impl IntoIterator<Item = Range<u64>>) -> Self {
+        Self::of(self.ranges.iter().cloned().chain(more).collect())
+    }
+
     fn of(mut ranges: Vec<Range<u64>>) -> Self {
         ranges.sort_unstable_by_key(|range| range.start);
         let mut merged: Vec<Range<u64>> = Vec::new();
@@ -107,10 +114,36 @@ impl Fixed {
     }
 }
 
+impl Alloc {
+    /// Keeps the blocks of the journal from files, too.
+    ///
+    /// # Errors
+    /// When the journal has blocks of the file system's own metadata.
+    pub(crate) fn keep_journal(&mut self, runs: &[LogRun]) -> Result<()> {
+        let blocks = |run: &LogRun| run.start.get()..run.start.get().saturating_add(run.len.into());
+        for run in runs {
+            if let Some(fixed) = self.fixed.within(blocks(run)).next() {
+                let expected = Expected::Said("a block that is not the file system's own metadata");
+                let what = Structure::JournalSuperblock;
+                let source = FormatError::new(what, "journal block", fixed.start, expected);
+                return Err(Error::corrupt(Place::Block(Pblk::new(fixed.start)), source));
+            }
+        }
+        self.kept = self.fixed.with(runs.iter().map(blocks));
+        Ok(())
+    }
+
+    /// The first of these blocks that no file's map may lead to.
+    #[inline]
+    pub(crate) fn first_kept(&self, blocks: Range<u64>) -> Option<Pblk> {
+        let found = self.kept.within(blocks).next();
+        found.map(|range| Pblk::new(range.start))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use extant_format::Pblk;
 
     #[test]
     fn ranges_merge_and_are_found() {
@@ -120,6 +153,12 @@ mod tests {
         assert_eq!(found, [4..5, 10..12, 20..21]);
         assert_eq!(fixed.within(5..10).count(), 0);
         assert_eq!(fixed.within(40..50).count(), 0);
+    }
+
+    #[test]
+    fn others_are_kept_with_them() {
+        let fixed = Fixed::of(vec![0..3, 10..12]).with([3..5, 20..30]);
+        assert_eq!(&*fixed.ranges, [0..5, 10..12, 20..30]);
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct Alloc {
     index: Arc<OrderIndex>,
     desc_blocks: Box<[DescBlock]>,
     fixed: Fixed,
+    /// What no file's map may lead to.
+    kept: Fixed,
     space: Space,
     /// Clusters that are free on the device and yet somebody's: promised, or parked by their file.
     promised: ShardedCounter,
@@ -181,6 +183,7 @@ impl Alloc {
             mix(hash ^ u64::from(*byte))
         });
         let in_clusters = |blocks: u64| blocks.div_ceil(fs.cluster_size().blocks().into());
+        let fixed = fixed.finish(geometry)?;
         Ok(Self {
             slots: slots.into_boxed_slice(),
             in_memory: InMemory::new(options.memory, fs.block_size()),
@@ -188,7 +191,8 @@ impl Alloc {
             desc_blocks: (0..geometry.desc_blocks())
                 .map(|_| Mutex::new(&DESCS, None))
                 .collect(),
-            fixed: fixed.finish(geometry)?,
+            kept: fixed.with([]),
+            fixed,
             space: Space::new(
                 free,
                 in_clusters(fs.held_back()),

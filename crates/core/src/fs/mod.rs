@@ -305,6 +305,12 @@ impl Fs {
             .ok_or(Error::ReadOnly)
     }
 
+    /// The same; `None` if the file system is open for reading only.
+    #[inline]
+    pub(crate) fn alloc_if_any(&self) -> Option<&Alloc> {
+        self.writer.as_ref().map(|writer| &writer.alloc)
+    }
+
     /// The blocks of attributes that inodes share.
     ///
     /// # Errors

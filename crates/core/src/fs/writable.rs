@@ -92,6 +92,9 @@ impl Fs {
         let was_clean = superblock.state().contains(State::CLEAN);
         let superblock = mark_open(&superblock);
         let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
+        if let (Some(found), Some(writer)) = (&found, &mut fs.writer) {
+            writer.alloc.keep_journal(&found.runs)?;
+        }
         if !was_clean {
             fs.super_state()?.note_found_unclean();
         }

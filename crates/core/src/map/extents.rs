@@ -1,6 +1,6 @@
 //! Searching extent trees.
 
-use super::{Mapping, Target};
+use super::{Mapping, Target, check_node_owned};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::meta::BlockRef;
@@ -114,6 +114,7 @@ pub(super) fn read_node(
     block: Pblk,
     context: &NodeContext,
 ) -> Result<BlockRef> {
+    check_node_owned(fs, inode, block)?;
     let place = Place::InodeBlock(inode.ino(), block);
     let owner = Some(inode.ino());
     let bytes = fs.metadata(block, place, Structure::ExtentNode, owner, |bytes| {

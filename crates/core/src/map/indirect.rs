@@ -1,6 +1,6 @@
 //! Searching indirect maps.
 
-use super::{Mapping, Target};
+use super::{Mapping, Target, check_node_owned};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::{InPlace, Place, Result};
@@ -32,6 +32,7 @@ pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, boo
         let Some(block) = check_pointer(parent, at, &physical).in_place(place)? else {
             return Ok((hole(lblk, path.hole_len(step, block_size)), false));
         };
+        check_node_owned(fs, inode, block)?;
         place = Place::InodeBlock(inode.ino(), block);
         let what = Structure::IndirectBlock;
         let bytes = fs.metadata(block, place, what, Some(inode.ino()), |_| Ok(()))?;

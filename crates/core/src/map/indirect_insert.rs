@@ -3,6 +3,7 @@
 //! As with extents, the change is first made in memory: blocks of pointers on the way are read or made up, and only
 //! when the blocks for new ones are taken does anything become visible.
 
+use super::check_node_owned;
 use super::tree::store::{Charge, commit_all};
 use super::tree::{NewNodes, NodeSpace};
 use crate::alloc::Taken;
@@ -192,6 +193,7 @@ impl Draft<'_> {
             let source = FormatError::new(what, "pointer", block.get(), expected);
             return Err(Error::corrupt(place, source));
         }
+        check_node_owned(self.fs, &self.inode, block)?;
         let what = Structure::IndirectBlock;
         self.fs.metadata(block, place, what, Some(ino), |_| Ok(()))
     }

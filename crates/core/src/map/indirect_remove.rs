@@ -2,7 +2,7 @@
 
 use super::budget::{Allowance, Budget};
 use super::tree::store::{Charge, free, hold_groups};
-use super::{MapGuard, Removed};
+use super::{MapGuard, Removed, check_node_owned};
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::journal::{Handle, Seal};
@@ -159,6 +159,7 @@ impl Removal<'_, '_, '_> {
         let place = Place::InodeBlock(self.inode.ino(), block);
         let what = Structure::IndirectBlock;
         let owner = Some(self.inode.ino());
+        check_node_owned(self.fs, self.inode, block)?;
         let bytes = self.fs.metadata(block, place, what, owner, |_| Ok(()))?;
         let mut own: Vec<u32> = pointers(&bytes).collect();
         let each = span / u64::from(pointers_per_block(self.fs.block_size()));

@@ -56,9 +56,9 @@ pub(crate) use tree::{Move, NodeSpace, Tree, change, change_paid};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::journal::Handle;
-use crate::{Error, Result};
+use crate::{Error, Place, Result};
 use extant_format::inode::InodeFlags;
-use extant_format::{Lblk, Pblk};
+use extant_format::{Expected, FormatError, Ino, Lblk, Pblk, Structure};
 
 /// Where a run of logical blocks lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,9 +161,54 @@ pub(crate) fn mapped_end(fs: &Fs, inode: &Inode) -> Result<u64> {
 /// # Errors
 /// When a node of the map breaks the format, or the device fails.
 pub fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
-    if inode.flags().contains(InodeFlags::EXTENTS) {
-        extents::lookup(fs, inode, lblk)
+    let mapping = if inode.flags().contains(InodeFlags::EXTENTS) {
+        extents::lookup(fs, inode, lblk)?
     } else {
-        indirect::lookup(fs, inode, lblk)
+        indirect::lookup(fs, inode, lblk)?
+    };
+    check_owned(fs, inode, &mapping)?;
+    Ok(mapping)
+}
+
+/// The same for a node of the map.
+#[inline]
+fn check_node_owned(fs: &Fs, inode: &Inode, block: Pblk) -> Result<()> {
+    let lblk = Lblk::new(0);
+    let target = Target::Written(block);
+    check_owned(
+        fs,
+        inode,
+        &Mapping {
+            lblk,
+            len: 1,
+            target,
+        },
+    )
+}
+
+/// Refuses a run over the file system's own metadata or its journal, if the file system is open for writing: what
+/// is written to the file would go there. As Linux does (`block_validity`).
+#[inline]
+fn check_owned(fs: &Fs, inode: &Inode, run: &Mapping) -> Result<()> {
+    let (Some(start), Some(alloc)) = (run.target.pblk(), fs.alloc_if_any()) else {
+        return Ok(());
+    };
+    match alloc.first_kept(start.get()..start.get().saturating_add(run.len)) {
+        Some(block) => not_owned(fs, inode, block),
+        None => Ok(()),
     }
+}
+
+#[cold]
+fn not_owned(fs: &Fs, inode: &Inode, block: Pblk) -> Result<()> {
+    let superblock = fs.superblock();
+    // Their blocks are those: spare descriptors, bad blocks anywhere, the log.
+    let has_own = [Ino::RESIZE, Ino::BAD_BLOCKS].contains(&inode.ino())
+        || superblock.journal_ino() == Some(inode.ino());
+    if has_own {
+        return Ok(());
+    }
+    let expected = Expected::Said("a block that files may own, not the file system's own metadata");
+    let source = FormatError::new(Structure::Inode, "mapped block", block.get(), expected);
+    Err(Error::corrupt(Place::Inode(inode.ino()), source))
 }

@@ -1,7 +1,7 @@
 //! Walking a range of a file, run by run.
 
 use super::extents::{Found, Leaf, find_leaf};
-use super::{Mapping, Target, indirect};
+use super::{Mapping, Target, check_owned, indirect};
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::{Error, Place, Result};
@@ -105,6 +105,7 @@ impl Walk {
             mapping
         };
         mapping.len = mapping.len.min(self.end - self.next).max(1);
+        check_owned(fs, inode, &mapping)?;
         self.next += mapping.len;
         self.count(fs, inode, &mapping)?;
         Ok(Some(mapping))

@@ -10,6 +10,7 @@ mod dirs;
 mod fast_commits;
 mod gauntlet;
 mod hostile;
+mod kept;
 mod large;
 mod limits;
 mod memory;
