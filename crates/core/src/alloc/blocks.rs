@@ -252,9 +252,9 @@ impl Fs {
             let source = FormatError::new(Structure::BlockBitmap, "freed block", block, expected);
             Error::corrupt(Place::Block(Pblk::new(block)), source)
         };
-        if let Some(fixed) = alloc.fixed.within(blocks).next() {
+        if let Some(kept) = alloc.first_kept(blocks) {
             let said = "a block that files may own, not the file system's own metadata";
-            return Err(wrong(fixed.start, said));
+            return Err(wrong(kept.get(), said));
         }
         for piece in self.pieces(start, len) {
             let (group, run) = piece?;

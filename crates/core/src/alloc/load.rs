@@ -198,7 +198,7 @@ impl Loading<'_> {
         let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let blocks = if uninit {
             let mut bits = vec![0; self.fs.block_size().len()];
-            for run in self.fs.fixed_of(self.group, &self.alloc.fixed)? {
+            for run in self.fs.fixed_of(self.group, &self.alloc.kept)? {
                 bitmap::set_range(&mut bits, run);
             }
             bitmap::set_padding(&mut bits, clusters);
@@ -208,7 +208,7 @@ impl Loading<'_> {
             let bitmap = self.read(desc.block_bitmap, what)?;
             let per_group = self.fs.geometry().clusters_per_group();
             self.check_sum(&bitmap, what, per_group, desc)?;
-            for run in self.fs.fixed_of(self.group, &self.alloc.fixed)? {
+            for run in self.fs.fixed_of(self.group, &self.alloc.kept)? {
                 self.check_fixed(&bitmap, run).in_place(place)?;
             }
             bitmap

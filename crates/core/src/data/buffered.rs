@@ -14,7 +14,8 @@ use super::WriteOptions;
 use super::cache::{FileCache, number};
 use super::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use super::read::read_device;
-use super::{flusher, times, write::check_writable, write::within_limit};
+use super::write::{check_writable, size_limit, within_limit};
+use super::{flusher, times};
 use crate::alloc::{Ask, Taken};
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Held, LiveInode};
@@ -190,7 +191,8 @@ impl<'a> FileIo<'a> {
         };
         let image = self.live.image(&guard);
         check_writable(image)?;
-        if end > self.cache.size_with(image)
+        // A damaged record may say that the file is longer than it can be.
+        if end > self.cache.size_with(image).min(size_limit(self.fs, image))
             || self.cache.is_bypassed()
             || xattr::loses_by(image, held, options.writer)
         {

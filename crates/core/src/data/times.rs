@@ -11,7 +11,7 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How old the time of the last change may be when bytes are overwritten in place: one tick of a clock
+/// How old the time of the last change may be when bytes are overwritten in place without memory of its time: one tick of a clock
 /// as kernels keep it, and as much more as [`coarse_now`] is behind. So overwrites touch the inode's record once a tick and
 /// not each time.
 const TICK_NANOS: i64 = 4_000_000;
@@ -58,10 +58,11 @@ pub(super) fn note_lazily(live: &Arc<LiveInode>, file: &FileCache, options: Writ
     let last = file
         .time_nanos()
         .unwrap_or_else(|| nanos_of(live.image(&pin()).disk().mtime));
-    // Stored by the exact clock, it may lie ahead of the other.
-    let age = nanos_of(coarse_now()).saturating_sub(last);
-    if !(-LAG_NANOS..TICK_NANOS).contains(&age) {
-        file.set_time(now());
+    // The time of the tick, not of now: of two files that are written to in turn the later one never looks older. What
+    // others stored by the exact clock may lie ahead of it.
+    let tick = coarse_now();
+    if !(-LAG_NANOS..=0).contains(&nanos_of(tick).saturating_sub(last)) {
+        file.set_time(tick);
         file.list(live);
     }
 }

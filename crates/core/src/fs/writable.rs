@@ -91,10 +91,9 @@ impl Fs {
         }
         let was_clean = superblock.state().contains(State::CLEAN);
         let superblock = mark_open(&superblock);
+        let runs = found.as_ref().map_or(&[][..], |found| &found.runs);
+        let log = log.map(|log| (log, runs));
         let mut fs = Self::writable(device, superblock, options, log, Seq::new(first))?;
-        if let (Some(found), Some(writer)) = (&found, &mut fs.writer) {
-            writer.alloc.keep_journal(&found.runs)?;
-        }
         if !was_clean {
             fs.super_state()?.note_found_unclean();
         }
@@ -240,14 +239,21 @@ impl Fs {
         device: SharedDevice,
         superblock: Superblock,
         options: &MountOptions,
-        log: Option<LogWriter>,
+        log: Option<(LogWriter, &[LogRun])>,
         first: Seq,
     ) -> Result<Self> {
         let images = options.memory / QUEUE_SHARE / superblock.block_size().len();
         let queue = CheckpointQueue::new(images.max(1));
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
-        let alloc = Alloc::new(&fs, options)?;
+        let mut alloc = Alloc::new(&fs, options)?;
+        let log = match log {
+            Some((log, runs)) => {
+                alloc.keep_journal(runs)?;
+                Some(log)
+            }
+            None => None,
+        };
         #[cfg(feature = "baseline")]
         let alloc = alloc.with(options.baseline.alloc);
         let orphans = Orphans::load(&fs)?;

@@ -2,13 +2,13 @@
 
 use crate::support::{Image, pattern};
 use extant_blockdev::FileDevice;
-use extant_core::Result;
 use extant_core::data::{self, WriteOptions};
 use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::Held;
 use extant_core::map;
+use extant_core::{Result, ops};
 use extant_format::{Group, Ino, Lblk};
-use extant_testkit::oracle::debugfs_write;
+use extant_testkit::oracle::{debugfs, debugfs_write};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn structures(fs: &Fs) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// All that would write to the blocks that the map leads to, or free them.
+/// What would write to the blocks that the map leads to.
 fn changes(fs: &Fs, held: &Held) -> Vec<(&'static str, Result<()>)> {
     let options = WriteOptions::default();
     let part = &[7; BLOCK];
@@ -59,8 +59,10 @@ fn changes(fs: &Fs, held: &Held) -> Vec<(&'static str, Result<()>)> {
             data::write_direct(fs, held, 0, part, options).map(drop),
         ),
         ("punch", data::punch_hole(fs, held, 100, 50, options)),
-        ("cut", data::truncate(fs, held, 100)),
-        ("zero", data::zero_range(fs, held, 10, 90, false, options)),
+        (
+            "punch blocks",
+            data::punch_hole(fs, held, 0, 2 * BLOCK as u64, options),
+        ),
     ]
 }
 
@@ -68,7 +70,9 @@ fn changes(fs: &Fs, held: &Held) -> Vec<(&'static str, Result<()>)> {
 fn a_file_over_structures_is_read_where_nothing_is_written_and_refused_where_it_could_be() {
     for (image, word, how) in images() {
         let places = structures(&image.open());
+        let content = std::fs::read(image.path()).unwrap();
         for (what, block) in places {
+            std::fs::write(image.path(), &content).unwrap();
             debugfs_write(
                 &image.path(),
                 &[&format!("set_inode_field file {word} {block}")],
@@ -97,8 +101,15 @@ fn a_file_over_structures_is_read_where_nothing_is_written_and_refused_where_it_
             for (change, result) in changes(&fs, &held) {
                 assert!(result.is_err(), "{how}: {what}: {change}");
             }
+            // What reaches no block of it may be done; and they may leave the file, and yet are not free.
+            let _ = data::truncate(&fs, &held, 100);
+            let _ = data::zero_range(&fs, &held, 10, 90, false, WriteOptions::default());
+            let _ = ops::fsync(&fs, &held);
+            let _ = data::truncate(&fs, &held, 0);
             drop(held);
             let _ = fs.close();
+            let bit = debugfs(&image.path(), &format!("testb {block}"));
+            assert!(bit.contains("marked in use"), "{how}: {what}: {bit}");
             // Nothing of the file's came there. (Descriptors and journal change by themselves.)
             let after = on_device();
             assert!(after[..100] != [7; 100], "{how}: {what}");

@@ -53,7 +53,8 @@ fn quotas(work: &mut Work<'_>) -> Result<()> {
             .filter(|(other, _)| *other != kind)
             .any(|(_, o)| *o == Some(ino))
             || volume.sb.orphan_file_ino() == Some(ino);
-        if is_right(ino)? || !(has_other_use || is_none_of_ours(work, ino)?) {
+        let is_users = is_users(work, ino)?;
+        if (!is_users && is_right(ino)?) || !(has_other_use || is_none_of_ours(work, ino)?) {
             continue;
         }
         let found = match USUAL.get(kind).copied().flatten() {

@@ -216,12 +216,32 @@ impl Answerer {
     /// The error number that is to be the answer.
     pub(crate) fn answer(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let answered = self.answer_now(request, out);
-        if answered == Err(Errno::NO_SPACE) && self.service.has_unread_forgets(2 * PAUSE) {
+        if answered == Err(Errno::NO_SPACE)
+            && self.may_be_tried_again(request)
+            && self.service.has_unread_forgets(2 * PAUSE)
+        {
             // What was removed just before is about to leave room.
             std::thread::sleep(2 * PAUSE);
             return self.answer_now(request, out);
         }
         answered
+    }
+
+    /// Whether a request that found no space has done nothing, so that it may be done once more: not what tells of a failure
+    /// once, nor what is done in steps, nor what is made durable behind the change.
+    fn may_be_tried_again(&self, request: &Request<'_>) -> bool {
+        let has_done_nothing = matches!(
+            request.opcode,
+            Some(
+                Opcode::Write
+                    | Opcode::Mknod
+                    | Opcode::Mkdir
+                    | Opcode::Symlink
+                    | Opcode::Link
+                    | Opcode::Setxattr
+            )
+        );
+        has_done_nothing && !self.service.syncs()
     }
 
     fn answer_now(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
