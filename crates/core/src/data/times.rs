@@ -11,9 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How old the time of the last change may be when bytes are overwritten in place without memory of its time: one tick of a clock
-/// as kernels keep it, and as much more as [`coarse_now`] is behind. So overwrites touch the inode's record once a tick and
-/// not each time.
+/// How old the time of the last change may be when bytes are overwritten with a handle: one tick of a clock as kernels keep
+/// it. So they touch the inode's record once a tick and not each time.
 const TICK_NANOS: i64 = 4_000_000;
 /// How far [`coarse_now`] may be behind: the longest tick that Linux has.
 const LAG_NANOS: i64 = 10_000_000;
