@@ -33,6 +33,7 @@ mod mounts;
 mod nodes;
 mod options;
 mod protocol;
+mod rights;
 mod ring;
 mod sandbox;
 mod service;

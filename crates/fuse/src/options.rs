@@ -18,6 +18,9 @@ pub struct Options {
     pub read_only: bool,
     /// Users other than the one that mounts may use it (`allow_other`).
     pub allow_other: bool,
+    /// The kernel checks owner, mode and access control lists also where only the superuser gets in, who may do
+    /// everything (`default_permissions`).
+    pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`).
     pub writeback: bool,
     /// Threads that answer the kernel (`threads=N`).
@@ -65,6 +68,7 @@ impl Default for Options {
         Self {
             read_only: false,
             allow_other: false,
+            default_permissions: false,
             writeback: true,
             threads: None,
             io_uring: false,
@@ -122,7 +126,6 @@ const IGNORED: &[&str] = &[
     "relatime",
     "norelatime",
     "lazytime",
-    "default_permissions",
     "acl",
     "user_xattr",
     "loop",
@@ -161,6 +164,7 @@ impl Options {
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("allow_other", None) => self.allow_other = true,
+            ("default_permissions", None) => self.default_permissions = true,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
             ("io_uring", None) => self.io_uring = true,

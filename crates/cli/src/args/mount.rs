@@ -20,6 +20,7 @@ Returns when the mount works, and goes on in the background. Root needs nothing 
 fusermount3 (package fuse3). Options of -o:
   ro, rw                    for reading only, or for writing as well (default)
   allow_other               other users may use it, as far as its permissions allow them
+  default_permissions       permissions are checked also where only root may use it
   dev, suid, noexec         device nodes and set-user-ID work; programs cannot be started
   sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)

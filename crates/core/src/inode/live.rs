@@ -391,6 +391,12 @@ impl LiveInode {
             .is_some_and(|named| named.get().is_none())
     }
 
+    /// Whether it has lost its last name: it gets none any more.
+    #[must_use]
+    pub fn is_nameless_for_good(&self) -> bool {
+        self.image.get(&pin()).disk.links == 0 && !self.may_get_first_name()
+    }
+
     /// Whether the file may be a program with capabilities.
     #[must_use]
     pub(crate) fn may_be_capable(&self) -> bool {

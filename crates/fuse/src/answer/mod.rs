@@ -21,15 +21,16 @@ pub(crate) use sealing::seals;
 
 use crate::metrics::Request as Timing;
 use crate::protocol::{
-    AttrOut, BatchForgetIn, CopyRangeIn, CreateIn, EntryOut, FallocateIn, ForgetIn, ForgetOne,
-    FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn, MknodIn, Opcode,
-    OpenOut, ReadIn, Rename2In, RenameIn, Request, SetXattrIn, SetattrIn, StatfsOut, WriteIn,
-    WriteOut, set, split_name, write_flags,
+    AccessIn, AttrOut, BatchForgetIn, CopyRangeIn, CreateIn, EntryOut, FallocateIn, ForgetIn,
+    ForgetOne, FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn,
+    MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, Request, SetXattrIn, SetattrIn,
+    StatfsOut, WriteIn, WriteOut, access, set, split_name, write_flags,
 };
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
 };
 use convert::{FOREVER, entry, statx, timestamp, ttl};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,10 @@ const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
 /// The data only, of `FUSE_FSYNC`.
 const DATA_ONLY: u32 = 1;
+/// The attribute that is a file's access control list.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The user ID of root.
+const SUPERUSER: u32 = 0;
 /// The most that is copied by one call, which nothing interrupts.
 const MOST_COPIED: u64 = 1 << 30;
 
@@ -57,6 +62,14 @@ pub(crate) struct Agreed {
     pub(crate) stateless: bool,
     /// It keeps writes back.
     pub(crate) gathers: bool,
+    /// It checks who may do what. If not, only the superuser gets in.
+    pub(crate) checks: bool,
+}
+
+/// The way to tell the kernel something that it does not ask for.
+pub(crate) trait Notify: fmt::Debug + Send + Sync {
+    /// The attributes of an inode have changed in a way that the kernel does not expect.
+    fn attributes_changed(&self, node: Node);
 }
 
 /// Why a request may take long.
@@ -73,6 +86,7 @@ pub(crate) enum Long {
 pub(crate) struct Answerer {
     service: Arc<Service>,
     agreed: Agreed,
+    notify: Arc<dyn Notify>,
 }
 
 impl From<Malformed> for Errno {
@@ -112,8 +126,12 @@ fn short(len: u64) -> u32 {
 }
 
 impl Answerer {
-    pub(crate) fn new(service: Arc<Service>, agreed: Agreed) -> Self {
-        Self { service, agreed }
+    pub(crate) fn new(service: Arc<Service>, agreed: Agreed, notify: Arc<dyn Notify>) -> Self {
+        Self {
+            service,
+            agreed,
+            notify,
+        }
     }
 
     /// Counts a request that came through io_uring.
@@ -255,6 +273,9 @@ impl Answerer {
 
     fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let opcode = request.opcode.ok_or(Errno::NO_SYSCALL)?;
+        if !self.agreed.checks {
+            self.check(opcode, request)?;
+        }
         match opcode {
             Opcode::Lookup => self.lookup(request, out),
             Opcode::Getattr => self.getattr(request, out),
@@ -329,8 +350,7 @@ impl Answerer {
                     .ask_for(asker(request), |s| s.removexattr(node(request), name))?;
                 Ok(0)
             }
-            // The kernel checks permissions.
-            Opcode::Access => Ok(0),
+            Opcode::Access => self.access(request),
             // Told of files that were made without a name alone, which nothing here keeps open.
             Opcode::Release | Opcode::Releasedir => Ok(0),
             Opcode::Ioctl => self.ioctl(request, out),
@@ -349,6 +369,57 @@ impl Answerer {
             // They get no answer.
             Opcode::Forget | Opcode::BatchForget => Err(Errno::INVALID),
         }
+    }
+
+    /// Where the kernel checks nothing, nobody but the superuser asks. Who has his user ID and acts for somebody else, as servers of
+    /// files do, is refused: what that one may do is not known here.
+    fn check(&self, opcode: Opcode, request: &Request<'_>) -> Answer {
+        if request.header.uid == SUPERUSER {
+            return Ok(());
+        }
+        let is_about_names_or_rights = matches!(
+            opcode,
+            Opcode::Lookup
+                | Opcode::Symlink
+                | Opcode::Mknod
+                | Opcode::Mkdir
+                | Opcode::Tmpfile
+                | Opcode::Unlink
+                | Opcode::Rmdir
+                | Opcode::Rename
+                | Opcode::Rename2
+                | Opcode::Link
+                | Opcode::Open
+                | Opcode::Opendir
+                | Opcode::Readdir
+                | Opcode::Readdirplus
+                | Opcode::Access
+                | Opcode::Ioctl
+                | Opcode::Setxattr
+                | Opcode::Getxattr
+                | Opcode::Listxattr
+                | Opcode::Removexattr
+        );
+        // Times of writing the kernel tells in the name of whoever made it do so.
+        let sets_more_than_times =
+            opcode == Opcode::Setattr && request.fixed::<SetattrIn>()?.valid & set::BY_OWNERS != 0;
+        match is_about_names_or_rights || sets_more_than_times {
+            true => Err(Errno::ACCESS),
+            false => Ok(()),
+        }
+    }
+
+    /// What the superuser may do: all, but start what nobody may start, and write to what is immutable. Not asked for where the kernel checks.
+    fn access(&self, request: &Request<'_>) -> Answer<usize> {
+        let AccessIn { mask, .. } = request.fixed()?;
+        let found = self.service.ask(|s| s.access(node(request)))?;
+        if mask & access::EXECUTE != 0 && !found.executable {
+            return Err(Errno::ACCESS);
+        }
+        if mask & access::WRITE != 0 && found.immutable {
+            return Err(Errno::NOT_PERMITTED);
+        }
+        Ok(0)
     }
 
     fn lookup(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
@@ -558,6 +629,10 @@ impl Answerer {
         self.service.ask_for(asker(request), |s| {
             s.setxattr(node(request), name, value, asked.flags)
         })?;
+        if !self.agreed.checks && name == ACCESS_LIST {
+            // It says the mode, too, which a kernel that does not check takes no notice of.
+            self.notify.attributes_changed(node(request));
+        }
         Ok(0)
     }
 

@@ -17,8 +17,9 @@ mod watch;
 
 pub(crate) use device::Device;
 
-use crate::answer::{Agreed, Answerer};
+use crate::answer::{Agreed, Answerer, Notify};
 use crate::options::{Options, machine_memory};
+use crate::rights;
 use crate::ring::{self, Rings};
 use crate::service::{Node, Service};
 use fuser::{
@@ -121,14 +122,22 @@ impl Kernel {
     }
 }
 
+impl Notify for Kernel {
+    fn attributes_changed(&self, node: Node) {
+        // Of its content nothing. It may have forgotten the file already.
+        let _ = self.0.inval_inode(INodeNo(node.0), -1, 0);
+    }
+}
+
 impl Channel {
     /// Mounts.
     ///
     /// # Errors
     /// When the system does not mount, or the kernel speaks no protocol that this knows.
     pub(crate) fn open(image: &Path, point: &Path, options: &Options) -> io::Result<Self> {
+        let checks = options.allow_other || options.default_permissions || !rights::is_superuser();
         let mut config = Config::default();
-        config.mount_options = mount_options(image, options);
+        config.mount_options = mount_options(image, options, checks);
         config.acl = match options.allow_other {
             true => SessionACL::All,
             false => SessionACL::Owner,
@@ -140,6 +149,7 @@ impl Channel {
         let outcome = Arc::default();
         let handshake = Handshake {
             gathers: options.gathers_writes() && !options.read_only,
+            checks,
             has_rings: rings.is_some(),
             outcome: Arc::clone(&outcome),
         };
@@ -169,8 +179,8 @@ impl Channel {
     /// # Errors
     /// When the system has no thread for it.
     pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
-        let answerer = Answerer::new(service, self.agreed);
         let kernel = Kernel(self.session.notifier());
+        let answerer = Answerer::new(service, self.agreed, Arc::new(kernel.clone()));
         let mut threads = Threads::new();
         let count = self.devices.len();
         let watch = self.rings.is_some().then(|| Arc::new(Watch::new()));
@@ -199,7 +209,7 @@ impl Connection {
     }
 }
 
-fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
+fn mount_options(image: &Path, options: &Options, checks: bool) -> Vec<MountOption> {
     let source = image.to_string_lossy();
     let source = match rustix::process::geteuid().is_root() {
         true => source.into_owned(),
@@ -209,9 +219,9 @@ fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
     let mut list = vec![
         MountOption::FSName(source),
         MountOption::CUSTOM("subtype=extant".to_owned()),
-        MountOption::DefaultPermissions,
     ];
     let flags = [
+        (checks, MountOption::DefaultPermissions),
         (options.read_only, MountOption::RO),
         (options.dev, MountOption::Dev),
         (options.suid, MountOption::Suid),
@@ -233,6 +243,8 @@ fn mount_options(image: &Path, options: &Options) -> Vec<MountOption> {
 struct Handshake {
     /// The kernel shall keep writes back.
     gathers: bool,
+    /// The kernel shall check who may do what.
+    checks: bool,
     /// Rings are ready.
     has_rings: bool,
     /// What came of it, and whether requests come through the rings.
@@ -247,11 +259,12 @@ impl Filesystem for Handshake {
             | InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        // With this it checks modes, too.
+        wanted.set(InitFlags::FUSE_POSIX_ACL, self.checks);
         let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
         let gathers = self.gathers && offered.contains(writeback);
         wanted.set(writeback, gathers);
@@ -264,10 +277,13 @@ impl Filesystem for Handshake {
         // What is not allowed stays as it is.
         let _ = config.set_max_write(LARGEST_TRANSFER);
         let _ = config.set_max_background(BACKGROUND);
+        let agreed = Agreed {
+            stateless,
+            gathers,
+            checks: self.checks,
+        };
         // Set once: a kernel that begins with a newer protocol asks again before this is called.
-        let _ = self
-            .outcome
-            .set((Agreed { stateless, gathers }, over_rings));
+        let _ = self.outcome.set((agreed, over_rings));
         Ok(())
     }
 }

@@ -74,6 +74,8 @@ records! {
         flags: u32,
         padding: u32,
     }
+    /// `FUSE_ACCESS`: what [`access`] names in `mask` is to be done.
+    AccessIn { mask: u32, padding: u32, }
     /// `FUSE_FSYNC` and `FUSE_FSYNCDIR`.
     FsyncIn {
         handle: u64,
@@ -121,6 +123,14 @@ pub(crate) mod set {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const CTIME: u32 = 1 << 10;
+    /// What nobody sets but who is asked to.
+    pub(crate) const BY_OWNERS: u32 = MODE | UID | GID | SIZE | ATIME;
+}
+
+/// What is to be done, as `access` has it.
+pub(crate) mod access {
+    pub(crate) const EXECUTE: u32 = 1 << 0;
+    pub(crate) const WRITE: u32 = 1 << 1;
 }
 
 /// How data comes to be written.

@@ -16,9 +16,9 @@ mod asked;
 mod told;
 
 pub(crate) use asked::{
-    BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn, GetXattrIn,
-    IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetXattrIn, SetattrIn,
-    WriteIn, set, write_flags,
+    AccessIn, BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
+    GetXattrIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
+    SetXattrIn, SetattrIn, WriteIn, access, set, write_flags,
 };
 pub(crate) use told::{
     Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
@@ -168,7 +168,8 @@ impl Opcode {
             Self::Mkdir => size_of::<MkdirIn>(),
             Self::Rename => size_of::<RenameIn>(),
             Self::Link => size_of::<LinkIn>(),
-            Self::Open | Self::Opendir | Self::Access => 8,
+            Self::Open | Self::Opendir => 8,
+            Self::Access => size_of::<AccessIn>(),
             Self::Read | Self::Readdir | Self::Readdirplus => size_of::<ReadIn>(),
             Self::Write => size_of::<WriteIn>(),
             Self::Fsync | Self::Fsyncdir => size_of::<FsyncIn>(),

@@ -98,12 +98,13 @@ pub(crate) struct Changes {
     pub(crate) ctime: Option<Timestamp>,
 }
 
-/// Whether the kernel only tells when it took what was appended to a file. Writing it has set the times, and nothing
-/// else may.
+/// Whether the kernel only tells when it took a change, which it does of its own accord where it keeps writes back, and
+/// nothing comes of it: of what was appended to a file, writing it has set the times, and nothing else may; and a file that
+/// has lost its last name takes them with it. Until then the kernel knows them.
 fn is_write_behind(held: &Held, changes: &Changes) -> bool {
-    changes.ctime.is_some()
-        && changes.atime.is_none()
-        && held.snapshot().flags().contains(InodeFlags::APPEND)
+    let tells_times_only = changes.ctime.is_some() && changes.atime.is_none();
+    tells_times_only
+        && (held.is_nameless_for_good() || held.snapshot().flags().contains(InodeFlags::APPEND))
 }
 
 impl Service {

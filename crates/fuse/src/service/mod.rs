@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! - Permissions are the kernel's business: it is told to check modes and access control lists itself
-//!   (`default_permissions`), with the caller's groups, which a daemon cannot know without looking them up.
+//!   (`default_permissions`), with the caller's groups, which a daemon cannot know without looking them up. Where only the
+//!   superuser gets in, nobody checks.
 //! - Nobody else changes the file system, so what the kernel was told stays true until it changes it.
 
 mod attributes;
@@ -32,6 +33,7 @@ use extant_core::inode::{Caller, FileType, Held, Inode, Metadata};
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use extant_format::features::Incompat;
+use extant_format::inode::InodeFlags;
 use extant_sync::{CountedAtomicU64, JoinGate, LockClass, Rank, RmwClass};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -41,6 +43,9 @@ use std::time::{Duration, Instant};
 static REQUESTS: LockClass = LockClass::new("fuse requests", Rank::Leaf);
 static PAUSES: RmwClass = RmwClass::new("fuse pauses");
 static INSIDE: RmwClass = RmwClass::new("fuse requests under way");
+
+/// Permission bits that let anybody start a program.
+const EXECUTABLE: u16 = 0o111;
 
 /// A number by which the kernel knows an inode: the inode's, but 1 for the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +78,10 @@ pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
     pub(crate) const NO_DEVICE: Self = Self(6);
+    pub(crate) const NOT_PERMITTED: Self = Self(1);
     pub(crate) const IO: Self = Self(5);
     pub(crate) const AGAIN: Self = Self(11);
+    pub(crate) const ACCESS: Self = Self(13);
     /// The mount is over.
     pub(crate) const GONE: Self = Self(19);
     pub(crate) const NO_SPACE: Self = Self(28);
@@ -107,6 +114,14 @@ pub const METRICS: &str = "system.extant.metrics";
 pub(crate) struct Asker {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+}
+
+/// What nobody is exempt from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights {
+    /// A program that somebody may start, or a directory.
+    pub(crate) executable: bool,
+    pub(crate) immutable: bool,
 }
 
 /// What the kernel is told about an inode.
@@ -288,6 +303,14 @@ impl Service {
         Ok(self
             .fs
             .with_inode(node.ino()?, |inode| self.describe(inode))?)
+    }
+
+    /// What decides what even the superuser may do to an inode.
+    pub(crate) fn access(&self, node: Node) -> Answer<Rights> {
+        Ok(self.fs.with_inode(node.ino()?, |inode| Rights {
+            executable: inode.is_dir() || inode.disk().mode.permissions() & EXECUTABLE != 0,
+            immutable: inode.flags().contains(InodeFlags::IMMUTABLE),
+        })?)
     }
 
     pub(crate) fn readlink(&self, node: Node) -> Answer<Vec<u8>> {

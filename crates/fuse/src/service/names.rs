@@ -146,24 +146,23 @@ impl Service {
     }
 
     pub(crate) fn unlink(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, |fs, dir, name| ops::unlink(fs, dir, name))
+        self.remove(parent, name, |fs, dir, name| {
+            ops::unlink_held(fs, dir, name)
+        })
     }
 
     pub(crate) fn rmdir(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, |fs, dir, name| ops::rmdir(fs, dir, name))
+        self.remove(parent, name, |fs, dir, name| ops::rmdir_held(fs, dir, name))
     }
 
     fn remove(
         &self,
         parent: Node,
         name: &[u8],
-        remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<()>,
+        remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<Held>,
     ) -> Answer {
         let dir = self.hold(parent)?;
-        let victim = ops::lookup_held(&self.fs, &dir, name)?;
-        let removed = remove(&self.fs, &dir, name);
-        self.lost_a_name(victim);
-        removed?;
+        self.lost_a_name(remove(&self.fs, &dir, name)?);
         self.names_changed(&dir)
     }
 

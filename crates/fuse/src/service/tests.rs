@@ -422,3 +422,51 @@ fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
     );
     assert_clean(&served.image());
 }
+
+#[test]
+fn times_that_the_kernel_tells_are_kept_of_files_that_have_or_may_get_names() {
+    let served = Served::new(16 << 20);
+    let service = &served.service;
+    let at = Timestamp::from_secs;
+    let told = Changes {
+        mtime: Some(Stamp::At(at(2000))),
+        ctime: Some(at(3000)),
+        ..Changes::default()
+    };
+    let made = Made {
+        mode: 0o644,
+        umask: 0,
+        device: 0,
+    };
+    let named = served.file(b"named", 0o644);
+    let twice = served.file(b"twice", 0o644);
+    service.link(twice, Node::ROOT, b"again").unwrap();
+    let gone = served.file(b"gone", 0o644);
+    let unnamed = service.tmpfile(ROOT_USER, Node::ROOT, made).unwrap().node;
+    for name in [&b"twice"[..], b"gone"] {
+        service.unlink(Node::ROOT, name).unwrap();
+    }
+    for (node, is_kept) in [(named, true), (twice, true), (gone, false), (unnamed, true)] {
+        service.setattr(ROOT_USER, node, told).unwrap();
+        let found = service.getattr(node).unwrap().metadata;
+        let times = (found.mtime, found.ctime);
+        assert_eq!(times == (at(2000), at(3000)), is_kept, "{node:?}");
+        // What somebody asks for is done.
+        let size = Changes {
+            size: Some(7),
+            ..Changes::default()
+        };
+        assert_eq!(
+            service
+                .setattr(ROOT_USER, node, size)
+                .unwrap()
+                .metadata
+                .size,
+            7
+        );
+    }
+    service.link(unnamed, Node::ROOT, b"linked").unwrap();
+    let found = service.lookup(Node::ROOT, b"linked").unwrap().unwrap();
+    assert_eq!(found.metadata.links, 1);
+    served.end();
+}

@@ -6,10 +6,11 @@ use extant_testkit::require;
 use extant_testkit::rings::Enabled;
 use extant_testkit::tree::{Compare, Tree};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode as Bits, RenameFlags, SeekFrom, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode as Bits, RenameFlags, SeekFrom, Uid,
+    XattrFlags,
 };
 use std::fmt::Debug;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -327,6 +328,55 @@ fn lists(r: &mut Record<'_>) {
     r.note("flags", flags.split_whitespace().next().map(str::to_owned));
 }
 
+/// What root may do to files of others, and what he may not.
+fn rights(r: &mut Record<'_>) {
+    use extant_testkit::tool::tool;
+    use rustix::fs::Access;
+    let path = r.at("program");
+    fs::write(&path, b"#!/bin/true\n").unwrap();
+    rustix::fs::chown(&path, Some(Uid::from_raw(1000)), Some(Gid::from_raw(1000))).unwrap();
+    for bits in [0o644, 0o001, 0] {
+        fs::set_permissions(&path, Permissions::from_mode(bits)).unwrap();
+        for access in [Access::READ_OK, Access::WRITE_OK, Access::EXEC_OK] {
+            r.tried(
+                &format!("{access:?} of {bits:o}"),
+                accessible(&path, access),
+            );
+        }
+        let started = std::process::Command::new(&path).status();
+        r.tried("start", started.map(|status| status.code()));
+        r.tried("read", fs::read(&path).map(|content| content.len()));
+    }
+    // A list changes the mode that was seen before.
+    r.stat("program");
+    tool("setfacl").args(["-m", "u:5:rwx"]).arg(&path).ok();
+    r.stat("program");
+    tool("setfacl").arg("-b").arg(&path).ok();
+    r.stat("program");
+    let dir = r.at("closed");
+    fs::create_dir(&dir).unwrap();
+    fs::set_permissions(&dir, Permissions::from_mode(0o2000)).unwrap();
+    rustix::fs::chown(&dir, Some(Uid::from_raw(1000)), Some(Gid::from_raw(7))).unwrap();
+    r.tried("search", accessible(&dir, Access::EXEC_OK));
+    r.tried("make", fs::write(dir.join("file"), b"x"));
+    r.tried("make a directory", fs::create_dir(dir.join("below")));
+    for name in ["closed", "closed/file", "closed/below"] {
+        r.stat(name);
+    }
+    r.names("closed");
+    r.tried(
+        "go there",
+        std::process::Command::new("/bin/true")
+            .current_dir(&dir)
+            .status(),
+    );
+    r.tried("remove", fs::remove_file(dir.join("file")));
+}
+
+fn accessible(path: &Path, access: rustix::fs::Access) -> io::Result<()> {
+    errno(rustix::fs::accessat(CWD, path, access, AtFlags::empty()))
+}
+
 fn all(root: &Path, holes: bool) -> Vec<String> {
     let mut record = Record {
         root,
@@ -341,6 +391,7 @@ fn all(root: &Path, holes: bool) -> Vec<String> {
         records,
         attributes,
         lists,
+        rights,
     ] {
         part(&mut record);
     }
@@ -380,6 +431,7 @@ fn compare(options: &str, holes: bool) {
 fn what_programs_do_comes_out_as_on_the_kernels_ext4() {
     require!(Fuse, KernelExt4);
     compare("", false);
+    compare("default_permissions", false);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Users who are not root, and what the kernel and the mount settle between them.
 
+use crate::raw::act_for;
 use crate::support::Image;
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
@@ -84,6 +85,61 @@ fn others_do_what_modes_allow_and_leave_programs_no_rights() {
         mount.unmount();
         image.assert_clean();
     }
+}
+
+#[test]
+fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
+    require!(Fuse, Root);
+    let image = Image::new(16 << 20, &[]);
+    let mut asked = Vec::new();
+    for options in ["", "default_permissions"] {
+        let mount = image.mount(options);
+        let attributes = || {
+            let count = mount.metric("extant_request_seconds_count{op=\"getattr\"}");
+            count.parse::<u64>().unwrap()
+        };
+        let dir = mount.at(&format!("dir-{options}"));
+        fs::create_dir(&dir).unwrap();
+        fs::metadata(mount.path()).unwrap();
+        let before = attributes();
+        for number in 0..100 {
+            make(&dir.join(number.to_string()), 0o600);
+        }
+        asked.push(attributes() - before);
+        // As servers of files do it, who are root all the while.
+        let as_somebody = |work: &(dyn Fn() -> std::io::Result<()> + Sync)| {
+            std::thread::scope(|scope| {
+                let done = scope.spawn(|| {
+                    act_for(USER);
+                    work()
+                });
+                done.join().unwrap()
+            })
+        };
+        let refused: [&(dyn Fn() -> std::io::Result<()> + Sync); 4] = [
+            &|| fs::write(dir.join("new"), b""),
+            &|| fs::remove_file(dir.join("1")),
+            &|| fs::set_permissions(dir.join("1"), Permissions::from_mode(0o777)),
+            &|| fs::hard_link(dir.join("1"), dir.join("linked")),
+        ];
+        for (number, work) in refused.into_iter().enumerate() {
+            let kind = as_somebody(work).unwrap_err().kind();
+            assert_eq!(kind, ErrorKind::PermissionDenied, "{options}: {number}");
+        }
+        let sealed = dir.join("2");
+        set_flag(&sealed, IFlags::IMMUTABLE).unwrap();
+        let may = rustix::fs::access(&sealed, rustix::fs::Access::WRITE_OK);
+        // A kernel that checks does not know the flag.
+        let expected = match options {
+            "" => Err(rustix::io::Errno::PERM),
+            _ => Ok(()),
+        };
+        assert_eq!(may, expected);
+        mount.unmount();
+        image.assert_clean();
+    }
+    // For each file that is made the kernel asks for the directory's once more, if it checks.
+    assert!(asked[0] < 20 && asked[1] > 90, "{asked:?}");
 }
 
 #[test]
