@@ -16,6 +16,8 @@
 mod convert;
 mod listing;
 mod sealing;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use sealing::seals;
 

@@ -1,0 +1,217 @@
+//! Requests that are tried once more, and what is asked where the kernel checks nothing.
+
+use super::*;
+use crate::options::Options;
+use crate::protocol::InHeader;
+use crate::service::METRICS;
+use extant_blockdev::OpenSpec;
+use extant_core::fs::{Fs, MountOptions};
+use extant_testkit::oracle::{assert_clean, mke2fs};
+use std::path::PathBuf;
+use std::time::Instant;
+use tempfile::TempDir;
+use zerocopy::FromZeros;
+
+const ROOT: Node = Node(1);
+const SOMEBODY: u32 = 1000;
+const BLOCK: usize = 4096;
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Notify for Nobody {
+    fn attributes_changed(&self, _: Node) {}
+}
+
+struct Answered {
+    dir: TempDir,
+    fs: Arc<Fs>,
+    answerer: Answerer,
+}
+
+impl Answered {
+    fn new(options: &str, checks: bool) -> Self {
+        let mut parsed = Options::default();
+        parsed.parse(options).unwrap();
+        parsed.direct_from = None;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        mke2fs(&path, 8 << 20, &["-t", "ext4", "-b", "4096"]);
+        let device = OpenSpec::read_write(&path).open().unwrap();
+        let fs = Fs::open(device, MountOptions::read_write()).unwrap();
+        let service = Arc::new(Service::new(Arc::clone(&fs), &parsed));
+        let agreed = Agreed {
+            stateless: true,
+            gathers: false,
+            checks,
+        };
+        let answerer = Answerer::new(service, agreed, Arc::new(Nobody));
+        Self { dir, fs, answerer }
+    }
+
+    fn file(&self, name: &[u8]) -> Node {
+        let made = Made {
+            mode: 0o644,
+            umask: 0,
+            device: 0,
+        };
+        let root = Asker { uid: 0, gid: 0 };
+        let made = self.answerer.service.mknod(root, ROOT, name, made);
+        made.unwrap().node
+    }
+
+    fn ask(&self, opcode: u32, uid: u32, node: Node, fixed: &[u8], rest: &[u8]) -> Answer<usize> {
+        let request = Request::from_parts(header(opcode, uid, node), fixed, rest);
+        self.answerer.answer(&request, &mut [0; 512])
+    }
+
+    fn write(&self, node: Node, data: &[u8]) -> Answer<usize> {
+        let fixed = WriteIn {
+            handle: 0,
+            offset: 0,
+            size: data.len() as u32,
+            write_flags: 0,
+            lock_owner: 0,
+            flags: 0,
+            padding: 0,
+        };
+        self.ask(16, 0, node, fixed.as_bytes(), data)
+    }
+
+    /// Writes that were answered, and those that were tried and failed.
+    fn writes(&self) -> u64 {
+        let text = self.answerer.service.getxattr(ROOT, METRICS.as_bytes());
+        let text = String::from_utf8(text.unwrap()).unwrap();
+        let count = text
+            .lines()
+            .find_map(|line| line.strip_prefix("extant_request_seconds_count{op=\"write\"} "));
+        count.map_or(0, |count| count.parse().unwrap())
+    }
+
+    fn end(self) {
+        let image: PathBuf = self.dir.path().join("image");
+        self.answerer.service.finish();
+        self.fs.close().unwrap();
+        assert_clean(&image);
+    }
+}
+
+fn header(opcode: u32, uid: u32, node: Node) -> InHeader {
+    InHeader {
+        len: 0,
+        opcode,
+        unique: 1,
+        node: node.0,
+        uid,
+        gid: uid,
+        pid: 1,
+        extensions: 0,
+        padding: 0,
+    }
+}
+
+#[test]
+fn what_finds_no_room_is_tried_again_when_what_was_removed_is_about_to_leave_some() {
+    let served = Answered::new("", true);
+    let service = &served.answerer.service;
+    let [large, small] = [&b"large"[..], b"small"].map(|name| served.file(name));
+    // All that there is: first the larger part, then what was too little for it.
+    let fill = |node: Node| {
+        let mut offset = 0;
+        let how = Writing {
+            kept_back: false,
+            is_dated: false,
+            clear_set_ids: false,
+        };
+        let root = Asker { uid: 0, gid: 0 };
+        while let Ok(written) = service.write(root, node, offset, &[7; BLOCK], how) {
+            offset += written as u64;
+        }
+    };
+    fill(large);
+    fill(small);
+    service.unlink(ROOT, b"large").unwrap();
+    let another = served.file(b"another");
+    // The kernel has not forgotten it, and nobody says that it may have.
+    assert_eq!(served.write(another, &[7; BLOCK]), Err(Errno::NO_SPACE));
+    // On a machine that does other things the word may come too late.
+    let end = Instant::now() + Duration::from_secs(60);
+    let mut node = large;
+    loop {
+        assert!(Instant::now() < end, "never in time");
+        let before = served.writes();
+        let answered = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while served.writes() == before {
+                    std::hint::spin_loop();
+                }
+                service.forget(node, 1);
+            });
+            served.answerer.forgets_later();
+            served.write(another, &[7; BLOCK])
+        });
+        if answered.is_ok() {
+            break;
+        }
+        node = served.file(b"next");
+        fill(node);
+        service.unlink(ROOT, b"next").unwrap();
+    }
+    served.end();
+}
+
+#[test]
+fn only_what_has_done_nothing_is_tried_again() {
+    for (options, is_any) in [("", true), ("dirsync", false), ("sync", false)] {
+        let served = Answered::new(options, true);
+        let may = |opcode| {
+            let request = Request::from_parts(header(opcode, 0, ROOT), &[], &[]);
+            served.answerer.may_be_tried_again(&request)
+        };
+        // FUSE_SYMLINK, MKNOD, MKDIR, LINK, WRITE, SETXATTR.
+        for opcode in [6, 8, 9, 13, 16, 21] {
+            assert_eq!(may(opcode), is_any, "{opcode}");
+        }
+        // FUSE_SETATTR, RENAME, FSYNC, FALLOCATE, COPY_FILE_RANGE.
+        for opcode in [4, 12, 20, 43, 47] {
+            assert!(!may(opcode), "{opcode}");
+        }
+        served.end();
+    }
+}
+
+#[test]
+fn where_nobody_checks_only_root_asks_about_names_and_rights() {
+    for checks in [true, false] {
+        let served = Answered::new("", checks);
+        let file = served.file(b"file");
+        let mode = |mode: u32, valid: u32| {
+            let mut asked = SetattrIn::new_zeroed();
+            (asked.valid, asked.mode, asked.mtime) = (valid, mode, 1000);
+            asked
+        };
+        let set_mode = mode(0o600, set::MODE);
+        let set_time = mode(0, set::MTIME | set::CTIME);
+        let may_start = AccessIn {
+            mask: access::EXECUTE,
+            padding: 0,
+        };
+        let expected = match checks {
+            true => Ok(()),
+            false => Err(Errno::ACCESS),
+        };
+        let ask = |opcode, uid, node, fixed: &[u8], rest: &[u8]| {
+            served.ask(opcode, uid, node, fixed, rest).map(drop)
+        };
+        // FUSE_LOOKUP, SETATTR and ACCESS.
+        for (uid, expected) in [(0, Ok(())), (SOMEBODY, expected)] {
+            assert_eq!(ask(1, uid, ROOT, &[], b"file\0"), expected);
+            assert_eq!(ask(4, uid, file, set_mode.as_bytes(), &[]), expected);
+            assert_eq!(ask(4, uid, file, set_time.as_bytes(), &[]), Ok(()));
+            assert_eq!(ask(34, uid, ROOT, may_start.as_bytes(), &[]), expected);
+            let refused = Err(Errno::ACCESS);
+            assert_eq!(ask(34, uid, file, may_start.as_bytes(), &[]), refused);
+        }
+        served.end();
+    }
+}
