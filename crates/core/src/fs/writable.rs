@@ -256,7 +256,7 @@ impl Fs {
         };
         #[cfg(feature = "baseline")]
         let alloc = alloc.with(options.baseline.alloc);
-        let orphans = Orphans::load(&fs)?;
+        let orphans = Orphans::load(&fs, &alloc)?;
         #[cfg(feature = "baseline")]
         let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
         // A transaction may change all of the quota files, for which no operation asks room: it has half of the log.

@@ -155,6 +155,50 @@ fn a_journal_over_structures_is_not_written_to() {
 }
 
 #[test]
+fn an_orphan_file_over_structures_is_not_written_to() {
+    // Without checksums nothing ties its blocks to their places.
+    let image = Image::make(
+        16,
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-O",
+            "orphan_file,^metadata_csum",
+        ],
+        |_| {},
+    );
+    let fs = image.open();
+    let table = fs.group(Group::new(1)).unwrap().inode_table.get();
+    let ino = fs.superblock().orphan_file_ino().unwrap();
+    let run = map::lookup(&fs, &fs.inode(ino).unwrap(), Lblk::new(0)).unwrap();
+    drop(fs);
+    let device = File::options()
+        .read(true)
+        .write(true)
+        .open(image.path())
+        .unwrap();
+    let mut blocks = vec![0; run.len as usize * BLOCK];
+    let from = run.target.pblk().unwrap().get() * BLOCK as u64;
+    device.read_exact_at(&mut blocks, from).unwrap();
+    // Among inodes that are free.
+    let moved = table + 100;
+    device.write_all_at(&blocks, moved * BLOCK as u64).unwrap();
+    debugfs_write(
+        &image.path(),
+        &[&format!("set_inode_field <{}> block[5] {moved}", ino.get())],
+    );
+    drop(device);
+    drop(image.open());
+    let writable = Arc::new(FileDevice::open(image.path()).unwrap());
+    let error = Fs::open(writable, MountOptions::read_write()).unwrap_err();
+    assert!(error.is_corruption(), "{error}");
+    let told = format!("orphan file block: block is {moved}");
+    assert!(error.to_string().contains(&told), "{error}");
+}
+
+#[test]
 fn what_keeps_blocks_of_the_file_system_itself_is_looked_at() {
     // The inode of spare descriptors has such blocks, and the journal its own.
     let image = Image::make(16, &["-t", "ext4", "-b", "1024"], |_| {});

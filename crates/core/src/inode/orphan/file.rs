@@ -10,6 +10,7 @@
 //!   they share no cache line.
 
 use super::Membership;
+use crate::alloc::Alloc;
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode, LiveInode};
 use crate::journal::{Handle, Seal, Seq};
@@ -57,7 +58,7 @@ impl OrphanFile {
     ///
     /// # Errors
     /// When the file or one of its blocks breaks the format, or the device fails.
-    pub(super) fn load(fs: &Fs) -> Result<Option<Self>> {
+    pub(super) fn load(fs: &Fs, alloc: &Alloc) -> Result<Option<Self>> {
         if !fs.superblock().has_compat(Compat::ORPHAN_FILE) {
             return Ok(None);
         }
@@ -70,6 +71,13 @@ impl OrphanFile {
         let generation = inode.disk().generation;
         let mut blocks = Vec::new();
         for block in addresses(fs, &inode)? {
+            // Slots are written wherever these are.
+            if let Some(kept) = alloc.first_kept(block.get()..block.get().saturating_add(1)) {
+                let expected = Expected::Said("a block that is not the file system's own metadata");
+                let what = Structure::OrphanFile;
+                let source = FormatError::new(what, "block", kept.get(), expected);
+                return Err(Error::corrupt(Place::Inode(ino), source));
+            }
             blocks.push(SlotBlock::load(fs, &inode, block)?);
         }
         Ok(Some(Self {

@@ -41,6 +41,7 @@ pub(crate) use reaper::{Reaper, Reapers};
 pub use stats::OrphanStats;
 
 use super::LiveInode;
+use crate::alloc::Alloc;
 use crate::fs::Fs;
 use crate::journal::{Handle, Seq};
 use crate::meta::BlockRef;
@@ -63,14 +64,14 @@ pub struct Orphans {
 }
 
 impl Orphans {
-    /// The orphans of `fs`, which must be recovered before the first one is added.
+    /// The orphans of `fs`, which must be recovered before the first one is added. `alloc` knows which blocks no file may own.
     ///
     /// # Errors
-    /// When the orphan file breaks the format, or the device fails.
-    pub(crate) fn load(fs: &Fs) -> Result<Self> {
+    /// When the orphan file breaks the format or lies over the file system's own metadata, or the device fails.
+    pub(crate) fn load(fs: &Fs, alloc: &Alloc) -> Result<Self> {
         Ok(Self {
             list: OrphanList::new(fs.superblock().orphan_list_head()),
-            file: OrphanFile::load(fs)?,
+            file: OrphanFile::load(fs, alloc)?,
             reapers: Reapers::new(),
             counters: stats::Counters::default(),
             #[cfg(feature = "baseline")]
