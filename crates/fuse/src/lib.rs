@@ -13,6 +13,7 @@
 //! | `ring` | requests that come through io_uring |
 //! | `protocol` | what requests and answers look like |
 //! | `answer` | one request, answered by the service |
+//! | `awake` | staying awake between requests |
 //! | `service` | what the kernel may ask for, in the engine's terms |
 //! | `metrics` | what a mount has done, for whoever asks |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
@@ -24,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod answer;
+mod awake;
 mod error;
 #[allow(unsafe_code, reason = "numbers become descriptors")]
 mod inherited;

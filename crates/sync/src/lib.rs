@@ -9,6 +9,7 @@
 //! | [`FirstTouch`] | of the threads that touch an object in a transaction, picks the one that registers it |
 //! | [`HoldCount`] | who holds a shared thing, and whether it is leaving |
 //! | [`InFlight`] | of the threads that need the same thing, has one load it and the others wait |
+//! | [`Leaders`] | as few threads wait for work as are needed, and one is always there for it while others do theirs |
 //! | [`RcuCell`], [`RcuSlot`] | one value, or a place for one, borrowed by readers and replaced as a whole |
 //! | [`RcuMap`], [`pin`] | a hash table with lock-free lookups that borrow under an epoch guard |
 //! | [`AtomicBitSet`] | a set of small numbers, changed and searched without a lock |
@@ -52,6 +53,7 @@ mod first_touch;
 mod hold_count;
 mod in_flight;
 mod join_gate;
+mod leaders;
 mod list;
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 pub mod model;
@@ -80,6 +82,7 @@ pub use first_touch::FirstTouch;
 pub use hold_count::HoldCount;
 pub use in_flight::{Claim, Claimed, InFlight, Load};
 pub use join_gate::{JoinGate, Joined};
+pub use leaders::{Leader, Leaders};
 pub use list::{ListCursor, ListToken, PerCpuList};
 pub use mutex::{Mutex, MutexGuard};
 pub use order::{RankToken, debug_assert_may_wait_for_device, debug_assert_no_locks_at_or_above};

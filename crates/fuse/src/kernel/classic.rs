@@ -1,6 +1,6 @@
 //! Requests that are read from the device, one after the other by each thread.
 
-use super::watch::Reader;
+use super::turn::Turn;
 use super::{Device, Kernel, LARGEST_TRANSFER};
 use crate::answer::Answerer;
 use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Request};
@@ -38,7 +38,7 @@ impl Message {
     }
 }
 
-/// Answers what comes through `device`, until the mount is over. `reader` is there if rings are.
+/// Answers what comes through `device`, until the mount is over, when it is this thread's `turn`.
 ///
 /// # Errors
 /// When the connection breaks off.
@@ -46,11 +46,11 @@ pub(super) fn run(
     device: &Arc<Device>,
     answerer: &Answerer,
     kernel: &Kernel,
-    mut reader: Option<Reader<'_>>,
+    mut turn: Turn<'_>,
 ) -> io::Result<()> {
     let mut asked = Message::new(BEFORE_DATA);
     let mut told = Message::new(OUT_HEADER);
-    while let Some(len) = device.receive(asked.whole())? {
+    while let Some(len) = turn.next(device, asked.whole())? {
         let bytes = asked.whole().get(..len).unwrap_or_default();
         let Ok(request) = Request::parse(bytes) else {
             return Err(io::Error::new(
@@ -58,25 +58,20 @@ pub(super) fn run(
                 "the kernel sent what is no request",
             ));
         };
+        turn.took(&request, answerer);
         if answerer.forgets(&request) {
-            if let Some(reader) = &mut reader
-                && answerer.uses_rings()
-            {
-                reader.was_told(answerer);
-            }
+            turn.forgot(answerer);
             continue;
-        }
-        if let Some(reader) = &reader {
-            reader.was_asked();
         }
         if answerer.waits_for_kernel(&request) {
             answer_when_written(device, answerer, kernel, bytes);
-            continue;
+        } else {
+            answer(device, answerer, &request, told.whole());
         }
-        answer(device, answerer, &request, told.whole());
         if request.opcode == Some(Opcode::Destroy) {
             break;
         }
+        turn.answered();
     }
     Ok(())
 }

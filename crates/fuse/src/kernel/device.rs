@@ -1,6 +1,8 @@
 //! Descriptors by which the kernel is read and answered.
 #![allow(unsafe_code)]
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, opcode};
 use std::fs::File;
@@ -14,26 +16,66 @@ const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
 #[derive(Debug)]
 pub(crate) struct Device(File);
 
+/// How a device is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Who reads waits for a request.
+    Waits,
+    /// Who reads gets what is there, and waits otherwise.
+    Looks,
+}
+
+/// What reading comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// There is none now.
+    Nothing,
+    /// The mount is over.
+    Over,
+}
+
 impl Device {
     /// So many channels of the mount that `first` belongs to, for a thread each. Where the kernel gives no channels, threads
     /// share one.
     ///
     /// # Errors
     /// When there are no descriptors left.
-    pub(super) fn several(first: BorrowedFd<'_>, count: usize) -> io::Result<Vec<Self>> {
-        let mut devices = vec![Self(first.try_clone_to_owned()?.into())];
+    pub(super) fn several(
+        first: BorrowedFd<'_>,
+        count: usize,
+        reading: Reading,
+    ) -> io::Result<Vec<Self>> {
+        let first = Self(first.try_clone_to_owned()?.into());
+        first.set(reading)?;
+        let mut devices = vec![first];
         for _ in 1..count {
-            let device = match Self::cloned(first) {
-                Ok(device) => device,
+            let [first, ..] = devices.as_slice() else {
+                break;
+            };
+            let device = match Self::cloned(&first.0) {
+                Ok(device) => {
+                    device.set(reading)?;
+                    device
+                }
                 Err(e) if e.raw_os_error() == Some(libc::EMFILE) => return Err(e),
-                Err(_) => Self(first.try_clone_to_owned()?.into()),
+                Err(_) => Self(first.0.try_clone()?),
             };
             devices.push(device);
         }
         Ok(devices)
     }
 
-    fn cloned(first: BorrowedFd<'_>) -> io::Result<Self> {
+    fn set(&self, reading: Reading) -> io::Result<()> {
+        if reading == Reading::Looks {
+            let flags = rustix::fs::fcntl_getfl(&self.0)?;
+            rustix::fs::fcntl_setfl(&self.0, flags | OFlags::NONBLOCK)?;
+        }
+        Ok(())
+    }
+
+    fn cloned(first: &File) -> io::Result<Self> {
         let device = File::options().read(true).write(true).open("/dev/fuse")?;
         let number = first.as_raw_fd().cast_unsigned();
         // SAFETY: the call reads the number of a descriptor, which is open here.
@@ -41,19 +83,33 @@ impl Device {
         Ok(Self(device))
     }
 
-    /// Waits for a request, and reads it. `None` when the mount is over.
+    /// Reads a request, after waiting for it if the device is one that waits.
     ///
     /// # Errors
     /// When the connection breaks off in another way.
-    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    pub(super) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
-                Ok(len) => return Ok(Some(len)),
+                Ok(len) => return Ok(Received::Request(len)),
                 // Whoever asked has given up, before it was read.
-                Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
-                Err(Errno::NODEV) => return Ok(None),
+                Err(Errno::NOENT | Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Received::Nothing),
+                Err(Errno::NODEV) => return Ok(Received::Over),
                 Err(e) => return Err(e.into()),
             }
+        }
+    }
+
+    /// Waits until there may be something to read.
+    ///
+    /// # Errors
+    /// When the system has no memory for it.
+    pub(super) fn wait(&self) -> io::Result<()> {
+        let mut only = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut only, None) {
+            // That it is over is told by reading.
+            Ok(_) | Err(Errno::INTR | Errno::AGAIN) => Ok(()),
+            Err(e) => Err(e.into()),
         }
     }
 

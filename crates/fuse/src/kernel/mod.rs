@@ -8,20 +8,25 @@
 //! |---|---|
 //! | `device` | the descriptors by which the kernel is read and answered |
 //! | `classic` | requests that are read from there |
+//! | `turn` | how a thread comes to them, among others |
 //! | `watch` | who reads there when requests come through rings |
 //! | [`ring`](crate::ring) | requests that come through io_uring |
 
 mod classic;
 mod device;
+mod turn;
 mod watch;
 
 pub(crate) use device::Device;
 
 use crate::answer::{Agreed, Answerer, Notify};
+use crate::awake::Awake;
 use crate::options::{Options, machine_memory};
 use crate::rights;
 use crate::ring::{self, Rings};
 use crate::service::{Node, Service};
+use device::Reading;
+use extant_sync::{Leaders, LockClass, Rank};
 use fuser::{
     Config, Filesystem, INodeNo, InitFlags, KernelConfig, MountOption, Notifier, Request, Session,
     SessionACL,
@@ -33,6 +38,7 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use turn::Turn;
 use watch::Watch;
 
 /// Largest transfer that is asked for: what the kernel allows unless told otherwise.
@@ -40,13 +46,54 @@ pub(crate) const LARGEST_TRANSFER: u32 = 1 << 20;
 /// Transfers in the background at once.
 const BACKGROUND: u16 = 64;
 
+static LEADERS: LockClass = LockClass::new("fuse leaders", Rank::Leaf);
+
 /// A mount whose requests wait to be answered.
 #[derive(Debug)]
 pub(crate) struct Channel {
     session: Session<Handshake>,
     agreed: Agreed,
     devices: Vec<Device>,
+    reception: Arc<Reception>,
     rings: Option<Rings>,
+}
+
+/// Who waits for what comes through the device.
+#[derive(Debug)]
+enum Reception {
+    /// All threads.
+    All,
+    /// One, beside rings.
+    One(Watch),
+    /// As few as needed, which stay awake.
+    Few(Leaders, Awake),
+}
+
+impl Reception {
+    fn new(has_rings: bool) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        match Awake::among(processors) {
+            _ if has_rings => Self::One(Watch::new()),
+            Some(awake) => Self::Few(Leaders::new(&LEADERS), awake),
+            None => Self::All,
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        match self {
+            Self::All | Self::One(_) => Reading::Waits,
+            Self::Few(..) => Reading::Looks,
+        }
+    }
+
+    /// Of the thread of this number.
+    fn turn(&self, number: usize) -> Turn<'_> {
+        match self {
+            Self::All => Turn::Waits,
+            Self::One(watch) => Turn::BesideRings(watch.reader(number == 0)),
+            Self::Few(leaders, awake) => Turn::leads(leaders.join(), awake.clone()),
+        }
+    }
 }
 
 /// A session with the kernel, in threads of its own.
@@ -155,8 +202,10 @@ impl Channel {
         };
         let session = Session::new(handshake, point, &config)?;
         let (agreed, over_rings) = outcome.get().copied().unwrap_or_default();
-        let devices = Device::several(session.as_fd(), options.thread_count())?;
         let rings = rings.filter(|_| over_rings);
+        let reception = Reception::new(rings.is_some());
+        let devices =
+            Device::several(session.as_fd(), options.thread_count(), reception.reading())?;
         if let Some(rings) = &rings {
             // The kernel counts on them now.
             rings.attach(session.as_fd())?;
@@ -165,6 +214,7 @@ impl Channel {
             session,
             agreed,
             devices,
+            reception: Arc::new(reception),
             rings,
         })
     }
@@ -183,13 +233,13 @@ impl Channel {
         let answerer = Answerer::new(service, self.agreed, Arc::new(kernel.clone()));
         let mut threads = Threads::new();
         let count = self.devices.len();
-        let watch = self.rings.is_some().then(|| Arc::new(Watch::new()));
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
-            let (answerer, kernel, watch) = (answerer.clone(), kernel.clone(), watch.clone());
+            let (answerer, kernel) = (answerer.clone(), kernel.clone());
+            let reception = Arc::clone(&self.reception);
             threads.start(format!("extant-fuse-{number}"), move || {
-                let reader = watch.as_ref().map(|watch| watch.reader(number == 0));
-                classic::run(&Arc::new(device), &answerer, &kernel, reader)
+                let turn = reception.turn(number);
+                classic::run(&Arc::new(device), &answerer, &kernel, turn)
             })?;
         }
         if let Some(rings) = self.rings {

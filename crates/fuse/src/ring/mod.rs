@@ -23,13 +23,13 @@ mod memory;
 mod queue;
 
 use crate::answer::Answerer;
+use crate::awake::Awake;
 use crate::kernel::{Kernel, Threads};
 use aside::Aside;
 use queue::Queue;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Whether the kernel may offer it: a setting that only root can make.
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -39,10 +39,6 @@ const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 const DEPTH: usize = 8;
 /// Requests more that it can have because others wait for the kernel.
 const MORE: usize = 56;
-/// How long a thread stays awake after a request, giving way to everybody, where processors are so few that whoever asked
-/// is woken on one that would sleep otherwise, and has nobody else to give way to. In a virtual machine that costs more than the answer.
-const AWAKE: Duration = Duration::from_micros(50);
-const FEW: usize = 4;
 /// Memory for all of it at most. It is taken when it is used, but counts against limits before.
 const MOST_MEMORY: u64 = 256 << 20;
 
@@ -67,11 +63,11 @@ impl Rings {
             return None;
         }
         let depth = (each.min(DEPTH), each.min(MORE));
-        let awake = (cpus <= FEW).then_some(AWAKE);
+        let awake = Awake::among(cpus);
         let queues = (0..cpus)
             .map(|number| {
                 let number = u16::try_from(number).ok()?;
-                Queue::new(number, depth, largest as usize, awake).ok()
+                Queue::new(number, depth, largest as usize, awake.clone()).ok()
             })
             .collect::<Option<Vec<_>>>()?;
         Some(Self { queues })

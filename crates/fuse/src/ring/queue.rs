@@ -4,6 +4,7 @@
 use super::aside::{Aside, Returns};
 use super::memory::Slot;
 use crate::answer::Answerer;
+use crate::awake::Awake;
 use crate::protocol::Request;
 use crate::service::Errno;
 use io_uring::{IoUring, cqueue, opcode, register::Restriction, squeue::Entry128, types::Fixed};
@@ -12,7 +13,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Stands for the event that slots have come back, among the numbers of slots.
 const EVENT: u64 = u64::MAX;
@@ -25,11 +25,6 @@ const FIXED_FILE: u8 = 1;
 const SHORT: usize = 8192;
 /// Room for an answer to what is longer.
 const SHORT_ANSWER: usize = 512;
-
-/// A thread that gave way and got its processor back no sooner than this has company there that needs it, and sleeps between
-/// requests for a while.
-const CROWDED: Duration = Duration::from_millis(1);
-const SLEEPS: Duration = Duration::from_millis(100);
 
 type Ring = IoUring<Entry128>;
 
@@ -45,10 +40,8 @@ pub(super) struct Queue {
     /// Requests that wait for the kernel.
     waiting: usize,
     returns: Arc<Returns>,
-    /// How long its thread stays awake after a request.
-    awake: Option<Duration>,
-    /// Until when it does not, as others use the processor.
-    crowded: Option<Instant>,
+    /// Whether its thread stays awake after a request.
+    awake: Option<Awake>,
 }
 
 impl fmt::Debug for Queue {
@@ -60,7 +53,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// A queue with `depth` slots, which may become `most_more` more, and which does nothing yet. After a request its thread stays `awake` for so long.
+    /// A queue with `depth` slots, which may become `most_more` more, and which does nothing yet. Its thread stays `awake` after a request.
     ///
     /// # Errors
     /// When the system has no such rings, or not for us.
@@ -68,7 +61,7 @@ impl Queue {
         number: u16,
         (depth, most_more): (usize, usize),
         payload: usize,
-        awake: Option<Duration>,
+        awake: Option<Awake>,
     ) -> io::Result<Self> {
         let entries = ((depth + most_more) as u32 + 1).next_power_of_two();
         let ring: Ring = IoUring::builder()
@@ -85,7 +78,6 @@ impl Queue {
             waiting: 0,
             returns: Arc::new(Returns::new()?),
             awake,
-            crowded: None,
         })
     }
 
@@ -191,22 +183,15 @@ impl Queue {
 
     /// Gives the kernel what is for it and waits a little for something from it, giving way to everybody; `false` if it does not stay awake.
     fn stays_awake(&mut self) -> bool {
-        let Some(awake) = self.awake else {
+        let Some(awake) = &mut self.awake else {
             return false;
         };
-        let since = Instant::now();
-        if self.crowded.is_some_and(|until| since < until) {
+        if awake.is_crowded() {
             return false;
         }
         // What is not taken now is taken when it waits.
         let _ = self.ring.submit();
-        let mut passed = Duration::ZERO;
-        while passed < awake && self.ring.completion().is_empty() {
-            std::thread::yield_now();
-            passed = since.elapsed();
-        }
-        // Who gives way is put behind all others, and who sleeps is put first when he is woken.
-        self.crowded = (passed >= CROWDED).then(|| since + passed + SLEEPS);
+        awake.wait(|| !self.ring.completion().is_empty());
         true
     }
 

@@ -8,6 +8,7 @@ mod biased;
 mod bit_set;
 mod counter;
 mod join_gate;
+mod leaders;
 mod list;
 mod order;
 mod rcu_map;

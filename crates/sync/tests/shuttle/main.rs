@@ -3,6 +3,7 @@
 
 mod biased;
 mod gate;
+mod leaders;
 mod list;
 mod locks;
 mod rcu_map;

@@ -1,0 +1,101 @@
+//! Leaders and followers, with periods that pass.
+
+use extant_sync::{Leaders, LockClass, Rank};
+use std::sync::mpsc;
+use std::time::Duration;
+
+static LEADERS: LockClass = LockClass::new("test leaders", Rank::Leaf);
+/// Far more than a period.
+const LONG: Duration = Duration::from_millis(100);
+
+/// Whoever rests in `count` threads, telling when he is to wait for work.
+fn resting<'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    leaders: &'scope Leaders,
+    count: usize,
+) -> mpsc::Receiver<()> {
+    let (sender, called) = mpsc::channel();
+    for _ in 0..count {
+        let sender = sender.clone();
+        scope.spawn(move || {
+            let mut leader = leaders.join();
+            assert!(leader.rests());
+            sender.send(()).unwrap();
+            // Whoever works next finds nobody who rests.
+            leader.took(None);
+            std::mem::forget(leader);
+        });
+    }
+    called
+}
+
+#[test]
+fn the_only_one_does_not_rest() {
+    let leaders = Leaders::new(&LEADERS);
+    let mut leader = leaders.join();
+    assert!(!leader.rests());
+    for _ in 0..100 {
+        leader.took(Some(false));
+        leader.did();
+    }
+    assert!(!leader.rests());
+}
+
+#[test]
+fn those_who_rest_do_so_while_somebody_waits_for_work() {
+    let leaders = Leaders::new(&LEADERS);
+    std::thread::scope(|scope| {
+        let mut leader = leaders.join();
+        let called = resting(scope, &leaders, 2);
+        assert!(called.recv_timeout(LONG).is_err());
+        // Short work calls nobody.
+        leader.took(Some(false));
+        leader.did();
+        assert!(called.recv_timeout(LONG).is_err());
+        drop(leader);
+        called.recv().unwrap();
+        called.recv().unwrap();
+    });
+}
+
+#[test]
+fn those_who_rest_follow_one_after_the_other_who_do_not_come_back() {
+    let leaders = Leaders::new(&LEADERS);
+    std::thread::scope(|scope| {
+        let mut leader = leaders.join();
+        let called = resting(scope, &leaders, 3);
+        assert!(called.recv_timeout(LONG).is_err());
+        leader.took(Some(false));
+        for _ in 0..3 {
+            called.recv().unwrap();
+        }
+        leader.did();
+    });
+}
+
+#[test]
+fn of_two_who_seldom_find_work_at_once_one_rests() {
+    let leaders = Leaders::new(&LEADERS);
+    std::thread::scope(|scope| {
+        let other = leaders.join();
+        let (sender, rested) = mpsc::channel();
+        scope.spawn({
+            let leaders = &leaders;
+            move || {
+                let mut leader = leaders.join();
+                for n in 0..1000 {
+                    leader.took(Some(n < 500));
+                    leader.did();
+                    sender.send(n).unwrap();
+                }
+            }
+        });
+        let mut last = 0;
+        while let Ok(n) = rested.recv_timeout(LONG) {
+            last = n;
+        }
+        assert!((500..600).contains(&last), "it went on until {last}");
+        drop(other);
+        assert_eq!(rested.iter().last(), Some(999));
+    });
+}
