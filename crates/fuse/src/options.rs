@@ -18,8 +18,8 @@ pub struct Options {
     pub read_only: bool,
     /// Users other than the one that mounts may use it (`allow_other`).
     pub allow_other: bool,
-    /// The kernel checks owner, mode and access control lists also where only the superuser gets in, who may do
-    /// everything (`default_permissions`).
+    /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it does all the same unless it is the
+    /// superuser who mounts and lets nobody else in.
     pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`).
     pub writeback: bool,
@@ -68,7 +68,7 @@ impl Default for Options {
         Self {
             read_only: false,
             allow_other: false,
-            default_permissions: false,
+            default_permissions: true,
             writeback: true,
             threads: None,
             io_uring: false,
@@ -165,6 +165,7 @@ impl Options {
             ("rw", None) => self.read_only = false,
             ("allow_other", None) => self.allow_other = true,
             ("default_permissions", None) => self.default_permissions = true,
+            ("no_default_permissions", None) => self.default_permissions = false,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
             ("io_uring", None) => self.io_uring = true,

@@ -1,9 +1,10 @@
 //! Whether whoever mounts may do everything to files, so that checking what he does is work for nothing.
 //!
 //! The kernel checks modes with attributes that it asks for again after each change of a directory: one request more for
-//! every file that is made or removed. Where only the superuser gets in, nothing comes of it.
+//! every file that is made or removed. Where only the superuser gets in, and nobody acts for others there, nothing comes of it.
 
 use rustix::thread::{CapabilitySet, capabilities};
+use std::os::unix::fs::MetadataExt;
 
 /// What makes a user exempt from checks of owner, mode and access control lists.
 const EXEMPT: CapabilitySet = CapabilitySet::CHOWN
@@ -12,14 +13,17 @@ const EXEMPT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID);
 
-/// Users that a user namespace has if it is the first: all.
-const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
+/// The number of the first user namespace (`PROC_USER_INIT_INO`).
+const FIRST_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether this process is the superuser, with his rights, and not of a user namespace only.
+/// Whether this process is the superuser, with his rights, and not of another user namespace than the first: there the kernel
+/// passes access control lists on only if it checks them.
 pub(crate) fn is_superuser() -> bool {
-    let has_all_users = std::fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| map.split_ascii_whitespace().eq(ALL_USERS));
-    rustix::process::geteuid().is_root()
-        && has_all_users
+    let is_first = std::fs::metadata("/proc/self/ns/user")
+        .is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE);
+    // The kernel lets the real user in.
+    rustix::process::getuid().is_root()
+        && rustix::process::geteuid().is_root()
+        && is_first
         && capabilities(None).is_ok_and(|sets| sets.effective.contains(EXEMPT))
 }

@@ -101,6 +101,12 @@ impl Leaders {
         }
     }
 
+    /// How many threads rest now.
+    #[must_use]
+    pub fn resting(&self) -> usize {
+        self.state.lock().resting
+    }
+
     /// Lets the guard's period pass in a model, where no time does.
     #[cfg(any(feature = "loom", feature = "shuttle"))]
     pub fn tick(&self) {
@@ -199,15 +205,17 @@ impl Leader<'_> {
         self.all.call(&mut self.all.state.lock());
     }
 
-    /// Its work is done: returns when it is to wait for more, which may be at once.
-    pub fn did(&mut self) {
+    /// Its work is done: returns when it is to wait for more, which may be at once, and whether it rested meanwhile.
+    pub fn did(&mut self) -> bool {
         let mut state = self.all.state.lock();
         self.waits = true;
         state.waiting += 1;
-        if self.apart >= APART && state.waiting > 1 {
+        let rests = self.apart >= APART && state.waiting > 1;
+        if rests {
             self.apart = 0;
             self.all.rest(&mut state);
         }
+        rests
     }
 
     /// It found no work: rests if another one waits for it, and returns when it is to wait again itself; `false` if it is the only one.

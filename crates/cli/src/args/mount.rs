@@ -20,7 +20,8 @@ Returns when the mount works, and goes on in the background. Root needs nothing 
 fusermount3 (package fuse3). Options of -o:
   ro, rw                    for reading only, or for writing as well (default)
   allow_other               other users may use it, as far as its permissions allow them
-  default_permissions       permissions are checked also where only root may use it
+  no_default_permissions    permissions are not checked where root mounts and lets nobody else in: files are made and
+                            removed faster. Not for what is exported, or a layer of an overlay
   dev, suid, noexec         device nodes and set-user-ID work; programs cannot be started
   sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)

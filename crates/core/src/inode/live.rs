@@ -394,7 +394,8 @@ impl LiveInode {
     /// Whether it has lost its last name: it gets none any more.
     #[must_use]
     pub fn is_nameless_for_good(&self) -> bool {
-        self.image.get(&pin()).disk.links == 0 && !self.may_get_first_name()
+        // In this order: it has the link when it is noted that it got its first name.
+        !self.may_get_first_name() && self.image.get(&pin()).disk.links == 0
     }
 
     /// Whether the file may be a program with capabilities.

@@ -105,4 +105,4 @@ pub use setxattr::{removexattr, setacl, setxattr};
 pub use stat::{stat, stat_of};
 pub use symlink::symlink;
 pub use tmpfile::tmpfile;
-pub use unlink::{rmdir, rmdir_held, unlink, unlink_held};
+pub use unlink::{rmdir, unlink};

@@ -18,14 +18,6 @@ pub fn unlink<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<
     remove(by.into(), dir, name, Kind::File)
 }
 
-/// As [`unlink`], for a file that is to stay without a name: returns a hold on it, whether it has other names or none.
-///
-/// # Errors
-/// As for [`unlink`].
-pub fn unlink_held<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<Held> {
-    take(by.into(), dir, name, Kind::File, Hold::Stays)
-}
-
 /// Removes the empty directory `name` from `dir`.
 ///
 /// # Errors
@@ -36,35 +28,13 @@ pub fn rmdir<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<(
     remove(by.into(), dir, name, Kind::Directory)
 }
 
-/// As [`rmdir`], for a directory that is to stay without a name: returns a hold on it.
-///
-/// # Errors
-/// As for [`rmdir`].
-pub fn rmdir_held<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<Held> {
-    take(by.into(), dir, name, Kind::Directory, Hold::Stays)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
     Directory,
 }
 
-/// Whether the hold by which a name is removed outlives that.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Ends,
-    Stays,
-}
-
 fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
-    // Its last hold may be this one.
-    drop(take(by, dir, name, kind, Hold::Ends)?);
-    reap(by.fs());
-    Ok(())
-}
-
-fn take(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind, hold: Hold) -> Result<Held> {
     let fs = by.fs();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
@@ -79,21 +49,18 @@ fn take(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind, hold: Hold) -> Resu
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        let remove = || remove_held(by, dir, name, (&victim, hold), kind);
-        if changing_of(by, &[dir], remove)? {
-            return Ok(victim);
+        let done = changing_of(by, &[dir], || remove_held(by, dir, name, &victim, kind))?;
+        // Its last hold may be this one.
+        drop(victim);
+        if done {
+            reap(fs);
+            return Ok(());
         }
     }
 }
 
 /// Removes the name if it still is that of `victim`; whether it was.
-fn remove_held(
-    by: Acting<'_>,
-    dir: &Held,
-    name: &[u8],
-    (victim, hold): (&Held, Hold),
-    kind: Kind,
-) -> Result<bool> {
+fn remove_held(by: Acting<'_>, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> Result<bool> {
     let fs = by.fs();
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
@@ -118,10 +85,7 @@ fn remove_held(
         Kind::File => dir.live().names_changed(&handle, time)?,
         Kind::Directory => remove_subdirectory(&handle, dir)?,
     }
-    match hold {
-        Hold::Ends => drop_name(fs, &handle, victim, time)?,
-        Hold::Stays => drop_one(fs, &handle, victim, time, hold)?,
-    }
+    drop_name(fs, &handle, victim, time)?;
     Ok(true)
 }
 
@@ -135,7 +99,7 @@ pub(super) fn drop_name(
 ) -> Result<()> {
     let deleted = fs.delete_empty(handle, victim, time);
     if deleted.as_ref().is_ok_and(|deleted| !deleted) {
-        return drop_one(fs, handle, victim, time, Hold::Ends);
+        return drop_one(fs, handle, victim, time);
     }
     told(victim, deleted.map(drop));
     Ok(())
@@ -148,13 +112,7 @@ fn told(victim: &Held, deleted: Result<()>) {
     }
 }
 
-fn drop_one(
-    fs: &Fs,
-    handle: &Handle<'_>,
-    victim: &Held,
-    time: Timestamp,
-    hold: Hold,
-) -> Result<()> {
+fn drop_one(fs: &Fs, handle: &Handle<'_>, victim: &Held, time: Timestamp) -> Result<()> {
     let left = victim.live().update(handle, |inode| {
         let is_dir = inode.is_dir();
         let disk = inode.disk_mut();
@@ -167,11 +125,7 @@ fn drop_one(
         disk.links
     })?;
     if left == 0 {
-        let noted = match hold {
-            Hold::Ends => fs.unnamed(handle, victim),
-            Hold::Stays => fs.orphan_add(handle, victim.live()),
-        };
-        told(victim, noted);
+        told(victim, fs.unnamed(handle, victim));
     }
     Ok(())
 }

@@ -374,7 +374,8 @@ impl Answerer {
     }
 
     /// Where the kernel checks nothing, nobody but the superuser asks. Who has his user ID and acts for somebody else, as servers of
-    /// files do, is refused: what that one may do is not known here.
+    /// files do, is refused names and rights, as far as it is asked for: what that one may do is not known here. Content is not asked for by who opens
+    /// a file, so that this is no protection.
     fn check(&self, opcode: Opcode, request: &Request<'_>) -> Answer {
         if request.header.uid == SUPERUSER {
             return Ok(());

@@ -182,7 +182,7 @@ impl Channel {
     /// # Errors
     /// When the system does not mount, or the kernel speaks no protocol that this knows.
     pub(crate) fn open(image: &Path, point: &Path, options: &Options) -> io::Result<Self> {
-        let checks = options.allow_other || options.default_permissions || !rights::is_superuser();
+        let checks = options.default_permissions || options.allow_other || !rights::is_superuser();
         let mut config = Config::default();
         config.mount_options = mount_options(image, options, checks);
         config.acl = match options.allow_other {

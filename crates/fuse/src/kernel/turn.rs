@@ -90,7 +90,7 @@ impl<'a> Turn<'a> {
     /// A request was answered. Returns when this thread is to go on.
     pub(super) fn answered(&mut self) {
         if let Self::Leads(leading) = self {
-            leading.leader.did();
+            leading.has_waited = leading.leader.did();
         }
     }
 }
@@ -100,7 +100,6 @@ impl Leading<'_> {
     fn look(&mut self, device: &Device, buffer: &mut [u8]) -> io::Result<Received> {
         let mut received = device.receive(buffer);
         self.was_there = !self.has_waited && matches!(received, Ok(Received::Request(_)));
-        self.has_waited = false;
         let is_nothing = |received: &io::Result<_>| matches!(received, Ok(Received::Nothing));
         if is_nothing(&received) && !self.awake.is_crowded() {
             self.awake.wait(|| {

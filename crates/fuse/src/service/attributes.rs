@@ -103,8 +103,12 @@ pub(crate) struct Changes {
 /// has lost its last name takes them with it. Until then the kernel knows them.
 fn is_write_behind(held: &Held, changes: &Changes) -> bool {
     let tells_times_only = changes.ctime.is_some() && changes.atime.is_none();
-    tells_times_only
-        && (held.is_nameless_for_good() || held.snapshot().flags().contains(InodeFlags::APPEND))
+    if !tells_times_only {
+        return false;
+    }
+    let flags = held.snapshot().flags();
+    flags.contains(InodeFlags::APPEND)
+        || (held.is_nameless_for_good() && !flags.contains(InodeFlags::IMMUTABLE))
 }
 
 impl Service {

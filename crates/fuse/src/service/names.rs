@@ -146,23 +146,24 @@ impl Service {
     }
 
     pub(crate) fn unlink(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, |fs, dir, name| {
-            ops::unlink_held(fs, dir, name)
-        })
+        self.remove(parent, name, |fs, dir, name| ops::unlink(fs, dir, name))
     }
 
     pub(crate) fn rmdir(&self, parent: Node, name: &[u8]) -> Answer {
-        self.remove(parent, name, |fs, dir, name| ops::rmdir_held(fs, dir, name))
+        self.remove(parent, name, |fs, dir, name| ops::rmdir(fs, dir, name))
     }
 
     fn remove(
         &self,
         parent: Node,
         name: &[u8],
-        remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<Held>,
+        remove: fn(&extant_core::fs::Fs, &Held, &[u8]) -> Result<()>,
     ) -> Answer {
         let dir = self.hold(parent)?;
-        self.lost_a_name(remove(&self.fs, &dir, name)?);
+        let victim = ops::lookup_held(&self.fs, &dir, name)?;
+        let removed = remove(&self.fs, &dir, name);
+        self.lost_a_name(victim);
+        removed?;
         self.names_changed(&dir)
     }
 

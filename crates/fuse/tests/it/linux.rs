@@ -431,7 +431,7 @@ fn compare(options: &str, holes: bool) {
 fn what_programs_do_comes_out_as_on_the_kernels_ext4() {
     require!(Fuse, KernelExt4);
     compare("", false);
-    compare("default_permissions", false);
+    compare("no_default_permissions", false);
 }
 
 #[test]

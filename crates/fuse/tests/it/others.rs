@@ -91,8 +91,24 @@ fn others_do_what_modes_allow_and_leave_programs_no_rights() {
 fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
     require!(Fuse, Root);
     let image = Image::new(16 << 20, &[]);
+    // It is for who asks for it: where others come in by way of root, all is checked otherwise.
+    let read_as_somebody = |options: &str| {
+        let mount = image.mount(options);
+        let secret = mount.at("secret");
+        make(&secret, 0o600);
+        let read = std::thread::scope(|scope| {
+            let done = scope.spawn(|| {
+                act_for(USER);
+                fs::read(&secret).map_err(|e| e.kind())
+            });
+            done.join().unwrap()
+        });
+        mount.unmount();
+        read
+    };
+    assert_eq!(read_as_somebody(""), Err(ErrorKind::PermissionDenied));
     let mut asked = Vec::new();
-    for options in ["", "default_permissions"] {
+    for options in ["no_default_permissions", "default_permissions"] {
         let mount = image.mount(options);
         let attributes = || {
             let count = mount.metric("extant_request_seconds_count{op=\"getattr\"}");
@@ -131,7 +147,7 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
         let may = rustix::fs::access(&sealed, rustix::fs::Access::WRITE_OK);
         // A kernel that checks does not know the flag.
         let expected = match options {
-            "" => Err(rustix::io::Errno::PERM),
+            "no_default_permissions" => Err(rustix::io::Errno::PERM),
             _ => Ok(()),
         };
         assert_eq!(may, expected);
