@@ -11,7 +11,7 @@
 //!
 //! - Permissions are the kernel's business: it is told to check modes and access control lists itself
 //!   (`default_permissions`), with the caller's groups, which a daemon cannot know without looking them up. Where only the
-//!   superuser gets in, nobody checks.
+//!   superuser gets in and he asks for that (`no_default_permissions`), nobody checks.
 //! - Nobody else changes the file system, so what the kernel was told stays true until it changes it.
 
 mod attributes;
