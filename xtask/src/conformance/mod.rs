@@ -101,15 +101,18 @@ fn inside(setting: &Setting) -> Result<bool, String> {
     let mut report = report::Report::new(setting)?;
     if setting.options.wants("pjdfstest") {
         report.posix(posix::compare(setting)?);
+        report.record(setting)?;
     }
     for suite in suites::ALL.iter().filter(|s| setting.options.wants(s.name)) {
         report.suite(suites::run(setting, suite)?);
+        report.record(setting)?;
     }
     if setting.options.kills > 0 {
         report.kills(kills::run(setting)?);
+        report.record(setting)?;
     }
     let _ = std::fs::remove_dir_all(&work);
-    report.finish(setting)
+    Ok(report.is_good())
 }
 
 impl Setting {

@@ -10,10 +10,12 @@ use std::process::Command;
 
 const DOCUMENT: &str = "docs/conformance.md";
 
-/// What was run so far.
+/// What was run, and is not yet in the document.
 pub(super) struct Report {
     parts: Vec<(&'static str, String)>,
     suites: Vec<(String, String)>,
+    /// What is tested, as Git names it.
+    build: String,
     /// Whether requests came through io_uring.
     rings: bool,
     is_good: bool,
@@ -24,6 +26,7 @@ impl Report {
         Ok(Report {
             parts: vec![("machine", machine(setting))],
             suites: Vec::new(),
+            build: build(setting),
             rings: setting.options.rings,
             is_good: true,
         })
@@ -36,7 +39,7 @@ impl Report {
         } else {
             "pjdfstest"
         };
-        self.parts.push((part, posix(&compared)));
+        self.parts.push((part, posix(&compared, &self.build)));
     }
 
     pub(super) fn suite(&mut self, outcome: Outcome) {
@@ -54,18 +57,22 @@ impl Report {
             Err(_) => "FAILED",
         };
         let (did, secs) = (outcome.did, outcome.took.as_secs());
-        let row = format!("| `{name}` | {did}{options} | {result} | {secs} s |");
+        let row = format!(
+            "| `{name}` | {did}{options} | {result} | {secs} s | {} |",
+            self.build
+        );
         self.suites.push((name, row));
     }
 
     pub(super) fn kills(&mut self, killed: Killed) {
         self.is_good &= killed.failures.is_empty();
         let mut text = format!(
-            "{} kills (seeds from {:#x} on), {} of them in the middle of these, in turn: {}; at the others the suite was done \
+            "{} kills of build {} (seeds from {:#x} on), {} of them in the middle of these, in turn: {}; at the others the suite was done \
              and only the synced work beside it went on. After {} of them the next mount recovered, `e2fsck -fn` found nothing, \
              all of {} promises were kept (files, appended data, renames and removals that had been synced), and so were {} rows \
              that data bases had committed.\n",
             killed.kills,
+            self.build,
             killed.seed,
             killed.running,
             killed.suites.join(", "),
@@ -81,24 +88,29 @@ impl Report {
         self.parts.push((part, text));
     }
 
-    /// Writes the document if asked to; whether all went well.
-    pub(super) fn finish(mut self, setting: &Setting) -> Result<bool, String> {
-        if setting.options.record {
-            let path = setting.root.join(DOCUMENT);
-            let told = |e: std::io::Error| format!("{}: {e}", path.display());
-            let mut document = std::fs::read_to_string(&path).map_err(told)?;
-            if !self.suites.is_empty() {
-                let rows = rows(part(&document, "suites")?, &self.suites);
-                self.parts.push(("suites", rows));
-            }
-            for (name, text) in &self.parts {
-                let old = part(&document, name)?;
-                document = document.replacen(&wrapped(name, old), &wrapped(name, text), 1);
-            }
-            std::fs::write(&path, document).map_err(told)?;
-            println!("recorded in {DOCUMENT}");
+    /// Writes what was run since the last time into the document, if asked to: a run that is stopped keeps what it has done.
+    pub(super) fn record(&mut self, setting: &Setting) -> Result<(), String> {
+        if !setting.options.record {
+            return Ok(());
         }
-        Ok(self.is_good)
+        let path = setting.root.join(DOCUMENT);
+        let told = |e: std::io::Error| format!("{}: {e}", path.display());
+        let mut document = std::fs::read_to_string(&path).map_err(told)?;
+        if !self.suites.is_empty() {
+            let rows = rows(part(&document, "suites")?, &self.suites);
+            self.parts.push(("suites", rows));
+            self.suites.clear();
+        }
+        for (name, text) in self.parts.drain(..) {
+            let old = part(&document, name)?;
+            document = document.replacen(&wrapped(name, old), &wrapped(name, &text), 1);
+        }
+        std::fs::write(&path, document).map_err(told)
+    }
+
+    /// Whether all went well so far.
+    pub(super) fn is_good(&self) -> bool {
+        self.is_good
     }
 }
 
@@ -136,6 +148,14 @@ fn rows(old: &str, new: &[(String, String)]) -> String {
     lines.join("\n") + "\n"
 }
 
+/// The commit of the workspace, where Git knows it.
+fn build(setting: &Setting) -> String {
+    let mut git = Command::new("git");
+    git.current_dir(&setting.root);
+    let name = succeed(git.args(["describe", "--always", "--dirty", "--abbrev=7"]));
+    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+}
+
 fn machine(setting: &Setting) -> String {
     let kernel = succeed(Command::new("uname").args(["-sr"])).unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
@@ -158,7 +178,7 @@ fn machine(setting: &Setting) -> String {
     )
 }
 
-fn posix(compared: &Compared) -> String {
+fn posix(compared: &Compared, build: &str) -> String {
     let counted = |side: &Results| {
         [Came::Passed, Came::Failed, Came::Skipped]
             .map(|what| side.values().filter(|came| **came == what).count())
@@ -189,7 +209,7 @@ fn posix(compared: &Compared) -> String {
     };
     let _ = writeln!(
         text,
-        "\n{checked} Passed by the kernel's ext4 and not by extant: {}.",
+        "\n{checked} Passed by the kernel's ext4 and not by extant ({build}): {}.",
         compared.worse.len()
     );
     if !compared.worse.is_empty() {
