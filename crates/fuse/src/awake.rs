@@ -30,13 +30,19 @@ impl Awake {
         self.crowded.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits a little until something `is_there`, giving way to everybody. Asks once at least.
+    /// Waits a little until something `is_there`, giving way to everybody. Asks at once, and does nothing else if it is.
     pub(crate) fn wait(&mut self, mut is_there: impl FnMut() -> bool) {
+        if is_there() {
+            return;
+        }
         let since = Instant::now();
         let mut passed = Duration::ZERO;
-        while !is_there() && passed < AWAKE {
+        while passed < AWAKE {
             std::thread::yield_now();
             passed = since.elapsed();
+            if is_there() {
+                break;
+            }
         }
         // Who gives way is put behind all others, and who sleeps is put first when he is woken.
         self.crowded = (passed >= CROWDED).then(|| since + passed + SLEEPS);

@@ -21,7 +21,7 @@ pub struct Options {
     /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it does all the same unless it is the
     /// superuser who mounts and lets nobody else in.
     pub default_permissions: bool,
-    /// The kernel gathers writes (`writeback_cache`).
+    /// The kernel gathers writes (`writeback_cache`), and does not pass each on at once.
     pub writeback: bool,
     /// Threads that answer the kernel (`threads=N`).
     pub threads: Option<usize>,
@@ -69,7 +69,7 @@ impl Default for Options {
             read_only: false,
             allow_other: false,
             default_permissions: true,
-            writeback: true,
+            writeback: false,
             threads: None,
             io_uring: false,
             direct_from: Some(DIRECT_FROM),
@@ -298,10 +298,11 @@ mod tests {
 
     #[test]
     fn writes_are_not_gathered_where_limits_hold() {
-        assert!(parsed("").gathers_writes());
+        assert!(!parsed("").gathers_writes());
         for one in ["usrquota", "quota", "grpquota", "prjquota"] {
-            assert!(!parsed(one).gathers_writes(), "{one}");
-            assert!(parsed(&format!("{one},noquota")).gathers_writes());
+            let limited = format!("writeback_cache,{one}");
+            assert!(!parsed(&limited).gathers_writes(), "{one}");
+            assert!(parsed(&format!("{limited},noquota")).gathers_writes());
         }
     }
 

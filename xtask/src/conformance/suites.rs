@@ -193,8 +193,12 @@ pub(super) const ALL: &[Suite] = &[
     Suite::new("fsx", UNMAPPED),
     Suite::new("fsx-mapped", MAPPED),
     Suite {
-        options: "no_writeback_cache,direct_from=4096",
+        options: "direct_from=4096",
         ..Suite::new("fsx-through", UNMAPPED)
+    },
+    Suite {
+        options: "writeback_cache",
+        ..Suite::new("fsx-gathered", MAPPED)
     },
     Suite::new("fio", FIO),
     Suite::new("fio-direct", FIO_DIRECT),

@@ -28,7 +28,7 @@ fusermount3 (package fuse3). Options of -o:
   discard                   what becomes free is given back to the device
   usrquota, grpquota, prjquota
                             users, groups, projects are held to their limits (the kernel
-                            then passes every write on at once)
+                            gathers no writes then)
   nodelalloc                places of new blocks are chosen at once
   offset=BYTES, partition=N where in the file the file system is, as --offset and --partition
   log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
@@ -37,7 +37,8 @@ fusermount3 (package fuse3). Options of -o:
   io_uring                  requests come through io_uring, where the kernel offers it: quicker for many
                             small ones, slower for much data
   memory=MIB                most memory that the confined process takes (half of the machine's)
-  no_writeback_cache        the kernel passes every write on at once
+  writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
+                            many small files
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
 Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted.
 

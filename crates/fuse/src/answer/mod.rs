@@ -192,7 +192,8 @@ impl Answerer {
     /// Whether a request is to be answered after the kernel has written the file back, which needs answers of all others
     /// meanwhile.
     pub(crate) fn waits_for_kernel(&self, request: &Request<'_>) -> bool {
-        self.agreed.gathers && seals(request)
+        // Without gathering writes it keeps those of memory that files are mapped to.
+        seals(request)
     }
 
     /// Does what a request asks that gets no answer; `false` for all others.

@@ -14,6 +14,8 @@ use zerocopy::IntoBytes;
 struct Message {
     bytes: Vec<u8>,
     begin: usize,
+    /// Where that page begins.
+    page: usize,
 }
 
 const PAGE: usize = 4096;
@@ -26,15 +28,18 @@ impl Message {
     /// With `before` bytes before a page.
     fn new(before: usize) -> Self {
         let bytes = vec![0; MOST + 2 * PAGE];
-        let to_page = bytes.as_ptr().align_offset(PAGE);
-        Self {
-            bytes,
-            begin: to_page + PAGE - before,
-        }
+        let page = bytes.as_ptr().align_offset(PAGE) + PAGE;
+        let begin = page - before;
+        Self { bytes, begin, page }
     }
 
     fn whole(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.begin..).unwrap_or_default()
+    }
+
+    /// From the page on: what is short is in one page, which the kernel has to find once.
+    fn at_page(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(self.page..).unwrap_or_default()
     }
 }
 
@@ -66,7 +71,12 @@ pub(super) fn run(
         if answerer.waits_for_kernel(&request) {
             answer_when_written(device, answerer, kernel, bytes);
         } else {
-            answer(device, answerer, &request, told.whole());
+            // What is read is transferred to a page, too.
+            let told = match request.opcode {
+                Some(Opcode::Read) => told.whole(),
+                _ => told.at_page(),
+            };
+            answer(device, answerer, &request, told);
         }
         if request.opcode == Some(Opcode::Destroy) {
             break;

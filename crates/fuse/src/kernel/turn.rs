@@ -98,15 +98,21 @@ impl<'a> Turn<'a> {
 impl Leading<'_> {
     /// Looks for a request for a while. Finding none, it rests or waits for one, and is to look again.
     fn look(&mut self, device: &Device, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut received = device.receive(buffer);
-        self.was_there = !self.has_waited && matches!(received, Ok(Received::Request(_)));
+        let mut received = Ok(Received::Nothing);
+        let mut looks = 0;
         let is_nothing = |received: &io::Result<_>| matches!(received, Ok(Received::Nothing));
-        if is_nothing(&received) && !self.awake.is_crowded() {
-            self.awake.wait(|| {
-                received = device.receive(buffer);
-                !is_nothing(&received)
-            });
+        let mut look = || {
+            received = device.receive(buffer);
+            looks += 1;
+            !is_nothing(&received)
+        };
+        if self.awake.is_crowded() {
+            look();
+        } else {
+            self.awake.wait(look);
         }
+        let is_first = looks == 1 && !self.has_waited;
+        self.was_there = is_first && matches!(received, Ok(Received::Request(_)));
         if is_nothing(&received) {
             if !self.leader.rests() {
                 device.wait()?;

@@ -125,9 +125,15 @@ fn a_file_holds_what_was_written_to_it() {
 }
 
 #[test]
+fn a_file_holds_what_the_kernel_gathered() {
+    require!(Fuse);
+    exercise("writeback_cache");
+}
+
+#[test]
 fn a_file_holds_what_was_written_past_both_caches() {
     require!(Fuse);
-    exercise("no_writeback_cache,direct_from=4096");
+    exercise("direct_from=4096");
 }
 
 #[test]
@@ -135,5 +141,5 @@ fn a_file_holds_what_was_written_to_it_through_io_uring() {
     require!(Fuse, FuseRings);
     let _enabled = Enabled::new().unwrap();
     exercise("io_uring");
-    exercise("io_uring,no_writeback_cache,direct_from=4096");
+    exercise("io_uring,writeback_cache,direct_from=4096");
 }

@@ -430,19 +430,25 @@ fn compare(options: &str, holes: bool) {
 #[test]
 fn what_programs_do_comes_out_as_on_the_kernels_ext4() {
     require!(Fuse, KernelExt4);
-    compare("", false);
-    compare("no_default_permissions", false);
+    compare("", true);
+    compare("no_default_permissions", true);
 }
 
 #[test]
-fn so_it_does_without_the_kernels_write_cache_and_past_the_engines_memory() {
+fn so_it_does_past_the_engines_memory() {
     require!(Fuse, KernelExt4);
-    compare("no_writeback_cache,direct_from=4096,threads=2", true);
+    compare("direct_from=4096,threads=2", true);
+}
+
+#[test]
+fn so_it_does_with_the_kernels_write_cache() {
+    require!(Fuse, KernelExt4);
+    compare("writeback_cache", false);
 }
 
 #[test]
 fn so_it_does_through_io_uring() {
     require!(Fuse, KernelExt4, FuseRings);
     let _enabled = Enabled::new().unwrap();
-    compare("io_uring", false);
+    compare("io_uring", true);
 }

@@ -1,6 +1,6 @@
 //! Users who are not root, and what the kernel and the mount settle between them.
 
-use crate::raw::act_for;
+use crate::raw::{act_for, write_mapped};
 use crate::support::Image;
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
@@ -9,6 +9,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const USER: u32 = 1005;
@@ -53,7 +54,7 @@ fn set_flag(path: &Path, flag: IFlags) -> rustix::io::Result<()> {
 #[test]
 fn others_do_what_modes_allow_and_leave_programs_no_rights() {
     require!(Fuse);
-    for options in ["allow_other,suid", "allow_other,suid,no_writeback_cache"] {
+    for options in ["allow_other,suid", "allow_other,suid,writeback_cache"] {
         let image = Image::new(16 << 20, &[]);
         let mount = image.mount(options);
         fs::set_permissions(mount.path(), Permissions::from_mode(0o755)).unwrap();
@@ -235,17 +236,19 @@ fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
 #[test]
 fn what_was_written_before_a_file_became_immutable_is_in_it() {
     require!(Fuse);
-    become_immutable("threads=2");
+    become_immutable("writeback_cache,threads=2", seal_written);
+    become_immutable("threads=2", seal_mapped);
 }
 
 #[test]
 fn what_was_written_before_a_file_became_immutable_is_in_it_through_io_uring() {
     require!(Fuse, FuseRings);
     let _enabled = Enabled::new().unwrap();
-    become_immutable("io_uring");
+    become_immutable("io_uring,writeback_cache", seal_written);
+    become_immutable("io_uring", seal_mapped);
     // One after the other: as many as there may be at once, and more.
     let image = Image::new(16 << 20, &[]);
-    let mount = image.mount("io_uring");
+    let mount = image.mount("io_uring,writeback_cache");
     for number in 0..150 {
         let mut file = File::create(mount.at(&format!("file-{number}"))).unwrap();
         file.write_all(b"kept back").unwrap();
@@ -256,20 +259,52 @@ fn what_was_written_before_a_file_became_immutable_is_in_it_through_io_uring() {
     image.assert_clean();
 }
 
-/// Many files become immutable at once that the kernel has kept writes of.
-fn become_immutable(options: &str) {
+/// The file that the child process makes.
+const MAPPED: &str = "EXTANT_TEST_MAPPED";
+
+/// Makes a file, has it hold 300,000 times the `number`, and makes it immutable while the kernel still has that.
+fn seal(path: &Path, number: u8, write: fn(&File, &[u8])) {
+    let mut options = File::options();
+    let new = options.read(true).write(true).create_new(true).open(path);
+    let mut file = new.unwrap();
+    write(&file, &[number; 300_000]);
+    let flags = rustix::fs::ioctl_getflags(&file).unwrap();
+    rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).unwrap();
+    assert!(file.write_all(b"x").is_err() || file.sync_all().is_err());
+}
+
+fn seal_written(path: &Path, number: u8) {
+    seal(path, number, |mut file, data| file.write_all(data).unwrap());
+}
+
+/// In a process of its own, as this one answers.
+fn seal_mapped(path: &Path, number: u8) {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["others::child_that_maps", "--exact", "--nocapture"])
+        .env(MAPPED, path)
+        .env("EXTANT_TEST_NUMBER", number.to_string())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+}
+
+/// The child process, which does nothing when it is run as a test.
+#[test]
+fn child_that_maps() {
+    let Some(path) = std::env::var_os(MAPPED) else {
+        return;
+    };
+    let number = std::env::var("EXTANT_TEST_NUMBER").unwrap();
+    seal(Path::new(&path), number.parse().unwrap(), write_mapped);
+}
+
+/// Many files become immutable at once of which the kernel has kept what was written to them.
+fn become_immutable(options: &str, seal: fn(&Path, u8)) {
     const FILES: u8 = 24;
     let image = Image::new(32 << 20, &[]);
     let mount = image.mount(options);
-    let seal = &|number: u8| {
-        let path = mount.at(&format!("file-{number}"));
-        let mut file = File::create(path).unwrap();
-        file.write_all(&vec![number; 300_000]).unwrap();
-        let flags = rustix::fs::ioctl_getflags(&file).unwrap();
-        // All at once: more than there are threads that answer, and each waits for a write.
-        rustix::fs::ioctl_setflags(&file, flags | IFlags::IMMUTABLE).unwrap();
-        assert!(file.write_all(b"x").is_err() || file.sync_all().is_err());
-    };
+    // All at once: more than there are threads that answer, and each waits for a write.
+    let seal = &|number: u8| seal(&mount.at(&format!("file-{number}")), number);
     std::thread::scope(|scope| {
         for number in 0..FILES {
             scope.spawn(move || seal(number));
@@ -308,8 +343,14 @@ fn reserve(path: &Path, blocks: u64) -> (u64, Option<ErrorKind>) {
 #[test]
 fn the_reserve_is_roots_and_nobody_elses() {
     require!(Fuse, Root);
+    keep_the_reserve("allow_other");
+    keep_the_reserve("allow_other,writeback_cache");
+}
+
+/// Root makes use of what others have to leave.
+fn keep_the_reserve(options: &str) {
     let image = Image::new(24 << 20, &["-b", "4096", "-m", "10"]);
-    let mount = image.mount("allow_other");
+    let mount = image.mount(options);
     fs::set_permissions(mount.path(), Permissions::from_mode(0o777)).unwrap();
     let available = || rustix::fs::statvfs(mount.path()).unwrap().f_bavail;
     let full = Some(ErrorKind::StorageFull);
@@ -317,7 +358,7 @@ fn the_reserve_is_roots_and_nobody_elses() {
     let got = as_user(|| reserve(&mount.at("theirs"), before + 10));
     assert_eq!(got, (before, full));
     assert_eq!(available(), 0);
-    // Nor can they make what takes space, or write into what the kernel keeps for them and asks for later.
+    // Nor can they make what takes space, or write, also where the kernel keeps that for them and asks for room later.
     let made = as_user(|| fs::create_dir(mount.at("dir")));
     assert_eq!(made.unwrap_err().kind(), ErrorKind::StorageFull);
     let kept_back = as_user(|| {
