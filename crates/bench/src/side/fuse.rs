@@ -30,6 +30,8 @@ impl FuseMount {
             .tempdir();
         let point = point.map_err(|e| format!("a mount point: {e}"))?;
         let mut options = Options::default();
+        // It is for nobody but this process.
+        options.default_permissions = false;
         // For comparing ways of mounting.
         if let Ok(more) = std::env::var("EXTANT_MOUNT_OPTIONS") {
             options.parse(&more).map_err(|e| e.to_string())?;

@@ -125,7 +125,9 @@ impl Images {
             }
             Side::Kernel => "loop mount, system calls",
             Side::Fuse2fs => "fuse2fs, system calls",
-            Side::Mount => "mounted through FUSE by the engine, system calls",
+            Side::Mount => {
+                "mounted through FUSE by the engine, -o no_default_permissions, system calls"
+            }
             Side::Baseline => "in process, unimproved forms",
             Side::BaselineCapped => {
                 "in process, unimproved forms with 512 preallocations of a file at most"
