@@ -29,7 +29,7 @@ pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {
 pub(crate) enum Keeping {
     /// Reads so many bytes of a file ahead.
     ReadAhead(u32),
-    /// Keeps written data back as long as it is no more than so many percent of what all file systems together may keep back.
+    /// Keeps back what it gathers of writes and mapped memory as long as it is no more than so many percent of what all file systems together may keep back.
     /// 1 for FUSE, unless told otherwise.
     Dirty(u32),
 }

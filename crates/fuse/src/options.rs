@@ -23,6 +23,9 @@ pub struct Options {
     pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on at once.
     pub writeback: bool,
+    /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, also of those that the kernel has data for
+    /// which was written to mapped memory (`seek_holes`). If not, all is data.
+    pub seek_holes: bool,
     /// Threads that answer the kernel (`threads=N`).
     pub threads: Option<usize>,
     /// Requests come through io_uring, where the kernel offers that (`io_uring`).
@@ -70,6 +73,7 @@ impl Default for Options {
             allow_other: false,
             default_permissions: true,
             writeback: false,
+            seek_holes: false,
             threads: None,
             io_uring: false,
             direct_from: Some(DIRECT_FROM),
@@ -168,6 +172,7 @@ impl Options {
             ("no_default_permissions", None) => self.default_permissions = false,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
+            ("seek_holes", None) => self.seek_holes = true,
             ("io_uring", None) => self.io_uring = true,
             ("no_io_uring", None) => self.io_uring = false,
             ("dev", None) => self.dev = true,

@@ -23,7 +23,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const READ_AHEAD: u32 = 1 << 20;
 
 /// Percent of the data that waits for being written on this machine which may be of one mount. With the kernel's 1 whoever writes
-/// waits for the daemon after some tens of MiB; with much more, the daemon has nothing to do until somebody asks for `fsync`.
+/// to what it gathers waits for the daemon after some tens of MiB; with much more, the daemon has nothing to do until somebody asks for `fsync`.
 const DIRTY: u32 = 10;
 
 const DEVICE: &str = "/dev/fuse";
@@ -47,7 +47,7 @@ impl Attached {
         let channel = Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
         // It works without, but each read of a file read in sequence is smaller then.
         let _ = set_keeping(&point, Keeping::ReadAhead(READ_AHEAD));
-        // And whoever writes waits sooner.
+        // And whoever writes to what is gathered waits sooner.
         let _ = set_keeping(&point, Keeping::Dirty(DIRTY));
         Ok(Self {
             channel,

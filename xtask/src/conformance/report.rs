@@ -148,12 +148,16 @@ fn rows(old: &str, new: &[(String, String)]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The commit of the workspace, where Git knows it.
+/// The commit of the workspace, where Git knows it, and whether anything but documents differs from it.
 fn build(setting: &Setting) -> String {
-    let mut git = Command::new("git");
-    git.current_dir(&setting.root);
-    let name = succeed(git.args(["describe", "--always", "--dirty", "--abbrev=7"]));
-    name.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
+    let git = |args: &[&str]| succeed(Command::new("git").current_dir(&setting.root).args(args));
+    let named = git(&["rev-parse", "--short=7", "HEAD"]);
+    let changed = git(&["status", "--porcelain", "--", ".", ":!docs", ":!*.md"]);
+    match (named, changed) {
+        (Ok(name), Ok(changed)) if changed.is_empty() => name.trim().to_owned(),
+        (Ok(name), _) => format!("{}-dirty", name.trim()),
+        _ => "unknown".to_owned(),
+    }
 }
 
 fn machine(setting: &Setting) -> String {

@@ -28,7 +28,7 @@ fusermount3 (package fuse3). Options of -o:
   discard                   what becomes free is given back to the device
   usrquota, grpquota, prjquota
                             users, groups, projects are held to their limits (the kernel
-                            gathers no writes then)
+                            gathers no writes then, but those to mapped memory)
   nodelalloc                places of new blocks are chosen at once
   offset=BYTES, partition=N where in the file the file system is, as --offset and --partition
   log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
@@ -38,7 +38,9 @@ fusermount3 (package fuse3). Options of -o:
                             small ones, slower for much data
   memory=MIB                most memory that the confined process takes (half of the machine's)
   writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
-                            many small files
+                            many small files (no_writeback_cache, the default: passes each on at once)
+  seek_holes                lseek tells where holes are, also where memory that the file is mapped to has data for them
+                            that is not written yet. Not with writeback_cache
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
 Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted.
 

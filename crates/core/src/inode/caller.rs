@@ -61,6 +61,9 @@ pub enum Writer<'a> {
     /// Somebody whose data was taken earlier, by a kernel that asked and dated him then: nothing changes but the
     /// content.
     Earlier,
+    /// Somebody through memory that the file is mapped to: nothing is taken from programs. When it was nobody knows, so
+    /// it is now.
+    Mapped,
 }
 
 impl<'a> Writer<'a> {

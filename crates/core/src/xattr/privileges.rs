@@ -32,7 +32,7 @@ pub(crate) fn loses(live: &LiveInode, writer: Writer<'_>) -> bool {
 /// The same by the image of the inode, for who looks at that anyway.
 #[inline]
 pub(crate) fn loses_by(image: &Inode, live: &LiveInode, writer: Writer<'_>) -> bool {
-    !matches!(writer, Writer::Earlier)
+    !matches!(writer, Writer::Earlier | Writer::Mapped)
         && image.file_type() == FileType::Regular
         && (left_by(image, writer) != image.disk().mode.permissions()
             || (image.may_have_attributes() && live.may_be_capable()))

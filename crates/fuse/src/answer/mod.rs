@@ -9,7 +9,7 @@
 //!
 //! Files are neither opened nor closed here (files without a name excepted; `open` is answered with ENOSYS, after which the kernel asks for neither): all that
 //! an open file needs is its inode, which the kernel does not forget meanwhile. So making a small file costs a lookup,
-//! a `mknod` and a write.
+//! a `mknod`, a look for capabilities and a write, and if the kernel checks permissions a look at the directory.
 //!
 //! Nothing here knows how requests come and answers go.
 
@@ -62,7 +62,7 @@ const MOST_COPIED: u64 = 1 << 30;
 pub(crate) struct Agreed {
     /// It can do without opening files.
     pub(crate) stateless: bool,
-    /// It keeps writes back.
+    /// It gathers writes, not only those to mapped memory.
     pub(crate) gathers: bool,
     /// It checks who may do what. If not, only the superuser gets in.
     pub(crate) checks: bool,
@@ -127,6 +127,14 @@ fn short(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
+/// Whether a direct write is to be durable when it is answered, and the data only. After one that a program waits for the kernel
+/// asks for that itself, as after all others; after one that goes on beside the program it does not.
+fn durability(asked: &WriteIn) -> Option<bool> {
+    let flags = asked.flags.cast_signed();
+    let is_direct = asked.write_flags & write_flags::LOCK_OWNER != 0;
+    (is_direct && flags & libc::O_DSYNC != 0).then_some(flags & libc::O_SYNC != libc::O_SYNC)
+}
+
 impl Answerer {
     pub(crate) fn new(service: Arc<Service>, agreed: Agreed, notify: Arc<dyn Notify>) -> Self {
         Self {
@@ -156,7 +164,13 @@ impl Answerer {
         let is_long = |size: u32| (size >= LONG_TRANSFER).then_some(Long::Transfer);
         match request.opcode? {
             Opcode::Read => is_long(request.fixed::<ReadIn>().ok()?.size),
-            Opcode::Write => is_long(request.fixed::<WriteIn>().ok()?.size),
+            Opcode::Write => {
+                let asked: WriteIn = request.fixed().ok()?;
+                match durability(&asked) {
+                    None => is_long(asked.size),
+                    Some(_) => Some(Long::Other),
+                }
+            }
             Opcode::Fsync
             | Opcode::Fsyncdir
             | Opcode::Fallocate
@@ -193,7 +207,7 @@ impl Answerer {
     /// meanwhile.
     pub(crate) fn waits_for_kernel(&self, request: &Request<'_>) -> bool {
         // Without gathering writes it keeps those of memory that files are mapped to.
-        seals(request)
+        seals(request) && self.service.ask(|s| s.can_be_sealed(node(request))) != Ok(false)
     }
 
     /// Does what a request asks that gets no answer; `false` for all others.
@@ -603,6 +617,9 @@ impl Answerer {
         let written = self
             .service
             .ask(|s| s.write(asker, node(request), asked.offset, data, how))?;
+        if let Some(data_only) = durability(&asked) {
+            self.service.ask(|s| s.fsync(node(request), data_only))?;
+        }
         // No more than there was, which came with a length of 32 bits.
         let size = short(written as u64);
         put(out, &WriteOut { size, padding: 0 })
@@ -653,8 +670,9 @@ impl Answerer {
 
     fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let _timed = self.service.time(Timing::Lseek);
-        if self.agreed.gathers {
-            // It does not ask for data that it keeps back: told that there is no such call, it takes all for data.
+        if self.agreed.gathers || !self.service.tells_holes() {
+            // It does not ask for data that it keeps back, of mapped memory if it gathers none: told that there is no such
+            // call, it takes all for data.
             return Err(Errno::NO_SYSCALL);
         }
         let asked: LseekIn = request.fixed()?;

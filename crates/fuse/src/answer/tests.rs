@@ -6,6 +6,8 @@ use crate::protocol::InHeader;
 use crate::service::METRICS;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
+use extant_core::ops;
+use extant_format::Ino;
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -66,16 +68,41 @@ impl Answered {
     }
 
     fn write(&self, node: Node, data: &[u8]) -> Answer<usize> {
+        self.write_with(node, data, 0, 0)
+    }
+
+    fn write_with(
+        &self,
+        node: Node,
+        data: &[u8],
+        write_flags: u32,
+        flags: libc::c_int,
+    ) -> Answer<usize> {
         let fixed = WriteIn {
             handle: 0,
             offset: 0,
             size: data.len() as u32,
-            write_flags: 0,
+            write_flags,
             lock_owner: 0,
-            flags: 0,
+            flags: flags.cast_unsigned(),
             padding: 0,
         };
         self.ask(16, 0, node, fixed.as_bytes(), data)
+    }
+
+    /// Whether a file would begin with `data` after a loss of power now.
+    fn would_keep(&self, name: &[u8], data: &[u8]) -> bool {
+        let copy = self.dir.path().join("copy");
+        std::fs::copy(self.dir.path().join("image"), &copy).unwrap();
+        let device = OpenSpec::read_only(&copy).open().unwrap();
+        let fs = Fs::open(device, MountOptions::read_only()).unwrap();
+        let root = fs.hold(Ino::ROOT).unwrap();
+        let Ok(file) = ops::lookup_held(&fs, &root, name) else {
+            return false;
+        };
+        let mut content = vec![0; data.len()];
+        let len = ops::pread(&fs, &file, 0, &mut content).unwrap();
+        content.get(..len) == Some(data)
     }
 
     /// Writes that were answered, and those that were tried and failed.
@@ -158,6 +185,25 @@ fn what_finds_no_room_is_tried_again_when_what_was_removed_is_about_to_leave_som
         service.unlink(ROOT, b"next").unwrap();
     }
     served.end();
+}
+
+#[test]
+fn a_direct_write_is_durable_when_it_is_answered_if_it_is_to_be() {
+    let data = [7; 3 * BLOCK];
+    let direct = write_flags::LOCK_OWNER;
+    for (write_flags, flags, is_durable) in [
+        (direct, libc::O_DSYNC, true),
+        (direct, libc::O_SYNC, true),
+        (direct, 0, false),
+        // The kernel asks to sync this one.
+        (0, libc::O_SYNC, false),
+    ] {
+        let served = Answered::new("", true);
+        let file = served.file(b"file");
+        served.write_with(file, &data, write_flags, flags).unwrap();
+        assert_eq!(served.would_keep(b"file", &data), is_durable, "{flags:o}");
+        served.end();
+    }
 }
 
 #[test]

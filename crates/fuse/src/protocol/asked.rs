@@ -71,6 +71,7 @@ records! {
         /// See [`write_flags`].
         write_flags: u32,
         lock_owner: u64,
+        /// Those of `open`, and what this write asks for beside them.
         flags: u32,
         padding: u32,
     }
@@ -137,6 +138,8 @@ pub(crate) mod access {
 pub(crate) mod write_flags {
     /// The kernel had kept it back.
     pub(crate) const CACHE: u32 = 1 << 0;
+    /// The lock owner is told, which is so of direct writes alone.
+    pub(crate) const LOCK_OWNER: u32 = 1 << 1;
     /// Set-ID bits go.
     pub(crate) const KILL_SET_IDS: u32 = 1 << 2;
 }

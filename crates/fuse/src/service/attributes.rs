@@ -3,7 +3,7 @@
 use super::{Answer, Asker, Attributes, Errno, METRICS, Node, Service};
 use extant_core::inode::{Held, Timestamp};
 use extant_core::ops::{self, Caller, SetXattr};
-use extant_format::inode::InodeFlags;
+use extant_format::inode::{FileType, InodeFlags};
 
 /// Flags of `setxattr`.
 const XATTR_CREATE: i32 = 1;
@@ -69,6 +69,16 @@ pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
     flags.contains(InodeFlags::IMMUTABLE)
 }
 
+impl Service {
+    /// Whether an inode is a file that can be written to now, and not any more when it is immutable.
+    pub(crate) fn can_be_sealed(&self, node: Node) -> Answer<bool> {
+        let held = self.hold(node)?;
+        let view = held.view();
+        let is_file = view.file_type() == FileType::Regular;
+        Ok(is_file && !view.flags().contains(InodeFlags::IMMUTABLE))
+    }
+}
+
 /// A time to be set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stamp {
@@ -94,11 +104,11 @@ pub(crate) struct Changes {
     pub(crate) size: Option<u64>,
     pub(crate) atime: Option<Stamp>,
     pub(crate) mtime: Option<Stamp>,
-    /// When the kernel took the change, which it says where it keeps writes back.
+    /// When the kernel took the change, which it says where it gathers writes.
     pub(crate) ctime: Option<Timestamp>,
 }
 
-/// Whether the kernel only tells when it took a change, which it does of its own accord where it keeps writes back, and
+/// Whether the kernel only tells when it took a change, which it does of its own accord where it gathers writes, and
 /// nothing comes of it: of what was appended to a file, writing it has set the times, and nothing else may; and a file that
 /// has lost its last name takes them with it. Until then the kernel knows them.
 fn is_write_behind(held: &Held, changes: &Changes) -> bool {

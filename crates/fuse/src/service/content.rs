@@ -79,6 +79,8 @@ impl Service {
         let by = match how.clear_set_ids {
             true => self.fs.acting_for(&anybody),
             false if is_dated => Acting::for_earlier(&self.fs),
+            // Who wrote has lost what there was to lose, or wrote to mapped memory, which takes nothing.
+            false if how.kept_back => Acting::for_mapped(&self.fs),
             false => (&self.fs).into(),
         };
         let mut written = self.write_some(by, &held, offset, data)?;

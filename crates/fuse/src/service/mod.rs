@@ -146,6 +146,7 @@ pub(crate) struct Service {
     since: Instant,
     /// Transfers from this length on go past the engine's memory, if any do.
     direct_from: Option<usize>,
+    tells_holes: bool,
     /// Whether names are durable when they have been changed.
     syncs_names: bool,
     /// Whether everything else is, where the kernel does not ask for it.
@@ -162,6 +163,7 @@ impl Service {
             paused: CountedAtomicU64::new(&PAUSES, 0),
             since: Instant::now(),
             direct_from: options.direct_from,
+            tells_holes: options.seek_holes,
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
         }
@@ -203,6 +205,11 @@ impl Service {
     /// Whether changes are durable when they are done.
     pub(crate) fn syncs(&self) -> bool {
         self.syncs_names || self.syncs_all
+    }
+
+    /// Whether the kernel may be told where holes are.
+    pub(crate) fn tells_holes(&self) -> bool {
+        self.tells_holes
     }
 
     fn hold(&self, node: Node) -> Answer<Held> {

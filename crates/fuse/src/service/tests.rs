@@ -347,6 +347,13 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
         .write(ROOT_USER, file, 0, b"more", how(false))
         .unwrap();
     assert!(times().1 > at(2000));
+    assert_eq!(service.getxattr(file, capability).unwrap(), value);
+    // Who writes by a call takes them away.
+    let called = Writing {
+        kept_back: false,
+        ..how(false)
+    };
+    service.write(ROOT_USER, file, 0, b"more", called).unwrap();
     assert!(service.getxattr(file, capability).is_err());
     served.end();
 }

@@ -162,10 +162,15 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
 #[test]
 fn what_was_written_before_a_program_got_rights_leaves_them() {
     require!(Fuse);
+    get_rights("suid");
+    get_rights("suid,writeback_cache");
+}
+
+fn get_rights(options: &str) {
     let image = Image::new(16 << 20, &[]);
-    let mount = image.mount("suid");
+    let mount = image.mount(options);
     let program = mount.at("program");
-    // The kernel has the content still when the rights come.
+    // The kernel may have the content still when the rights come.
     fs::write(&program, vec![7; 1 << 20]).unwrap();
     fs::set_permissions(&program, Permissions::from_mode(0o6755)).unwrap();
     rustix::fs::setxattr(&program, CAPABILITY, &VALUE, XattrFlags::empty()).unwrap();
@@ -183,8 +188,13 @@ fn what_was_written_before_a_program_got_rights_leaves_them() {
 #[test]
 fn times_of_changes_stay_what_programs_saw() {
     require!(Fuse);
+    keep_times("");
+    keep_times("writeback_cache");
+}
+
+fn keep_times(options: &str) {
     let image = Image::new(16 << 20, &[]);
-    let mount = image.mount("");
+    let mount = image.mount(options);
     let path = mount.at("file");
     fs::write(&path, vec![7; 300_000]).unwrap();
     let seen = fs::metadata(&path).unwrap();
@@ -202,10 +212,15 @@ fn times_of_changes_stay_what_programs_saw() {
 #[test]
 fn what_finds_no_room_is_told_and_what_may_only_grow_grows() {
     require!(Fuse);
+    find_no_room("");
+    find_no_room("writeback_cache");
+}
+
+fn find_no_room(options: &str) {
     let image = Image::new(8 << 20, &[]);
-    let mount = image.mount("");
+    let mount = image.mount(options);
     let mut large = File::create(mount.at("large")).unwrap();
-    // Some of it the kernel takes before it knows.
+    // Some of it the kernel takes before it knows, if it gathers writes.
     let written = (0..16).try_for_each(|_| large.write_all(&[7; 1 << 20]));
     let told = written.and_then(|()| large.sync_all());
     assert_eq!(told.unwrap_err().kind(), ErrorKind::StorageFull);

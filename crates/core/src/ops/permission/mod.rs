@@ -65,6 +65,16 @@ impl<'a> Acting<'a> {
         }
     }
 
+    /// For somebody who changed the content through memory that the file is mapped to: it is dated now, and programs lose
+    /// nothing, as under Linux.
+    #[must_use]
+    pub fn for_mapped(fs: &'a Fs) -> Self {
+        Self {
+            fs,
+            by: Writer::Mapped,
+        }
+    }
+
     /// The file system.
     #[must_use]
     pub fn fs(self) -> &'a Fs {
@@ -76,7 +86,7 @@ impl<'a> Acting<'a> {
     fn caller(self) -> Option<&'a Caller> {
         match self.by {
             Writer::User(caller) => Some(caller),
-            Writer::Nobody | Writer::Earlier => None,
+            Writer::Nobody | Writer::Earlier | Writer::Mapped => None,
         }
     }
 

@@ -96,17 +96,24 @@ fn is_capable(fs: &Fs, file: &Held) -> bool {
     }
 }
 
+enum ByWhom<'a> {
+    Earlier,
+    Mapped,
+    Caller(Option<&'a Caller>),
+}
+
 #[test]
 fn whoever_changes_content_takes_away_what_is_not_his_to_leave() {
     let owner_elsewhere = Caller::new(OWNERS.0, 1);
     let member = Caller::new(5, 1).groups([OWNERS.1]);
     let stranger = Caller::new(5, 5);
     let root = Caller::new(0, 0);
-    let user = |caller| Some(Some(caller));
+    let user = |caller| ByWhom::Caller(Some(caller));
     // For whom; what is left of 6755, of 6745 and of 0755; whether capabilities stay.
     let cases = [
-        (None, [0o6755, 0o6745, 0o755], true),
-        (Some(None), [0o6755, 0o6745, 0o755], false),
+        (ByWhom::Earlier, [0o6755, 0o6745, 0o755], true),
+        (ByWhom::Mapped, [0o6755, 0o6745, 0o755], true),
+        (ByWhom::Caller(None), [0o6755, 0o6745, 0o755], false),
         (user(&root), [0o6755, 0o6745, 0o755], false),
         (user(&member), [0o755, 0o2745, 0o755], false),
         (user(&stranger), [0o755, 0o745, 0o755], false),
@@ -116,8 +123,9 @@ fn whoever_changes_content_takes_away_what_is_not_his_to_leave() {
         let fs = fs(mode);
         for (case, (who, left, stays_capable)) in cases.iter().enumerate() {
             let by = match who {
-                None => Acting::for_earlier(&fs),
-                Some(caller) => Acting::new(&fs, *caller),
+                ByWhom::Earlier => Acting::for_earlier(&fs),
+                ByWhom::Mapped => Acting::for_mapped(&fs),
+                ByWhom::Caller(caller) => Acting::new(&fs, *caller),
             };
             for (what, change) in CHANGES {
                 for (before, after) in [0o6755, 0o6745, 0o755].into_iter().zip(left) {
