@@ -23,8 +23,8 @@ pub struct Options {
     pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on at once.
     pub writeback: bool,
-    /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, also of those that the kernel has data for
-    /// which was written to mapped memory (`seek_holes`). If not, all is data.
+    /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, for which what was written to mapped memory
+    /// and is not synced yet still counts (`seek_holes`). If not, all is data.
     pub seek_holes: bool,
     /// Threads that answer the kernel (`threads=N`).
     pub threads: Option<usize>,
