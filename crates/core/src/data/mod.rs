@@ -31,6 +31,7 @@
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
 //! | `durable` | writing back, throwing away, `fsync` |
+//! | `reshape` | another kind of map for a file |
 //! | `shift` | holes punched, ranges made zeros, taken out or put in |
 //! | `times` | times that writes leave behind |
 //! | `transfer` | making zeros on the device |
@@ -69,6 +70,7 @@ mod page;
 mod promises;
 mod read;
 mod reserved;
+mod reshape;
 mod seek;
 mod seek_live;
 mod shift;
@@ -91,6 +93,7 @@ pub(crate) use durable::{What, fsync, write_back_early};
 pub use fallocate::{FallocateMode, fallocate};
 pub use live::{allocated_live, extents_live, read_live};
 pub use read::{read_at, read_content};
+pub(crate) use reshape::reshape;
 pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use seek_live::{seek_data_live, seek_hole_live};
 pub use shift::{collapse_range, insert_range, punch_hole, zero_range};

@@ -10,12 +10,13 @@ use super::transfer::{has_data, zero_mapped};
 use super::write::{check_changeable, check_content, size_limit};
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
-use crate::inode::{Held, LiveInode};
+use crate::inode::{Held, Inode, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, xattr};
 use extant_format::Lblk;
+use extant_format::inode::InodeFlags;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -81,7 +82,8 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
         write_back(fs, held.live())?;
         image = held.snapshot();
     }
-    if size < held.live_size() {
+    let live_size = held.live_size();
+    if size < live_size || (size == live_size && reserves_behind(fs, &image)) {
         if cuts_cluster(fs, size)
             && let Err(e) = write_back(fs, held.live())
         {
@@ -104,6 +106,14 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
     }
     let handle = fs.start(1)?;
     set_size(&handle, held.live(), size, options)
+}
+
+/// Whether blocks are reserved behind the end of a file: as under Linux they go when its size is set, even to what it is.
+fn reserves_behind(fs: &Fs, image: &Inode) -> bool {
+    let end = fs.block_size().blocks_for(image.size());
+    // Indirect blocks reserve nothing.
+    image.flags().contains(InodeFlags::EXTENTS)
+        && map::mapped_end(fs, image).is_ok_and(|mapped| mapped > end)
 }
 
 fn set_size(

@@ -3,9 +3,9 @@
 use super::{Mapping, Target, check_node_owned};
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::{InPlace, Place, Result};
+use crate::{Error, InPlace, Place, Result};
 use extant_format::indirect::{DIRECT, IndirectPath, check_pointer, pointer, pointers_per_block};
-use extant_format::{Lblk, Structure};
+use extant_format::{Expected, FormatError, Ino, Lblk, Pblk, Structure};
 
 pub(super) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
     Ok(answer(fs, inode, lblk)?.0)
@@ -46,6 +46,14 @@ pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, boo
     }
     // Not reached: the last step has returned.
     Ok((hole(lblk, 1), false))
+}
+
+/// The error for a node that a map names more than once.
+pub(super) fn named_twice(ino: Ino, block: Pblk) -> Error {
+    let expected = Expected::Said("a block that the map names once");
+    let what = Structure::IndirectBlock;
+    let source = FormatError::new(what, "pointer", block.get(), expected);
+    Error::corrupt(Place::InodeBlock(ino, block), source)
 }
 
 fn hole(lblk: Lblk, len: u64) -> Mapping {

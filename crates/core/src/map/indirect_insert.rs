@@ -4,7 +4,8 @@
 //! when the blocks for new ones are taken does anything become visible.
 
 use super::check_node_owned;
-use super::tree::store::{Charge, commit_all};
+use super::indirect::named_twice;
+use super::tree::store::{Charge, commit_all, free, hold_groups};
 use super::tree::{NewNodes, NodeSpace};
 use crate::alloc::Taken;
 use crate::fs::Fs;
@@ -17,7 +18,7 @@ use extant_format::indirect::{
     IndirectPath, ROOT_POINTERS, check_pointer, encode_pointers, encode_root, pointers,
     pointers_per_block, root_pointers,
 };
-use extant_format::{Expected, FormatError, Lblk, Pblk, Structure};
+use extant_format::{Lblk, Pblk, Structure};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -43,6 +44,12 @@ struct Draft<'f> {
     children: HashMap<(Option<usize>, usize), usize>,
     /// Blocks of the nodes there were: a broken map may name one twice.
     known: HashSet<Pblk>,
+    /// Where new nodes should lie.
+    near: Pblk,
+    /// Blocks of data mapped that were not the inode's.
+    inserted: u64,
+    /// Nodes of another map, which are no more.
+    freed_nodes: Vec<Pblk>,
 }
 
 /// Maps `runs`, which nothing maps yet; see [`change_paid`](super::change_paid).
@@ -54,41 +61,85 @@ pub(super) fn store<'f>(
     also: impl FnOnce(&mut Inode),
     space: &NodeSpace,
 ) -> Result<()> {
-    let fs = handle.fs();
-    let inode = live.snapshot();
-    let mut draft = Draft {
-        fs,
-        root: root_pointers(&inode.disk().map),
-        inode,
-        nodes: Vec::new(),
-        children: HashMap::new(),
-        known: HashSet::new(),
-    };
-    for run in runs {
-        draft.insert(run)?;
-    }
-    let near = runs.first().map_or_else(Pblk::default, |run| run.pblk);
-    let mut nodes = NewNodes::take(fs, near, draft.new_nodes(), space, true)?;
-    draft.place_new_nodes(nodes.taken())?;
-    let inserted = runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
-    let charge = Charge {
-        gained: inserted + draft.new_nodes() as u64,
-        lost: 0,
-    };
-    charge.check(fs, &draft.inode)?;
-    let _let_in = charge.admit(fs, live, space)?;
-    handle.touch_inode(live)?;
-    commit_all(handle, taken)?;
-    nodes.commit(handle)?;
+    let mut draft = Draft::of(handle.fs(), live.snapshot());
+    draft.insert_all(runs)?;
+    draft.inserted = runs.iter().map(|run| u64::from(run.len)).sum();
+    draft.store(handle, live, taken, also, space)
+}
 
-    // From here on nothing fails that could be undone.
-    draft.publish(handle, live);
-    live.note_datasync(handle);
-    live.update(handle, |inode| {
-        inode.disk_mut().map = encode_root(&draft.root);
-        charge.apply(fs, inode);
-        also(inode);
-    })
+/// Makes a map of `runs`, which are the inode's, that of `live`, in place of a tree with the nodes `old_nodes`. `empty` is its
+/// record without either.
+///
+/// # Errors
+/// [`Error::FileTooLarge`] when a run lies beyond what such a map reaches; [`Error::NoSpace`]. Nothing has changed then.
+pub(super) fn build<'f>(
+    handle: &Handle<'f>,
+    live: &Arc<LiveInode>,
+    empty: Inode,
+    runs: &[Extent],
+    old_nodes: Vec<Pblk>,
+    also: impl FnOnce(&mut Inode),
+) -> Result<()> {
+    let mut draft = Draft::of(handle.fs(), Arc::new(empty));
+    draft.insert_all(runs)?;
+    draft.freed_nodes = old_nodes;
+    let space = NodeSpace::of_caller();
+    draft.store(handle, live, &mut Vec::new(), also, &space)
+}
+
+impl<'f> Draft<'f> {
+    fn of(fs: &'f Fs, inode: Arc<Inode>) -> Self {
+        Self {
+            fs,
+            root: root_pointers(&inode.disk().map),
+            inode,
+            nodes: Vec::new(),
+            children: HashMap::new(),
+            known: HashSet::new(),
+            near: Pblk::default(),
+            inserted: 0,
+            freed_nodes: Vec::new(),
+        }
+    }
+
+    fn insert_all(&mut self, runs: &[Extent]) -> Result<()> {
+        self.near = runs.first().map_or_else(Pblk::default, |run| run.pblk);
+        runs.iter().try_for_each(|run| self.insert(run))
+    }
+
+    /// Makes it the map of `live`: see [`change_paid`](super::change_paid).
+    fn store(
+        mut self,
+        handle: &Handle<'f>,
+        live: &Arc<LiveInode>,
+        taken: &mut Vec<Taken<'f>>,
+        also: impl FnOnce(&mut Inode),
+        space: &NodeSpace,
+    ) -> Result<()> {
+        let fs = self.fs;
+        let mut nodes = NewNodes::take(fs, self.near, self.new_nodes(), space, true)?;
+        self.place_new_nodes(nodes.taken())?;
+        let charge = Charge {
+            gained: self.inserted + self.new_nodes() as u64,
+            lost: self.freed_nodes.len() as u64,
+        };
+        charge.check(fs, &self.inode)?;
+        let _let_in = charge.admit(fs, live, space)?;
+        hold_groups(handle, &[], &self.freed_nodes)?;
+        handle.touch_inode(live)?;
+        commit_all(handle, taken)?;
+        nodes.commit(handle)?;
+
+        // From here on nothing fails that could be undone.
+        self.publish(handle, live);
+        live.note_datasync(handle);
+        live.update(handle, |inode| {
+            inode.disk_mut().map = encode_root(&self.root);
+            charge.apply(fs, inode);
+            also(inode);
+        })?;
+        free(handle, &self.inode, &[], &[], &self.freed_nodes)
+    }
 }
 
 impl Draft<'_> {
@@ -188,10 +239,7 @@ impl Draft<'_> {
         let ino = self.inode.ino();
         let place = Place::InodeBlock(ino, block);
         if !self.known.insert(block) {
-            let expected = Expected::Said("a block that the map names once");
-            let what = Structure::IndirectBlock;
-            let source = FormatError::new(what, "pointer", block.get(), expected);
-            return Err(Error::corrupt(place, source));
+            return Err(named_twice(ino, block));
         }
         check_node_owned(self.fs, &self.inode, block)?;
         let what = Structure::IndirectBlock;

@@ -1,6 +1,7 @@
 //! Taking blocks away from files mapped by indirect blocks.
 
-use super::budget::{Allowance, Budget};
+use super::budget::{Allowance, Budget, Everything};
+use super::indirect::named_twice;
 use super::tree::store::{Charge, free, hold_groups};
 use super::{MapGuard, Removed, check_node_owned};
 use crate::fs::Fs;
@@ -8,6 +9,7 @@ use crate::inode::{Inode, LiveInode};
 use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
 use crate::{InPlace, Place, Result};
+use extant_format::extent::LBLK_END;
 use extant_format::indirect::{
     DIRECT, ROOT_POINTERS, check_pointer, encode_pointers, encode_root, pointers,
     pointers_per_block, root_pointers,
@@ -17,11 +19,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A removal while it is made up.
-struct Removal<'r, 'h, 'f> {
-    fs: &'f Fs,
+struct Removal<'r, A> {
+    fs: &'r Fs,
     inode: &'r Inode,
     range: &'r Range<u64>,
-    budget: &'r mut Budget<'h, 'f>,
+    budget: &'r mut A,
     freed: Vec<(Pblk, u32)>,
     freed_nodes: Vec<Pblk>,
     /// Blocks of pointers that lost some and keep others.
@@ -79,7 +81,31 @@ pub(super) fn remove<'f>(
     Ok(Removed::up_to(stopped))
 }
 
-impl Removal<'_, '_, '_> {
+/// The nodes of an indirect map, in ascending order.
+///
+/// # Errors
+/// When one is broken, is named twice or cannot be read.
+pub(super) fn nodes(fs: &Fs, inode: &Inode) -> Result<Vec<Pblk>> {
+    let mut removal = Removal {
+        fs,
+        inode,
+        range: &(0..LBLK_END),
+        budget: &mut Everything,
+        freed: Vec::new(),
+        freed_nodes: Vec::new(),
+        edits: Vec::new(),
+    };
+    removal.root(&mut root_pointers(&inode.disk().map))?;
+    let mut nodes = removal.freed_nodes;
+    nodes.sort_unstable();
+    let twice = nodes.windows(2).find(|pair| pair.first() == pair.last());
+    match twice.and_then(|pair| pair.first()) {
+        Some(&block) => Err(named_twice(inode.ino(), block)),
+        None => Ok(nodes),
+    }
+}
+
+impl<A: Allowance> Removal<'_, A> {
     /// Removes below the pointers in the inode, from the end. Returns where it had to stop.
     fn root(&mut self, root: &mut [u32; ROOT_POINTERS]) -> Result<Option<u64>> {
         let per_block = u64::from(pointers_per_block(self.fs.block_size()));

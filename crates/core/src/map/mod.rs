@@ -12,6 +12,7 @@
 //! | `remove` | taking blocks away, whatever the map is made of |
 //! | `indirect_insert` | mapping more blocks by indirect maps |
 //! | `indirect_remove` | taking blocks away from indirect maps |
+//! | `reshape` | extents made of indirect blocks, and the other way round |
 //! | `budget` | how much one removal may free |
 //! | `credits` | how many blocks a change may touch |
 //!
@@ -30,6 +31,7 @@ mod indirect_insert;
 mod indirect_remove;
 mod placing;
 mod remove;
+mod reshape;
 mod runs;
 mod status;
 mod tree;
@@ -45,6 +47,7 @@ pub use remove::Removed;
 #[cfg(test)]
 pub(crate) use remove::remove;
 pub(crate) use remove::remove_keeping;
+pub(crate) use reshape::Reshape;
 pub(crate) use runs::runs_of_all;
 pub use runs::{Runs, Walk};
 pub(crate) use status::{KnownRuns, Status, known};

@@ -8,13 +8,13 @@ use super::naming::now;
 use super::permission::Acting;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
-use crate::{Error, Result, dir};
+use crate::{Error, Result, data, dir};
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::InodeFlags;
 use extant_sync::pin;
 
 /// Flags that users may change.
-const CHANGEABLE: InodeFlags = InodeFlags::SECURE_DELETION
+pub const CHANGEABLE: InodeFlags = InodeFlags::SECURE_DELETION
     .union(InodeFlags::UNDELETABLE)
     .union(InodeFlags::COMPRESSED)
     .union(InodeFlags::SYNC)
@@ -26,6 +26,7 @@ const CHANGEABLE: InodeFlags = InodeFlags::SECURE_DELETION
     .union(InodeFlags::NO_TAIL)
     .union(InodeFlags::DIR_SYNC)
     .union(InodeFlags::TOP_DIR)
+    .union(InodeFlags::EXTENTS)
     .union(InodeFlags::DAX)
     .union(InodeFlags::PROJECT_INHERIT)
     .union(InodeFlags::CASEFOLD);
@@ -45,7 +46,9 @@ const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 /// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
 /// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
 /// [`Error::NotEmpty`] for `casefold` of a directory that has names; [`Error::ReadOnly`]; [`Error::Device`] when the
-/// record's block cannot be read.
+/// record's block cannot be read. For `extents`
+/// also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when the other kind of map needs more than there is or does
+/// not reach as far, and what is met in the map there is.
 pub fn chattr<'a>(
     by: impl Into<Acting<'a>>,
     inode: &Held,
@@ -77,13 +80,18 @@ pub fn chattr<'a>(
     if (changed & possible).is_empty() {
         return Ok(());
     }
-    let handle = fs.start(1)?;
     let time = now();
-    inode.live().update(&handle, |image| {
+    let others = changed & possible & !InodeFlags::EXTENTS;
+    let change = |image: &mut Inode| {
         let disk = image.disk_mut();
-        disk.flags ^= changed & possible;
+        disk.flags ^= others;
         disk.ctime = time;
-    })
+    };
+    if (changed & possible).contains(InodeFlags::EXTENTS) {
+        return data::reshape(fs, inode, change);
+    }
+    let handle = fs.start(1)?;
+    inode.live().update(&handle, change)
 }
 
 fn check_flags(fs: &Fs, asked: InodeFlags) -> Result<()> {

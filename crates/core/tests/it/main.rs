@@ -22,6 +22,7 @@ mod protected;
 mod quotas;
 mod reading;
 mod recovering;
+mod reshaped;
 mod support;
 mod threads;
 mod trees;

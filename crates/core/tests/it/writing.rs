@@ -2,7 +2,7 @@
 
 use crate::support::{Image, content, pattern};
 use extant_core::Error;
-use extant_core::data::{self, WriteOptions};
+use extant_core::data::{self, FallocateMode, WriteOptions};
 use extant_core::fs::Fs;
 use extant_core::inode::Held;
 use extant_testkit::oracle::assert_clean;
@@ -211,6 +211,32 @@ fn files_mapped_by_indirect_blocks_can_be_cut_overwritten_and_extended() {
         let fs = image.open();
         assert!(content(&fs, &image.inode(&fs, "/big")) == model);
     }
+}
+
+#[test]
+fn setting_the_size_to_what_it_is_gives_back_what_is_reserved_behind() {
+    let image = image(16, &["-b", "1024"]);
+    let fs = image.open_writable();
+    let held = hold(&image, &fs, "g1");
+    let sectors = || held.snapshot().disk().sectors(fs.block_size());
+    let before = sectors();
+    let (mode, options) = (FallocateMode { keep_size: true }, WriteOptions::default());
+    for written_behind in [false, true] {
+        let mut model = pattern(1, 100_000);
+        data::fallocate(&fs, &held, 90_000, 900_000, mode, options).unwrap();
+        assert!(sectors() > before + 1600, "{} and {before}", sectors());
+        let size = if written_behind { 100_500 } else { 100_000 };
+        if written_behind {
+            // In memory only: neither the record nor the device know it yet.
+            write(&fs, &held, &mut model, 100_000, &[9; 500]);
+        }
+        truncate(&fs, &held, &mut model, size);
+        assert_eq!(sectors(), before + 2 * u64::from(written_behind));
+        assert!(read_all(&fs, &held) == model);
+    }
+    drop(held);
+    fs.close().unwrap();
+    assert_clean(&image.path());
 }
 
 #[test]

@@ -55,6 +55,9 @@ fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
 /// Flags that `FS_IOC_GETFLAGS` shows.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725f_dfff);
 
+/// Of these, what `FS_IOC_SETFLAGS` may ask to change.
+const MODIFIABLE: InodeFlags = ops::CHANGEABLE.union(InodeFlags::JOURNAL_DATA);
+
 /// Whether an `ioctl` makes a file immutable, if it is not.
 pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
     let Some(word) = input.first_chunk::<4>() else {
@@ -203,7 +206,14 @@ impl Service {
         let wanted = match command {
             GET_FLAGS => return Ok(now.bits().to_ne_bytes().to_vec()),
             GET_XFLAGS => return Ok(extended(now, had)),
-            SET_FLAGS => InodeFlags::from_bits_retain(word()?) & VISIBLE,
+            SET_FLAGS => {
+                let asked = InodeFlags::from_bits_retain(word()?);
+                if !VISIBLE.contains(asked) {
+                    return Err(Errno::NOT_SUPPORTED);
+                }
+                // As under Linux: what nobody can change stays as it is.
+                (asked & MODIFIABLE) | (now & !MODIFIABLE)
+            }
             SET_XFLAGS => {
                 let bytes = input.get(12..).and_then(<[u8]>::first_chunk::<4>);
                 project = u32::from_ne_bytes(*bytes.ok_or(Errno::INVALID)?);

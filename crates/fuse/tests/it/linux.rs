@@ -323,6 +323,20 @@ fn lists(r: &mut Record<'_>) {
     tool("chattr").arg("+i").arg(r.at("listed/child")).ok();
     r.tried("immutable", fs::write(r.at("listed/child"), b"x"));
     tool("chattr").arg("-i").arg(r.at("listed/child")).ok();
+    // One whose content was there, an empty one and a directory become what ext3 has, and what they were.
+    for (name, part) in [("mapped", true), ("unmapped", false)] {
+        fs::write(r.at(name), vec![7; if part { 9000 } else { 0 }]).unwrap();
+    }
+    for change in ["-e", "+e", "=", "+i", "=", "+e"] {
+        for name in ["mapped", "unmapped", "listed"] {
+            let run = tool("chattr").arg(change).arg(r.at(name)).run();
+            r.note(&format!("chattr {change} {name}"), run.code);
+            let flags = tool("lsattr").args(["-d"]).arg(r.at(name)).ok().text();
+            r.note("flags", flags.split_whitespace().next().map(str::to_owned));
+        }
+        let content = fs::read(r.at("mapped"));
+        r.tried("content", content.map(|bytes| bytes == [7; 9000]));
+    }
     r.tried("mutable", fs::write(r.at("listed/child"), b"x"));
     let flags = tool("lsattr").args(["-d"]).arg(&dir).ok().text();
     r.note("flags", flags.split_whitespace().next().map(str::to_owned));

@@ -1,7 +1,7 @@
 //! An extent tree while it is being changed: only the nodes that matter are in memory, and nothing is
 //! stored before all is known.
 
-use super::super::budget::Allowance;
+use super::super::budget::{Allowance, Everything};
 use super::node::{Child, Entries, Home, Node, Slot, clip, joined, push_joined};
 use crate::{Error, Place, Result};
 use extant_format::extent::{Extent, LBLK_END, NodeContext};
@@ -113,7 +113,7 @@ impl<S: Source> Draft<S> {
 
     /// Makes true again what holds of a tree that is stored: no node but the root is empty, and the key of each is the
     /// first block it maps. A removal leaves that to be done.
-    fn tidy(&mut self) {
+    pub(super) fn tidy(&mut self) {
         tidy(&mut self.root, &mut self.freed_nodes);
         if self.root.len() == 0 && self.root.depth > 0 {
             self.root.entries = Entries::Extents(Vec::new());
@@ -166,19 +166,6 @@ fn tidy<B>(node: &mut Node<B>, freed: &mut Vec<Pblk>) {
         true
     });
     node.changed |= changed;
-}
-
-/// Allows to unmap all that is asked for.
-struct Everything;
-
-impl Allowance for Everything {
-    fn data(&mut self, _start: Pblk, len: u32) -> u32 {
-        len
-    }
-
-    fn node(&mut self, _block: Pblk) -> bool {
-        true
-    }
 }
 
 /// The context of child `i`.

@@ -9,6 +9,7 @@
 //! | `settle` | splitting, dropping and moving nodes until each can be stored |
 //! | `space` | what new nodes are paid from |
 //! | `store` | putting a changed tree in place under a handle |
+//! | `whole` | all of a tree: what it is made of, and making one |
 //!
 //! # How a change is made
 //!
@@ -35,6 +36,7 @@ mod space;
 pub(super) mod store;
 #[cfg(test)]
 mod tests;
+pub(super) mod whole;
 
 use super::budget::Budget;
 use super::extents::read_node;
@@ -148,7 +150,10 @@ pub(crate) struct Tree<'f> {
 impl<'f> Tree<'f> {
     fn open(fs: &'f Fs, live: &LiveInode, guard: &MapGuard<'_>) -> Self {
         debug_assert!(guard.is_of(live), "the guard is another inode's");
-        let inode = live.snapshot();
+        Self::of(fs, live.snapshot())
+    }
+
+    fn of(fs: &'f Fs, inode: Arc<Inode>) -> Self {
         let has_extents = inode.flags().contains(InodeFlags::EXTENTS);
         Self {
             fs,

@@ -23,6 +23,7 @@ pub(super) const ENGINE: Extant = Extant {
     freezes: false,
     remounts: false,
     limited: false,
+    reshapes: false,
     background: Some(Duration::from_millis(1)),
 };
 

@@ -64,6 +64,8 @@ pub(crate) struct Extant {
     pub(crate) remounts: bool,
     /// Users and groups are held to their limits, which nobody who is asked for here may pass.
     pub(crate) limited: bool,
+    /// What sets the flag for dumps makes the map one of indirect blocks, what clears it one of extents, where that can be.
+    pub(crate) reshapes: bool,
     /// Threads in the background commit, checkpoint and write back, after so long; otherwise there are none.
     pub(crate) background: Option<Duration>,
 }
@@ -214,6 +216,24 @@ impl Extant {
                 open.let_go();
                 open.fs.remount(true).map_err(errno)?;
                 open.fs.remount(false).map_err(errno)?;
+                Ok(0)
+            }
+            Op::NoDump { path, on } if self.reshapes => {
+                let held = walk_to_open(&open.fs, path)?;
+                let (dump, extents) = (InodeFlags::NO_DUMP, InodeFlags::EXTENTS);
+                let (set, clear) = if *on {
+                    (dump, extents)
+                } else {
+                    (extents, dump)
+                };
+                match ops::chattr(&open.fs, &held, set, clear) {
+                    Err(Error::Unsupported { .. }) => {
+                        let of_dump = (set & dump, clear & dump);
+                        ops::chattr(&open.fs, &held, of_dump.0, of_dump.1)
+                    }
+                    done => done,
+                }
+                .map_err(errno)?;
                 Ok(0)
             }
             op => {

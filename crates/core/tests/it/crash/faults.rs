@@ -28,6 +28,7 @@ const ENGINE: Extant = Extant {
     freezes: false,
     remounts: false,
     limited: false,
+    reshapes: false,
     background: None,
 };
 

@@ -18,6 +18,7 @@
 //! | `found` | what sweeps have found, as short as it gets |
 //! | `unjournaled` | the same without a journal, where a check has to help |
 //! | `pieces` | truncations and deletions of more than one transaction |
+//! | `reshaped` | maps of another kind: extents made of indirect blocks, and the other way round |
 //! | `runs` | operations alone, in pairs, and many at random: crashed everywhere |
 //! | `endless` | random runs of all kinds for as long as was asked |
 //!
@@ -40,6 +41,7 @@ mod large_values;
 mod linux;
 mod owners;
 mod pieces;
+mod reshaped;
 mod runs;
 pub(crate) mod shapes;
 mod unjournaled;
