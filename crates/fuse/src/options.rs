@@ -23,6 +23,9 @@ pub struct Options {
     pub default_permissions: bool,
     /// The kernel gathers writes (`writeback_cache`), and does not pass each on at once.
     pub writeback: bool,
+    /// What is read and written goes past the kernel's memory, which keeps no data of files but of those that are mapped
+    /// (`direct_io`).
+    pub direct_io: bool,
     /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, for which what was written to mapped memory
     /// and is not synced yet still counts (`seek_holes`). If not, all is data.
     pub seek_holes: bool,
@@ -73,6 +76,7 @@ impl Default for Options {
             allow_other: false,
             default_permissions: true,
             writeback: false,
+            direct_io: false,
             seek_holes: false,
             threads: None,
             io_uring: false,
@@ -172,6 +176,8 @@ impl Options {
             ("no_default_permissions", None) => self.default_permissions = false,
             ("writeback_cache", None) => self.writeback = true,
             ("no_writeback_cache", None) => self.writeback = false,
+            ("direct_io", None) => self.direct_io = true,
+            ("no_direct_io", None) => self.direct_io = false,
             ("seek_holes", None) => self.seek_holes = true,
             ("io_uring", None) => self.io_uring = true,
             ("no_io_uring", None) => self.io_uring = false,

@@ -13,7 +13,7 @@ Usage: cargo xtask conformance [OPTIONS]
 
 Options:
   --only NAME     This suite only; may be given several times (pjdfstest, links, fsx, fsx-mapped, fsx-through, fsx-gathered,
-                  fio, fio-direct, fs_mark, dbench, stress-ng, git, build, sqlite; none: the kills alone)
+                  fsx-passed, fio, fio-direct, fs_mark, dbench, stress-ng, git, build, sqlite; none: the kills alone)
   --quick         Minutes instead of an hour
   --fsx N         Operations of each fsx run [default: 1000000]
   --stress SECS   Seconds of stress-ng's file-system class [default: 600]

@@ -200,6 +200,10 @@ pub(super) const ALL: &[Suite] = &[
         options: "writeback_cache",
         ..Suite::new("fsx-gathered", MAPPED)
     },
+    Suite {
+        options: "direct_io",
+        ..Suite::new("fsx-passed", MAPPED)
+    },
     Suite::new("fio", FIO),
     Suite::new("fio-direct", FIO_DIRECT),
     Suite::new("fs_mark", FS_MARK),

@@ -39,6 +39,8 @@ fusermount3 (package fuse3). Options of -o:
   memory=MIB                most memory that the confined process takes (half of the machine's)
   writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
                             many small files (no_writeback_cache, the default: passes each on at once)
+  direct_io                 data of files goes past the kernel's memory: quicker for large files read or written once by
+                            large pieces, slower for small files and pieces
   seek_holes                lseek tells of holes; what was written to mapped memory and is not synced yet still counts
                             as one. Without, or with writeback_cache, it takes all for data
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)

@@ -45,9 +45,11 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 const LONG_TRANSFER: u32 = 128 << 10;
 /// Length from which a file takes long to be cut.
 const MUCH: u64 = 64 << 20;
-/// `FOPEN_KEEP_CACHE` and `FOPEN_CACHE_DIR`.
+/// What is told of an open file: `FOPEN_DIRECT_IO`, `FOPEN_KEEP_CACHE`, `FOPEN_CACHE_DIR`, `FOPEN_PARALLEL_DIRECT_WRITES`.
+const DIRECT_IO: u32 = 1 << 0;
 const KEEP_CACHE: u32 = 1 << 1;
 const CACHE_DIR: u32 = 1 << 3;
+const PARALLEL_WRITES: u32 = 1 << 6;
 /// The data only, of `FUSE_FSYNC`.
 const DATA_ONLY: u32 = 1;
 /// The attribute that is a file's access control list.
@@ -60,8 +62,10 @@ const MOST_COPIED: u64 = 1 << 30;
 /// What was agreed upon with the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreed {
-    /// It can do without opening files.
+    /// It can do without opening files and directories.
     pub(crate) stateless: bool,
+    /// It keeps no data of files that are read and written, which is said whenever one is opened.
+    pub(crate) is_passed: bool,
     /// It gathers writes, not only those to mapped memory.
     pub(crate) gathers: bool,
     /// It checks who may do what. If not, only the superuser gets in.
@@ -107,6 +111,13 @@ fn asker(request: &Request<'_>) -> Asker {
 
 fn node(request: &Request<'_>) -> Node {
     Node(request.header.node)
+}
+
+fn opened(flags: u32) -> OpenOut {
+    OpenOut {
+        flags,
+        ..OpenOut::default()
+    }
 }
 
 /// Puts a record at the beginning of an answer.
@@ -324,8 +335,12 @@ impl Answerer {
                 self.rename(request, Node(asked.new_parent), asked.flags)
             }
             Opcode::Link => self.link(request, out),
-            Opcode::Open => self.open(KEEP_CACHE, out),
-            Opcode::Opendir => self.open(KEEP_CACHE | CACHE_DIR, out),
+            Opcode::Open if self.agreed.stateless && !self.agreed.is_passed => {
+                Err(Errno::NO_SYSCALL)
+            }
+            Opcode::Open => put(out, &self.opened()),
+            Opcode::Opendir if self.agreed.stateless => Err(Errno::NO_SYSCALL),
+            Opcode::Opendir => put(out, &opened(KEEP_CACHE | CACHE_DIR)),
             Opcode::Read => self.read(request, out),
             Opcode::Write => self.write(request, out),
             Opcode::Fsync => {
@@ -553,11 +568,7 @@ impl Answerer {
             .service
             .ask_for(asker, |s| s.tmpfile(asker, node(request), made))?;
         let len = put(out, &entry(&made))?;
-        let opened = OpenOut {
-            flags: KEEP_CACHE,
-            ..OpenOut::default()
-        };
-        Ok(len + put(out.get_mut(len..).ok_or(Errno::IO)?, &opened)?)
+        Ok(len + put(out.get_mut(len..).ok_or(Errno::IO)?, &self.opened())?)
     }
 
     fn rename(&self, request: &Request<'_>, new_parent: Node, flags: u32) -> Answer<usize> {
@@ -581,17 +592,12 @@ impl Answerer {
         put(out, &entry(&linked))
     }
 
-    fn open(&self, flags: u32, out: &mut [u8]) -> Answer<usize> {
-        match self.agreed.stateless {
-            true => Err(Errno::NO_SYSCALL),
-            false => {
-                let opened = OpenOut {
-                    flags,
-                    ..OpenOut::default()
-                };
-                put(out, &opened)
-            }
-        }
+    /// What is told of a file that was opened.
+    fn opened(&self) -> OpenOut {
+        opened(match self.agreed.is_passed {
+            true => DIRECT_IO | PARALLEL_WRITES,
+            false => KEEP_CACHE,
+        })
     }
 
     fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {

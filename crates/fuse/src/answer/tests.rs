@@ -44,6 +44,7 @@ impl Answered {
         let service = Arc::new(Service::new(Arc::clone(&fs), &parsed));
         let agreed = Agreed {
             stateless: true,
+            is_passed: parsed.direct_io,
             gathers: false,
             checks,
         };

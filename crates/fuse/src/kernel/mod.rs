@@ -196,6 +196,7 @@ impl Channel {
         let outcome = Arc::default();
         let handshake = Handshake {
             gathers: options.gathers_writes() && !options.read_only,
+            is_passed: options.direct_io,
             checks,
             has_rings: rings.is_some(),
             outcome: Arc::clone(&outcome),
@@ -293,6 +294,8 @@ fn mount_options(image: &Path, options: &Options, checks: bool) -> Vec<MountOpti
 struct Handshake {
     /// The kernel shall keep writes back.
     gathers: bool,
+    /// The kernel shall keep no data of files that are read and written.
+    is_passed: bool,
     /// The kernel shall check who may do what.
     checks: bool,
     /// Rings are ready.
@@ -315,6 +318,8 @@ impl Filesystem for Handshake {
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         // With this it checks modes, too.
         wanted.set(InitFlags::FUSE_POSIX_ACL, self.checks);
+        // Mapped memory is the kernel's all the same.
+        wanted.set(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP, self.is_passed);
         let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
         let gathers = self.gathers && offered.contains(writeback);
         wanted.set(writeback, gathers);
@@ -329,6 +334,7 @@ impl Filesystem for Handshake {
         let _ = config.set_max_background(BACKGROUND);
         let agreed = Agreed {
             stateless,
+            is_passed: self.is_passed,
             gathers,
             checks: self.checks,
         };

@@ -137,6 +137,13 @@ fn a_file_holds_what_was_written_past_both_caches() {
 }
 
 #[test]
+fn a_file_holds_what_was_written_past_the_kernels_cache() {
+    require!(Fuse);
+    exercise("direct_io");
+    exercise("direct_io,writeback_cache,direct_from=4096");
+}
+
+#[test]
 fn a_file_holds_what_was_written_to_it_through_io_uring() {
     require!(Fuse, FuseRings);
     let _enabled = Enabled::new().unwrap();

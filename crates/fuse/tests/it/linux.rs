@@ -455,6 +455,12 @@ fn so_it_does_past_the_engines_memory() {
 }
 
 #[test]
+fn so_it_does_past_the_kernels_memory() {
+    require!(Fuse, KernelExt4);
+    compare("direct_io", false);
+}
+
+#[test]
 fn so_it_does_with_the_kernels_write_cache() {
     require!(Fuse, KernelExt4);
     compare("writeback_cache", false);
