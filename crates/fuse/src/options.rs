@@ -228,9 +228,11 @@ impl Options {
         Ok(())
     }
 
-    /// Whether the kernel may gather writes: not of owners who are held to limits, as it would take more than these allow.
+    /// Whether the kernel may gather writes: not of owners who are held to limits, as it would take more than these allow; and not
+    /// past its memory, where it would neither gather them nor believe the times that it is told.
     pub(crate) fn gathers_writes(&self) -> bool {
-        self.writeback && !(self.user_limits || self.group_limits || self.project_limits)
+        let limited = self.user_limits || self.group_limits || self.project_limits;
+        self.writeback && !self.direct_io && !limited
     }
 
     /// The most memory that a confined process can take, in bytes, on a machine that has so many.
@@ -305,6 +307,12 @@ mod tests {
             plain
         );
         assert_eq!(parsed(""), plain);
+    }
+
+    #[test]
+    fn writes_past_the_kernels_memory_are_not_gathered() {
+        assert!(!parsed("writeback_cache,direct_io").gathers_writes());
+        assert!(parsed("writeback_cache,direct_io,no_direct_io").gathers_writes());
     }
 
     #[test]

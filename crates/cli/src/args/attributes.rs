@@ -133,7 +133,8 @@ Examples:
   extant chattr -R -p 42 +P rootfs.img:/srv/customer
 
 The letters are those of chattr(1): i immutable, a append-only, d no dump, A no access times, S and D synchronous,
-P project inherited, T top of a hierarchy, and others that are only kept. Immutable and append-only files
+P project inherited, T top of a hierarchy, e extents (-e makes a map of indirect blocks of them, as ext3 has; = leaves
+it), and others that are only kept. Immutable and append-only files
 refuse changes here as they do under Linux. Symbolic links are followed; with -R, those found on the way are
 left alone.")]
 pub(crate) struct Chattr {

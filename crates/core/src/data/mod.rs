@@ -93,7 +93,7 @@ pub(crate) use durable::{What, fsync, write_back_early};
 pub use fallocate::{FallocateMode, fallocate};
 pub use live::{allocated_live, extents_live, read_live};
 pub use read::{read_at, read_content};
-pub(crate) use reshape::reshape;
+pub(crate) use reshape::{make_room, reshape};
 pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use seek_live::{seek_data_live, seek_hole_live};
 pub use shift::{collapse_range, insert_range, punch_hole, zero_range};

@@ -1,5 +1,6 @@
 //! Another kind of map for a file or directory: `chattr +e` and `chattr -e`.
 
+use super::flusher;
 use super::write::size_limit;
 use super::writeback::write_back;
 use crate::fs::Fs;
@@ -29,5 +30,18 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
     }
     let handle = fs.start(reshape.credits())?;
     let guard = MapGuard::lock(held.live());
-    reshape.store(&handle, held.live(), &guard, also)
+    let store = || reshape.store(&handle, held.live(), &guard, also);
+    match held.snapshot().is_dir() {
+        // Who searches it reads nodes that are no more.
+        true => held.dir_state().while_moving(store),
+        false => store(),
+    }
+}
+
+/// Gives back what space can be had for another attempt. The caller holds nothing.
+///
+/// # Errors
+/// What stopped the journal.
+pub(crate) fn make_room(fs: &Fs, held: &Held) -> Result<()> {
+    flusher::make_room(fs, held.live())
 }

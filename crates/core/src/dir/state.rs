@@ -50,7 +50,7 @@ pub(crate) struct DirState {
     index: BiasedRwLock<()>,
     /// The lock of all blocks too far back to have one of their own.
     far: Arc<OpenBlock>,
-    /// Odd while names move between blocks; another even number afterwards.
+    /// Odd while names move between blocks, or the map becomes one of another kind; another even number afterwards.
     version: AtomicU64,
     /// When names changed, if the record does not say so yet; otherwise 0.
     changed: CountedAtomicU64,
@@ -149,6 +149,14 @@ impl DirState {
             _index: self.index.write(),
             state: self,
         }
+    }
+
+    /// Runs `change`, which says in another way where the blocks lie: who searches the directory meanwhile does so once more
+    /// afterwards.
+    pub(crate) fn while_moving<R>(&self, change: impl FnOnce() -> R) -> R {
+        let names = self.exclusive();
+        let _moving = names.moving();
+        change()
     }
 
     /// The lock that allows to change a block.

@@ -4,29 +4,33 @@
 
 use super::tree::whole;
 use super::{
-    GROUP, MapGuard, NewRuns, Target, Walk, check_indirect, indirect_insert, indirect_remove,
-    insert_many_credits, report,
+    GROUP, MapGuard, Target, Walk, check_indirect, indirect_insert, indirect_remove, report,
 };
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
-use extant_format::extent::{Entries, Extent, LBLK_END, block_capacity, build_node};
+use extant_format::extent::{
+    Entries, Extent, LBLK_END, MAX_WRITTEN_LEN, ROOT_CAPACITY, block_capacity, build_node,
+};
 use extant_format::features::Incompat;
 use extant_format::indirect::pointers_per_block;
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Runs of a map at most, as it says them, which bounds memory and time.
-const MOST_RUNS: usize = 1 << 18;
+/// Pieces of a file at most, and leaves of its tree, which bounds memory.
+const MOST_PIECES: usize = 1 << 18;
+const MOST_LEAVES: u32 = 1 << 14;
+/// What changes in any case.
+const RECORD_AND_SUPERBLOCK: u32 = 2;
 
 /// Another map for an inode, made up while nobody can change the one it has.
 pub(crate) struct Reshape {
     /// The record, with an empty map of the other kind.
     empty: Inode,
-    runs: Vec<Extent>,
+    pieces: Vec<Extent>,
     old_nodes: Vec<Pblk>,
     credits: u32,
 }
@@ -43,15 +47,11 @@ impl Reshape {
             true => to_pointers(fs, &inode),
             false => to_extents(fs, &inode),
         };
-        let reshape = made.inspect_err(|e| {
+        made.inspect_err(|e| {
             if e.is_corruption() {
                 fs.report(e);
             }
-        })?;
-        match reshape.credits > fs.journal()?.max_credits() {
-            true => Err(too_many_pieces()),
-            false => Ok(reshape),
-        }
+        })
     }
 
     /// The record as it would be, with an empty map.
@@ -79,7 +79,7 @@ impl Reshape {
         debug_assert!(guard.is_of(live), "the guard is another inode's");
         let Self {
             empty,
-            runs,
+            pieces,
             old_nodes,
             ..
         } = self;
@@ -89,8 +89,8 @@ impl Reshape {
             also(inode);
         };
         let stored = match extents {
-            true => whole::build(handle, live, empty, &runs, old_nodes, also),
-            false => indirect_insert::build(handle, live, empty, &runs, old_nodes, also),
+            true => whole::build(handle, live, empty, &pieces, old_nodes, also),
+            false => indirect_insert::build(handle, live, empty, &pieces, old_nodes, also),
         };
         stored.inspect_err(|e| report(handle, e))
     }
@@ -98,14 +98,14 @@ impl Reshape {
 
 fn to_pointers(fs: &Fs, inode: &Arc<Inode>) -> Result<Reshape> {
     check_indirect(fs)?;
-    let runs = runs_of(fs, inode)?;
-    if runs.iter().any(|run| run.unwritten) {
+    let pieces = pieces_of(fs, inode)?;
+    if pieces.iter().any(|run| run.unwritten) {
         return Err(unsupported(
             "space that is reserved (fallocate) in files mapped by indirect blocks",
         ));
     }
     let end = |run: &Extent| run.pblk.get().saturating_add(run.len.into());
-    if runs.iter().any(|run| end(run) > 1 << 32) {
+    if pieces.iter().any(|run| end(run) > 1 << 32) {
         return Err(unsupported(
             "blocks beyond 2^32 in files mapped by indirect blocks",
         ));
@@ -115,92 +115,112 @@ fn to_pointers(fs: &Fs, inode: &Arc<Inode>) -> Result<Reshape> {
     let disk = empty.disk_mut();
     disk.flags.remove(InodeFlags::EXTENTS);
     disk.map = [0; MAP_BYTES];
-    let per_node = pointers_per_block(fs.block_size());
-    finish(fs, empty, runs, old_nodes, per_node)
+    let nodes = nodes_of_pointers(fs, &pieces);
+    finish(fs, empty, pieces, old_nodes, nodes)
 }
 
 fn to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<Reshape> {
+    check_indirect(fs)?;
     if !fs.superblock().has_incompat(Incompat::EXTENTS) {
         return Err(unsupported("extents (the file system does not have them)"));
     }
     if inode.is_inline() {
         return Err(unsupported("extents of content that lies in its inode"));
     }
-    let runs = runs_of(fs, inode)?;
+    let pieces = pieces_of(fs, inode)?;
     let old_nodes = indirect_remove::nodes(fs, inode)?;
     let mut empty = Inode::clone(inode);
     let disk = empty.disk_mut();
     disk.flags.insert(InodeFlags::EXTENTS);
     disk.map = [0; MAP_BYTES];
     build_node(&mut disk.map, Entries::Extents(&[])).in_place(Place::Inode(inode.ino()))?;
-    let per_node = block_capacity(fs.block_size()).into();
-    finish(fs, empty, runs, old_nodes, per_node)
+    let nodes = nodes_of_tree(fs, &pieces);
+    finish(fs, empty, pieces, old_nodes, nodes)
 }
 
 /// What a file maps, in ascending order. A broken map that names blocks or nodes over and over is found out.
-fn runs_of(fs: &Fs, inode: &Inode) -> Result<Vec<Extent>> {
-    let mut runs: Vec<Extent> = Vec::new();
+fn pieces_of(fs: &Fs, inode: &Inode) -> Result<Vec<Extent>> {
+    let mut pieces = Vec::new();
     let mut walk = Walk::over(0..LBLK_END);
-    let mut met = 0;
     while let Some(run) = walk.next(fs, inode)? {
         let (pblk, unwritten) = match run.target {
             Target::Written(pblk) => (pblk, false),
             Target::Unwritten(pblk) => (pblk, true),
             Target::Hole => continue,
         };
-        met += 1;
-        if met > MOST_RUNS {
-            return Err(too_many_pieces());
-        }
-        let len = u32::try_from(run.len).map_err(|_| Error::FileTooLarge)?;
-        match runs.last_mut() {
-            Some(last)
-                if last.unwritten == unwritten
-                    && last.end() == u64::from(run.lblk.get())
-                    && last.pblk.get() + u64::from(last.len) == pblk.get() =>
-            {
-                last.len += len;
-            }
-            _ => runs.push(Extent {
-                lblk: run.lblk,
-                len,
-                pblk,
-                unwritten,
-            }),
+        pieces.push(Extent {
+            lblk: run.lblk,
+            len: u32::try_from(run.len).map_err(|_| Error::FileTooLarge)?,
+            pblk,
+            unwritten,
+        });
+        if pieces.len() > MOST_PIECES || walk.leaves() > MOST_LEAVES {
+            return Err(too_much());
         }
     }
-    Ok(runs)
+    match walk.leaves() > MOST_LEAVES {
+        true => Err(too_much()),
+        false => Ok(pieces),
+    }
 }
 
-/// Counts what it takes. A node of the new map has room for `per_node` entries.
+/// Nodes that a tree of `pieces` has at most, each level half full.
+fn nodes_of_tree(fs: &Fs, pieces: &[Extent]) -> u32 {
+    let extents = |piece: &Extent| piece.len.div_ceil(MAX_WRITTEN_LEN);
+    let mut entries: u32 = pieces.iter().map(extents).sum();
+    let half = (u32::from(block_capacity(fs.block_size())) / 2).max(1);
+    let mut nodes = 0;
+    while entries > u32::from(ROOT_CAPACITY) {
+        entries = entries.div_ceil(half);
+        nodes += entries;
+    }
+    nodes
+}
+
+/// Nodes that a map of indirect blocks of `pieces` has at most.
+fn nodes_of_pointers(fs: &Fs, pieces: &[Extent]) -> u32 {
+    let per_node = pointers_per_block(fs.block_size());
+    // A piece may begin and end within a node, on each level.
+    let ends = 2 * pieces.len() as u32;
+    let blocks: u32 = pieces.iter().map(|piece| piece.len).sum();
+    let lowest = blocks / per_node + ends;
+    let above = blocks / per_node / per_node + ends;
+    lowest + above.min(lowest) + 1
+}
+
+/// Counts what it takes, with `new_nodes` at most.
 fn finish(
     fs: &Fs,
     empty: Inode,
-    runs: Vec<Extent>,
+    pieces: Vec<Extent>,
     old_nodes: Vec<Pblk>,
-    per_node: u32,
+    new_nodes: u32,
 ) -> Result<Reshape> {
+    // Otherwise freeing them would fail when all is done.
+    for &node in &old_nodes {
+        fs.check_in_use(node, 1)?;
+    }
     // Out of range cannot be: the nodes were validated.
     let group = |block: &Pblk| fs.geometry().group_of_block(*block).unwrap_or_default();
     let freed_in: BTreeSet<_> = old_nodes.iter().map(group).collect();
-    let many = runs.len() as u32;
-    let new = NewRuns {
-        runs: many,
-        leaves: many / per_node.max(1) + 1,
-        groups: 0,
-        blocks: runs.iter().map(|run| run.len).sum(),
-    };
-    let credits = insert_many_credits(fs, &empty, new) + GROUP * freed_in.len() as u32;
-    Ok(Reshape {
-        empty,
-        runs,
-        old_nodes,
-        credits,
-    })
+    // Each new node may lie in another group.
+    let groups = freed_in.len() as u32 + new_nodes.min(fs.geometry().groups_count());
+    let credits = RECORD_AND_SUPERBLOCK + new_nodes + GROUP * groups;
+    match credits > fs.journal()?.max_credits() {
+        true => Err(too_much()),
+        false => Ok(Reshape {
+            empty,
+            pieces,
+            old_nodes,
+            credits,
+        }),
+    }
 }
 
-fn too_many_pieces() -> Error {
-    unsupported("another kind of map for a file in so many pieces")
+fn too_much() -> Error {
+    unsupported(
+        "another kind of map for a file so large, or in so many pieces: it has to fit a transaction",
+    )
 }
 
 fn unsupported(what: &str) -> Error {

@@ -32,7 +32,7 @@ pub struct Walk {
     nodes: u64,
     /// Read ahead to see whether it continues the run before.
     ahead: Option<Mapping>,
-    /// Leaves met so far, or nodes of pointers.
+    /// Leaves of a tree of extents met so far.
     leaves: u32,
 }
 
@@ -49,6 +49,11 @@ impl Walk {
             ahead: None,
             leaves: 0,
         }
+    }
+
+    /// Leaves of a tree of extents met so far.
+    pub(super) fn leaves(&self) -> u32 {
+        self.leaves
     }
 
     /// Goes on with the logical blocks of `range`.

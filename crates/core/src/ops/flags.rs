@@ -40,6 +40,16 @@ const FOR_OTHERS: InodeFlags = InodeFlags::NO_DUMP.union(InodeFlags::NO_ATIME);
 /// What forbids changes.
 const PROTECTED: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
+/// Flags that users may change of files of a type.
+#[must_use]
+pub fn changeable(file_type: FileType) -> InodeFlags {
+    match file_type {
+        FileType::Directory => CHANGEABLE,
+        FileType::Regular => CHANGEABLE & !FOR_DIRECTORIES,
+        _ => FOR_OTHERS,
+    }
+}
+
 /// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone.
 ///
 /// # Errors
@@ -56,14 +66,20 @@ pub fn chattr<'a>(
     clear: InodeFlags,
 ) -> Result<()> {
     let by = by.into();
-    let fs = by.fs();
-    let file_type = inode.snapshot().file_type();
     let _changing = by.begin_change()?;
-    let possible = match file_type {
-        FileType::Directory => CHANGEABLE,
-        FileType::Regular => CHANGEABLE & !FOR_DIRECTORIES,
-        _ => FOR_OTHERS,
-    };
+    match chattr_once(by, inode, set, clear) {
+        // What is promised to the data of other files for the worst case comes back when that is written back.
+        Err(Error::NoSpace) => {
+            data::make_room(by.fs(), inode)?;
+            chattr_once(by, inode, set, clear)
+        }
+        done => done,
+    }
+}
+
+fn chattr_once(by: Acting<'_>, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Result<()> {
+    let fs = by.fs();
+    let possible = changeable(inode.snapshot().file_type());
     let _exclusive = inode.op().write();
     let image = inode.snapshot();
     let changed = ((image.flags() | set) & !clear) ^ image.flags();

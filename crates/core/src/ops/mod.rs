@@ -82,7 +82,7 @@ pub use bulkstat::{bulkstat, bulkstat_fold};
 pub use copy_range::copy_range;
 pub use create::create;
 pub use fallocate::{collapse_range, fallocate, insert_range, punch_hole, zero_range};
-pub use flags::{CHANGEABLE, chattr};
+pub use flags::{CHANGEABLE, changeable, chattr};
 pub use fsync::{ErrorMark, fdatasync, fdatasync_file, fsync, fsync_file, syncfs};
 pub use getxattr::{getacl, getxattr, getxattr_live};
 pub use link::link;

@@ -1,18 +1,21 @@
 //! Maps that become those of another kind: `chattr -e` and `chattr +e`.
 
 use crate::support::{Image, pattern};
+use extant_blockdev::FileDevice;
 use extant_core::data::{self, FallocateMode, WriteOptions};
-use extant_core::fs::Fs;
+use extant_core::fs::{Fs, MountOptions};
 use extant_core::inode::{FileType, Held, NewInode};
 use extant_core::{Error, Result, ops};
 use extant_format::inode::InodeFlags;
 use extant_format::{Ino, Lblk};
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{assert_clean, debugfs};
+use extant_testkit::oracle::{assert_clean, debugfs, debugfs_write};
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const NONE: InodeFlags = InodeFlags::empty();
 
@@ -246,4 +249,107 @@ fn what_the_other_kind_cannot_say_stays_as_it_is() {
         matches!(refused, Err(Error::Unsupported { .. })),
         "{refused:?}"
     );
+    drop(held);
+    drop(fs);
+    let without_map = [
+        "set_inode_field file flags 0",
+        "set_inode_field file block[0] 0",
+    ];
+    debugfs_write(&image.path(), &without_map);
+    let fs = image.open_writable();
+    let held = fs.hold(image.ino("file")).unwrap();
+    let refused = to_extents(&fs, &held);
+    assert!(
+        matches!(refused, Err(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+}
+
+/// An extent ends after 32,768 blocks, however long the piece is, and more than four need a leaf.
+#[test]
+fn a_long_piece_becomes_many_extents() {
+    let image = Image::make(
+        400,
+        &["-t", "ext4", "-b", "1024", "-E", "packed_meta_blocks=1"],
+        |_| (),
+    );
+    let fs = image.open_writable();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let file = make(&fs, &root, "file");
+    let piece = pattern(5, 1 << 20);
+    for n in 0..180 {
+        data::write_at(&fs, &file, n << 20, &piece).unwrap();
+    }
+    fs.sync().unwrap();
+    to_pointers(&fs, &file).unwrap();
+    fs.sync().unwrap();
+    to_extents(&fs, &file).unwrap();
+    fs.sync().unwrap();
+    let mut bytes = vec![0; 1 << 20];
+    for n in [0, 31, 90, 179] {
+        data::read_live(&fs, &file, n << 20, &mut bytes).unwrap();
+        assert!(bytes == piece, "MiB {n}");
+    }
+    drop((file, root));
+    fs.close().unwrap();
+    assert_clean(&image.path());
+    let stat = debugfs(&image.path(), "stat file");
+    assert!(stat.contains("(ETB0)"), "it fits the inode: {stat}");
+}
+
+#[test]
+fn names_are_found_while_the_map_of_their_directory_becomes_another() {
+    const NAMES: usize = 400;
+    let seed = seed_from_env("lookups and maps");
+    let image = Image::make(24, &["-t", "ext4", "-b", "1024"], |_| ());
+    let device = FileDevice::open(image.path()).unwrap();
+    // So little that lookups read nodes and blocks of names anew.
+    let options = MountOptions::read_write()
+        .background(false)
+        .memory(64 << 10);
+    let fs = Fs::open(Arc::new(device), options).unwrap();
+    let root = fs.hold(Ino::ROOT).unwrap();
+    let new = NewInode::new(FileType::Directory, 0o755, ops::now());
+    let dir = ops::mkdir(&fs, &root, b"dir", &new).unwrap();
+    let name = |n: usize| format!("{n} {}", "long".repeat(25));
+    for n in 0..NAMES {
+        let file = make(&fs, &dir, &name(n));
+        // Its block is where the directory would go on.
+        data::write_at(&fs, &file, 0, &[1; 1024]).unwrap();
+        data::writeback(&fs, &file, 0..u64::MAX).unwrap();
+    }
+    fs.sync().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (fs, dir, done) = (&fs, &dir, &done);
+            scope.spawn(move || {
+                let mut rng = Rng::new(seed + thread);
+                while !done.load(Ordering::Relaxed) {
+                    let wanted = rng.below(NAMES as u64) as usize;
+                    let found = ops::lookup_held(fs, dir, name(wanted).as_bytes());
+                    assert!(found.is_ok(), "seed {seed}, {wanted}: {found:?}");
+                    let none = ops::lookup_held(fs, dir, b"there is none");
+                    assert!(
+                        matches!(none, Err(Error::NotFound)),
+                        "seed {seed}: {none:?}"
+                    );
+                }
+            });
+        }
+        for round in 0..300 {
+            let turned = match has_extents(&dir) {
+                true => to_pointers(&fs, &dir),
+                false => to_extents(&fs, &dir),
+            };
+            if turned.is_err() || fs.checkpoint().is_err() {
+                done.store(true, Ordering::Relaxed);
+                panic!("round {round}: {turned:?}");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    drop((dir, root));
+    fs.close().unwrap();
+    assert_clean(&image.path());
 }

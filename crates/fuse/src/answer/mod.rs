@@ -65,7 +65,7 @@ pub(crate) struct Agreed {
     /// It can do without opening files and directories.
     pub(crate) stateless: bool,
     /// It keeps no data of files that are read and written, which is said whenever one is opened.
-    pub(crate) is_passed: bool,
+    pub(crate) direct_io: bool,
     /// It gathers writes, not only those to mapped memory.
     pub(crate) gathers: bool,
     /// It checks who may do what. If not, only the superuser gets in.
@@ -138,8 +138,8 @@ fn short(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Whether a direct write is to be durable when it is answered, and the data only. After one that a program waits for the kernel
-/// asks for that itself, as after all others; after one that goes on beside the program it does not.
+/// Whether a direct write is to be durable when it is answered, and the data only. After one by `O_DIRECT` that a program waits for the
+/// kernel asks for that itself, as after all others; after one that goes on beside the program, and with `direct_io`, it does not.
 fn durability(asked: &WriteIn) -> Option<bool> {
     let flags = asked.flags.cast_signed();
     let is_direct = asked.write_flags & write_flags::LOCK_OWNER != 0;
@@ -198,8 +198,10 @@ impl Answerer {
             | Opcode::Rename2
             | Opcode::Link
             | Opcode::Setxattr
-            | Opcode::Removexattr
-            | Opcode::Ioctl => self.service.syncs().then_some(Long::Other),
+            | Opcode::Removexattr => self.service.syncs().then_some(Long::Other),
+            // The map may become one of another kind.
+            Opcode::Ioctl if sealing::sets_flags(request) => Some(Long::Other),
+            Opcode::Ioctl => self.service.syncs().then_some(Long::Other),
             _ => None,
         }
     }
@@ -335,7 +337,7 @@ impl Answerer {
                 self.rename(request, Node(asked.new_parent), asked.flags)
             }
             Opcode::Link => self.link(request, out),
-            Opcode::Open if self.agreed.stateless && !self.agreed.is_passed => {
+            Opcode::Open if self.agreed.stateless && !self.agreed.direct_io => {
                 Err(Errno::NO_SYSCALL)
             }
             Opcode::Open => put(out, &self.opened()),
@@ -383,7 +385,7 @@ impl Answerer {
                 Ok(0)
             }
             Opcode::Access => self.access(request),
-            // Told of files that were made without a name alone, which nothing here keeps open.
+            // Told of files that were made without a name, and with `direct_io` of all: nothing here keeps them open.
             Opcode::Release | Opcode::Releasedir => Ok(0),
             Opcode::Ioctl => self.ioctl(request, out),
             Opcode::Fallocate => self.fallocate(request),
@@ -594,7 +596,7 @@ impl Answerer {
 
     /// What is told of a file that was opened.
     fn opened(&self) -> OpenOut {
-        opened(match self.agreed.is_passed {
+        opened(match self.agreed.direct_io {
             true => DIRECT_IO | PARALLEL_WRITES,
             false => KEEP_CACHE,
         })

@@ -44,7 +44,7 @@ impl Answered {
         let service = Arc::new(Service::new(Arc::clone(&fs), &parsed));
         let agreed = Agreed {
             stateless: true,
-            is_passed: parsed.direct_io,
+            direct_io: parsed.direct_io,
             gathers: false,
             checks,
         };
@@ -186,6 +186,27 @@ fn what_finds_no_room_is_tried_again_when_what_was_removed_is_about_to_leave_som
         service.unlink(ROOT, b"next").unwrap();
     }
     served.end();
+}
+
+#[test]
+fn files_are_opened_only_to_say_that_data_goes_past_the_kernels_memory() {
+    const OPEN: u32 = 14;
+    const OPENDIR: u32 = 27;
+    for (options, expected) in [("", None), ("direct_io", Some(DIRECT_IO | PARALLEL_WRITES))] {
+        let served = Answered::new(options, true);
+        let node = served.file(b"file");
+        let mut out = [0; 512];
+        let mut open = |opcode, node| {
+            let request = Request::from_parts(header(opcode, 0, node), &[0; 8], &[]);
+            let len = served.answerer.answer(&request, &mut out)?;
+            // The handle, then the flags.
+            assert_eq!(len, 16);
+            Ok(u32::from_ne_bytes([out[8], out[9], out[10], out[11]]))
+        };
+        assert_eq!(open(OPEN, node), expected.ok_or(Errno::NO_SYSCALL));
+        assert_eq!(open(OPENDIR, ROOT), Err(Errno::NO_SYSCALL));
+        served.end();
+    }
 }
 
 #[test]

@@ -196,7 +196,7 @@ impl Channel {
         let outcome = Arc::default();
         let handshake = Handshake {
             gathers: options.gathers_writes() && !options.read_only,
-            is_passed: options.direct_io,
+            direct_io: options.direct_io,
             checks,
             has_rings: rings.is_some(),
             outcome: Arc::clone(&outcome),
@@ -295,7 +295,7 @@ struct Handshake {
     /// The kernel shall keep writes back.
     gathers: bool,
     /// The kernel shall keep no data of files that are read and written.
-    is_passed: bool,
+    direct_io: bool,
     /// The kernel shall check who may do what.
     checks: bool,
     /// Rings are ready.
@@ -319,7 +319,12 @@ impl Filesystem for Handshake {
         // With this it checks modes, too.
         wanted.set(InitFlags::FUSE_POSIX_ACL, self.checks);
         // Mapped memory is the kernel's all the same.
-        wanted.set(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP, self.is_passed);
+        let allow_mmap = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let direct_io = self.direct_io && offered.contains(allow_mmap);
+        if self.direct_io && !direct_io {
+            tracing::warn!("direct_io is left out: before Linux 6.6 no file could be mapped");
+        }
+        wanted.set(allow_mmap, direct_io);
         let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
         let gathers = self.gathers && offered.contains(writeback);
         wanted.set(writeback, gathers);
@@ -334,7 +339,7 @@ impl Filesystem for Handshake {
         let _ = config.set_max_background(BACKGROUND);
         let agreed = Agreed {
             stateless,
-            is_passed: self.is_passed,
+            direct_io,
             gathers,
             checks: self.checks,
         };

@@ -12,7 +12,7 @@ const XATTR_REPLACE: i32 = 2;
 /// `FS_IOC_GETFLAGS` and `FS_IOC_SETFLAGS`. The kernel translates the numbers of 32-bit programs, and checks nothing
 /// when somebody else uses those.
 const GET_FLAGS: u32 = 0x8008_6601;
-const SET_FLAGS: u32 = 0x4008_6602;
+pub(crate) const SET_FLAGS: u32 = 0x4008_6602;
 
 /// `FS_IOC_FSGETXATTR` and `FS_IOC_FSSETXATTR`, whose record of 28 bytes begins with flags of its own and has the
 /// project at byte 12.
@@ -53,10 +53,12 @@ fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
 }
 
 /// Flags that `FS_IOC_GETFLAGS` shows.
-const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725f_dfff);
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725b_dfff);
 
-/// Of these, what `FS_IOC_SETFLAGS` may ask to change.
-const MODIFIABLE: InodeFlags = ops::CHANGEABLE.union(InodeFlags::JOURNAL_DATA);
+/// Of these, what `FS_IOC_SETFLAGS` changes, as Linux has it: others stay as they are, whatever is asked.
+const MODIFIABLE: InodeFlags = ops::CHANGEABLE
+    .difference(InodeFlags::NO_COMPRESS)
+    .union(InodeFlags::JOURNAL_DATA);
 
 /// Whether an `ioctl` makes a file immutable, if it is not.
 pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
@@ -208,10 +210,10 @@ impl Service {
             GET_XFLAGS => return Ok(extended(now, had)),
             SET_FLAGS => {
                 let asked = InodeFlags::from_bits_retain(word()?);
-                if !VISIBLE.contains(asked) {
+                let possible = ops::changeable(image.file_type()) | InodeFlags::JOURNAL_DATA;
+                if !VISIBLE.contains(asked) || !possible.contains(asked & MODIFIABLE) {
                     return Err(Errno::NOT_SUPPORTED);
                 }
-                // As under Linux: what nobody can change stays as it is.
                 (asked & MODIFIABLE) | (now & !MODIFIABLE)
             }
             SET_XFLAGS => {

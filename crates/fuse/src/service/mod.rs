@@ -20,7 +20,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use attributes::{Changes, Stamp, makes_immutable};
+pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, makes_immutable};
 pub(crate) use content::Writing;
 pub(crate) use names::{Listed, Made, Renaming};
 

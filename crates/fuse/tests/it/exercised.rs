@@ -140,7 +140,7 @@ fn a_file_holds_what_was_written_past_both_caches() {
 fn a_file_holds_what_was_written_past_the_kernels_cache() {
     require!(Fuse);
     exercise("direct_io");
-    exercise("direct_io,writeback_cache,direct_from=4096");
+    exercise("direct_io,direct_from=4096");
 }
 
 #[test]

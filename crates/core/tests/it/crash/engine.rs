@@ -37,6 +37,10 @@ const SOMEBODY: u32 = 7;
 /// How often somebody met a limit, in the whole process.
 pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 
+/// How often a map became one of another kind, and how often that could not be, in the whole process.
+pub(crate) static RESHAPED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static NOT_RESHAPED: AtomicU64 = AtomicU64::new(0);
+
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Extant {
@@ -226,7 +230,18 @@ impl Extant {
                 } else {
                     (extents, dump)
                 };
-                match ops::chattr(&open.fs, &held, set, clear) {
+                let had = held.snapshot().flags() & extents;
+                let done = ops::chattr(&open.fs, &held, set, clear);
+                match &done {
+                    Ok(()) if held.snapshot().flags() & extents != had => {
+                        RESHAPED.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Err(_) => {
+                        NOT_RESHAPED.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(()) => {}
+                }
+                match done {
                     Err(Error::Unsupported { .. }) => {
                         let of_dump = (set & dump, clear & dump);
                         ops::chattr(&open.fs, &held, of_dump.0, of_dump.1)

@@ -1,6 +1,6 @@
 //! Files and directories whose map becomes one of another kind: after any crash it is the one or the other.
 
-use super::engine::Extant;
+use super::engine::{Extant, NOT_RESHAPED, RESHAPED};
 use super::runs::{amount, every};
 use super::shapes::{PLAIN, SMALL_BLOCKS, Shape};
 use super::sweep_all;
@@ -8,6 +8,7 @@ use extant_testkit::crash::IoKind;
 use extant_testkit::model::{Op, Universe};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::sweep::{FaultReport, FaultSweep, Prepared, Script, Sweep};
+use std::sync::atomic::Ordering;
 
 fn engine() -> Extant {
     Extant {
@@ -76,6 +77,12 @@ fn scripts(start: &Prepared, rng: &mut Rng) -> Vec<Script> {
         .collect()
 }
 
+/// Nearly all that were asked for came about, in this process so far.
+fn assert_reshaped() {
+    let [did, did_not] = [&RESHAPED, &NOT_RESHAPED].map(|count| count.load(Ordering::Relaxed));
+    assert!(did > 10 && did > 10 * did_not, "{did}, and {did_not} not");
+}
+
 #[test]
 fn a_map_is_of_one_kind_or_the_other_after_any_crash() {
     let seed = seed_from_env("maps of another kind");
@@ -90,6 +97,7 @@ fn a_map_is_of_one_kind_or_the_other_after_any_crash() {
         let report = sweep_all(shape.name, &engine(), &start, &scripts, &sweep);
         assert!(report.distinct > 100, "{report}");
     }
+    assert_reshaped();
 }
 
 #[test]
@@ -136,5 +144,6 @@ fn a_fault_while_a_map_becomes_one_of_another_kind_loses_nothing() {
         }
     }
     println!("{report}");
+    assert_reshaped();
     assert!(report.reported > 10, "{report}");
 }
