@@ -142,7 +142,7 @@ fn who_does_not_own_a_file_learns_nothing_from_flags_that_nobody_sets() {
     let fs = image.open_writable();
     fs.write("/file", "content").unwrap();
     let none = FileFlags::empty();
-    for flag in [FileFlags::JOURNAL_DATA, FileFlags::EXTENTS] {
+    for flag in [FileFlags::JOURNAL_DATA, FileFlags::INLINE_DATA] {
         let theirs = stranger(&fs);
         assert_eq!(refused(theirs.set_flags("/file", flag, none)), EPERM);
         assert_eq!(refused(fs.set_flags("/file", flag, none)), EOPNOTSUPP);
