@@ -54,7 +54,13 @@ const SANITIZED: &[Sanitized] = &[
     Sanitized {
         package: "extant-core",
         target: "it",
-        filters: &["threads::", "memory::", "many_threads", "eight_threads"],
+        filters: &[
+            "threads::",
+            "memory::",
+            "many_threads",
+            "eight_threads",
+            "names_are_found_while",
+        ],
     },
     Sanitized {
         package: "extant",
