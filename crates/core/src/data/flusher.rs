@@ -265,7 +265,7 @@ pub(super) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
 ///
 /// # Errors
 /// What stopped the journal.
-pub(super) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
+pub(crate) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     // What fails is found by who asks for the file.
     let _ = write_back(fs, live);
     let _ = fs.write_back_all();

@@ -1,6 +1,5 @@
 //! Another kind of map for a file or directory: `chattr +e` and `chattr -e`.
 
-use super::flusher;
 use super::write::size_limit;
 use super::writeback::write_back;
 use crate::fs::Fs;
@@ -36,12 +35,4 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
         true => held.dir_state().while_moving(store),
         false => store(),
     }
-}
-
-/// Gives back what space can be had for another attempt. The caller holds nothing.
-///
-/// # Errors
-/// What stopped the journal.
-pub(crate) fn make_room(fs: &Fs, held: &Held) -> Result<()> {
-    flusher::make_room(fs, held.live())
 }

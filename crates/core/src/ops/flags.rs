@@ -56,9 +56,8 @@ pub fn changeable(file_type: FileType) -> InodeFlags {
 /// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
 /// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
 /// [`Error::NotEmpty`] for `casefold` of a directory that has names; [`Error::ReadOnly`]; [`Error::Device`] when the
-/// record's block cannot be read. For `extents`
-/// also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when the other kind of map needs more than there is or does
-/// not reach as far, and what is met in the map there is.
+/// record's block cannot be read. For `extents` also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when
+/// the other kind of map needs more than there is or does not reach as far, and what is met in the map there is.
 pub fn chattr<'a>(
     by: impl Into<Acting<'a>>,
     inode: &Held,
@@ -70,7 +69,7 @@ pub fn chattr<'a>(
     match chattr_once(by, inode, set, clear) {
         // What is promised to the data of other files for the worst case comes back when that is written back.
         Err(Error::NoSpace) => {
-            data::make_room(by.fs(), inode)?;
+            data::make_room(by.fs(), inode.live())?;
             chattr_once(by, inode, set, clear)
         }
         done => done,

@@ -236,10 +236,11 @@ impl Extant {
                     Ok(()) if held.snapshot().flags() & extents != had => {
                         RESHAPED.fetch_add(1, Ordering::Relaxed);
                     }
-                    Err(_) => {
+                    Err(Error::Unsupported { .. }) => {
                         NOT_RESHAPED.fetch_add(1, Ordering::Relaxed);
                     }
-                    Ok(()) => {}
+                    // A fault, or it was of that kind already.
+                    _ => {}
                 }
                 match done {
                     Err(Error::Unsupported { .. }) => {
