@@ -19,6 +19,7 @@ needed=(
     modprobe:kmod
     setcap:libcap2-bin
     setfacl:acl
+    sgdisk:gdisk
     tar:tar
     valgrind:valgrind
     xz:xz-utils

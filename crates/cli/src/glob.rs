@@ -1,5 +1,10 @@
 //! Patterns for names: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character that stands for itself.
 
+/// Whether a path has anything in it that a pattern has.
+pub(crate) fn is_pattern(path: &[u8]) -> bool {
+    path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'['))
+}
+
 /// Whether `name` matches `pattern` from end to end. Works on bytes, in time of their product.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);

@@ -2,6 +2,7 @@
 
 use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::operands::expand;
 use crate::place::Place;
 use extant::{Filesystem, WalkEntry};
 use std::ffi::OsString;
@@ -16,6 +17,8 @@ pub(crate) type FileId = (u64, u64);
 pub(crate) struct Images<'a> {
     place: &'a Where,
     open: Vec<Opened>,
+    /// Whether it was said which times are written.
+    noted_time: bool,
 }
 
 #[derive(Debug)]
@@ -31,11 +34,19 @@ impl<'a> Images<'a> {
         Self {
             place,
             open: Vec::new(),
+            noted_time: false,
         }
     }
 
     /// The image of a place, to be changed.
     pub(crate) fn writable(&mut self, at: &Place) -> Outcome<Filesystem> {
+        if !std::mem::replace(&mut self.noted_time, true)
+            && std::env::var_os("SOURCE_DATE_EPOCH").is_some()
+        {
+            say(
+                "note: SOURCE_DATE_EPOCH is honoured by `extant mkfs` alone: what is changed now gets the present time",
+            );
+        }
         self.get(at, true)
     }
 
@@ -59,10 +70,11 @@ impl<'a> Images<'a> {
         if let Some(opened) = known {
             return Ok(opened.fs.clone());
         }
-        let fs = match writable {
-            true => at.open_writable(self.place)?,
-            false => at.open(self.place)?,
+        let opened = match writable {
+            true => at.open_writable(self.place),
+            false => at.open(self.place),
         };
+        let fs = opened.map_err(|failure| self.with_advice(failure))?;
         self.open.push(Opened {
             id,
             path: at.image.clone(),
@@ -70,6 +82,20 @@ impl<'a> Images<'a> {
             writable,
         });
         Ok(fs)
+    }
+
+    /// Adds to a failure of opening a second image that all share the choice of a partition.
+    fn with_advice(&self, failure: Failure) -> Failure {
+        let is_chosen = self.place.partition.is_some() || self.place.offset.is_some();
+        match failure {
+            Failure::Failed(text) if is_chosen && !self.open.is_empty() => {
+                Failure::Failed(format!(
+                    "{text}\n--partition and --offset are about every image of a command: to copy between images where \
+                 they differ, copy out into a directory first, and then in."
+                ))
+            }
+            failure => failure,
+        }
     }
 
     /// The files that hold the images.
@@ -129,7 +155,7 @@ impl Problems {
     }
 }
 
-/// Changes what each operand names. What fails is said, and the others are done all the same.
+/// Changes what each operand names, or all that match it where it is a pattern. What fails is said, and the others are done all the same.
 pub(crate) fn change_each(
     operands: &[OsString],
     place: &Where,
@@ -144,8 +170,10 @@ pub(crate) fn change_each(
         let mut problems = Problems::default();
         for at in &places {
             let fs = images.writable(at)?;
-            let outcome = change(&fs, at, &mut problems);
-            problems.check(outcome);
+            for at in expand(&fs, at)? {
+                let outcome = change(&fs, &at, &mut problems);
+                problems.check(outcome);
+            }
         }
         problems.outcome()
     })();

@@ -5,12 +5,14 @@
 //! | `args` | the command line: every command, its options and its help |
 //! | `place` | `IMAGE:/path`, and opening what it names |
 //! | `images` | the images that a command changes: opened once each, closed at the end |
+//! | `operands` | patterns in operands, and reading what each names |
 //! | `path` | last names, symbolic links at the end |
 //! | `commands` | one command per file |
 //! | `log` | what a mount tells of while it runs |
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
+//! | `room` | whether something fits, asked before what is there is cut |
 //! | `progress` | the bar on a terminal |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
 //!
@@ -34,16 +36,19 @@ mod glob;
 mod images;
 mod log;
 mod mode;
+mod operands;
 mod output;
 mod owner;
 mod path;
 mod place;
 mod progress;
 mod record;
+mod room;
 mod size;
 mod time;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -83,7 +88,14 @@ fn main() -> ExitCode {
     allocator::set_up();
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
-        Err(e) if e.use_stderr() => {
+        Err(mut e) if e.use_stderr() => {
+            // Nobody who misspells another option wants the version, nor a usage line with it.
+            if e.get(ContextKind::SuggestedArg)
+                == Some(&ContextValue::String("--version".to_owned()))
+            {
+                e.remove(ContextKind::SuggestedArg);
+                e.remove(ContextKind::Usage);
+            }
             let text = e.render().to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             failure::say(text.trim_end());

@@ -1,10 +1,12 @@
 //! `IMAGE:/path`, and opening what it names.
 
-use crate::args::Where;
+use crate::args::{SuperblockAt, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
 use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec, SharedDevice};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
+use extant_core::fs::SuperblockChoice;
+use extant_format::Pblk;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
@@ -176,8 +178,60 @@ impl Place {
             true => JournalChoice::Ignore,
             false => JournalChoice::Replay,
         };
-        let options = with_journal(MountOptions::read_only().journal(journal), place)?;
-        Filesystem::open_spec(&spec, options).map_err(|e| self.cannot_open(place, e))
+        let options = MountOptions::read_only().journal(journal).cut_short(true);
+        let options = with_journal(options, place)?;
+        let options = match place.superblock {
+            Some(wanted) => options.superblock(self.backup(&spec, wanted)?),
+            None => options,
+        };
+        Filesystem::open_spec(&spec, options).map_err(|e| {
+            let failure = self.cannot_open(place, &e);
+            match (place.superblock, e.cause()) {
+                (None, Cause::Engine(engine)) if is_of_superblock(engine) => {
+                    self.with_backup_hint(&spec, failure)
+                }
+                _ => failure,
+            }
+        })
+    }
+
+    /// The backup superblock to read by.
+    fn backup(&self, spec: &OpenSpec, wanted: SuperblockAt) -> Outcome<SuperblockChoice> {
+        let device = spec.open().map_err(Failure::new)?;
+        let image = Escaped::path(&self.image);
+        let found = match wanted {
+            SuperblockAt::Auto => extant_fsck::find_backup_superblock(&*device),
+            SuperblockAt::Block(block) => {
+                extant_fsck::superblock_in_block(&*device, Pblk::new(block))
+            }
+        };
+        let found = found.map_err(|e| Failure::new(format!("{image}: {e}")))?;
+        match (found, wanted) {
+            (Some((block, block_size)), _) => Ok(SuperblockChoice::Backup { block, block_size }),
+            (None, SuperblockAt::Auto) => Err(Failure::new(format!(
+                "{image}: no backup superblock was found where groups of the usual size begin; if you know the block of \
+                 one, name it with --superblock BLOCK"
+            ))),
+            (None, SuperblockAt::Block(block)) => Err(Failure::new(format!(
+                "{image}: there is no superblock in block {block}, whatever the size of blocks is; --superblock auto \
+                 looks for one"
+            ))),
+        }
+    }
+
+    /// Adds to a failure of reading the superblock where a sound backup of it is.
+    fn with_backup_hint(&self, spec: &OpenSpec, failure: Failure) -> Failure {
+        let backup = spec
+            .open()
+            .ok()
+            .and_then(|device| extant_fsck::find_backup_superblock(&*device).ok().flatten());
+        match (failure, backup) {
+            (Failure::Failed(text), Some((block, _))) => Failure::Failed(format!(
+                "{text}\nThere is a backup superblock in block {block}: read by it with --superblock auto, or mend the \
+                 image with `extant repair`."
+            )),
+            (failure, _) => failure,
+        }
     }
 
     /// Why the image did not open, with advice where there is some.
@@ -214,11 +268,26 @@ impl Place {
     }
 }
 
+/// Whether an error may be one of the superblock alone, so that a backup of it may help.
+fn is_of_superblock(e: &EngineError) -> bool {
+    match e {
+        EngineError::NotExt4(_) => true,
+        EngineError::Corrupt { place, .. } => *place == extant_core::Place::Superblock,
+        _ => false,
+    }
+}
+
 /// Refuses what a command that changes an image has no use for.
 pub(crate) fn refuse_reading_options(place: &Where) -> Outcome {
     if place.as_is {
         return Err(Failure::usage(
             "--as-is is about reading: nothing can be changed before the journal is replayed",
+        ));
+    }
+    if place.superblock.is_some() {
+        return Err(Failure::usage(
+            "--superblock is about reading: an image whose first superblock is damaged is changed after `extant repair`, \
+             which finds a backup by itself",
         ));
     }
     if place.journal.is_some() {
@@ -258,7 +327,7 @@ fn hint_of(device: &SharedDevice) -> Option<String> {
         return None;
     }
     Some(format!(
-        "This is a disk with partitions {}: say which with --partition N.",
+        "This is a disk with partitions {}: say which with --partition N (`extant info` tells more of them).",
         numbers.join(", ")
     ))
 }

@@ -47,6 +47,24 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes for people in a column, rounded up as `ls -h` does: `1.5G`.
+pub(crate) fn short(bytes: u64) -> String {
+    let unit = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0);
+    let Some((name, shift)) = unit else {
+        return bytes.to_string();
+    };
+    let of = |tenths: u64| (u128::from(bytes) * u128::from(tenths)).div_ceil(1 << shift);
+    match (of(10), of(1)) {
+        (tenths, _) if tenths < 100 => format!("{}.{}{name}", tenths / 10, tenths % 10),
+        (_, whole) if whole < 1024 => format!("{whole}{name}"),
+        // Rounded up to the next unit.
+        (_, _) => match UNITS.iter().find(|(_, next)| next > shift) {
+            Some((next, _)) => format!("1.0{next}"),
+            None => format!("1024{name}"),
+        },
+    }
+}
+
 /// Bytes for people: `1.5 GiB`.
 pub(crate) fn human(bytes: u64) -> String {
     let unit = UNITS.iter().rev().find(|(_, shift)| bytes >> shift > 0);

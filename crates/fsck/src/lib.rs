@@ -62,7 +62,8 @@ pub use error::{Error, Result};
 pub use finding::{Code, Evidence, Finding, Place, Severity};
 pub use report::{Report, Totals};
 
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{BlockDevice, SharedDevice};
+use extant_format::{BlockSize, Pblk};
 use report::Sink;
 
 /// How to check.
@@ -108,6 +109,29 @@ pub trait Progress: Sync {
 impl Progress for () {
     fn begin(&self, _: Pass, _: u64) {}
     fn advance(&self, _: u64) {}
+}
+
+/// Looks for a sound backup superblock where groups of the usual size begin. Gives the block it lies in and the size of
+/// blocks, or `None` if there is none.
+///
+/// # Errors
+/// When the device fails.
+pub fn find_backup_superblock(device: &dyn BlockDevice) -> Result<Option<(Pblk, BlockSize)>> {
+    let found = volume::find_backup(device)?;
+    Ok(found.map(|(sb, block)| (block, sb.block_size())))
+}
+
+/// Looks for a sound superblock in block `block`, whatever the size of blocks is. Gives the block and that size, or `None`
+/// if there is none.
+///
+/// # Errors
+/// When the device fails.
+pub fn superblock_in_block(
+    device: &dyn BlockDevice,
+    block: Pblk,
+) -> Result<Option<(Pblk, BlockSize)>> {
+    let found = volume::superblock_in(device, block)?;
+    Ok(found.map(|(sb, block)| (block, sb.block_size())))
 }
 
 /// Checks the file system that starts at byte 0 of `device`.

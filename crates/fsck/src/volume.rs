@@ -151,6 +151,27 @@ pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock
     Ok(None)
 }
 
+/// Looks for a superblock that lies in block `block`, in blocks of the size that it says.
+pub(crate) fn superblock_in(
+    device: &dyn BlockDevice,
+    block: Pblk,
+) -> Result<Option<(Superblock, Pblk)>> {
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    for size in (10..=16).filter_map(BlockSize::from_log2) {
+        let offset = size.offset_of(block).unwrap_or(u64::MAX);
+        if offset >= device.size() {
+            break;
+        }
+        read_padded(device, offset, &mut bytes)?;
+        if let Ok(sb) = Superblock::parse(&bytes)
+            && sb.block_size() == size
+        {
+            return Ok(Some((sb, block)));
+        }
+    }
+    Ok(None)
+}
+
 /// UTF-8, in the version by which names are folded.
 const ENCODING: u16 = 1;
 

@@ -19,6 +19,7 @@ use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Makes, changes and looks into ext4 file system images, without root and without a mount.
 #[derive(Debug, Parser)]
@@ -68,6 +69,16 @@ pub(crate) struct Where {
         help_heading = "Where the file system is"
     )]
     pub(crate) offset: Option<u64>,
+    /// Read by a backup superblock: the one in this block, in blocks of the file system's own size, or `auto` for the
+    /// first that is found
+    #[arg(
+        long,
+        global = true,
+        value_name = "BLOCK|auto",
+        value_parser = SuperblockAt::from_str,
+        help_heading = "Where the file system is"
+    )]
+    pub(crate) superblock: Option<SuperblockAt>,
     /// Do not replay a journal that was not closed: show what lies on the device
     #[arg(long, global = true, help_heading = "Where the file system is")]
     pub(crate) as_is: bool,
@@ -80,6 +91,29 @@ pub(crate) struct Where {
         help_heading = "Where the file system is"
     )]
     pub(crate) journal: Option<PathBuf>,
+}
+
+/// Which superblock to read by, if not by the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SuperblockAt {
+    /// The first backup that is found.
+    Auto,
+    /// The backup in this block.
+    Block(u64),
+}
+
+impl FromStr for SuperblockAt {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            block => block
+                .parse()
+                .map(Self::Block)
+                .map_err(|_| "write the number of a block, or auto"),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -233,6 +267,7 @@ pub(crate) enum TableInit {
 
 /// List directories and files
 #[derive(Debug, ClapArgs)]
+#[command(disable_help_flag = true)]
 #[command(after_help = "\
 Examples:
   extant ls rootfs.img
@@ -260,9 +295,18 @@ pub(crate) struct Ls {
     /// The directory itself, not what is in it
     #[arg(short, long)]
     pub(crate) directory: bool,
+    /// With -l, sizes with units (powers of 1024)
+    #[arg(short = 'h', long, conflicts_with = "json")]
+    pub(crate) human_readable: bool,
+    /// One name a line, as always
+    #[arg(short = '1')]
+    pub(crate) one: bool,
     /// One JSON object per line, with everything known
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show this help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
 }
 
 /// Show everything below a directory as a tree
@@ -390,7 +434,10 @@ pub(crate) struct Tar {
 Examples:
   extant info rootfs.img
   extant info --features rootfs.img
-  extant info --json --groups disk.img --partition 2 | jq .groups[0]")]
+  extant info --json --groups disk.img --partition 2 | jq .groups[0]
+  extant info disk.img
+
+Of a whole disk, its partitions are listed: one is chosen with --partition.")]
 pub(crate) struct Info {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -411,6 +458,7 @@ pub(crate) struct Info {
 
 /// Show how much space and how many inodes are in use, and whose
 #[derive(Debug, ClapArgs)]
+#[command(disable_help_flag = true)]
 #[command(after_help = "\
 Examples:
   extant df rootfs.img
@@ -426,9 +474,15 @@ pub(crate) struct Df {
     /// Divide what is in use
     #[arg(long, value_name = "WHAT")]
     pub(crate) by: Option<DfBy>,
+    /// Sizes with units, as always
+    #[arg(short = 'h', long, conflicts_with = "json")]
+    pub(crate) human_readable: bool,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show this help
+    #[arg(long, action = clap::ArgAction::HelpLong)]
+    help: Option<bool>,
 }
 
 /// By what `df` divides.

@@ -4,6 +4,7 @@ use crate::acl::{Change, changed, of_mode};
 use crate::args::{AclArgs, AclDo, Where};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
+use crate::operands::read_each;
 use crate::output::Output;
 use crate::place::Place;
 use extant::{Acl, AclKind, Filesystem};
@@ -13,15 +14,15 @@ pub(super) fn run(args: &AclArgs, place: &Where) -> Outcome {
     match &args.what {
         AclDo::Get { paths } => {
             let mut output = Output::new();
-            for (index, text) in paths.iter().enumerate() {
-                let from = Place::parse(text);
-                let fs = from.open(place)?;
-                if index > 0 {
+            let mut is_first = true;
+            let done = read_each(paths, place, |fs, from| {
+                if !std::mem::take(&mut is_first) {
                     writeln!(output)?;
                 }
-                show(&fs, &from, &mut output)?;
-            }
-            output.finish()
+                show(fs, from, &mut output)
+            });
+            output.finish()?;
+            done
         }
         AclDo::Set {
             entries,

@@ -2,8 +2,10 @@
 
 use crate::args::{Cat, Where};
 use crate::failure::Outcome;
+use crate::operands::read_each;
 use crate::output::Output;
 use crate::place::Place;
+use extant::Filesystem;
 use std::io::Write;
 
 /// Bytes read at once.
@@ -11,14 +13,12 @@ const CHUNK: usize = 1 << 20;
 
 pub(super) fn run(args: &Cat, place: &Where) -> Outcome {
     let mut output = Output::new();
-    for path in &args.paths {
-        one(&Place::parse(path), place, &mut output)?;
-    }
-    output.finish()
+    let done = read_each(&args.paths, place, |fs, from| one(fs, from, &mut output));
+    output.finish()?;
+    done
 }
 
-fn one(from: &Place, place: &Where, output: &mut Output) -> Outcome {
-    let fs = from.open(place)?;
+fn one(fs: &Filesystem, from: &Place, output: &mut Output) -> Outcome {
     let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(usize::MAX);
     let mut buffer = vec![0; size.clamp(1, CHUNK)];

@@ -3,6 +3,7 @@
 use crate::args::{Chattr, Lsattr, Where};
 use crate::failure::{Failure, Outcome};
 use crate::images::{Problems, change_each, change_tree};
+use crate::operands::read_each;
 use crate::output::Output;
 use crate::path::follow;
 use crate::place::Place;
@@ -101,25 +102,34 @@ fn tree(fs: &Filesystem, at: &Place, change: Change, problems: &mut Problems) ->
 
 pub(super) fn list(args: &Lsattr, place: &Where) -> Outcome {
     let mut output = Output::new();
-    for text in &args.paths {
-        let from = Place::parse(text);
-        let fs = from.open(place)?;
+    let done = read_each(&args.paths, place, |fs, from| {
         let fail = |e: extant::Error| from.failure(&e);
-        let path = follow(&fs, &from.path).map_err(fail)?;
+        let path = follow(fs, &from.path).map_err(fail)?;
         let found = fs.metadata(&path).map_err(fail)?;
         if args.directory || !found.is_dir() {
-            line(&mut output, args, &path, &found)?;
-            continue;
+            return Ok(line(&mut output, args, &path, &found)?);
         }
-        for entry in fs.walk(&path).map_err(fail)? {
-            let entry = entry.map_err(fail)?;
-            let wanted = entry.depth() == 1 || args.recursive;
-            if wanted && entry.depth() > 0 && entry.file_type() != FileType::Symlink {
+        let mut problems = Problems::default();
+        let mut walk = fs.walk(&path).map_err(fail)?;
+        while let Some(entry) = walk.next() {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(e) => {
+                    problems.note(fail(e));
+                    continue;
+                }
+            };
+            if entry.depth() == 1 && !args.recursive {
+                walk.skip_children();
+            }
+            if entry.depth() > 0 && entry.file_type() != FileType::Symlink {
                 line(&mut output, args, entry.path(), &entry.metadata())?;
             }
         }
-    }
-    output.finish()
+        problems.outcome()
+    });
+    output.finish()?;
+    done
 }
 
 fn line(output: &mut Output, args: &Lsattr, path: &Path, found: &Metadata) -> std::io::Result<()> {

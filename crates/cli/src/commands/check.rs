@@ -63,6 +63,11 @@ pub(super) fn run(args: &Check, place: &Where) -> Outcome {
 }
 
 fn check(args: &Check, place: &Where) -> Result<Report, String> {
+    if place.superblock.is_some() {
+        return Err(
+            "--superblock is about reading files: a check finds a backup by itself".to_owned(),
+        );
+    }
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", Escaped::path(image));
     let device = OpenSpec::read_only(image)

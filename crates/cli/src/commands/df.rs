@@ -97,7 +97,9 @@ const MOST_ERRORS: usize = 20;
 /// All files by `by`, largest space first, and what went wrong.
 fn divide(fs: &Filesystem, by: DfBy) -> (Vec<Part>, Vec<extant::Error>) {
     type State = (BTreeMap<u32, Sum>, Vec<extant::Error>);
+    let own = own_inodes(fs);
     let add = |(sums, errors): &mut State, found: extant::Result<Metadata>| match found {
+        Ok(file) if own(file.ino()) => {}
         Ok(file) => {
             let sum = sums.entry(key(by, &file)).or_default();
             sum.files += 1;
@@ -132,6 +134,24 @@ fn divide(fs: &Filesystem, by: DfBy) -> (Vec<Part>, Vec<extant::Error>) {
     parts.sort_by_key(|part| std::cmp::Reverse((part.sum.space, part.sum.files)));
     (parts, errors)
 }
+
+/// Whether an inode is one of the file system's own, which are no files: the journal, the inode that keeps room for
+/// descriptors, quota files, the orphan file.
+fn own_inodes(fs: &Filesystem) -> impl Fn(u32) -> bool + Sync {
+    let superblock = fs.engine().superblock();
+    let first = superblock.first_ino().get();
+    let others: Vec<u32> = superblock
+        .quota_inodes()
+        .into_iter()
+        .chain([superblock.orphan_file_ino()])
+        .flatten()
+        .map(extant_format::Ino::get)
+        .collect();
+    move |ino| (ino < first && ino != ROOT) || others.contains(&ino)
+}
+
+/// The number of the root directory.
+const ROOT: u32 = 2;
 
 const TYPES: [(FileType, &str); 7] = [
     (FileType::Regular, "file"),

@@ -2,35 +2,42 @@
 
 use crate::args::{Ls, Where};
 use crate::failure::{Failure, Outcome, say};
+use crate::operands::read_each;
 use crate::output::Output;
 use crate::place::Place;
 use crate::record::{Record, mode_text};
-use crate::time;
+use crate::size::short;
+use crate::{glob, time};
 use extant::{Cause, Filesystem, Metadata};
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: &Ls, place: &Where) -> Outcome {
     let mut output = Output::new();
-    let mut all_done = true;
-    for (index, text) in args.paths.iter().enumerate() {
-        let from = Place::parse(text);
-        let fs = from.open(place)?;
+    let mut first = true;
+    let is_pattern = |text: &OsString| glob::is_pattern(text.as_bytes());
+    let headings = args.paths.len() > 1 || args.paths.iter().any(is_pattern);
+    let done = read_each(&args.paths, place, |fs, from| {
         let mut listing = Listing {
             args,
-            fs: &fs,
-            from: &from,
+            fs,
+            from,
             output: &mut output,
             all_done: true,
-            headings: args.paths.len() > 1,
-            first: index == 0,
+            headings,
+            first,
         };
         listing.start()?;
-        all_done &= listing.all_done;
-    }
+        first = false;
+        match listing.all_done {
+            true => Ok(()),
+            false => Err(Failure::Said),
+        }
+    });
     output.finish()?;
-    if all_done { Ok(()) } else { Err(Failure::Said) }
+    done
 }
 
 struct Listing<'a> {
@@ -160,7 +167,7 @@ impl Listing<'_> {
             }
             return Ok(());
         }
-        let columns = Columns::of(&rows);
+        let columns = Columns::of(&rows, self.args.human_readable);
         for row in &rows {
             if self.args.inode {
                 let width = columns.inode;
@@ -188,18 +195,22 @@ struct Columns {
     uid: usize,
     gid: usize,
     size: usize,
+    is_human: bool,
 }
 
 impl Columns {
-    fn of(rows: &[Row]) -> Self {
-        let mut columns = Self::default();
+    fn of(rows: &[Row], is_human: bool) -> Self {
+        let mut columns = Self {
+            is_human,
+            ..Self::default()
+        };
         let widen = |width: &mut usize, text: String| *width = text.len().max(*width);
         for Row { metadata, .. } in rows {
             widen(&mut columns.inode, metadata.ino().to_string());
             widen(&mut columns.links, metadata.nlink().to_string());
             widen(&mut columns.uid, metadata.uid().to_string());
             widen(&mut columns.gid, metadata.gid().to_string());
-            widen(&mut columns.size, size_text(metadata));
+            widen(&mut columns.size, size_text(metadata, is_human));
         }
         columns
     }
@@ -219,16 +230,17 @@ impl Columns {
             metadata.nlink(),
             metadata.uid(),
             metadata.gid(),
-            size_text(metadata),
+            size_text(metadata, self.is_human),
             time::short(metadata.mtime()),
         )
     }
 }
 
 /// The size, or a device's number.
-fn size_text(metadata: &Metadata) -> String {
+fn size_text(metadata: &Metadata, is_human: bool) -> String {
     match metadata.rdev() {
         Some(number) => format!("{},{}", number.major, number.minor),
+        None if is_human => short(metadata.len()),
         None => metadata.len().to_string(),
     }
 }

@@ -3,6 +3,7 @@
 use crate::args::{Mv, Where};
 use crate::failure::{Failure, Outcome};
 use crate::images::{FileId, Images, Problems};
+use crate::operands::expand;
 use crate::path::{destination, is_dir, last_name, look_at_link};
 use crate::place::Place;
 use extant::{Escaped, Filesystem};
@@ -49,6 +50,11 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> O
         return exchanged.map_err(|e| source.failure(&e));
     }
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
+    let mut expanded = Vec::new();
+    for source in sources {
+        expanded.extend(expand(&fs, source)?);
+    }
+    let sources = &expanded;
     if sources.len() > 1 && (args.no_target_directory || !into) {
         return Err(Failure::new(format!(
             "{} is not a directory, so it cannot take {} files: make it first with `extant mkdir`",

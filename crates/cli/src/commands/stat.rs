@@ -2,6 +2,7 @@
 
 use crate::args::{Stat, Where};
 use crate::failure::Outcome;
+use crate::operands::read_each;
 use crate::output::Output;
 use crate::place::Place;
 use crate::record::{Record, hex, kind, lossless, mode_text};
@@ -36,20 +37,21 @@ struct Attribute {
 
 pub(super) fn run(args: &Stat, place: &Where) -> Outcome {
     let mut output = Output::new();
-    for (index, text) in args.paths.iter().enumerate() {
-        let from = Place::parse(text);
-        let fs = from.open(place)?;
-        let found = look(&fs, &from).map_err(|e| from.failure(&e))?;
+    let mut is_first = true;
+    let done = read_each(&args.paths, place, |fs, from| {
+        let found = look(fs, from).map_err(|e| from.failure(&e))?;
         if args.json {
-            output.json_line(&found.into_full(&from))?;
+            output.json_line(&found.into_full(from))?;
         } else {
-            if index > 0 {
+            if !std::mem::take(&mut is_first) {
                 output.write_all(b"\n")?;
             }
-            found.print(&from, &mut output)?;
+            found.print(from, &mut output)?;
         }
-    }
-    output.finish()
+        Ok(())
+    });
+    output.finish()?;
+    done
 }
 
 struct Found {

@@ -4,13 +4,18 @@ use crate::args::{Where, Write};
 use crate::failure::{Failure, Outcome};
 use crate::images::Images;
 use crate::mode::ModeChange;
+use crate::path::{look, look_at_link};
 use crate::place::Place;
 use crate::progress::Bar;
-use extant::{Filesystem, OpenOptions};
-use std::io::{self, Read};
+use crate::room;
+use extant::{File, Filesystem, OpenOptions};
+use std::io::{self, Read, Seek};
+use tempfile::SpooledTempFile;
 
 /// Bytes written at once.
 const CHUNK: usize = 1 << 20;
+/// Bytes of the input kept in memory while its size is not known; more goes to a temporary file.
+const IN_MEMORY: usize = 16 << 20;
 /// Permissions of a file that is made, unless said otherwise.
 const MODE: u16 = 0o644;
 
@@ -30,11 +35,31 @@ pub(super) fn run(args: &Write, place: &Where) -> Outcome {
 }
 
 fn copy(args: &Write, fs: &Filesystem, at: &Place, mode: u16) -> Outcome {
+    let fail = |e: extant::Error| at.failure(&e);
+    let there = look(fs, &at.path).map_err(fail)?;
     let mut input = io::stdin().lock();
+    match there.filter(|_| !args.append && args.at.is_none()) {
+        // All of it is known, and that it fits, before the file is cut.
+        Some(there) => {
+            let mut spool = SpooledTempFile::new(IN_MEMORY);
+            let spooled = io::copy(&mut input, &mut spool).map_err(cannot_read)?;
+            let needed = spooled.div_ceil(room::block_size(fs).map_err(fail)?);
+            room::fits(fs, &there, needed)
+                .map_err(fail)?
+                .map_err(|why| Failure::new(format!("{}: {why}", at.shown())))?;
+            spool.rewind().map_err(cannot_read)?;
+            put(args, fs, at, mode, &mut spool)
+        }
+        None => put(args, fs, at, mode, &mut input),
+    }
+}
+
+fn put(args: &Write, fs: &Filesystem, at: &Place, mode: u16, input: &mut impl Read) -> Outcome {
     let mut buffer = vec![0; CHUNK];
     // Before the file is touched: input that cannot be read leaves it as it is.
-    let mut filled = fill(&mut input, &mut buffer)?;
+    let first = fill(input, &mut buffer)?;
     let fail = |e: extant::Error| at.failure(&e);
+    let is_new = look_at_link(fs, &at.path).map_err(fail)?.is_none();
     let file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -44,16 +69,40 @@ fn copy(args: &Write, fs: &Filesystem, at: &Place, mode: u16) -> Outcome {
         .mode(mode)
         .open(fs, &at.path)
         .map_err(fail)?;
-    let mut to = match (args.append, args.at) {
-        (true, _) => file.metadata().len(),
+    let before = file.metadata().len();
+    let to = match (args.append, args.at) {
+        (true, _) => before,
         (false, at) => at.unwrap_or(0),
     };
+    let done = pour(&file, to, input, &mut buffer, first, fail);
+    if done.is_err() {
+        // A part of what was to be written is worse than none. If it stays all the same, the first failure still says
+        // what happened.
+        let _ = match is_new {
+            true => fs.remove_file(&at.path),
+            false if args.append => file.set_len(before),
+            false => Ok(()),
+        };
+    }
+    done
+}
+
+/// Writes what is in the buffer and what else the input has, from byte `to` of the file on.
+fn pour(
+    file: &File,
+    mut to: u64,
+    input: &mut impl Read,
+    buffer: &mut [u8],
+    first: usize,
+    fail: impl Fn(extant::Error) -> Failure,
+) -> Outcome {
     let bar = Bar::new("writing");
+    let mut filled = first;
     while let Some(bytes) = buffer.get(..filled).filter(|bytes| !bytes.is_empty()) {
-        file.write_all_at(bytes, to).map_err(fail)?;
+        file.write_all_at(bytes, to).map_err(&fail)?;
         to = to.saturating_add(filled as u64);
         bar.advance(filled as u64);
-        filled = fill(&mut input, &mut buffer)?;
+        filled = fill(input, buffer)?;
     }
     bar.finish();
     Ok(())
@@ -67,10 +116,12 @@ fn fill(input: &mut impl Read, buffer: &mut [u8]) -> Outcome<usize> {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => {
-                return Err(Failure::new(format!("cannot read standard input: {e}")));
-            }
+            Err(e) => return Err(cannot_read(e)),
         }
     }
     Ok(filled)
+}
+
+fn cannot_read(e: io::Error) -> Failure {
+    Failure::new(format!("cannot read standard input: {e}"))
 }

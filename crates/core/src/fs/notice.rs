@@ -32,6 +32,13 @@ pub enum Notice {
     },
     /// A crash left half of a superblock, which was restored from the journal.
     SuperblockTorn,
+    /// The device ends before its file system: what lies behind the end cannot be read.
+    CutShort {
+        /// Bytes of the file system.
+        needed: u64,
+        /// Bytes of the device.
+        found: u64,
+    },
     /// The file system was in use when its device was last written, and has no journal: it may be
     /// inconsistent.
     NotCleanlyClosed,
@@ -154,6 +161,11 @@ impl fmt::Display for Notice {
             Self::TransactionTorn { tid } => write!(
                 f,
                 "transaction {tid} at the end of the journal is torn and was dropped"
+            ),
+            Self::CutShort { needed, found } => write!(
+                f,
+                "the file system has {needed} bytes and the device only {found}: what lies behind that is lost, and \
+                 files that have a part of it there cannot be read whole"
             ),
             Self::SuperblockTorn => {
                 f.write_str("the superblock was half written and was restored from the journal")

@@ -66,7 +66,7 @@ impl Fs {
         overlay: Option<Arc<dyn Overlay>>,
     ) -> Result<Self> {
         let geometry = Geometry::new(&superblock);
-        check_device(&device, &geometry)?;
+        let short = check_device(&device, &geometry, options)?;
         let backup = match options.superblock {
             SuperblockChoice::Primary => None,
             SuperblockChoice::Backup { block, .. } => block.checked_add(1),
@@ -91,7 +91,10 @@ impl Fs {
             },
             data: Arc::new(Caches::new(options)),
             space: OnceLock::new(),
-            notices: Notice::of_superblock(&superblock, options),
+            notices: short
+                .into_iter()
+                .chain(Notice::of_superblock(&superblock, options))
+                .collect(),
             device,
             superblock,
             geometry,
@@ -174,13 +177,19 @@ fn raw_features(bytes: &[u8]) -> Option<Features> {
     })
 }
 
-/// Refuses a file system that is larger than its device.
-fn check_device(device: &SharedDevice, geometry: &Geometry) -> Result<()> {
+/// Refuses a file system that is larger than its device, or notes that where `options` accept it.
+fn check_device(
+    device: &SharedDevice,
+    geometry: &Geometry,
+    options: &MountOptions,
+) -> Result<Option<Notice>> {
     let end = Pblk::new(geometry.blocks_count());
     let needed = geometry.block_size().offset_of(end).unwrap_or(u64::MAX);
     let found = device.size();
     if needed <= found {
-        Ok(())
+        Ok(None)
+    } else if options.read_only && options.cut_short {
+        Ok(Some(Notice::CutShort { needed, found }))
     } else {
         Err(Error::DeviceTooSmall { needed, found })
     }

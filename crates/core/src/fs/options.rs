@@ -20,6 +20,8 @@ pub struct MountOptions {
     pub journal_device: Option<SharedDevice>,
     /// Which superblock to believe.
     pub superblock: SuperblockChoice,
+    /// Whether a device that ends before its file system is read as far as it goes. For opening for reading only.
+    pub cut_short: bool,
     /// Whether a thread commits and checkpoints in the background of a file system open for
     /// writing. Without one that happens in the threads of callers: when they ask for it, and when
     /// the log is full.
@@ -151,6 +153,7 @@ impl MountOptions {
             journal: JournalChoice::default(),
             journal_device: None,
             superblock: SuperblockChoice::default(),
+            cut_short: false,
             background: true,
             commit_interval: COMMIT_INTERVAL,
             #[cfg(feature = "baseline")]
@@ -291,6 +294,15 @@ impl MountOptions {
     #[must_use]
     pub fn superblock(mut self, choice: SuperblockChoice) -> Self {
         self.superblock = choice;
+        self
+    }
+
+    /// Accepts a device that ends before its file system, and reads it as far as it goes, or refuses it. What lies behind
+    /// the end is an error of the device when it is asked for. Means nothing for opening for writing, which refuses
+    /// such a device in any case.
+    #[must_use]
+    pub fn cut_short(mut self, accepted: bool) -> Self {
+        self.cut_short = accepted;
         self
     }
 }

@@ -24,6 +24,8 @@ pub struct StatFs {
     pub free: u64,
     /// Free blocks that unprivileged users may take.
     pub available: u64,
+    /// Free blocks that privileged users may take: all but a few that maps may need.
+    pub available_to_root: u64,
     /// Inodes.
     pub inodes: u64,
     /// Free inodes.
@@ -58,6 +60,7 @@ impl Fs {
             // What data in memory is going to use is free on the device only.
             counted.free = now.free_blocks.saturating_sub(self.promised_blocks());
             counted.available = counted.free.saturating_sub(self.held_back());
+            counted.available_to_root = counted.free.saturating_sub(self.held_back_from_all());
             counted.free_inodes = now.free_inodes.into();
             counted.directories = self.alloc()?.directories();
         }
@@ -103,6 +106,7 @@ impl Fs {
             blocks,
             free,
             available: self.available(free),
+            available_to_root: free.saturating_sub(self.held_back_from_all()),
             inodes: self.geometry.inodes_count().into(),
             free_inodes,
             directories,

@@ -2,6 +2,8 @@
 
 use crate::args::{Cp, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::images::{Images, Problems};
+use crate::operands::found;
 use crate::path::{destination, follow};
 use crate::place::Place;
 use crate::progress::Bar;
@@ -11,25 +13,30 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Path) -> Outcome {
-    if sources.len() > 1 && (args.no_target_directory || !dest.is_dir()) {
+    let mut problems = Problems::default();
+    let found = found(sources, &mut Images::new(place), &mut problems);
+    let count = found.len().max(sources.len());
+    if count > 1 && (args.no_target_directory || !dest.is_dir()) {
         return Err(Failure::new(format!(
             "{} is not a directory, so it cannot take {} files: make it first",
             Escaped::path(dest),
-            sources.len()
+            count
         )));
     }
     let bar = Bar::new("copying");
-    let mut all_done = true;
-    for source in sources {
-        all_done &= one(args, place, &Place::parse(source), dest, &bar)?;
+    for (fs, from) in &found {
+        let copied = one(args, fs, from, dest, &bar);
+        problems.check(copied.and_then(|all_done| match all_done {
+            true => Ok(()),
+            false => Err(Failure::Said),
+        }));
     }
     bar.finish();
-    if all_done { Ok(()) } else { Err(Failure::Said) }
+    problems.outcome()
 }
 
-fn one(args: &Cp, place: &Where, from: &Place, dest: &Path, bar: &Bar) -> Outcome<bool> {
-    let fs = from.open(place)?;
-    let (path, is_dir) = start(args, &fs, from)?;
+fn one(args: &Cp, fs: &Filesystem, from: &Place, dest: &Path, bar: &Bar) -> Outcome<bool> {
+    let (path, is_dir) = start(args, fs, from)?;
     if is_dir && !args.archive && !args.recursive {
         return Err(Failure::new(format!(
             "{}:{} is a directory: copy it with -r, or with -a to keep owners, times and attributes",
@@ -56,7 +63,7 @@ fn one(args: &Cp, place: &Where, from: &Place, dest: &Path, bar: &Bar) -> Outcom
     options.threads = args.threads;
     options.devices = args.archive && is_root();
     options.progress = Some(&tell);
-    let report = to_directory(&fs, &path, &dest, &options).map_err(|e| from.failure(&e))?;
+    let report = to_directory(fs, &path, &dest, &options).map_err(|e| from.failure(&e))?;
     Ok(tell_problems(&report, from))
 }
 

@@ -72,6 +72,11 @@ impl Config {
                 "--as-is is about reading: a new image has no journal to replay",
             ));
         }
+        if place.superblock.is_some() {
+            return Err(Failure::usage(
+                "--superblock is about reading: a new image has all its superblocks",
+            ));
+        }
         if place.journal.is_some() {
             return Err(Failure::usage(
                 "--journal is about reading: a new image has its journal inside",

@@ -26,7 +26,13 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
         options.parse(list).map_err(Failure::usage)?;
     }
     options.read_only |= args.read_only || place.as_is || place.journal.is_some();
+    if place.superblock.is_some() {
+        return Err(Failure::usage(
+            "--superblock is about reading single files: mount the image after `extant repair`",
+        ));
+    }
     let place = &Where {
+        superblock: None,
         partition: place.partition.or(options.partition),
         offset: place.offset.or(options.offset),
         as_is: place.as_is,

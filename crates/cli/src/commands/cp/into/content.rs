@@ -56,6 +56,61 @@ impl<'a> Content<'a> {
         }
     }
 
+    /// Has all of a stream in a file of its own, so that it is known what it needs.
+    pub(super) fn spooled(self, buffer: &mut Vec<u8>) -> Result<Self, Why> {
+        let Self::Host {
+            path,
+            mut file,
+            how: Reading::Stream,
+            ..
+        } = self
+        else {
+            return Ok(self);
+        };
+        let failed = |e| cannot("keep a copy of", path, &e);
+        let spool = tempfile::tempfile().map_err(failed)?;
+        buffer.resize(CHUNK, 0);
+        let size = stream(path, &mut file, buffer, |at, piece| {
+            spool.write_all_at(piece, at).map_err(failed)
+        })?;
+        Ok(Self::Host {
+            path,
+            file: spool,
+            size,
+            how: Reading::File,
+        })
+    }
+
+    /// Blocks of so many bytes that the content takes; of a stream, which has not been read, none.
+    pub(super) fn blocks(&self, block: u64) -> Result<u64, Why> {
+        let of = |range: Range<u64>| range.end.div_ceil(block) - range.start / block;
+        match self {
+            Self::Host {
+                how: Reading::Stream,
+                ..
+            } => Ok(0),
+            Self::Host {
+                path, file, size, ..
+            } => {
+                let (mut blocks, mut at) = (0, 0);
+                while let Some(range) = next_data(path, file, at, *size)? {
+                    at = range.end;
+                    blocks += of(range);
+                }
+                Ok(blocks)
+            }
+            Self::Image { image, file } => {
+                let size = file.metadata().len();
+                let extents = file.extents().map_err(|e| inside(image, &e))?;
+                let data = extents.iter().filter(|extent| !extent.unwritten);
+                let ranges = data.map(|extent| {
+                    extent.offset..extent.offset.saturating_add(extent.len).min(size)
+                });
+                Ok(ranges.filter(|range| range.start < range.end).map(of).sum())
+            }
+        }
+    }
+
     /// Gives what is no hole to `put`, ascending. Returns the size of the file.
     pub(super) fn copy(
         mut self,

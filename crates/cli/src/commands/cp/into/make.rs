@@ -3,13 +3,15 @@
 use super::Keep;
 use super::content::{Content, inside};
 use super::plan::{Link, Node, Origin, Reading};
-use crate::images::{is_final, is_in_the_way, is_missing};
+use crate::images::{is_final, is_in_the_way};
 use crate::path::{is_dir, look, look_at_link};
 use crate::progress::Bar;
+use crate::room::{self, TooLarge};
 use extant::{Error, Escaped, File, FileType, Filesystem, Metadata, OpenOptions};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// What a file may be used for while it is being made: by its owner only.
 const PRIVATE: u16 = 0o600;
@@ -27,6 +29,8 @@ pub(super) enum Why {
     Source(String),
     /// What is wrong with the place in the image.
     Place(&'static str),
+    /// There is no room for it, and what was there is as it was.
+    TooLarge(TooLarge),
 }
 
 impl From<Error> for Why {
@@ -47,15 +51,26 @@ pub(super) struct Maker<'a> {
     fs: &'a Filesystem,
     keep: Keep,
     bar: &'a Bar,
+    /// Held by a thread that takes what room is left.
+    tight: &'a Mutex<()>,
+    threads: usize,
     buffer: Vec<u8>,
 }
 
 impl<'a> Maker<'a> {
-    pub(super) fn new(fs: &'a Filesystem, keep: Keep, bar: &'a Bar) -> Self {
+    pub(super) fn new(
+        fs: &'a Filesystem,
+        keep: Keep,
+        bar: &'a Bar,
+        tight: &'a Mutex<()>,
+        threads: usize,
+    ) -> Self {
         Self {
             fs,
             keep,
             bar,
+            tight,
+            threads,
             buffer: Vec::new(),
         }
     }
@@ -88,7 +103,7 @@ impl<'a> Maker<'a> {
         if !is_new && !self.keep.attributes {
             return Ok(());
         }
-        self.attributes(node)
+        self.attributes(node, &node.to)
     }
 
     /// Makes a file that is no directory.
@@ -109,8 +124,8 @@ impl<'a> Maker<'a> {
                 if there.ino() == first.ino() {
                     return Ok(());
                 }
-                self.make_way(&link.to, &there)?;
-                Ok(self.fs.hard_link(&link.first, &link.to)?)
+                let ((), at) = beside(&link.to, &there, |at| self.fs.hard_link(&link.first, at))?;
+                Ok(self.fs.rename(&at, &link.to)?)
             }
             made => Ok(made?),
         }
@@ -119,42 +134,48 @@ impl<'a> Maker<'a> {
     fn regular(&mut self, node: &Node) -> Result<(), Why> {
         // Refused before anything is made.
         let content = Content::open(node)?;
-        let (file, is_new) = self.open(node)?;
+        let there = match self.keep.attributes {
+            true => None,
+            false => self.written_into(node)?,
+        };
+        match there {
+            Some(there) => self.write_into(node, content, &there),
+            None => self.new_file(node, content),
+        }
+    }
+
+    fn new_file(&mut self, node: &Node, content: Content<'_>) -> Result<(), Why> {
+        let mode = match self.keep.attributes {
+            true => PRIVATE,
+            false => node.permissions & PERMISSIONS,
+        };
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(mode);
+        let (file, at) = self.new_place(node, |at| options.open(self.fs, at))?;
+        let done = self
+            .fill(&file, content)
+            .and_then(|()| self.attributes(node, &at));
+        self.complete(node, &at, done)
+    }
+
+    fn fill(&mut self, file: &File, content: Content<'_>) -> Result<(), Why> {
         let bar = self.bar;
-        let filled = content.copy(&mut self.buffer, |at, bytes| {
+        let size = content.copy(&mut self.buffer, |at, bytes| {
             file.write_all_at(bytes, at)?;
             bar.advance(bytes.len() as u64);
             Ok(())
-        });
-        let done = filled
-            .and_then(|size| match file.metadata().len() < size {
-                true => Ok(file.set_len(size)?),
-                false => Ok(()),
-            })
-            .and_then(|()| self.attributes(node));
-        if done.is_err() && is_new {
-            // Half a file is worse than none. If it cannot be removed either, the first failure
-            // still says what happened.
-            let _ = self.fs.remove_file(&node.to);
+        })?;
+        match file.metadata().len() < size {
+            true => Ok(file.set_len(size)?),
+            false => Ok(()),
         }
-        done
     }
 
-    /// Opens the file to fill, empty. Whether it is new.
-    fn open(&self, node: &Node) -> Result<(File, bool), Why> {
+    /// The file that is there and gets new content, if there is one: it keeps what else it has.
+    fn written_into(&self, node: &Node) -> Result<Option<Metadata>, Why> {
         let (fs, to) = (self.fs, &node.to);
-        let mut options = OpenOptions::new();
-        options.write(true);
-        if self.keep.attributes {
-            options.create_new(true).mode(PRIVATE);
-            let file = self.replacing(node, || options.open(fs, to))?;
-            return Ok((file, true));
-        }
         let Some(there) = look_at_link(fs, to)? else {
-            options
-                .create_new(true)
-                .mode(node.permissions & PERMISSIONS);
-            return Ok((options.open(fs, to)?, true));
+            return Ok(None);
         };
         let there = match there.is_symlink() {
             false => there,
@@ -166,7 +187,30 @@ impl<'a> Maker<'a> {
             return Err(Why::Place(DIRECTORY_IN_THE_WAY));
         }
         refuse_same(node, &there)?;
-        Ok((options.truncate(true).open(fs, to)?, false))
+        Ok(Some(there))
+    }
+
+    /// Gives a file that is there another content, once it is sure that it fits.
+    fn write_into(
+        &mut self,
+        node: &Node,
+        content: Content<'_>,
+        there: &Metadata,
+    ) -> Result<(), Why> {
+        let fs = self.fs;
+        let content = content.spooled(&mut self.buffer)?;
+        let needed = content.blocks(room::block_size(fs)?)?;
+        // Where all threads together may want more than there is, one at a time asks and takes.
+        let is_tight = needed.saturating_mul(self.threads as u64) > room::available(fs)?;
+        // Nothing is done under the lock that could leave it poisoned.
+        let _alone = is_tight.then(|| self.tight.lock().unwrap_or_else(|e| e.into_inner()));
+        room::fits(fs, there, needed)?.map_err(Why::TooLarge)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(fs, &node.to)?;
+        self.fill(&file, content)?;
+        self.attributes(node, &node.to)
     }
 
     fn symlink(&self, node: &Node) -> Result<(), Why> {
@@ -182,8 +226,8 @@ impl<'a> Maker<'a> {
             }
         };
         let target = Path::new(std::ffi::OsStr::from_bytes(&target));
-        self.replacing(node, || self.fs.symlink(target, &node.to))?;
-        self.attributes(node)
+        let ((), at) = self.new_place(node, |at| self.fs.symlink(target, at))?;
+        self.complete(node, &at, self.attributes(node, &at))
     }
 
     fn special(&self, node: &Node) -> Result<(), Why> {
@@ -191,39 +235,45 @@ impl<'a> Maker<'a> {
             true => PRIVATE,
             false => node.permissions & PERMISSIONS,
         };
-        self.replacing(node, || {
+        let ((), at) = self.new_place(node, |at| {
             self.fs
-                .create_special(&node.to, node.file_type, node.device, mode)
+                .create_special(at, node.file_type, node.device, mode)
         })?;
-        self.attributes(node)
+        self.complete(node, &at, self.attributes(node, &at))
     }
 
-    /// Makes something that must be new. What stands in its place makes room, unless it is a directory
-    /// or the source itself.
-    fn replacing<T>(&self, node: &Node, make: impl Fn() -> Result<T, Error>) -> Result<T, Why> {
-        match make() {
+    /// Makes something that must be new with `make`, and says where: in its place, or beside what stands there, which
+    /// stays until the new one is [complete](Self::complete). A directory and the source itself are not replaced.
+    fn new_place<T>(
+        &self,
+        node: &Node,
+        make: impl Fn(&Path) -> Result<T, Error>,
+    ) -> Result<(T, PathBuf), Why> {
+        match make(&node.to) {
             Err(e) if is_in_the_way(&e) => {
                 let there = self.fs.symlink_metadata(&node.to)?;
                 refuse_same(node, &there)?;
-                self.make_way(&node.to, &there)?;
-                Ok(make()?)
+                beside(&node.to, &there, make)
             }
-            made => Ok(made?),
+            made => Ok((made?, node.to.clone())),
         }
     }
 
-    fn make_way(&self, path: &Path, there: &Metadata) -> Result<(), Why> {
-        if there.is_dir() {
-            return Err(Why::Place(DIRECTORY_IN_THE_WAY));
+    /// Puts what was made at `at` in its place, in one step, or takes it away if it failed: half a file is worse than none.
+    fn complete(&self, node: &Node, at: &Path, done: Result<(), Why>) -> Result<(), Why> {
+        let done = done.and_then(|()| match at == node.to {
+            true => Ok(()),
+            false => Ok(self.fs.rename(at, &node.to)?),
+        });
+        if done.is_err() {
+            // If it cannot be removed either, the first failure still says what happened.
+            let _ = self.fs.remove_file(at);
         }
-        match self.fs.remove_file(path) {
-            Err(e) if !is_missing(&e) => Err(e.into()),
-            _ => Ok(()),
-        }
+        done
     }
 
-    /// Gives a file its extended attributes, and takes those away that it has besides.
-    fn xattrs(&self, node: &Node) -> Result<(), Why> {
+    /// Gives the file at `at` its extended attributes, and takes those away that it has besides.
+    fn xattrs(&self, node: &Node, at: &Path) -> Result<(), Why> {
         let wanted = match &node.from {
             Origin::Host {
                 how: Reading::Stream,
@@ -237,20 +287,19 @@ impl<'a> Maker<'a> {
             })?,
             Origin::Image { entry, image, .. } => entry.xattrs().map_err(|e| inside(image, &e))?,
         };
-        for name in self.fs.list_xattrs(&node.to)? {
+        for name in self.fs.list_xattrs(at)? {
             if wanted.iter().all(|(wanted, _)| *wanted != name) {
-                self.fs.remove_xattr(&node.to, name)?;
+                self.fs.remove_xattr(at, name)?;
             }
         }
         for (name, value) in wanted {
-            self.fs.set_xattr(&node.to, name, value)?;
+            self.fs.set_xattr(at, name, value)?;
         }
         Ok(())
     }
 
-    /// Gives a file or directory its owner, permissions and times, in the order in which none undoes
-    /// another.
-    fn attributes(&self, node: &Node) -> Result<(), Why> {
+    /// Gives the file or directory at `at` its owner, permissions and times, in the order in which none undoes another.
+    fn attributes(&self, node: &Node, at: &Path) -> Result<(), Why> {
         let kept = self
             .keep
             .attributes
@@ -260,20 +309,46 @@ impl<'a> Maker<'a> {
             (None, kept) => kept.unwrap_or((None, None)),
         };
         if uid.is_some() || gid.is_some() {
-            self.fs.set_owner(&node.to, uid, gid)?;
+            self.fs.set_owner(at, uid, gid)?;
         }
         if self.keep.xattrs {
-            self.xattrs(node)?;
+            self.xattrs(node, at)?;
         }
         if self.keep.attributes {
             if node.file_type != FileType::Symlink {
-                self.fs.set_permissions(&node.to, node.permissions)?;
+                self.fs.set_permissions(at, node.permissions)?;
             }
             self.fs
-                .set_times(&node.to, Some(node.accessed), Some(node.modified))?;
+                .set_times(at, Some(node.accessed), Some(node.modified))?;
         }
         Ok(())
     }
+}
+
+/// Names tried beside a file that is to be replaced.
+const NAMES_MAX: u32 = 1000;
+
+/// Makes something under a name of its own in the directory of `path`, where something else stands that is no directory.
+fn beside<T>(
+    path: &Path,
+    there: &Metadata,
+    make: impl Fn(&Path) -> Result<T, Error>,
+) -> Result<(T, PathBuf), Why> {
+    if there.is_dir() {
+        return Err(Why::Place(DIRECTORY_IN_THE_WAY));
+    }
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    // The number of what is replaced keeps threads out of each other's way.
+    for number in 0..NAMES_MAX {
+        let at = dir.join(format!(".extant-new-{}-{number}", there.ino()));
+        match make(&at) {
+            Err(e) if is_in_the_way(&e) => {}
+            made => return Ok((made?, at)),
+        }
+    }
+    Err(Why::Place(
+        "no name is free beside it for the new file: remove what is called .extant-new-* there",
+    ))
 }
 
 /// A file that is copied onto itself would be emptied.

@@ -23,10 +23,11 @@ mod plan;
 use crate::args::{Cp, Where};
 use crate::failure::{Failure, Outcome, in_image};
 use crate::images::{Images, Problems};
+use crate::operands::expand;
 use crate::path::{destination, follow, is_dir};
 use crate::place::Place;
 use crate::progress::Bar;
-use extant::{Escaped, Filesystem};
+use extant::{Cause, Escaped, Filesystem};
 use extant_mkfs::source::Owner;
 use make::{Maker, Why};
 use plan::{Link, Node, Plan, Start};
@@ -75,21 +76,29 @@ fn all(
     // First, so that an image which is a source as well is opened once.
     let fs = images.writable(dest)?;
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
-    if sources.len() > 1 && (args.no_target_directory || !into) {
+    let mut problems = Problems::default();
+    let is_recursive = args.archive || args.recursive;
+    let mut starts = Vec::new();
+    for source in sources {
+        match start(images, source, &fs, is_recursive) {
+            Ok(found) => starts.extend(found),
+            Err(failure) => problems.note(failure),
+        }
+    }
+    let count = starts.len().max(sources.len());
+    if count > 1 && (args.no_target_directory || !into) {
         return Err(Failure::new(format!(
-            "{} is not a directory, so it cannot take {} files: make it first with `extant mkdir`",
+            "{} is not a directory, so it cannot take {count} files: make it first with `extant mkdir`",
             dest.shown(),
-            sources.len()
         )));
     }
-    let mut problems = Problems::default();
-    let mut plan = Plan::new(args.archive || args.recursive, keep, images.files());
-    for source in sources {
-        let planned = start(images, source, &fs, plan.is_recursive()).and_then(|start| {
+    let mut plan = Plan::new(is_recursive, keep, images.files());
+    for start in starts {
+        let planned = (|| {
             let to = destination(&dest.path, into, args.no_target_directory, start.name());
             refuse_into_itself(&fs, &start, dest, &to)?;
             plan.add(&start, to, &mut problems)
-        });
+        })();
         problems.check(planned);
     }
     let copy = Copy {
@@ -99,35 +108,46 @@ fn all(
         plan: &plan,
         bar: Bar::new("copying"),
         stop: AtomicBool::new(false),
+        tight: Mutex::new(()),
+        threads: match args.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            asked => asked,
+        },
     };
     copy.bar.total(plan.bytes);
-    copy.run(args.threads, &mut problems);
+    copy.run(&mut problems);
     copy.bar.finish();
     problems.outcome()
 }
 
-/// Where to start: a file of the host, or one in an image.
+/// Where to start: at a file of the host, or at those in an image that a source stands for.
 fn start(
     images: &mut Images<'_>,
     source: &OsString,
     dest: &Filesystem,
     is_recursive: bool,
-) -> Outcome<Start> {
-    let Some(from) = Place::inside_if_any(source) else {
-        return Ok(Start::Host(PathBuf::from(source)));
+) -> Outcome<Vec<Start>> {
+    let Some(at) = Place::inside_if_any(source) else {
+        return Ok(vec![Start::Host(PathBuf::from(source))]);
     };
-    let fs = images.readable(&from)?;
-    let path = match is_recursive {
-        true => from.path.clone(),
-        // One file asked for is what a symbolic link leads to; its name is that of the link.
-        false => follow(&fs, &from.path).map_err(|e| from.failure(&e))?,
-    };
-    Ok(Start::Image {
-        is_dest: Arc::ptr_eq(fs.engine(), dest.engine()),
-        from,
-        fs,
-        path,
-    })
+    let fs = images.readable(&at)?;
+    let is_dest = Arc::ptr_eq(fs.engine(), dest.engine());
+    let places = expand(&fs, &at)?.into_iter();
+    places
+        .map(|from| {
+            let path = match is_recursive {
+                true => from.path.clone(),
+                // One file asked for is what a symbolic link leads to; its name is that of the link.
+                false => follow(&fs, &from.path).map_err(|e| from.failure(&e))?,
+            };
+            Ok(Start::Image {
+                is_dest,
+                from,
+                fs: fs.clone(),
+                path,
+            })
+        })
+        .collect()
 }
 
 /// A directory cannot be copied into itself: there would be no end to it.
@@ -178,6 +198,9 @@ struct Copy<'a> {
     bar: Bar,
     /// Set when going on makes no sense, such as on a full image.
     stop: AtomicBool,
+    /// Held by a thread that takes what room is left.
+    tight: Mutex<()>,
+    threads: usize,
 }
 
 /// What became of a directory.
@@ -189,7 +212,7 @@ enum Made {
 }
 
 impl Copy<'_> {
-    fn run(&self, threads: usize, problems: &mut Problems) {
+    fn run(&self, problems: &mut Problems) {
         let made = self.directories(problems);
         let todo: Vec<&Node> = self
             .plan
@@ -197,7 +220,7 @@ impl Copy<'_> {
             .iter()
             .filter(|node| is_above_made(&made, node.parent))
             .collect();
-        self.files(&todo, threads, problems);
+        self.files(&todo, problems);
         for link in &self.plan.links {
             if self.stop.load(Ordering::Relaxed) {
                 return;
@@ -210,7 +233,7 @@ impl Copy<'_> {
     }
 
     fn maker(&self) -> Maker<'_> {
-        Maker::new(self.fs, self.keep, &self.bar)
+        Maker::new(self.fs, self.keep, &self.bar, &self.tight, self.threads)
     }
 
     /// Says what could not be done, and whether to stop.
@@ -219,8 +242,23 @@ impl Copy<'_> {
             self.stop.store(true, Ordering::Relaxed);
         }
         problems.note(Failure::new(match why {
+            // Made under another name first.
+            Why::Image(e) if e.path() != to && e.path().parent() == to.parent() => format!(
+                "{}:{}: {}",
+                Escaped::path(&self.dest.image),
+                Escaped::path(to),
+                match e.cause() {
+                    Cause::Engine(cause) => cause.to_string(),
+                    _ => e.to_string(),
+                }
+            ),
             Why::Image(e) => in_image(&self.dest.image, &e),
             Why::Source(text) => text,
+            Why::TooLarge(why) => format!(
+                "{}:{}: {why}",
+                Escaped::path(&self.dest.image),
+                Escaped::path(to)
+            ),
             Why::Place(text) => format!(
                 "{}:{}: {text}",
                 Escaped::path(&self.dest.image),
@@ -253,7 +291,7 @@ impl Copy<'_> {
     }
 
     /// Makes all files, by all threads.
-    fn files(&self, todo: &[&Node], threads: usize, problems: &mut Problems) {
+    fn files(&self, todo: &[&Node], problems: &mut Problems) {
         let next = AtomicUsize::new(0);
         let shared = Mutex::new(std::mem::take(problems));
         let work = || {
@@ -269,11 +307,10 @@ impl Copy<'_> {
                 }
             }
         };
-        let wanted = match threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            asked => asked,
-        };
-        let threads = wanted.min(todo.len().div_ceil(FILES_PER_THREAD)).max(1);
+        let threads = self
+            .threads
+            .min(todo.len().div_ceil(FILES_PER_THREAD))
+            .max(1);
         std::thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(work);

@@ -127,10 +127,6 @@ impl Plan {
         }
     }
 
-    pub(super) fn is_recursive(&self) -> bool {
-        self.is_recursive
-    }
-
     /// Adds a source and what is below it.
     pub(super) fn add(&mut self, start: &Start, to: PathBuf, problems: &mut Problems) -> Outcome {
         match start {

@@ -1,5 +1,7 @@
 //! `extant info`.
 
+mod disk;
+
 use crate::args::{Info, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -7,6 +9,7 @@ use crate::place::Place;
 use crate::record::{lossless, uuid};
 use crate::size::human;
 use crate::time::{long, rfc3339};
+use disk::Disk;
 use extant::{Escaped, Filesystem, Timestamp};
 use extant_core::Result as EngineResult;
 use extant_core::fs::Fs;
@@ -141,7 +144,21 @@ pub(super) fn run(args: &Info, place: &Where) -> Outcome {
             "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
         ));
     }
-    let fs = from.open(place)?;
+    let fs = match from.open(place) {
+        Ok(fs) => fs,
+        // A whole disk is no failure here.
+        Err(failure) => match disk(&from, place) {
+            Some(disk) => {
+                let mut output = Output::new();
+                match args.json {
+                    true => output.json_pretty(&disk)?,
+                    false => disk.print(&mut output)?,
+                }
+                return output.finish();
+            }
+            None => return Err(failure),
+        },
+    };
     let mut summary = summary(&fs).map_err(|e| from.failure(&e))?;
     let engine =
         |e: extant_core::Error| Failure::new(format!("{}: {e}", Escaped::path(&from.image)));
@@ -167,6 +184,14 @@ pub(super) fn run(args: &Info, place: &Where) -> Outcome {
         }
     }
     output.finish()
+}
+
+/// The disk that an image is the whole of, if it is one and no part of it was chosen.
+fn disk(from: &Place, place: &Where) -> Option<Disk> {
+    if place.partition.is_some() || place.offset.is_some() || place.superblock.is_some() {
+        return None;
+    }
+    Disk::of(&from.open_device(false).ok()?)
 }
 
 fn summary(fs: &Filesystem) -> extant::Result<Summary> {
@@ -422,7 +447,11 @@ fn print(summary: &Summary, superblock: &Superblock, output: &mut Output) -> std
         "Free:",
         bytes(summary.free_blocks),
         percent(summary.free_blocks, summary.blocks),
-        bytes(summary.reserved_blocks)
+        match summary.reserved_blocks {
+            // As much as there still is of what is reserved.
+            reserved if reserved > 0 && reserved >= summary.free_blocks => "all".to_owned(),
+            reserved => bytes(reserved),
+        }
     )?;
     writeln!(
         output,

@@ -1,0 +1,125 @@
+//! What a whole disk holds: its partitions, and what is in each.
+
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::size::human;
+use extant::{Escaped, Filesystem, MountOptions, SharedDevice};
+use extant_blockdev::open_partition;
+use extant_blockdev::{Partition, PartitionTable, PartitionType, TableKind, list_partitions};
+use serde::Serialize;
+use std::io::Write;
+use std::sync::Arc;
+
+/// A disk.
+#[derive(Debug, Serialize)]
+pub(super) struct Disk {
+    table: &'static str,
+    sector_size: u32,
+    from_backup: bool,
+    size: u64,
+    partitions: Vec<Part>,
+}
+
+/// One of its partitions.
+#[derive(Debug, Serialize)]
+struct Part {
+    number: u32,
+    start: u64,
+    size: u64,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// The kind of file system, where it can be read here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filesystem: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+}
+
+impl Disk {
+    /// The partitions of a device, if it has a table that names any.
+    pub(super) fn of(device: &SharedDevice) -> Option<Self> {
+        let table = list_partitions(&**device).ok()?;
+        if table.partitions.is_empty() {
+            return None;
+        }
+        let parts = table.partitions.iter();
+        Some(Self {
+            table: match table.kind {
+                TableKind::Gpt => "gpt",
+                TableKind::Mbr => "mbr",
+            },
+            sector_size: table.sector,
+            from_backup: table.from_backup,
+            size: device.size(),
+            partitions: parts.map(|part| Part::of(device, &table, part)).collect(),
+        })
+    }
+
+    pub(super) fn print(&self, output: &mut Output) -> Outcome {
+        writeln!(
+            output,
+            "A disk of {} with {} partitions ({}{}); choose one with --partition N.",
+            human(self.size),
+            self.partitions.len(),
+            self.table,
+            match self.from_backup {
+                true => ", from its backup: the first table is damaged",
+                false => "",
+            }
+        )?;
+        writeln!(
+            output,
+            "\n{:>3} {:>14} {:>10}  {:<10} {:<16} {:<20} type",
+            "N", "start", "size", "holds", "label", "name"
+        )?;
+        for part in &self.partitions {
+            let shown = |text: &Option<String>| match text {
+                Some(text) => Escaped(text.as_bytes()).to_string(),
+                None => "-".to_owned(),
+            };
+            writeln!(
+                output,
+                "{:>3} {:>14} {:>10}  {:<10} {:<16} {:<20} {}",
+                part.number,
+                part.start,
+                human(part.size),
+                part.filesystem.unwrap_or("-"),
+                shown(&part.label),
+                shown(&part.name),
+                part.kind
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn of(device: &SharedDevice, table: &PartitionTable, part: &Partition) -> Self {
+        let fs = open_partition(Arc::clone(device), part.number)
+            .ok()
+            .and_then(|window| {
+                let options = MountOptions::read_only();
+                Filesystem::open_device(Arc::new(window), options).ok()
+            });
+        let superblock = fs.as_ref().map(|fs| fs.engine().superblock());
+        Self {
+            number: part.number,
+            start: part.start,
+            size: part.len,
+            kind: match &part.kind {
+                PartitionType::Guid(guid) => guid.clone(),
+                PartitionType::Byte(byte) => format!("0x{byte:02x}"),
+            },
+            name: part
+                .name
+                .clone()
+                .filter(|name| !name.is_empty() && table.kind == TableKind::Gpt),
+            filesystem: superblock.map(|superblock| super::kind(superblock.features())),
+            label: superblock
+                .map(|superblock| String::from_utf8_lossy(superblock.label()).into_owned())
+                .filter(|label| !label.is_empty()),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! What operands name: patterns, and commands that go on after one that cannot be read.
+
+use crate::support::{Place, change, extant, extant_with, small_plan};
+use extant_testkit::oracle::assert_clean;
+use std::path::Path;
+
+#[test]
+fn a_pattern_stands_for_what_it_matches_in_the_image() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let list = |path: &str| extant(["ls", "-d", &format!("{image}:{path}")]).ok().text();
+    assert_eq!(list("/usr/lib/*.so"), "/usr/lib/libone.so\n");
+    assert_eq!(list("/*/hostname"), "/etc/hostname\n");
+    assert_eq!(list("/[eu]*"), "/etc\n/usr\n");
+    // Hidden names need a pattern with a dot, and only directories match before a slash.
+    assert!(!list("/etc/*").contains(".hidden"));
+    assert_eq!(list("/etc/.h*"), "/etc/.hidden\n");
+    assert_eq!(list("/*/"), "/etc\n/lost+found\n/usr\n");
+    let text = extant(["cat", &format!("{image}:/usr/lib/lib*.so*")]).ok();
+    assert_eq!(text.stdout.len(), 105_000);
+}
+
+#[test]
+fn a_pattern_that_nothing_matches_is_an_error() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let nothing = format!("{image}:/nothing*");
+    for command in ["ls", "cat", "stat", "rm", "lsattr"] {
+        let run = extant([command, &nothing]).fails(1);
+        assert!(run.stderr.contains("/nothing*"), "{}", run.stderr);
+    }
+    extant(["rm", "-f", &nothing]).ok();
+    let out = place.arg("out");
+    extant(["cp", "-a", &nothing, &out]).fails(1);
+}
+
+#[test]
+fn removing_everything_by_a_pattern_removes_everything() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    change(&image, ["rm", "-rf", &format!("{image}:/*")]).ok();
+    assert_eq!(extant(["ls", "-a", &image]).ok().text(), ".\n..\n");
+}
+
+#[test]
+fn a_file_whose_name_has_a_star_is_meant_by_that_name() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let star = format!("{image}:/usr/*");
+    change(&image, ["mv", &format!("{image}:/etc/hostname"), &star]).ok();
+    assert_eq!(extant(["ls", "-d", &star]).ok().text(), "/usr/*\n");
+    change(&image, ["rm", &star]).ok();
+    let left = extant(["ls", &format!("{image}:/usr")]).ok().text();
+    assert_eq!(left, "lib\npipe\n");
+}
+
+#[test]
+fn patterns_choose_what_is_copied_moved_and_changed() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let out = place.arg("out");
+    std::fs::create_dir(&out).unwrap();
+    extant(["cp", "-a", &format!("{image}:/usr/lib/lib*"), &out]).ok();
+    let mut names: Vec<_> = std::fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["libone.so", "libtwo.so.6"]);
+    // Several files do not fit one name.
+    let new = place.arg("new");
+    extant(["cp", "-a", &format!("{image}:/usr/lib/lib*"), &new]).fails(1);
+    assert!(!Path::new(&new).exists());
+    change(&image, ["mkdir", &format!("{image}:/moved")]).ok();
+    change(
+        &image,
+        [
+            "mv",
+            &format!("{image}:/usr/lib/*.so*"),
+            &format!("{image}:/moved"),
+        ],
+    )
+    .ok();
+    assert_eq!(
+        extant(["ls", &format!("{image}:/moved")]).ok().text(),
+        "libone.so\nlibtwo.so.6\n"
+    );
+    change(&image, ["chmod", "600", &format!("{image}:/moved/*")]).ok();
+    let modes = extant(["ls", "--json", &format!("{image}:/moved")])
+        .ok()
+        .lines();
+    assert!(modes.iter().all(|file| file["mode"] == "0600"), "{modes:?}");
+    change(
+        &image,
+        [
+            "cp",
+            "-a",
+            &format!("{image}:/moved/lib*"),
+            &format!("{image}:/etc/"),
+        ],
+    )
+    .ok();
+    extant(["stat", &format!("{image}:/etc/libone.so")]).ok();
+}
+
+#[test]
+fn reading_goes_on_after_what_cannot_be_read() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let good = format!("{image}:/etc/hostname");
+    let bad = format!("{image}:/gone");
+    let no_image = place.arg("no.img");
+    for command in ["cat", "ls", "stat", "lsattr"] {
+        let expected = extant([command, &good]).ok().stdout;
+        for wrong in [&bad, &no_image] {
+            let run = extant([command, wrong, &good]).fails(1);
+            assert!(
+                run.stdout.ends_with(&expected),
+                "{command}: {}",
+                String::from_utf8_lossy(&run.stdout)
+            );
+        }
+    }
+    let out = place.arg("out");
+    std::fs::create_dir(&out).unwrap();
+    let no_file = format!("{no_image}:/x");
+    extant(["cp", &bad, &no_file, &good, &out]).fails(1);
+    assert!(Path::new(&out).join("hostname").exists());
+    assert_clean(Path::new(&image));
+}
+
+#[test]
+fn what_does_not_fit_leaves_the_file_that_is_there_as_it_is() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &["-m", "0"]);
+    let inside = format!("{image}:/etc/hostname");
+    let before = extant(["cat", &inside]).ok().stdout;
+    let large = place.join("large");
+    std::fs::write(&large, vec![7; 64 << 20]).unwrap();
+    let large = large.display().to_string();
+    let fails = |args: &[&str]| {
+        let run = extant_with(args, |command| {
+            command.pipe_stdin(&large).unwrap();
+        });
+        let run = run.fails(1);
+        assert_clean(Path::new(&image));
+        assert!(run.stderr.contains("no space"), "{}", run.stderr);
+        assert!(!run.stderr.contains(".extant-new"), "{}", run.stderr);
+        assert_eq!(extant(["cat", &inside]).ok().stdout, before, "{args:?}");
+    };
+    fails(&["cp", &large, &inside]);
+    fails(&["cp", "-a", &large, &inside]);
+    fails(&["cp", "/dev/stdin", &inside]);
+    let names = extant(["ls", "-a", &format!("{image}:/etc")]).ok().text();
+    assert!(!names.contains("extant-new"), "{names}");
+}
+
+#[test]
+fn a_new_file_that_does_not_fit_is_not_left_half() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let write = |args: &[&str], input: usize| {
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_extant"));
+        let output = command
+            .args(args)
+            .write_stdin(vec![5; input])
+            .output()
+            .unwrap();
+        assert_clean(Path::new(&image));
+        output.status.code()
+    };
+    let new = format!("{image}:/new");
+    assert_eq!(write(&["write", &new], 64 << 20), Some(1));
+    extant(["stat", &new]).fails(1);
+    let old = format!("{image}:/etc/hostname");
+    let before = extant(["cat", &old]).ok().stdout;
+    assert_eq!(write(&["write", &old], 64 << 20), Some(1));
+    assert_eq!(extant(["cat", &old]).ok().stdout, before);
+    assert_eq!(write(&["write", "--append", &old], 64 << 20), Some(1));
+    assert_eq!(extant(["cat", &old]).ok().stdout, before);
+    // What fits in the place of the old content is written, also where nothing else is free.
+    let block = extant(["info", "--json", &image]).ok().json()["block_size"]
+        .as_u64()
+        .unwrap();
+    let free = extant(["df", "--json", &image]).ok().json();
+    let free = free["size"].as_u64().unwrap() - free["used"].as_u64().unwrap();
+    let most = usize::try_from(free / block * block).unwrap();
+    assert_eq!(write(&["write", &old], most - (1 << 20)), Some(0));
+    assert_eq!(write(&["write", &old], most - (1 << 20)), Some(0));
+}
