@@ -65,7 +65,7 @@ pub(crate) struct Cp {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
-  extant mkdir rootfs.img:/srv
+  extant mkdir rootfs.img:/srv/www
   extant mkdir -p -m 700 rootfs.img:/var/lib/app/keys")]
 pub(crate) struct Mkdir {
     /// The directories
@@ -134,8 +134,8 @@ extant ln [OPTIONS] <IMAGE:/path>... <IMAGE:/link>
        extant ln -s [OPTIONS] <TARGET>... <IMAGE:/link>")]
 #[command(after_help = "\
 Examples:
-  extant ln rootfs.img:/bin/busybox rootfs.img:/bin/ls
-  extant ln -s ../usr/lib/os-release rootfs.img:/etc/os-release
+  extant ln rootfs.img:/bin/busybox rootfs.img:/bin/vi
+  extant ln -sf ../usr/lib/os-release rootfs.img:/etc/os-release
   extant ln -sfn /opt/app-2 rootfs.img:/opt/app
 
 If the last path is a directory, the links go into it under the names of their targets. The target of a
@@ -275,7 +275,7 @@ pub(crate) struct Truncate {
 #[command(after_help = "\
 Examples:
   extant fallocate -l 1G rootfs.img:/swapfile
-  extant fallocate -n -l 64M rootfs.img:/var/log/journal
+  extant fallocate -n -l 64M rootfs.img:/var/log/wtmp
 
 What is added reads as zeros, but its space is taken: writing there does not run out of it. `extant map`
 shows it as unwritten. The other modes are those of fallocate(1); --collapse-range and --insert-range take multiples

@@ -171,13 +171,15 @@ SOURCE_DATE_EPOCH set, the same input gives the same bytes.")]
 pub(crate) struct Mkfs {
     /// The image to make; an existing file is replaced, a block device written to
     pub(crate) image: PathBuf,
-    /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source
+    /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the headroom
     ///
     /// With a source the default is `auto`; otherwise, and within a partition or behind an offset, all
     /// the room there is.
     #[arg(long, value_name = "SIZE|auto")]
     pub(crate) size: Option<String>,
-    /// Free space on top of what the source needs and of the reserved share, with `--size auto`
+    /// Free space on top of what the source needs and of the reserved share, with `--size auto`; 0 for the smallest image
+    ///
+    /// If not given, there is room for small changes: 5 % of what the source takes and at least 1 MiB.
     #[arg(long, value_name = "SIZE|N%")]
     pub(crate) headroom: Option<String>,
     /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on
@@ -434,7 +436,7 @@ pub(crate) struct Tar {
 Examples:
   extant info rootfs.img
   extant info --features rootfs.img
-  extant info --json --groups disk.img --partition 2 | jq .groups[0]
+  extant info --json --groups disk.img --partition 2 | jq '.group_list[0]'
   extant info disk.img
 
 Of a whole disk, its partitions are listed: one is chosen with --partition.")]

@@ -3,7 +3,7 @@
 use crate::support::{Place, extant};
 
 /// The names of all commands, as the help lists them.
-fn commands() -> Vec<String> {
+pub(crate) fn commands() -> Vec<String> {
     let help = extant(["--help"]).ok().text();
     let list = help
         .split("Commands:\n")

@@ -3,6 +3,7 @@
 mod checking;
 mod copying;
 mod copying_in;
+mod examples;
 mod external_journal;
 mod help;
 mod hostile;

@@ -18,6 +18,9 @@ pub enum Headroom {
     Bytes(u64),
     /// This share of what the source takes, in percent.
     Percent(f64),
+    /// Room for small changes: 5 % of what the source takes, and at least 1 MiB. What is kept for privileged users counts as
+    /// a part of it.
+    ForChanges,
 }
 
 impl Default for Headroom {
@@ -32,6 +35,7 @@ impl Headroom {
         match self {
             Self::Bytes(more) => more.div_ceil(bytes),
             Self::Percent(percent) => (units as f64 * percent.max(0.0) / 100.0).ceil() as u64,
+            Self::ForChanges => (units / 20).max((1 << 20) / bytes.min(1 << 20)),
         }
     }
 }
@@ -197,7 +201,7 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
     let last = u64::from(placement.last_ino(tree));
     let more = headroom.on(used, cluster_bytes);
     Ok(Needs {
-        has_headroom: more > 0,
+        has_headroom: more > 0 && headroom != Headroom::ForChanges,
         inodes: (last + SPARE_INODES).saturating_add(headroom_inodes(headroom, last)),
         clusters: used.saturating_add(more),
         cluster_bytes,
@@ -207,7 +211,8 @@ fn count(tree: &Tree, format: &mut FormatOptions, headroom: Headroom) -> Result<
 fn headroom_inodes(headroom: Headroom, inodes: u64) -> u64 {
     match headroom {
         Headroom::Bytes(bytes) => bytes / 16_384,
-        Headroom::Percent(_) => headroom.on(inodes, 1),
+        Headroom::Percent(percent) => Headroom::Percent(percent).on(inodes, 1),
+        Headroom::ForChanges => (inodes / 20).max(64),
     }
 }
 

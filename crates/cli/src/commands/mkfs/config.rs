@@ -405,7 +405,7 @@ fn size_of(args: &Mkfs, window: &Window) -> Outcome<Size> {
         )));
     }
     match (size, headroom) {
-        (None, headroom) => Ok(Size::Auto(headroom.unwrap_or_default())),
+        (None, headroom) => Ok(Size::Auto(headroom.unwrap_or(Headroom::ForChanges))),
         (Some(size), None) => Ok(Size::Bytes(size)),
         (Some(_), Some(_)) => Err(Failure::usage(
             "--headroom goes with --size auto: a fixed size has the room it has",

@@ -1,0 +1,365 @@
+//! Every example of the README's first screen and of every `--help`, typed in order.
+//!
+//! What an example needs of its surroundings is made before: a Debian-like root directory, images of it, a disk with
+//! partitions, and stand-ins for the programs that examples pass things to. With `EXTANT_FULL` the root directory has
+//! all of this machine's `/etc` and `/usr/bin`.
+
+use crate::support::{Place, copy_of, extant};
+use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
+use extant_testkit::require;
+use extant_testkit::tool::tool;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// A directory in which examples are typed.
+struct Desk {
+    place: Place,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let desk = Self {
+            place: Place::in_memory(),
+        };
+        desk.programs();
+        desk.root_directory();
+        let dir = |name: &str| fs::create_dir_all(desk.at(name)).unwrap();
+        for name in [
+            "overlay/etc",
+            "home/.config/fish/completions",
+            "mnt",
+            "man1",
+            "completions",
+        ] {
+            dir(name);
+        }
+        fs::write(desk.at("overlay/etc/motd"), "hello\n").unwrap();
+        for name in ["hostname", "resolv.conf", "more", "header"] {
+            fs::write(desk.at(name), format!("{name}\n")).unwrap();
+        }
+        let image = desk.place.arg("base.img");
+        let rootfs = desk.place.arg("rootfs");
+        mke2fs(
+            Path::new(&image),
+            3 << 30,
+            &["-t", "ext4", "-O", "quota,project"],
+        );
+        extant(["cp", "-a", &format!("{rootfs}/."), &format!("{image}:/")]).ok();
+        desk.disk();
+        desk
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+
+    /// Stand-ins for what examples call, which read what they get or write what is asked of them.
+    fn programs(&self) {
+        let bin = self.at("bin");
+        fs::create_dir(&bin).unwrap();
+        symlink(env!("CARGO_BIN_EXE_extant"), bin.join("extant")).unwrap();
+        let tar =
+            "if [ $1 = export ]; then exec tar -C \"$DESK/rootfs\" -c .; fi; exec cat > /dev/null";
+        for (name, script) in [
+            ("docker", tar),
+            ("man", "exec cat > /dev/null"),
+            ("xxd", "exec od -t x1"),
+        ] {
+            let path = bin.join(name);
+            fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+
+    fn root_directory(&self) {
+        let root = self.at("rootfs");
+        for dir in [
+            "boot",
+            "dev",
+            "dir",
+            "etc",
+            "home/me",
+            "init.d",
+            "opt",
+            "run",
+            "srv/customer",
+            "tmp/build",
+            "usr/bin",
+            "usr/lib",
+            "usr/share/doc",
+            "var/cache/apt",
+            "var/log/journal",
+            "var/lib",
+            "var/www/html",
+        ] {
+            fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        for (link, target) in [
+            ("bin", "usr/bin"),
+            ("lib", "usr/lib"),
+            ("sbin", "usr/bin"),
+            ("opt/app", "app-1"),
+            ("etc/os-release", "../usr/lib/os-release"),
+        ] {
+            symlink(target, root.join(link)).unwrap();
+        }
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/bin/false\n";
+        let group = "root:x:0:\nadm:x:4:\nwww-data:x:33:\n";
+        for (file, content) in [
+            ("etc/passwd", passwd),
+            ("etc/group", group),
+            ("etc/shadow", "root:*::::::\n"),
+            ("etc/hosts", "127.0.0.1 localhost\n"),
+            ("etc/hostname", "debian\n"),
+            ("etc/fstab", "# none\n"),
+            ("etc/machine-id", "\n"),
+            ("etc/resolv.conf", "\n"),
+            ("usr/lib/os-release", "ID=debian\n"),
+            ("usr/share/doc/readme", "text\n"),
+            ("usr/bin/busybox", "#!\n"),
+            ("usr/bin/ping", "#!\n"),
+            ("usr/bin/python3", "#!\n"),
+            ("usr/lib/libc.so", "\x7fELF"),
+            ("boot/vmlinuz", "MZ"),
+            ("init", "#!\n"),
+            ("a", "a\n"),
+            ("b", "b\n"),
+            ("data", "data\n"),
+            ("swapfile", "swap\n"),
+            ("var/log/messages", "line\n"),
+            ("var/cache/apt/pkgcache.bin", "cache\n"),
+        ] {
+            fs::write(root.join(file), content).unwrap();
+        }
+        tool("setcap")
+            .arg("cap_net_raw+ep")
+            .arg(root.join("usr/bin/ping"))
+            .ok();
+        if std::env::var_os("EXTANT_FULL").is_some() {
+            tool("cp")
+                .args(["-a", "--update=none"])
+                .arg("/etc/.")
+                .arg(root.join("etc"))
+                .run();
+            tool("cp")
+                .args(["-a", "--update=none"])
+                .arg("/usr/bin/.")
+                .arg(root.join("usr/bin"))
+                .run();
+        }
+    }
+
+    /// Two disks: one whose second partition holds a file system, and one whose first does.
+    fn disk(&self) {
+        for (name, first, second) in [
+            ("two.img", "1:2048:4095", "2:4096:266239"),
+            ("one.img", "1:4096:266239", "2:2048:4095"),
+        ] {
+            let path = self.at(name);
+            fs::File::create(&path).unwrap().set_len(160 << 20).unwrap();
+            tool("sgdisk")
+                .args(["-n", first, "-n", second])
+                .arg(&path)
+                .ok();
+            let number = if name == "two.img" { "2" } else { "1" };
+            let (path, rootfs) = (path.display().to_string(), self.place.arg("rootfs"));
+            extant([
+                "mkfs",
+                &path,
+                "--partition",
+                number,
+                "--from",
+                &rootfs,
+                "--size",
+                "64M",
+                "-q",
+            ])
+            .ok();
+        }
+    }
+
+    /// Puts everything that is changed by examples back as it was.
+    fn tidy(&self, command: &str) {
+        let base = self.place.arg("base.img");
+        for name in ["rootfs.img", "old.img", "crashed.img", "new.img", "bad.img"] {
+            let _ = fs::remove_file(self.at(name));
+            copy_of(&base, &self.place.arg(name));
+        }
+        debugfs_write(&self.at("bad.img"), &["sif /etc/hosts links_count 7"]);
+        let of_mount = ["mount", "umount", "stats"].contains(&command);
+        let disks: [(&str, &str); 2] = match of_mount {
+            true => [("disk.img", "base.img"), ("whole-disk.img", "one.img")],
+            false => [("disk.img", "two.img"), ("whole-disk.img", "one.img")],
+        };
+        for (name, from) in disks {
+            let _ = fs::remove_file(self.at(name));
+            copy_of(&self.place.arg(from), &self.place.arg(name));
+        }
+        match command {
+            "mkfs" => {
+                for name in ["rootfs.img", "empty.img"] {
+                    let _ = fs::remove_file(self.at(name));
+                }
+                let tar = "tar -C rootfs -c . | zstd -q > rootfs.tar.zst";
+                assert!(self.shell(tar).status.success());
+            }
+            // Where it goes there is no file yet.
+            "" => fs::remove_file(self.at("rootfs.img")).unwrap(),
+            "repair" => {
+                debugfs_write(&self.at("rootfs.img"), &["sif /etc/hosts links_count 7"]);
+            }
+            "write" => {
+                fs::remove_file(self.at("disk.img")).unwrap();
+                copy_of(&base, &self.place.arg("disk.img"));
+            }
+            _ => {}
+        }
+    }
+
+    fn shell(&self, line: &str) -> Output {
+        let bin = self.at("bin").display().to_string();
+        Command::new("bash")
+            .args(["-o", "pipefail", "-c", line])
+            .current_dir(self.place.path())
+            .env("PATH", format!("{bin}:{}", std::env::var("PATH").unwrap()))
+            .env("HOME", self.at("home"))
+            .env("DESK", self.place.path())
+            .env_remove("SOURCE_DATE_EPOCH")
+            .output()
+            .unwrap()
+    }
+
+    /// Types a line, and expects that it works.
+    fn types(&self, line: &str) {
+        let mount = self.at("mnt").display().to_string();
+        // What would go into the machine goes into the desk.
+        let typed = line
+            .replace("/mnt", &mount)
+            .replace("/etc/bash_completion.d/", "completions/")
+            .replace("/usr/share/man/man1", "man1");
+        let output = match typed.contains("--foreground") {
+            true => self.shell(&format!("{typed} > /dev/null 2>&1 &")),
+            false => self.shell(&typed),
+        };
+        let code = output.status.code();
+        // What is repaired in examples is damaged.
+        let last = line.rsplit("; ").next().unwrap_or(line);
+        let expected = match last.contains("extant repair ") && !last.contains("--revert") {
+            true if last.contains("--dry-run") => 4,
+            true => 1,
+            false => 0,
+        };
+        assert!(
+            code == Some(expected),
+            "{line}: exit code {code:?}\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+
+    fn is_mounted(&self) -> bool {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts.contains(&format!(" {} ", self.at("mnt").display()))
+    }
+
+    fn wait_for_mount(&self) {
+        let begun = Instant::now();
+        while !self.is_mounted() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "nothing is mounted"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Types lines in order. What needs a mount gets one, and a mount ends before the next one.
+    fn types_all(&self, lines: &[String]) {
+        for line in lines {
+            let mounts = line.contains("extant mount ");
+            let uses = line.contains("extant umount ") || line.contains("extant stats ");
+            if mounts && self.is_mounted() {
+                self.types("extant umount /mnt");
+            }
+            if uses && !mounts && !self.is_mounted() {
+                self.types("extant mount disk.img /mnt");
+            }
+            self.types(line);
+            if mounts && !uses {
+                self.wait_for_mount();
+            }
+        }
+        if self.is_mounted() {
+            self.types("extant umount /mnt");
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new("umount")
+                .arg("-l")
+                .arg(self.at("mnt"))
+                .status();
+        }
+    }
+}
+
+#[test]
+fn the_first_screen_works_when_typed_in_order() {
+    require!(Root, Fuse);
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let block = readme
+        .split("```console\n")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let lines: Vec<String> = block
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+        .map(|line| {
+            line.split("  # ")
+                .next()
+                .unwrap_or(line)
+                .trim_end()
+                .to_owned()
+        })
+        .collect();
+    assert!(lines.len() > 15, "{lines:?}");
+    let desk = Desk::new();
+    desk.tidy("");
+    desk.types_all(&lines);
+    assert_clean(&desk.at("rootfs.img"));
+    let hostname = extant([
+        "cat",
+        &format!("{}:/etc/hostname", desk.place.arg("rootfs.img")),
+    ])
+    .ok();
+    assert_eq!(hostname.text(), "myhost\n");
+    assert_eq!(fs::read(desk.at("share/doc/readme")).unwrap(), b"text\n");
+}
+
+#[test]
+fn the_examples_of_every_command_work_in_order() {
+    require!(Root, Fuse);
+    let desk = Desk::new();
+    for command in crate::help::commands() {
+        let help = extant([command.as_str(), "--help"]).ok().text();
+        let examples = help.split("Examples:\n").nth(1).unwrap();
+        let lines: Vec<String> = examples
+            .lines()
+            .take_while(|line| line.starts_with("  "))
+            .map(|line| line.trim().to_owned())
+            .collect();
+        assert!(!lines.is_empty(), "{command}:\n{help}");
+        desk.tidy(&command);
+        desk.types_all(&lines);
+    }
+}
