@@ -4,6 +4,8 @@ set -euo pipefail
 
 # program:package, on Debian and Ubuntu
 needed=(
+    bsdtar:libarchive-tools
+    bzip2:bzip2
     cc:gcc
     cp:coreutils
     debugfs:e2fsprogs
@@ -15,8 +17,12 @@ needed=(
     getfattr:attr
     gzip:gzip
     losetup:mount
+    lz4:lz4
     mke2fs:e2fsprogs
+    mksquashfs:squashfs-tools
+    mkswap:util-linux
     modprobe:kmod
+    qemu-img:qemu-utils
     setcap:libcap2-bin
     setfacl:acl
     sgdisk:gdisk

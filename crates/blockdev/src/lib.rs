@@ -14,12 +14,14 @@
 //! | `window` | a range of another device |
 //! | `partition` | GPT and MBR |
 //! | `overlay` | a device with blocks replaced in memory |
+//! | [`content`] | what else may be on a device, by its marks |
 //! | `open` | from a path, an offset or a partition to a device |
 //! | `error` | what can go wrong, as sentences |
 
 #![deny(unsafe_code)]
 
 mod buffer;
+pub mod content;
 mod device;
 mod error;
 mod file;
@@ -32,6 +34,7 @@ mod request;
 mod window;
 
 pub use buffer::{AlignedBuf, BUFFER_ALIGN, WriteBuf};
+pub use content::Content;
 pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
 pub use file::{Backend, FileDevice, FileOptions};

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 
 /// Programs the tests know, and the Debian package that brings each.
 const PACKAGES: &[(&str, &str)] = &[
+    ("bsdtar", "libarchive-tools"),
+    ("bzip2", "bzip2"),
     ("cc", "gcc"),
     ("cp", "coreutils"),
     ("debugfs", "e2fsprogs"),
@@ -18,11 +20,16 @@ const PACKAGES: &[(&str, &str)] = &[
     ("genext2fs", "genext2fs"),
     ("getfattr", "attr"),
     ("gzip", "gzip"),
+    ("lz4", "lz4"),
     ("mke2fs", "e2fsprogs"),
+    ("mksquashfs", "squashfs-tools"),
+    ("mkswap", "util-linux"),
+    ("qemu-img", "qemu-utils"),
     ("resize2fs", "e2fsprogs"),
     ("setcap", "libcap2-bin"),
     ("setfacl", "acl"),
     ("setfattr", "attr"),
+    ("sgdisk", "gdisk"),
     ("tar", "tar"),
     ("timeout", "coreutils"),
     ("tune2fs", "e2fsprogs"),

@@ -1,6 +1,7 @@
 //! Devices seen from outside.
 
 mod batches;
+mod contents;
 mod direct;
 mod files;
 mod memory;
