@@ -76,7 +76,11 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
         .as_deref()
         .and_then(|program| std::path::Path::new(program).file_name())
         .is_some_and(|name| name.as_encoded_bytes().starts_with(b"mount."));
-    let command = is_helper.then(|| "mount".into());
+    let words: &[&str] = match is_helper {
+        true => &["mount", "--as-helper"],
+        false => &[],
+    };
+    let command = words.iter().map(|word| (*word).into());
     let args = args.map(move |arg| match is_helper && arg == "-f" {
         true => "--fake".into(),
         false => arg,

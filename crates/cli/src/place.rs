@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,14 +108,25 @@ impl Place {
         Ok(fs)
     }
 
-    /// Opens all of what holds the file system, without looking at it.
-    pub(crate) fn open_device(&self, writable: bool) -> Outcome<SharedDevice> {
-        self.open_spec(&self.spec(writable), writable)
-    }
-
-    /// Opens the file for reading, as long as nobody writes it.
-    pub(crate) fn open_guarded(&self) -> Outcome<SharedDevice> {
-        self.open_spec(&self.spec(false).guarded(true), false)
+    /// Opens all of what holds the file system, without looking at it; for reading as long as nobody writes it. If somebody
+    /// uses it of whom there `may_be` an end soon, that is waited for, though not longer than `patience`.
+    pub(crate) fn open_when_free(
+        &self,
+        writable: bool,
+        patience: Duration,
+        may_be: impl Fn() -> bool,
+    ) -> Outcome<SharedDevice> {
+        const PAUSE: Duration = Duration::from_millis(10);
+        let spec = self.spec(writable).guarded(!writable);
+        let end = Instant::now() + patience;
+        loop {
+            match spec.open() {
+                Err(DeviceError::InUse { .. }) if Instant::now() < end && may_be() => {
+                    std::thread::sleep(PAUSE);
+                }
+                opened => return opened.map_err(|e| self.not_opened(e, writable)),
+            }
+        }
     }
 
     fn spec(&self, writable: bool) -> OpenSpec {
@@ -124,16 +136,14 @@ impl Place {
         }
     }
 
-    fn open_spec(&self, spec: &OpenSpec, writable: bool) -> Outcome<SharedDevice> {
-        spec.open().map_err(|e| {
-            let shown = e.to_string();
-            let engine = EngineError::from(e);
-            let why = why_not_writable(&self.image, &engine).filter(|_| writable);
-            Failure::new(why.unwrap_or(shown))
-        })
+    fn not_opened(&self, e: DeviceError, writable: bool) -> Failure {
+        let shown = e.to_string();
+        let engine = EngineError::from(e);
+        let why = why_not_writable(&self.image, &engine).filter(|_| writable);
+        Failure::new(why.unwrap_or(shown))
     }
 
-    /// Opens the file system that lies at a place on a device that [`Place::open_device`] has opened.
+    /// Opens the file system that lies at a place on a device that [`Place::open_when_free`] has opened.
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,

@@ -67,6 +67,30 @@ pub enum MountError {
         .0.display()
     )]
     InUse(PathBuf),
+    /// It is not mounted there any more, but goes on at another place.
+    #[error(
+        "{} is unmounted, but the same file system is mounted {place} as well: it goes on there, and the image is \
+         in use until it is unmounted there too",
+        point.display()
+    )]
+    Elsewhere {
+        /// The directory.
+        point: PathBuf,
+        /// The other place, in words.
+        place: String,
+    },
+    /// The process that keeps the mount cannot end.
+    #[error(
+        "{} is unmounted, but process {process}, which kept the mount, has been stopped and cannot end: have it go on \
+         (kill -CONT {process})",
+        point.display()
+    )]
+    Stopped {
+        /// The directory.
+        point: PathBuf,
+        /// The number of the process.
+        process: u32,
+    },
     /// The mount did not end as it should have.
     #[error(
         "{} is unmounted, but what was changed last may not be in it: what was synced is, and the next mount recovers \

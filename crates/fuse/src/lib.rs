@@ -7,9 +7,13 @@
 //! | `sandbox` | what a process that reads an image gives up |
 //! | `inherited` | descriptors that it was started with |
 //! | `signals` | the signals that end it |
+//! | `attach` | mounting, with privileges and without |
+//! | `loopdev` | a block device for a mount |
 //! | `unmount` | the way out, with privileges and without |
-//! | `mounts` | what the system has mounted |
-//! | `kernel` | the way to the kernel: mounting, and requests that are read from the device; the only room that knows `fuser` |
+//! | `farewell` | the last request, which is answered when all is done |
+//! | `mounts` | what the system has mounted, and which mount is which |
+//! | `presence` | how the end of a mount's processes is noticed |
+//! | `kernel` | the way to the kernel: the handshake, and requests that are read from the device; the only room that knows `fuser` |
 //! | `ring` | requests that come through io_uring |
 //! | `protocol` | what requests and answers look like |
 //! | `answer` | one request, answered by the service |
@@ -25,15 +29,21 @@
 #![deny(unsafe_code)]
 
 mod answer;
+#[allow(unsafe_code, reason = "a number becomes a descriptor")]
+mod attach;
 mod awake;
 mod error;
+mod farewell;
 #[allow(unsafe_code, reason = "numbers become descriptors")]
 mod inherited;
 mod kernel;
+#[allow(unsafe_code, reason = "loop devices have no safe wrapper")]
+mod loopdev;
 mod metrics;
 mod mounts;
 mod nodes;
 mod options;
+mod presence;
 mod protocol;
 mod rights;
 mod ring;
@@ -45,7 +55,9 @@ mod unmount;
 
 pub use error::MountError;
 pub use inherited::keep_descriptors;
+pub use mounts::{MountId, is_mounted};
 pub use options::{BadOption, Options, machine_memory};
+pub use presence::Presence;
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;

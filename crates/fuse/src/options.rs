@@ -36,6 +36,9 @@ pub struct Options {
     /// Aligned transfers of so many bytes and more are not kept in the engine's memory, as the kernel
     /// has them in its own (`direct_from=BYTES`; 0 for none).
     pub direct_from: Option<usize>,
+    /// Root's mount gets a block device, where there are loop devices: the kernel then tells it of `sync`, and waits for its end
+    /// when it is unmounted (`blkdev`).
+    pub blkdev: bool,
     /// Device nodes work (`dev`).
     pub dev: bool,
     /// Set-user-ID and set-group-ID work (`suid`).
@@ -81,6 +84,7 @@ impl Default for Options {
             threads: None,
             io_uring: false,
             direct_from: Some(DIRECT_FROM),
+            blkdev: true,
             dev: false,
             suid: false,
             exec: true,
@@ -181,6 +185,8 @@ impl Options {
             ("seek_holes", None) => self.seek_holes = true,
             ("io_uring", None) => self.io_uring = true,
             ("no_io_uring", None) => self.io_uring = false,
+            ("blkdev", None) => self.blkdev = true,
+            ("no_blkdev", None) => self.blkdev = false,
             ("dev", None) => self.dev = true,
             ("nodev", None) => self.dev = false,
             ("suid", None) => self.suid = true,

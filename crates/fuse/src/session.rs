@@ -1,20 +1,22 @@
 //! The life of a mount.
 
+use crate::attach::DEVICE;
 use crate::error::MountError;
+use crate::farewell::Event;
 use crate::kernel::Channel;
-use crate::mounts::{self, Keeping, set_keeping};
+use crate::mounts::{self, Keeping, MountId, set_keeping};
 use crate::options::{Options, machine_memory};
 use crate::sandbox;
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::unmount::{detach, has_helper, leave};
+use crate::unmount::{clear, has_helper, leave};
 use extant_core::fs::Fs;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long those who still use a mount have to leave it after a signal.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,14 +28,27 @@ const READ_AHEAD: u32 = 1 << 20;
 /// to what it gathers waits for the daemon after some tens of MiB; with much more, the daemon has nothing to do until somebody asks for `fsync`.
 const DIRTY: u32 = 10;
 
-const DEVICE: &str = "/dev/fuse";
+/// How long the last request may take to be read as answered, after which the kernel gives the mount up.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// A directory on which something is mounted that nobody answers for yet: who uses it waits.
 #[derive(Debug)]
 pub struct Attached {
     channel: Channel,
+    // Behind the channel: nobody answers any more when it is cleared away.
+    cleared: Cleared,
     point: PathBuf,
     options: Options,
+}
+
+/// A mount that is cleared away when this is dropped, if it is still there and this process may.
+#[derive(Debug)]
+struct Cleared(MountId);
+
+impl Drop for Cleared {
+    fn drop(&mut self) {
+        clear(&self.0);
+    }
 }
 
 impl Attached {
@@ -44,16 +59,24 @@ impl Attached {
     pub fn new(image: &Path, point: &Path, options: &Options) -> Result<Self, MountError> {
         let point = check_point(point)?;
         check_device()?;
-        let channel = Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
+        let (channel, id) =
+            Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
         // It works without, but each read of a file read in sequence is smaller then.
-        let _ = set_keeping(&point, Keeping::ReadAhead(READ_AHEAD));
+        let _ = set_keeping(&id, Keeping::ReadAhead(READ_AHEAD));
         // And whoever writes to what is gathered waits sooner.
-        let _ = set_keeping(&point, Keeping::Dirty(DIRTY));
+        let _ = set_keeping(&id, Keeping::Dirty(DIRTY));
         Ok(Self {
             channel,
+            cleared: Cleared(id),
             point,
             options: options.clone(),
         })
+    }
+
+    /// What it is known by among all mounts.
+    #[must_use]
+    pub fn id(&self) -> MountId {
+        self.cleared.0
     }
 
     /// Gives up what this process may do beyond answering: it opens no files, makes
@@ -62,15 +85,11 @@ impl Attached {
     /// Whoever mounted is left to unmount: a confined process cannot.
     ///
     /// # Errors
-    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Nothing is mounted any more then,
-    /// unless the process has given up too much for that already.
+    /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Dropping this unmounts, unless the
+    /// process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
         let memory = self.options.memory_limit(machine_memory());
-        sandbox::confine(memory, self.channel.has_rings()).map_err(|e| {
-            // What is to be said is why.
-            let _ = detach(&self.point, true);
-            MountError::Sandbox(e)
-        })
+        sandbox::confine(memory, self.channel.has_rings()).map_err(MountError::Sandbox)
     }
 
     /// Answers with `fs` from now on.
@@ -79,11 +98,12 @@ impl Attached {
     /// When the system has no threads for it.
     pub fn serve(self, fs: Arc<Fs>) -> Result<Mounted, MountError> {
         let service = Arc::new(Service::new(fs, &self.options));
+        let (sender, events) = mpsc::channel();
+        service.farewell().tell(sender.clone());
         let connection = self
             .channel
             .serve(Arc::clone(&service))
             .map_err(MountError::Session)?;
-        let (sender, events) = mpsc::channel();
         let over = sender.clone();
         std::thread::Builder::new()
             .name("extant-session".to_owned())
@@ -94,6 +114,7 @@ impl Attached {
             .map_err(MountError::Session)?;
         Ok(Mounted {
             service,
+            cleared: self.cleared,
             point: self.point,
             events,
             sender,
@@ -105,16 +126,10 @@ impl Attached {
 #[derive(Debug)]
 pub struct Mounted {
     service: Arc<Service>,
+    cleared: Cleared,
     point: PathBuf,
     events: Receiver<Event>,
     sender: Sender<Event>,
-}
-
-#[derive(Debug)]
-enum Event {
-    /// The kernel gave the mount up.
-    Over(io::Result<()>),
-    Signal,
 }
 
 /// How a mount ended.
@@ -146,49 +161,106 @@ impl Mounted {
         &self.point
     }
 
+    /// What it is known by among all mounts.
+    #[must_use]
+    pub fn id(&self) -> MountId {
+        self.cleared.0
+    }
+
     /// Waits until it is unmounted. One of `signals` unmounts it: those who use it then have some seconds to
     /// leave.
     ///
-    /// Close the file system then, also after an error.
+    /// Close the file system then, also after an error. Whoever unmounts does not wait for that: see
+    /// [`wait_and_close`](Self::wait_and_close).
     ///
     /// # Errors
     /// [`MountError::Session`] when the session with the kernel broke off.
     pub fn wait(self, signals: Option<Signals>) -> Result<Ended, MountError> {
-        if let Some(signals) = signals {
-            let sender = self.sender.clone();
-            std::thread::Builder::new()
-                .name("extant-signals".to_owned())
-                .spawn(
-                    move || {
-                        while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
-                    },
-                )
-                .map_err(MountError::Session)?;
-        }
-        let ended = self.until_over(signals.is_some_and(Signals::at_once));
-        self.service.finish();
-        ended
+        self.wait_and_close(signals, || ()).0
     }
 
-    fn until_over(&self, at_once: bool) -> Result<Ended, MountError> {
+    /// As [`wait`](Self::wait); then calls `close`, which is to close the file system, and returns what that returned as
+    /// well. A mount with a block device keeps whoever unmounts it waiting until then.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn wait_and_close<T>(
+        self,
+        signals: Option<Signals>,
+        close: impl FnOnce() -> T,
+    ) -> (Result<Ended, MountError>, T) {
+        let ended = match signals {
+            Some(signals) => self.listen(signals),
+            None => Ok(()),
+        };
+        let is_told = signals.is_some_and(Signals::at_once);
+        let ended = ended.and_then(|()| self.until_over(is_told));
+        self.service.finish();
+        let closed = close();
+        self.service.farewell().closed();
+        if let Ok((Ended::Unmounted, false)) = ended {
+            // It was asked for, and the answer is under way.
+            self.until_given_up();
+        }
+        (ended.map(|(ended, _)| ended), closed)
+    }
+
+    fn listen(&self, signals: Signals) -> Result<(), MountError> {
+        let sender = self.sender.clone();
+        let thread = std::thread::Builder::new().name("extant-signals".to_owned());
+        let started =
+            thread.spawn(
+                move || {
+                    while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
+                },
+            );
+        started.map(drop).map_err(MountError::Session)
+    }
+
+    /// How it ends, and whether the kernel has given it up then.
+    fn until_over(&self, at_once: bool) -> Result<(Ended, bool), MountError> {
         let over = |result: io::Result<()>| match result {
-            Ok(()) => Ok(Ended::Unmounted),
+            Ok(()) => Ok((Ended::Unmounted, true)),
             Err(e) => Err(MountError::Session(e)),
         };
         // One sender is here, so there is an event some time.
-        if let Ok(Event::Over(result)) = self.events.recv() {
-            return over(result);
+        match self.events.recv() {
+            Ok(Event::Over(result)) => return over(result),
+            Ok(Event::Asked) => return Ok((Ended::Unmounted, false)),
+            Ok(Event::Signal) | Err(_) => {}
         }
         if at_once {
-            return Ok(Ended::StillUsed);
+            return Ok((Ended::StillUsed, false));
         }
-        leave(&self.point);
+        let id = self.id();
+        // It may wait for the end.
+        std::thread::spawn(move || leave(&id));
         match self.events.recv_timeout(PATIENCE) {
             Ok(Event::Over(result)) => over(result),
+            Ok(Event::Asked) => Ok((Ended::Unmounted, false)),
             // Somebody is in a hurry.
-            Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => Ok(Ended::StillUsed),
-            Err(RecvTimeoutError::Disconnected) => Ok(Ended::Unmounted),
+            Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => Ok((Ended::StillUsed, false)),
+            Err(RecvTimeoutError::Disconnected) => Ok((Ended::Unmounted, true)),
         }
+    }
+
+    fn until_given_up(&self) {
+        let end = Instant::now() + GOODBYE;
+        while let Ok(event) = self
+            .events
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+        {
+            if matches!(event, Event::Over(_)) {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Whoever asked for the end gets it.
+        self.service.farewell().closed();
     }
 }
 

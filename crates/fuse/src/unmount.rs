@@ -1,9 +1,14 @@
 //! Unmounting: by the system call where that is allowed, and by fusermount3 where it is not.
 //!
+//! Whoever asks for it by path gets what lies on that path unmounted. The processes of a mount clear up behind themselves by its
+//! [identity](MountId) only: by then another mount may be on the path. fusermount3 knows paths only, so between the look at
+//! what lies there and its end nobody else of this program mounts there ([`PathLock`]).
+//!
 //! fusermount3 is the system's helper for what users without privileges mount. No other program is run.
 
 use crate::error::MountError;
-use crate::mounts;
+use crate::mounts::{self, Elsewhere, Held, Mount, MountId};
+use crate::presence::Keeper;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -18,15 +23,19 @@ use std::time::Duration;
 /// How often unmounting is tried while somebody uses the mount, and the time between.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long the end is simply waited for, before it is asked what keeps it.
+const PATIENT: u32 = 4;
 
 /// The helper.
 pub(crate) const HELPER: &str = "fusermount3";
 
-/// Unmounts what was mounted on `point` by `extant mount`, and waits until everything is in the image. With `lazy`
-/// the directory is free at once, and the file system goes on until nobody uses it any more.
+/// Unmounts what was mounted on `point` by `extant mount`, and waits until everything is in the image and the processes
+/// of the mount are gone. With `lazy` the directory is free at once, and the file system goes on until nobody uses it
+/// any more.
 ///
 /// # Errors
 /// [`MountError::NotMounted`]; [`MountError::InUse`], unless `lazy`; [`MountError::Stays`];
+/// [`MountError::Elsewhere`] when it is mounted at another place as well, and goes on there; [`MountError::Stopped`];
 /// [`MountError::LeftDirty`] when a journal is left in the image, as far as it can be looked at: a file system behind an
 /// offset is not.
 pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
@@ -42,37 +51,51 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let mount = mounts::ours_at(&path)
         .map_err(failed)?
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
+    // What is held cannot be unmounted.
+    let id = Held::at(&path).ok().flatten().map(|held| held.id);
+    let keeper = id.and_then(|id| Keeper::of(&id, mount.user));
+    // The table may say something else since it was begun.
+    let reads_only = mount.read_only || keeper.is_some() && is_free(&mount.image).is_some();
     detach_patiently(&mount.point, lazy)?;
-    match (lazy, mount.read_only) {
-        (true, _) => {}
-        (false, true) => wait_for_reader(&mount.image),
-        (false, false) => {
-            if wait_for(&mount.image).is_some_and(|image| has_journal_left(&image)) {
-                return Err(MountError::LeftDirty(mount.image));
-            }
-        }
+    if lazy {
+        return Ok(());
     }
-    Ok(())
+    match keeper {
+        Some(keeper) => wait_for_keeper(&mount, &keeper)?,
+        None if reads_only => wait_for_reader(&mount.image),
+        None => wait_for_writer(&mount)?,
+    }
+    match is_free(&mount.image) {
+        Some(image) if !reads_only && has_journal_left(&image) => {
+            Err(MountError::LeftDirty(mount.image))
+        }
+        // Or somebody else has it by now.
+        _ => Ok(()),
+    }
 }
 
-/// Unmounts `point`; if somebody uses it, for those who come from now on, after what they wrote so far was
+/// Unmounts this mount, and no other; if somebody uses it, for those who come from now on, after what they wrote so far was
 /// fetched.
-pub fn leave(point: &Path) {
-    if detach(point, false).is_ok() {
+///
+/// It waits for the processes that answer, so call it in a thread of its own where these must not wait for it.
+pub fn leave(id: &MountId) {
+    let Ok(Some(held)) = Held::by_id(id) else {
         return;
-    }
-    if let Ok(root) = File::open(point) {
+    };
+    if let Ok(root) = File::open(held.path()) {
         let _ = rustix::fs::syncfs(&root);
     }
-    if let Err(e) = detach(point, true) {
+    if let Err(e) = detach_held(&held) {
         tracing::error!("{e}");
     }
 }
 
-/// Unmounts `point` if what answered for it is gone, so that nobody meets a dead mount.
-pub fn clear(point: &Path) {
-    if matches!(mounts::ours_at(point), Ok(Some(_))) {
-        let _ = detach(point, true);
+/// Unmounts this mount, and no other, after what answered for it is gone, so that nobody meets a dead mount.
+pub fn clear(id: &MountId) {
+    if let Ok(Some(held)) = Held::by_id(id)
+        && (held.is_certain() || held.is_dead())
+    {
+        let _ = detach_held(&held);
     }
 }
 
@@ -87,54 +110,125 @@ fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
     detach(point, lazy)
 }
 
-/// Takes a mount out of the tree of directories.
-pub(crate) fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
+/// Takes what lies on this directory out of the tree of directories.
+fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
     let flags = match lazy {
         true => UnmountFlags::DETACH,
         false => UnmountFlags::NOFOLLOW,
     };
+    match rustix::mount::unmount(point, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::InUse(point.to_owned())),
+        Err(Errno::PERM) => detach_by_helper(point, lazy),
+        Err(e) => Err(MountError::Stays {
+            point: point.to_owned(),
+            source: e.into(),
+        }),
+    }
+}
+
+/// Takes a mount that is held out of the tree; it ends when nobody has anything open there, this process included.
+fn detach_held(held: &Held) -> Result<(), MountError> {
+    let point = &held.mount.point;
+    match rustix::mount::unmount(held.path(), UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            let _others_wait = PathLock::of(point);
+            match Held::at(point) {
+                Ok(Some(on_top)) if on_top.id == held.id => detach_by_helper(point, true),
+                _ => Ok(()),
+            }
+        }
+        Err(e) => Err(MountError::Stays {
+            point: point.to_owned(),
+            source: e.into(),
+        }),
+    }
+}
+
+fn detach_by_helper(point: &Path, lazy: bool) -> Result<(), MountError> {
     let stays = |source| MountError::Stays {
         point: point.to_owned(),
         source,
     };
-    match rustix::mount::unmount(point, flags) {
-        Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(MountError::InUse(point.to_owned())),
-        Err(Errno::PERM) => match detach_by_helper(point, lazy) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(MountError::NoHelper),
-            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => {
-                Err(MountError::InUse(point.to_owned()))
-            }
-            tried => tried.map_err(stays),
-        },
-        Err(e) => Err(stays(e.into())),
-    }
-}
-
-fn detach_by_helper(point: &Path, lazy: bool) -> io::Result<()> {
     let mut helper = Command::new(HELPER);
     helper.arg("-u").args(lazy.then_some("-z"));
-    let output = helper.arg("--").arg(point).stdin(Stdio::null()).output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            // It says so in words only.
-            let kind = match said.contains("busy") {
-                true => io::ErrorKind::ResourceBusy,
-                false => io::ErrorKind::Other,
-            };
-            Err(io::Error::new(kind, said.trim().to_owned()))
-        }
+    let ran = helper.arg("--").arg(point).stdin(Stdio::null()).output();
+    let output = ran.map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => MountError::NoHelper,
+        _ => stays(e),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    // It says so in words only.
+    Err(match said.contains("busy") {
+        true => MountError::InUse(point.to_owned()),
+        false => stays(io::Error::other(said.trim().to_owned())),
+    })
+}
+
+/// Has others of this program wait that mount and unmount by path in the same directory.
+#[derive(Debug)]
+pub(crate) struct PathLock {
+    _directory: Option<File>,
+}
+
+impl PathLock {
+    /// For `point`, a path from the root. Where the directory above cannot be locked, or somebody does not let go of it, it
+    /// goes without.
+    pub(crate) fn of(point: &Path) -> Self {
+        let above = point.parent().and_then(|above| File::open(above).ok());
+        let locked = above.filter(|above| {
+            (0..TRIES).any(|_| {
+                let locked = flock(above, FlockOperation::NonBlockingLockExclusive);
+                if locked.is_err() {
+                    std::thread::sleep(PAUSE);
+                }
+                locked.is_ok()
+            })
+        });
+        Self { _directory: locked }
     }
 }
 
-/// Waits for the daemon's end: until then it has the image locked against everybody. Who only reads it from then on is
-/// no reason to wait.
-fn wait_for(image: &Path) -> Option<File> {
-    let file = File::open(image).ok()?;
-    flock(&file, FlockOperation::LockShared).ok()?;
-    Some(file)
+/// Waits until the process that keeps the mount is gone, and so those that it started.
+fn wait_for_keeper(mount: &Mount, keeper: &Keeper) -> Result<(), MountError> {
+    let failed = |source| MountError::Point {
+        point: mount.point.clone(),
+        source,
+    };
+    for waited in 1_u32.. {
+        if keeper.is_gone_within(PAUSE).map_err(failed)? {
+            break;
+        }
+        if waited.is_multiple_of(PATIENT) {
+            refuse_elsewhere(mount)?;
+            if let Some(process) = keeper.stopped() {
+                return Err(MountError::Stopped {
+                    point: mount.point.clone(),
+                    process,
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the daemon's end by the image alone: until then it has it locked against everybody. Who only reads it from then on
+/// is no reason to wait.
+fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
+    for waited in 1_u32.. {
+        if is_free(&mount.image).is_some() || !mount.image.exists() {
+            break;
+        }
+        std::thread::sleep(PAUSE / 10);
+        if waited.is_multiple_of(10 * PATIENT) {
+            refuse_elsewhere(mount)?;
+        }
+    }
+    Ok(())
 }
 
 /// Waits for the end of a daemon that only reads, though not for long: others may read the image as well.
@@ -148,6 +242,25 @@ fn wait_for_reader(image: &Path) {
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+fn refuse_elsewhere(mount: &Mount) -> Result<(), MountError> {
+    let point = mount.point.clone();
+    let place = match mounts::elsewhere(mount) {
+        None => return Ok(()),
+        Some(Elsewhere::At(other)) => format!("at {}", other.display()),
+        Some(Elsewhere::Of(process, name)) => {
+            format!("in another mount namespace, that of process {process} ({name})")
+        }
+    };
+    Err(MountError::Elsewhere { point, place })
+}
+
+/// The image, if nobody writes to it; locked against who would.
+fn is_free(image: &Path) -> Option<File> {
+    let file = File::open(image).ok()?;
+    flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
+    Some(file)
 }
 
 /// Whether an image's journal holds what is not in its place yet.

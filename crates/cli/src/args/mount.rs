@@ -22,7 +22,10 @@ fusermount3 (package fuse3). Options of -o:
   allow_other               other users may use it, as far as its permissions allow them
   no_default_permissions    permissions are not checked where root mounts and lets nobody else in: files are made and
                             removed faster. Not for what is exported, or a layer of an overlay
-  dev, suid, noexec         device nodes and set-user-ID work; programs cannot be started
+  dev, suid, noexec         device nodes and set-user-ID work (as they do where mount(8) mounts for root, but for nodev and
+                            nosuid); programs cannot be started
+  no_blkdev                 root's mount gets no loop device, by which the kernel tells of sync and syncfs and waits until
+                            the image is complete in umount
   sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)
   discard                   what becomes free is given back to the device
@@ -73,6 +76,9 @@ pub(crate) struct Mount {
     /// Say on standard output when the mount works, then let go of the terminal
     #[arg(long, hide = true)]
     pub(crate) in_background: bool,
+    /// Be called by mount(8), which leaves options out that it takes for the default
+    #[arg(long, hide = true)]
+    pub(crate) as_helper: bool,
     /// What mount(8) passes to its helpers and means nothing here
     #[arg(short = 'n', hide = true)]
     pub(crate) no_mtab: bool,

@@ -184,6 +184,8 @@ impl Answerer {
             }
             Opcode::Fsync
             | Opcode::Fsyncdir
+            | Opcode::Syncfs
+            | Opcode::Destroy
             | Opcode::Fallocate
             | Opcode::CopyFileRange
             | Opcode::CopyFileRange64 => Some(Long::Other),
@@ -399,7 +401,15 @@ impl Answerer {
                 let len = self.copy_range(request)?;
                 put(out, &LengthOut { len })
             }
-            Opcode::Destroy => Ok(0),
+            Opcode::Syncfs => {
+                let _timed = self.service.time(Timing::Fsync);
+                self.service.ask(Service::syncfs)?;
+                Ok(0)
+            }
+            Opcode::Destroy => {
+                self.service.farewell().asked();
+                Ok(0)
+            }
             // They get no answer.
             Opcode::Forget | Opcode::BatchForget => Err(Errno::INVALID),
         }

@@ -1,7 +1,6 @@
-//! The way to the kernel: mounting and what is agreed upon with it, by the `fuser` crate, and the threads that requests come to.
+//! The way to the kernel: what is agreed upon with it, by the `fuser` crate, and the threads that requests come to.
 //!
-//! With nothing else, the only file that knows `fuser`: it mounts (also through the system's helper) and answers
-//! `FUSE_INIT`. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
+//! With nothing else, the only file that knows `fuser`: it answers `FUSE_INIT`, and mounts nothing. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
 //! [`Answerer`], whichever way they come:
 //!
 //! | file | owns |
@@ -20,19 +19,21 @@ mod watch;
 pub(crate) use device::Device;
 
 use crate::answer::{Agreed, Answerer, Notify};
+use crate::attach;
 use crate::awake::Awake;
+use crate::mounts::MountId;
 use crate::options::{Options, machine_memory};
 use crate::rights;
 use crate::ring::{self, Rings};
 use crate::service::{Node, Service};
+use crate::unmount::clear;
 use device::Reading;
 use extant_sync::{Leaders, LockClass, Rank};
 use fuser::{
-    Config, Filesystem, INodeNo, InitFlags, KernelConfig, MountOption, Notifier, Request, Session,
-    SessionACL,
+    Config, Filesystem, INodeNo, InitFlags, KernelConfig, Notifier, Request, Session, SessionACL,
 };
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -99,7 +100,6 @@ impl Reception {
 /// A session with the kernel, in threads of its own.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Unmounts when it is dropped, if anything is mounted then.
     _session: Session<Handshake>,
     threads: Threads,
 }
@@ -181,11 +181,13 @@ impl Channel {
     ///
     /// # Errors
     /// When the system does not mount, or the kernel speaks no protocol that this knows.
-    pub(crate) fn open(image: &Path, point: &Path, options: &Options) -> io::Result<Self> {
+    pub(crate) fn open(
+        image: &Path,
+        point: &Path,
+        options: &Options,
+    ) -> io::Result<(Self, MountId)> {
         let checks = options.default_permissions || options.allow_other || !rights::is_superuser();
-        let mut config = Config::default();
-        config.mount_options = mount_options(image, options, checks);
-        config.acl = match options.allow_other {
+        let acl = match options.allow_other {
             true => SessionACL::All,
             false => SessionACL::Owner,
         };
@@ -193,15 +195,30 @@ impl Channel {
             true => Rings::prepare(LARGEST_TRANSFER, options.memory_limit(machine_memory())),
             false => None,
         };
-        let outcome = Arc::default();
         let handshake = Handshake {
             gathers: options.gathers_writes() && !options.read_only,
             direct_io: options.direct_io,
             checks,
             has_rings: rings.is_some(),
-            outcome: Arc::clone(&outcome),
+            outcome: Arc::default(),
         };
-        let session = Session::new(handshake, point, &config)?;
+        let fresh = attach::mount(image, point, options, checks)?;
+        let id = fresh.id;
+        Self::agree(fresh.device, handshake, acl, rings, options)
+            .map(|channel| (channel, id))
+            .inspect_err(|_| clear(&id))
+    }
+
+    /// Agrees with the kernel about a mount. If that fails, nobody answers for it.
+    fn agree(
+        device: OwnedFd,
+        handshake: Handshake,
+        acl: SessionACL,
+        rings: Option<Rings>,
+        options: &Options,
+    ) -> io::Result<Self> {
+        let outcome = Arc::clone(&handshake.outcome);
+        let session = Session::from_fd(handshake, device, acl, Config::default())?;
         let (agreed, over_rings) = outcome.get().copied().unwrap_or_default();
         let rings = rings.filter(|_| over_rings);
         let reception = Reception::new(rings.is_some());
@@ -258,35 +275,6 @@ impl Connection {
     pub(crate) fn wait(self) -> io::Result<()> {
         self.threads.wait()
     }
-}
-
-fn mount_options(image: &Path, options: &Options, checks: bool) -> Vec<MountOption> {
-    let source = image.to_string_lossy();
-    let source = match rustix::process::geteuid().is_root() {
-        true => source.into_owned(),
-        // The helper gets it as an option, which a comma or a backslash would end.
-        false => source.replace('\\', "\\\\").replace(',', "\\,"),
-    };
-    let mut list = vec![
-        MountOption::FSName(source),
-        MountOption::CUSTOM("subtype=extant".to_owned()),
-    ];
-    let flags = [
-        (checks, MountOption::DefaultPermissions),
-        (options.read_only, MountOption::RO),
-        (options.dev, MountOption::Dev),
-        (options.suid, MountOption::Suid),
-        (!options.exec, MountOption::NoExec),
-        (options.dirsync, MountOption::DirSync),
-        (options.sync, MountOption::Sync),
-    ];
-    list.extend(
-        flags
-            .into_iter()
-            .filter(|(on, _)| *on)
-            .map(|(_, flag)| flag),
-    );
-    list
 }
 
 /// Agrees with the kernel upon what it does and what is done here.

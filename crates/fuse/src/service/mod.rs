@@ -24,6 +24,7 @@ pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, makes_immutable};
 pub(crate) use content::Writing;
 pub(crate) use names::{Listed, Made, Renaming};
 
+use crate::farewell::Farewell;
 use crate::metrics::{Metrics, Request, Timed};
 use crate::nodes::Nodes;
 use crate::options::Options;
@@ -151,6 +152,7 @@ pub(crate) struct Service {
     syncs_names: bool,
     /// Whether everything else is, where the kernel does not ask for it.
     syncs_all: bool,
+    farewell: Farewell,
 }
 
 impl Service {
@@ -166,6 +168,7 @@ impl Service {
             tells_holes: options.seek_holes,
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
+            farewell: Farewell::new(),
         }
     }
 
@@ -250,6 +253,16 @@ impl Service {
         if let Err(e) = ops::release(&self.fs, held) {
             tracing::error!("a file without names was not deleted: {e}");
         }
+    }
+
+    /// The end that the kernel asks for.
+    pub(crate) fn farewell(&self) -> &Farewell {
+        &self.farewell
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn syncfs(&self) -> Answer {
+        Ok(ops::syncfs(&self.fs)?)
     }
 
     /// Answers nothing any more, waits for the requests that are under way, and deletes the files that the kernel

@@ -1,18 +1,61 @@
 //! Processes that go on: the command starts itself again, and ends when the mount works.
 //!
 //! A process with threads cannot be split safely, so the other one is started afresh with the same arguments. It says
-//! one line on its standard output when the mount works; until then its errors go where those of the command go.
+//! on its standard output what it has mounted, and when the mount works; until then its errors go where those of the command
+//! go. The process that reads the image gets what it needs of the environment, and nothing else that is in there.
 
 use crate::args::{Mount, Where};
 use crate::failure::{Failure, Outcome};
-use std::ffi::OsString;
+use extant_fuse::MountId;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
-/// What the started process says.
+/// What the started process says when the mount works.
 const READY: &str = "mounted";
+/// What it says before, with the identity of the mount.
+const ATTACHED: &str = "attached ";
+/// More it does not say.
+const MOST_SAID: u64 = 4096;
+/// What the started processes are called in lists of processes.
+const NAME: &str = "extant";
+/// The role of the process that reads the image.
+pub(super) const WORKER: &str = "--worker";
+/// What of the environment that process gets: where the system's helper and libraries are, languages and time zones, and
+/// what developers set.
+const KEPT: &[&str] = &[
+    "PATH",
+    "TZ",
+    "LANG",
+    "LANGUAGE",
+    "LD_LIBRARY_PATH",
+    "LLVM_PROFILE_FILE",
+];
+const KEPT_BEGINNINGS: &[&str] = &["LC_", "RUST_", "EXTANT_", "MIMALLOC_"];
+
+/// What a started process says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Said {
+    /// Something is mounted, which is known by this. Nothing of the image has been looked at yet.
+    Attached(MountId),
+    /// The mount works.
+    Ready,
+}
+
+/// What a started process says, one after the other, until it ends or says something else.
+pub(super) fn words(output: Option<ChildStdout>) -> impl Iterator<Item = Said> {
+    let lines = output.map(|output| BufReader::new(output.take(MOST_SAID)).lines());
+    lines.into_iter().flatten().map_while(|line| {
+        let line = line.ok()?;
+        match line.strip_prefix(ATTACHED) {
+            Some(id) => id.parse().ok().map(Said::Attached),
+            None => (line == READY).then_some(Said::Ready),
+        }
+    })
+}
 
 fn failed(e: io::Error) -> Failure {
     Failure::new(format!("cannot go into the background: {e}"))
@@ -26,7 +69,7 @@ pub(super) fn start(args: &Mount, place: &Where) -> Outcome {
 /// Starts this program again for the same mount, as what `role` says, and waits until the mount works.
 fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
     let mut child = launch(role, args, place)?;
-    if says_ready(child.stdout.take()).map_err(failed)? {
+    if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
         return Ok(child);
     }
     Err(why_ended(&child.wait().map_err(failed)?))
@@ -34,7 +77,13 @@ fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
 
 /// Starts this program again for the same mount, as what `role` says. What it says is in the child's standard output.
 pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
-    Command::new("/proc/self/exe")
+    let mut again = Command::new("/proc/self/exe");
+    if role == WORKER {
+        again.env_clear();
+        again.envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
+    }
+    again
+        .arg0(NAME)
         .args(["mount", role])
         .args(arguments(args, place))
         .stdin(Stdio::null())
@@ -43,13 +92,15 @@ pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> 
         .map_err(failed)
 }
 
-/// Waits until the mount works; `false` when the process ends before.
-pub(super) fn says_ready(output: Option<ChildStdout>) -> io::Result<bool> {
-    let mut said = String::new();
-    if let Some(output) = output {
-        BufReader::new(output).read_line(&mut said)?;
-    }
-    Ok(said.trim_end() == READY)
+fn is_kept(variable: &OsStr) -> bool {
+    let name = variable.to_str().unwrap_or_default();
+    KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b))
+}
+
+/// Has a process that was started so be called what it is: its file was `/proc/self/exe`.
+pub(super) fn take_name() {
+    // It is for people to read.
+    let _ = rustix::thread::set_name(c"extant");
 }
 
 /// Why a process ended before the mount worked.
@@ -79,6 +130,7 @@ fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
         (args.read_only, "--read-only"),
         (args.no_sandbox, "--no-sandbox"),
         (args.foreground, "--foreground"),
+        (args.as_helper, "--as-helper"),
     ];
     list.extend(
         flags
@@ -117,6 +169,13 @@ impl Background {
             nowhere: nowhere.map_err(failed)?,
             tells: args.foreground,
         })
+    }
+
+    /// Says what is mounted.
+    pub(super) fn attached(&self, id: &MountId) {
+        let mut stdout = io::stdout();
+        // Nobody hears it if nobody keeps the mount.
+        let _ = writeln!(stdout, "{ATTACHED}{id}").and_then(|()| stdout.flush());
     }
 
     /// Says that the mount works, and lets go of what the process was started with.

@@ -16,12 +16,21 @@ use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::{Place, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
-use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
+use extant_fuse::{Attached, Ended, Options, Presence, Signals, machine_memory};
 use std::io::Write;
 use std::time::Duration;
 
+/// How long an image may be in use by a mount that is ending.
+const UNTIL_FREE: Duration = Duration::from_secs(5);
+
 pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
+    if args.worker || args.in_background {
+        background::take_name();
+    }
     let mut options = Options::default();
+    // mount(8) does not pass on what it takes for the default.
+    let is_by_root = args.as_helper && rustix::process::geteuid().is_root();
+    (options.dev, options.suid) = (is_by_root, is_by_root);
     for list in &args.options {
         options.parse(list).map_err(Failure::usage)?;
     }
@@ -38,6 +47,7 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
         as_is: place.as_is,
         journal: place.journal.clone(),
     };
+    options.offset = place.offset;
     if args.fake {
         return Ok(());
     }
@@ -78,28 +88,28 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         has_path: false,
     };
     let engine = with_journal(engine_options(place, options), place)?;
-    let device = match options.read_only {
-        true => at.open_guarded()?,
-        false => at.open_device(true)?,
-    };
+    // One that was unmounted a moment ago is about to let go of it.
+    let may_end = || !extant_fuse::is_mounted(&image);
+    let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end)?;
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
+    let mut presence = None;
     if args.worker {
+        if let Some(background) = &background {
+            background.attached(&attached.id());
+        }
         attached.confine().map_err(Failure::new)?;
+    } else {
+        presence = Some(Presence::of(&attached.id()));
     }
     let fs = at.open_on(device, place, engine)?;
     let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
-    let served = mounted.and_then(|mounted| {
+    let mounted = mounted.and_then(|mounted| {
         if let Some(background) = background {
             background.ready()?;
         }
-        mounted.wait(Some(signals)).map_err(Failure::new)
+        Ok(mounted)
     });
-    if let Ok(Ended::StillUsed) = served {
-        say(
-            "the mount was still in use when it ended; what was written until then is in the image",
-        );
-    }
-    let closed = match options.read_only {
+    let close = || match options.read_only {
         true => Ok(()),
         false => fs.close().map_err(|e| {
             Failure::new(format!(
@@ -108,7 +118,18 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
             ))
         }),
     };
-    served.map(drop).and(closed)
+    let (served, closed) = match mounted {
+        Ok(mounted) => mounted.wait_and_close(Some(signals), close),
+        Err(e) => return close().and(Err(e)),
+    };
+    drop(presence);
+    if let Ok(Ended::StillUsed) = served {
+        say(
+            "the mount was still in use when it ended; what was written until then is in the image",
+        );
+    }
+    served.map_err(Failure::new)?;
+    closed
 }
 
 /// What the engine is told.

@@ -1,0 +1,168 @@
+//! Mounting itself: by the system call where that is allowed, and by fusermount3 where it is not.
+//!
+//! What comes of it is the kernel's device for the mount, and the identity by which it is known from then on. Nothing is
+//! unmounted here.
+
+use crate::loopdev::LoopDevice;
+use crate::mounts::{Held, MountId};
+use crate::options::Options;
+use crate::unmount::{HELPER, PathLock};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub(crate) const DEVICE: &str = "/dev/fuse";
+/// By which the helper knows the number of the socket that it answers through.
+const ANSWERS_TO: &str = "_FUSE_COMMFD";
+/// Of a mount with a block device: no device that Linux takes has larger sectors.
+const BLOCK: u32 = 4096;
+
+/// What is mounted, and waits to be answered for.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) device: OwnedFd,
+    pub(crate) id: MountId,
+}
+
+/// Mounts on `point`, a path from the root. With `checks` the kernel checks who may do what.
+///
+/// # Errors
+/// When the system does not mount.
+pub(crate) fn mount(
+    image: &Path,
+    point: &Path,
+    options: &Options,
+    checks: bool,
+) -> io::Result<Fresh> {
+    let is_root = rustix::process::geteuid().is_root();
+    let device = match is_root.then(|| by_call(image, point, options, checks)) {
+        Some(Ok(device)) => device,
+        // In a container root may be none.
+        Some(Err(e)) if Errno::from_io_error(&e) != Some(Errno::PERM) => return Err(e),
+        _ => {
+            let _others_wait = PathLock::of(point);
+            by_helper(image, point, options, checks)?
+        }
+    };
+    let found = Held::at(point)?.ok_or_else(|| {
+        io::Error::other("something else was mounted there at the same moment: try again")
+    })?;
+    Ok(Fresh {
+        device,
+        id: found.id,
+    })
+}
+
+/// Mounts as root: with a block device if it can be had, and one is wanted.
+fn by_call(image: &Path, point: &Path, options: &Options, checks: bool) -> io::Result<OwnedFd> {
+    let flags = [
+        (!options.dev, MountFlags::NODEV),
+        (!options.suid, MountFlags::NOSUID),
+        (!options.exec, MountFlags::NOEXEC),
+        (options.read_only, MountFlags::RDONLY),
+        (options.sync, MountFlags::SYNCHRONOUS),
+        (options.dirsync, MountFlags::DIRSYNC),
+    ];
+    let flags = flags.into_iter().filter(|(on, _)| *on).map(|(_, f)| f);
+    let flags: MountFlags = flags.collect();
+    let mount = |kind: &str, source: &Path, more: String| -> io::Result<OwnedFd> {
+        let device = File::options().read(true).write(true).open(DEVICE)?;
+        let mut data = format!(
+            "fd={},rootmode={:o},user_id={},group_id={},subtype=extant{more}",
+            device.as_raw_fd(),
+            fs::metadata(point)?.mode(),
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        let words = [
+            (checks, ",default_permissions"),
+            (options.allow_other, ",allow_other"),
+        ];
+        for (_, word) in words.into_iter().filter(|(on, _)| *on) {
+            data.push_str(word);
+        }
+        let data = CString::new(data)?;
+        rustix::mount::mount(source, point, kind, flags, data.as_c_str())?;
+        Ok(device.into())
+    };
+    if options.blkdev {
+        let offset = options.offset.unwrap_or(0);
+        let mounted = LoopDevice::over(image, offset, options.read_only)
+            .and_then(|block| mount("fuseblk", &block.path, format!(",blksize={BLOCK}")));
+        match mounted {
+            Ok(device) => return Ok(device),
+            Err(e) => tracing::warn!(
+                "there is no loop device for the mount ({e}): `sync` and `syncfs` do not commit there, and umount(8) \
+                 does not wait until everything is in the image; fsync does, and `extant umount`"
+            ),
+        }
+    }
+    mount("fuse", image, String::new())
+}
+
+/// Mounts as anybody.
+fn by_helper(image: &Path, point: &Path, options: &Options, checks: bool) -> io::Result<OwnedFd> {
+    // A comma or a backslash would end the option.
+    let source = image.to_string_lossy();
+    let source = source.replace('\\', "\\\\").replace(',', "\\,");
+    let mut list = format!("fsname={source},subtype=extant");
+    let words = [
+        (checks, "default_permissions"),
+        (options.allow_other, "allow_other"),
+        (options.read_only, "ro"),
+        (options.dev, "dev"),
+        (options.suid, "suid"),
+        (!options.exec, "noexec"),
+        (options.dirsync, "dirsync"),
+        (options.sync, "sync"),
+    ];
+    for (_, word) in words.into_iter().filter(|(on, _)| *on) {
+        list.push(',');
+        list.push_str(word);
+    }
+    let (own, its) = UnixStream::pair()?;
+    let its = OwnedFd::from(its);
+    let helper = Command::new(HELPER)
+        .args(["-o", &list, "--"])
+        .arg(point)
+        // Its standard input, which needs no number of its own.
+        .env(ANSWERS_TO, "0")
+        .stdin(Stdio::from(its))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let device = received(own.as_fd());
+    let ended = helper.wait_with_output()?;
+    device?.ok_or_else(|| {
+        let said = String::from_utf8_lossy(&ended.stderr);
+        io::Error::other(said.trim().to_owned())
+    })
+}
+
+/// The descriptor that comes through a socket; `None` when it is closed before.
+fn received(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
+    loop {
+        let mut byte = [0];
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        let mut room = nix::cmsg_space!(std::os::fd::RawFd);
+        let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+        let message = match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut room), flags) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            received => received?,
+        };
+        let number = message.cmsgs()?.find_map(|part| match part {
+            ControlMessageOwned::ScmRights(numbers) => numbers.first().copied(),
+            _ => None,
+        });
+        // SAFETY: the kernel has just made this descriptor for this process, and nobody else knows its number.
+        return Ok(number.map(|number| unsafe { OwnedFd::from_raw_fd(number) }));
+    }
+}

@@ -1,0 +1,66 @@
+//! The last request of a mount that has a block device, which whoever unmounts waits for: it is answered when the file
+//! system is closed.
+
+use extant_sync::{Condvar, LockClass, Mutex, Rank};
+use std::io;
+use std::sync::mpsc::Sender;
+
+static FAREWELL: LockClass = LockClass::new("fuse farewell", Rank::Leaf);
+
+/// What ends a mount.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The kernel asks for the end, and waits for it.
+    Asked,
+    /// The kernel gave the mount up.
+    Over(io::Result<()>),
+    Signal,
+}
+
+/// Has whoever answers that request wait for the end.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Who is told that it came.
+    told: Option<Sender<Event>>,
+    is_closed: bool,
+}
+
+impl Farewell {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            told: None,
+            is_closed: false,
+        };
+        Self {
+            state: Mutex::new(&FAREWELL, state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Has `events` told when the kernel asks.
+    pub(crate) fn tell(&self, events: Sender<Event>) {
+        self.state.lock().told = Some(events);
+    }
+
+    /// The kernel asks: returns when the file system is closed.
+    pub(crate) fn asked(&self) {
+        let mut state = self.state.lock();
+        let is_heard = |told: &Sender<Event>| told.send(Event::Asked).is_ok();
+        if state.told.as_ref().is_some_and(is_heard) {
+            self.changed
+                .wait_while(&mut state, |state| !state.is_closed);
+        }
+    }
+
+    /// The file system is closed, or is not going to be.
+    pub(crate) fn closed(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
