@@ -30,7 +30,17 @@ const BLOCK: u32 = 4096;
 pub(crate) struct Fresh {
     pub(crate) device: OwnedFd,
     pub(crate) id: MountId,
+    /// Why there is no block device, though there was to be one.
+    pub(crate) lacks: Option<MissingBlockDevice>,
 }
+
+/// Why root's mount has no block device. Displays as a sentence for people.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the mount has no block device ({0}): `sync` and `syncfs` do not commit there, and umount(8) does not wait until \
+     everything is in the image; fsync commits, and `extant umount` waits (-o no_blkdev: it is not to have one)"
+)]
+pub struct MissingBlockDevice(io::Error);
 
 /// Mounts on `point`, a path from the root. With `checks` the kernel checks who may do what.
 ///
@@ -43,7 +53,9 @@ pub(crate) fn mount(
     checks: bool,
 ) -> io::Result<Fresh> {
     let is_root = rustix::process::geteuid().is_root();
-    let device = match is_root.then(|| by_call(image, point, options, checks)) {
+    let mut lacks = None;
+    let by_root = is_root.then(|| by_call(image, point, options, checks, &mut lacks));
+    let device = match by_root {
         Some(Ok(device)) => device,
         // In a container root may be none.
         Some(Err(e)) if Errno::from_io_error(&e) != Some(Errno::PERM) => return Err(e),
@@ -58,11 +70,18 @@ pub(crate) fn mount(
     Ok(Fresh {
         device,
         id: found.id,
+        lacks,
     })
 }
 
 /// Mounts as root: with a block device if it can be had, and one is wanted.
-fn by_call(image: &Path, point: &Path, options: &Options, checks: bool) -> io::Result<OwnedFd> {
+fn by_call(
+    image: &Path,
+    point: &Path,
+    options: &Options,
+    checks: bool,
+    lacks: &mut Option<MissingBlockDevice>,
+) -> io::Result<OwnedFd> {
     let flags = [
         (!options.dev, MountFlags::NODEV),
         (!options.suid, MountFlags::NOSUID),
@@ -99,10 +118,7 @@ fn by_call(image: &Path, point: &Path, options: &Options, checks: bool) -> io::R
             .and_then(|block| mount("fuseblk", &block.path, format!(",blksize={BLOCK}")));
         match mounted {
             Ok(device) => return Ok(device),
-            Err(e) => tracing::warn!(
-                "there is no loop device for the mount ({e}): `sync` and `syncfs` do not commit there, and umount(8) \
-                 does not wait until everything is in the image; fsync does, and `extant umount`"
-            ),
+            Err(e) => *lacks = Some(MissingBlockDevice(e)),
         }
     }
     mount("fuse", image, String::new())

@@ -53,6 +53,7 @@ mod session;
 mod signals;
 mod unmount;
 
+pub use attach::MissingBlockDevice;
 pub use error::MountError;
 pub use inherited::keep_descriptors;
 pub use mounts::{MountId, is_mounted};

@@ -1,5 +1,7 @@
 //! What a mount is told, and how it is written on a command line or in fstab.
 
+use extant_format::superblock::ErrorsBehaviour;
+use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -7,8 +9,10 @@ use std::path::PathBuf;
 const DIRECT_FROM: usize = 64 << 10;
 /// Most threads that answer the kernel unless said otherwise.
 const MOST_THREADS: usize = 16;
-/// The least that a mount can be limited to, in MiB.
+/// The least memory that a mount with up to so many threads can be limited to, in MiB, and what it takes for each more.
 const LEAST_MIB: u64 = 256;
+const LEAST_IS_FOR: usize = 16;
+const EACH_MORE_MIB: u64 = 5;
 
 /// How to mount. [`Options::parse`] reads what `-o` and fstab say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +65,11 @@ pub struct Options {
     pub commit_secs: Option<u32>,
     /// Places of new blocks are chosen at once (`nodelalloc`).
     pub delalloc: bool,
+    /// What follows when the file system is found corrupt in the course of a change, if not what it says itself (`errors=continue`,
+    /// `errors=remount-ro`).
+    pub errors: Option<ErrorsBehaviour>,
+    /// What the journal holds is left out, which only reading takes (`noload`).
+    pub no_replay: bool,
     /// The byte of the file at which the file system starts (`offset=BYTES`), for who opens it.
     pub offset: Option<u64>,
     /// The partition that it is (`partition=N`), for who opens it.
@@ -96,6 +105,8 @@ impl Default for Options {
             project_limits: false,
             commit_secs: None,
             delalloc: true,
+            errors: None,
+            no_replay: false,
             offset: None,
             partition: None,
             log: None,
@@ -108,7 +119,16 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadOption {
     option: String,
-    reason: &'static str,
+    reason: Cow<'static, str>,
+}
+
+impl BadOption {
+    fn new(option: &str, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            option: option.to_owned(),
+            reason: reason.into(),
+        }
+    }
 }
 
 impl fmt::Display for BadOption {
@@ -145,6 +165,88 @@ const IGNORED: &[&str] = &[
     "nomand",
     "nolazytime",
     "noiversion",
+    "iversion",
+    "i_version",
+    "nostrictatime",
+    "loud",
+    // Of ext4: what is done, or promised, in any case.
+    "data=ordered",
+    // Promises less than that.
+    "data=writeback",
+    "barrier",
+    "barrier=1",
+    // Caches are flushed all the same.
+    "nobarrier",
+    "barrier=0",
+    "auto_da_alloc",
+    "auto_da_alloc=1",
+    "auto_da_alloc=0",
+    "noauto_da_alloc",
+    "journal_checksum",
+    "nojournal_checksum",
+    "bsddf",
+    "nogrpid",
+    "sysvgroups",
+    "block_validity",
+    "noblock_validity",
+    "dioread_lock",
+    "dioread_nolock",
+    "nodioread_nolock",
+    "init_itable",
+    "noinit_itable",
+    "mblk_io_submit",
+    "nomblk_io_submit",
+    "prefetch_block_bitmaps",
+    "no_prefetch_block_bitmaps",
+    "bh",
+    "nobh",
+    "orlov",
+    "oldalloc",
+    "reservation",
+    "noreservation",
+];
+
+/// Options of ext4 with a number that says nothing here: how it goes about what is done in another way.
+const IGNORED_NUMBERS: &[&str] = &[
+    "stripe",
+    "init_itable",
+    "inode_readahead_blks",
+    "journal_ioprio",
+    "max_batch_time",
+    "min_batch_time",
+    "mb_optimize_scan",
+];
+
+/// Options of ext4 and mount(8) that ask for what is not done here, and what to do about that.
+const REFUSED: &[(&str, &str)] = &[
+    (
+        "strictatime",
+        "reading does not change access times here: leave it out",
+    ),
+    (
+        "errors=panic",
+        "a process cannot stop the machine: errors=remount-ro stops all changes",
+    ),
+    (
+        "data=journal",
+        "data does not go through the journal here: leave it out, and use -o sync where all that is written is to be durable",
+    ),
+    (
+        "noacl",
+        "access control lists are always kept to: leave it out",
+    ),
+    (
+        "nouser_xattr",
+        "extended attributes are always there: leave it out",
+    ),
+    (
+        "remount",
+        "the kernel changes a mount alone: `mount -i -o remount,...` asks it without asking extant",
+    ),
+    (
+        "journal_async_commit",
+        "a commit is durable when its commit block is, in this order: leave it out",
+    ),
 ];
 
 impl Options {
@@ -210,26 +312,67 @@ impl Options {
                 let from = number(option, value, 0..=1 << 30)?;
                 self.direct_from = (from > 0).then_some(from);
             }
-            ("commit", Some(_)) => self.commit_secs = Some(number(option, value, 1..=900)?),
+            ("commit", Some(_)) => {
+                let secs = number(option, value, 0..=900)?;
+                // As for Linux: what is usual.
+                self.commit_secs = (secs > 0).then_some(secs);
+            }
             ("offset", Some(_)) => self.offset = Some(number(option, value, 0..=u64::MAX)?),
             ("partition", Some(_)) => self.partition = Some(number(option, value, 1..=u32::MAX)?),
             ("memory", Some(_)) => {
-                self.memory_mib = Some(number(option, value, LEAST_MIB..=1 << 30)?);
+                self.memory_mib = Some(number(option, value, 0..=1 << 30)?);
             }
             ("log", Some(path)) if !path.is_empty() => self.log = Some(path.into()),
-            ("strictatime", None) => {
-                return Err(BadOption {
-                    option: option.to_owned(),
-                    reason: "reading does not change access times here: leave it out",
-                });
+            ("errors", Some("continue")) => self.errors = Some(ErrorsBehaviour::Continue),
+            ("errors", Some("remount-ro")) => self.errors = Some(ErrorsBehaviour::RemountReadOnly),
+            ("noload" | "norecovery", None) => self.no_replay = true,
+            ("load", None) => self.no_replay = false,
+            (name, Some(_)) if IGNORED_NUMBERS.contains(&name) => {
+                number::<u64>(option, value, 0..=u64::MAX)?;
             }
             _ if IGNORED.contains(&option) || is_for_others(name) => {}
             _ => {
-                return Err(BadOption {
-                    option: option.to_owned(),
-                    reason: "there is no such option; `extant mount --help` lists them",
-                });
+                let advice = REFUSED.iter().find(|(refused, _)| *refused == option);
+                let reason = advice.map_or(
+                    "there is no such option; `extant mount --help` lists them",
+                    |(_, reason)| reason,
+                );
+                return Err(BadOption::new(option, reason));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks what options say together, after all were read.
+    ///
+    /// # Errors
+    /// [`BadOption`] for one that makes no sense beside the others.
+    ///
+    /// ```
+    /// let mut options = extant_fuse::Options::default();
+    /// options.parse("noload")?;
+    /// assert!(options.check().is_err());
+    /// options.parse("ro")?;
+    /// options.check()?;
+    /// # Ok::<(), extant_fuse::BadOption>(())
+    /// ```
+    pub fn check(&self) -> Result<(), BadOption> {
+        let more = self.thread_count().saturating_sub(LEAST_IS_FOR) as u64;
+        let least = LEAST_MIB + EACH_MORE_MIB * more;
+        if let Some(mib) = self.memory_mib
+            && mib < least
+        {
+            let threads = self.thread_count();
+            return Err(BadOption::new(
+                &format!("memory={mib}"),
+                format!("a mount with {threads} threads needs {least} at least"),
+            ));
+        }
+        if self.no_replay && !self.read_only {
+            return Err(BadOption::new(
+                "noload",
+                "nothing can be changed before the journal is replayed: it goes with ro only",
+            ));
         }
         Ok(())
     }
@@ -282,10 +425,7 @@ where
     value
         .and_then(|text| text.parse().ok())
         .filter(|number| allowed.contains(number))
-        .ok_or_else(|| BadOption {
-            option: option.to_owned(),
-            reason: "the number is none, or out of range",
-        })
+        .ok_or_else(|| BadOption::new(option, "the number is none, or out of range"))
 }
 
 #[cfg(test)]
@@ -350,7 +490,7 @@ mod tests {
             "offset=x",
             "partition=0",
             "log=",
-            "memory=255",
+            "memory=x",
             "memory",
             "ro=1",
             "nope",
@@ -358,5 +498,41 @@ mod tests {
             let e = Options::default().parse(bad).unwrap_err();
             assert!(e.to_string().contains(bad), "{e}");
         }
+    }
+
+    #[test]
+    fn options_of_ext4_are_taken_where_they_say_what_is_done_anyway() {
+        let plain = Options::default();
+        let same = "data=ordered,barrier=1,stripe=128,auto_da_alloc,nobh,journal_checksum,inode_readahead_blks=32,\
+                    init_itable=10,lazytime,relatime,user_xattr,acl,commit=0,delalloc";
+        assert_eq!(parsed(same), plain);
+        assert_eq!(
+            parsed("errors=remount-ro").errors,
+            Some(ErrorsBehaviour::RemountReadOnly)
+        );
+        assert!(parsed("ro,noload").no_replay);
+        for (refused, says) in [
+            ("errors=panic", "remount-ro"),
+            ("errors=ignore", "no such option"),
+            ("data=journal", "sync"),
+            ("stripe=x", "number"),
+            ("stripe", "no such option"),
+            ("noacl", "leave it out"),
+            ("remount", "mount -i"),
+            ("usrjquota=aquota.user", "no such option"),
+        ] {
+            let e = Options::default().parse(refused).unwrap_err().to_string();
+            assert!(e.contains(refused) && e.contains(says), "{e}");
+        }
+    }
+
+    #[test]
+    fn less_memory_than_a_mount_needs_is_refused_with_the_least() {
+        let refused = |list: &str| parsed(list).check().unwrap_err().to_string();
+        assert!(refused("threads=4,memory=255").contains("256 at least"));
+        assert!(refused("threads=64,memory=256").contains("496 at least"));
+        parsed("threads=16,memory=256").check().unwrap();
+        parsed("threads=64,memory=496").check().unwrap();
+        parsed("threads=1024").check().unwrap();
     }
 }

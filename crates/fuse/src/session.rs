@@ -1,6 +1,6 @@
 //! The life of a mount.
 
-use crate::attach::DEVICE;
+use crate::attach::{DEVICE, MissingBlockDevice};
 use crate::error::MountError;
 use crate::farewell::Event;
 use crate::kernel::Channel;
@@ -37,6 +37,7 @@ pub struct Attached {
     channel: Channel,
     // Behind the channel: nobody answers any more when it is cleared away.
     cleared: Cleared,
+    lacks: Option<MissingBlockDevice>,
     point: PathBuf,
     options: Options,
 }
@@ -59,7 +60,7 @@ impl Attached {
     pub fn new(image: &Path, point: &Path, options: &Options) -> Result<Self, MountError> {
         let point = check_point(point)?;
         check_device()?;
-        let (channel, id) =
+        let (channel, id, lacks) =
             Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
         // It works without, but each read of a file read in sequence is smaller then.
         let _ = set_keeping(&id, Keeping::ReadAhead(READ_AHEAD));
@@ -68,6 +69,7 @@ impl Attached {
         Ok(Self {
             channel,
             cleared: Cleared(id),
+            lacks,
             point,
             options: options.clone(),
         })
@@ -77,6 +79,12 @@ impl Attached {
     #[must_use]
     pub fn id(&self) -> MountId {
         self.cleared.0
+    }
+
+    /// Why it has no block device, though it was to have one.
+    #[must_use]
+    pub fn without_block_device(&self) -> Option<&MissingBlockDevice> {
+        self.lacks.as_ref()
     }
 
     /// Gives up what this process may do beyond answering: it opens no files, makes

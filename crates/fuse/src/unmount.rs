@@ -24,7 +24,7 @@ use std::time::Duration;
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the end is simply waited for, before it is asked what keeps it.
-const PATIENT: u32 = 4;
+const PATIENT: u32 = 10;
 
 /// The helper.
 pub(crate) const HELPER: &str = "fusermount3";

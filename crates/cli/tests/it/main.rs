@@ -9,6 +9,8 @@ mod help;
 mod hostile;
 mod making;
 mod mapping;
+mod mount_ends;
+mod mount_options;
 mod mounting;
 mod operands;
 mod quotas;

@@ -17,13 +17,13 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
 /// An image, a directory, and what is mounted there, which goes with the test.
-struct Mount {
-    place: Place,
+pub(crate) struct Mount {
+    pub(crate) place: Place,
     daemon: Option<Child>,
 }
 
 impl Mount {
-    fn new() -> Mount {
+    pub(crate) fn new() -> Mount {
         let mount = Mount {
             place: Place::new(),
             daemon: None,
@@ -33,15 +33,15 @@ impl Mount {
         mount
     }
 
-    fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> PathBuf {
         self.place.join("image")
     }
 
-    fn point(&self) -> PathBuf {
+    pub(crate) fn point(&self) -> PathBuf {
         self.place.join("dir")
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.point().join(name)
     }
 
@@ -82,7 +82,7 @@ impl Mount {
         child.wait().unwrap().code()
     }
 
-    fn detach(&self) {
+    pub(crate) fn detach(&self) {
         let _ = rustix::mount::unmount(self.point(), UnmountFlags::DETACH);
     }
 }
@@ -103,7 +103,7 @@ fn texts(args: &[&Path]) -> Vec<String> {
 
 /// Waits for what comes soon, however busy the machine is, but not for ever.
 #[track_caller]
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < end, "not after a minute: {what}");

@@ -72,7 +72,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::inode::InodeContext;
-use extant_format::superblock::Superblock;
+use extant_format::superblock::{ErrorsBehaviour, Superblock};
 use extant_format::{BlockSize, Ino};
 use extant_sync::Mutex;
 use std::ops::Range;
@@ -96,6 +96,8 @@ pub struct Fs {
     notices: Vec<Notice>,
     replayed: bool,
     access: AccessPolicy,
+    /// What follows when a structure is found corrupt in the course of a change.
+    pub(crate) errors: ErrorsBehaviour,
     /// What only a file system open for writing has.
     writer: Option<Writer>,
 }

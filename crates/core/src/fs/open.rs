@@ -95,6 +95,9 @@ impl Fs {
                 .into_iter()
                 .chain(Notice::of_superblock(&superblock, options))
                 .collect(),
+            errors: options
+                .errors
+                .unwrap_or_else(|| superblock.errors_behaviour()),
             device,
             superblock,
             geometry,

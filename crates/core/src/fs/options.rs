@@ -2,6 +2,7 @@
 
 use crate::quota::Enforced;
 use extant_blockdev::SharedDevice;
+use extant_format::superblock::ErrorsBehaviour;
 use extant_format::{BlockSize, Pblk};
 use std::time::Duration;
 
@@ -51,6 +52,9 @@ pub struct MountOptions {
     pub dax: bool,
     /// Which owners are held to the limits that the quota files say. Use is counted in any case.
     pub quotas: Enforced,
+    /// What follows when a structure is found corrupt in the course of a change (`errors=` under Linux). By default what the
+    /// superblock says.
+    pub errors: Option<ErrorsBehaviour>,
 }
 
 /// Which mechanisms work as they did before they were improved.
@@ -166,6 +170,7 @@ impl MountOptions {
             lazy_times: false,
             dax: false,
             quotas: Enforced::default(),
+            errors: None,
         }
     }
 
@@ -272,6 +277,13 @@ impl MountOptions {
     #[must_use]
     pub fn quotas(mut self, enforced: Enforced) -> Self {
         self.quotas = enforced;
+        self
+    }
+
+    /// The same options with another behaviour when a structure is found corrupt than the superblock asks for.
+    #[must_use]
+    pub fn errors(mut self, behaviour: Option<ErrorsBehaviour>) -> Self {
+        self.errors = behaviour;
         self
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Two kinds of error come here. A commit or checkpoint that fails on the device stops the
 //! journal: nobody knows what is durable beyond the last commit, so nothing more is written. A
-//! structure found corrupt while writing is reported, and the file system's `errors=` behaviour says what
-//! follows:
+//! structure found corrupt while writing is reported, and the file system's `errors=` behaviour, or another that was asked for
+//! when it was opened, says what follows:
 //!
 //! | behaviour | what follows |
 //! |---|---|
@@ -57,7 +57,7 @@ impl Fs {
         tracing::error!(%error, "the file system has an error");
         state.note_error(error);
         journal.unwritten.store(true, Ordering::Release);
-        match self.superblock().errors_behaviour() {
+        match self.errors {
             ErrorsBehaviour::Continue | ErrorsBehaviour::Unknown(_) => {}
             ErrorsBehaviour::RemountReadOnly | ErrorsBehaviour::Panic => {
                 journal.abort(error.clone());

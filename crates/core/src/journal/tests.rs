@@ -434,9 +434,16 @@ fn a_truncation_that_is_refused_clears_nothing() {
 
 #[test]
 fn corruption_that_is_reported_follows_the_errors_behaviour() {
-    for (behaviour, stops) in [("continue", false), ("remount-ro", true), ("panic", true)] {
+    use extant_format::superblock::ErrorsBehaviour::{Continue, RemountReadOnly};
+    for (behaviour, asked, stops) in [
+        ("continue", None, false),
+        ("remount-ro", None, true),
+        ("panic", None, true),
+        ("remount-ro", Some(Continue), false),
+        ("continue", Some(RemountReadOnly), true),
+    ] {
         let device: SharedDevice = content(&["-t", "ext4", "-e", behaviour]).open();
-        let fs = open(&device).unwrap();
+        let fs = Fs::open(Arc::clone(&device), quiet().errors(asked)).unwrap();
         let seq = stamp(&fs, Ino::ROOT, 5).unwrap();
         fs.commit(seq).unwrap();
         let place = crate::Place::Inode(Ino::new(12));

@@ -19,7 +19,7 @@ mod watch;
 pub(crate) use device::Device;
 
 use crate::answer::{Agreed, Answerer, Notify};
-use crate::attach;
+use crate::attach::{self, MissingBlockDevice};
 use crate::awake::Awake;
 use crate::mounts::MountId;
 use crate::options::{Options, machine_memory};
@@ -185,7 +185,7 @@ impl Channel {
         image: &Path,
         point: &Path,
         options: &Options,
-    ) -> io::Result<(Self, MountId)> {
+    ) -> io::Result<(Self, MountId, Option<MissingBlockDevice>)> {
         let checks = options.default_permissions || options.allow_other || !rights::is_superuser();
         let acl = match options.allow_other {
             true => SessionACL::All,
@@ -205,7 +205,7 @@ impl Channel {
         let fresh = attach::mount(image, point, options, checks)?;
         let id = fresh.id;
         Self::agree(fresh.device, handshake, acl, rings, options)
-            .map(|channel| (channel, id))
+            .map(|channel| (channel, id, fresh.lacks))
             .inspect_err(|_| clear(&id))
     }
 

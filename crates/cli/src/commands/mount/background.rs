@@ -36,6 +36,10 @@ const KEPT: &[&str] = &[
 ];
 const KEPT_BEGINNINGS: &[&str] = &["LC_", "RUST_", "EXTANT_", "MIMALLOC_"];
 
+/// What the allocator takes of the system at once: its own choice, a GiB, counts against the limit of that process, used or
+/// not.
+const RESERVE: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "64MiB");
+
 /// What a started process says.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
@@ -80,6 +84,7 @@ pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> 
     let mut again = Command::new("/proc/self/exe");
     if role == WORKER {
         again.env_clear();
+        again.env(RESERVE.0, RESERVE.1);
         again.envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
     }
     again

@@ -40,11 +40,12 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
             "--superblock is about reading single files: mount the image after `extant repair`",
         ));
     }
+    options.check().map_err(Failure::usage)?;
     let place = &Where {
         superblock: None,
         partition: place.partition.or(options.partition),
         offset: place.offset.or(options.offset),
-        as_is: place.as_is,
+        as_is: place.as_is || options.no_replay,
         journal: place.journal.clone(),
     };
     options.offset = place.offset;
@@ -92,6 +93,9 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     let may_end = || !extant_fuse::is_mounted(&image);
     let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end)?;
     let mut attached = Attached::new(&image, &args.point, options).map_err(Failure::new)?;
+    if let Some(why) = attached.without_block_device() {
+        say(format_args!("warning: {why}"));
+    }
     let mut presence = None;
     if args.worker {
         if let Some(background) = &background {
@@ -138,6 +142,7 @@ fn engine_options(place: &Where, options: &Options) -> MountOptions {
         (false, _) => MountOptions::read_write()
             .discard(options.discard)
             .delalloc(options.delalloc)
+            .errors(options.errors)
             .quotas(Enforced {
                 users: options.user_limits,
                 groups: options.group_limits,

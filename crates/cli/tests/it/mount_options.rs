@@ -1,0 +1,173 @@
+//! Options of a mount, as mount(8), fstab and users of ext4 give them.
+
+use crate::mount_ends::LEAVE_OTHERS;
+use crate::mounting::Mount;
+use crate::support::extant;
+use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
+use extant_testkit::require;
+use std::fs;
+use std::process::Command;
+
+/// Runs a shell with a mount namespace of its own, in which mount(8) finds this program as the helper for the type.
+fn with_mount_8(mount: &Mount, script: &str) -> String {
+    let begin = "set -e
+        mount -t tmpfs tmpfs /usr/sbin
+        ln -s $1 /usr/sbin/mount.fuse.extant
+        image=$2 dir=$0
+        shown() { grep -F \" $dir \" /proc/mounts | cut -d' ' -f4; }
+        ";
+    let run = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c"])
+        .arg(format!("{LEAVE_OTHERS}{begin}{script}"))
+        .arg(mount.point())
+        .arg(env!("CARGO_BIN_EXE_extant"))
+        .arg(mount.image())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{told}");
+    String::from_utf8(run.stdout).unwrap()
+}
+
+#[test]
+fn devices_and_set_user_id_work_where_mount_8_mounts_for_root_unless_said_otherwise() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let told = with_mount_8(
+        &mount,
+        "for options in defaults dev,suid nodev nosuid nodev,nosuid; do
+            mount -t fuse.extant -o $options $image $dir; shown; umount $dir
+        done
+        echo \"$image $dir fuse.extant rw,dev,suid,data=ordered,errors=remount-ro,nofail 0 0\" > $dir.fstab
+        mount --fstab $dir.fstab $dir; shown
+        # It is known for what it is: nothing is mounted a second time.
+        mount --fstab $dir.fstab -a; shown | wc -l; umount $dir",
+    );
+    let lines: Vec<&str> = told.lines().collect();
+    let has = |line: usize, word: &str| lines[line].split(',').any(|o| o == word);
+    let expected = [
+        (false, false),
+        (false, false),
+        (true, false),
+        (false, true),
+        (true, true),
+        (false, false),
+    ];
+    for (line, (nodev, nosuid)) in expected.into_iter().enumerate() {
+        assert_eq!(
+            (has(line, "nodev"), has(line, "nosuid")),
+            (nodev, nosuid),
+            "{told}"
+        );
+    }
+    assert_eq!(lines[6], "1", "{told}");
+    assert_clean(&mount.image());
+    // Who mounts himself says so.
+    let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+    extant(["mount", &both[0], &both[1]]).ok();
+    let table = fs::read_to_string("/proc/mounts").unwrap();
+    let line = table.lines().find(|line| line.contains(&both[1])).unwrap();
+    assert!(line.contains("nosuid,nodev"), "{line}");
+    extant(["umount", &both[1]]).ok();
+}
+
+#[test]
+fn options_that_mean_nothing_here_are_refused_by_name_with_exit_code_2() {
+    let mount = Mount::new();
+    let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+    for (options, says) in [
+        ("rw,colour=red", "colour=red"),
+        ("errors=panic", "errors=panic"),
+        ("data=journal", "data=journal"),
+        ("noload", "ro only"),
+        ("memory=255", "256 at least"),
+        ("memory=256,threads=100", "676 at least"),
+    ] {
+        let run = extant(["mount", "-o", options, &both[0], &both[1]]).fails(2);
+        assert!(run.stderr.contains(says), "{options}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn noload_shows_what_is_there_without_the_journal() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let link = "write /dev/null file";
+    debugfs_write(&mount.image(), &[link]);
+    // A journal that cannot be read, which is what the option is for.
+    debugfs_write(
+        &mount.image(),
+        &["feature needs_recovery", "zap_block -f <8> 0"],
+    );
+    let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+    extant(["mount", "-o", "ro", &both[0], &both[1]]).fails(1);
+    extant(["mount", "-o", "ro,noload", &both[0], &both[1]]).ok();
+    assert!(mount.at("file").exists());
+    extant(["umount", &both[1]]).ok();
+}
+
+#[test]
+fn errors_remount_ro_ends_all_changes_when_damage_is_found() {
+    require!(Fuse);
+    for (asked, goes_on) in [("continue", true), ("remount-ro", false)] {
+        let mount = Mount::new();
+        // The file system itself asks for the opposite.
+        let own = ["remount-ro", "continue"][usize::from(!goes_on)];
+        mke2fs(&mount.image(), 64 << 20, &["-t", "ext4", "-e", own]);
+        let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+        // A bitmap that is not what its checksum says, which whoever wants a block comes upon.
+        damage_block_bitmaps(&mount);
+        let options = format!("errors={asked}");
+        extant(["mount", "-o", &options, &both[0], &both[1]]).ok();
+        let _ = fs::write(mount.at("file"), vec![1; 1 << 20])
+            .and_then(|()| fs::File::open(mount.at("file"))?.sync_all());
+        let made = fs::create_dir(mount.at("dir"));
+        assert_eq!(made.is_ok(), goes_on, "{asked}: {made:?}");
+        let _ = extant(["umount", &both[1]]);
+    }
+}
+
+/// Flips a bit in each block bitmap.
+fn damage_block_bitmaps(mount: &Mount) {
+    use std::os::unix::fs::FileExt;
+    let shown = extant_testkit::oracle::dumpe2fs(&mount.image());
+    let image = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(mount.image())
+        .unwrap();
+    let size = shown.number("Block size");
+    for block in shown.groups.iter().map(|group| group.block_bitmap) {
+        let mut byte = [0];
+        image.read_exact_at(&mut byte, block * size + 100).unwrap();
+        image
+            .write_all_at(&[byte[0] ^ 0x10], block * size + 100)
+            .unwrap();
+    }
+}
+
+#[test]
+fn the_least_memory_that_is_taken_is_enough_to_work_with() {
+    require!(Fuse);
+    let mount = Mount::new();
+    let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+    let options = "memory=256,threads=16,direct_from=0";
+    extant(["mount", "-o", options, &both[0], &both[1]]).ok();
+    let content = vec![7; 40 << 20];
+    fs::write(mount.at("file"), &content).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let mount = &mount;
+            scope.spawn(move || {
+                let dir = mount.at(&format!("dir-{thread}"));
+                fs::create_dir(&dir).unwrap();
+                for n in 0..300 {
+                    fs::write(dir.join(n.to_string()), [1; 3000]).unwrap();
+                }
+            });
+        }
+    });
+    assert!(fs::read(mount.at("file")).unwrap() == content);
+    extant(["umount", &both[1]]).ok();
+    assert_clean(&mount.image());
+}
