@@ -46,13 +46,16 @@ Usage: cargo xtask test";
 const HOSTILE_HELP: &str = "\
 Open, walk and read many mutated images: no panic, no hang, no memory beyond the budget.
 
-Usage: cargo xtask hostile [--images N] [--seed SEED]
+Usage: cargo xtask hostile [--meaning] [--images N] [--seed SEED]
 
 Options:
+  --meaning     Change one thing at a time to what means something: read, checked, repaired, taken back and written to,
+                and compared with e2fsck and Linux (as root)
   --images N    How many mutated images [default: 20000]
   --seed SEED   Repeat the run that printed this seed [default: from the clock]
 
-The tests whose name contains `hostile` do the work; an ordinary test run gives them a time budget.";
+The tests whose name contains `hostile` do the work, with --meaning those of the module `meaning`; an ordinary test run
+gives them a budget.";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -108,21 +111,33 @@ fn tidy() -> ExitCode {
 }
 
 fn hostile(args: &[String]) -> ExitCode {
-    let (mut images, mut seed) = (String::from("20000"), None);
+    let (mut images, mut seed, mut meaning) = (String::from("20000"), None, false);
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
-        match (arg.as_str(), rest.next()) {
-            ("--images", Some(n)) => images.clone_from(n),
-            ("--seed", Some(s)) => seed = Some(s.clone()),
-            _ => {
-                eprintln!("{HOSTILE_HELP}");
-                return ExitCode::from(2);
+        let known = match arg.as_str() {
+            "--meaning" => {
+                meaning = true;
+                true
             }
+            "--images" => rest.next().map(|n| images.clone_from(n)).is_some(),
+            "--seed" => rest.next().map(|s| seed = Some(s.clone())).is_some(),
+            _ => false,
+        };
+        if !known {
+            eprintln!("{HOSTILE_HELP}");
+            return ExitCode::from(2);
         }
     }
     // The engine opens them, the checker judges them as e2fsck does.
-    for package in ["extant-core", "extant-fsck"] {
-        let code = hostile_in(package, &images, seed.as_deref());
+    let parts: &[(&str, &str, &str)] = match meaning {
+        true => &[("extant-fsck", "meaning::", "EXTANT_MEANT_IMAGES")],
+        false => &[
+            ("extant-core", "hostile", "EXTANT_HOSTILE_IMAGES"),
+            ("extant-fsck", "hostile", "EXTANT_HOSTILE_IMAGES"),
+        ],
+    };
+    for (package, filter, variable) in parts {
+        let code = hostile_in(package, filter, (variable, &images), seed.as_deref());
         if code != ExitCode::SUCCESS {
             return code;
         }
@@ -131,25 +146,28 @@ fn hostile(args: &[String]) -> ExitCode {
 }
 
 /// Runs the tests of a package that take hostile images.
-fn hostile_in(package: &str, images: &str, seed: Option<&str>) -> ExitCode {
+fn hostile_in(
+    package: &str,
+    filter: &str,
+    (variable, images): (&str, &str),
+    seed: Option<&str>,
+) -> ExitCode {
     let cargo = || {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root());
         // Not a release build: overflow checks and debug assertions are what it is to trip.
-        cargo.args(["test", "-p", package, "--test", "it", "hostile", "--"]);
+        cargo.args(["test", "-p", package, "--test", "it", filter, "--"]);
         cargo
     };
     // A filter that matches nothing would pass: look first.
     let listed = cargo().arg("--list").output();
     let any = listed.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).contains(": test"));
     if !any {
-        eprintln!("no test named hostile builds in the package {package}");
+        eprintln!("no test named {filter} builds in the package {package}");
         return ExitCode::FAILURE;
     }
     let mut command = cargo();
-    command
-        .arg("--nocapture")
-        .env("EXTANT_HOSTILE_IMAGES", images);
+    command.arg("--nocapture").env(variable, images);
     if let Some(seed) = seed {
         command.env("EXTANT_SEED", seed);
     }

@@ -49,6 +49,13 @@ impl Rng {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
+    /// Brings `items` into another order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            items.swap(end, self.below(end as u64 + 1) as usize);
+        }
+    }
+
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {

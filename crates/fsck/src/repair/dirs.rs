@@ -508,16 +508,6 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
         return Ok(());
     };
     let mut runs = crate::maps::runs(volume, dir, &inode)?;
-    let ratio = volume.cluster_ratio();
-    let mut next = 0;
-    for run in &mut runs {
-        // Blocks keep their place inside clusters.
-        if ratio == 1 {
-            run.lblk = next;
-        }
-        run.unwritten = false;
-        next = run.lblk.saturating_add(run.len);
-    }
     if runs.is_empty() {
         work.edit_inode(dir, |inode, _| {
             inode.size = 0;
@@ -536,6 +526,19 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
     if !runs.iter().all(owned) {
         return Ok(());
     }
+    if volume.cluster_ratio() > 1 {
+        // Blocks keep their place inside clusters.
+        match gathered(work, &runs)? {
+            Some(gathered) => runs = gathered,
+            None => return Ok(()),
+        }
+    }
+    let mut next = 0;
+    for run in &mut runs {
+        run.lblk = next;
+        run.unwritten = false;
+        next = run.lblk.saturating_add(run.len);
+    }
     if Builder::rebuild(work, dir, &runs)? {
         let size = u64::from(next) << volume.block_size().log2();
         work.edit_inode(dir, |inode, _| inode.size = size)?;
@@ -544,6 +547,39 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
         work.mend(Code::DirHole, place, text);
     }
     Ok(())
+}
+
+/// Copies of blocks in clusters of their own, one behind the other; `None` when there is no room.
+fn gathered(work: &mut Work<'_>, runs: &[Run]) -> Result<Option<Vec<Run>>> {
+    let volume = work.volume();
+    let ratio = volume.cluster_ratio();
+    let mut gathered: Vec<Run> = Vec::new();
+    let blocks = runs
+        .iter()
+        .flat_map(|run| run.pblk..run.pblk + u64::from(run.len));
+    for (n, from) in (0..).zip(blocks) {
+        let bytes = volume.block(Pblk::new(from))?;
+        let at = match gathered.last_mut() {
+            Some(last) if n % ratio != 0 => {
+                last.len += 1;
+                Pblk::new(last.pblk + u64::from(last.len) - 1)
+            }
+            _ => {
+                let Some(at) = work.new_block()? else {
+                    return Ok(None);
+                };
+                gathered.push(Run {
+                    lblk: u32::try_from(n).unwrap_or(u32::MAX),
+                    len: 1,
+                    pblk: at.get(),
+                    unwritten: false,
+                });
+                at
+            }
+        };
+        work.put_block(at, &bytes)?;
+    }
+    Ok(Some(gathered))
 }
 
 /// The first block of a directory: `.` and `..`.

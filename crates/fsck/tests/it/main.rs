@@ -5,6 +5,7 @@ mod clean;
 mod damage;
 mod hostile;
 mod kernel;
+mod meaning;
 mod repair;
 mod repair_losses;
 mod repair_names;

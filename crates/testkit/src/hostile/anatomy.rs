@@ -80,10 +80,23 @@ pub(super) struct Layout {
     meta_bg_from: u64,
 }
 
+/// An inode that is in use, or was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tenant {
+    pub(super) ino: u32,
+    /// Byte offset in the image.
+    pub(super) at: usize,
+    pub(super) mode: u16,
+    /// The first block of what it holds, where that lies in blocks.
+    pub(super) data: Option<u64>,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Anatomy {
     pub(super) layout: Layout,
     pub(super) sites: Vec<Site>,
+    /// By number.
+    pub(super) tenants: Vec<Tenant>,
 }
 
 impl Layout {
@@ -91,13 +104,11 @@ impl Layout {
         let sb = &image[1024..2048];
         assert_eq!(le16(sb, 0x38), 0xEF53, "a specimen is not an ext4 image");
         let incompat = le32(sb, 0x60);
-        let ro_compat = le32(sb, 0x64);
         let block = 1024usize << le32(sb, 0x18);
         let wide = incompat & INCOMPAT_64BIT != 0;
         let blocks = u64::from(le32(sb, 4));
         let first_data_block = u64::from(le32(sb, 0x14));
         let blocks_per_group = u64::from(le32(sb, 0x20));
-        let uuid: [u8; 16] = sb[0x68..0x78].try_into().unwrap();
         Self {
             block,
             blocks,
@@ -113,19 +124,9 @@ impl Layout {
                 32
             },
             groups: (blocks - first_data_block).div_ceil(blocks_per_group) as u32,
-            checksums: if ro_compat & RO_COMPAT_METADATA_CSUM != 0 {
-                Checksums::Metadata
-            } else if ro_compat & RO_COMPAT_GDT_CSUM != 0 {
-                Checksums::Descriptors
-            } else {
-                Checksums::None
-            },
-            seed: if incompat & INCOMPAT_CSUM_SEED != 0 {
-                le32(sb, 0x270)
-            } else {
-                crc32c(!0, &uuid)
-            },
-            uuid,
+            checksums: checksums_of(sb),
+            seed: seed_of(sb),
+            uuid: sb[0x68..0x78].try_into().unwrap(),
             meta_bg_from: if incompat & INCOMPAT_META_BG != 0 {
                 u64::from(le32(sb, 0x104))
             } else {
@@ -170,6 +171,27 @@ impl Layout {
     }
 }
 
+/// Which checksums the features of a superblock ask for.
+fn checksums_of(sb: &[u8]) -> Checksums {
+    let ro_compat = le32(sb, 0x64);
+    if ro_compat & RO_COMPAT_METADATA_CSUM != 0 {
+        Checksums::Metadata
+    } else if ro_compat & RO_COMPAT_GDT_CSUM != 0 {
+        Checksums::Descriptors
+    } else {
+        Checksums::None
+    }
+}
+
+/// What checksums begin with.
+fn seed_of(sb: &[u8]) -> u32 {
+    if le32(sb, 0x60) & INCOMPAT_CSUM_SEED != 0 {
+        le32(sb, 0x270)
+    } else {
+        crc32c(!0, &sb[0x68..0x78])
+    }
+}
+
 fn is_power_of(mut n: u64, base: u64) -> bool {
     while n > 1 && n.is_multiple_of(base) {
         n /= base;
@@ -185,6 +207,7 @@ impl Anatomy {
             image,
             layout: &layout,
             sites: Vec::new(),
+            tenants: Vec::new(),
         };
         walk.add(Kind::Superblock, 1024, 1024, 0, layout.seed);
         for group in 0..layout.groups {
@@ -197,8 +220,66 @@ impl Anatomy {
         if le32(image, 1024 + 0x60) & 0x100 != 0 && mmp != 0 {
             walk.add(Kind::Mmp, mmp * layout.block, 1024, 0, layout.seed);
         }
+        let (sites, tenants) = (walk.sites, walk.tenants);
+        Self {
+            layout,
+            sites,
+            tenants,
+        }
+    }
+
+    /// Adds the structures of a journal on a device of its own, whose bytes begin at `from`.
+    pub(super) fn add_journal(&mut self, image: &[u8], from: usize) {
+        let block = self.layout.block;
+        // Behind the superblock that says what the device is.
+        let first = from / block + 1024 / block + 1;
+        let blocks = be32(image, first * block + 0x10) as usize;
+        let data: Vec<u64> = (first as u64..).take(blocks).collect();
+        let mut walk = Walk {
+            image,
+            layout: &self.layout,
+            sites: Vec::new(),
+            tenants: Vec::new(),
+        };
+        walk.journal(&data);
         let sites = walk.sites;
-        Self { layout, sites }
+        self.sites.extend(sites);
+    }
+
+    /// The same structures, sealed as the superblock and the generations of inodes in `image` ask for now.
+    pub(super) fn under(&self, image: &[u8]) -> Self {
+        let sb = &image[1024..2048];
+        let mut new = self.clone();
+        new.layout.checksums = checksums_of(sb);
+        new.layout.seed = seed_of(sb);
+        new.layout.uuid.copy_from_slice(&sb[0x68..0x78]);
+        let seed = new.layout.seed;
+        for site in &mut new.sites {
+            if site.kind.is_of_an_inode() {
+                let slot = self.tenants.binary_search_by_key(&site.owner, |t| t.ino);
+                let generation = slot.map_or(0, |slot| self.tenants[slot].at) + 0x64;
+                site.seed = crc32c(seed, &site.owner.to_le_bytes());
+                site.seed = crc32c(site.seed, &image[generation..generation + 4]);
+            } else if site.seed == self.layout.seed {
+                site.seed = seed;
+            }
+        }
+        new
+    }
+}
+
+impl Kind {
+    /// Whether checksums of such structures begin with the number and generation of an inode.
+    const fn is_of_an_inode(self) -> bool {
+        matches!(
+            self,
+            Self::Inode
+                | Self::ExtentNode
+                | Self::DirLeaf
+                | Self::DirRoot
+                | Self::DirNode
+                | Self::OrphanFile
+        )
     }
 }
 
@@ -206,6 +287,7 @@ struct Walk<'a> {
     image: &'a [u8],
     layout: &'a Layout,
     sites: Vec<Site>,
+    tenants: Vec<Tenant>,
 }
 
 impl Walk<'_> {
@@ -254,6 +336,12 @@ impl Walk<'_> {
         let seed = crc32c(layout.seed, &ino.to_le_bytes());
         let seed = crc32c(seed, &raw[0x64..0x68]);
         self.add(Kind::Inode, at, layout.inode_size, ino, seed);
+        self.tenants.push(Tenant {
+            ino,
+            at,
+            mode,
+            data: None,
+        });
         let xattrs = u64::from(le32(raw, 0x68)) | u64::from(le16(raw, 0x76)) << 32;
         if xattrs != 0 {
             self.block(Kind::XattrBlock, xattrs, ino, layout.seed);
@@ -275,6 +363,9 @@ impl Walk<'_> {
                 let block = u64::from(le32(raw, 0x28 + slot * 4));
                 self.indirect(block, slot.saturating_sub(11), ino, seed, &mut data);
             }
+        }
+        if let Some(tenant) = self.tenants.last_mut() {
+            tenant.data = data.first().copied();
         }
         let named_at = |at: usize| le32(self.image, 1024 + at) == ino;
         let kind = match kind {

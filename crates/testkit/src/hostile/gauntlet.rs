@@ -83,6 +83,20 @@ impl fmt::Display for Failure {
 /// When `walk` does, after telling which mutant it was.
 pub fn serve(dir: &Path, limits: Limits, mut walk: impl FnMut(Mutant) -> bool) {
     let specimens = load_specimens(dir);
+    serve_numbers(limits, |seed, tell| {
+        let mutant = mutant_of(&specimens, seed);
+        tell(&format!("{}: {}", mutant.specimen, mutant.story.join("; ")));
+        walk(mutant)
+    });
+}
+
+/// As [`serve`], for numbers that mean something else: `walk` tells what it is about to walk, and returns whether that
+/// could be opened.
+///
+/// # Panics
+///
+/// When `walk` does, after telling what it was.
+pub fn serve_numbers(limits: Limits, mut walk: impl FnMut(u64, &mut dyn FnMut(&str)) -> bool) {
     let hard = getrlimit(Resource::As).maximum;
     let wanted = hard.map_or(limits.memory, |hard| hard.min(limits.memory));
     let limit = Rlimit {
@@ -91,13 +105,12 @@ pub fn serve(dir: &Path, limits: Limits, mut walk: impl FnMut(Mutant) -> bool) {
     };
     setrlimit(Resource::As, limit).expect("limit the address space");
     for line in std::io::stdin().lock().lines() {
-        let line = line.expect("read a seed");
-        let seed: u64 = line.trim().parse().expect("a seed is a number");
-        let mutant = mutant_of(&specimens, seed);
-        let (name, story) = (mutant.specimen.clone(), mutant.story.join("; "));
-        answer(&format!("walking {seed} {name}: {story}"));
-        let opened = walk(mutant);
-        answer(&format!("done {seed} {opened} {}", peak_kib()));
+        let line = line.expect("read a number");
+        let number: u64 = line.trim().parse().expect("a number");
+        let opened = walk(number, &mut |story| {
+            answer(&format!("walking {number} {story}"));
+        });
+        answer(&format!("done {number} {opened} {}", peak_kib()));
     }
 }
 
@@ -150,33 +163,70 @@ pub fn run(
         let n = next.fetch_add(1, Ordering::Relaxed);
         (n < work.images).then(|| work.first_seed.wrapping_add(n))
     };
-    let results: Vec<Result<Report, Failure>> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..work.workers.max(1))
-            .map(|_| {
-                scope.spawn(|| {
-                    let result = Worker::start(command()).and_walk(&more, limits);
-                    if result.is_err() {
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                    result
-                })
-            })
-            .collect();
-        workers
-            .into_iter()
-            .map(|w| w.join().expect("a dealer panicked"))
+    let failed = || stop.store(true, Ordering::Relaxed);
+    let (mut report, failures) = deal(&command, &more, &failed, work.workers, limits);
+    report.time = started.elapsed();
+    match failures.into_iter().next() {
+        Some(failure) => Err(failure),
+        None => Ok(report),
+    }
+}
+
+/// Walks all `numbers` in workers started by `command`, each of which must call [`serve_numbers`] on its standard input
+/// and output. Goes on with another worker where one was broken; what broke them is returned.
+///
+/// # Panics
+///
+/// When a worker cannot be started.
+pub fn run_all(
+    command: impl Fn() -> Command + Sync,
+    numbers: &[u64],
+    workers: usize,
+    limits: Limits,
+) -> (Report, Vec<Failure>) {
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let more = || {
+        let n = next.fetch_add(1, Ordering::Relaxed);
+        numbers.get(n as usize).copied()
+    };
+    let (mut report, failures) = deal(&command, &more, &|| {}, workers, limits);
+    report.time = started.elapsed();
+    (report, failures)
+}
+
+/// Deals numbers to workers until there are no more. `failed` is called when one broke a worker.
+fn deal(
+    command: &(impl Fn() -> Command + Sync),
+    more: &(impl Fn() -> Option<u64> + Sync),
+    failed: &(impl Fn() + Sync),
+    workers: usize,
+    limits: Limits,
+) -> (Report, Vec<Failure>) {
+    let one = || {
+        let (mut report, mut failures) = (Report::nothing(), Vec::new());
+        while let Err(failure) = Worker::start(command()).walk_all(more, limits, &mut report) {
+            failures.push(failure);
+            failed();
+        }
+        (report, failures)
+    };
+    let results: Vec<(Report, Vec<Failure>)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers.max(1)).map(|_| scope.spawn(one)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined
+            .map(|result| result.expect("a dealer panicked"))
             .collect()
     });
-    let mut total = Report::nothing();
-    for result in results {
-        let one = result?;
+    let (mut total, mut all) = (Report::nothing(), Vec::new());
+    for (one, failures) in results {
         total.images += one.images;
         total.opened += one.opened;
         total.slowest = total.slowest.max(one.slowest);
         total.peak_kib = total.peak_kib.max(one.peak_kib);
+        all.extend(failures);
     }
-    total.time = started.elapsed();
-    Ok(total)
+    (total, all)
 }
 
 impl Report {
@@ -237,22 +287,22 @@ impl Worker {
         }
     }
 
-    fn and_walk(
+    fn walk_all(
         mut self,
         more: &impl Fn() -> Option<u64>,
         limits: Limits,
-    ) -> Result<Report, Failure> {
-        let mut report = Report::nothing();
+        report: &mut Report,
+    ) -> Result<(), Failure> {
         while let Some(seed) = more() {
-            let walked = self.walk(seed, limits)?;
             report.images += 1;
+            let walked = self.walk(seed, limits)?;
             report.opened += u64::from(walked.opened);
             report.peak_kib = report.peak_kib.max(walked.peak_kib);
             report.slowest = report.slowest.max((walked.time, seed));
         }
         self.seeds = None;
         let _ = self.child.wait();
-        Ok(report)
+        Ok(())
     }
 
     fn walk(&mut self, seed: u64, limits: Limits) -> Result<Walked, Failure> {

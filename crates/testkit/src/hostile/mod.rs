@@ -8,6 +8,7 @@
 //! | `fields` | which numbers a structure has, and what could be written over them |
 //! | `checksum` | putting the checksum of a changed structure right |
 //! | `mutant` | choosing structures and changes from a seed |
+//! | [`meaning`] | mutants by meaning: each a numbered change of one thing to every value worth trying |
 //! | `gauntlet` | running a reader over mutants in child processes with limits |
 //!
 //! Everything a seed decides is decided by it alone: the same specimen and seed give the same
@@ -18,10 +19,11 @@ mod anatomy;
 mod checksum;
 mod fields;
 mod gauntlet;
+pub mod meaning;
 mod mutant;
 mod specimen;
 
-pub use gauntlet::{Failure, Limits, Report, Work, run, serve};
+pub use gauntlet::{Failure, Limits, Report, Work, run, run_all, serve, serve_numbers};
 pub use mutant::Mutant;
 pub use specimen::{Specimen, load_specimens, make_specimens};
 

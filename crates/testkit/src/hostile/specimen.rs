@@ -32,7 +32,7 @@ struct Recipe {
 
 /// Identity and hash seed of all specimens: chosen at random, they would place names in other
 /// blocks each time, and a seed would not make the same mutant again.
-const UUID: &str = "3d3a5a0c-5c0f-4a7e-9a52-6f0e1c7b2d94";
+pub(super) const UUID: &str = "3d3a5a0c-5c0f-4a7e-9a52-6f0e1c7b2d94";
 
 const RECIPES: [Recipe; 8] = [
     Recipe {
@@ -259,7 +259,7 @@ fn plant(tree: &Path) {
     }
 }
 
-fn set_attributes(dir: &Path, image: &Path) {
+pub(super) fn set_attributes(dir: &Path, image: &Path) {
     let big = dir.join("value");
     File::create(&big).unwrap().write_all(&[b'v'; 700]).unwrap();
     let big = big.display();
@@ -278,7 +278,7 @@ fn set_attributes(dir: &Path, image: &Path) {
 }
 
 /// Gives a file a value that no block has room for: it lies in an inode of its own.
-fn set_huge_attribute(dir: &Path, image: &Path) {
+pub(super) fn set_huge_attribute(dir: &Path, image: &Path) {
     let huge = dir.join("value");
     fs::write(&huge, [b'h'; 5000]).unwrap();
     let request = format!("ea_set -f {} /heavy user.huge", huge.display());
@@ -288,7 +288,7 @@ fn set_huge_attribute(dir: &Path, image: &Path) {
 
 /// Fills a directory whose names are looked up without regard to case: enough for an index, and
 /// some beyond ASCII.
-fn fold_names(dir: &Path, image: &Path) {
+pub(super) fn fold_names(dir: &Path, image: &Path) {
     let one = dir.join("one");
     fs::write(&one, "one file").unwrap();
     // Its flags are those of a directory mapped by extents, and the one for folding.
