@@ -281,7 +281,7 @@ impl Place {
 /// Whether an error may be one of the superblock alone, so that a backup of it may help.
 fn is_of_superblock(e: &EngineError) -> bool {
     match e {
-        EngineError::NotExt4(_) => true,
+        EngineError::NotExt4 { .. } => true,
         EngineError::Corrupt { place, .. } => *place == extant_core::Place::Superblock,
         _ => false,
     }

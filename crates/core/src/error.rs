@@ -4,7 +4,7 @@
 //! A record that breaks the format becomes an [`Error::Corrupt`] only together with the [`Place`]
 //! where it was found, which is why there is no `From<FormatError>`: use [`InPlace::in_place`].
 
-use extant_blockdev::DeviceError;
+use extant_blockdev::{Content, DeviceError};
 use extant_format::{FormatError, FormatResult, Group, Ino, Lblk, Pblk};
 use extant_jbd2::JournalError;
 use std::fmt;
@@ -32,8 +32,13 @@ pub enum Error {
         source: FormatError,
     },
     /// There is no superblock where it should be: this is something else (EUCLEAN).
-    #[error("no ext4 file system was found: {0}")]
-    NotExt4(#[source] FormatError),
+    #[error("{}", not_ext4(source, *content))]
+    NotExt4 {
+        /// What is wrong with the superblock.
+        source: FormatError,
+        /// What there is instead.
+        content: Content,
+    },
     /// The device ends before the file system does (EUCLEAN).
     #[error(
         "the file system has {needed} bytes and the device only {found}: the image was cut short, \
@@ -243,6 +248,12 @@ const EUCLEAN: i32 = 117;
 const EDQUOT: i32 = 122;
 const ENOKEY: i32 = 126;
 
+fn not_ext4(source: &FormatError, content: Content) -> String {
+    content
+        .instead_of_ext()
+        .unwrap_or_else(|| format!("no ext4 file system was found: {source}"))
+}
+
 impl Error {
     /// The structure at `place` breaks the format.
     #[must_use]
@@ -263,7 +274,7 @@ impl Error {
             // As the kernel's EFSBADCRC and EFSCORRUPTED.
             Self::Corrupt { source, .. } if source.is_checksum() => EBADMSG,
             Self::Corrupt { .. }
-            | Self::NotExt4(_)
+            | Self::NotExt4 { .. }
             | Self::BlockOutOfRange { .. }
             | Self::DeviceTooSmall { .. } => EUCLEAN,
             Self::Journal(e) => match &**e {
@@ -314,7 +325,7 @@ impl Error {
         matches!(
             self,
             Self::Corrupt { .. }
-                | Self::NotExt4(_)
+                | Self::NotExt4 { .. }
                 | Self::BlockOutOfRange { .. }
                 | Self::DeviceTooSmall { .. }
         )

@@ -1,6 +1,6 @@
 //! Why a check could not be made, as opposed to what it found.
 
-use extant_blockdev::DeviceError;
+use extant_blockdev::{BlockDevice, Content, DeviceError};
 use extant_format::FormatError;
 use extant_jbd2::JournalError;
 
@@ -12,8 +12,13 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// There is no ext4 file system, and no backup of its superblock was found either.
-    #[error("no ext4 file system was found: {0}")]
-    NotExt4(FormatError),
+    #[error("{}", not_ext4(source, *content))]
+    NotExt4 {
+        /// What is wrong with the superblock.
+        source: FormatError,
+        /// What there is instead.
+        content: Content,
+    },
     /// The file system has features that this version cannot judge.
     #[error("the file system has features that cannot be checked: {}", names.join(", "))]
     Unsupported {
@@ -68,7 +73,22 @@ pub enum Error {
     },
 }
 
+fn not_ext4(source: &FormatError, content: Content) -> String {
+    content
+        .instead_of_ext()
+        .unwrap_or_else(|| format!("no ext4 file system was found: {source}"))
+}
+
 impl Error {
+    /// Makes the error of a device on which no ext4 file system was found, of what is wrong with its superblock.
+    #[must_use]
+    pub fn not_ext4(device: &dyn BlockDevice, source: FormatError) -> Self {
+        Self::NotExt4 {
+            source,
+            content: Content::on(device).unwrap_or(Content::Unknown),
+        }
+    }
+
     /// Why a journal could not be read or replayed: the device, or what is in it.
     pub(crate) fn of_journal(e: JournalError) -> Self {
         match e {

@@ -122,7 +122,7 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
         );
         return Ok(sb);
     }
-    Err(Error::NotExt4(why))
+    Err(Error::not_ext4(device, why))
 }
 
 /// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.

@@ -193,6 +193,23 @@ impl Content {
         self.words().1
     }
 
+    /// Says where an ext4 file system was looked for and this was found instead: what it is, and what to do. `None` for
+    /// what is such a file system, and for what is not known.
+    #[must_use]
+    pub fn instead_of_ext(self) -> Option<String> {
+        if self.is_ext() || self == Self::Unknown {
+            return None;
+        }
+        let what = format!(
+            "no ext2, ext3 or ext4 file system was found: this is {}",
+            self.name()
+        );
+        Some(match self.advice() {
+            Some(advice) => format!("{what}; {advice}"),
+            None => what,
+        })
+    }
+
     const fn words(self) -> (&'static str, Option<&'static str>) {
         const MOUNT: Option<&str> =
             Some("mount it with the kernel, or copy it into a directory or a tar archive");

@@ -138,7 +138,7 @@ pub(crate) struct Resize {
     /// Bytes that the file system is to have (K, M, G, T are powers of 1024)
     #[arg(value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: Option<u64>,
-    /// As small as what is in it allows
+    /// As small as what is in it allows, in as many rounds as that takes; with --undo in one
     #[arg(short = 'M', long, conflicts_with = "size")]
     pub(crate) minimum: bool,
     /// Keep what the changed blocks held in this new file, for `repair --revert`

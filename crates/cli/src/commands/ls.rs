@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub(super) fn run(args: &Ls, place: &Where) -> Outcome {
     let mut output = Output::new();
     let mut first = true;
-    let is_pattern = |text: &OsString| glob::is_pattern(text.as_bytes());
+    let is_pattern =
+        |text: &OsString| glob::is_pattern(Place::parse(text).path.as_os_str().as_bytes());
     let headings = args.paths.len() > 1 || args.paths.iter().any(is_pattern);
     let done = read_each(&args.paths, place, |fs, from| {
         let mut listing = Listing {

@@ -25,12 +25,32 @@ struct Resized {
     blocks: u64,
 }
 
+/// Rounds in which a file system is made as small as possible; each makes room for the next, and two or three do.
+const ROUNDS_MAX: u32 = 16;
+
 pub(super) fn run(args: &Resize, place: &Where) -> Outcome {
     resize(args, place).map_err(coded)
 }
 
 fn resize(args: &Resize, place: &Where) -> Outcome {
     refuse_reading_options(place)?;
+    let mut resized = once(args, place)?;
+    // What moved out of the way lets less do. An undo file is of one round.
+    if args.minimum && args.undo.is_none() {
+        let first = resized.blocks_before;
+        for _ in 1..ROUNDS_MAX {
+            let before = resized.blocks;
+            resized = once(args, place)?;
+            resized.blocks_before = first;
+            if resized.blocks >= before {
+                break;
+            }
+        }
+    }
+    tell(args, &resized)
+}
+
+fn once(args: &Resize, place: &Where) -> Outcome<Resized> {
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     let spec = || {
@@ -84,14 +104,11 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     if is_smaller && all_of_it && args.undo.is_none() {
         cut(image, place, now.blocks_count() * block_size).map_err(|e| named(&e))?;
     }
-    tell(
-        args,
-        &Resized {
-            block_size: sb.block_size().bytes(),
-            blocks_before: sb.blocks_count(),
-            blocks: now.blocks_count(),
-        },
-    )
+    Ok(Resized {
+        block_size: sb.block_size().bytes(),
+        blocks_before: sb.blocks_count(),
+        blocks: now.blocks_count(),
+    })
 }
 
 /// The image as a file that may get another length, and the length that it has.

@@ -98,12 +98,12 @@ pub(super) fn superblock_of(device: &dyn BlockDevice) -> Result<Superblock, exta
     let size = usize::try_from(device.size()).unwrap_or(usize::MAX);
     if size < end {
         let short = FormatError::short(Structure::Superblock, size, end);
-        return Err(extant_fsck::Error::NotExt4(short));
+        return Err(extant_fsck::Error::not_ext4(device, short));
     }
     let mut bytes = [0; SUPERBLOCK_LEN];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     Superblock::parse(&bytes).map_err(|e| match e.field {
-        "magic" => extant_fsck::Error::NotExt4(e),
+        "magic" => extant_fsck::Error::not_ext4(device, e),
         _ => e.into(),
     })
 }

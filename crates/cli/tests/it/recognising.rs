@@ -141,3 +141,54 @@ fn copying_between_a_disk_and_a_plain_image_says_what_to_do() {
         assert!(stderr.contains("partition"), "{stderr}");
     }
 }
+
+#[test]
+fn what_is_no_ext4_file_system_is_named_by_every_command() {
+    let place = Place::new();
+    let text = place.join("text");
+    std::fs::write(&text, "some text\n".repeat(400)).unwrap();
+    let shell = |script: &str| {
+        tool("sh").args(["-c", script, "sh"]).arg(place.path()).ok();
+    };
+    shell(
+        "cd $1; gzip -k text; zstd -q text; xz -k text; tar -cf tar text; : > empty; truncate -s 1M zeros; \
+         truncate -s 64K swap; mkswap -q swap 2> /dev/null; mkfifo pipe",
+    );
+    for (name, words) in [
+        ("text", "text"),
+        ("text.gz", "gzip -d"),
+        ("text.zst", "zstd -d"),
+        ("text.xz", "xz -d"),
+        ("tar", "mkfs"),
+        ("empty", "empty"),
+        ("zeros", "zeros"),
+        ("swap", "swap"),
+    ] {
+        let image = place.arg(name);
+        for (command, code) in [
+            (&["ls"][..], 1),
+            (&["info"], 1),
+            (&["tar"], 1),
+            (&["check"], 8),
+            (&["repair"], 8),
+            (&["resize", "--minimum"], 8),
+            (&["tune", "--list"], 8),
+            (&["rm", "-f"], 1),
+        ] {
+            let operand = if command[0] == "rm" {
+                format!("{image}:/x")
+            } else {
+                image.clone()
+            };
+            let args = command.iter().copied().chain([operand.as_str()]);
+            let run = extant(args).fails(code);
+            assert!(
+                run.stderr.contains(words),
+                "{command:?} {name}: {}",
+                run.stderr
+            );
+        }
+    }
+    let run = extant(["ls", &place.arg("pipe")]).fails(1);
+    assert!(run.stderr.contains("pipe"), "{}", run.stderr);
+}

@@ -353,3 +353,57 @@ fn what_cannot_be_resized_is_refused_and_stays_as_it_is() {
     }
     extant(["resize", &base, "many"]).fails(16);
 }
+
+#[test]
+fn what_grew_with_meta_bg_becomes_small_again() {
+    let place = Place::new();
+    let image = place.join("fs.img");
+    mke2fs(
+        &image,
+        100 * MIB,
+        &["-t", "ext4", "-b", "1024", "-O", "^resize_inode"],
+    );
+    let image = image.display().to_string();
+    extant(["cp", "-a", "/etc/passwd", &format!("{image}:/")]).ok();
+    // More descriptors than fit their blocks: those of the new groups lie with them.
+    for size in ["826M", "29M", "300M", "140M", "20M"] {
+        extant(["resize", &image, size]).ok();
+        assert_clean(Path::new(&image));
+    }
+    let found = extant(["cat", &format!("{image}:/passwd")]).ok().stdout;
+    assert_eq!(found, fs::read("/etc/passwd").unwrap());
+}
+
+#[test]
+fn the_least_size_is_reached_in_one_go() {
+    let place = Place::new();
+    for options in [
+        &["-t", "ext4", "-b", "1024"][..],
+        &["-t", "ext4", "-b", "4096", "-O", "^resize_inode"],
+        &["-t", "ext2", "-b", "1024"],
+    ] {
+        let image = place.join("fs.img");
+        let _ = fs::remove_file(&image);
+        mke2fs(&image, 200 * MIB, options);
+        let image = image.display().to_string();
+        let large = place.join("large");
+        fs::write(&large, vec![3; 9 << 20]).unwrap();
+        for name in ["a", "b", "c", "d", "e"] {
+            let to = format!("{image}:/{name}");
+            extant(["cp", &large.display().to_string(), &to]).ok();
+        }
+        // What is left lies far behind.
+        for name in ["a", "b", "c", "d"] {
+            extant(["rm", &format!("{image}:/{name}")]).ok();
+        }
+        extant(["resize", "--minimum", &image]).ok();
+        assert_clean(Path::new(&image));
+        let first = fs::metadata(&image).unwrap().len();
+        let said = extant(["resize", "--json", "--minimum", &image])
+            .ok()
+            .json();
+        assert_eq!(said["blocks"], said["blocks_before"], "{options:?}");
+        assert_eq!(fs::metadata(&image).unwrap().len(), first);
+        assert!(first < 24 << 20, "{options:?}: {first}");
+    }
+}

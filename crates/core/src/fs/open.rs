@@ -8,7 +8,7 @@ use crate::inode::Table;
 use crate::meta::{Cache, Overlay};
 use crate::names::Names;
 use crate::{Error, Place, Result};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{Content, SharedDevice};
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::superblock::{
@@ -139,7 +139,7 @@ pub(super) fn read_superblock_by(
             found,
             needed.saturating_add(SUPERBLOCK_LEN),
         );
-        return Err(not_found(choice, place, source));
+        return Err(not_found(device, choice, place, source));
     }
     device.read_at(offset, &mut bytes)?;
     // Features come first: fields that an unknown feature changed must not be called corrupt.
@@ -147,7 +147,7 @@ pub(super) fn read_superblock_by(
         policy::check_readable(features)?;
     }
     let superblock = parse(&bytes).map_err(|source| match source.field {
-        "magic" => not_found(choice, place, source),
+        "magic" => not_found(device, choice, place, source),
         _ => Error::corrupt(place, source),
     })?;
     if let SuperblockChoice::Backup { block_size, .. } = choice
@@ -162,9 +162,17 @@ pub(super) fn read_superblock_by(
 }
 
 /// There is no superblock where one should be. Who names the place of a backup has found the file system already.
-fn not_found(choice: SuperblockChoice, place: Place, source: FormatError) -> Error {
+fn not_found(
+    device: &SharedDevice,
+    choice: SuperblockChoice,
+    place: Place,
+    source: FormatError,
+) -> Error {
     match choice {
-        SuperblockChoice::Primary => Error::NotExt4(source),
+        SuperblockChoice::Primary => Error::NotExt4 {
+            source,
+            content: Content::on(&**device).unwrap_or(Content::Unknown),
+        },
         SuperblockChoice::Backup { .. } => Error::corrupt(place, source),
     }
 }

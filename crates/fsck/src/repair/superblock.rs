@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// The primary superblock as the draft has it.
 pub(super) fn current(draft: &Draft) -> Result<Superblock> {
     let bytes = draft.read(SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
-    Superblock::parse_unverified(&bytes).map_err(Error::NotExt4)
+    Superblock::parse_unverified(&bytes).map_err(|e| Error::not_ext4(&*draft.device(), e))
 }
 
 /// Writes the primary superblock.

@@ -17,6 +17,7 @@ use crate::volume::{Volume, find_superblock};
 use extant_blockdev::SharedDevice;
 use extant_format::Ino;
 use extant_format::features::{Compat, Incompat};
+use extant_format::geometry::Geometry;
 use extant_format::superblock::{RawSuperblock, Superblock};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -115,6 +116,9 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
     let reserved = u64::try_from(reserved).unwrap_or(u64::MAX);
     // Those that are used stay so.
     let used = sb.inodes_count().saturating_sub(sb.free_inodes_count());
+    let descs =
+        u64::from(sb.block_size().bytes()) / u64::from(Geometry::new(sb).desc_size().max(1));
+    let desc_blocks = groups.div_ceil(descs.max(1));
     let mut changed = sb.with(|raw| {
         raw.blocks_count_lo.set(blocks as u32);
         raw.blocks_count_hi.set((blocks >> 32) as u32);
@@ -124,6 +128,9 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
         raw.free_inodes_count.set(inodes.saturating_sub(used));
         // Linux adds it up when it mounts.
         raw.overhead_clusters.set(0);
+        // Blocks of descriptors from this one on lie with their groups: there is none behind the last.
+        let first = u64::from(raw.first_meta_bg.get()).min(desc_blocks);
+        raw.first_meta_bg.set(first as u32);
         if raw.feature_compat.get() & Compat::SPARSE_SUPER2.bits() != 0 {
             place_backups(raw, sb.groups_count(), groups as u32);
         }
@@ -155,7 +162,7 @@ fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
 /// The number of blocks nearest to `blocks` that a file system can have: of whole clusters, and with a last group
 /// that has room for more than its own structures.
 fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
-    let per_cluster = 1 << extant_format::geometry::Geometry::new(sb).cluster_bits();
+    let per_cluster = 1 << Geometry::new(sb).cluster_bits();
     let blocks = blocks - blocks % per_cluster;
     if blocks > u64::from(u32::MAX) && !sb.has_incompat(Incompat::BIT64) {
         return Err(refused(format!(
@@ -174,7 +181,7 @@ fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
         return Ok(blocks);
     }
     let then = with_blocks(sb, blocks)?;
-    let geo = extant_format::geometry::Geometry::new(&then);
+    let geo = Geometry::new(&then);
     let last = extant_format::Group::new(geo.groups_count().saturating_sub(1));
     let own = geo.group_header(last)?.blocks() + 2 + u64::from(geo.inode_table_blocks());
     if rest >= own + LEAST_IN_GROUP || last.get() == 0 {

@@ -73,10 +73,7 @@ fn with_fewer_descriptors(now: &Superblock, then: &Superblock) -> Result<Superbl
     let fewer = old.desc_blocks().saturating_sub(new.desc_blocks());
     let most = pointers_per_block(old.block_size());
     Ok(then.with(|raw| {
-        if now.has_incompat(Incompat::META_BG) {
-            let first = raw.first_meta_bg.get().min(new.desc_blocks());
-            raw.first_meta_bg.set(first);
-        } else if now.has_compat(Compat::RESIZE_INODE) {
+        if !now.has_incompat(Incompat::META_BG) && now.has_compat(Compat::RESIZE_INODE) {
             let reserved = (old.reserved_gdt_blocks() + fewer).min(most);
             raw.reserved_gdt_blocks.set(reserved as u16);
         }
