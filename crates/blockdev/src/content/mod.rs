@@ -200,10 +200,7 @@ impl Content {
         if self.is_ext() || self == Self::Unknown {
             return None;
         }
-        let what = format!(
-            "no ext2, ext3 or ext4 file system was found: this is {}",
-            self.name()
-        );
+        let what = format!("no ext4 file system was found: this is {}", self.name());
         Some(match self.advice() {
             Some(advice) => format!("{what}; {advice}"),
             None => what,
