@@ -167,7 +167,7 @@ impl DirEntry {
             Ok(()) => ops::lookup_with(by, self.dir_id, self.name.as_bytes(), look)
                 .map(|(_, looked)| looked),
             Err(_) => ops::search(by, self.dir_id)
-                .and_then(|()| fs.inode(self.ino))
+                .and_then(|()| fs.named_inode(self.ino))
                 .map(|inode| look(&inode)),
         };
         looked.map_err(|e| Error::engine(self.path(), e))

@@ -298,7 +298,7 @@ fn inode_of(
     ino: Ino,
 ) -> extant_core::Result<Arc<Inode>> {
     match fs.caller() {
-        None => fs.fs().inode(ino),
+        None => fs.fs().named_inode(ino),
         Some(_) => {
             ops::lookup_with(fs.by(), dir, name, Inode::clone).map(|(_, inode)| Arc::new(inode))
         }

@@ -26,64 +26,51 @@ const IN_BLOCK: usize = 24;
 pub const BLOCK_SHIFT: usize = IN_BLOCK - PARENT_LEN;
 
 /// Inline content of `size` bytes: the inode's `i_block`, and the value of `system.data`.
+///
+/// A file may be larger than what is stored of it, as one that is a hole from some byte on: the rest reads as zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct InlineData<'a> {
     map: &'a [u8; MAP_BYTES],
     rest: &'a [u8],
-    size: usize,
+    size: u64,
 }
 
 impl<'a> InlineData<'a> {
     /// The inline content of an inode of `size` bytes; `rest` is the value of `system.data`, empty
     /// if there is none.
-    ///
-    /// # Errors
-    /// When the two parts are shorter than the size.
-    pub fn new(map: &'a [u8; MAP_BYTES], rest: &'a [u8], size: u64) -> FormatResult<Self> {
-        let most = (IN_MAP + rest.len()) as u64;
-        if size > most {
-            return Err(FormatError::new(
-                Structure::InlineData,
-                "size",
-                size,
-                Expected::AtMost(most),
-            ));
-        }
-        Ok(Self {
-            map,
-            rest,
-            size: size as usize,
-        })
+    #[must_use]
+    pub const fn new(map: &'a [u8; MAP_BYTES], rest: &'a [u8], size: u64) -> Self {
+        Self { map, rest, size }
     }
 
-    /// Bytes of content.
+    /// Bytes of content, zeros behind what is stored among them.
     #[must_use]
-    pub const fn len(&self) -> usize {
+    pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether there is no content.
+    /// Bytes of content that are stored.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.size == 0
-    }
-
-    /// The content in its two parts.
-    #[must_use]
-    pub fn parts(&self) -> (&'a [u8], &'a [u8]) {
-        let first = self.size.min(IN_MAP);
-        let map = self.map.get(..first).unwrap_or_default();
-        let rest = self.rest.get(..self.size - first).unwrap_or_default();
-        (map, rest)
+    pub const fn stored(&self) -> usize {
+        let room = IN_MAP + self.rest.len();
+        if self.size < room as u64 {
+            self.size as usize
+        } else {
+            room
+        }
     }
 
     /// Copies content from byte `offset` on; returns how many bytes, fewer than `to.len()` only at
     /// the end.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> usize {
-        let (first, second) = self.parts();
+        let left = self.size.saturating_sub(offset);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(to.len());
+        let Some(to) = to.get_mut(..len) else {
+            return 0;
+        };
         let mut copied = 0;
         let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        for part in [first, second] {
+        for part in [&self.map[..], self.rest] {
             let from = part.get(skip..).unwrap_or_default();
             skip = skip.saturating_sub(part.len());
             if let Some(to) = to.get_mut(copied..) {
@@ -94,7 +81,10 @@ impl<'a> InlineData<'a> {
                 }
             }
         }
-        copied
+        if let Some(zeros) = to.get_mut(copied..) {
+            zeros.fill(0);
+        }
+        len
     }
 }
 
@@ -114,20 +104,12 @@ pub struct InlineDir<'a> {
 }
 
 impl<'a> InlineDir<'a> {
-    /// The directory that inline content makes.
+    /// The directory that inline content makes: all that is stored of it, whatever the size says, as under Linux.
     ///
     /// # Errors
-    /// When the content is shorter than 60 bytes, or the parent is not an inode the file system can
-    /// have.
+    /// When the parent is not an inode the file system can have.
     pub fn new(data: &InlineData<'a>, max_inode: Ino) -> FormatResult<Self> {
-        if data.len() < IN_MAP {
-            return Err(FormatError::short(
-                Structure::InlineData,
-                data.len(),
-                IN_MAP,
-            ));
-        }
-        let (first, second) = data.parts();
+        let (first, second) = (&data.map[..], data.rest);
         let parent = le32(first, 0);
         if parent == 0 || parent > max_inode.get() {
             return Err(FormatError::new(
@@ -317,31 +299,23 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_size_beyond_both_parts_is_corrupt() {
-        let map = [0; MAP_BYTES];
-        assert!(InlineData::new(&map, &[1; 10], 70).is_ok());
-        assert_eq!(
-            InlineData::new(&map, &[1; 10], 71).unwrap_err().field,
-            "size"
-        );
-    }
-
     proptest! {
         #[test]
         fn content_reads_as_one_piece(
             map in prop::collection::vec(any::<u8>(), MAP_BYTES),
             rest in prop::collection::vec(any::<u8>(), 0..100),
-            cut in 0usize..160, offset in 0u64..200, len in 0usize..200,
+            cut in 0usize..300, offset in 0u64..320, len in 0usize..200,
         ) {
             let map: [u8; MAP_BYTES] = map.try_into().unwrap();
             let whole = [&map[..], &rest].concat();
-            let size = cut.min(whole.len());
-            let data = InlineData::new(&map, &rest, size as u64).unwrap();
-            let mut buffer = vec![0; len];
+            let data = InlineData::new(&map, &rest, cut as u64);
+            prop_assert_eq!(data.stored(), cut.min(whole.len()));
+            let mut buffer = vec![0xee; len];
             let n = data.read(offset, &mut buffer);
-            let from = (offset as usize).min(size);
-            let expected = &whole[from..size.min(from + len)];
+            // What is not stored reads as zeros.
+            let whole = [&whole[..], &[0; 400]].concat();
+            let from = (offset as usize).min(cut);
+            let expected = &whole[from..cut.min(from + len)];
             prop_assert_eq!(&buffer[..n], expected);
         }
 
@@ -356,7 +330,7 @@ mod tests {
             let mut map = [0xaa; MAP_BYTES];
             let mut rest = vec![0xaa; room * 4];
             let fits = encode_dir(&mut map, &mut rest, &layout(), Ino::new(2), &list);
-            let data = InlineData::new(&map, &rest, (IN_MAP + rest.len()) as u64).unwrap();
+            let data = InlineData::new(&map, &rest, (IN_MAP + rest.len()) as u64);
             if rest.len() == 4 {
                 // Too small for any record.
                 return Ok(());
@@ -379,7 +353,7 @@ mod tests {
                 let (part, spot) = dir.find(&layout(), entry.name).unwrap().unwrap();
                 let (mut map, mut rest) = (map, rest.clone());
                 edit::remove(part.of(&mut map, &mut rest), &layout(), &spot);
-                let data = InlineData::new(&map, &rest, data.len() as u64).unwrap();
+                let data = InlineData::new(&map, &rest, data.size());
                 let dir = InlineDir::new(&data, Ino::new(1000)).unwrap();
                 let left = dir.entries(&layout()).map(Result::unwrap).filter(|e| e.ino.is_some());
                 prop_assert_eq!(left.count(), read.len() - 1);
@@ -397,7 +371,7 @@ mod tests {
                 }
             }
             let size = (IN_MAP + longer.len()) as u64;
-            let data = InlineData::new(&map, &longer, size).unwrap();
+            let data = InlineData::new(&map, &longer, size);
             let larger = InlineDir::new(&data, Ino::new(1000)).unwrap();
             let (_, spot) = larger.find(&layout(), new.name).unwrap().unwrap();
             prop_assert_eq!(spot.ino, new.ino);

@@ -259,7 +259,7 @@ fn blocks_of<'a>(
 impl Directory<'_> {
     fn inline_dir<'i>(&self, inode: &'i Inode, slot: &'i [u8]) -> FormatResult<InlineDir<'i>> {
         let rest = xattr::inline_value(self.volume, inode, slot).unwrap_or_default();
-        let data = InlineData::new(&inode.map, rest, inode.size)?;
+        let data = InlineData::new(&inode.map, rest, inode.size);
         InlineDir::new(&data, self.layout.max_inode)
     }
 

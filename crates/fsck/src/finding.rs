@@ -117,6 +117,8 @@ codes! {
     InodeFlags = "inode-flags", Error;
     /// Flags that have no meaning for the inode's type.
     InodeFlagsUnused = "inode-flags-unused", Warning;
+    /// There are files of 2 GiB or more, and the feature `large_file` is off.
+    LargeFileFeature = "large-file-feature", Error;
     /// A field that must be zero is not.
     InodeReserved = "inode-reserved", Error;
     /// An inode's size contradicts its map.
@@ -157,8 +159,6 @@ codes! {
     ClaimsAbandoned = "claims-abandoned", Fatal;
     /// Inline data does not fit or contradicts the inode.
     InlineData = "inline-data", Error;
-    /// A file's size is beyond the inline data it has: the rest reads as zeros.
-    InlineSize = "inline-size", Warning;
     /// A directory has a block that is not mapped.
     DirHole = "dir-hole", Error;
     /// Too many problems in one directory, or blocks that were read as another's: the rest was not looked at.

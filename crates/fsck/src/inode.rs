@@ -5,14 +5,15 @@ use crate::claims::InodeClaims;
 use crate::error::Result;
 use crate::inode_table::{Summary, kind_of};
 use crate::maps::{self, Piece, Run};
+use crate::report::Sink;
 use crate::scan::{Scan, XattrReference};
 use crate::volume::Volume;
 use crate::{Code, Place, special, xattr};
-use extant_format::Ino;
 use extant_format::checksum::Crc32c;
-use extant_format::extent;
 use extant_format::features::{Compat, Incompat, RoCompat};
-use extant_format::inode::{FileType, Inode, InodeFlags};
+use extant_format::inode::rules::{Inline, Report, Rule, Subject};
+use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
+use extant_format::{Expected, Ino};
 use std::collections::HashSet;
 
 /// Types and permissions.
@@ -160,6 +161,7 @@ impl<'a> Checker<'a> {
             return self.general(ino, inode, slot, false, scan);
         }
         self.lost_orphan(ino, slot, scan);
+        self.rules(ino, inode, slot, false, scan);
         if ino == Ino::RESIZE && self.volume.has_compat(Compat::RESIZE_INODE) {
             return special::resize_inode(self.volume, inode, scan);
         }
@@ -226,7 +228,7 @@ impl<'a> Checker<'a> {
                 .number(Code::InodeDeletionTime, place, what, found, 0u64);
         }
         self.fixed_fields(place, file_type, slot, scan);
-        self.flags(place, file_type, inode, scan);
+        self.rules(ino, inode, slot, orphan, scan);
         // Nobody reads the journal as a file.
         if inode.flags.contains(InodeFlags::ENCRYPT)
             && self.journal != Some(ino)
@@ -243,7 +245,6 @@ impl<'a> Checker<'a> {
         if inline {
             special::inline_data(self.volume, ino, inode, slot, &mut scan.sink);
         } else if special::has_map(inode, file_type) {
-            self.root_form(place, inode, scan);
             let tally = self.map(ino, inode, scan)?;
             clusters = tally.claims.clusters;
             let flagged = inode.flags.contains(InodeFlags::EXTENTS);
@@ -311,23 +312,34 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn flags(&self, place: Place, file_type: FileType, inode: &Inode, scan: &mut Scan) {
-        for (flag, why) in wrong_flags(self.volume, file_type, inode.flags) {
-            let text = format!("flag {:#x} {why}", flag.bits());
-            scan.sink.say(Code::InodeFlags, place, text);
-        }
-        if inode.flags.intersects(unused_flags(file_type)) {
-            let text = "immutable or append-only says nothing about this type of file";
-            scan.sink.say(Code::InodeFlagsUnused, place, text);
-        }
-    }
-
-    /// Whether the root of the map is of the form that the flags say.
-    fn root_form(&self, place: Place, inode: &Inode, scan: &mut Scan) {
-        let flagged = inode.flags.contains(InodeFlags::EXTENTS);
-        if looks_like_extents(inode) && !flagged && self.volume.has_incompat(Incompat::EXTENTS) {
-            let text = "the map is an extent tree, but the flags do not say so";
-            scan.sink.say(Code::InodeFlags, place, text);
+    /// Says which rules about fields the inode breaks.
+    fn rules(&self, ino: Ino, inode: &Inode, slot: &[u8], orphan: bool, scan: &mut Scan) {
+        let place = Place::ino(ino);
+        let subject = subject(self.volume, ino, inode, slot);
+        for rule in self.volume.rules.broken(&subject) {
+            let sink = &mut scan.sink;
+            match rule.report {
+                Report::Flags | Report::UnusedFlags => {
+                    let code = match rule.report {
+                        Report::Flags => Code::InodeFlags,
+                        _ => Code::InodeFlagsUnused,
+                    };
+                    let bits = (inode.flags & rule.flags).bits();
+                    let text = match bits {
+                        0 => rule.wrong.to_owned(),
+                        bits => format!("flag {bits:#x} {}", rule.wrong),
+                    };
+                    sink.say(code, place, text);
+                }
+                // Those who wait to be deleted or cut are cut already by their size.
+                Report::Size if !orphan => number(Code::InodeSize, place, rule, &subject, sink),
+                Report::Symlink if !orphan => number(Code::Symlink, place, rule, &subject, sink),
+                Report::InlineData => sink.say(Code::InlineData, place, rule.wrong),
+                Report::LargeFile => scan.needs_large_file = true,
+                // Of types it is said before, of blocks with them, and the walks come later.
+                Report::Size | Report::Symlink => {}
+                Report::Mode | Report::AttributeBlock | Report::Walk => {}
+            }
         }
     }
 
@@ -413,11 +425,6 @@ impl<'a> Checker<'a> {
                     scan.sink
                         .number(Code::InodeSize, place, "size", inode.size, expected);
                 }
-                let most = special::largest_size(self.volume, inode);
-                if inode.size > most {
-                    scan.sink
-                        .number(Code::InodeSize, place, "size", inode.size, most);
-                }
             }
             _ => {}
         }
@@ -429,8 +436,10 @@ impl<'a> Checker<'a> {
         if block.get() == 0 {
             return false;
         }
-        let allowed = self.volume.has_compat(Compat::EXT_ATTR);
-        if !allowed || !self.volume.physical().contains(&block.get()) {
+        // What else the inode says does not matter here.
+        let subject = self.volume.rules.subject(ino, inode, Inline::Unknown);
+        let mut broken = self.volume.rules.broken(&subject);
+        if broken.any(|rule| rule.report == Report::AttributeBlock) {
             let most = self.volume.geo.blocks_count() - 1;
             let place = Place::ino(ino);
             let what = "attribute block";
@@ -496,90 +505,29 @@ fn holds_something(inode: &Inode) -> bool {
     inode.links != 0 || inode.blocks as u32 != 0 || le32(&inode.map, 0) != 0
 }
 
-/// Whether the map begins as the root of an extent tree does.
-pub(crate) fn looks_like_extents(inode: &Inode) -> bool {
-    le16(&inode.map, 0) == extent::MAGIC
-        && (1..=extent::ROOT_CAPACITY).contains(&le16(&inode.map, 4))
-        && le16(&inode.map, 2) <= le16(&inode.map, 4)
-        && le16(&inode.map, 6) <= extent::MAX_DEPTH
-}
-
-/// Flags that say nothing about this type of file.
-pub(crate) fn unused_flags(file_type: FileType) -> InodeFlags {
-    match file_type {
-        FileType::Directory | FileType::Regular => InodeFlags::empty(),
-        _ => InodeFlags::IMMUTABLE | InodeFlags::APPEND,
+/// Says a rule whose field has a number that would be right, or why there is none.
+fn number(code: Code, place: Place, rule: &Rule, subject: &Subject<'_>, sink: &mut Sink) {
+    let found = (rule.found)(subject);
+    match (rule.expected)(subject) {
+        Expected::Exactly(right) | Expected::AtMost(right) => {
+            sink.number(code, place, rule.field, found, right);
+        }
+        _ => sink.say(code, place, rule.wrong),
     }
 }
 
-/// Those of `flags` (sometimes several together) that an inode of this type cannot have here, and why.
-pub(crate) fn wrong_flags(
-    volume: &Volume,
-    file_type: FileType,
-    flags: InodeFlags,
-) -> Vec<(InodeFlags, &'static str)> {
-    let is_dir = file_type == FileType::Directory;
-    let mapped = is_dir || matches!(file_type, FileType::Regular | FileType::Symlink);
-    let no_incompat = |feature| !volume.has_incompat(feature);
-    let no_compat = |feature| !volume.has_compat(feature);
-    let rules = [
-        (
-            InodeFlags::EXTENTS,
-            no_incompat(Incompat::EXTENTS),
-            "needs the feature extent",
-        ),
-        (
-            InodeFlags::EXTENTS,
-            !mapped,
-            "has no meaning for this type of file",
-        ),
-        (
-            InodeFlags::INLINE_DATA,
-            no_incompat(Incompat::INLINE_DATA),
-            "needs the feature inline_data",
-        ),
-        (
-            InodeFlags::INLINE_DATA | InodeFlags::EXTENTS,
-            true,
-            "says both inline data and extents",
-        ),
-        (
-            InodeFlags::INLINE_DATA,
-            !mapped,
-            "has no meaning for this type of file",
-        ),
-        (InodeFlags::INDEX, !is_dir, "needs a directory"),
-        (
-            InodeFlags::INDEX | InodeFlags::INLINE_DATA,
-            is_dir && !no_incompat(Incompat::INLINE_DATA),
-            "says that a directory inside its inode has an index",
-        ),
-        (
-            InodeFlags::INDEX,
-            no_compat(Compat::DIR_INDEX),
-            "needs the feature dir_index",
-        ),
-        (InodeFlags::CASEFOLD, !is_dir, "needs a directory"),
-        (
-            InodeFlags::CASEFOLD,
-            no_incompat(Incompat::CASEFOLD),
-            "needs the feature casefold",
-        ),
-        (
-            InodeFlags::EA_INODE,
-            no_incompat(Incompat::EA_INODE) || file_type != FileType::Regular,
-            "needs the feature ea_inode and a regular file",
-        ),
-        (
-            InodeFlags::IMAGIC,
-            no_compat(Compat::IMAGIC_INODES),
-            "needs the feature imagic_inodes",
-        ),
-    ];
-    let wrong = rules
-        .into_iter()
-        .filter(|(flag, bad, _)| *bad && flags.contains(*flag));
-    wrong.map(|(flag, _, why)| (flag, why)).collect()
+/// An inode, with what the rules about fields ask of it.
+pub(crate) fn subject<'a>(
+    volume: &'a Volume,
+    ino: Ino,
+    inode: &'a Inode,
+    slot: &[u8],
+) -> Subject<'a> {
+    let inline = match xattr::inline_value(volume, inode, slot) {
+        Some(rest) => Inline::Stored((MAP_BYTES + rest.len()) as u64),
+        None => Inline::Missing,
+    };
+    volume.rules.subject(ino, inode, inline)
 }
 
 /// The seed of the file system's own checksums, as attribute blocks use it.

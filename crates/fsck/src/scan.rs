@@ -63,6 +63,8 @@ pub(crate) struct Scan {
     pub(crate) ea: EaReferences,
     pub(crate) usages: Usages,
     pub(crate) totals: Totals,
+    /// There is a file that is too large without the feature `large_file`.
+    pub(crate) needs_large_file: bool,
     /// Claims of this group were given up: too many of them are double.
     pub(crate) abandoned: bool,
     /// Claims there were before this group.
@@ -80,6 +82,7 @@ impl Scan {
             ea: EaReferences::default(),
             usages: Usages::default(),
             totals: Totals::default(),
+            needs_large_file: false,
             abandoned: false,
             claimed_before: 0,
         }
@@ -102,6 +105,7 @@ impl Scan {
                 sum.inline_links = sum.inline_links.saturating_add(usage.inline_links);
             }
         }
+        self.needs_large_file |= other.needs_large_file;
         self.totals.inodes += other.totals.inodes;
         self.totals.directories += other.totals.directories;
         self

@@ -9,30 +9,27 @@ use crate::scan::Scan;
 use crate::volume::Volume;
 use crate::{Code, Place, xattr};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
-use extant_format::{Group, Ino, Pblk, extent, indirect};
+use extant_format::{Group, Ino, Pblk, indirect};
 
 /// Whether the map of an inode without inline data leads to blocks.
 pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
     match file_type {
         FileType::Regular | FileType::Directory => true,
         FileType::Symlink => {
-            inode.flags.contains(InodeFlags::EXTENTS) || inode.size >= MAP_BYTES as u64
+            // A target in a block has one pointer, whatever the size says of a target that fills the map.
+            let rest = inode.map.get(4..).unwrap_or_default();
+            let pointer_alone = rest.iter().all(|byte| *byte == 0);
+            inode.flags.contains(InodeFlags::EXTENTS)
+                || inode.size >= MAP_BYTES as u64 && pointer_alone
         }
         _ => false,
     }
 }
 
-/// A target inside the map: ended by a zero byte, as long as the size says.
+/// An encrypted target inside the map: its own length comes first. Of others the rules about fields say more.
 pub(crate) fn fast_symlink(place: Place, inode: &Inode, sink: &mut Sink) {
-    let found = inode.map.iter().position(|byte| *byte == 0);
-    let found = found.unwrap_or(MAP_BYTES) as u64;
-    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-    let length = if encrypted {
-        u64::from(le16(&inode.map, 0)) + 2
-    } else {
-        found
-    };
-    if inode.size == 0 || length != inode.size {
+    let length = u64::from(le16(&inode.map, 0)) + 2;
+    if inode.flags.contains(InodeFlags::ENCRYPT) && length != inode.size {
         sink.number(Code::Symlink, place, "size", inode.size, length);
     }
 }
@@ -89,49 +86,16 @@ pub(crate) fn device(place: Place, file_type: FileType, inode: &Inode, sink: &mu
     }
 }
 
-/// Content in the inode: the room that the attribute gives is as large as the size says.
+/// A directory in the inode: as large as what is stored of it. A file may be larger, and a hole from there on.
 pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8], sink: &mut Sink) {
-    let place = Place::ino(ino);
     let Some(value) = xattr::inline_value(volume, inode, slot) else {
-        let text = "inline data without its attribute";
-        sink.say(Code::InlineData, place, text);
         return;
     };
     let room = (MAP_BYTES + value.len()) as u64;
-    match inode.file_type() {
-        Some(FileType::Directory) if inode.size != room => {
-            sink.number(Code::InlineData, place, "size", inode.size, room);
-        }
-        Some(FileType::Symlink) => {
-            let mut bytes = inode.map.to_vec();
-            bytes.extend_from_slice(value);
-            let found = bytes.iter().position(|byte| *byte == 0);
-            let length = found.unwrap_or(bytes.len()) as u64;
-            let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-            let fits = inode.size == room || length.min(room) == inode.size;
-            if !encrypted && (inode.size == 0 || !fits) {
-                sink.number(Code::Symlink, place, "size", inode.size, length);
-            }
-        }
-        _ if inode.size > largest_size(volume, inode) => {
-            let most = largest_size(volume, inode);
-            sink.number(Code::InodeSize, place, "size", inode.size, most);
-        }
-        _ if inode.size > room => {
-            sink.number(Code::InlineSize, place, "size", inode.size, room);
-        }
-        _ => {}
+    if inode.file_type() == Some(FileType::Directory) && inode.size != room {
+        let place = Place::ino(ino);
+        sink.number(Code::InlineData, place, "size", inode.size, room);
     }
-}
-
-/// The most bytes that a file can have with a map of its form.
-pub(crate) fn largest_size(volume: &Volume, inode: &Inode) -> u64 {
-    let reached = if inode.flags.contains(InodeFlags::EXTENTS) {
-        extent::LBLK_END - 1
-    } else {
-        indirect::blocks_reached(volume.block_size())
-    };
-    reached.saturating_mul(volume.block_size().bytes().into())
 }
 
 /// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the reserved ones

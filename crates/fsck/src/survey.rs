@@ -8,8 +8,8 @@ use crate::scan::Usages;
 use crate::volume::Volume;
 use crate::xattr::EaReferences;
 use crate::{
-    Progress, bitmaps, connectivity, dir, journal, metadata, orphans, owners, quota, scan,
-    superblock, xattr,
+    Code, Place, Progress, bitmaps, connectivity, dir, journal, metadata, orphans, owners, quota,
+    scan, superblock, xattr,
 };
 use extant_blockdev::SharedDevice;
 use extant_format::features::RoCompat;
@@ -68,6 +68,11 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     let fixed = metadata::clusters(&volume, &mut sink);
 
     let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
+    if scan.needs_large_file {
+        let text = "there are files of 2 GiB or more, but the feature large_file is off";
+        scan.sink
+            .say(Code::LargeFileFeature, Place::FILE_SYSTEM, text);
+    }
     let xattr_blocks = xattr::blocks(&volume, &mut scan, progress)?;
     let mut used = fixed;
     let mut over_fixed = BlockSet::default();

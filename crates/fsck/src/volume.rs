@@ -14,6 +14,7 @@ use extant_format::dir::DirLayout;
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::{DescChecksum, GroupDesc};
+use extant_format::inode::rules::InodeRules;
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{BlockSize, FormatError, Group, Ino, Pblk};
@@ -84,6 +85,8 @@ pub(crate) struct Volume {
     pub(crate) features: Features,
     /// Seed of metadata checksums, where there are any.
     pub(crate) seed: Option<Crc32c>,
+    /// What inodes must not say here.
+    pub(crate) rules: InodeRules,
     inode_size: u16,
 }
 
@@ -217,6 +220,7 @@ impl Volume {
             .then(|| Crc32c::seeded(sb.checksum_seed()));
         let mut volume = Self {
             features: sb.features(),
+            rules: InodeRules::new(&sb, &geo),
             device,
             geo,
             groups: Vec::new(),

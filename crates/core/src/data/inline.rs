@@ -35,22 +35,31 @@ impl Fs {
     /// The content of an inode with [`Inode::is_inline`].
     ///
     /// # Errors
-    /// When the attributes in the inode break the format, or hold less than the size says.
+    /// When the attributes in the inode break the format.
     pub fn inline_data<'a>(&self, inode: &'a Inode) -> Result<InlineData<'a>> {
-        let place = Place::Inode(inode.ino());
-        let area =
-            XattrArea::in_inode(inode.xattr_region(), &self.xattr_context()).in_place(place)?;
-        let rest = match area.find(&INLINE_DATA).map(|entry| entry.value) {
-            None => &[][..],
-            Some(XattrValue::Bytes(bytes)) => bytes,
+        let rest = self.inline_value(inode.ino(), inode.xattr_region())?;
+        let rest = rest.unwrap_or_default();
+        Ok(InlineData::new(&inode.disk().map, rest, inode.size()))
+    }
+
+    /// The part of inline content that lies among these attributes, which an inode holds itself; `None` if that attribute is
+    /// missing.
+    ///
+    /// # Errors
+    /// When they break the format, or it lies elsewhere.
+    pub(crate) fn inline_value<'a>(&self, ino: Ino, xattrs: &'a [u8]) -> Result<Option<&'a [u8]>> {
+        let place = Place::Inode(ino);
+        let area = XattrArea::in_inode(xattrs, &self.xattr_context()).in_place(place)?;
+        match area.find(&INLINE_DATA).map(|entry| entry.value) {
+            None => Ok(None),
+            Some(XattrValue::Bytes(bytes)) => Ok(Some(bytes)),
             Some(XattrValue::InInode { ino, .. }) => {
                 let expected = Expected::Said("a value inside the inode");
                 let found = ino.get().into();
                 let source = FormatError::new(Structure::InlineData, "value_inum", found, expected);
-                return Err(Error::corrupt(place, source));
+                Err(Error::corrupt(place, source))
             }
-        };
-        InlineData::new(&inode.disk().map, rest, inode.size()).in_place(place)
+        }
     }
 }
 
@@ -216,7 +225,8 @@ pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
 fn move_out(fs: &Fs, held: &Held) -> Result<()> {
     let image = held.snapshot();
     let mut block = vec![0; fs.block_size().len()];
-    let len = fs.inline_data(&image)?.read(0, &mut block);
+    // Zeros behind what is stored, of which there may be more than a block: those become a hole.
+    fs.inline_data(&image)?.read(0, &mut block);
     let taken = match image.size() {
         0 => None,
         _ => Some(fs.take_blocks(&Request {
@@ -228,7 +238,6 @@ fn move_out(fs: &Fs, held: &Held) -> Result<()> {
         })?),
     };
     if let Some(taken) = &taken {
-        debug_assert!(len as u64 == image.size(), "less than a block");
         let failures = fs.flush_failures();
         fs.device()
             .write_at(device_offset(fs, taken.start(), 0)?, &block)?;

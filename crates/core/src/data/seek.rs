@@ -46,7 +46,11 @@ fn seek(fs: &Fs, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> 
         return Ok(None);
     }
     if inode.is_inline() {
-        return Ok(data.then_some(offset));
+        let stored = fs.inline_data(inode)?.stored() as u64;
+        return Ok(match (data, offset < stored) {
+            (true, is_stored) => is_stored.then_some(offset),
+            (false, _) => Some(offset.max(stored)),
+        });
     }
     let block_size = fs.block_size();
     let blocks = offset >> block_size.log2()..inode.size_in_blocks(block_size);
@@ -76,12 +80,15 @@ pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Resul
 fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Result<Piece>> + 'a {
     let log2 = fs.block_size().log2();
     let size = inode.size();
-    let inline = (inode.is_inline() && size > 0).then_some(Ok(Piece {
-        offset: 0,
-        len: size,
-        device_offset: None,
-        unwritten: false,
-    }));
+    let inline = (inode.is_inline() && size > 0).then(|| {
+        let data = fs.inline_data(inode)?;
+        Ok(Piece {
+            offset: 0,
+            len: data.stored() as u64,
+            device_offset: None,
+            unwritten: false,
+        })
+    });
     let blocks = if inode.is_inline() {
         0
     } else {

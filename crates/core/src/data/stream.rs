@@ -159,11 +159,16 @@ fn produce<E>(
     let size = inode.size();
     let mut buf = Vec::new();
     if inode.is_inline() {
-        // Bounded by the size of an inode when it was loaded or is read as such.
-        buf.resize(usize::try_from(size).unwrap_or(usize::MAX).min(CHUNK), 0);
-        let len = read_content(fs, inode, 0, &mut buf)?;
-        buf.truncate(len);
-        return Ok(emit(Chunk::Data(0, &mut buf)));
+        // Less than an inode has.
+        let stored = fs.inline_data(inode)?.stored();
+        buf.resize(stored, 0);
+        read_content(fs, inode, 0, &mut buf)?;
+        let left = size.saturating_sub(stored as u64);
+        let told = emit(Chunk::Data(0, &mut buf));
+        return Ok(match (told, left) {
+            (Ok(()), 1..) => emit(Chunk::Hole(stored as u64, left)),
+            (told, _) => told,
+        });
     }
     let log2 = fs.block_size().log2();
     for run in Runs::over(fs, inode, 0..inode.size_in_blocks(fs.block_size())) {

@@ -72,6 +72,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::features::{Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::inode::InodeContext;
+use extant_format::inode::rules::InodeRules;
 use extant_format::superblock::{ErrorsBehaviour, Superblock};
 use extant_format::{BlockSize, Ino};
 use extant_sync::Mutex;
@@ -86,6 +87,7 @@ pub struct Fs {
     superblock: Superblock,
     geometry: Geometry,
     numbers: Numbers,
+    inode_rules: InodeRules,
     groups: Groups,
     inodes: Table,
     pub(crate) names: Names,
@@ -239,6 +241,12 @@ impl Fs {
             large_dir: self.numbers.large_dir,
             huge_file: self.numbers.huge_file,
         }
+    }
+
+    /// What inodes must not say here.
+    #[inline]
+    pub(crate) fn inode_rules(&self) -> &InodeRules {
+        &self.inode_rules
     }
 
     /// The transactions.

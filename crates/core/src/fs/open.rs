@@ -11,6 +11,7 @@ use crate::{Error, Place, Result};
 use extant_blockdev::{Content, SharedDevice};
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
+use extant_format::inode::rules::InodeRules;
 use extant_format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
@@ -47,6 +48,7 @@ impl Fs {
         let waits = torn.is_some() || fs.superblock.needs_recovery();
         let dirty = waits && fs.superblock.has_compat(Compat::HAS_JOURNAL);
         if !dirty || options.journal == JournalChoice::Ignore {
+            fs.check_root()?;
             return Ok(Arc::new(fs));
         }
         let (replayed, notices) = fs.replay(&options)?;
@@ -55,6 +57,7 @@ impl Fs {
         let mut fs = Self::assemble(replayed, superblock, &options, true, None)?;
         fs.add_notices(torn);
         fs.add_notices(notices);
+        fs.check_root()?;
         Ok(Arc::new(fs))
     }
 
@@ -82,6 +85,7 @@ impl Fs {
         let inodes = inodes.with_one_lock(options.baseline.inode.one_inode_list);
         Ok(Self {
             numbers: Numbers::new(&superblock, &geometry, &device),
+            inode_rules: InodeRules::new(&superblock, &geometry),
             groups: Groups::new(&superblock, backup),
             inodes,
             names: Names::new(options.memory / NAME_SHARE),

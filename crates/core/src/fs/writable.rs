@@ -7,9 +7,10 @@
 //! 3. replay the log home, and begin an empty one whose transactions have numbers above all that was
 //!    there;
 //! 4. add up the counts of the group descriptors, as those in the superblock may be older;
-//! 5. mark the file system as in use: in the superblock, by a first transaction of its own, which is
+//! 5. refuse one whose root cannot be loaded;
+//! 6. mark the file system as in use: in the superblock, by a first transaction of its own, which is
 //!    home before there is another;
-//! 6. delete what was an orphan at the crash.
+//! 7. delete what was an orphan at the crash.
 //!
 //! A crash between any two leaves a log that replays to the same state, or an empty one. Where the mark
 //! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
@@ -97,6 +98,7 @@ impl Fs {
         if !was_clean {
             fs.super_state()?.note_found_unclean();
         }
+        fs.check_root()?;
         fs.announce()?;
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);

@@ -7,8 +7,9 @@ use crate::fs::Fs;
 use crate::journal::Seq;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
-use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, are_sound};
-use extant_format::{BlockSize, Expected, FormatError, Ino, Pblk, Structure, extent, indirect};
+use extant_format::inode::rules::Inline;
+use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, MAP_BYTES, are_sound};
+use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::pin;
 use std::sync::Arc;
 
@@ -35,6 +36,68 @@ impl Fs {
             return Err(Error::Stale);
         }
         Ok(live.ahead(&image).map_or(image, Arc::new))
+    }
+
+    /// The inode of this number, which a directory gives a name.
+    ///
+    /// # Errors
+    /// As for [`Fs::inode`]; [`Error::Corrupt`] also for what no name can stand for: the file system's own inodes, and
+    /// those that hold the value of an attribute.
+    pub fn named_inode(&self, ino: Ino) -> Result<Arc<Inode>> {
+        self.check_number_named(ino)?;
+        let inode = self.inode(ino)?;
+        self.check_content_named(&inode)?;
+        Ok(inode)
+    }
+
+    /// The same of which only number and generation are asked.
+    ///
+    /// # Errors
+    /// As for [`Fs::named_inode`].
+    pub(crate) fn named_id(&self, ino: Ino) -> Result<InodeId> {
+        self.check_number_named(ino)?;
+        self.with_inode(ino, |inode| {
+            self.check_content_named(inode).map(|()| inode.id())
+        })?
+    }
+
+    fn check_number_named(&self, ino: Ino) -> Result<()> {
+        if self.inode_rules().may_have_names(ino) {
+            return Ok(());
+        }
+        let expected = Expected::Said("one that can have a name, not one of the file system's own");
+        let source = FormatError::new(Structure::DirEntry, "inode", ino.get().into(), expected);
+        Err(Error::corrupt(Place::Inode(ino), source))
+    }
+
+    fn check_content_named(&self, inode: &Inode) -> Result<()> {
+        if !inode.flags().contains(InodeFlags::EA_INODE) {
+            return Ok(());
+        }
+        let expected = Expected::Said("no value of an attribute, as it has a name");
+        let found = inode.flags().bits().into();
+        let source = FormatError::new(Structure::Inode, "flags", found, expected);
+        Err(Error::corrupt(Place::Inode(inode.ino()), source))
+    }
+
+    /// Refuses a file system whose root is no directory, or cannot be loaded.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] says what is wrong with it, [`Error::Device`] when reading fails.
+    pub(crate) fn check_root(&self) -> Result<()> {
+        let wrong = |field, found, said| {
+            let source = FormatError::new(Structure::Inode, field, found, Expected::Said(said));
+            Error::corrupt(Place::Inode(Ino::ROOT), source)
+        };
+        match self.inode(Ino::ROOT) {
+            Ok(root) if root.is_dir() => Ok(()),
+            Ok(root) => {
+                let mode = root.disk().mode.bits().into();
+                Err(wrong("mode", mode, "a directory, as this is the root"))
+            }
+            Err(Error::Stale) => Err(wrong("links", 0, "some, as this is the root")),
+            Err(e) => Err(e),
+        }
     }
 
     /// Takes hold of the inode of this number.
@@ -277,7 +340,12 @@ impl Fs {
             return Err(Error::Stale);
         }
         let file_type = self.checked_type(ino, disk)?;
-        Ok(Metadata::of(ino, file_type, disk, self.block_size()))
+        if !self.inode_rules().is_suspect(disk) {
+            return Ok(Metadata::of(ino, file_type, disk, self.block_size()));
+        }
+        let mut disk = disk.clone();
+        self.inode_rules().as_read(&mut disk, Inline::Unknown);
+        Ok(Metadata::of(ino, file_type, &disk, self.block_size()))
     }
 
     #[inline]
@@ -287,20 +355,25 @@ impl Fs {
 
     /// Makes an inode of its record, whether or not anything names it.
     #[inline]
-    fn check_inode(&self, ino: Ino, disk: DiskInode, slot: &[u8]) -> Result<Inode> {
+    fn check_inode(&self, ino: Ino, mut disk: DiskInode, slot: &[u8]) -> Result<Inode> {
         let context = self.inode_context(ino);
-        let file_type = self.checked_type(ino, &disk)?;
         let region = disk.xattr_region(slot, context.inode_size);
         let xattrs = if region.starts_with(&XATTR_MAGIC) {
-            region.into()
+            region
         } else {
-            Box::default()
+            &[]
         };
+        let inline = match disk.flags.contains(InodeFlags::INLINE_DATA) {
+            true => self.inline_of(ino, xattrs)?,
+            false => Inline::Missing,
+        };
+        let file_type = self.judged_type(ino, &disk, inline)?;
+        self.inode_rules().as_read(&mut disk, inline);
         Ok(Inode {
             ino,
             file_type,
             seed: context.inode_seed(disk.generation),
-            xattrs,
+            xattrs: xattrs.into(),
             disk,
             fresh: false,
             freed: false,
@@ -308,48 +381,38 @@ impl Fs {
         })
     }
 
-    /// The type of an inode with this record, if type and size can be right.
+    /// What lies in the inode, by the attribute that inline data has.
+    fn inline_of(&self, ino: Ino, xattrs: &[u8]) -> Result<Inline> {
+        if xattrs.is_empty() {
+            return Ok(Inline::Missing);
+        }
+        let rest = self.inline_value(ino, xattrs)?;
+        Ok(match rest {
+            Some(rest) => Inline::Stored((MAP_BYTES + rest.len()) as u64),
+            None => Inline::Missing,
+        })
+    }
+
+    /// The type of an inode with this record, if it can be right as far as the record alone tells.
     #[inline]
     pub(super) fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
+        self.judged_type(ino, disk, Inline::Unknown)
+    }
+
+    #[inline]
+    fn judged_type(&self, ino: Ino, disk: &DiskInode, inline: Inline) -> Result<FileType> {
         let place = Place::Inode(ino);
-        let file_type = disk.file_type().ok_or_else(|| {
+        if let Some(source) = self.inode_rules().refusal(ino, disk, inline) {
+            return Err(Error::corrupt(place, source));
+        }
+        // Reserved numbers need none.
+        disk.file_type().ok_or_else(|| {
             let expected = Expected::Said("a known file type");
             let mode = u64::from(disk.mode.bits());
             Error::corrupt(
                 place,
                 FormatError::new(Structure::Inode, "mode", mode, expected),
             )
-        })?;
-        check_size(disk, file_type, self.block_size()).in_place(place)?;
-        Ok(file_type)
+        })
     }
-}
-
-/// Refuses sizes that the map cannot reach.
-#[inline]
-fn check_size(
-    disk: &DiskInode,
-    file_type: FileType,
-    block_size: BlockSize,
-) -> Result<(), FormatError> {
-    let has_content = matches!(file_type, FileType::Regular | FileType::Directory);
-    if !has_content {
-        return Ok(());
-    }
-    let blocks = if disk.flags.contains(InodeFlags::EXTENTS) {
-        extent::LBLK_END
-    } else {
-        indirect::blocks_reached(block_size)
-    };
-    let limit = (blocks << block_size.log2()).min(i64::MAX as u64);
-    if disk.size > limit {
-        let expected = Expected::AtMost(limit);
-        return Err(FormatError::new(
-            Structure::Inode,
-            "size",
-            disk.size,
-            expected,
-        ));
-    }
-    Ok(())
 }

@@ -6,7 +6,6 @@ use crate::fs::Fs;
 use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard};
 use crate::{Error, Place, Result};
-use extant_format::features::Incompat;
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Expected, FormatError, Lblk, Structure};
 
@@ -24,24 +23,24 @@ impl Fs {
             return Err(Error::Encrypted);
         }
         let fast = self.is_fast_symlink(inode);
-        let limit = if fast {
-            MAP_BYTES as u64 - 1
-        } else {
-            u64::from(self.block_size().bytes())
+        let stored = match inode.is_inline() {
+            true => self.inline_data(inode)?.stored() as u64,
+            false if fast => MAP_BYTES as u64 - 1,
+            false => u64::from(self.block_size().bytes()) - 1,
         };
         let size = inode.size();
-        if size == 0 || size > limit {
-            let expected = Expected::Between(1, limit);
+        if size == 0 || fast && size > stored {
+            let expected = Expected::Between(1, stored);
             return Err(self.bad_symlink(inode, "size", size, expected));
         }
-        let mut target = vec![0; size as usize];
+        // Under Linux it ends with the size, with what is stored, or with a zero byte, whichever comes first.
+        let mut target = vec![0; size.min(stored) as usize];
         if fast {
             for (to, from) in target.iter_mut().zip(inode.disk().map) {
                 *to = from;
             }
         } else if inode.is_inline() {
-            let read = self.inline_data(inode)?.read(0, &mut target);
-            target.truncate(read);
+            self.inline_data(inode)?.read(0, &mut target);
         } else {
             // Through the cache: a committed target may not have come home yet.
             let what = Structure::Symlink;
@@ -52,14 +51,14 @@ impl Fs {
             }
         }
         match target.iter().position(|&byte| byte == 0) {
-            None => Ok(target),
-            Some(at) => Err(self.bad_symlink(
-                inode,
-                "target",
-                at as u64,
-                Expected::Said("a target without zero bytes"),
-            )),
+            None => {}
+            Some(0) => {
+                let expected = Expected::Said("a target that does not begin with a zero byte");
+                return Err(self.bad_symlink(inode, "target", 0, expected));
+            }
+            Some(end) => target.truncate(end),
         }
+        Ok(target)
     }
 
     /// Blocks that [`Fs::set_symlink_target`] changes at most, beside the record.
@@ -114,26 +113,9 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether a symbolic link's target lies in the map of its inode: when no block but one of
-    /// attributes is charged to it. Where attribute values may lie in inodes of their own, those
-    /// are charged as well, and the length tells: such file systems are too young to have short
-    /// targets in blocks.
+    /// Whether a symbolic link's target lies in the map of its inode.
     pub(crate) fn is_fast_symlink(&self, inode: &Inode) -> bool {
-        if inode
-            .flags()
-            .intersects(InodeFlags::INLINE_DATA | InodeFlags::EA_INODE)
-        {
-            return false;
-        }
-        if self.superblock().has_incompat(Incompat::EA_INODE) {
-            return (1..MAP_BYTES as u64).contains(&inode.size());
-        }
-        let attribute_sectors = if inode.disk().file_acl.get() == 0 {
-            0
-        } else {
-            u64::from(self.block_size().bytes() >> 9) << self.geometry().cluster_bits()
-        };
-        inode.disk().sectors(self.block_size()) <= attribute_sectors
+        self.inode_rules().is_fast_symlink(inode.disk())
     }
 
     fn bad_symlink(

@@ -4,7 +4,7 @@ use super::cache::is_kept;
 use super::lock::Naming;
 use super::{LockedName, NameLock, NameLocks, Names};
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, InodeId};
+use crate::inode::{Held, InodeId};
 use crate::{Error, Result, dir};
 use extant_format::dir::fold_name;
 use extant_format::features::Incompat;
@@ -63,9 +63,7 @@ impl Fs {
         }
         if !is_kept(name) {
             let found = dir::find(self, dir, name)?;
-            return found
-                .map(|found| self.with_inode(found.ino, Inode::id))
-                .transpose();
+            return found.map(|found| self.named_id(found.ino)).transpose();
         }
         let locked = self.lock_name(dir, name);
         let found = self.lookup_locked(dir, &locked)?;
@@ -97,7 +95,7 @@ impl Fs {
             return Ok(None);
         };
         // The name keeps the inode alive while it is locked.
-        let id = self.with_inode(found.ino, Inode::id)?;
+        let id = self.named_id(found.ino)?;
         self.names.insert(name, id);
         Ok(Some(id))
     }

@@ -25,7 +25,7 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
         return Err(Error::NameTooLong);
     }
     let found = dir::lookup(fs, dir, name)?.ok_or(Error::NotFound)?;
-    fs.inode(found.ino)
+    fs.named_inode(found.ino)
 }
 
 /// Looks at the inode that `name` stands for in the directory `dir`, and says which one it is. What is

@@ -7,6 +7,7 @@
 //! | [`RawInode`], [`RawInodeExtra`] | the bytes |
 //! | [`Inode`] | the same, typed and checked; [`Inode::encode`] is the inverse of [`Inode::parse`] |
 //! | [`are_sound`] | the checksums of several inodes at once |
+//! | [`rules`] | what fields must not say together, and what follows when they do |
 //! | [`Timestamp`], [`Mode`], [`InodeFlags`], [`DeviceNumber`] | one field each |
 //!
 //! # Invariants
@@ -22,6 +23,7 @@ mod checksum;
 mod flags;
 mod mode;
 mod raw;
+pub mod rules;
 mod time;
 
 pub use checksum::are_sound;

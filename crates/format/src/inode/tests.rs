@@ -23,7 +23,7 @@ fn time() -> impl Strategy<Value = Timestamp> {
         .prop_map(|(secs, nanos)| Timestamp { secs, nanos })
 }
 
-fn arbitrary_inode() -> impl Strategy<Value = Inode> {
+pub(super) fn arbitrary_inode() -> impl Strategy<Value = Inode> {
     let owner = (any::<u16>(), any::<u32>(), any::<u32>(), any::<u16>());
     let times = (time(), time(), time(), time());
     let rest = (

@@ -7,6 +7,8 @@ use crate::error::Result;
 use crate::volume::Volume;
 use crate::{maps, xattr};
 use extant_format::Ino;
+use extant_format::features::Incompat;
+use extant_format::inode::rules::looks_like_extents;
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::xattr::name::{AttributeName, INLINE_DATA};
 use extant_format::xattr::{
@@ -14,14 +16,31 @@ use extant_format::xattr::{
 };
 
 /// Gives a symbolic link the length that its target has; one without a target is deleted.
-pub(super) fn symlink(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+pub(super) fn symlink(
+    work: &mut Work<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    slot: &mut [u8],
+) -> Result<()> {
     let volume = work.volume();
     let now = work.now;
     if super::entries::is_inline(volume, inode) {
         let mut target = inode.map.to_vec();
         target.extend_from_slice(xattr::inline_value(volume, inode, slot).unwrap_or_default());
         let len = target.iter().position(|byte| *byte == 0);
-        set_target_len(inode, len.unwrap_or(target.len()), target.len(), now);
+        let len = len.unwrap_or(target.len());
+        if inode.flags.contains(InodeFlags::ENCRYPT) {
+            return Ok(());
+        }
+        if len < MAP_BYTES {
+            // Short enough for the map alone, where such a link is looked for.
+            make_short(inode, &target, len);
+            rewrite(volume, inode, slot, Content::Dropped)?;
+        } else {
+            let rest = target.get(MAP_BYTES..len).unwrap_or_default();
+            rewrite(volume, inode, slot, Content::Kept(Some(rest)))?;
+        }
+        set_target_len(inode, len, target.len(), now);
         return Ok(());
     }
     if !crate::special::has_map(inode, FileType::Symlink) {
@@ -55,11 +74,7 @@ pub(super) fn symlink(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[
     let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     if len < MAP_BYTES && !encrypted {
         // Short enough for the map, where such a link is looked for.
-        inode.flags.remove(InodeFlags::EXTENTS);
-        inode.map = [0; MAP_BYTES];
-        for (to, from) in inode.map.iter_mut().zip(bytes.iter().take(len)) {
-            *to = *from;
-        }
+        make_short(inode, &bytes, len);
     } else if !one {
         let first: Vec<maps::Run> = runs
             .iter()
@@ -91,6 +106,17 @@ pub(super) fn owns_target(work: &Work<'_>, ino: Ino) -> Result<bool> {
     Ok(maps::lookup(&runs, 0).is_none_or(|at| work.owns(at)))
 }
 
+/// Puts the first `len` bytes of a target into the map.
+fn make_short(inode: &mut Inode, target: &[u8], len: usize) {
+    inode
+        .flags
+        .remove(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
+    inode.map = [0; MAP_BYTES];
+    for (to, from) in inode.map.iter_mut().zip(target.iter().take(len)) {
+        *to = *from;
+    }
+}
+
 fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
     let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
     if len == 0 && !encrypted {
@@ -103,36 +129,74 @@ fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
 /// Gives inline data the attribute that its second part lies in, and a size that fits.
 pub(super) fn inline_data(volume: &Volume, inode: &mut Inode, slot: &mut [u8]) -> Result<()> {
     if xattr::inline_value(volume, inode, slot).is_none() {
-        rewrite(volume, inode, slot, true)?;
+        // Without it Linux reads the map as one: what is sound so was never inline.
+        let judged = Inode {
+            flags: inode.flags - InodeFlags::INLINE_DATA,
+            ..inode.clone()
+        };
+        let is_link = judged.file_type() == Some(FileType::Symlink);
+        if is_link && volume.rules.is_fast_symlink(&judged) {
+            inode.flags.remove(InodeFlags::INLINE_DATA);
+            return Ok(());
+        }
+        if volume.has_incompat(Incompat::EXTENTS) && looks_like_extents(inode) {
+            inode.flags.remove(InodeFlags::INLINE_DATA);
+            inode.flags.insert(InodeFlags::EXTENTS);
+            return Ok(());
+        }
+        rewrite(volume, inode, slot, Content::Kept(None))?;
+        let room = xattr::inline_value(volume, inode, slot).map_or(0, <[u8]>::len);
+        inode.size = inode.size.min((MAP_BYTES + room) as u64);
     }
-    let room = xattr::inline_value(volume, inode, slot).map_or(0, <[u8]>::len);
-    let room = (MAP_BYTES + room) as u64;
-    if inode.file_type() == Some(FileType::Directory) || inode.size > room {
-        inode.size = room;
+    if inode.file_type() == Some(FileType::Directory) {
+        let room = xattr::inline_value(volume, inode, slot).map_or(0, <[u8]>::len);
+        inode.size = (MAP_BYTES + room) as u64;
     }
     Ok(())
 }
 
 /// Keeps the attributes in an inode that are sound.
 pub(super) fn attributes(volume: &Volume, inode: &Inode, slot: &mut [u8]) -> Result<()> {
-    let inline = super::entries::is_inline(volume, inode);
-    rewrite(volume, inode, slot, inline)
+    let content = match super::entries::is_inline(volume, inode) {
+        true => Content::Kept(None),
+        false => Content::Unchanged,
+    };
+    rewrite(volume, inode, slot, content)
 }
 
-fn rewrite(volume: &Volume, inode: &Inode, slot: &mut [u8], inline: bool) -> Result<()> {
+/// What becomes of the attribute of inline data.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    /// It stays if it is there.
+    Unchanged,
+    /// It is there, with this value if one is given.
+    Kept(Option<&'a [u8]>),
+    /// It goes.
+    Dropped,
+}
+
+fn rewrite(volume: &Volume, inode: &Inode, slot: &mut [u8], content: Content<'_>) -> Result<()> {
     let old = inode.xattr_region(slot, volume.inode_size()).to_vec();
     let base = old.get(INODE_HEADER_LEN..).unwrap_or_default();
     let mut found = match le32(&old, 0) == MAGIC {
         true => salvage(volume, base, 0)?,
         false => Vec::new(),
     };
-    if inline && !found.iter().any(|attribute| attribute.name == INLINE_DATA) {
-        let value = NewValue::Bytes(&[]);
+    let has_it = found.iter().any(|attribute| attribute.name == INLINE_DATA);
+    let value = match content {
+        Content::Kept(Some(rest)) => Some(rest),
+        Content::Kept(None) if !has_it => Some(&[][..]),
+        _ => None,
+    };
+    if value.is_some() || matches!(content, Content::Dropped) {
+        found.retain(|attribute| attribute.name != INLINE_DATA);
+    }
+    if let Some(rest) = value {
         found.insert(
             0,
             Attribute {
                 name: INLINE_DATA,
-                value,
+                value: NewValue::Bytes(rest),
             },
         );
     }

@@ -606,8 +606,8 @@ fn inline_entries(
     let layout = volume.dir_layout(inode.flags);
     let rest = xattr::inline_value(volume, inode, slot).unwrap_or_default();
     let mut map = inode.map;
-    let found = InlineData::new(&map, rest, inode.size)
-        .and_then(|data| InlineDir::new(&data, layout.max_inode))
+    let data = InlineData::new(&map, rest, inode.size);
+    let found = InlineDir::new(&data, layout.max_inode)
         .map(|inline| inline.parent())
         .ok();
     if found.is_none()
@@ -616,9 +616,8 @@ fn inline_entries(
         to.copy_from_slice(&parent.get().to_le_bytes());
     }
     let mut kept = Vec::new();
-    if let Ok(data) = InlineData::new(&map, rest, inode.size)
-        && let Ok(inline) = InlineDir::new(&data, layout.max_inode)
-    {
+    let data = InlineData::new(&map, rest, inode.size);
+    if let Ok(inline) = InlineDir::new(&data, layout.max_inode) {
         for entry in inline.entries(&layout).flatten() {
             if let Some(ino) = entry.ino {
                 kept.push(Kept {

@@ -46,9 +46,8 @@ pub(super) fn each(
     let layout = volume.dir_layout(inode.flags);
     if is_inline(volume, &inode) {
         let rest = xattr::inline_value(volume, &inode, &slot).unwrap_or_default();
-        if let Ok(data) = InlineData::new(&inode.map, rest, inode.size)
-            && let Ok(inline) = InlineDir::new(&data, layout.max_inode)
-        {
+        let data = InlineData::new(&inode.map, rest, inode.size);
+        if let Ok(inline) = InlineDir::new(&data, layout.max_inode) {
             let named = inline.entries(&layout).flatten();
             named
                 .filter(|entry| entry.ino.is_some())

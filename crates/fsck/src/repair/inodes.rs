@@ -5,12 +5,13 @@ use super::work::Work;
 use super::{content, maps};
 use crate::bytes::{le16, le32};
 use crate::error::Result;
-use crate::inode::{is_of_feature, looks_like_extents, unused_flags, wrong_flags};
+use crate::inode::{is_of_feature, subject};
 use crate::inode_table::KIND_DIR;
 use crate::volume::Volume;
 use crate::{Code, Evidence, Finding, Place, xattr};
 use extant_format::dir::EntryType;
 use extant_format::features::{Compat, Incompat, RoCompat};
+use extant_format::inode::rules::{NumberClass, Report, looks_like_extents};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode};
 use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -51,6 +52,7 @@ const MAP_CODES: &[Code] = &[
 /// Puts fields right, inode by inode.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     types_by_names(work)?;
+    turn_on_large_files(work)?;
     let mut found: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
     for finding in work.findings(CODES) {
         let in_block = finding.place.block.is_some() && finding.code != Code::Symlink;
@@ -249,7 +251,7 @@ impl One<'_> {
             self.undated(inode, work.now);
         }
         if self.has(Code::InodeFlags) || self.has(Code::InodeFlagsUnused) {
-            flags(work, inode, slot)?;
+            flags(work, self.ino, inode, slot)?;
         }
         if self.has(Code::SpecialFile) {
             inode.size = 0;
@@ -398,26 +400,34 @@ fn clear_behind_device(inode: &mut Inode) {
 }
 
 /// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it says.
-fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+fn flags(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+    const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
+    const INDEXED: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::INDEX);
+    // What no other way of reading would follow from, whether the feature is on or not.
+    const KEPT: InodeFlags = InodeFlags::VERITY.union(InodeFlags::ENCRYPT);
     let volume = work.volume();
-    let Some(file_type) = inode.file_type() else {
-        return Ok(());
-    };
-    for (flag, _) in wrong_flags(volume, file_type, inode.flags) {
-        let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
-        let indexed = InodeFlags::INLINE_DATA | InodeFlags::INDEX;
-        let mapped = matches!(
-            file_type,
-            FileType::Regular | FileType::Directory | FileType::Symlink
-        );
-        let tree = looks_like_extents(inode) && mapped;
-        let inline = mapped && xattr::inline_value(volume, inode, slot).is_some();
-        if flag == both {
+    let judged = inode.clone();
+    let subject = subject(volume, ino, &judged, slot);
+    let mapped = matches!(
+        inode.file_type(),
+        Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+    );
+    let tree = looks_like_extents(inode) && mapped;
+    let inline = mapped && xattr::inline_value(volume, inode, slot).is_some();
+    for rule in volume.rules.broken(&subject) {
+        let flag = match rule.report {
+            Report::Flags => rule.flags,
+            Report::UnusedFlags => rule.flags - KEPT,
+            _ => continue,
+        };
+        if subject.class == NumberClass::Resize {
+            inode.flags.remove(flag);
+        } else if flag == BOTH {
             inode.flags.remove(match tree {
                 true => InodeFlags::INLINE_DATA,
                 false => InodeFlags::EXTENTS,
             });
-        } else if flag == indexed {
+        } else if flag == INDEXED {
             inode.flags.remove(InodeFlags::INDEX);
         } else if flag == InodeFlags::EXTENTS && tree && !volume.has_incompat(Incompat::EXTENTS) {
             turn_on(work, Incompat::EXTENTS)?;
@@ -430,7 +440,9 @@ fn flags(work: &mut Work<'_>, inode: &mut Inode, slot: &[u8]) -> Result<()> {
             inode.flags.remove(flag);
         }
     }
-    inode.flags.remove(unused_flags(file_type));
+    let Some(file_type) = inode.file_type() else {
+        return Ok(());
+    };
     if !xattr::is_encrypted(volume, inode, slot)? {
         inode.flags.remove(InodeFlags::ENCRYPT);
     }
@@ -455,6 +467,21 @@ fn turn_on_attributes(work: &mut Work<'_>) -> Result<()> {
     work.put_superblock(&sb)?;
     let text = "the feature ext_attr is on: inodes have attribute blocks";
     work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    Ok(())
+}
+
+/// Turns on the feature of large files, where there are any.
+fn turn_on_large_files(work: &mut Work<'_>) -> Result<()> {
+    if !work.has(Code::LargeFileFeature) {
+        return Ok(());
+    }
+    let sb = work.superblock()?.with(|raw| {
+        let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+        raw.feature_ro_compat.set(bits);
+    })?;
+    work.put_superblock(&sb)?;
+    let text = "the feature large_file is on";
+    work.mend(Code::LargeFileFeature, Place::FILE_SYSTEM, text);
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use extant_core::inode::{DeviceNumber, FileType, Held, Inode, NewInode};
 use extant_core::ops::{self, Cookie, RenameFlags};
 use extant_core::{Error, Result};
 use extant_format::Ino;
+use extant_format::inode::InodeFlags;
 use std::ops::ControlFlow;
 
 /// What is to be made.
@@ -248,7 +249,12 @@ impl Service {
         if self.is_reserved(ino) {
             return None;
         }
-        self.fs.with_inode(ino, |inode| self.look(inode)).ok()
+        let look = |inode: &Inode| {
+            // What no name can stand for is met, and told, by who looks the name up.
+            let is_value = inode.flags().contains(InodeFlags::EA_INODE);
+            (!is_value).then(|| self.look(inode))
+        };
+        self.fs.with_inode(ino, look).ok().flatten()
     }
 
     /// An entry of a listing goes to the kernel with its attributes, which counts as a lookup.
