@@ -227,7 +227,9 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     let size = image.size();
     let first = fs.block_size().blocks_for(size);
     let tail = size..first << fs.block_size().log2();
-    if has_data(fs, &image, tail.clone())? && !is_on(Mutant::TailNotZeroed) {
+    // Without a key the last block of what is encrypted stays as it is, as under Linux: all of it is needed to read any.
+    if !image.is_encrypted() && has_data(fs, &image, tail.clone())? && !is_on(Mutant::TailNotZeroed)
+    {
         let failures = fs.flush_failures();
         zero_mapped(fs, &image, tail)?;
         live.note_data(fs, failures);

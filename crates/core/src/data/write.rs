@@ -171,12 +171,7 @@ pub(super) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
     } else {
         indirect::blocks_reached(block_size).min(most_charged(fs))
     };
-    let limit = match fs.superblock().has_ro_compat(RoCompat::LARGE_FILE) {
-        true => i64::MAX as u64,
-        // Linux would give the file system the feature.
-        false => i32::MAX as u64,
-    };
-    (blocks << block_size.log2()).min(limit)
+    (blocks << block_size.log2()).min(i64::MAX as u64)
 }
 
 /// Blocks of a file mapped by indirect blocks that can be charged to it along with those of pointers.

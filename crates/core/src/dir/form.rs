@@ -13,7 +13,6 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::NameHasher;
 use extant_format::dir::htree::DxKind;
 use extant_format::features::Compat;
-use extant_format::inode::InodeFlags;
 
 /// The one encoding of names that there is.
 const UTF8_12_1: u16 = 1;
@@ -33,16 +32,14 @@ impl<'a> Directory<'a> {
     /// The directory of this inode, to be written to. The caller holds the lock of its index.
     ///
     /// # Errors
-    /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read.
+    /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read. One with encrypted names is
+    /// none: names can be taken away without a key.
     pub(super) fn writable(
         fs: &'a Fs,
         inode: &'a Inode,
         state: &'a DirState,
     ) -> Result<(Self, Form)> {
         let dir = Self::new(fs, inode)?.with_state(Some(state), true);
-        if inode.flags().contains(InodeFlags::ENCRYPT) {
-            return Err(unsupported("encrypted directories"));
-        }
         if dir.is_casefolded()
             && fs.superblock().encoding().map(|(which, _)| which) != Some(UTF8_12_1)
         {

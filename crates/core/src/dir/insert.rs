@@ -55,6 +55,9 @@ pub(crate) fn insert(
 }
 
 fn insert_entry(handle: &Handle<'_>, dir: &Held, entry: &NewEntry<'_>) -> Result<()> {
+    if dir.image(&pin()).is_encrypted() {
+        return Err(Error::Encrypted);
+    }
     if dir.image(&pin()).is_inline() {
         if inline::insert(handle, dir, entry)? {
             return Ok(());

@@ -162,6 +162,10 @@ fn change_entry(
     }
     let _names_stay = names_stay;
     let (directory, form) = Directory::writable(handle.fs(), &image, state)?;
+    if directory.layout.hash_in_entry && directory.is_indexed() {
+        // Its index goes by a keyed hash, by which nobody finds a name without the key.
+        return Err(Error::Encrypted);
+    }
     let name = stored(&directory, name)?;
     let change = Change {
         handle,

@@ -48,6 +48,9 @@ pub const READABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Incompat features the write engine handles.
+///
+/// Encrypted files are refused one by one, and so are new names in encrypted directories; what else there is has nothing to do
+/// with keys.
 pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::RECOVER)
     .union(Incompat::META_BG)
@@ -59,10 +62,13 @@ pub const WRITABLE_INCOMPAT: Incompat = Incompat::FILETYPE
     .union(Incompat::EA_INODE)
     .union(Incompat::LARGEDIR)
     .union(Incompat::INLINE_DATA)
+    .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
 /// Read-only compatible features the write engine handles. A file system with any other can be
 /// opened for reading.
+///
+/// Files with the flag of `verity` are read, and never written to.
 pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
     .union(RoCompat::HUGE_FILE)
@@ -73,6 +79,7 @@ pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// Refuses to write a file system with features whose upkeep the engine does not know, naming
@@ -116,18 +123,17 @@ mod tests {
     fn what_cannot_be_written_can_still_be_read() {
         let mut features = Features {
             incompat: Incompat::EXTENTS | Incompat::ENCRYPT,
-            ro_compat: RoCompat::METADATA_CSUM | RoCompat::VERITY,
+            ro_compat: RoCompat::READONLY | RoCompat::SHARED_BLOCKS | RoCompat::VERITY,
             ..Features::default()
         };
         check_readable(features).unwrap();
         let error = check_writable(features).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the file system uses features that are not supported: encrypt, verity (for \
+            "the file system uses features that are not supported: read-only, shared_blocks (for \
              writing; it can be opened for reading only)"
         );
-        features.incompat = Incompat::EXTENTS;
-        features.ro_compat = RoCompat::METADATA_CSUM | RoCompat::QUOTA;
+        features.ro_compat = RoCompat::METADATA_CSUM | RoCompat::VERITY;
         check_writable(features).unwrap();
         features.incompat |= Incompat::EA_INODE;
         check_writable(features).unwrap();

@@ -47,6 +47,8 @@ struct Fields {
     leaving: bool,
     /// It was not when it was opened, and needs a check.
     found_unclean: bool,
+    /// There is a file that needs the feature `large_file`.
+    large_file: bool,
 }
 
 /// Errors seen since opening, and what was on record then.
@@ -91,6 +93,7 @@ impl SuperState {
             committed: superblock,
             leaving: false,
             found_unclean: false,
+            large_file: false,
         };
         Ok(Self {
             fields: Mutex::new(&FIELDS, fields),
@@ -128,7 +131,21 @@ impl SuperState {
                 superblock.set_orphan_present(false);
             }
         }
+        if fields.large_file && !superblock.has_ro_compat(RoCompat::LARGE_FILE) {
+            // No other field depends on it.
+            superblock = superblock
+                .with(|raw| {
+                    let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+                    raw.feature_ro_compat.set(bits);
+                })
+                .unwrap_or(superblock);
+        }
         Ok(fields.errors.store(&superblock))
+    }
+
+    /// A file has become so large that the file system needs the feature `large_file`, which it has from the next commit on.
+    pub(crate) fn note_large_file(&self) {
+        self.fields.lock().large_file = true;
     }
 
     /// The block with `superblock` in it, as it is stored.

@@ -1,12 +1,13 @@
 //! Records of inodes into blocks of the inode table, once per commit.
 
-use super::{Inode, LiveInode};
+use super::{FileType, Inode, LiveInode};
 use crate::fs::Fs;
 use crate::journal::{Seal, Seq};
 use crate::meta::BlockRef;
 use crate::quota::Tally;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
+use extant_format::inode::rules;
 use extant_sync::pin;
 use std::sync::Arc;
 
@@ -49,6 +50,15 @@ pub(crate) fn capture_inodes(registered: &mut [RegisteredInode]) {
         for inode in some {
             inode.image = Some(inode.live.capture(&guard));
         }
+    }
+}
+
+impl RegisteredInode {
+    /// Whether it was captured as a file that needs the feature `large_file`.
+    pub(crate) fn is_large(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| {
+            image.file_type() == FileType::Regular && image.size() >= rules::LARGE
+        })
     }
 }
 

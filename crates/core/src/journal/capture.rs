@@ -8,6 +8,7 @@ use crate::fs::Fs;
 use crate::inode::{CapturedSlots, RegisteredInode, capture_inodes};
 use crate::meta::BlockRef;
 use extant_format::Pblk;
+use extant_format::features::RoCompat;
 use extant_format::superblock::Superblock;
 use extant_sync::pin;
 use std::time::Instant;
@@ -84,7 +85,11 @@ fn take(
     blocks.extend(images);
     drop(guard);
     let groups = touched.groups.iter().map(|group| fs.group_image(*group));
-    let superblock = match touched.superblock {
+    let needs_feature = needs_large_file(fs, &inodes);
+    if needs_feature {
+        fs.super_state()?.note_large_file();
+    }
+    let superblock = match touched.superblock || needs_feature {
         true => Some(fs.super_state()?.capture(fs)?),
         false => None,
     };
@@ -97,6 +102,12 @@ fn take(
         revoked: touched.revoked,
         superblock,
     })
+}
+
+/// Whether one of the inodes is the first that is too large without the feature `large_file`, which Linux turns on then.
+fn needs_large_file(fs: &Fs, inodes: &[Vec<RegisteredInode>]) -> bool {
+    !fs.superblock().has_ro_compat(RoCompat::LARGE_FILE)
+        && inodes.iter().flatten().any(RegisteredInode::is_large)
 }
 
 impl Captured {

@@ -8,6 +8,7 @@ use crate::inode::{Held, Inode};
 use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
+use extant_sync::pin;
 
 /// Longest name of a directory entry, in bytes.
 const NAME_MAX: usize = 255;
@@ -17,6 +18,7 @@ pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
+    check_key(dir)?;
     match name {
         b"" => Err(Error::NotFound),
         b"." | b".." => Err(Error::Exists),
@@ -25,6 +27,15 @@ pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {
             "a name contains a slash or a zero byte",
         )),
         _ => Ok(()),
+    }
+}
+
+/// Refuses a directory whose names are encrypted: as under Linux, names can be taken away there without a key, but neither given
+/// nor moved.
+pub(super) fn check_key(dir: &Held) -> Result<()> {
+    match dir.image(&pin()).is_encrypted() {
+        true => Err(Error::Encrypted),
+        false => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `open(O_TMPFILE)`.
 
-use super::naming::{changing, live_parent, undo_new};
+use super::naming::{changing, check_key, live_parent, undo_new};
 use super::permission::Acting;
 use crate::inode::{FileType, Held, NewInode};
 use crate::{Error, Result};
@@ -17,6 +17,7 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
+    check_key(dir)?;
     let new = NewInode {
         file_type: FileType::Regular,
         ..new.clone()
