@@ -7,6 +7,7 @@ mod examples;
 mod external_journal;
 mod help;
 mod hostile;
+mod inode_rules;
 mod making;
 mod mapping;
 mod mount_ends;
