@@ -8,6 +8,7 @@ use crate::report::Sink;
 use crate::scan::Scan;
 use crate::volume::Volume;
 use crate::{Code, Place, xattr};
+use extant_format::inode::rules::looks_like_extents;
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::{Group, Ino, Pblk, indirect};
 
@@ -20,6 +21,7 @@ pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
             let rest = inode.map.get(4..).unwrap_or_default();
             let pointer_alone = rest.iter().all(|byte| *byte == 0);
             inode.flags.contains(InodeFlags::EXTENTS)
+                || looks_like_extents(inode)
                 || inode.size >= MAP_BYTES as u64 && pointer_alone
         }
         _ => false,

@@ -7,6 +7,7 @@ use crate::inode::NewInode;
 use crate::{Error, Result, data, ops};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_format::inode::{FileType, Timestamp};
+use extant_format::superblock::SUPERBLOCK_OFFSET;
 use extant_format::{Ino, Pblk};
 use extant_testkit::crash::{Budget, Content, CrashDevice, FaultDevice, FaultRule, IoKind};
 use extant_testkit::mount::{KernelMount, Mode};
@@ -489,12 +490,14 @@ fn the_background_thread_commits_and_ends_with_the_file_system() {
 
 #[test]
 fn what_cannot_be_written_is_refused_by_name() {
-    let device: SharedDevice = content(&["-t", "ext4", "-O", "encrypt,verity"]).open();
+    let device: SharedDevice = content(&["-t", "ext4", "-O", "^metadata_csum"]).open();
+    // The feature `shared_blocks`.
+    let at = SUPERBLOCK_OFFSET + 0x65;
+    let mut byte = [0];
+    device.read_at(at, &mut byte).unwrap();
+    device.write_at(at, &[byte[0] | 0x40]).unwrap();
     let error = open(&device).unwrap_err().to_string();
-    assert!(
-        error.contains("encrypt") && error.contains("verity"),
-        "{error}"
-    );
+    assert!(error.contains("shared_blocks"), "{error}");
     let tiny: SharedDevice = Arc::new(MemoryDevice::new(4096));
     assert!(open(&tiny).is_err());
 }

@@ -92,7 +92,7 @@ pub struct Subject<'a> {
 pub enum Reading {
     /// Linux refuses the inode, and so does the engine.
     Refused,
-    /// Linux shows what is left of the inode, which is less than it had: the engine refuses it all the same, since a copy
+    /// Linux shows less of the inode than it had, or its record alone: the engine refuses it all the same, since a copy
     /// without a part must not pass for the whole.
     Withheld,
     /// Linux reads it as if nothing were said, and so does the engine.
@@ -253,7 +253,10 @@ impl InodeRules {
     #[inline]
     #[must_use]
     pub fn refusal(&self, ino: Ino, inode: &Inode, inline: Inline) -> Option<FormatError> {
-        if self.is_plain(inode, inline) {
+        // Of the journal there is one thing more to say.
+        let said_of_journal =
+            inode.flags.contains(InodeFlags::ENCRYPT) && self.journal == Some(ino);
+        if self.is_plain(inode, inline) && !said_of_journal {
             return None;
         }
         let subject = self.subject(ino, inode, inline);

@@ -177,7 +177,7 @@ pub const RULES: &[Rule] = &[
     ),
     flags!(
         "index-of-inline-directory",
-        Shown,
+        Withheld,
         Flags,
         INLINE_INDEX,
         "says that a directory inside its inode has an index",
