@@ -1,5 +1,6 @@
 //! The error of this crate: which path, and why.
 
+use crate::export::Missing;
 use extant_core::Error as EngineError;
 use std::fmt;
 use std::io;
@@ -38,6 +39,8 @@ pub enum Cause {
     TooMuchData,
     /// What the file is cannot be kept where it goes; the text says what.
     NotKept(&'static str),
+    /// A copy has the whole content, but not everything else that the file had.
+    Incomplete(Arc<[Missing]>),
     /// The operating system refused something outside the image. The path is that of the host.
     Host {
         /// What was tried, as a verb.
@@ -99,6 +102,10 @@ impl Error {
             Cause::DirectoryTwice | Cause::NameTwice | Cause::TooMuchData => EUCLEAN,
             Cause::BadName | Cause::NotKept(_) => EINVAL,
             Cause::TooDeep => ELOOP,
+            Cause::Incomplete(missing) => missing
+                .first()
+                .and_then(|missing| missing.source().raw_os_error())
+                .unwrap_or(EIO),
             Cause::Host { source, .. } => source.raw_os_error().unwrap_or(EIO),
         }
     }
@@ -135,6 +142,14 @@ impl fmt::Display for Error {
                 "the file system is corrupt: its files claim more data than it has room for",
             ),
             Cause::NotKept(what) => f.write_str(what),
+            Cause::Incomplete(missing) => {
+                f.write_str("copied without ")?;
+                for (index, missing) in missing.iter().enumerate() {
+                    let between = if index == 0 { "" } else { ", " };
+                    write!(f, "{between}{missing}")?;
+                }
+                Ok(())
+            }
             Cause::Host { .. } => Ok(()),
         }
     }

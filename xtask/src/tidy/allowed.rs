@@ -59,6 +59,10 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "a confined process tries system calls that no safe function makes",
     ),
     (
+        "crates/host/src/calls.rs",
+        "programs that pretend owners are heard in the C library only, whose functions take pointers",
+    ),
+    (
         "crates/sync/src/backend/pointers.rs",
         "in loom's models only: pointers become numbers that loom keeps, and pointers again",
     ),
@@ -119,6 +123,7 @@ pub(super) const ADAPTERS: &[&str] = &[
 /// The testkit comes on top for tests.
 pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("extant-format", &[]),
+    ("extant-host", &[]),
     ("extant-sync", &[]),
     // The trait that crash and fault devices implement is no opinion about ext4.
     ("extant-testkit", &["extant-blockdev"]),
@@ -136,7 +141,12 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
     // An oracle must not share the engine's bugs, and a builder needs no engine.
     (
         "extant-mkfs",
-        &["extant-format", "extant-blockdev", "extant-sync"],
+        &[
+            "extant-format",
+            "extant-blockdev",
+            "extant-host",
+            "extant-sync",
+        ],
     ),
     (
         "extant-fsck",
@@ -153,6 +163,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-core",
             "extant-blockdev",
             "extant-format",
+            "extant-host",
             "extant-sync",
         ],
     ),
@@ -175,6 +186,7 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
             "extant-format",
             "extant-fsck",
             "extant-fuse",
+            "extant-host",
             "extant-mkfs",
         ],
     ),

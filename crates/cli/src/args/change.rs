@@ -22,8 +22,12 @@ outside, a SOURCE that is IMAGE alone is its root.
 A directory goes into DEST under its own name if DEST is there already, and becomes DEST otherwise;
 the root of an image, and what ends in `/.`, goes into DEST itself. Holes stay holes.
 
-Out of an image, nothing is ever written outside DEST, whatever links the image holds. Only root can
-keep owners and make device nodes.
+Out of an image, nothing is ever written outside DEST, whatever links the image holds. A file that is there
+already is replaced once the new one is complete, and stays if anything fails before. Content counts most: a
+file whose owner, mode, times, attributes or lists cannot all be set is copied all the same; what it lacks is
+said, and the exit code is 1. Without its owner and group a file gets no set-ID bits. Only root can keep
+owners and make device nodes; that others cannot is a note, no failure. `fakeroot` and `pseudo` are heard,
+both ways.
 
 Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the
 permissions of the source (no umask applies), and files that exist keep theirs; symbolic links in DEST

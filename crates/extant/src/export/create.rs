@@ -1,24 +1,27 @@
-//! Making one file and giving it what it had.
+//! Making one file and filling it, beside an older one if there is one.
 
-use super::plan::{Item, Plan};
+use super::attributes::{self, Host};
+use super::missing::Missing;
+use super::plan::{Item, Place, Plan};
 use super::target::OpenDirs;
 use super::{Preserve, Report};
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
-use extant_core::inode::{Inode, Timestamp};
+use extant_core::inode::Inode;
 use extant_core::ops;
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
-use rustix::fs::{
-    AtFlags, FileType as HostType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags,
-};
+use extant_format::Ino;
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
-use std::ops::ControlFlow;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 /// Bytes copied at once.
 const CHUNK: usize = 1 << 20;
 /// What a file may be used for while it is being made: by its maker only.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Names tried for a file that is made beside an older one.
+const TRIES: u32 = 64;
 
 /// What one thread works with.
 pub(super) struct Maker<'a> {
@@ -49,7 +52,7 @@ impl From<extant_core::Error> for Failure {
     }
 }
 
-fn host(action: &'static str) -> impl Fn(Errno) -> Failure {
+pub(super) fn host(action: &'static str) -> impl Fn(Errno) -> Failure {
     move |errno| Failure::Host(action, errno)
 }
 
@@ -66,56 +69,84 @@ impl Failure {
 impl Maker<'_> {
     /// Makes a file that is no directory. Returns the bytes of content written.
     pub(super) fn item(&mut self, dirs: &mut OpenDirs<'_>, item: &Item) -> Result<u64, Failure> {
-        let inode = self.fs.inode(item.ino)?;
+        self.file(dirs, item.place, item.ino, Vec::new())
+    }
+
+    /// Makes the file of an inode in a place; what it lacks already is given.
+    pub(super) fn file(
+        &mut self,
+        dirs: &mut OpenDirs<'_>,
+        place: Place,
+        ino: Ino,
+        mut missing: Vec<Missing>,
+    ) -> Result<u64, Failure> {
+        let inode = self.fs.inode(ino)?;
         let before = self.report.bytes;
-        let dir = dirs
-            .get(item.place.dir)
-            .map_err(host("open the directory of"))?;
-        let name = self.plan.name(item.place.name);
+        let dir = dirs.get(place.dir).map_err(host("open the directory of"))?;
+        let name = self.plan.name(place.name);
         match inode.file_type() {
-            FileType::Regular => self.regular(dir, name, &inode)?,
-            FileType::Symlink => self.symlink(dir, name, &inode)?,
+            FileType::Regular => self.regular(dir, name, &inode, &mut missing)?,
+            FileType::Symlink => self.symlink(dir, name, &inode, &mut missing)?,
             FileType::Directory => return Err(Failure::Image(Cause::DirectoryTwice)),
-            _ => self.special(dir, name, &inode)?,
+            _ => self.special(dir, name, &inode, &mut missing)?,
         }
+        self.lacks(|plan| plan.image_path(place), missing);
         Ok(self.report.bytes - before)
     }
 
+    /// Takes what a file lacks into the report.
+    pub(super) fn lacks(
+        &mut self,
+        path: impl FnOnce(&Plan) -> std::path::PathBuf,
+        missing: Vec<Missing>,
+    ) {
+        if !missing.is_empty() {
+            let cause = Cause::Incomplete(missing.into());
+            self.report.incomplete(Error::new(path(self.plan), cause));
+        }
+    }
+
     /// What a failure is called, for the report.
-    pub(super) fn problem(&mut self, item: &Item, failure: Failure) {
+    pub(super) fn problem(&mut self, place: Place, failure: Failure) {
         let problem = match failure {
-            Failure::Image(cause) => Error::new(self.plan.image_path(item.place), cause),
+            Failure::Image(cause) => Error::new(self.plan.image_path(place), cause),
             Failure::Host(action, errno) => {
-                let path = self.dest.join(self.plan.below(item.place));
+                let path = self.dest.join(self.plan.below(place));
                 Error::host(action, path, errno)
             }
         };
         self.report.problem(problem);
     }
 
-    fn regular(&mut self, dir: BorrowedFd<'_>, name: &[u8], inode: &Inode) -> Result<(), Failure> {
+    fn regular(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        inode: &Inode,
+        missing: &mut Vec<Missing>,
+    ) -> Result<(), Failure> {
         // Refused before anything is made.
         ops::read(self.fs, inode, 0, &mut [])?;
-        let mode = if self.preserve.mode {
-            PRIVATE
-        } else {
-            permissions(inode) | Mode::WUSR
-        };
+        let mode = self.first_mode(inode);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let make = || rustix::fs::openat(dir, name, flags, mode);
-        let file = replacing(dir, name, make).map_err(host("create"))?;
-        let done = self
-            .content(file.as_fd(), inode)
-            .and_then(|()| self.attributes(file.as_fd(), inode));
-        if done.is_err() {
-            // Half a file is worse than none. If it cannot be removed either, the first failure
-            // still says what happened.
-            let _ = rustix::fs::unlinkat(dir, name, AtFlags::empty());
+        let create = |name: &[u8]| extant_host::openat(dir, name, flags, mode);
+        put(dir, name, "create", create, |file, _| {
+            self.content(file.as_fd(), inode)?;
+            self.attributes(Host::Open(file.as_fd()), inode, true, missing);
+            Ok(())
+        })?;
+        self.report.files += 1;
+        Ok(())
+    }
+
+    /// The mode to make a file with: one that lets its maker set attributes, if there are any to set.
+    fn first_mode(&self, inode: &Inode) -> Mode {
+        if self.preserve.mode || self.preserve.xattrs {
+            PRIVATE
         } else {
-            self.report.files += 1;
+            attributes::permissions(inode)
         }
-        done
     }
 
     /// Copies the content; what has no blocks stays a hole.
@@ -157,16 +188,30 @@ impl Maker<'_> {
         Ok(())
     }
 
-    fn symlink(&mut self, dir: BorrowedFd<'_>, name: &[u8], inode: &Inode) -> Result<(), Failure> {
+    fn symlink(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        inode: &Inode,
+        missing: &mut Vec<Missing>,
+    ) -> Result<(), Failure> {
         let target = self.fs.read_link(inode)?;
-        let make = || rustix::fs::symlinkat(&target[..], dir, name);
-        replacing(dir, name, make).map_err(host("create the symbolic link"))?;
-        self.attributes_by_name(dir, name, inode)?;
+        let create = |name: &[u8]| extant_host::symlinkat(&target, dir, name);
+        put(dir, name, "create the symbolic link", create, |(), used| {
+            self.attributes(Host::Named(dir, used), inode, true, missing);
+            Ok(())
+        })?;
         self.report.symlinks += 1;
         Ok(())
     }
 
-    fn special(&mut self, dir: BorrowedFd<'_>, name: &[u8], inode: &Inode) -> Result<(), Failure> {
+    fn special(
+        &mut self,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        inode: &Inode,
+        missing: &mut Vec<Missing>,
+    ) -> Result<(), Failure> {
         let kind = match inode.file_type() {
             FileType::CharDevice => HostType::CharacterDevice,
             FileType::BlockDevice => HostType::BlockDevice,
@@ -180,146 +225,66 @@ impl Maker<'_> {
             )));
         }
         let number = device.map_or(0, |d| rustix::fs::makedev(d.major, d.minor));
-        let mode = if self.preserve.mode {
-            PRIVATE
-        } else {
-            permissions(inode)
-        };
-        let make = || rustix::fs::mknodat(dir, name, kind, mode, number);
-        replacing(dir, name, make).map_err(host("create the special file"))?;
-        self.attributes_by_name(dir, name, inode)?;
-        if self.preserve.mode {
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let opened = rustix::fs::openat(dir, name, flags, Mode::empty());
-            let fd = opened.map_err(host("set the mode of"))?;
-            // The mode of a descriptor that only names a file is set through its link in /proc.
-            let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
-            rustix::fs::chmod(&*link, self.kept_mode(inode, false))
-                .map_err(host("set the mode of"))?;
-            self.times_by_name(dir, name, inode)?;
-        }
+        let mode = self.first_mode(inode);
+        let create = |name: &[u8]| extant_host::mknodat(dir, name, kind, mode, number);
+        put(dir, name, "create the special file", create, |(), used| {
+            self.attributes(Host::Named(dir, used), inode, true, missing);
+            Ok(())
+        })?;
         self.report.specials += 1;
         Ok(())
     }
+}
 
-    /// Gives an open file or directory owner, mode, extended attributes and times.
-    pub(super) fn attributes(
-        &mut self,
-        file: BorrowedFd<'_>,
-        inode: &Inode,
-    ) -> Result<(), Failure> {
-        let mut owner_lost = false;
-        if self.preserve.owner {
-            let (uid, gid) = owner(inode);
-            match rustix::fs::fchown(file, Some(uid), Some(gid)) {
-                Ok(()) => {}
-                Err(Errno::PERM) if !self.is_root => owner_lost = true,
-                Err(errno) => return Err(Failure::Host("set the owner of", errno)),
+/// Makes something new and fills it. Under its name if that is free; otherwise under another one beside it, which takes
+/// the place of what is there once it is complete. So writing never goes through what is there, which could be a link
+/// to somewhere else, and never harms it if something fails. A directory makes no way.
+pub(super) fn put<T>(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    action: &'static str,
+    create: impl Fn(&[u8]) -> Result<T, Errno>,
+    fill: impl FnOnce(T, &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    match create(name) {
+        Ok(made) => {
+            let done = fill(made, name);
+            if done.is_err() {
+                // Half a file is worse than none. If it cannot be removed either, the first failure still says what
+                // happened.
+                let _ = extant_host::unlinkat(dir, name);
             }
-            self.report.owners_not_kept += u64::from(owner_lost);
+            done
         }
-        if self.preserve.mode {
-            rustix::fs::fchmod(file, self.kept_mode(inode, owner_lost))
-                .map_err(host("set the mode of"))?;
-        }
-        if self.preserve.xattrs {
-            self.xattrs(inode, |name, value| {
-                rustix::fs::fsetxattr(file, name, value, XattrFlags::empty())
-            })?;
-        }
-        if self.preserve.times {
-            rustix::fs::futimens(file, &times(inode)).map_err(host("set the times of"))?;
-        }
-        Ok(())
-    }
-
-    /// Gives a symbolic link or special file owner, extended attributes and times.
-    fn attributes_by_name(
-        &mut self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-        inode: &Inode,
-    ) -> Result<(), Failure> {
-        if self.preserve.owner {
-            let (uid, gid) = owner(inode);
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            match rustix::fs::chownat(dir, name, Some(uid), Some(gid), flags) {
-                Ok(()) => {}
-                Err(Errno::PERM) if !self.is_root => self.report.owners_not_kept += 1,
-                Err(errno) => return Err(Failure::Host("set the owner of", errno)),
+        Err(Errno::EXIST) => {
+            let there = extant_host::statx(dir, name).map_err(host("look at"))?;
+            if HostType::from_raw_mode(there.stx_mode.into()) == HostType::Directory {
+                return Err(Failure::Host(action, Errno::ISDIR));
             }
+            let (made, aside) = create_aside(&create).map_err(host(action))?;
+            let done = fill(made, &aside)
+                .and_then(|()| extant_host::renameat(dir, &aside, name).map_err(host("replace")));
+            // Gone by the rename, unless that failed, or found the same file under both names.
+            let _ = extant_host::unlinkat(dir, &aside);
+            done
         }
-        if self.preserve.xattrs {
-            // Through the directory's link in /proc; the last name is not followed.
-            let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
-            path.extend_from_slice(name);
-            self.xattrs(inode, |name, value| {
-                rustix::fs::lsetxattr(&path[..], name, value, XattrFlags::empty())
-            })?;
-        }
-        self.times_by_name(dir, name, inode)
-    }
-
-    fn times_by_name(
-        &self,
-        dir: BorrowedFd<'_>,
-        name: &[u8],
-        inode: &Inode,
-    ) -> Result<(), Failure> {
-        if self.preserve.times {
-            rustix::fs::utimensat(dir, name, &times(inode), AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(host("set the times of"))?;
-        }
-        Ok(())
-    }
-
-    /// The mode to set. Whoever could not be given the owner is not given the owner's powers.
-    fn kept_mode(&self, inode: &Inode, owner_lost: bool) -> Mode {
-        let bits = inode.disk().mode.permissions();
-        let kept = if owner_lost { bits & 0o1777 } else { bits };
-        Mode::from_raw_mode(kept.into())
-    }
-
-    fn xattrs(
-        &mut self,
-        inode: &Inode,
-        set: impl Fn(&[u8], &[u8]) -> rustix::io::Result<()>,
-    ) -> Result<(), Failure> {
-        if inode.xattr_region().is_empty() && inode.disk().file_acl.get() == 0 {
-            return Ok(());
-        }
-        let mut denied = 0;
-        let failed = ops::for_each_xattr(self.fs, inode, |name, value| match set(name, value) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(Errno::PERM) if !self.is_root && !name.starts_with(b"user.") => {
-                denied += 1;
-                ControlFlow::Continue(())
-            }
-            Err(errno) => ControlFlow::Break(errno),
-        })?;
-        self.report.xattrs_not_kept += denied;
-        match failed {
-            Some(errno) => Err(Failure::Host("set the extended attributes of", errno)),
-            None => Ok(()),
-        }
+        Err(errno) => Err(Failure::Host(action, errno)),
     }
 }
 
-/// Makes something that must be new. What stands in its place makes room, unless it is a directory:
-/// writing into what is there already could go through a link to somewhere else.
-fn replacing<T>(
-    dir: BorrowedFd<'_>,
-    name: &[u8],
-    make: impl Fn() -> Result<T, Errno>,
-) -> Result<T, Errno> {
-    match make() {
-        Err(Errno::EXIST) => match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => make(),
-            Err(Errno::PERM | Errno::ISDIR) => Err(Errno::ISDIR),
-            Err(errno) => Err(errno),
-        },
-        made => made,
+/// Makes something under a name that nothing else has.
+fn create_aside<T>(create: &impl Fn(&[u8]) -> Result<T, Errno>) -> Result<(T, Vec<u8>), Errno> {
+    for _ in 0..TRIES {
+        // Keys of hash tables are random, and another's each time.
+        let number = RandomState::new().build_hasher().finish();
+        let name = format!(".extant-cp-{number:016x}").into_bytes();
+        match create(&name) {
+            Ok(made) => return Ok((made, name)),
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
     }
+    Err(Errno::EXIST)
 }
 
 fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), Errno> {
@@ -337,27 +302,4 @@ fn write_all_at(file: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Result<(), E
         }
     }
     Ok(())
-}
-
-fn owner(inode: &Inode) -> (Uid, Gid) {
-    (
-        Uid::from_raw(inode.disk().uid),
-        Gid::from_raw(inode.disk().gid),
-    )
-}
-
-/// Permissions without set-id and sticky bits.
-pub(super) fn permissions(inode: &Inode) -> Mode {
-    Mode::from_raw_mode((inode.disk().mode.permissions() & 0o777).into())
-}
-
-fn times(inode: &Inode) -> Timestamps {
-    let spec = |time: Timestamp| Timespec {
-        tv_sec: time.secs,
-        tv_nsec: time.nanos.into(),
-    };
-    Timestamps {
-        last_access: spec(inode.disk().atime),
-        last_modification: spec(inode.disk().mtime),
-    }
 }

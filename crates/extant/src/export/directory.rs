@@ -5,16 +5,19 @@
 //! get their attributes, children before parents, because making something in them changes their
 //! times.
 
-use super::create::{Failure, Maker, permissions};
-use super::plan::{Item, Plan, ROOT};
+use super::attributes::Host;
+use super::create::{Failure, Maker, host, put};
+use super::missing::{Attribute, Missing};
+use super::plan::{Item, Link, Place, Plan, ROOT};
 use super::target::OpenDirs;
 use super::{ExportOptions, Progress, Report, data_limit};
 use crate::path::LastLink;
 use crate::{Error, Filesystem, Result};
 use extant_sync::{LockClass, Mutex, Rank};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,13 +31,15 @@ static QUEUE: LockClass = LockClass::new("export queue", Rank::DeviceQueue);
 ///
 /// A directory's content goes into `dest`, which is made if it is not there. Anything else becomes
 /// `dest` itself; a symbolic link at the end of `path` is copied as a link. A file in the
-/// destination is replaced by one of the same name (never written through, so a link there leads
-/// nowhere); directories are joined.
+/// destination is replaced by one of the same name once that is complete (never written through, so a
+/// link there leads nowhere); directories are joined.
 ///
-/// One file that cannot be copied does not stop the others: see [`Report::problems`].
+/// One file that cannot be copied does not stop the others: see [`Report::problems`]. One whose content
+/// was copied and that lacks something else is in [`Report::incomplete`].
 ///
 /// # Errors
-/// When `path` does not exist, or the destination cannot be opened or made.
+/// When `path` does not exist, or the destination cannot be opened or made; also when owners are to be
+/// kept, `fakeroot` or `pseudo` is asked for, and this process runs without it.
 pub fn to_directory(
     fs: &Filesystem,
     path: impl AsRef<Path>,
@@ -43,6 +48,10 @@ pub fn to_directory(
 ) -> Result<Report> {
     let (path, dest) = (path.as_ref(), dest.as_ref());
     fs.check_sees_all(path)?;
+    if options.preserve.owner {
+        let refused = |why| Error::host("keep owners in", dest, std::io::Error::other(why));
+        extant_host::refuse_if_unheard().map_err(refused)?;
+    }
     super::write_back(fs, path)?;
     let inode = fs.inode(path, LastLink::Keep)?;
     let mut report = Report::default();
@@ -77,8 +86,8 @@ pub fn to_directory(
         bytes: plan.bytes,
     });
     let made = export.directories(how, &mut report);
-    export.files(&mut report, &made);
-    export.links(&mut report);
+    let failed = export.files(&mut report, &made);
+    export.links(&mut report, &made, &failed);
     export.directory_attributes(&mut report, &made);
     Ok(report)
 }
@@ -95,7 +104,7 @@ fn threads(asked: usize, files: usize) -> usize {
 
 /// Opens the destination, which is the user's to name: links on the way to it are followed.
 fn open_destination(dest: &Path) -> Result<(OwnedFd, Made)> {
-    match rustix::fs::mkdir(dest, Mode::RWXU) {
+    match extant_host::mkdirat(CWD, dest.as_os_str().as_bytes(), Mode::RWXU) {
         Ok(()) => Ok((open_directory(dest)?, Made::New)),
         Err(Errno::EXIST) => Ok((open_directory(dest)?, Made::Found)),
         Err(errno) => Err(Error::host("create the directory", dest, errno)),
@@ -104,7 +113,7 @@ fn open_destination(dest: &Path) -> Result<(OwnedFd, Made)> {
 
 fn open_directory(path: &Path) -> Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::open(path, flags, Mode::empty())
+    extant_host::open(path, flags, Mode::empty())
         .map_err(|errno| Error::host("open the directory", path, errno))
 }
 
@@ -149,7 +158,7 @@ impl<'a> Export<'a> {
             devices: self.options.devices,
             dest: self.dest,
             data_left: data_limit(self.fs.engine()),
-            is_root: rustix::process::geteuid().is_root(),
+            is_root: extant_host::euid() == 0,
             buffer: Vec::new(),
             report: Report::default(),
         }
@@ -174,7 +183,7 @@ impl<'a> Export<'a> {
                 let name = self.plan.name(dir.name);
                 dirs.get(dir.parent)
                     .and_then(
-                        |parent| match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+                        |parent| match extant_host::mkdirat(parent, name, Mode::RWXU) {
                             Ok(()) => Ok(Made::New),
                             // Something that is no directory is refused when it is opened.
                             Err(Errno::EXIST) => Ok(Made::Found),
@@ -196,8 +205,8 @@ impl<'a> Export<'a> {
         made
     }
 
-    /// Makes all files, by all threads.
-    fn files(&self, report: &mut Report, made: &[Made]) {
+    /// Makes all files, by all threads. Returns the places of those that were not made.
+    fn files(&self, report: &mut Report, made: &[Made]) -> HashSet<Place> {
         let next = Mutex::new(&QUEUE, 0usize);
         let take = || {
             let mut next = next.lock();
@@ -208,26 +217,34 @@ impl<'a> Export<'a> {
         let work = || {
             let mut maker = self.maker();
             let mut dirs = self.open_dirs();
+            let mut failed = Vec::new();
             loop {
                 let items = take();
                 if items.is_empty() || self.stop.load(Ordering::Relaxed) {
-                    return maker.report;
+                    return (maker.report, failed);
                 }
-                self.some_files(&mut maker, &mut dirs, items, made);
+                self.some_files(&mut maker, &mut dirs, items, made, &mut failed);
             }
         };
+        let mut all_failed = HashSet::new();
+        let mut finished = |(part, failed): (Report, Vec<Place>)| {
+            report.add(part);
+            all_failed.extend(failed);
+        };
         if self.threads == 1 {
-            return report.add(work());
+            finished(work());
+            return all_failed;
         }
         std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.threads).map(|_| scope.spawn(work)).collect();
             for worker in workers {
                 match worker.join() {
-                    Ok(part) => report.add(part),
+                    Ok(part) => finished(part),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             }
         });
+        all_failed
     }
 
     fn some_files(
@@ -236,10 +253,12 @@ impl<'a> Export<'a> {
         dirs: &mut OpenDirs<'_>,
         items: &[Item],
         made: &[Made],
+        failed: &mut Vec<Place>,
     ) {
         let mut bytes = 0;
         for item in items {
             if made.get(item.place.dir as usize) == Some(&Made::Not) {
+                failed.push(item.place);
                 continue;
             }
             match maker.item(dirs, item) {
@@ -248,7 +267,8 @@ impl<'a> Export<'a> {
                     if failure.is_final() {
                         self.stop.store(true, Ordering::Relaxed);
                     }
-                    maker.problem(item, failure);
+                    maker.problem(item.place, failure);
+                    failed.push(item.place);
                 }
             }
         }
@@ -258,41 +278,74 @@ impl<'a> Export<'a> {
         });
     }
 
-    /// Gives files their further names.
-    fn links(&self, report: &mut Report) {
+    /// Gives files their further names. Where the first name was not made, or takes no more links, the next one becomes
+    /// a file of its own, which those behind it are linked to.
+    fn links(&self, report: &mut Report, made: &[Made], failed: &HashSet<Place>) {
         if self.stop.load(Ordering::Relaxed) {
             return;
         }
+        let mut maker = self.maker();
         let mut dirs = self.open_dirs();
+        let mut instead: HashMap<Place, Place> = HashMap::new();
         for link in &self.plan.links {
-            let outcome = dirs
-                .get(link.target.dir)
-                .and_then(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0))
-                .and_then(|from| {
-                    let target = self.plan.name(link.target.name);
-                    let name = self.plan.name(link.place.name);
-                    let to = dirs.get(link.place.dir)?;
-                    let make = || rustix::fs::linkat(&from, target, to, name, AtFlags::empty());
-                    match make() {
-                        Err(Errno::EXIST) => {
-                            rustix::fs::unlinkat(to, name, AtFlags::empty())?;
-                            make()
-                        }
-                        made => made,
+            if made.get(link.place.dir as usize) == Some(&Made::Not) {
+                continue;
+            }
+            let target = match instead.get(&link.target) {
+                Some(&other) => Some(other),
+                None => (!failed.contains(&link.target)).then_some(link.target),
+            };
+            match self.link(&mut maker, &mut dirs, link, target) {
+                Ok(true) => maker.report.hard_links += 1,
+                Ok(false) => {
+                    instead.insert(link.target, link.place);
+                }
+                Err(failure) => {
+                    let stop = failure.is_final();
+                    maker.problem(link.place, failure);
+                    if stop {
+                        self.stop.store(true, Ordering::Relaxed);
+                        break;
                     }
-                });
-            match outcome {
-                Ok(()) => report.hard_links += 1,
-                Err(errno) => {
-                    let path = self.dest.join(self.plan.below(link.place));
-                    report.problem(Error::host("create the hard link", path, errno));
                 }
             }
         }
+        report.add(maker.report);
         self.progress(Progress::Done {
             files: self.plan.links.len() as u64,
             bytes: 0,
         });
+    }
+
+    /// Gives the file at `target` one more name, or makes it anew under that name. Whether it is a link.
+    fn link(
+        &self,
+        maker: &mut Maker<'_>,
+        dirs: &mut OpenDirs<'_>,
+        link: &Link,
+        target: Option<Place>,
+    ) -> std::result::Result<bool, Failure> {
+        let mut missing = Vec::new();
+        if let Some(target) = target {
+            let open = host("open the directory of");
+            let from = dirs.get(target.dir).map_err(&open)?;
+            // Its directory may be closed to make room for the other one.
+            let from = from.try_clone_to_owned().map_err(|_| open(Errno::MFILE))?;
+            let old = self.plan.name(target.name);
+            let to = dirs.get(link.place.dir).map_err(&open)?;
+            let new = self.plan.name(link.place.name);
+            let create = |new: &[u8]| extant_host::linkat(&from, old, to, new);
+            match put(to, new, "create the hard link", create, |(), _| Ok(())) {
+                Ok(()) => return Ok(true),
+                // The file has too many, or the file system knows none.
+                Err(Failure::Host(_, errno @ (Errno::MLINK | Errno::PERM | Errno::NOTSUP))) => {
+                    missing.push(Missing::new(Attribute::HardLink, errno));
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        maker.file(dirs, link.place, link.ino, missing)?;
+        Ok(false)
     }
 
     /// Gives directories what they had, children before parents.
@@ -334,38 +387,21 @@ impl<'a> Export<'a> {
         is_new: bool,
     ) -> std::result::Result<(), Failure> {
         let inode = self.fs.engine().inode(ino)?;
-        let open = |errno| Failure::Host("open the directory", errno);
+        let open = host("open the directory");
         let dir = self.plan.dir(index);
         let opened;
         let fd = if index == ROOT {
             self.root.as_fd()
         } else {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let parent = dirs.get(dir.parent).map_err(open)?;
+            let parent = dirs.get(dir.parent).map_err(&open)?;
             let name = self.plan.name(dir.name);
-            opened = rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(open)?;
+            opened = extant_host::openat(parent, name, flags, Mode::empty()).map_err(&open)?;
             opened.as_fd()
         };
-        if !self.options.preserve.mode && is_new {
-            // As the system would have made it.
-            let mode = permissions(&inode) & !umask();
-            rustix::fs::fchmod(fd, mode)
-                .map_err(|errno| Failure::Host("set the mode of", errno))?;
-        }
-        maker.attributes(fd, &inode)
+        let mut missing = Vec::new();
+        maker.attributes(Host::Open(fd), &inode, is_new, &mut missing);
+        maker.lacks(|plan| plan.dir_image_path(index), missing);
+        Ok(())
     }
-}
-
-/// The process's umask, which can only be read by setting it, except from /proc.
-fn umask() -> Mode {
-    static UMASK: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    let bits = *UMASK.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix("Umask:"))
-            .and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok())
-            .unwrap_or(0o077)
-    });
-    Mode::from_raw_mode(bits)
 }

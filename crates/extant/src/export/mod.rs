@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `plan` | what is to be made, found by one walk and put in the order of the disk |
 //! | `target` | the destination: directories by descriptor, never by path |
-//! | `create` | making one file and giving it what it had |
+//! | `create` | making one file and filling it, beside an older one if there is one |
+//! | `attributes` | giving it what it had besides content |
+//! | `missing` | what it could not be given |
 //! | `directory` | [`to_directory`]: plan, directories, files by all threads, links, directories' attributes |
 //! | `tar` | [`to_tar`]: a pax archive |
 //!
@@ -14,16 +16,23 @@
 //!   every step goes one checked name down from a held descriptor, never through a symbolic link,
 //!   and whatever is made is made new.
 //! - What could not be done is in the [`Report`]; nothing is left out in silence.
+//! - Content counts for more than anything else: a file whose owner, mode, attribute or time cannot be set is there,
+//!   whole, and the report says what it lacks.
+//! - An older file is replaced by a rename once the new one is complete, and stays whatever fails before.
+//! - The host is asked through the C library, so that `fakeroot` and `pseudo` are heard.
 //! - Memory grows with the number of names, not with the amount of data, and the amount of data is
 //!   bounded by the size of the file system.
 
+mod attributes;
 mod create;
 mod directory;
+mod missing;
 mod plan;
 mod tar;
 mod target;
 
 pub use directory::to_directory;
+pub use missing::{Attribute, Missing};
 pub use tar::{TarReport, to_tar};
 
 use crate::Error;
@@ -38,7 +47,8 @@ pub struct Preserve {
     /// Mode bits exactly, set-id and sticky bits included. Without it permissions are those of the
     /// file minus the umask, and the special bits are dropped.
     pub mode: bool,
-    /// Owner and group. Only root can; others get [`Report::owners_not_kept`].
+    /// Owner and group. Only root can; others get [`Report::owners_not_kept`]. A file that does not get its owner and
+    /// group gets no set-ID bits.
     pub owner: bool,
     /// Access and modification times, to the nanosecond.
     pub times: bool,
@@ -139,10 +149,16 @@ pub struct Report {
     pub specials: u64,
     /// Bytes of content written, holes not counted.
     pub bytes: u64,
-    /// Files whose owner was not kept because only root may give files away. Not a problem.
+    /// Files whose owner was not kept because only root may give files away, and their set-ID bits neither. Not a
+    /// problem.
     pub owners_not_kept: u64,
     /// Extended attributes not kept because only root may set their kind. Not a problem.
     pub xattrs_not_kept: u64,
+    /// Files that have their whole content but lack something else (see [`Cause::Incomplete`](crate::Cause::Incomplete)),
+    /// the first thousand.
+    pub incomplete: Vec<Error>,
+    /// How many files lack something.
+    pub incomplete_count: u64,
     /// What could not be done, the first thousand.
     pub problems: Vec<Error>,
     /// How much could not be done.
@@ -157,6 +173,13 @@ impl Report {
         }
     }
 
+    fn incomplete(&mut self, lacks: Error) {
+        self.incomplete_count += 1;
+        if self.incomplete.len() < MOST_PROBLEMS {
+            self.incomplete.push(lacks);
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.files += other.files;
         self.directories += other.directories;
@@ -166,6 +189,10 @@ impl Report {
         self.bytes += other.bytes;
         self.owners_not_kept += other.owners_not_kept;
         self.xattrs_not_kept += other.xattrs_not_kept;
+        self.incomplete_count += other.incomplete_count;
+        let room = MOST_PROBLEMS.saturating_sub(self.incomplete.len());
+        self.incomplete
+            .extend(other.incomplete.into_iter().take(room));
         self.problem_count += other.problem_count;
         let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
         self.problems.extend(other.problems.into_iter().take(room));

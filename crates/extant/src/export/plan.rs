@@ -1,10 +1,10 @@
 //! What is to be made, found by one walk and put in the order of the disk.
 //!
-//! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes.
+//! Names lie in one buffer and items hold numbers, so that a million files cost tens of megabytes. Depth has no limit:
+//! a directory is entered once, so there is an end to it.
 
 use super::Report;
 use crate::read_dir::{Listing, is_sound_name, join};
-use crate::walk::MAX_DEPTH;
 use crate::{Cause, Error, FileType};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) const ROOT: u32 = 0;
 
 /// A name in the plan's buffer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name {
     at: usize,
     len: u8,
@@ -34,11 +34,11 @@ pub(super) struct Dir {
     /// The directory in the image; `None` for a destination that stands for none.
     pub(super) ino: Option<Ino>,
     /// Directories between the root and this one.
-    depth: u16,
+    depth: u32,
 }
 
 /// A place for a file: a name in a directory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) dir: u32,
     pub(super) name: Name,
@@ -57,17 +57,19 @@ pub(super) struct Item {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     pub(super) place: Place,
+    pub(super) ino: Ino,
     pub(super) target: Place,
 }
 
-/// Everything to be made. Parents come before their children in `dirs`.
+/// Everything to be made. In `dirs` a directory comes before all that are below it, and those come before what is beside
+/// it: whoever goes through them in this order, or against it, goes from one to the next in few steps.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Path of the root in the image, for messages.
     path: PathBuf,
     names: Vec<u8>,
     pub(super) dirs: Vec<Dir>,
-    /// Large files first, each part in the order of the device.
+    /// Large files first, each part in the order of the device; at last what lies deep, directory by directory.
     pub(super) items: Vec<Item>,
     pub(super) links: Vec<Link>,
     /// Bytes of content, as the sizes say.
@@ -78,6 +80,10 @@ pub(super) struct Plan {
 const LARGE: u64 = 8 << 20;
 /// Added to the position of files that are not large.
 const NOT_LARGE: u64 = 1 << 63;
+/// Directories nested deeper than this are far from each other, whatever the order of their files on the device.
+const DEEP: u32 = 64;
+/// Added to the number of the directory, as the position of files that lie deep.
+const LIES_DEEP: u64 = NOT_LARGE | 1 << 62;
 
 impl Plan {
     /// The plan for what is below a directory.
@@ -94,11 +100,13 @@ impl Plan {
             entered: HashSet::from([root.ino()]),
             linked: links.then(HashMap::new),
         };
-        // Directories to be listed, as they come in `dirs`.
-        let mut next = 0;
-        while next < plan.dirs.len() {
-            scan.list(&mut plan, next as u32, report);
-            next += 1;
+        // Directories to be listed, the next one last.
+        let mut rest = Vec::new();
+        scan.list(&mut plan, ROOT, &mut rest, report);
+        while let Some(dir) = rest.pop() {
+            let index = plan.dirs.len() as u32;
+            plan.dirs.push(dir);
+            scan.list(&mut plan, index, &mut rest, report);
         }
         plan.items.sort_unstable_by_key(|item| item.position);
         plan
@@ -210,14 +218,12 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Takes the entries of directory `index` into the plan.
-    fn list(&mut self, plan: &mut Plan, index: u32, report: &mut Report) {
+    /// Takes the entries of directory `index` into the plan, and the directories among them into `rest`.
+    fn list(&mut self, plan: &mut Plan, index: u32, rest: &mut Vec<Dir>, report: &mut Report) {
         let Dir { ino, depth, .. } = *plan.dir(index);
         let Some(ino) = ino else { return };
         let path = |plan: &Plan| plan.dir_image_path(index);
-        if usize::from(depth) >= MAX_DEPTH {
-            return report.problem(Error::new(path(plan), Cause::TooDeep));
-        }
+        let found_before = rest.len();
         let listing = match self.fs.inode(ino) {
             Ok(inode) => {
                 let (listing, outcome) = Listing::read(self.fs, &inode);
@@ -235,20 +241,24 @@ impl Scan<'_> {
             } else if name == before {
                 Err(Cause::NameTwice)
             } else {
-                self.entry(plan, index, depth, name, ino)
+                self.entry(plan, rest, (index, depth), name, ino)
             };
             before = name;
             if let Err(cause) = entry {
                 report.problem(Error::new(join(&path(plan), name), cause));
             }
         }
+        // In the order of names, as they are taken from the end.
+        if let Some(found) = rest.get_mut(found_before..) {
+            found.reverse();
+        }
     }
 
     fn entry(
         &mut self,
         plan: &mut Plan,
-        dir: u32,
-        depth: u16,
+        rest: &mut Vec<Dir>,
+        (dir, depth): (u32, u32),
         name: &[u8],
         ino: Ino,
     ) -> Result<(), Cause> {
@@ -258,7 +268,7 @@ impl Scan<'_> {
                 return Err(Cause::DirectoryTwice);
             }
             let name = plan.keep(name);
-            plan.dirs.push(Dir {
+            rest.push(Dir {
                 parent: dir,
                 name,
                 ino: Some(ino),
@@ -274,7 +284,7 @@ impl Scan<'_> {
             && let Some(linked) = &mut self.linked
         {
             if let Some(&target) = linked.get(&ino) {
-                plan.links.push(Link { place, target });
+                plan.links.push(Link { place, ino, target });
                 return Ok(());
             }
             linked.insert(ino, place);
@@ -283,7 +293,10 @@ impl Scan<'_> {
         plan.items.push(Item {
             place,
             ino,
-            position: position(self.fs, &inode),
+            position: match depth > DEEP {
+                true => LIES_DEEP | u64::from(dir),
+                false => position(self.fs, &inode),
+            },
         });
         Ok(())
     }
@@ -306,7 +319,7 @@ fn position(fs: &Fs, inode: &Inode) -> u64 {
     let first = ops::extents(fs, inode).next();
     // A broken map is reported when the file is read.
     let start = first.and_then(Result::ok).and_then(|e| e.device_offset);
-    let start = start.unwrap_or(0).min(NOT_LARGE - 1);
+    let start = start.unwrap_or(0).min((1 << 62) - 1);
     if inode.size() >= LARGE {
         start
     } else {

@@ -7,12 +7,16 @@
 //! is never walked through.
 
 use super::plan::{Plan, ROOT};
+use extant_host::{openat, openat2};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 
 /// Descriptors of directories, the most recent ones kept open. Each thread has its own.
+///
+/// On a long way down the last directories are kept open each, so that going through a deep tree up or down opens a
+/// directory a small number of times, not once for every one above it.
 pub(super) struct OpenDirs<'a> {
     plan: &'a Plan,
     root: &'a OwnedFd,
@@ -41,39 +45,58 @@ impl<'a> OpenDirs<'a> {
             return Ok(self.root.as_fd());
         }
         if !self.open.contains_key(&dir) {
-            let fd = self.descend(dir)?;
-            if self.open.len() >= self.most
-                && let Some(oldest) = self.order.pop_front()
-            {
-                self.open.remove(&oldest);
-            }
-            self.order.push_back(dir);
-            self.open.insert(dir, fd);
+            self.descend(dir)?;
         }
         self.open.get(&dir).map(AsFd::as_fd).ok_or(Errno::BADF)
     }
 
+    fn keep(&mut self, dir: u32, fd: OwnedFd) {
+        if self.open.len() >= self.most
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.open.remove(&oldest);
+        }
+        self.order.push_back(dir);
+        self.open.insert(dir, fd);
+    }
+
     /// Opens the directories from the nearest open one down to `dir`.
-    fn descend(&self, dir: u32) -> Result<OwnedFd, Errno> {
+    fn descend(&mut self, dir: u32) -> Result<(), Errno> {
         let mut chain = vec![dir];
         let mut at = self.plan.dir(dir).parent;
         while at != ROOT && !self.open.contains_key(&at) {
             chain.push(at);
             at = self.plan.dir(at).parent;
         }
+        chain.reverse();
         let start = self.open.get(&at).unwrap_or(self.root).as_fd();
-        let names: Vec<&[u8]> = chain
-            .into_iter()
-            .rev()
-            .map(|step| self.plan.name(self.plan.dir(step).name))
-            .collect();
-        match open_beneath(start, &names.join(&b'/')) {
-            // An older kernel, a filter that does not know the call, or a path too long for one.
-            Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => open_by_steps(start, &names),
-            opened => opened,
+        let jump = match chain.len() {
+            short if short <= SHORT => short,
+            long => long.saturating_sub(self.most / 2).max(1),
+        };
+        let (first, rest) = chain.split_at(jump.min(chain.len()));
+        let mut reached = open_chain(start, &self.names(first))?;
+        let mut last = first.last().copied().unwrap_or(dir);
+        for &next in rest {
+            let name = self.plan.name(self.plan.dir(next).name);
+            let fd = openat(&reached, name, PLACE, Mode::empty())?;
+            self.keep(last, reached);
+            (last, reached) = (next, fd);
         }
+        self.keep(last, reached);
+        Ok(())
+    }
+
+    fn names(&self, chain: &[u32]) -> Vec<&[u8]> {
+        let name = |&dir: &u32| self.plan.name(self.plan.dir(dir).name);
+        chain.iter().map(name).collect()
     }
 }
+
+/// Directories that are passed with one call and not kept open.
+const SHORT: usize = 16;
+/// Bytes of path given to the system at once, which takes 4096 with a zero byte.
+const MOST_BYTES: usize = 4000;
 
 /// What a directory to work in is opened as.
 const PLACE: OFlags = OFlags::PATH
@@ -81,10 +104,32 @@ const PLACE: OFlags = OFlags::PATH
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
+/// Opens a directory any number of names below `from`, passing no symbolic link.
+fn open_chain(from: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
+    let mut reached: Option<OwnedFd> = None;
+    let mut rest = names;
+    while !rest.is_empty() {
+        let mut len = 0;
+        let fits = rest.iter().take_while(|name| {
+            len += name.len() + 1;
+            len <= MOST_BYTES
+        });
+        let (piece, after) = rest.split_at(fits.count().max(1));
+        let at = reached.as_ref().map_or(from, AsFd::as_fd);
+        reached = Some(match open_beneath(at, &piece.join(&b'/')) {
+            // An older kernel, or a filter that does not know the call.
+            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => open_by_steps(at, piece)?,
+            opened => opened?,
+        });
+        rest = after;
+    }
+    reached.ok_or(Errno::BADF)
+}
+
 /// Opens a directory some names below `from` in one call that passes no symbolic link.
 fn open_beneath(from: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     let never = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-    openat2(from, path, PLACE, Mode::empty(), never)
+    openat2(from, path, PLACE, never)
 }
 
 /// The same, one name at a time.
@@ -92,7 +137,7 @@ fn open_by_steps(from: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno
     let mut reached: Option<OwnedFd> = None;
     for name in names {
         let at = reached.as_ref().map_or(from, AsFd::as_fd);
-        reached = Some(openat(at, *name, PLACE, Mode::empty())?);
+        reached = Some(openat(at, name, PLACE, Mode::empty())?);
     }
     reached.ok_or(Errno::BADF)
 }
@@ -100,13 +145,13 @@ fn open_by_steps(from: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{CWD, mkdirat, symlinkat};
+    use rustix::fs::{mkdirat, symlinkat};
 
     #[test]
     fn neither_way_down_passes_a_symbolic_link() {
         let base = std::env::temp_dir().join(format!("extant-target-{}", std::process::id()));
         std::fs::create_dir_all(base.join("a/b")).unwrap();
-        let root = openat(CWD, &base, PLACE, Mode::empty()).unwrap();
+        let root = extant_host::open(&base, PLACE, Mode::empty()).unwrap();
         let _ = symlinkat("a", &root, "link");
         let _ = mkdirat(&root, "c", Mode::RWXU);
         assert!(open_beneath(root.as_fd(), b"a/b").is_ok());

@@ -3,18 +3,21 @@
 //! Directories wait on a stack; a batch of them is listed and its files are asked about in
 //! parallel, then the findings go into the builder one after the other. So descriptors in use
 //! are bounded by the number of threads, whatever the depth or width of the source.
+//!
+//! What a file is, whose it is and what attributes it has is asked through the C library, so that `fakeroot` and
+//! `pseudo` are heard.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::mem::MaybeUninit;
 use std::num::NonZero;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use extant_host::Statx;
 use rayon::prelude::*;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags};
+use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use super::builder::{Content, Meta, Stored, TreeBuilder};
@@ -49,8 +52,12 @@ pub struct ScanOptions {
 /// # Errors
 ///
 /// [`SourceError`] with the path of the file that could not be opened, listed or asked about, or
-/// that was gone when its turn came.
+/// that was gone when its turn came; also when `fakeroot` or `pseudo` is asked for and this process
+/// runs without it.
 pub fn scan_directory(path: &Path, options: &ScanOptions) -> SourceResult<Tree> {
+    let owners = "read the owners in";
+    extant_host::refuse_if_unheard()
+        .map_err(|why| SourceError::io(owners, path, io::Error::other(why)))?;
     let root = Root::open(path)?;
     match options.threads {
         None => Scan::run(root, &options.excludes),
@@ -260,10 +267,7 @@ impl<'a> Listing<'a> {
 
     /// Asks the system all about one file of this directory.
     fn ask(&self, name: &[u8]) -> SourceResult<Found> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let want = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-        let stat = rustix::fs::statx(&self.fd, name, flags, want)
-            .map_err(|e| self.error("stat", name, e))?;
+        let stat = extant_host::statx(&self.fd, name).map_err(|e| self.error("stat", name, e))?;
         let kind = FileType::from_mode_bits(stat.stx_mode).ok_or_else(|| {
             let problem = io::Error::other(format!("unknown type, mode {:o}", stat.stx_mode));
             SourceError::io("stat", &self.path_of(name), problem)
@@ -329,14 +333,14 @@ impl<'a> Listing<'a> {
         let mut path = format!("/proc/self/fd/{}/", self.fd.as_raw_fd()).into_bytes();
         path.extend_from_slice(name);
         let fail = |e| self.error("read extended attributes of", name, e);
-        let list = match grow(|buf| rustix::fs::llistxattr(path.as_slice(), buf)) {
+        let list = match grow(|buf| extant_host::llistxattr(&path, buf)) {
             Ok(list) => list,
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
             Err(e) => return Err(fail(e)),
         };
         let mut xattrs = Vec::new();
         for key in list.split(|&b| b == 0).filter(|key| is_storable(key)) {
-            match grow(|buf| rustix::fs::lgetxattr(path.as_slice(), key, buf)) {
+            match grow(|buf| extant_host::lgetxattr(&path, key, buf)) {
                 Ok(value) => xattrs.push(Xattr {
                     name: Box::from(key),
                     value: value.into_boxed_slice(),
@@ -362,31 +366,29 @@ pub(crate) fn is_storable(name: &[u8]) -> bool {
 }
 
 /// Calls with a larger buffer until it is large enough; values end at 64 KiB in Linux.
-fn grow(
-    call: impl Fn(&mut [MaybeUninit<u8>]) -> rustix::io::Result<(&mut [u8], &mut [MaybeUninit<u8>])>,
-) -> rustix::io::Result<Vec<u8>> {
-    let mut stack = [MaybeUninit::uninit(); 1024];
+fn grow(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut stack = [0; 1024];
     match call(&mut stack) {
-        Ok((bytes, _)) => return Ok(bytes.to_vec()),
+        Ok(len) => return Ok(stack.get(..len).unwrap_or_default().to_vec()),
         Err(Errno::RANGE) => {}
         Err(e) => return Err(e),
     }
-    let mut heap = vec![MaybeUninit::uninit(); 64 << 10];
-    call(&mut heap).map(|(bytes, _)| bytes.to_vec())
+    let mut heap = vec![0; 64 << 10];
+    let len = call(&mut heap)?;
+    heap.truncate(len);
+    Ok(heap)
 }
 
 fn times(stat: &Statx) -> Times {
-    let time = |t: &rustix::fs::StatxTimestamp| Timestamp {
-        secs: t.tv_sec,
-        nanos: t.tv_nsec,
+    let time = |secs, nanos| Timestamp { secs, nanos };
+    let (mtime, ctime) = (&stat.stx_mtime, &stat.stx_ctime);
+    let mtime = time(mtime.tv_sec, mtime.tv_nsec);
+    let crtime = match StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
+        true => time(stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec),
+        false => mtime,
     };
-    let mtime = time(&stat.stx_mtime);
-    let crtime = if StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
-        time(&stat.stx_btime)
-    } else {
-        mtime
-    };
-    Times::new(time(&stat.stx_atime), mtime, time(&stat.stx_ctime), crtime)
+    let atime = time(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec);
+    Times::new(atime, mtime, time(ctime.tv_sec, ctime.tv_nsec), crtime)
 }
 
 /// The runs of data the file system knows of; `None` if it knows of no holes.

@@ -29,7 +29,7 @@ impl Root {
     /// Opens `path`, which may be a symbolic link to a directory.
     pub(crate) fn open(path: &Path) -> SourceResult<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty())
+        let fd = extant_host::open(path, flags, Mode::empty())
             .map_err(|e| SourceError::io("open", path, e))?;
         Ok(Self {
             fd,
@@ -121,11 +121,11 @@ fn open_beneath(
 ) -> rustix::io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     if parts.is_empty() {
-        return rustix::fs::openat(from, ".", flags, Mode::empty());
+        return extant_host::openat(from, b".", flags, Mode::empty());
     }
     let path = parts.join(&b'/');
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::BENEATH;
-    match rustix::fs::openat2(from, path.as_slice(), flags, Mode::empty(), resolve) {
+    match extant_host::openat2(from, &path, flags, resolve) {
         // Kernels before 5.6, and sandboxes that do not know the call.
         Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => open_each(from, parts, flags),
         other => other,
@@ -139,8 +139,8 @@ fn open_each(from: BorrowedFd<'_>, parts: &[&[u8]], flags: OFlags) -> rustix::io
     let mut above: Option<OwnedFd> = None;
     for dir in dirs {
         let at = above.as_ref().map_or(from, AsFd::as_fd);
-        above = Some(rustix::fs::openat(at, *dir, step, Mode::empty())?);
+        above = Some(extant_host::openat(at, dir, step, Mode::empty())?);
     }
     let at = above.as_ref().map_or(from, AsFd::as_fd);
-    rustix::fs::openat(at, *last, flags, Mode::empty())
+    extant_host::openat(at, last, flags, Mode::empty())
 }

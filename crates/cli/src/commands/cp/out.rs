@@ -12,6 +12,9 @@ use extant::{Escaped, Filesystem};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// Files that lack something are named up to this many; more are counted.
+const MOST_NAMED: usize = 50;
+
 pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Path) -> Outcome {
     let mut problems = Problems::default();
     let found = found(sources, &mut Images::new(place), &mut problems);
@@ -82,10 +85,10 @@ fn start(args: &Cp, fs: &Filesystem, from: &Place) -> Outcome<(PathBuf, bool)> {
 }
 
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    extant_host::euid() == 0
 }
 
-/// Says what was not done. Whether that was nothing.
+/// Says what was not done, or not all of it. Whether that was nothing.
 fn tell_problems(report: &Report, from: &Place) -> bool {
     for problem in &report.problems {
         say(in_image(&from.image, problem));
@@ -94,9 +97,24 @@ fn tell_problems(report: &Report, from: &Place) -> bool {
     if more > 0 {
         say(format!("... and {more} more files could not be copied"));
     }
+    for lacks in report.incomplete.iter().take(MOST_NAMED) {
+        say(in_image(&from.image, lacks));
+    }
+    let named = report.incomplete.len().min(MOST_NAMED) as u64;
+    match report.incomplete_count {
+        0 => {}
+        count if count > named => say(format!(
+            "... and {} more: {count} files have all their content, but not all else",
+            count - named
+        )),
+        count => say(format!(
+            "{count} {} all content, but not all else",
+            if count == 1 { "file has" } else { "files have" }
+        )),
+    }
     if report.owners_not_kept > 0 {
         say(format!(
-            "note: {} files belong to you now, as only root may keep owners",
+            "note: {} files belong to you now, as only root may keep owners, and none of them has set-ID bits",
             report.owners_not_kept
         ));
     }
@@ -106,5 +124,5 @@ fn tell_problems(report: &Report, from: &Place) -> bool {
             report.xattrs_not_kept
         ));
     }
-    report.problem_count == 0
+    report.problem_count == 0 && report.incomplete_count == 0
 }

@@ -371,7 +371,7 @@ fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
     use rustix::io::Errno;
     // The most that Linux returns of either.
     let mut buffer = vec![0; 64 << 10];
-    let len = match rustix::fs::llistxattr(path, &mut buffer[..]) {
+    let len = match extant_host::llistxattr(path.as_os_str().as_bytes(), &mut buffer) {
         Ok(len) => len,
         Err(Errno::NOTSUP) => 0,
         Err(e) => return Err(e),
@@ -382,7 +382,7 @@ fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
         .split(|byte| *byte == 0)
         .filter(|name| !name.is_empty())
     {
-        match rustix::fs::lgetxattr(path, name, &mut buffer[..]) {
+        match extant_host::lgetxattr(path.as_os_str().as_bytes(), name, &mut buffer) {
             Ok(len) => {
                 let value = buffer.get(..len).unwrap_or_default().to_vec();
                 all.push((OsString::from_vec(name.to_vec()), value));

@@ -1,0 +1,28 @@
+//! Files of the host, by way of the C library.
+//!
+//! Programs such as `fakeroot` and `pseudo` let an ordinary user build a tree that has owners, device nodes and
+//! capabilities: they stand in front of the C library and tell of a file what they were told before. A system call
+//! made without that library goes past them. So whoever takes files in from the host with their owners, or puts them
+//! there, asks through the functions of this crate.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `calls` | the calls, each as safe as the descriptor and the name it is given |
+//! | `pretence` | whether such a program is asked for, and whether this process hears it |
+//!
+//! # Invariants
+//!
+//! - What makes, removes, renames or describes a file goes through the C library, opening included: `pseudo` knows a
+//!   descriptor by the call that opened it.
+//! - Content is nobody's pretence: reading, writing and seeking need no function here.
+
+mod calls;
+mod pretence;
+
+pub use calls::{
+    chmodat, chownat, euid, fchmod, fchown, fsetxattr, lgetxattr, linkat, llistxattr, lsetxattr,
+    mkdirat, mknodat, open, openat, openat2, renameat, statx, symlinkat, unlinkat,
+};
+/// What [`statx`] finds out.
+pub use libc::statx as Statx;
+pub use pretence::{is_pretended, refuse_if_unheard};
