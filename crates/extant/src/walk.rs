@@ -1,6 +1,6 @@
 //! Walking everything below a directory.
 
-use crate::read_dir::{Listing, join};
+use crate::read_dir::{Listing, is_sound_name, join};
 use crate::{Cause, Error, File, FileType, Filesystem, Metadata, Result};
 use extant_core::inode::{Held, Inode, InodeId};
 use extant_core::ops;
@@ -13,8 +13,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Directories nested deeper than this are not entered: no path of Linux reaches them.
-pub(crate) const MAX_DEPTH: usize = 4096;
+/// Directories whose path is longer than this are not entered, so that a hostile image cannot make each of its files
+/// cost any amount of memory to name. It is five hundred times what Linux takes for a path.
+const LONGEST_PATH: usize = 2 << 20;
 
 /// Everything below a directory, the directory itself first, parents before children, names of a
 /// directory in order of their bytes. Symbolic links are not followed.
@@ -27,6 +28,8 @@ pub struct Walk {
     start: Option<(PathBuf, Arc<Inode>)>,
     /// Directories being listed, outermost first.
     open: Vec<Level>,
+    /// The path of the innermost of them, which begins with those of the others.
+    path: Vec<u8>,
     entered: HashSet<Ino>,
     /// The directory just given out, to be listed at the next step.
     pending: Option<(PathBuf, Arc<Inode>)>,
@@ -38,7 +41,8 @@ pub struct Walk {
 type Unwanted = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 struct Level {
-    path: PathBuf,
+    /// Bytes of the walk's path that are this directory's.
+    path_len: usize,
     dir: InodeId,
     listing: Listing,
     next: usize,
@@ -62,6 +66,7 @@ pub struct WalkEntry {
     name_len: usize,
     depth: usize,
     is_last: bool,
+    is_repeated: bool,
 }
 
 impl fmt::Debug for WalkEntry {
@@ -76,6 +81,7 @@ impl Walk {
             fs,
             start: Some((path, inode)),
             open: Vec::new(),
+            path: Vec::new(),
             entered: HashSet::new(),
             pending: None,
             failed: None,
@@ -97,7 +103,7 @@ impl Walk {
     /// Lists the directory given out last.
     fn enter(&mut self) -> Option<Error> {
         let (path, inode) = self.pending.take()?;
-        if self.open.len() >= MAX_DEPTH {
+        if path.as_os_str().len() > LONGEST_PATH {
             return Some(Error::new(path, Cause::TooDeep));
         }
         // Kept while it is read, so that its blocks stay its own.
@@ -107,8 +113,9 @@ impl Walk {
         };
         let (listing, outcome) = Listing::read(self.fs.fs(), &inode);
         self.failed = outcome.err().map(|e| Error::engine(&path, e));
+        self.path = path.into_os_string().into_vec();
         self.open.push(Level {
-            path,
+            path_len: self.path.len(),
             dir: inode.id(),
             listing,
             next: 0,
@@ -147,6 +154,7 @@ impl Walk {
             name_len,
             depth: self.open.len(),
             is_last,
+            is_repeated: false,
         })
     }
 }
@@ -170,23 +178,30 @@ impl Iterator for Walk {
             let index = level.next;
             let Some((name, ino)) = level.listing.get(index) else {
                 self.open.pop();
+                let above = self.open.last().map_or(0, |level| level.path_len);
+                self.path.truncate(above);
                 continue;
             };
             level.next += 1;
+            let before = index.checked_sub(1).and_then(|index| level.listing.get(index));
+            let is_repeated = before.is_some_and(|(before, _)| before == name);
             let is_last = level.next == level.listing.len();
             if let Some(unwanted) = &self.unwanted
                 && unwanted(ino.get())
             {
                 continue;
             }
-            let path = join(&level.path, name);
+            let path = join(Path::new(OsStr::from_bytes(&self.path)), name);
             if matches!(name, b"." | b"..") {
                 return Some(Err(Error::new(path, Cause::BadName)));
             }
             let name_len = name.len();
             let inode = inode_of(&self.fs, level.dir, name, ino);
             return Some(match inode {
-                Ok(inode) => self.give(path, name_len, inode, is_last),
+                Ok(inode) => self.give(path, name_len, inode, is_last).map(|mut entry| {
+                    entry.is_repeated = is_repeated;
+                    entry
+                }),
                 Err(e) => Err(Error::engine(path, e)),
             });
         }
@@ -224,6 +239,24 @@ impl WalkEntry {
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.is_last
+    }
+
+    /// Looks at the name as one to make a file by. Where the walk starts any name will do.
+    ///
+    /// # Errors
+    /// When no file may have this name, or its directory has it twice and this is not the first: [`Cause::BadName`],
+    /// [`Cause::NameTwice`]. Whoever makes files by such names may be led through a link to somewhere else.
+    pub fn check_name(&self) -> Result<()> {
+        let cause = if self.depth == 0 {
+            return Ok(());
+        } else if !is_sound_name(self.file_name().as_bytes()) {
+            Cause::BadName
+        } else if self.is_repeated {
+            Cause::NameTwice
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(&*self.path, cause))
     }
 
     /// The file type.

@@ -5,7 +5,8 @@ use crate::failure::{Failure, Outcome};
 use crate::images::{Problems, change_each, is_final};
 use crate::path::{last_name, look_at_link};
 use crate::place::Place;
-use extant::{FileType, Filesystem};
+use extant::Filesystem;
+use std::ops::ControlFlow;
 
 pub(super) fn run(args: &Rm, place: &Where) -> Outcome {
     change_each(&args.paths, place, |fs, at, problems| {
@@ -38,29 +39,17 @@ fn directory(args: &Rm, fs: &Filesystem, at: &Place, problems: &mut Problems) ->
     )))
 }
 
-/// Removes a directory and all that is in it, children before parents.
+/// Removes a directory and all that is in it. What cannot be removed is said, and the rest is removed all the same.
 fn tree(fs: &Filesystem, at: &Place, problems: &mut Problems) -> Outcome {
-    let mut found = Vec::new();
-    for entry in fs.walk(&at.path).map_err(|e| at.failure(&e))? {
-        match entry {
-            Ok(entry) => found.push((
-                entry.path().to_owned(),
-                entry.file_type() == FileType::Directory,
-            )),
-            Err(e) => problems.note(at.failure(&e)),
+    let mut stopped = false;
+    let removed = fs.remove_dir_all_with(&at.path, |e| {
+        problems.note(at.failure(&e));
+        stopped = is_final(&e);
+        match stopped {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
-    }
-    for (path, is_dir) in found.iter().rev() {
-        let removed = match is_dir {
-            true => fs.remove_dir(path),
-            false => fs.remove_file(path),
-        };
-        if let Err(e) = removed {
-            problems.note(at.failure(&e));
-            if is_final(&e) {
-                return Err(Failure::Said);
-            }
-        }
-    }
-    Ok(())
+    });
+    removed.map_err(|e| at.failure(&e))?;
+    if stopped { Err(Failure::Said) } else { Ok(()) }
 }

@@ -80,7 +80,11 @@ fn write(from: &Place, place: &Where, to: impl Write) -> Outcome {
     for problem in &report.left_out {
         say(in_image(&from.image, problem));
     }
-    if report.left_out.is_empty() {
+    let more = report.left_out_count - report.left_out.len() as u64;
+    if more > 0 {
+        say(format!("... and {more} more files were left out"));
+    }
+    if report.left_out_count == 0 {
         Ok(())
     } else {
         Err(Failure::Said)

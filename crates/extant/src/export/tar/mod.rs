@@ -12,7 +12,6 @@ mod header;
 mod sparse;
 
 use super::{Progress, data_limit};
-use crate::read_dir::is_sound_name;
 use crate::{Cause, Error, FileType, Filesystem, Result, Timestamp, WalkEntry};
 use extant_core::Error as EngineError;
 use extant_core::fs::Fs;
@@ -41,8 +40,21 @@ pub struct TarReport {
     pub members: u64,
     /// Bytes of the archive.
     pub bytes: u64,
-    /// Files that tar cannot hold, which are sockets.
+    /// Files that are not in the archive, the first thousand: sockets, which tar cannot hold, and what has a name that
+    /// no file may have, or that its directory has twice ([`Cause::BadName`], [`Cause::NameTwice`]). With a directory
+    /// all that is below it is left out.
     pub left_out: Vec<Error>,
+    /// How many these are.
+    pub left_out_count: u64,
+}
+
+impl TarReport {
+    fn leave_out(&mut self, problem: Error) {
+        self.left_out_count += 1;
+        if self.left_out.len() < super::MOST_PROBLEMS {
+            self.left_out.push(problem);
+        }
+    }
 }
 
 /// Writes what is at and below `path` as a tar archive in the pax format.
@@ -53,7 +65,7 @@ pub struct TarReport {
 /// (`SCHILY.xattr.*`).
 ///
 /// # Errors
-/// When `path` does not exist, anything below it cannot be read, or writing fails. The archive is
+/// When `path` does not exist, anything below it that has a place in the archive cannot be read, or writing fails. The archive is
 /// then without its end, so that no program takes it for a whole one.
 pub fn to_tar(
     fs: &Filesystem,
@@ -73,8 +85,19 @@ pub fn to_tar(
         data_left: data_limit(fs.engine()),
         report: TarReport::default(),
     };
-    for entry in &mut walk {
-        let entry = entry?;
+    while let Some(entry) = walk.next() {
+        let entry = match entry {
+            Err(e) if is_about_the_name(&e) => {
+                archive.report.leave_out(e);
+                continue;
+            }
+            entry => entry?,
+        };
+        if let Err(e) = entry.check_name() {
+            archive.report.leave_out(e);
+            walk.skip_children();
+            continue;
+        }
         let name = member_name(path, &entry);
         let before = archive.written;
         archive.member(&entry, &name)?;
@@ -86,6 +109,11 @@ pub fn to_tar(
         }
     }
     archive.finish()
+}
+
+/// Whether nothing is wrong with what lies there, only with the place.
+fn is_about_the_name(e: &Error) -> bool {
+    matches!(e.cause(), Cause::BadName | Cause::DirectoryTwice)
 }
 
 /// The name of a member: relative to the start, a directory's with a `/` behind it.
@@ -117,9 +145,6 @@ struct Archive<'a, W> {
 impl<W: Write> Archive<'_, W> {
     fn member(&mut self, entry: &WalkEntry, name: &[u8]) -> Result<()> {
         let inode = entry.inode();
-        if entry.depth() > 0 && !is_sound_name(entry.file_name().as_bytes()) {
-            return Err(Error::new(entry.path(), Cause::BadName));
-        }
         if inode.is_dir() {
             return self.simple(entry, name, kind::DIRECTORY, b"");
         }
@@ -143,7 +168,7 @@ impl<W: Write> Archive<'_, W> {
             FileType::Directory => Ok(()),
             FileType::Socket => {
                 let cause = Cause::NotKept("a socket was left out, as tar cannot hold it");
-                self.report.left_out.push(Error::new(entry.path(), cause));
+                self.report.leave_out(Error::new(entry.path(), cause));
                 Ok(())
             }
         }

@@ -252,7 +252,8 @@ impl Plan {
         let image: Arc<Path> = from.image.clone().into();
         // The directories that lead to what comes next.
         let mut above: Vec<(PathBuf, Option<usize>)> = Vec::new();
-        for entry in fs.walk(path).map_err(|e| from.failure(&e))? {
+        let mut walk = fs.walk(path).map_err(|e| from.failure(&e))?;
+        while let Some(entry) = walk.next() {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(e) => {
@@ -269,13 +270,9 @@ impl Plan {
                 None => (to.clone(), None),
                 Some((dir, number)) => (dir.join(entry.file_name()), *number),
             };
-            if entry.file_name().as_bytes().contains(&b'/') && depth > 0 {
-                problems.note(Failure::new(format!(
-                    "{}:{}: no file may have this name",
-                    Escaped::path(&from.image),
-                    Escaped::path(entry.path())
-                )));
-                // Nothing is below it either: only names of encrypted directories are like this.
+            if let Err(e) = entry.check_name() {
+                problems.note(from.failure(&e));
+                walk.skip_children();
                 continue;
             }
             let is_dir = entry.file_type() == FileType::Directory;
