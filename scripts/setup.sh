@@ -14,6 +14,8 @@ needed=(
     fuse2fs:fuse2fs
     fusermount3:fuse3
     genext2fs:genext2fs
+    fakeroot:fakeroot
+    fakeroot-pseudo:pseudo
     getfattr:attr
     gzip:gzip
     losetup:mount

@@ -129,10 +129,16 @@ pub(crate) struct Problems {
     count: u64,
 }
 
+/// Problems told one by one; more are only counted.
+const MOST_TOLD: u64 = 1000;
+
 impl Problems {
     /// Says that something was not done.
     pub(crate) fn note(&mut self, failure: Failure) {
         self.count += 1;
+        if self.count > MOST_TOLD {
+            return;
+        }
         match failure {
             Failure::Usage(text) | Failure::Failed(text) => say(text),
             Failure::Said | Failure::Code(_) | Failure::PipeClosed => {}
@@ -150,6 +156,10 @@ impl Problems {
     pub(crate) fn outcome(&self) -> Outcome {
         match self.count {
             0 => Ok(()),
+            more if more > MOST_TOLD => {
+                let more = more - MOST_TOLD;
+                Err(Failure::new(format!("... and {more} more of this kind")))
+            }
             _ => Err(Failure::Said),
         }
     }

@@ -12,6 +12,7 @@
 //! | `failure` | why a command failed, and the exit code for it |
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
+//! | `no_room` | what there is no room for, and the way out |
 //! | `room` | whether something fits, asked before what is there is cut |
 //! | `progress` | the bar on a terminal |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
@@ -36,6 +37,7 @@ mod glob;
 mod images;
 mod log;
 mod mode;
+mod no_room;
 mod operands;
 mod output;
 mod owner;

@@ -183,7 +183,9 @@ impl Iterator for Walk {
                 continue;
             };
             level.next += 1;
-            let before = index.checked_sub(1).and_then(|index| level.listing.get(index));
+            let before = index
+                .checked_sub(1)
+                .and_then(|index| level.listing.get(index));
             let is_repeated = before.is_some_and(|(before, _)| before == name);
             let is_last = level.next == level.listing.len();
             if let Some(unwanted) = &self.unwanted

@@ -16,6 +16,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("dumpe2fs", "e2fsprogs"),
     ("e2fsck", "e2fsprogs"),
     ("e2image", "e2fsprogs"),
+    ("fakeroot", "fakeroot"),
+    ("fakeroot-pseudo", "pseudo"),
     ("fuse2fs", "fuse2fs"),
     ("genext2fs", "genext2fs"),
     ("getfattr", "attr"),

@@ -196,7 +196,10 @@ Examples:
 
 Numbers are taken as they are. Names are looked up in the image, in its /etc/passwd and /etc/group, never
 on the host; `USER:` means the user's own group. Symbolic links are followed unless -h is given; with -R,
-those found on the way are changed themselves.")]
+those found on the way are changed themselves.
+
+As on Linux, a file that changes hands loses its set-ID bits and its capabilities, which were granted to the old owner's
+program. With --keep-privileges it keeps both: for a tree that is given its owners after it was put together.")]
 pub(crate) struct Chown {
     /// User, group or both, by number or by name
     #[arg(value_name = "USER[:GROUP]")]
@@ -210,6 +213,9 @@ pub(crate) struct Chown {
     /// Symbolic links themselves, not what they point to
     #[arg(short = 'h', long)]
     pub(crate) no_dereference: bool,
+    /// Keep set-ID bits and file capabilities, which a change of owner takes away
+    #[arg(long)]
+    pub(crate) keep_privileges: bool,
     /// Show this help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,

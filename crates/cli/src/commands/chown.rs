@@ -7,6 +7,10 @@ use crate::owner::{Owner, OwnerSpec};
 use crate::path::follow;
 use crate::place::Place;
 use extant::Filesystem;
+use std::path::Path;
+
+/// The attribute that holds a file's capabilities.
+const CAPABILITIES: &str = "security.capability";
 
 pub(super) fn run(args: &Chown, place: &Where) -> Outcome {
     let spec = OwnerSpec::parse(&args.owner).map_err(Failure::usage)?;
@@ -15,19 +19,47 @@ pub(super) fn run(args: &Chown, place: &Where) -> Outcome {
         let fail = |e: extant::Error| at.failure(&e);
         let is_dir = || fs.symlink_metadata(&at.path).map(|found| found.is_dir());
         if args.recursive && is_dir().map_err(fail)? {
-            return tree(fs, at, owner, problems);
+            return tree(args, fs, at, owner, problems);
         }
         let path = match args.no_dereference {
             true => at.path.clone(),
             false => follow(fs, &at.path).map_err(fail)?,
         };
-        fs.set_owner(&path, owner.uid, owner.gid).map_err(fail)
+        give(args, fs, &path, owner).map_err(fail)
     })
 }
 
 /// Everything at and below a directory, symbolic links themselves.
-fn tree(fs: &Filesystem, at: &Place, owner: Owner, problems: &mut Problems) -> Outcome {
+fn tree(
+    args: &Chown,
+    fs: &Filesystem,
+    at: &Place,
+    owner: Owner,
+    problems: &mut Problems,
+) -> Outcome {
     change_tree(fs, at, &at.path, problems, |entry| {
-        fs.set_owner(entry.path(), owner.uid, owner.gid)
+        give(args, fs, entry.path(), owner)
     })
+}
+
+/// Gives a file, and no other that it may lead to, another owner.
+fn give(args: &Chown, fs: &Filesystem, path: &Path, owner: Owner) -> extant::Result<()> {
+    let before = fs.symlink_metadata(path)?;
+    if !args.keep_privileges || !before.is_file() {
+        return fs.set_owner(path, owner.uid, owner.gid);
+    }
+    let attributes = fs.list_xattrs(path)?;
+    let capabilities = match attributes.iter().any(|name| name == CAPABILITIES) {
+        true => fs.get_xattr(path, CAPABILITIES)?,
+        false => None,
+    };
+    fs.set_owner(path, owner.uid, owner.gid)?;
+    let mode = before.mode().permissions();
+    if fs.symlink_metadata(path)?.mode().permissions() != mode {
+        fs.set_permissions(path, mode)?;
+    }
+    match capabilities {
+        Some(value) => fs.set_xattr(path, CAPABILITIES, value),
+        None => Ok(()),
+    }
 }

@@ -4,9 +4,11 @@ use assert_cmd::Command;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::{Content, NodeKind, TreePlan};
-use extant_testkit::tool::tool;
+use extant_testkit::tool::{Tool, tool};
 use extant_testkit::tree::{Compare, Holes, Tree};
 use std::ffi::OsStr;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -191,6 +193,27 @@ pub(crate) fn change<S: AsRef<OsStr>>(image: &str, args: impl IntoIterator<Item 
     let run = extant(args);
     assert_clean(Path::new(image));
     run
+}
+
+/// A program that will run as an ordinary user, to whom the place is open and its directory `public` belongs; `extant` of
+/// the place is the command under test, and the program if none is named.
+pub(crate) fn ordinary_user(place: &Place, program: &str) -> Tool {
+    let public = place.join("public");
+    if !public.exists() {
+        std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("it is ours");
+        std::fs::create_dir(&public).expect("a directory");
+        std::os::unix::fs::chown(&public, Some(65534), Some(65534)).expect("root may");
+        std::fs::copy(env!("CARGO_BIN_EXE_extant"), place.join("extant")).expect("a copy");
+    }
+    let program = match program {
+        "" => place.arg("extant"),
+        program => program.to_owned(),
+    };
+    tool("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"])
+        .arg(program)
+        .env("HOME", &public)
+        .env("TMPDIR", &public)
 }
 
 /// A copy of a file, holes and all.

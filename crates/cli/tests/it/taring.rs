@@ -1,6 +1,7 @@
 //! `tar`: archives that other programs read.
 
-use crate::support::{Place, as_mke2fs_keeps, extant, faithful, on_a_terminal, small_plan};
+use crate::support::{Place, as_mke2fs_keeps, change, extant, faithful, on_a_terminal, small_plan};
+use extant_testkit::oracle::mke2fs;
 use extant_testkit::plan::{Content, NodeKind, TarForm, TreePlan};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
@@ -111,4 +112,88 @@ fn a_socket_is_reported_because_tar_cannot_hold_it() {
     let image = place.kernel_image(&plan, 16 << 20, &[]);
     let run = extant(["tar", &image, "-o", &place.arg("out.tar")]).fails(1);
     assert!(run.stderr.contains("socket was left out"), "{}", run.stderr);
+}
+
+/// An image whose directory entries were given names that nothing honest writes: what is written first, and bytes that
+/// take the place of others of the same length.
+fn renamed_on_disk(place: &Place, commands: &str, from: &[u8], to: &[u8]) -> String {
+    let image = place.join("fs.img");
+    let plain = "^metadata_csum,^has_journal,^64bit,^dir_index,^inline_data";
+    mke2fs(&image, 1 << 20, &["-t", "ext4", "-O", plain]);
+    std::fs::write(place.join("payload"), "payload").unwrap();
+    std::fs::write(
+        place.join("commands"),
+        commands.replace("PAYLOAD", &place.arg("payload")),
+    )
+    .unwrap();
+    tool("debugfs")
+        .args(["-w", "-f", &place.arg("commands")])
+        .arg(&image)
+        .ok();
+    let mut bytes = std::fs::read(&image).unwrap();
+    let at: Vec<usize> = (0..bytes.len() - from.len())
+        .filter(|&at| bytes[at..].starts_with(from))
+        .collect();
+    assert_eq!(
+        (at.len(), from.len()),
+        (1, to.len()),
+        "the name is there once"
+    );
+    bytes[at[0]..at[0] + to.len()].copy_from_slice(to);
+    std::fs::write(&image, bytes).unwrap();
+    image.display().to_string()
+}
+
+#[test]
+fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere() {
+    let cases: [(&str, &[u8], &[u8]); 6] = [
+        (
+            "symlink target /tmp\nmkdir targes\ncd targes\nwrite PAYLOAD inside\ncd ..\n",
+            b"targes",
+            b"target",
+        ),
+        (
+            "symlink escape /tmp/outside\nwrite PAYLOAD escapf\n",
+            b"escapf",
+            b"escape",
+        ),
+        ("write PAYLOAD AAAname\n", b"AAAname", b"../name"),
+        ("write PAYLOAD AAAAname\n", b"AAAAname", b"/tmpname"),
+        ("write PAYLOAD AAAnul\n", b"AAAnul", b"A\0Anul"),
+        ("write PAYLOAD Z\nmkdir QQ\n", b"\x02\x02QQ", b"\x02\x02.."),
+    ];
+    for (commands, from, to) in cases {
+        let place = Place::new();
+        let commands = format!("write PAYLOAD a-good\n{commands}write PAYLOAD z-good\n");
+        let image = renamed_on_disk(&place, &commands, from, to);
+        let archive = place.arg("out.tar");
+        let run = extant(["tar", &image]).fails(1);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        std::fs::write(&archive, &run.stdout).unwrap();
+        let listed = tool("tar").args(["-tf", &archive]).ok().text();
+        let listed: Vec<&str> = listed.lines().collect();
+        let again = tool("bsdtar").args(["-tf", &archive]).ok().text();
+        assert_eq!(again.lines().collect::<Vec<_>>(), listed);
+        let mut members = listed.clone();
+        members.dedup();
+        assert_eq!(members, listed, "each name is there once");
+        assert!(
+            listed.contains(&"a-good") && listed.contains(&"z-good"),
+            "{listed:?}"
+        );
+        for name in &listed {
+            let below = name.split('/').any(|part| part == "..") || name.starts_with('/');
+            assert!(!below && !name.contains("inside"), "{name}");
+        }
+        // The same into another image.
+        let other = place.arg("other.img");
+        extant(["mkfs", "-q", "--size", "4M", &other]).ok();
+        let run = change(
+            &other,
+            ["cp", "-a", &format!("{image}:/."), &format!("{other}:/")],
+        )
+        .fails(1);
+        assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+        extant(["cat", &format!("{other}:/z-good")]).ok();
+    }
 }

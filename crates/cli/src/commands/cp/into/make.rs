@@ -1,9 +1,11 @@
 //! Making one file in an image and giving it what it had.
 
 use super::Keep;
+use super::attributes::Lacking;
 use super::content::{Content, inside};
-use super::plan::{Link, Node, Origin, Reading};
+use super::plan::{Link, Node, Origin};
 use crate::images::{is_final, is_in_the_way};
+use crate::no_room::NoRoom;
 use crate::path::{is_dir, look, look_at_link};
 use crate::progress::Bar;
 use crate::room::{self, TooLarge};
@@ -31,6 +33,10 @@ pub(super) enum Why {
     Place(&'static str),
     /// There is no room for it, and what was there is as it was.
     TooLarge(TooLarge),
+    /// There is no room in the destination's image.
+    NoRoom(Error, NoRoom),
+    /// It is there with all its content, but not with all else that it had.
+    Incomplete(Lacking),
 }
 
 impl From<Error> for Why {
@@ -42,14 +48,19 @@ impl From<Error> for Why {
 impl Why {
     /// Whether every further file would fail as well.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Image(e) if is_final(e))
+        match self {
+            Self::Image(e) => is_final(e),
+            Self::NoRoom(_, what) => *what == NoRoom::Blocks,
+            Self::Incomplete(lacking) => lacking.is_final,
+            Self::Source(_) | Self::Place(_) | Self::TooLarge(_) => false,
+        }
     }
 }
 
 /// What one thread works with.
 pub(super) struct Maker<'a> {
-    fs: &'a Filesystem,
-    keep: Keep,
+    pub(super) fs: &'a Filesystem,
+    pub(super) keep: Keep,
     bar: &'a Bar,
     /// Held by a thread that takes what room is left.
     tight: &'a Mutex<()>,
@@ -90,7 +101,7 @@ impl<'a> Maker<'a> {
             Err(e) if is_in_the_way(&e) => {
                 Err(Why::Place("something that is no directory is in the way"))
             }
-            Err(e) => Err(e.into()),
+            Err(e) => Err(no_room(self.fs, e, true)),
         }
     }
 
@@ -103,7 +114,7 @@ impl<'a> Maker<'a> {
         if !is_new && !self.keep.attributes {
             return Ok(());
         }
-        self.attributes(node, &node.to)
+        self.attributes(node, &node.to).outcome()
     }
 
     /// Makes a file that is no directory.
@@ -152,21 +163,20 @@ impl<'a> Maker<'a> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(mode);
         let (file, at) = self.new_place(node, |at| options.open(self.fs, at))?;
-        let done = self
-            .fill(&file, content)
-            .and_then(|()| self.attributes(node, &at));
-        self.complete(node, &at, done)
+        let filled = self.fill(&file, content);
+        self.complete(node, &at, filled)
     }
 
     fn fill(&mut self, file: &File, content: Content<'_>) -> Result<(), Why> {
-        let bar = self.bar;
+        let (fs, bar) = (self.fs, self.bar);
+        let no_room = |e| no_room(fs, e, false);
         let size = content.copy(&mut self.buffer, |at, bytes| {
-            file.write_all_at(bytes, at)?;
+            file.write_all_at(bytes, at).map_err(no_room)?;
             bar.advance(bytes.len() as u64);
             Ok(())
         })?;
         match file.metadata().len() < size {
-            true => Ok(file.set_len(size)?),
+            true => file.set_len(size).map_err(no_room),
             false => Ok(()),
         }
     }
@@ -210,7 +220,7 @@ impl<'a> Maker<'a> {
             .truncate(true)
             .open(fs, &node.to)?;
         self.fill(&file, content)?;
-        self.attributes(node, &node.to)
+        self.attributes(node, &node.to).outcome()
     }
 
     fn symlink(&self, node: &Node) -> Result<(), Why> {
@@ -227,7 +237,7 @@ impl<'a> Maker<'a> {
         };
         let target = Path::new(std::ffi::OsStr::from_bytes(&target));
         let ((), at) = self.new_place(node, |at| self.fs.symlink(target, at))?;
-        self.complete(node, &at, self.attributes(node, &at))
+        self.complete(node, &at, Ok(()))
     }
 
     fn special(&self, node: &Node) -> Result<(), Why> {
@@ -239,7 +249,7 @@ impl<'a> Maker<'a> {
             self.fs
                 .create_special(at, node.file_type, node.device, mode)
         })?;
-        self.complete(node, &at, self.attributes(node, &at))
+        self.complete(node, &at, Ok(()))
     }
 
     /// Makes something that must be new with `make`, and says where: in its place, or beside what stands there, which
@@ -253,75 +263,39 @@ impl<'a> Maker<'a> {
             Err(e) if is_in_the_way(&e) => {
                 let there = self.fs.symlink_metadata(&node.to)?;
                 refuse_same(node, &there)?;
-                beside(&node.to, &there, make)
+                beside(&node.to, &there, make).map_err(|why| match why {
+                    Why::Image(e) => no_room(self.fs, e, true),
+                    why => why,
+                })
             }
-            made => Ok((made?, node.to.clone())),
+            Err(e) => Err(no_room(self.fs, e, true)),
+            Ok(made) => Ok((made, node.to.clone())),
         }
     }
 
-    /// Puts what was made at `at` in its place, in one step, or takes it away if it failed: half a file is worse than none.
-    fn complete(&self, node: &Node, at: &Path, done: Result<(), Why>) -> Result<(), Why> {
-        let done = done.and_then(|()| match at == node.to {
-            true => Ok(()),
-            false => Ok(self.fs.rename(at, &node.to)?),
+    /// Gives what was made and filled at `at` what else it had, and puts it in its place, in one step; or takes it away
+    /// if filling it failed: half a file is worse than none.
+    fn complete(&self, node: &Node, at: &Path, filled: Result<(), Why>) -> Result<(), Why> {
+        let done = filled.and_then(|()| {
+            let lacking = self.attributes(node, at);
+            if at != node.to {
+                self.fs.rename(at, &node.to)?;
+            }
+            Ok(lacking)
         });
         if done.is_err() {
             // If it cannot be removed either, the first failure still says what happened.
             let _ = self.fs.remove_file(at);
         }
-        done
+        done?.outcome()
     }
+}
 
-    /// Gives the file at `at` its extended attributes, and takes those away that it has besides.
-    fn xattrs(&self, node: &Node, at: &Path) -> Result<(), Why> {
-        let wanted = match &node.from {
-            Origin::Host {
-                how: Reading::Stream,
-                ..
-            } => return Ok(()),
-            Origin::Host { path, .. } => host_xattrs(path).map_err(|e| {
-                let path = Escaped::path(path);
-                Why::Source(format!(
-                    "cannot read the extended attributes of {path}: {e}"
-                ))
-            })?,
-            Origin::Image { entry, image, .. } => entry.xattrs().map_err(|e| inside(image, &e))?,
-        };
-        for name in self.fs.list_xattrs(at)? {
-            if wanted.iter().all(|(wanted, _)| *wanted != name) {
-                self.fs.remove_xattr(at, name)?;
-            }
-        }
-        for (name, value) in wanted {
-            self.fs.set_xattr(at, name, value)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the file or directory at `at` its owner, permissions and times, in the order in which none undoes another.
-    fn attributes(&self, node: &Node, at: &Path) -> Result<(), Why> {
-        let kept = self
-            .keep
-            .attributes
-            .then_some((Some(node.uid), Some(node.gid)));
-        let (uid, gid) = match (self.keep.owner, kept) {
-            (Some(owner), kept) => (Some(owner.uid), owner.gid.or(kept.and_then(|(_, gid)| gid))),
-            (None, kept) => kept.unwrap_or((None, None)),
-        };
-        if uid.is_some() || gid.is_some() {
-            self.fs.set_owner(at, uid, gid)?;
-        }
-        if self.keep.xattrs {
-            self.xattrs(node, at)?;
-        }
-        if self.keep.attributes {
-            if node.file_type != FileType::Symlink {
-                self.fs.set_permissions(at, node.permissions)?;
-            }
-            self.fs
-                .set_times(at, Some(node.accessed), Some(node.modified))?;
-        }
-        Ok(())
+/// An error of making or filling a file, told apart by what there is no room for.
+fn no_room(fs: &Filesystem, e: Error, making: bool) -> Why {
+    match NoRoom::of(fs, &e, making) {
+        Some(what) => Why::NoRoom(e, what),
+        None => Why::Image(e),
     }
 }
 
@@ -363,34 +337,4 @@ fn refuse_same(node: &Node, there: &Metadata) -> Result<(), Why> {
         }
         _ => Ok(()),
     }
-}
-
-/// Names and values of the extended attributes of a file of the host, which is not followed. Where there can be none
-/// there are none.
-fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
-    use rustix::io::Errno;
-    // The most that Linux returns of either.
-    let mut buffer = vec![0; 64 << 10];
-    let len = match extant_host::llistxattr(path.as_os_str().as_bytes(), &mut buffer) {
-        Ok(len) => len,
-        Err(Errno::NOTSUP) => 0,
-        Err(e) => return Err(e),
-    };
-    let names = buffer.get(..len).unwrap_or_default().to_vec();
-    let mut all = Vec::new();
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        match extant_host::lgetxattr(path.as_os_str().as_bytes(), name, &mut buffer) {
-            Ok(len) => {
-                let value = buffer.get(..len).unwrap_or_default().to_vec();
-                all.push((OsString::from_vec(name.to_vec()), value));
-            }
-            // Gone meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(all)
 }

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `plan` | what is to be made, and where: all sources walked before the first change |
 //! | `content` | the content of a file piece by piece, wherever it comes from |
-//! | `make` | making one file and giving it what it had |
+//! | `make` | making one file and filling it, beside an older one if there is one |
+//! | `attributes` | giving it what it had besides content |
 //!
 //! Directories are made first, by one thread; then files, by all threads; then further names of files
 //! that have several; and last the directories get their attributes, children before parents, because
@@ -12,10 +13,12 @@
 //!
 //! # Invariants
 //!
-//! - A file is made under its final name and filled there. One that cannot be completed is removed again
-//!   if it was new.
+//! - A new file is made under its final name and filled there. One that cannot be completed is removed again.
+//! - With -a or -p, what takes the place of an older file is made beside it and renamed once it is complete.
+//! - A file whose content is there stays, whatever else it could not be given.
 //! - What could not be done is said and counted; nothing is left out in silence.
 
+mod attributes;
 mod content;
 mod make;
 mod plan;
@@ -55,6 +58,10 @@ struct Keep {
 
 pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Place) -> Outcome {
     let owner = args.owner.as_deref().map(Owner::from_str).transpose();
+    let is_from_host = |source: &OsString| Place::inside_if_any(source).is_none();
+    if (args.archive || args.preserve) && sources.iter().any(is_from_host) {
+        extant_host::refuse_if_unheard().map_err(Failure::new)?;
+    }
     let keep = Keep {
         attributes: args.archive || args.preserve,
         everything: args.archive,
@@ -236,6 +243,15 @@ impl Copy<'_> {
         Maker::new(self.fs, self.keep, &self.bar, &self.tight, self.threads)
     }
 
+    /// An error as one about a file of the destination.
+    fn about(&self, to: &Path, e: &extant::Error) -> String {
+        let (image, to) = (Escaped::path(&self.dest.image), Escaped::path(to));
+        match e.cause() {
+            Cause::Engine(cause) => format!("{image}:{to}: {cause}"),
+            _ => format!("{image}:{to}: {e}"),
+        }
+    }
+
     /// Says what could not be done, and whether to stop.
     fn problem(&self, to: &Path, why: Why, problems: &mut Problems) {
         if why.is_final() {
@@ -243,16 +259,17 @@ impl Copy<'_> {
         }
         problems.note(Failure::new(match why {
             // Made under another name first.
-            Why::Image(e) if e.path() != to && e.path().parent() == to.parent() => format!(
-                "{}:{}: {}",
+            Why::Image(e) if e.path() != to && e.path().parent() == to.parent() => {
+                self.about(to, &e)
+            }
+            Why::Image(e) => in_image(&self.dest.image, &e),
+            Why::NoRoom(e, what) => format!("{}{}", self.about(to, &e), what.advice(self.fs)),
+            Why::Incomplete(lacking) => format!(
+                "{}:{}: copied without {}",
                 Escaped::path(&self.dest.image),
                 Escaped::path(to),
-                match e.cause() {
-                    Cause::Engine(cause) => cause.to_string(),
-                    _ => e.to_string(),
-                }
+                lacking.what.join(", ")
             ),
-            Why::Image(e) => in_image(&self.dest.image, &e),
             Why::Source(text) => text,
             Why::TooLarge(why) => format!(
                 "{}:{}: {why}",

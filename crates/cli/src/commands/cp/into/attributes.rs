@@ -1,0 +1,195 @@
+//! Giving a file of an image what it had besides content.
+//!
+//! Whatever cannot be given is noted, and the rest is given all the same: content counts for more.
+
+use super::content::inside;
+use super::make::{Maker, Why};
+use super::plan::{Node, Origin, Reading};
+use crate::images::is_final;
+use crate::no_room::no_room_for_attribute;
+use extant::{Cause, Error, Escaped, FileType};
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+const SET_IDS: u16 = 0o6000;
+const GROUP: u16 = 0o070;
+
+/// What a file had and its copy has not.
+#[derive(Debug, Default)]
+pub(super) struct Lacking {
+    /// Each as the end of a sentence that begins with "copied without".
+    pub(super) what: Vec<String>,
+    /// Whether every further file would fail as well.
+    pub(super) is_final: bool,
+}
+
+impl Lacking {
+    pub(super) fn outcome(self) -> Result<(), Why> {
+        match self.what.is_empty() {
+            true => Ok(()),
+            false => Err(Why::Incomplete(self)),
+        }
+    }
+
+    fn note(&mut self, what: impl std::fmt::Display, e: &Error) {
+        self.is_final |= e.kind() != ErrorKind::StorageFull && is_final(e);
+        self.what.push(match e.cause() {
+            Cause::Engine(e) => format!("{what} ({e})"),
+            _ => format!("{what} ({e})"),
+        });
+    }
+}
+
+impl Maker<'_> {
+    /// Gives a file or directory its owner, attributes, permissions and times, in the order in which none undoes
+    /// another.
+    pub(super) fn attributes(&self, node: &Node, at: &Path) -> Lacking {
+        let mut lacking = Lacking::default();
+        let mut permissions = node.permissions;
+        let kept = self
+            .keep
+            .attributes
+            .then_some((Some(node.uid), Some(node.gid)));
+        let (uid, gid) = match (self.keep.owner, kept) {
+            (Some(owner), kept) => (Some(owner.uid), owner.gid.or(kept.and_then(|(_, gid)| gid))),
+            (None, kept) => kept.unwrap_or((None, None)),
+        };
+        if (uid.is_some() || gid.is_some())
+            && let Err(e) = self.fs.set_owner(at, uid, gid)
+        {
+            // The owner's powers are not for whoever has the file instead.
+            permissions &= !SET_IDS;
+            lacking.note("its owner", &e);
+        }
+        if self.keep.xattrs
+            && let Some(group) = self.xattrs(node, at, &mut lacking)
+        {
+            permissions &= !GROUP | group;
+        }
+        if self.keep.attributes {
+            if node.file_type != FileType::Symlink
+                && let Err(e) = self.fs.set_permissions(at, permissions)
+            {
+                lacking.note("its mode", &e);
+            }
+            let times = (Some(node.accessed), Some(node.modified));
+            if let Err(e) = self.fs.set_times(at, times.0, times.1) {
+                lacking.note("its times", &e);
+            }
+        }
+        lacking
+    }
+
+    /// Gives a file its extended attributes, and takes those away that it has besides. If it could not be given its
+    /// access control list, the permissions that this has for the group.
+    fn xattrs(&self, node: &Node, at: &Path, lacking: &mut Lacking) -> Option<u16> {
+        let wanted = match &node.from {
+            Origin::Host {
+                how: Reading::Stream,
+                ..
+            } => return None,
+            Origin::Host { path, .. } => host_xattrs(path).map_err(|e| {
+                let path = Escaped::path(path);
+                Why::Source(format!("those of {path} cannot be read: {e}"))
+            }),
+            Origin::Image { entry, image, .. } => entry.xattrs().map_err(|e| inside(image, &e)),
+        };
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(why) => {
+                let text = match why {
+                    Why::Source(text) => format!("its extended attributes ({text})"),
+                    _ => "its extended attributes".to_owned(),
+                };
+                lacking.what.push(text);
+                return Some(0);
+            }
+        };
+        if let Err(e) = self.remove_other_xattrs(&wanted, at) {
+            lacking.note("being rid of other attributes", &e);
+        }
+        let mut group = None;
+        for (name, value) in wanted {
+            let Err(e) = self.fs.set_xattr(at, &name, &value) else {
+                continue;
+            };
+            if name.as_bytes() == ACCESS_LIST {
+                group = Some(group_in_list(&value));
+            }
+            let shown = attribute_name(&name);
+            let has_blocks = || self.fs.statfs().is_ok_and(|space| space.free > 0);
+            match e.kind() {
+                ErrorKind::StorageFull if has_blocks() => {
+                    let bytes = name.len() + value.len();
+                    let why = no_room_for_attribute(self.fs, bytes);
+                    lacking.what.push(format!("{shown}: {why}"));
+                }
+                _ => lacking.note(shown, &e),
+            }
+        }
+        group
+    }
+
+    fn remove_other_xattrs(&self, wanted: &[(OsString, Vec<u8>)], at: &Path) -> Result<(), Error> {
+        for name in self.fs.list_xattrs(at)? {
+            if wanted.iter().all(|(wanted, _)| *wanted != name) {
+                self.fs.remove_xattr(at, name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attribute_name(name: &OsStr) -> String {
+    match name.as_bytes() {
+        ACCESS_LIST => "its access control list".to_owned(),
+        b"system.posix_acl_default" => "its default access control list".to_owned(),
+        name => format!("its attribute {}", Escaped(name)),
+    }
+}
+
+/// What an access control list has for the file's group, as bits of a mode: version, then entries of tag, permissions
+/// and number. Of one that cannot be read, nothing.
+fn group_in_list(value: &[u8]) -> u16 {
+    const GROUP_TAG: u16 = 4;
+    let entries = value.get(4..).unwrap_or_default().chunks_exact(8);
+    let word = |entry: &[u8], at: usize| match entry.get(at..at + 2) {
+        Some(&[low, high]) => u16::from_le_bytes([low, high]),
+        _ => 0,
+    };
+    let mut groups = entries.filter(|entry| word(entry, 0) == GROUP_TAG);
+    groups.next().map_or(0, |entry| (word(entry, 2) & 7) << 3)
+}
+
+/// Names and values of the extended attributes of a file of the host, which is not followed. Where there can be none
+/// there are none.
+fn host_xattrs(path: &Path) -> rustix::io::Result<Vec<(OsString, Vec<u8>)>> {
+    use rustix::io::Errno;
+    // The most that Linux returns of either.
+    let mut buffer = vec![0; 64 << 10];
+    let len = match extant_host::llistxattr(path.as_os_str().as_bytes(), &mut buffer) {
+        Ok(len) => len,
+        Err(Errno::NOTSUP) => 0,
+        Err(e) => return Err(e),
+    };
+    let names = buffer.get(..len).unwrap_or_default().to_vec();
+    let mut all = Vec::new();
+    for name in names
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
+        match extant_host::lgetxattr(path.as_os_str().as_bytes(), name, &mut buffer) {
+            Ok(len) => {
+                let value = buffer.get(..len).unwrap_or_default().to_vec();
+                all.push((OsString::from_vec(name.to_vec()), value));
+            }
+            // Gone meanwhile.
+            Err(Errno::NODATA) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(all)
+}
