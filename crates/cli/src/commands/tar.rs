@@ -24,10 +24,11 @@ pub(super) fn run(args: &Tar, place: &Where) -> Outcome {
         None => write(&from, place, io::stdout().lock()),
         Some(path) => to_file(&from, place, path),
     }
+    .and_then(|has_all| if has_all { Ok(()) } else { Err(Failure::Said) })
 }
 
-/// Writes to a file that appears under its name when it is complete.
-fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome {
+/// Writes to a file that appears under its name when it is complete. Whether everything is in it.
+fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome<bool> {
     let failed = |e: io::Error| {
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
@@ -47,12 +48,13 @@ fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome {
         .permissions(mode)
         .tempfile_in(parent)
         .map_err(failed)?;
-    write(from, place, file.as_file())?;
+    let has_all = write(from, place, file.as_file())?;
     file.persist(path).map_err(|e| failed(e.error))?;
-    Ok(())
+    Ok(has_all)
 }
 
-fn write(from: &Place, place: &Where, to: impl Write) -> Outcome {
+/// Writes an archive, and says what is not in it. Whether that is nothing.
+fn write(from: &Place, place: &Where, to: impl Write) -> Outcome<bool> {
     let fs = from.open(place)?;
     let bar = Bar::new("archiving");
     if let Ok(space) = fs.statfs() {
@@ -84,9 +86,5 @@ fn write(from: &Place, place: &Where, to: impl Write) -> Outcome {
     if more > 0 {
         say(format!("... and {more} more files were left out"));
     }
-    if report.left_out_count == 0 {
-        Ok(())
-    } else {
-        Err(Failure::Said)
-    }
+    Ok(report.left_out_count == 0)
 }

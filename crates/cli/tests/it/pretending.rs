@@ -68,7 +68,7 @@ fn tell(pretender: &[&str]) {
                 .clone()
         };
         let device = found("null");
-        assert_eq!(device["type"], "character device", "{device}");
+        assert_eq!(device["type"], "char-device", "{device}");
         let file = found("f");
         assert_eq!(
             (&file["uid"], &file["gid"], &file["mode"]),

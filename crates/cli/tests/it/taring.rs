@@ -167,9 +167,15 @@ fn an_archive_of_an_image_with_impossible_names_holds_the_rest_and_leads_nowhere
         let commands = format!("write PAYLOAD a-good\n{commands}write PAYLOAD z-good\n");
         let image = renamed_on_disk(&place, &commands, from, to);
         let archive = place.arg("out.tar");
-        let run = extant(["tar", &image]).fails(1);
+        if to.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            // No directory has such bytes in a name: its block is not read, and there is no archive.
+            let run = extant(["tar", &image, "-o", &archive]).fails(1);
+            assert!(run.stderr.contains("corrupt"), "{}", run.stderr);
+            assert!(!std::path::Path::new(&archive).exists());
+            continue;
+        }
+        let run = extant(["tar", &image, "-o", &archive]).fails(1);
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-        std::fs::write(&archive, &run.stdout).unwrap();
         let listed = tool("tar").args(["-tf", &archive]).ok().text();
         let listed: Vec<&str> = listed.lines().collect();
         let again = tool("bsdtar").args(["-tf", &archive]).ok().text();

@@ -101,16 +101,14 @@ fn tell_problems(report: &Report, from: &Place) -> bool {
         say(in_image(&from.image, lacks));
     }
     let named = report.incomplete.len().min(MOST_NAMED) as u64;
-    match report.incomplete_count {
-        0 => {}
-        count if count > named => say(format!(
-            "... and {} more: {count} files have all their content, but not all else",
-            count - named
-        )),
-        count => say(format!(
-            "{count} {} all content, but not all else",
-            if count == 1 { "file has" } else { "files have" }
-        )),
+    if report.incomplete_count > named {
+        say(format!("... and {} more", report.incomplete_count - named));
+    }
+    if report.incomplete_count > 0 {
+        say(match report.incomplete_count {
+            1 => "1 file has all its content, but lacks what is said above".to_owned(),
+            count => format!("{count} files have all their content, but lack what is said above"),
+        });
     }
     if report.owners_not_kept > 0 {
         say(format!(
