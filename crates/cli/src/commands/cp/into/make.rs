@@ -10,8 +10,7 @@ use crate::path::{is_dir, look, look_at_link};
 use crate::progress::Bar;
 use crate::room::{self, TooLarge};
 use extant::{Error, Escaped, File, FileType, Filesystem, Metadata, OpenOptions};
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
