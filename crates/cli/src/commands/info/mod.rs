@@ -10,7 +10,7 @@ use crate::record::{lossless, uuid};
 use crate::size::human;
 use crate::time::{long, rfc3339};
 use disk::Disk;
-use extant::{Escaped, Filesystem, Timestamp};
+use extant::{Escaped, Filesystem, OpenSpec, Timestamp};
 use extant_core::Result as EngineResult;
 use extant_core::fs::Fs;
 use extant_format::dir::HashVersion;
@@ -191,7 +191,7 @@ fn disk(from: &Place, place: &Where) -> Option<Disk> {
     if place.partition.is_some() || place.offset.is_some() || place.superblock.is_some() {
         return None;
     }
-    Disk::of(&from.open_device(false).ok()?)
+    Disk::of(&OpenSpec::read_only(&from.image).open().ok()?)
 }
 
 fn summary(fs: &Filesystem) -> extant::Result<Summary> {
