@@ -97,6 +97,12 @@ impl<'a> Index<'a> {
         };
         let sb = &self.volume.sb;
         let version = root.hash_version.with_signedness(sb.hash_is_unsigned());
+        if root.hash_version != root.hash_version.stored() {
+            let text =
+                "the index names a hash of unsigned letters: the superblock says what letters are";
+            sink.say(Code::DirIndex, place, text);
+            return;
+        }
         let siphash = root.hash_version == HashVersion::SipHash;
         if siphash != (self.casefold && self.encrypted) {
             let text = "the hash of the index does not suit the directory's flags";

@@ -8,29 +8,35 @@ use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode};
-use extant_format::jbd2::MIN_BLOCKS;
+use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
 use extant_format::{Ino, Pblk};
 use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
 
-/// The device as recovery would leave it, and whether there was anything to recover.
+/// The device as recovery would leave it, whether there was anything to recover, and what is wrong with superblock and
+/// descriptors before: Linux reads them to find the journal, and mounts nothing where it finds fault with them.
 pub(crate) fn recovered(
     device: SharedDevice,
     journal: Option<SharedDevice>,
     as_is: bool,
     sink: &mut Sink,
-) -> Result<(SharedDevice, bool)> {
+) -> Result<(SharedDevice, bool, Sink)> {
+    let mut before = Sink::new();
     let sb = find_superblock(&*device, &mut Sink::new())?;
     let external = sb.has_external_journal();
     if as_is || !sb.needs_recovery() || sb.journal_ino().is_none() && !external {
-        return Ok((device, false));
+        return Ok((device, false, before));
     }
-    let volume = Volume::open(Arc::clone(&device), &mut Sink::new())?;
+    let volume = Volume::open(Arc::clone(&device), &mut before)?;
+    crate::superblock::fields(&volume, &mut before);
     let (log_device, runs) = match (external, journal) {
         (false, _) => (Arc::clone(&device), log_runs(&volume)?),
         (true, None) => return Err(Error::ExternalJournal),
         (true, Some(journal)) => {
             let runs = external_log(&*journal, &sb).map_err(Error::Journal)?;
+            if let Ok(log) = Log::open(&*journal, &runs, volume.block_size()) {
+                judge(log.superblock(), Place::FILE_SYSTEM, &mut before);
+            }
             (journal, runs)
         }
     };
@@ -49,7 +55,7 @@ pub(crate) fn recovered(
                 aborted(recovery.recorded_error, sink);
             }
             let replayed = ReplayedDevice::with_log(device, log_device, recovery.blocks);
-            Ok((Arc::new(replayed), true))
+            Ok((Arc::new(replayed), true, before))
         }
         Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
             Err(source.into())
@@ -63,10 +69,10 @@ pub(crate) fn recovered(
             | JournalError::Mapping { .. }
             | JournalError::TooShort { .. }
             | JournalError::BlockSize { .. },
-        ) => Ok((device, false)),
+        ) => Ok((device, false, before)),
         Err(e) => {
             sink.say(Code::JournalLog, Place::FILE_SYSTEM, e.to_string());
-            Ok((device, false))
+            Ok((device, false, before))
         }
     }
 }
@@ -74,6 +80,28 @@ pub(crate) fn recovered(
 fn aborted(errno: i32, sink: &mut Sink) {
     let text = format!("the journal was stopped by error {errno}");
     sink.say(Code::JournalAborted, Place::FILE_SYSTEM, text);
+}
+
+/// What Linux refuses of a journal's superblock that can be read.
+fn judge(log: &JournalSuperblock, place: Place, sink: &mut Sink) {
+    if log.users_count > 1 {
+        let what = "file systems that use the journal";
+        sink.number(Code::JournalSuperblock, place, what, log.users_count, 1u32);
+    }
+    if log.ro_compat != 0 {
+        let what = "features of the journal for reading only";
+        sink.number(Code::JournalSuperblock, place, what, log.ro_compat, 0u32);
+    }
+    if !is_long_enough(log) {
+        let what = "blocks from the first of the log to the end";
+        let len = log.max_len.saturating_sub(log.first);
+        sink.number(Code::JournalSuperblock, place, what, len, MIN_BLOCKS - 1);
+    }
+}
+
+/// Whether the log is as long as Linux wants it at least.
+pub(crate) fn is_long_enough(log: &JournalSuperblock) -> bool {
+    u64::from(log.first) + u64::from(MIN_BLOCKS) <= u64::from(log.area().end) + 1
 }
 
 /// The runs of the journal's inode.
@@ -150,16 +178,7 @@ pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Si
             if log.superblock().errno != 0 && !recovered {
                 aborted(log.superblock().errno, sink);
             }
-            let users = log.superblock().users_count;
-            if users > 1 {
-                let what = "file systems that use the journal";
-                sink.number(Code::JournalSuperblock, place, what, users, 1u32);
-            }
-            let unknown = log.superblock().ro_compat;
-            if unknown != 0 {
-                let what = "features of the journal for reading only";
-                sink.number(Code::JournalSuperblock, place, what, unknown, 0u32);
-            }
+            judge(log.superblock(), place, sink);
             let flagged = volume.has_incompat(Incompat::RECOVER);
             if !log.is_clean() && !recovered && !as_is && !flagged {
                 let text = "the journal holds transactions, but the superblock says it is clean";

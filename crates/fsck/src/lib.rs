@@ -12,7 +12,7 @@
 //! | `report` | collecting findings |
 //! | `volume` | superblock, descriptors, reading |
 //! | `journal` | the file system as recovery would leave it; the journal's own soundness |
-//! | `superblock`, `field_rules` | fields, backups, multiple-mount protection |
+//! | `superblock`, `field_rules`, `mount_rules` | fields, backups, multiple-mount protection |
 //! | `metadata` | the blocks of fixed structures |
 //! | `orphans` | files that wait to be deleted |
 //! | `scan` | the pass over all inode tables |
@@ -46,6 +46,7 @@ mod inode_table;
 mod journal;
 mod maps;
 mod metadata;
+mod mount_rules;
 mod orphans;
 mod owners;
 mod quota;
@@ -154,11 +155,14 @@ pub fn check_with_journal(
     progress: &dyn Progress,
 ) -> Result<Report> {
     let mut sink = Sink::new();
-    let (device, recovered) = journal::recovered(device, journal, options.as_is, &mut sink)?;
+    let (device, recovered, before) =
+        journal::recovered(device, journal, options.as_is, &mut sink)?;
     let of = survey::Input {
         device,
         recovered,
         as_is: options.as_is,
     };
-    Ok(survey::run(of, sink, progress)?.report)
+    let mut report = survey::run(of, sink, progress)?.report;
+    report.add_missing(before);
+    Ok(report)
 }

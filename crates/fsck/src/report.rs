@@ -138,6 +138,22 @@ impl Report {
         self.counts.get(severity as usize).copied().unwrap_or(0)
     }
 
+    /// Adds what another piece of work has found in places where this has nothing with the same code.
+    pub(crate) fn add_missing(&mut self, other: Sink) {
+        for finding in other.findings {
+            let mut known = self.findings.iter();
+            if known.any(|known| known.code == finding.code && known.place == finding.place) {
+                continue;
+            }
+            if let Some(count) = self.counts.get_mut(finding.severity() as usize) {
+                *count += 1;
+            }
+            self.findings.push(finding);
+        }
+        self.findings
+            .sort_by_key(|finding| (finding.place, finding.code));
+    }
+
     /// Whether the file system is consistent: nothing worse than a warning.
     #[must_use]
     pub fn is_clean(&self) -> bool {

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::field_rules::FIELD_RULES;
 use crate::inode::fs_seed;
+use crate::mount_rules::MOUNT_RULES;
 use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place};
@@ -36,8 +37,10 @@ pub(crate) fn check(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result
     mmp(volume, sink)
 }
 
-fn fields(volume: &Volume, sink: &mut Sink) {
-    for rule in FIELD_RULES.iter().filter(|rule| (rule.is_broken)(volume)) {
+/// Checks fields against each other.
+pub(crate) fn fields(volume: &Volume, sink: &mut Sink) {
+    let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
+    for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
         sink.say(Code::SuperblockField, Place::FILE_SYSTEM, rule.wrong);
     }
 }

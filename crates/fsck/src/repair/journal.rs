@@ -247,6 +247,9 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         if let Some((len, old)) = open(volume, &runs) {
             log = old;
             log.max_len = log.max_len.min(len);
+            if !crate::journal::is_long_enough(&log) {
+                (log.first, log.max_len) = (1, len);
+            }
             log.users_count = log.users_count.min(1);
             log.ro_compat = 0;
             log.start = 0;

@@ -5,6 +5,7 @@ use super::draft::Draft;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::field_rules::FIELD_RULES;
+use crate::mount_rules::MOUNT_RULES;
 use crate::report::Sink;
 use crate::survey::{self, Input, Survey};
 use crate::volume::Volume;
@@ -140,7 +141,8 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
     let place = Place::FILE_SYSTEM;
     let mut sb = work.superblock()?;
-    for rule in FIELD_RULES.iter().filter(|rule| (rule.is_broken)(volume)) {
+    let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
+    for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
         sb = sb.with(|raw| (rule.mend)(volume, raw))?;
         work.put_superblock(&sb)?;
         work.mend(Code::SuperblockField, place, rule.mended);

@@ -313,8 +313,18 @@ impl Judge<'_> {
             .as_ref()
             .map(|device| format!("journal_path={}", device.path().display()))
             .unwrap_or_default();
-        let mount = KernelMount::try_mount(path, Mode::ReadOnly, &options)
-            .map_err(|e| format!("Linux does not mount it: {e}"))?;
+        let mut tries = 0;
+        let mount = loop {
+            match KernelMount::try_mount(path, Mode::ReadOnly, &options) {
+                Ok(mount) => break mount,
+                // The mount before may still have the device of the journal.
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy && tries < 50 => {
+                    tries += 1;
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(e) => return Err(format!("Linux does not mount it: {e}")),
+            }
+        };
         let (shown, failures) = by_linux(mount.path());
         mount.unmount();
         // Linux has no key for what is encrypted, and may not be able to read what is sealed.

@@ -12,7 +12,12 @@ pub(super) struct Known {
     pub(super) why: &'static str,
 }
 
-pub(super) const KNOWN: &[Known] = &[];
+pub(super) const KNOWN: &[Known] = &[Known {
+    outcome: "CleanForUsAlone",
+    class: "journal superblock s_errno",
+    told: "Bad file descriptor",
+    why: "e2fsck -n wants to write the journal's error to the superblock, and fails there",
+}];
 
 /// Why a fault is argued, if it is.
 pub(super) fn why(fault: &Noted) -> Option<&'static str> {
