@@ -63,6 +63,17 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A repair would lose what can be read now; nothing is written.
+    #[error(
+        "the repair would lose {count} {} that can be read now (the first: {first}); nothing is written",
+        if *count == 1 { "file" } else { "files" }
+    )]
+    Loss {
+        /// How many files.
+        count: u64,
+        /// The first of them.
+        first: crate::repair::Loss,
+    },
     /// The file system has more groups than are held in memory, or than the device has room for.
     #[error("the file system has {groups} block groups, at most {most} can be checked")]
     TooLarge {

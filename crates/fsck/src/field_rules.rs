@@ -3,7 +3,12 @@
 use crate::volume::Volume;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::superblock::RawSuperblock;
+use extant_format::{Group, Ino, Pblk, indirect};
 
+/// The first inode for users in every file system that is made.
+const FIRST_INO: u32 = 11;
+/// So many inodes are looked at that may be files of users though the superblock says otherwise.
+const HIDDEN_MAX: u32 = 1 << 16;
 /// Bytes in a descriptor of the largest size there may be.
 const DESC_SIZE_MAX: u16 = 1024;
 
@@ -84,6 +89,22 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         mend: |_, raw| raw.reserved_gdt_blocks.set(0),
     },
     FieldRule {
+        is_broken: |v| right_reserve(v).is_some(),
+        wrong: "blocks are reserved for descriptors that hold bitmaps or inode tables, and that no inode keeps",
+        mended: "as many blocks are reserved for descriptors as the inode keeps for them, or as there is room for",
+        mend: |v, raw| {
+            if let Some(blocks) = right_reserve(v) {
+                raw.reserved_gdt_blocks.set(blocks);
+            }
+        },
+    },
+    FieldRule {
+        is_broken: hides_files,
+        wrong: "the first inode for users lies behind files that are in use",
+        mended: "the first inode for users is 11",
+        mend: |_, raw| raw.first_ino.set(FIRST_INO),
+    },
+    FieldRule {
         is_broken: |v| {
             v.has_ro_compat(RoCompat::METADATA_CSUM) && v.has_ro_compat(RoCompat::GDT_CSUM)
         },
@@ -152,4 +173,69 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
 fn names_quota(raw: &RawSuperblock) -> bool {
     let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];
     quotas.iter().any(|ino| ino.get() != 0)
+}
+
+/// Whether an inode in use lies between the first that users can have and the one that the superblock says is it.
+fn hides_files(volume: &Volume) -> bool {
+    let sb = &volume.sb;
+    let end = sb.first_ino().get().min(FIRST_INO + HIDDEN_MAX);
+    let own: Vec<Ino> = [sb.journal_ino(), sb.orphan_file_ino()]
+        .into_iter()
+        .chain(sb.quota_inodes())
+        .flatten()
+        .collect();
+    let is_file = |ino: Ino| {
+        let mut is_sound = true;
+        let offset = volume.inode_offset(ino)?;
+        let mut slot = vec![0; usize::from(volume.inode_size())];
+        volume.read_bytes(offset, &mut slot).ok()?;
+        let inode = volume.parse_inode(&slot, ino, &mut |_| is_sound = false)?;
+        Some(is_sound && inode.links > 0 && inode.file_type().is_some())
+    };
+    let mut all = (FIRST_INO..end).map(Ino::new);
+    all.any(|ino| !own.contains(&ino) && is_file(ino) == Some(true))
+}
+
+/// How many blocks are reserved for descriptors, where those that are said to be reach over bitmaps or inode tables, and
+/// the inode that keeps them has not as many.
+fn right_reserve(volume: &Volume) -> Option<u16> {
+    if !volume.has_compat(Compat::RESIZE_INODE) {
+        return None;
+    }
+    let range = volume.geo.group_header(Group::new(0)).ok()?.reserved_gdt;
+    let located = volume.groups.iter().filter(|state| state.located);
+    let places = located.flat_map(|state| {
+        let desc = &state.desc;
+        [desc.block_bitmap, desc.inode_bitmap, desc.inode_table].map(Pblk::get)
+    });
+    let first = places.filter(|block| range.contains(block)).min()?;
+    let room = first - range.start;
+    let kept = kept_for_descriptors(volume, range.start).unwrap_or(0);
+    if kept == range.end - range.start {
+        // The descriptor is what is wrong.
+        return None;
+    }
+    u16::try_from(if (1..=room).contains(&kept) {
+        kept
+    } else {
+        room
+    })
+    .ok()
+}
+
+/// How many blocks from `first` on the inode keeps that is for descriptors.
+fn kept_for_descriptors(volume: &Volume, first: u64) -> Option<u64> {
+    let (_, inode) = volume.inode(Ino::RESIZE).ok()??;
+    let root = *indirect::root_pointers(&inode.map).get(13)?;
+    if !volume.physical().contains(&root.into()) {
+        return None;
+    }
+    let top = volume.block(Pblk::new(root.into())).ok()?;
+    let per_block = indirect::pointers_per_block(volume.block_size());
+    let used = volume.geo.classic_desc_blocks();
+    let is_kept = |i: &u32| {
+        let slot = (used + i) % per_block;
+        u64::from(indirect::pointer(&top, slot as usize)) == first + u64::from(*i)
+    };
+    Some((0..per_block).take_while(is_kept).count() as u64)
 }

@@ -11,7 +11,7 @@ use crate::volume::Volume;
 use crate::{Code, Place, special, xattr};
 use extant_format::checksum::Crc32c;
 use extant_format::features::{Compat, Incompat, RoCompat};
-use extant_format::inode::rules::{Inline, Report, Rule, Subject};
+use extant_format::inode::rules::{Inline, Report, Rule, Subject, looks_like_extents};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::{Expected, Ino};
 use std::collections::HashSet;
@@ -340,6 +340,11 @@ impl<'a> Checker<'a> {
                 Report::Size | Report::Symlink => {}
                 Report::Mode | Report::AttributeBlock | Report::Walk => {}
             }
+        }
+        let is_flagged = inode.flags.contains(InodeFlags::EXTENTS);
+        if is_flagged && special::is_text(inode) && !looks_like_extents(inode) {
+            let text = "the map is the target of a symbolic link, but the flags say that it is an extent tree";
+            scan.sink.say(Code::InodeFlags, place, text);
         }
     }
 

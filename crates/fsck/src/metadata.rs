@@ -7,10 +7,20 @@ use crate::{Code, Place};
 use extant_format::{Group, Pblk};
 use std::ops::Range;
 
-/// The clusters of all fixed structures.
-pub(crate) fn clusters(volume: &Volume, sink: &mut Sink) -> BlockSet {
+/// What the file system's own structures take.
+#[derive(Default)]
+pub(crate) struct Fixed {
+    /// Clusters.
+    pub(crate) clusters: BlockSet,
+    /// Blocks that several structures lie in.
+    pub(crate) contested: BlockSet,
+}
+
+/// What all fixed structures take.
+pub(crate) fn fixed(volume: &Volume, sink: &mut Sink) -> Fixed {
     let mut blocks = BlockSet::default();
     let mut clusters = BlockSet::default();
+    let mut contested = BlockSet::default();
     let end = volume.geo.blocks_count();
     let mut take = |place: Place, what: &str, range: Range<u64>, sink: &mut Sink| {
         let range = range.start.min(end)..range.end.min(end);
@@ -20,6 +30,7 @@ pub(crate) fn clusters(volume: &Volume, sink: &mut Sink) -> BlockSet {
         let mut again = None;
         blocks.insert(range.clone(), &mut |both| {
             again.get_or_insert(both.start);
+            contested.add(both);
         });
         if let Some(block) = again {
             let text = format!("the {what} lies over another structure");
@@ -66,5 +77,8 @@ pub(crate) fn clusters(volume: &Volume, sink: &mut Sink) -> BlockSet {
         let place = Place::FILE_SYSTEM;
         take(place, "multiple-mount protection block", one(block), sink);
     }
-    clusters
+    Fixed {
+        clusters,
+        contested,
+    }
 }

@@ -14,6 +14,8 @@ use extant_format::{Group, Ino, Pblk};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 
+/// Inodes of the first group that are the file system's own, and in use at all times.
+const OWN_INODES: u32 = 10;
 /// Bytes of an inode table that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
@@ -131,11 +133,18 @@ pub(crate) fn inodes_to_look_at(volume: &Volume, group: u32) -> u32 {
         0
     } else if !state.trusted {
         all
-    } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
-        0
     } else {
+        let is_unused = state.desc.flags.contains(GroupFlags::INODE_UNINIT);
         // A count that cannot be is not believed.
-        all.checked_sub(state.desc.itable_unused).unwrap_or(all)
+        let used = match is_unused {
+            true => 0,
+            false => all.checked_sub(state.desc.itable_unused).unwrap_or(all),
+        };
+        // Nor is that the file system's own inodes are not in use, the root directory among them.
+        match group == 0 && used < OWN_INODES.min(all) {
+            true => all,
+            false => used,
+        }
     }
 }
 

@@ -28,6 +28,13 @@ pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
     }
 }
 
+/// Whether the map of a symbolic link is a target as long as the size says, whatever the flags are.
+pub(crate) fn is_text(inode: &Inode) -> bool {
+    let end = inode.map.iter().position(|byte| *byte == 0);
+    inode.file_type() == Some(FileType::Symlink)
+        && end.is_some_and(|end| end > 0 && end as u64 == inode.size)
+}
+
 /// An encrypted target inside the map: its own length comes first. Of others the rules about fields say more.
 pub(crate) fn fast_symlink(place: Place, inode: &Inode, sink: &mut Sink) {
     let length = u64::from(le16(&inode.map, 0)) + 2;

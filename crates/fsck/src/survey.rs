@@ -44,6 +44,8 @@ pub(crate) struct Survey {
     pub(crate) shared: BlockSet,
     /// Clusters of fixed structures that maps claim too.
     pub(crate) over_fixed: BlockSet,
+    /// Blocks that several fixed structures lie in.
+    pub(crate) contested: BlockSet,
     /// Attribute blocks and how many inodes refer to each, ascending.
     pub(crate) xattr_blocks: Vec<(Pblk, u32)>,
     /// References to inodes that hold values.
@@ -65,7 +67,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     superblock::check(&volume, recovered, &mut sink)?;
     journal::check(&volume, recovered, as_is, &mut sink)?;
     let orphans = orphans::collect(&volume, &mut sink)?;
-    let fixed = metadata::clusters(&volume, &mut sink);
+    let fixed = metadata::fixed(&volume, &mut sink);
 
     let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
     if scan.needs_large_file {
@@ -74,7 +76,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
             .say(Code::LargeFileFeature, Place::FILE_SYSTEM, text);
     }
     let xattr_blocks = xattr::blocks(&volume, &mut scan, progress)?;
-    let mut used = fixed;
+    let mut used = fixed.clusters;
     let mut over_fixed = BlockSet::default();
     let claims = std::mem::take(&mut scan.claims);
     used.absorb(claims.once, &mut |both| over_fixed.add(both));
@@ -109,6 +111,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
         dotdots: names.dotdots,
         used,
         over_fixed,
+        contested: fixed.contested,
         xattr_blocks,
         ea: scan.ea,
         usages: scan.usages,

@@ -311,6 +311,26 @@ fn one_block(
     }
 }
 
+/// Whether nothing but a flag says that an inode holds the value of an attribute: it is a file.
+pub(crate) fn is_flag_alone(
+    volume: &Volume,
+    ea: &EaReferences,
+    ino: Ino,
+    inode: &Inode,
+) -> Result<bool> {
+    let Some(own) = EaInode::from_inode(inode) else {
+        return Ok(false);
+    };
+    if ea.count(ino) > 0 {
+        return Ok(false);
+    }
+    if !(1..=u64::from(VALUE_MAX)).contains(&inode.size) {
+        return Ok(true);
+    }
+    let value = maps::read_file(volume, ino, inode, VALUE_MAX as usize)?;
+    Ok(value_hash(fs_seed(volume), &value) != own.hash)
+}
+
 /// Compares the inodes that hold values with the attributes that refer to them.
 pub(crate) fn value_inodes(
     volume: &Volume,
@@ -331,6 +351,12 @@ pub(crate) fn value_inodes(
             continue;
         };
         if summary.is_orphan() {
+            continue;
+        }
+        if is_flag_alone(volume, ea, ino, &inode)? {
+            let text = "the flag of an inode that holds an attribute's value, though no attribute refers to it, and it \
+                        has not the hash of its content";
+            sink.say(Code::InodeFlags, place, text);
             continue;
         }
         if own.ref_count != referred {

@@ -10,14 +10,18 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   extant repair --dry-run rootfs.img
-  extant repair --undo rootfs.undo rootfs.img
-  extant repair --revert rootfs.undo rootfs.img
+  extant repair rootfs.img
+  extant repair --revert rootfs.img.undo rootfs.img
+  extant repair --undo /var/tmp/sdb1.undo /dev/sdb1
 
-Everything is found out first, without writing; then, unless it is a dry run, the undo file is written
-and made durable, and then the image. No file that could be read is deleted: what has no name gets one in
-lost+found, and of blocks that two files claim one gets a copy. What is not mended is named. Exit codes are
-those of e2fsck: 0 nothing was wrong, 1 all was mended, 4 errors are left (or, in a dry run, were found), 8
-the image cannot be repaired or written, 16 the command line makes no sense.")]
+Everything is found out first, without writing. Then what could be read before is compared with what could be
+read afterwards: a repair that loses anything is refused by name, unless --allow-loss is given. Then the undo
+file is written and made durable, and then the image. The undo file of a regular file is IMAGE.undo, or
+IMAGE.undo.1 and so on where that is there already; for a device --undo says where, or --no-undo that there is
+none. What has no name gets one in lost+found, and of blocks that two files claim one gets a copy. What is not
+mended is named. Exit codes are those of e2fsck: 0 nothing was wrong, 1 all was mended, 4 errors are left (or,
+in a dry run, were found), 8 nothing was done: the image cannot be repaired or written, or something would be
+lost, 16 the command line makes no sense.")]
 pub(crate) struct Repair {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -25,9 +29,15 @@ pub(crate) struct Repair {
     /// Only show what would be done; with --verbose also every byte that would change
     #[arg(short = 'n', long, conflicts_with_all = ["undo", "revert"])]
     pub(crate) dry_run: bool,
-    /// Keep what the changed blocks held in this new file
+    /// Keep what the changed blocks held in this new file [default: IMAGE.undo, beside a regular file]
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
+    /// Keep nothing: the repair cannot be taken back
+    #[arg(long, conflicts_with_all = ["undo", "revert", "dry_run"])]
+    pub(crate) no_undo: bool,
+    /// Repair also if files are lost that can be read now; each is named
+    #[arg(long, conflicts_with = "revert")]
+    pub(crate) allow_loss: bool,
     /// Take a repair back with the undo file that it kept
     #[arg(long, value_name = "FILE", conflicts_with = "undo")]
     pub(crate) revert: Option<PathBuf>,

@@ -32,6 +32,7 @@ mod touch;
 mod tree;
 mod truncate;
 mod tune;
+mod undo;
 mod write;
 mod xattr;
 

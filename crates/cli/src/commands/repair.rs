@@ -3,21 +3,25 @@
 
 use super::check::{Bars, ERRORS, OPERATIONAL, line};
 use super::tune::coded;
+use super::undo::{command, keep, keep_beside};
 use crate::args::{Repair, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::place::refuse_reading_options;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::Severity;
-use extant_fsck::repair::{self, Mend, Plan};
+use extant_fsck::repair::{self, Loss, Mend, Plan};
 use serde::Serialize;
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything that was wrong was mended.
 const MENDED: u8 = 1;
+
+/// Losses that are named; further ones are counted.
+const LOSSES_TOLD: usize = 100;
 
 /// A mend, for programs.
 #[derive(Debug, Serialize)]
@@ -32,6 +36,16 @@ struct MendLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     block: Option<u64>,
     text: &'a str,
+}
+
+/// A file that is lost, for programs.
+#[derive(Debug, Serialize)]
+struct LossLine {
+    /// What of it.
+    lost: String,
+    inode: u32,
+    /// Its name from the root on; bytes that are no UTF-8 are replaced.
+    path: String,
 }
 
 /// Bytes that change, for programs.
@@ -51,7 +65,11 @@ struct Summary {
     mends: u64,
     blocks: u64,
     errors_left: u64,
+    /// Files that can be read no more, or not as before.
+    losses: u64,
     written: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undo: Option<String>,
 }
 
 pub(super) fn run(args: &Repair, place: &Where) -> Outcome {
@@ -104,7 +122,9 @@ fn revert(args: &Repair, place: &Where, undo: &Path) -> Result<(), String> {
 /// Repairs; returns the exit code if it is not 0.
 fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     let device = spec(args, place).open().map_err(|e| e.to_string())?;
-    let options = repair::Options::default().now(seconds_now());
+    let options = repair::Options::default()
+        .now(seconds_now())
+        .allow_loss(args.allow_loss);
     let bars = Bars::new("repairing");
     let plan = repair::plan(device, options, &bars);
     bars.finish();
@@ -114,22 +134,74 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
         .iter()
         .try_fold(0u64, |sum, change| change.map(|_| sum + 1))
         .map_err(|e| named(args, &e))?;
-    if !args.dry_run && blocks > 0 {
-        if let Some(path) = &args.undo {
-            keep(path, &plan).map_err(|e| named(args, &e))?;
-        }
+    let mut done = Done {
+        blocks,
+        ..Done::default()
+    };
+    let refused = plan.may_be_written().err();
+    if !args.dry_run && blocks > 0 && refused.is_none() {
+        done.undo = keep_what_was(args, place, &plan)?;
         plan.apply()
-            .map_err(|e| named(args, &half_written(args.undo.as_deref(), &e)))?;
+            .map_err(|e| named(args, &half_written(done.undo.as_deref(), &e)))?;
+        done.written = true;
     }
-    match tell(args, &plan, blocks) {
+    match tell(args, place, &plan, &done) {
         Ok(()) | Err(Failure::PipeClosed) => {}
         Err(_) => return Err("cannot write the output".to_owned()),
+    }
+    if let Some(e) = refused {
+        let advice = "--dry-run --verbose shows every byte; --allow-loss repairs all the same";
+        return Err(named(args, &format!("{e}: {advice}")));
     }
     Ok(match (plan.is_complete(), blocks > 0) {
         (true, false) => None,
         (true, true) if !args.dry_run => Some(MENDED),
         _ => Some(ERRORS),
     })
+}
+
+/// What came of a plan.
+#[derive(Default)]
+struct Done {
+    blocks: u64,
+    written: bool,
+    undo: Option<PathBuf>,
+}
+
+/// Keeps what the blocks hold that are to be written, and returns in which file.
+fn keep_what_was(args: &Repair, place: &Where, plan: &Plan) -> Result<Option<PathBuf>, String> {
+    if args.no_undo {
+        return Ok(None);
+    }
+    if let Some(path) = &args.undo {
+        keep(path, plan).map_err(|e| named(args, &e))?;
+        return Ok(Some(path.clone()));
+    }
+    let image = Path::new(&args.image);
+    let is_file = image.metadata().is_ok_and(|found| found.is_file());
+    let why = if is_file {
+        match keep_beside(image, plan) {
+            Ok(path) => return Ok(Some(path)),
+            Err(e @ extant_fsck::Error::Device(_)) => return Err(named(args, &e)),
+            Err(e) => format!("nothing can be kept beside the image ({e})"),
+        }
+    } else {
+        "it is no regular file, beside which what was there could be kept".to_owned()
+    };
+    if plan.changes.are_sums().map_err(|e| named(args, &e))? {
+        return Ok(None);
+    }
+    let place = match (place.offset, place.partition) {
+        (None, None) => "",
+        _ => " (on another file system)",
+    };
+    Err(named(
+        args,
+        &format!(
+            "{why}: say with --undo FILE{place} where to keep it, or with --no-undo that the repair need not be taken \
+             back. Nothing is written"
+        ),
+    ))
 }
 
 /// What to do after writing failed.
@@ -150,30 +222,7 @@ pub(super) fn seconds_now() -> u32 {
     time.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX))
 }
 
-/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that cannot be written
-/// in whole is removed again.
-pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path);
-    let file = file.map_err(extant_fsck::Error::Undo)?;
-    let kept = fill(path, &file, plan);
-    if kept.is_err() {
-        // Nothing is lost if this fails too: the name stays, and the next attempt says so.
-        let _ = std::fs::remove_file(path);
-    }
-    kept
-}
-
-fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
-    let mut out = BufWriter::new(file);
-    repair::write_undo(&plan.changes, &mut out)?;
-    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    out.flush()
-        .and_then(|()| file.sync_all())
-        .and_then(|()| File::open(parent.unwrap_or(Path::new(".")))?.sync_all())
-        .map_err(extant_fsck::Error::Undo)
-}
-
-fn tell(args: &Repair, plan: &Plan, blocks: u64) -> Outcome {
+fn tell(args: &Repair, place: &Where, plan: &Plan, done: &Done) -> Outcome {
     let mut output = Output::new();
     let left = plan.left.count(Severity::Error) + plan.left.count(Severity::Fatal);
     if !args.quiet {
@@ -190,6 +239,7 @@ fn tell(args: &Repair, plan: &Plan, blocks: u64) -> Outcome {
         if args.verbose {
             changes(args, plan, &mut output)?;
         }
+        losses(args, plan, &mut output)?;
         let serious = plan.left.findings.iter();
         for finding in serious.filter(|finding| finding.severity() > Severity::Warning) {
             match args.json {
@@ -198,34 +248,86 @@ fn tell(args: &Repair, plan: &Plan, blocks: u64) -> Outcome {
             }
         }
     }
+    let undo = done.undo.as_deref();
     let summary = Summary {
         clean: plan.is_complete(),
         mends: plan.mends_count,
-        blocks,
+        blocks: done.blocks,
         errors_left: left,
-        written: !args.dry_run && blocks > 0,
+        losses: plan.losses_count,
+        written: done.written,
+        undo: undo.map(|path| path.to_string_lossy().into_owned()),
     };
     match args.json {
         true => output.json_line(&summary)?,
         false if args.quiet => {}
         false => {
             output.name(args.image.as_encoded_bytes())?;
-            let verb = if args.dry_run {
-                "would change"
-            } else {
-                "changed"
-            };
-            let verdict = match (summary.clean, summary.mends) {
-                (true, 0) => "clean, nothing to do".to_owned(),
-                (true, mends) => format!("clean: {mends} mends {verb} {blocks} blocks"),
-                (false, mends) => format!(
-                    "NOT clean, {left} errors are left: {mends} mends {verb} {blocks} blocks"
-                ),
-            };
-            writeln!(output, ": {verdict}")?;
+            writeln!(output, ": {}", verdict(&summary))?;
+            if let Some(undo) = undo {
+                output.name(args.image.as_encoded_bytes())?;
+                writeln!(
+                    output,
+                    ": to take it back: {}",
+                    command(undo, &args.image, place)
+                )?;
+            }
         }
     }
     output.finish()
+}
+
+/// The last line, for a person.
+fn verdict(of: &Summary) -> String {
+    let (mends, blocks, left) = (of.mends, of.blocks, of.errors_left);
+    let lost = match of.losses {
+        0 => String::new(),
+        1 => ", and 1 file that can be read now LOST".to_owned(),
+        n => format!(", and {n} files that can be read now LOST"),
+    };
+    match (of.clean, of.written) {
+        (true, false) if mends == 0 => "clean, nothing to do".to_owned(),
+        (true, true) => format!("clean: {mends} mends changed {blocks} blocks{lost}"),
+        (true, false) => {
+            format!("would be clean: {mends} mends would change {blocks} blocks{lost}")
+        }
+        (false, true) => format!(
+            "NOT clean, {left} errors are left: {mends} mends changed {blocks} blocks{lost}"
+        ),
+        (false, false) => format!(
+            "NOT clean, {left} errors would be left: {mends} mends would change {blocks} blocks{lost}"
+        ),
+    }
+}
+
+/// What is lost, file by file.
+fn losses(args: &Repair, plan: &Plan, output: &mut Output) -> Outcome {
+    let told = match args.json || args.verbose {
+        true => plan.losses.len(),
+        false => plan.losses.len().min(LOSSES_TOLD),
+    };
+    for loss in plan.losses.iter().take(told) {
+        match args.json {
+            true => output.json_line(&loss_line(loss))?,
+            false => writeln!(output, "LOST: {loss}")?,
+        }
+    }
+    if plan.losses_count > told as u64 && !args.json {
+        writeln!(
+            output,
+            "LOST: ... and {} files more",
+            plan.losses_count - told as u64
+        )?;
+    }
+    Ok(())
+}
+
+fn loss_line(loss: &Loss) -> LossLine {
+    LossLine {
+        lost: loss.what.to_string(),
+        inode: loss.ino.get(),
+        path: String::from_utf8_lossy(&loss.path).into_owned(),
+    }
 }
 
 /// Every range of bytes that changes.

@@ -1,8 +1,9 @@
 //! `extant resize`. Its exit codes are those of `tune`.
 
 use super::check::Bars;
-use super::repair::{half_written, keep, seconds_now};
+use super::repair::{half_written, seconds_now};
 use super::tune::{coded, superblock_of};
+use super::undo::keep;
 use crate::args::{Resize, Where};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;

@@ -2,7 +2,8 @@
 
 use super::check::{Bars, OPERATIONAL};
 use super::mkfs::parse_uuid;
-use super::repair::{half_written, keep, seconds_now};
+use super::repair::{half_written, seconds_now};
+use super::undo::keep;
 use crate::args::{ErrorsDo, Tune, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;

@@ -103,7 +103,7 @@ fn told(old: &GroupDesc, new: &GroupDesc) -> Vec<(Code, String)> {
 /// Writes a bitmap where it differs; returns whether it did.
 fn put_map(work: &mut Work<'_>, at: Pblk, map: &[u8], code: Code, group: Group) -> Result<()> {
     let old = work.volume().block(at)?;
-    if old == map {
+    if old == map || !work.is_alone(at) {
         return Ok(());
     }
     work.put_block(at, map)?;

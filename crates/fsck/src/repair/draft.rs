@@ -3,14 +3,28 @@
 use crate::error::Result;
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use extant_format::superblock::SUPERBLOCK_OFFSET;
+use extant_jbd2::{ReplayedBlocks, ReplayedDevice};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most mends with one code that are kept in full; what is beyond is only counted.
 const KEPT: u64 = 1000;
 /// Bytes that are copied at once.
 const COPIED: usize = 1 << 20;
+
+/// Bytes of the superblock that Linux keeps up itself: free blocks and inodes, the time of writing, the state, remembered
+/// errors, the upper half of free blocks, the checksum.
+const SUMS: [Range<u64>; 6] = [
+    0x0c..0x14,
+    0x30..0x34,
+    0x3a..0x3c,
+    0x158..0x15c,
+    0x194..0x200,
+    0x3fc..0x400,
+];
 
 /// One thing that was put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +48,8 @@ impl fmt::Display for Mend {
 pub(super) struct Draft {
     base: SharedDevice,
     overlay: Arc<OverlayDevice>,
+    /// The device with what waited in its journal, as a mount would have it.
+    mounted: SharedDevice,
     block_size: u32,
     held: BTreeSet<u64>,
     moves: Vec<Move>,
@@ -45,6 +61,7 @@ impl Draft {
     pub(super) fn new(base: SharedDevice, block_size: u32) -> Self {
         let overlay = OverlayDevice::new(Arc::clone(&base), block_size).keep_writes();
         Self {
+            mounted: Arc::clone(&base),
             base,
             overlay: Arc::new(overlay),
             block_size,
@@ -58,6 +75,31 @@ impl Draft {
     /// The device as it is with the changes.
     pub(super) fn device(&self) -> SharedDevice {
         Arc::clone(&self.overlay) as SharedDevice
+    }
+
+    /// The device as a mount would have it before anything is mended.
+    pub(super) fn mounted(&self) -> SharedDevice {
+        Arc::clone(&self.mounted)
+    }
+
+    /// Takes note of what the journal held, whose blocks lie on the device.
+    pub(super) fn replayed(&mut self, blocks: ReplayedBlocks) {
+        let below = Arc::clone(&self.mounted);
+        self.mounted = Arc::new(ReplayedDevice::with_log(
+            below,
+            Arc::clone(&self.base),
+            blocks,
+        ));
+    }
+
+    /// Bytes in a block.
+    pub(super) fn block_size(&self) -> u32 {
+        self.block_size
+    }
+
+    /// The blocks that were written, ascending; some may hold what they held before.
+    pub(super) fn written_blocks(&self) -> Vec<u64> {
+        self.overlay.written_blocks()
     }
 
     pub(super) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
@@ -208,6 +250,25 @@ impl Changes {
     /// Of the device.
     pub fn is_empty(&self) -> Result<bool> {
         self.iter().next().transpose().map(|first| first.is_none())
+    }
+
+    /// Whether nothing changes but sums, the state and the checksum of the primary superblock: what Linux writes there
+    /// itself with every mount.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn are_sums(&self) -> Result<bool> {
+        for change in self.iter() {
+            let change = change?;
+            let inside = |at: usize| {
+                let at = (change.offset + at as u64).checked_sub(SUPERBLOCK_OFFSET);
+                at.is_some_and(|at| SUMS.iter().any(|sums| sums.contains(&at)))
+            };
+            if !change.ranges().into_iter().flatten().all(inside) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The device as it will be.

@@ -252,6 +252,10 @@ impl One<'_> {
         }
         if self.has(Code::InodeFlags) || self.has(Code::InodeFlagsUnused) {
             flags(work, self.ino, inode, slot)?;
+            let survey = work.survey;
+            if xattr::is_flag_alone(volume, &survey.ea, self.ino, inode)? {
+                inode.flags.remove(InodeFlags::EA_INODE);
+            }
         }
         if self.has(Code::SpecialFile) {
             inode.size = 0;
@@ -281,7 +285,7 @@ impl One<'_> {
             Code::XattrValueInode,
             Code::EaInodeReferences,
         ];
-        if work.survey.table.get(self.ino).is_ea_inode() {
+        if inode.flags.contains(InodeFlags::EA_INODE) {
             if values.iter().any(|code| self.has(*code)) {
                 super::xattrs::value_inode(work, self.ino, inode)?;
             }
@@ -291,7 +295,7 @@ impl One<'_> {
         if self.has(Code::Symlink) {
             content::symlink(work, self.ino, inode, slot)?;
         }
-        if self.has(Code::InlineData) {
+        if self.has(Code::InlineData) && inode.flags.contains(InodeFlags::INLINE_DATA) {
             content::inline_data(volume, inode, slot)?;
         }
         Ok(())
@@ -443,6 +447,9 @@ fn flags(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Resul
     let Some(file_type) = inode.file_type() else {
         return Ok(());
     };
+    if crate::special::is_text(inode) && !looks_like_extents(inode) {
+        inode.flags.remove(InodeFlags::EXTENTS);
+    }
     if !xattr::is_encrypted(volume, inode, slot)? {
         inode.flags.remove(InodeFlags::ENCRYPT);
     }

@@ -11,7 +11,7 @@ use crate::{Code, Place};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
-use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
+use extant_format::jbd2::{JournalSuperblock, MAGIC, MIN_BLOCKS};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{Ino, Pblk, extent, indirect};
 use extant_jbd2::{JournalError, Log, LogRun, Recovery};
@@ -53,6 +53,7 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
                 draft_superblock(draft, &volume, &runs, &log)?;
                 let text = format!("{} transactions were replayed", recovery.transaction_count);
                 draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+                draft.replayed(recovery.blocks);
                 return recovered(draft);
             }
             Err(e @ (JournalError::Device { .. } | JournalError::Home { .. })) => {
@@ -86,6 +87,7 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
         log.sequence = recovery.next_tid;
         log.errno = 0;
         draft_superblock(draft, &volume, &runs, &log)?;
+        draft.replayed(recovery.blocks);
     }
     let text =
         format!("damaged: {count} transactions were replayed, and what follows is given up ({e})");
@@ -231,12 +233,15 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         // What waits in it is to be replayed first.
         return Ok(());
     }
-    if work.has(Code::JournalSuperblock) && ino != Ino::JOURNAL && is_users(work, ino)? {
-        // A user's file that is taken for the journal.
-        return inode(work);
-    }
     let place = Place::ino(ino);
     let runs = log_runs(volume)?;
+    if work.has(Code::JournalSuperblock)
+        && ino != Ino::JOURNAL
+        && (is_users(work, ino)? || !begins_as_log(volume, &runs)?)
+    {
+        // A user's file, or another one, that is taken for the journal.
+        return inode(work);
+    }
     if runs.first().is_some_and(|run| !work.owns(run.start)) {
         return Ok(());
     }
@@ -279,6 +284,15 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         work.mend(code, place, text);
     }
     Ok(())
+}
+
+/// Whether the first block has the magic number of a journal.
+fn begins_as_log(volume: &Volume, runs: &[LogRun]) -> Result<bool> {
+    let Some(first) = runs.first() else {
+        return Ok(false);
+    };
+    let block = volume.block(first.start)?;
+    Ok(block.starts_with(&MAGIC.to_be_bytes()))
 }
 
 /// The map and size of the journal that the superblock keeps a copy of.

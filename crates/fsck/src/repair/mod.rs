@@ -8,11 +8,13 @@
 //! | module | owns |
 //! |---|---|
 //! | `draft` | the changes so far, and what they are for |
+//! | `net` | what could be read before and could not be afterwards |
 //! | `undo` | files that take changes back |
 //! | `under_way` | what the superblock says while changes are written |
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
+//! | `layout` | where everything lies, if the root directory is not found |
 //! | `journal` | replay, the journal's inode and superblock |
 //! | `own_files` | numbers of quota files and the orphan file that are those of others |
 //! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |
@@ -32,6 +34,7 @@
 //! # Invariants
 //! - The device is read only until [`Plan::apply`].
 //! - Nothing that could be read is given up: a file keeps its content, and one without a name gets one in `lost+found`.
+//!   The stages keep to this, and `net` compares both sides without asking them.
 //! - What a stage cannot mend without a guess it leaves; the check after the last round names it.
 
 mod behind;
@@ -44,7 +47,9 @@ mod entries;
 mod groups;
 mod inodes;
 mod journal;
+mod layout;
 mod maps;
+mod net;
 mod orphans;
 mod own_files;
 mod quota;
@@ -60,6 +65,7 @@ mod work;
 mod xattrs;
 
 pub use draft::{Change, Changes, Mend};
+pub use net::{Loss, Lost};
 pub use undo::{revert, write_undo};
 
 use crate::error::{Error, Result};
@@ -83,6 +89,8 @@ const ROUNDS_MAX: u32 = 200;
 pub struct Options {
     /// The time that deleted inodes get, in seconds since 1970.
     pub now: u32,
+    /// Write a plan also if files that can be read now are lost with it.
+    pub allow_loss: bool,
 }
 
 impl Options {
@@ -90,6 +98,13 @@ impl Options {
     #[must_use]
     pub const fn now(mut self, seconds: u32) -> Self {
         self.now = seconds;
+        self
+    }
+
+    /// Write a plan also if files that can be read now are lost with it.
+    #[must_use]
+    pub const fn allow_loss(mut self, on: bool) -> Self {
+        self.allow_loss = on;
         self
     }
 }
@@ -104,8 +119,14 @@ pub struct Plan {
     pub mends_count: u64,
     /// What a check finds afterwards: what is not mended.
     pub left: Report,
+    /// Files that can be reached and read now, and could not be as they are afterwards, by inode: at most the first 1,000.
+    pub losses: Vec<Loss>,
+    /// How many files are lost, also those beyond the ones kept.
+    pub losses_count: u64,
     /// The blocks that change.
     pub changes: Changes,
+    /// What is lost may be.
+    allow_loss: bool,
 }
 
 /// A stage mends what it can of a kind of structure.
@@ -159,7 +180,13 @@ pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> 
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
     superblock::restore(&mut draft, &found)?;
     let survey = rounds(&mut draft, options, progress)?;
-    Ok(Plan::new(draft, survey))
+    let (losses, count) = net::losses(&draft)?;
+    Ok(Plan {
+        losses,
+        losses_count: count,
+        allow_loss: options.allow_loss,
+        ..Plan::new(draft, survey)
+    })
 }
 
 fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
@@ -234,7 +261,10 @@ impl Plan {
             mends,
             mends_count,
             left: survey.report,
+            losses: Vec::new(),
+            losses_count: 0,
             changes,
+            allow_loss: false,
         }
     }
 
@@ -244,6 +274,20 @@ impl Plan {
         self.left.is_clean()
     }
 
+    /// Whether nothing is lost, or all may be.
+    ///
+    /// # Errors
+    /// [`Error::Loss`] if something would be lost.
+    pub fn may_be_written(&self) -> Result<()> {
+        match self.losses.first() {
+            Some(first) if !self.allow_loss => Err(Error::Loss {
+                count: self.losses_count,
+                first: first.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes the changes and makes them durable. First what files hold is copied where that moves. Then, each after a
     /// flush, the superblock says that a check is due, if it changes and said that all was well; everything else is
     /// written; the journal's superblock; and the superblock as it is to be. A crash before leaves a journal that still
@@ -251,8 +295,10 @@ impl Plan {
     /// file.
     ///
     /// # Errors
-    /// Of the device. A part of the changes may have been written then.
+    /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the device: a part of the
+    /// changes may have been written then.
     pub fn apply(&self) -> Result<()> {
+        self.may_be_written()?;
         self.changes.copy_contents()?;
         let device = self.changes.base();
         let size = u64::from(self.changes.block_size());

@@ -1,6 +1,7 @@
 //! Files that wait to be deleted or cut: what a mount would do with them is done.
 
 use super::maps::{Builder, salvage};
+use super::own_files::is_orphan_file;
 use super::work::Work;
 use crate::error::Result;
 use crate::inode::fs_seed;
@@ -104,6 +105,9 @@ fn file(work: &mut Work<'_>) -> Result<()> {
     let Some((_, inode)) = volume.inode(ino)? else {
         return Ok(());
     };
+    if !is_orphan_file(volume, ino)? {
+        return Ok(());
+    }
     let size = volume.block_size();
     let mut emptied = 0u32;
     for run in crate::maps::runs(volume, ino, &inode)? {

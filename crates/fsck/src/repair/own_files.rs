@@ -14,29 +14,21 @@ use extant_format::inode::FileType;
 use extant_format::orphan_file::OrphanBlock;
 use std::collections::HashSet;
 
+/// Blocks of an orphan file that are looked at: if the first is damaged, others say what it is.
+const ORPHAN_BLOCKS: usize = 8;
 /// The inodes that quota files of users and of groups have.
 const USUAL: [Option<Ino>; 3] = [Some(Ino::USER_QUOTA), Some(Ino::GROUP_QUOTA), None];
 
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     quotas(work)?;
-    orphan_file(work)
+    orphan_file(work)?;
+    super::special::mmp_place(work)
 }
 
 /// Whether an inode is a user's: a directory has a name for it.
 pub(super) fn is_users(work: &Work<'_>, ino: Ino) -> Result<bool> {
     let names = naming(work.survey, &HashSet::from([ino]))?;
     Ok(ino >= work.volume().sb.first_ino() && names.contains_key(&ino))
-}
-
-/// Whether an inode holds nothing at all any more.
-fn is_nothing(work: &Work<'_>, ino: Ino) -> Result<bool> {
-    let found = work.volume().inode(ino)?;
-    Ok(found.is_none_or(|(_, inode)| inode.links == 0 && inode.mode.bits() == 0))
-}
-
-/// Whether an inode is not what it is named for: a user's, or nothing.
-fn is_none_of_ours(work: &Work<'_>, ino: Ino) -> Result<bool> {
-    Ok(is_nothing(work, ino)? || is_users(work, ino)?)
 }
 
 fn quotas(work: &mut Work<'_>) -> Result<()> {
@@ -47,14 +39,12 @@ fn quotas(work: &mut Work<'_>) -> Result<()> {
         let Some(ino) = ino.filter(|ino| wrong.contains_key(ino)) else {
             continue;
         };
-        let is_right = |ino| Ok(first_block(volume, ino)?.is_some_and(|b| is_quota(&b, kind)));
-        let others = named.iter().enumerate();
-        let has_other_use = others
-            .filter(|(other, _)| *other != kind)
-            .any(|(_, o)| *o == Some(ino))
-            || volume.sb.orphan_file_ino() == Some(ino);
-        let is_users = is_users(work, ino)?;
-        if (!is_users && is_right(ino)?) || !(has_other_use || is_none_of_ours(work, ino)?) {
+        let is_right = |ino| Ok(blocks(volume, ino, 1)?.iter().any(|b| is_quota(b, kind)));
+        // What is there under the number that nobody else can have is written anew.
+        let is_usual = USUAL.get(kind) == Some(&Some(ino)) && is_regular(volume, ino)?;
+        let is_named_twice = named.iter().filter(|other| **other == Some(ino)).count() > 1;
+        let is_ours = is_usual && !is_named_twice || is_right(ino)? && !is_users(work, ino)?;
+        if is_ours {
             continue;
         }
         let found = match USUAL.get(kind).copied().flatten() {
@@ -87,16 +77,8 @@ fn orphan_file(work: &mut Work<'_>) -> Result<()> {
     let Some(ino) = volume.sb.orphan_file_ino() else {
         return Ok(());
     };
-    let wrong = work.by_inode(&[Code::OrphanFile]);
-    let is_right = |ino| {
-        let block = first_block(volume, ino)?;
-        Ok(block.is_some_and(|b| OrphanBlock::parse(&b, volume.block_size(), None).is_ok()))
-    };
-    let has_other_use = volume.sb.quota_inodes().contains(&Some(ino));
-    if !wrong.contains_key(&ino)
-        || is_right(ino)?
-        || !(has_other_use || is_none_of_ours(work, ino)?)
-    {
+    let is_right = |ino| is_orphan_file(volume, ino);
+    if !work.has(Code::OrphanFile) || is_right(ino)? && !is_users(work, ino)? {
         return Ok(());
     }
     let found = nameless(work, is_right)?;
@@ -132,17 +114,31 @@ fn nameless(work: &Work<'_>, is_right: impl Fn(Ino) -> Result<bool>) -> Result<O
     Ok(None)
 }
 
-fn first_block(volume: &Volume, ino: Ino) -> Result<Option<Vec<u8>>> {
+/// Whether the number of an inode is that of a regular file with a link.
+fn is_regular(volume: &Volume, ino: Ino) -> Result<bool> {
+    let found = volume.inode(ino)?;
+    Ok(found
+        .is_some_and(|(_, inode)| inode.file_type() == Some(FileType::Regular) && inode.links > 0))
+}
+
+/// Whether a block of a regular file has the magic number of an orphan file's.
+pub(super) fn is_orphan_file(volume: &Volume, ino: Ino) -> Result<bool> {
+    let size = volume.block_size();
+    let is_one = |block: &Vec<u8>| OrphanBlock::parse(block, size, None).is_ok();
+    Ok(blocks(volume, ino, ORPHAN_BLOCKS)?.iter().any(is_one))
+}
+
+/// The first blocks of a regular file that are mapped.
+fn blocks(volume: &Volume, ino: Ino, most: usize) -> Result<Vec<Vec<u8>>> {
     let Some((_, inode)) = volume.inode(ino)? else {
-        return Ok(None);
+        return Ok(Vec::new());
     };
-    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
-        return Ok(None);
+    if !is_regular(volume, ino)? {
+        return Ok(Vec::new());
     }
     let runs = maps::runs(volume, ino, &inode)?;
-    maps::lookup(&runs, 0)
-        .map(|at| volume.block(at))
-        .transpose()
+    let all = (0..most as u32).filter_map(|lblk| maps::lookup(&runs, lblk));
+    all.map(|at| volume.block(at)).collect()
 }
 
 fn is_quota(block: &[u8], kind: usize) -> bool {

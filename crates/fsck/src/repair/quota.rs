@@ -67,6 +67,9 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         return Ok(());
     }
     let old = maps::read_file(volume, ino, &inode, FILE_MAX)?;
+    if !may_be_written(&old, ino, kind) {
+        return Ok(());
+    }
     let (Some(usages), Some(magic)) = (work.survey.usages.get(kind), MAGICS.get(kind)) else {
         return Ok(());
     };
@@ -96,6 +99,12 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
         work.mend(Code::QuotaUsage, Place::ino(ino), text);
     }
     Ok(())
+}
+
+/// Whether an inode is a quota file, or has the number that no user's file can have.
+fn may_be_written(old: &[u8], ino: Ino, kind: usize) -> bool {
+    let usual = [Some(Ino::USER_QUOTA), Some(Ino::GROUP_QUOTA), None];
+    MAGICS.get(kind) == Some(&le32(old, 0)) || usual.get(kind) == Some(&Some(ino))
 }
 
 /// A whole quota file.

@@ -47,6 +47,30 @@ pub(super) fn refuse_if_in_use(device: &dyn BlockDevice, sb: &Superblock) -> Res
     }
 }
 
+/// Has another block taken for multiple-mount protection where the one that is named is none, and something else's or
+/// outside.
+pub(super) fn mmp_place(work: &mut Work<'_>) -> Result<()> {
+    let volume = work.volume();
+    let Some(at) = volume.sb.mmp_block().filter(|_| work.has(Code::Mmp)) else {
+        return Ok(());
+    };
+    let is_inside = volume.physical().contains(&at.get());
+    if is_inside && (work.is_alone(at) || MmpBlock::parse(&volume.block(at)?, None).is_ok()) {
+        return Ok(());
+    }
+    let Some(new) = work.new_block()? else {
+        return Ok(());
+    };
+    let sb = work
+        .superblock()?
+        .with(|raw| raw.mmp_block.set(new.get()))?;
+    work.put_superblock(&sb)?;
+    write_mmp(work, new, None)?;
+    let text = format!("it is in block {new}: {at} is none");
+    work.mend(Code::Mmp, Place::block(at), text);
+    Ok(())
+}
+
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     mmp(work)?;
     let about_resize = work.has(Code::ResizeInode)
@@ -67,12 +91,23 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
     let Some(at) = volume.sb.mmp_block() else {
         return Ok(());
     };
-    if !volume.physical().contains(&at.get()) {
+    if !volume.physical().contains(&at.get()) || !work.is_alone(at) {
         return Ok(());
     }
-    let mut bytes = volume.block(at)?;
+    let old = MmpBlock::parse(&volume.block(at)?, None).ok();
+    write_mmp(work, at, old)?;
+    work.mend(
+        Code::Mmp,
+        Place::block(at),
+        "nobody has the file system open",
+    );
+    Ok(())
+}
+
+/// Writes a block that says that nobody has the file system open.
+fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
+    let volume = work.volume();
     let interval = volume.sb.raw().mmp_update_interval.get();
-    let old = MmpBlock::parse(&bytes, None).ok();
     let mmp = MmpBlock {
         state: MmpState::Clean,
         time: u64::from(work.now),
@@ -81,16 +116,14 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
         check_interval: interval.max(MmpBlock::MIN_CHECK_INTERVAL),
     };
     let record = mmp.encode(volume.seed.map(|_| fs_seed(volume)));
+    let mut bytes = match old {
+        Some(_) => volume.block(at)?,
+        None => vec![0; volume.block_size().len()],
+    };
     if let Some(to) = bytes.get_mut(..MmpBlock::LEN) {
         to.copy_from_slice(&record);
     }
-    work.put_block(at, &bytes)?;
-    work.mend(
-        Code::Mmp,
-        Place::block(at),
-        "nobody has the file system open",
-    );
-    Ok(())
+    work.put_block(at, &bytes)
 }
 
 /// Builds the inode anew that keeps room for descriptors.
@@ -104,6 +137,11 @@ fn resize_inode(work: &mut Work<'_>) -> Result<()> {
     let Ok(header) = geo.group_header(Group::new(0)) else {
         return Ok(());
     };
+    let mut range = header.reserved_gdt.clone();
+    if !range.all(|block| work.is_alone(Pblk::new(block))) {
+        // Something else is wrong: what lies there is not written over.
+        return Ok(());
+    }
     let groups = backups(volume);
     let per_block = indirect::pointers_per_block(volume.block_size());
     let Some(root) = work.new_block()? else {

@@ -105,7 +105,7 @@ pub(super) fn is_better(
     }
 }
 
-fn errors_of(report: &Report) -> u64 {
+pub(super) fn errors_of(report: &Report) -> u64 {
     report.count(Severity::Error) + report.count(Severity::Fatal)
 }
 
@@ -131,7 +131,7 @@ fn backups(volume: &Volume) -> Result<Vec<Superblock>> {
 
 /// Fields and checksum.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
-    if from_backup(work)? {
+    if from_backup(work)? || super::layout::mend(work)? {
         // The fields are judged anew then.
         return Ok(());
     }
@@ -159,8 +159,11 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
     let errors = errors_of(&work.survey.report);
     let volume = work.volume();
     let primary = work.superblock()?;
-    let suspicious =
-        work.has(Code::SuperblockChecksum) || work.has(Code::SuperblockBackup) || errors > 20;
+    let suspicious = work.has(Code::SuperblockChecksum)
+        || work.has(Code::SuperblockBackup)
+        || errors > 20
+        || work.has(Code::RootMissing)
+        || work.has(Code::MetadataOverlap);
     if errors == 0 || !suspicious {
         return Ok(false);
     }

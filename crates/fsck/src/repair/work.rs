@@ -72,6 +72,13 @@ impl<'a> Work<'a> {
         !self.survey.shared.contains(cluster) && !self.survey.over_fixed.contains(cluster)
     }
 
+    /// Whether nothing else lies in a block of a fixed structure, neither another one nor what a map leads to. Only then
+    /// is the structure written there.
+    pub(super) fn is_alone(&self, at: Pblk) -> bool {
+        let cluster = self.volume().cluster_of(at.get());
+        !self.survey.contested.contains(at.get()) && !self.survey.over_fixed.contains(cluster)
+    }
+
     /// A block for a new structure, zeroed; `None` when there is no room.
     pub(super) fn new_block(&mut self) -> Result<Option<Pblk>> {
         self.space.take(self.survey)

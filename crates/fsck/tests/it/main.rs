@@ -9,5 +9,6 @@ mod meaning;
 mod repair;
 mod repair_losses;
 mod repair_names;
+mod repair_net;
 mod resize_crashes;
 mod support;

@@ -99,7 +99,7 @@ fn is_kept(content: &[u8], new: &[u8], hidden: bool) -> bool {
 
 /// The files that are not there any more with what they held, under their name or another. One whose size was too
 /// small for its map may have grown, and what wrong nodes of maps hid may be seen again.
-fn lost(before: &Readable, after: &Readable, hidden: bool) -> Vec<String> {
+pub(crate) fn lost(before: &Readable, after: &Readable, hidden: bool) -> Vec<String> {
     let contents: HashSet<u64> = after.values().map(|content| hash(content)).collect();
     let kept = |path: &Vec<u8>, content: &Vec<u8>| {
         after
@@ -152,7 +152,7 @@ fn repaired(image: &[u8]) -> extant_fsck::Result<Repaired> {
     })
 }
 
-fn told(plan: &Plan) -> String {
+pub(crate) fn told(plan: &Plan) -> String {
     let mends: String = plan
         .mends
         .iter()

@@ -105,7 +105,7 @@ fn check_places(survey: &Survey, geo: &Geometry) -> Result<()> {
 /// The least number of blocks that may hold what is there; a little more may be needed for maps.
 pub(super) fn least(survey: &Survey) -> u64 {
     let volume = &survey.volume;
-    let fixed = metadata::clusters(volume, &mut Sink::new());
+    let fixed = metadata::fixed(volume, &mut Sink::new()).clusters;
     let all = volume.geo.clusters_count();
     let count = |set: &crate::blockset::BlockSet, range| {
         let mut sum = 0;

@@ -1,0 +1,96 @@
+//! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before anything is written.
+
+use crate::args::Where;
+use extant_fsck::Error;
+use extant_fsck::repair::{self, Plan};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// So many undo files may lie beside an image.
+const BESIDE_MAX: u32 = 1000;
+
+/// Writes the undo file, which must not be there yet, and makes it and its name durable. One that cannot be written
+/// in whole is removed again.
+pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
+    let file = create(path).map_err(Error::Undo)?;
+    let kept = fill(path, &file, plan);
+    if kept.is_err() {
+        // Nothing is lost if this fails too: the name stays, and the next attempt says so.
+        let _ = std::fs::remove_file(path);
+    }
+    kept
+}
+
+/// The same beside the image: `IMAGE.undo`, or if that is there `IMAGE.undo.1` and so on. Returns where.
+pub(super) fn keep_beside(image: &Path, plan: &Plan) -> extant_fsck::Result<PathBuf> {
+    for n in 0..BESIDE_MAX {
+        let mut name = OsString::from(image);
+        name.push(".undo");
+        if n > 0 {
+            name.push(format!(".{n}"));
+        }
+        let path = PathBuf::from(name);
+        match keep(&path, plan) {
+            Err(Error::Undo(e)) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            done => return done.map(|()| path),
+        }
+    }
+    let text = format!("{BESIDE_MAX} of them lie beside the image");
+    Err(Error::Undo(io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        text,
+    )))
+}
+
+/// What an image holds is for its owner.
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
+    let mut out = BufWriter::new(file);
+    repair::write_undo(&plan.changes, &mut out)?;
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    out.flush()
+        .and_then(|()| file.sync_all())
+        .and_then(|()| File::open(parent.unwrap_or(Path::new(".")))?.sync_all())
+        .map_err(Error::Undo)
+}
+
+/// The command that takes changes back, as a shell reads it.
+pub(super) fn command(undo: &Path, image: &OsStr, place: &Where) -> String {
+    let mut words = String::from("extant repair ");
+    if let Some(offset) = place.offset {
+        words.push_str(&format!("--offset {offset} "));
+    }
+    if let Some(partition) = place.partition {
+        words.push_str(&format!("--partition {partition} "));
+    }
+    format!("{words}--revert {} {}", word(undo.as_os_str()), word(image))
+}
+
+/// One word of a command for a shell.
+fn word(text: &OsStr) -> String {
+    let bytes = text.as_bytes();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+,:=@%".contains(byte);
+    if !bytes.is_empty() && !bytes.starts_with(b"-") && bytes.iter().all(is_plain) {
+        return text.to_string_lossy().into_owned();
+    }
+    let is_printable = !text.to_string_lossy().contains(char::is_control);
+    if let (Some(text), true) = (text.to_str(), is_printable) {
+        let start = if text.starts_with('-') { "./" } else { "" };
+        return format!("'{start}{}'", text.replace('\'', r"'\''"));
+    }
+    // Bytes that a terminal may not show.
+    let escaped = bytes.iter().map(|byte| match byte {
+        b'\\' | b'\'' => format!("\\{}", char::from(*byte)),
+        byte if is_plain(byte) || *byte == b' ' => char::from(*byte).to_string(),
+        byte => format!("\\x{byte:02x}"),
+    });
+    format!("$'{}'", escaped.collect::<String>())
+}

@@ -1,0 +1,128 @@
+//! Fields of the superblock that say where everything lies: where no root directory is found, other values are tried one
+//! by one, and what is reachable then decides.
+
+use super::entries::is_really_dir;
+use super::net;
+use super::superblock::errors_of;
+use super::work::Work;
+use crate::error::{Error, Result};
+use crate::report::Sink;
+use crate::survey::{self, Input};
+use crate::volume::Volume;
+use crate::{Code, Place};
+use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
+use extant_format::Ino;
+use extant_format::features::{Incompat, RoCompat};
+use extant_format::inode::FileType;
+use extant_format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use std::sync::Arc;
+
+/// Another value of one field.
+type Trial = (&'static str, fn(&mut RawSuperblock));
+
+fn toggle_incompat(raw: &mut RawSuperblock, feature: Incompat) {
+    let bits = raw.feature_incompat.get() ^ feature.bits();
+    raw.feature_incompat.set(bits);
+}
+
+fn wide_descriptors(raw: &mut RawSuperblock, size: u16) {
+    let bits = raw.feature_incompat.get() | Incompat::BIT64.bits();
+    raw.feature_incompat.set(bits);
+    raw.desc_size.set(size);
+}
+
+const TRIALS: &[Trial] = &[
+    ("inodes have 128 bytes", |raw| raw.inode_size.set(128)),
+    ("inodes have 256 bytes", |raw| raw.inode_size.set(256)),
+    ("inodes have 512 bytes", |raw| raw.inode_size.set(512)),
+    ("inodes have 1024 bytes", |raw| raw.inode_size.set(1024)),
+    ("inodes have 2048 bytes", |raw| raw.inode_size.set(2048)),
+    ("inodes have 4096 bytes", |raw| raw.inode_size.set(4096)),
+    ("descriptors have 32 bytes", |raw| {
+        let bits = raw.feature_incompat.get() & !Incompat::BIT64.bits();
+        raw.feature_incompat.set(bits);
+        raw.desc_size.set(0);
+    }),
+    ("descriptors have 64 bytes", |raw| wide_descriptors(raw, 64)),
+    ("descriptors have 128 bytes", |raw| {
+        wide_descriptors(raw, 128)
+    }),
+    ("the other first block", |raw| {
+        let first = raw.first_data_block.get();
+        raw.first_data_block.set(1 - first.min(1));
+    }),
+    ("feature meta_bg is another", |raw| {
+        toggle_incompat(raw, Incompat::META_BG);
+    }),
+    (
+        "groups with descriptors of their own begin with the first",
+        |raw| {
+            raw.first_meta_bg.set(0);
+        },
+    ),
+    ("feature sparse_super is another", |raw| {
+        let bits = raw.feature_ro_compat.get() ^ RoCompat::SPARSE_SUPER.bits();
+        raw.feature_ro_compat.set(bits);
+    }),
+];
+
+/// Takes the value with which most can be reached; returns whether one was found.
+pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
+    if !work.has(Code::RootMissing) || has_root(work.volume())? {
+        return Ok(false);
+    }
+    let primary = work.superblock()?;
+    let mut best: Option<(u64, &str, Superblock)> = None;
+    for (what, change) in TRIALS {
+        let Ok(other) = primary.with(|raw| change(raw)) else {
+            continue;
+        };
+        if other.encode() == primary.encode() {
+            continue;
+        }
+        let device = with_superblock(work, &other)?;
+        let volume = match Volume::open(Arc::clone(&device), &mut Sink::new()) {
+            Ok(volume) => volume,
+            Err(e @ Error::Device(_)) => return Err(e),
+            Err(_) => continue,
+        };
+        if !has_root(&volume)? {
+            continue;
+        }
+        let reached = net::reachable(device)?;
+        if reached > best.as_ref().map_or(1, |(most, _, _)| *most) {
+            best = Some((reached, what, other));
+        }
+    }
+    let Some((_, what, other)) = best else {
+        return Ok(false);
+    };
+    let input = Input {
+        device: with_superblock(work, &other)?,
+        recovered: false,
+        as_is: false,
+    };
+    let then = survey::run(input, Sink::new(), &())?.report;
+    if then.has(Code::RootMissing) || errors_of(&then) >= errors_of(&work.survey.report) {
+        return Ok(false);
+    }
+    work.put_superblock(&other)?;
+    let text = format!("{what}: with that the root directory is found");
+    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    Ok(true)
+}
+
+/// Whether the root directory is one by its type and its content.
+fn has_root(volume: &Volume) -> Result<bool> {
+    let Some((_, inode)) = volume.inode(Ino::ROOT)? else {
+        return Ok(false);
+    };
+    Ok(inode.file_type() == Some(FileType::Directory) && is_really_dir(volume, Ino::ROOT, &inode)?)
+}
+
+fn with_superblock(work: &Work<'_>, sb: &Superblock) -> Result<SharedDevice> {
+    let size = work.volume().block_size().bytes();
+    let trial = OverlayDevice::new(work.draft.device(), size).keep_writes();
+    trial.write_at(SUPERBLOCK_OFFSET, &sb.encode())?;
+    Ok(Arc::new(trial))
+}

@@ -1,0 +1,268 @@
+//! One file before and after: type, owner, content, target, attributes.
+
+use super::loss::Lost;
+use super::view::{Map, Seen, View};
+use crate::error::Result;
+use crate::maps::Run;
+use extant_format::Pblk;
+use extant_format::inode::{FileType, InodeFlags};
+use std::ops::Range;
+
+/// Blocks that are compared at once, in bytes.
+const READ_BYTES: u64 = 256 << 10;
+
+/// Blocks that change, as ascending runs that do not touch.
+#[derive(Default)]
+pub(super) struct Changed(Vec<Range<u64>>);
+
+impl Changed {
+    /// Takes note of a block behind all before it.
+    pub(super) fn push(&mut self, block: u64) {
+        match self.0.last_mut() {
+            Some(last) if last.end == block => last.end += 1,
+            _ => self.0.push(block..block + 1),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn touch(&self, blocks: &Range<u64>) -> bool {
+        let at = self.0.partition_point(|run| run.end <= blocks.start);
+        self.0.get(at).is_some_and(|run| run.start < blocks.end)
+    }
+}
+
+/// The two sides.
+pub(super) struct Sides<'a> {
+    pub(super) before: &'a View,
+    pub(super) after: &'a View,
+    pub(super) changed: &'a Changed,
+}
+
+impl Sides<'_> {
+    /// The first thing that a readable inode would lose. Names are not looked at here.
+    pub(super) fn compare(&self, old: &Seen) -> Result<Option<Lost>> {
+        let Some(new) = self.after.inode(old.ino)? else {
+            return Ok(Some(Lost::Inode));
+        };
+        if new.file_type != old.file_type {
+            return Ok((!self.may_be_retyped(old, &new)?).then_some(Lost::Type));
+        }
+        let (a, b) = (&old.inode, &new.inode);
+        let owner =
+            a.mode.permissions() == b.mode.permissions() && (a.uid, a.gid) == (b.uid, b.gid);
+        let device = !old.file_type.is_device() || a.device() == b.device();
+        if !owner || !device {
+            return Ok(Some(Lost::Owner));
+        }
+        let lost = match old.file_type {
+            FileType::Regular => self.content(old, &new)?,
+            FileType::Symlink => match self.before.target(old)? {
+                Some(target) if self.after.target(&new)?.as_ref() != Some(&target) => {
+                    Some(Lost::Target)
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        if lost.is_some() {
+            return Ok(lost);
+        }
+        let kept = self.after.attributes(&new)?;
+        let attributes = self.before.attributes(old)?;
+        let mut gone = attributes
+            .iter()
+            .filter(|(name, value)| kept.get(*name) != Some(*value));
+        let first = gone.next();
+        Ok(first.map(|((index, suffix), _)| Lost::attribute(*index, suffix)))
+    }
+
+    /// Whether another type says more of the content: a file whose content is that of a directory, or a directory that
+    /// has none.
+    fn may_be_retyped(&self, old: &Seen, new: &Seen) -> Result<bool> {
+        let to_dir = new.file_type == FileType::Directory;
+        let from_dir = old.file_type == FileType::Directory;
+        Ok((to_dir && self.before.begins_as_directory(old)?)
+            || (from_dir && !self.before.names(old, &mut |_, _| {})?))
+    }
+
+    fn content(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
+        let most = self.before.volume.rules.largest_size(&old.inode);
+        let size = match old.is_inline {
+            true => old.inode.size,
+            false => old.inode.size.min(most),
+        };
+        if new.inode.size < size {
+            return Ok(Some(Lost::Size(new.inode.size)));
+        }
+        let differs = match (old.is_inline, new.is_inline) {
+            (false, false) => {
+                // Behind the end of these is what proves the content.
+                let verity = old.inode.flags.contains(InodeFlags::VERITY);
+                let end = if verity { u64::MAX } else { size };
+                self.mapped(&self.before.map(old)?, &self.after.map(new)?, end)?
+            }
+            (true, _) => self.inline(old, new)?,
+            (false, true) => {
+                let mut bytes = self.after.inline_bytes(new);
+                bytes.resize(usize::try_from(size).unwrap_or(usize::MAX).min(1 << 16), 0);
+                let theirs = read(self.before, &self.before.map(old)?, bytes.len())?;
+                first_difference(&bytes, &theirs)
+            }
+        };
+        Ok(differs.map(Lost::Content))
+    }
+
+    /// Content that was inline.
+    fn inline(&self, old: &Seen, new: &Seen) -> Result<Option<u64>> {
+        let bytes = self.before.inline_bytes(old);
+        let mut theirs = match new.is_inline {
+            true => self.after.inline_bytes(new),
+            false => read(self.after, &self.after.map(new)?, bytes.len())?,
+        };
+        theirs.resize(theirs.len().max(bytes.len()), 0);
+        theirs.truncate(bytes.len());
+        Ok(first_difference(&bytes, &theirs))
+    }
+
+    /// The first byte before `end` that two maps lead to with another content.
+    fn mapped(&self, old: &Map, new: &Map, end: u64) -> Result<Option<u64>> {
+        for run in old.runs.iter().filter(|run| !run.unwritten) {
+            let mut parts = Vec::new();
+            let blocks = run.pblk..run.pblk + u64::from(run.len);
+            self.before.content_of(blocks, &mut |part| parts.push(part));
+            for part in parts {
+                let lblk = u64::from(run.lblk) + (part.start - run.pblk);
+                if let Some(byte) = self.part(lblk, part, &new.runs, end)? {
+                    return Ok(Some(byte));
+                }
+            }
+        }
+        if !old.is_sound {
+            // What could not be read may be seen again.
+            return Ok(None);
+        }
+        for run in new.runs.iter().filter(|run| !run.unwritten) {
+            let mut lblk = u64::from(run.lblk);
+            let last = lblk + u64::from(run.len);
+            while lblk < last {
+                let (is_mapped, len) = piece(&old.runs, lblk, last - lblk);
+                if is_mapped.is_none() {
+                    let pblk = run.pblk + (lblk - u64::from(run.lblk));
+                    if let Some(byte) = self.zeros(lblk, pblk..pblk + len, end)? {
+                        return Ok(Some(byte));
+                    }
+                }
+                lblk += len;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares blocks of a file with where they are after.
+    fn part(
+        &self,
+        mut lblk: u64,
+        mut blocks: Range<u64>,
+        new: &[Run],
+        end: u64,
+    ) -> Result<Option<u64>> {
+        while blocks.start < blocks.end && self.byte_of(lblk) < end {
+            let (at, len) = piece(new, lblk, blocks.end - blocks.start);
+            let here = blocks.start..blocks.start + len;
+            if at != Some(here.start) || self.changed.touch(&here) {
+                let mut done = 0;
+                while done < len {
+                    let together = self.together(len - done);
+                    let bytes = self.read_blocks(self.before, Some(here.start + done), together)?;
+                    let theirs = self.read_blocks(self.after, at.map(|at| at + done), together)?;
+                    let first = self.byte_of(lblk + done);
+                    let found = first_difference(&bytes, &theirs).map(|byte| first + byte);
+                    if let Some(byte) = found.filter(|byte| *byte < end) {
+                        return Ok(Some(byte));
+                    }
+                    done += together;
+                }
+            }
+            blocks.start += len;
+            lblk += len;
+        }
+        Ok(None)
+    }
+
+    /// The first byte that is not zero of blocks that are mapped where nothing was.
+    fn zeros(&self, lblk: u64, blocks: Range<u64>, end: u64) -> Result<Option<u64>> {
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let first = self.byte_of(lblk + (at - blocks.start));
+            if first >= end {
+                return Ok(None);
+            }
+            let together = self.together(blocks.end - at);
+            let bytes = self.read_blocks(self.after, Some(at), together)?;
+            let found = bytes.iter().position(|byte| *byte != 0);
+            if let Some(byte) = found
+                .map(|byte| first + byte as u64)
+                .filter(|byte| *byte < end)
+            {
+                return Ok(Some(byte));
+            }
+            at += together;
+        }
+        Ok(None)
+    }
+
+    fn byte_of(&self, lblk: u64) -> u64 {
+        lblk << self.before.volume.block_size().log2()
+    }
+
+    fn together(&self, blocks: u64) -> u64 {
+        let most = READ_BYTES >> self.before.volume.block_size().log2();
+        blocks.min(most.max(1))
+    }
+
+    fn read_blocks(&self, view: &View, at: Option<u64>, count: u64) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; count as usize * self.before.volume.block_size().len()];
+        if let Some(at) = at {
+            view.volume.read(Pblk::new(at), &mut bytes)?;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Where a logical block is, if it is mapped and written, and how many from there on are so side by side, at most `len`.
+fn piece(runs: &[Run], lblk: u64, len: u64) -> (Option<u64>, u64) {
+    let at = runs.partition_point(|run| u64::from(run.lblk) + u64::from(run.len) <= lblk);
+    let Some(run) = runs.get(at) else {
+        return (None, len);
+    };
+    let first = u64::from(run.lblk);
+    if first > lblk {
+        return (None, len.min(first - lblk));
+    }
+    let left = len.min(first + u64::from(run.len) - lblk);
+    let place = (!run.unwritten).then(|| run.pblk + (lblk - first));
+    (place, left)
+}
+
+/// The first bytes of what a map leads to.
+fn read(view: &View, map: &Map, len: usize) -> Result<Vec<u8>> {
+    let size = view.volume.block_size().len();
+    let mut bytes = vec![0; len];
+    for (i, part) in bytes.chunks_mut(size).enumerate() {
+        if let (Some(at), _) = piece(&map.runs, i as u64, 1) {
+            view.volume.read(Pblk::new(at), part)?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn first_difference(a: &[u8], b: &[u8]) -> Option<u64> {
+    if a == b {
+        return None;
+    }
+    let common = a.iter().zip(b).position(|(a, b)| a != b);
+    Some(common.unwrap_or_else(|| a.len().min(b.len())) as u64)
+}

@@ -1,0 +1,232 @@
+//! Drafts that were sabotaged: each loss is seen, and what is none is not told as one.
+
+use super::{Lost, losses};
+use crate::Error;
+use crate::repair::draft::Draft;
+use crate::repair::{Plan, look};
+use crate::report::Sink;
+use crate::volume::Volume;
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_format::inode::{FileType, Inode, Mode};
+use extant_format::{Ino, dir};
+use extant_testkit::oracle::{self, debugfs};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A sound image and the numbers of some inodes.
+struct Image {
+    bytes: Vec<u8>,
+    dir: Ino,
+    file: Ino,
+    link: Ino,
+}
+
+fn number(image: &Path, path: &str) -> Ino {
+    let said = debugfs(image, &format!("imap {path}"));
+    Ino::new(said.split_whitespace().nth(1).unwrap().parse().unwrap())
+}
+
+fn image() -> Image {
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("dir")).unwrap();
+    std::fs::write(tree.join("dir/file"), vec![7; 10_000]).unwrap();
+    std::fs::write(tree.join("dir/other"), vec![8; 10_000]).unwrap();
+    std::os::unix::fs::symlink("target", tree.join("link")).unwrap();
+    let path = place.path().join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-d", tree.to_str().unwrap()];
+    oracle::mke2fs(&path, 8 << 20, &options);
+    oracle::debugfs_write(&path, &["ea_set /dir/file user.color red"]);
+    Image {
+        dir: number(&path, "/dir"),
+        file: number(&path, "/dir/file"),
+        link: number(&path, "/link"),
+        bytes: std::fs::read(&path).unwrap(),
+    }
+}
+
+/// A draft, and the file system that it is over.
+struct Sabotage {
+    draft: Draft,
+    volume: Volume,
+}
+
+impl Sabotage {
+    fn new(image: &Image) -> Self {
+        let device = Arc::new(MemoryDevice::from_image(&image.bytes));
+        let draft = Draft::new(device, 1024);
+        let volume = Volume::open(draft.device(), &mut Sink::new()).unwrap();
+        Self { draft, volume }
+    }
+
+    fn inode(&self, ino: Ino, change: impl FnOnce(&mut Inode, &mut [u8])) {
+        let (mut slot, mut inode) = self.volume.inode(ino).unwrap().unwrap();
+        change(&mut inode, &mut slot);
+        let context = self.volume.inode_context(ino);
+        inode.encode(&mut slot, &context).unwrap();
+        let offset = self.volume.inode_offset(ino).unwrap();
+        self.draft.write(offset, &slot).unwrap();
+    }
+
+    fn first_block(&self, ino: Ino) -> u64 {
+        let (_, inode) = self.volume.inode(ino).unwrap().unwrap();
+        crate::maps::runs(&self.volume, ino, &inode).unwrap()[0].pblk
+    }
+
+    /// What is told of each file, by number.
+    fn told(&self) -> Vec<(Ino, Lost)> {
+        let (losses, count) = losses(&self.draft).unwrap();
+        assert_eq!(losses.len() as u64, count);
+        let told = losses.into_iter().map(|loss| {
+            assert!(loss.path.starts_with(b"/"), "{loss}");
+            (loss.ino, loss.what)
+        });
+        told.collect()
+    }
+}
+
+#[test]
+fn every_loss_of_a_sabotaged_draft_is_seen() {
+    let image = image();
+    let file = image.file;
+    type Cut = fn(&Sabotage, &Image);
+    let cases: &[(&str, Cut, Lost)] = &[
+        (
+            "zeros over the inode",
+            |s, i| {
+                let offset = s.volume.inode_offset(i.file).unwrap();
+                s.draft.write(offset, &[0; 256]).unwrap();
+            },
+            Lost::Inode,
+        ),
+        (
+            "another type",
+            |s, i| {
+                s.inode(i.file, |inode, _| {
+                    inode.mode = Mode::new(FileType::Fifo, 0o644)
+                })
+            },
+            Lost::Type,
+        ),
+        (
+            "another owner",
+            |s, i| s.inode(i.file, |inode, _| inode.uid = 77),
+            Lost::Owner,
+        ),
+        (
+            "a smaller size",
+            |s, i| s.inode(i.file, |inode, _| inode.size = 5000),
+            Lost::Size(5000),
+        ),
+        (
+            "one byte of content",
+            |s, i| {
+                let at = s.first_block(i.file) * 1024 + 3000;
+                s.draft.write(at, &[0]).unwrap();
+            },
+            Lost::Content(3000),
+        ),
+        (
+            "no map",
+            |s, i| s.inode(i.file, |inode, _| inode.map[2] = 0),
+            Lost::Content(0),
+        ),
+        (
+            "no attributes",
+            |s, i| s.inode(i.file, |_, slot| slot[160..].fill(0)),
+            Lost::Attribute {
+                name: b"user.color".to_vec(),
+            },
+        ),
+    ];
+    for (what, cut, lost) in cases {
+        let sabotage = Sabotage::new(&image);
+        cut(&sabotage, &image);
+        assert_eq!(sabotage.told(), [(file, lost.clone())], "{what}");
+    }
+    let sabotage = Sabotage::new(&image);
+    sabotage.inode(image.link, |inode, _| {
+        inode.map[..6].copy_from_slice(b"TARGET")
+    });
+    assert_eq!(sabotage.told(), [(image.link, Lost::Target)]);
+}
+
+#[test]
+fn a_directory_that_loses_its_names_loses_all_below_it() {
+    let image = image();
+    let sabotage = Sabotage::new(&image);
+    let volume = &sabotage.volume;
+    // The root has but the names of itself.
+    let at = sabotage.first_block(Ino::ROOT);
+    let mut block = volume.block(extant_format::Pblk::new(at)).unwrap();
+    let (_, inode) = volume.inode(Ino::ROOT).unwrap().unwrap();
+    let layout = volume.dir_layout(inode.flags);
+    let second = 12;
+    dir::entry::write_free(&mut block, second, &layout, 1024 - 12 - second);
+    dir::entry::write_tail(&mut block, volume.inode_seed(Ino::ROOT, &inode).unwrap());
+    sabotage.draft.write(at * 1024, &block).unwrap();
+    let told = sabotage.told();
+    let has = |ino: Ino| told.contains(&(ino, Lost::Name));
+    assert!(
+        has(image.dir) && has(image.file) && has(image.link),
+        "{told:?}"
+    );
+    let (losses, _) = losses(&sabotage.draft).unwrap();
+    let path = |ino| {
+        losses
+            .iter()
+            .find(|loss| loss.ino == ino)
+            .unwrap()
+            .path
+            .clone()
+    };
+    assert_eq!(path(image.file), b"/dir/file");
+}
+
+#[test]
+fn what_no_file_consists_of_may_change() {
+    let image = image();
+    let sabotage = Sabotage::new(&image);
+    sabotage.inode(image.file, |inode, _| {
+        inode.links = 9;
+        inode.mtime.secs = 5;
+        inode.blocks = 1;
+        inode.size = 1 << 20;
+    });
+    let bitmap = sabotage.volume.groups[0].desc.block_bitmap.get();
+    sabotage.draft.write(bitmap * 1024, &[0xff; 1024]).unwrap();
+    assert_eq!(sabotage.told(), []);
+    assert_eq!(Sabotage::new(&image).told(), []);
+}
+
+#[test]
+fn a_plan_that_loses_something_is_not_written_unless_that_is_allowed() {
+    let image = image();
+    for allow_loss in [false, true] {
+        let device = Arc::new(MemoryDevice::from_image(&image.bytes));
+        let draft = Draft::new(device.clone(), 1024);
+        let volume = Volume::open(draft.device(), &mut Sink::new()).unwrap();
+        let sabotage = Sabotage { draft, volume };
+        sabotage.inode(image.file, |inode, _| inode.size = 5000);
+        let (losses, losses_count) = losses(&sabotage.draft).unwrap();
+        let survey = look(&sabotage.draft, &()).unwrap();
+        let plan = Plan {
+            losses,
+            losses_count,
+            allow_loss,
+            ..Plan::new(sabotage.draft, survey)
+        };
+        let applied = plan.apply();
+        let mut bytes = vec![0; image.bytes.len()];
+        device.read_at(0, &mut bytes).unwrap();
+        match applied {
+            Ok(()) => assert!(allow_loss && bytes != image.bytes),
+            Err(Error::Loss { count: 1, first }) => {
+                assert!(!allow_loss && bytes == image.bytes);
+                let said = format!("inode {}, \"/dir/file\": only 5000 bytes", image.file);
+                assert!(first.to_string().starts_with(&said), "{first}");
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
