@@ -59,9 +59,13 @@ pub(crate) fn mount(
         Some(Ok(device)) => device,
         // In a container root may be none.
         Some(Err(e)) if Errno::from_io_error(&e) != Some(Errno::PERM) => return Err(e),
-        _ => {
+        refused => {
             let _others_wait = PathLock::of(point);
-            by_helper(image, point, options, checks)?
+            by_helper(image, point, options, checks).map_err(|e| match refused {
+                // There is no helper, so what root was told is the reason.
+                Some(Err(why)) if e.kind() == io::ErrorKind::NotFound => why,
+                _ => e,
+            })?
         }
     };
     let found = Held::at(point)?.ok_or_else(|| {

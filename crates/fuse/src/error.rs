@@ -53,6 +53,12 @@ pub enum MountError {
     /// The session with the kernel broke off.
     #[error("the mount ended: {0}")]
     Session(io::Error),
+    /// The root directory cannot be read.
+    #[error(
+        "the root directory cannot be read ({0}), so there is nothing to mount: `extant check` tells what is wrong, and \
+         `extant repair` mends it"
+    )]
+    Root(String),
     /// The process cannot be confined.
     #[error(
         "the process that reads the image cannot be confined: {0}. Mount images that you trust with --no-sandbox"

@@ -10,6 +10,8 @@
 //!
 //! Where the kernel has only one of the two, that is all there is. Where it has neither, nothing is read.
 //!
+//! Threads can be started until all that a mount needs are there; then that is over, too ([`start_no_more_threads`]).
+//!
 //! Privileges of root and core dumps go as well, and memory is limited: what a process maps to write to counts, whether
 //! it does or not. All of it stays for good and reaches threads that are started later.
 
@@ -28,9 +30,11 @@ use std::io;
 /// Confines this thread and those that it starts. The process takes no more than `memory` bytes. `has_rings` says whether
 /// it answers through rings, which it has.
 ///
+/// Returns whether system calls are filtered.
+///
 /// # Errors
 /// When the kernel offers neither mechanism or refuses one of them.
-pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<()> {
+pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<bool> {
     let at_most = |most: u64| Rlimit {
         current: Some(most),
         maximum: Some(most),
@@ -62,12 +66,22 @@ pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<()> {
     };
     set_capabilities(None, none)?;
     if !has_filters {
-        return Ok(());
+        return Ok(false);
     }
     let own = rustix::process::getpid().as_raw_nonzero().get();
     let rules = calls::allowed(own.cast_unsigned(), has_rings);
     let rules = rules.map_err(|e| failed("seccomp", &e))?;
-    filter(rules, denied(), SeccompAction::Allow)
+    filter(rules, denied(), SeccompAction::Allow)?;
+    Ok(true)
+}
+
+/// Takes away what starts threads, from all threads of a process whose system calls are filtered: what takes one over could
+/// otherwise start more than the machine has room for.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn start_no_more_threads() -> io::Result<()> {
+    filter(plain(calls::THREADS), SeccompAction::Allow, denied())
 }
 
 fn failed(what: &str, e: &dyn std::fmt::Display) -> io::Error {

@@ -11,6 +11,8 @@ use crate::service::Service;
 use crate::signals::Signals;
 use crate::unmount::{clear, has_helper, leave};
 use extant_core::fs::Fs;
+use extant_core::inode::Inode;
+use extant_format::Ino;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,8 @@ pub struct Attached {
     // Behind the channel: nobody answers any more when it is cleared away.
     cleared: Cleared,
     lacks: Option<MissingBlockDevice>,
+    /// System calls of this process are filtered.
+    is_filtered: bool,
     point: PathBuf,
     options: Options,
 }
@@ -70,6 +74,7 @@ impl Attached {
             channel,
             cleared: Cleared(id),
             lacks,
+            is_filtered: false,
             point,
             options: options.clone(),
         })
@@ -97,14 +102,22 @@ impl Attached {
     /// process has given up too much for that already.
     pub fn confine(&mut self) -> Result<(), MountError> {
         let memory = self.options.memory_limit(machine_memory());
-        sandbox::confine(memory, self.channel.has_rings()).map_err(MountError::Sandbox)
+        let filtered = sandbox::confine(memory, self.channel.has_rings());
+        self.is_filtered = filtered.map_err(MountError::Sandbox)?;
+        Ok(())
     }
 
     /// Answers with `fs` from now on.
     ///
     /// # Errors
-    /// When the system has no threads for it.
+    /// [`MountError::Root`] when there is no root directory that can be read; when the system has no threads for it.
     pub fn serve(self, fs: Arc<Fs>) -> Result<Mounted, MountError> {
+        let is_dir = fs.with_inode(Ino::ROOT, Inode::is_dir);
+        match is_dir.map_err(|e| e.to_string()) {
+            Ok(true) => {}
+            Ok(false) => return Err(MountError::Root("it is no directory".to_owned())),
+            Err(why) => return Err(MountError::Root(why)),
+        }
         let service = Arc::new(Service::new(fs, &self.options));
         let (sender, events) = mpsc::channel();
         service.farewell().tell(sender.clone());
@@ -123,6 +136,7 @@ impl Attached {
         Ok(Mounted {
             service,
             cleared: self.cleared,
+            is_filtered: self.is_filtered,
             point: self.point,
             events,
             sender,
@@ -135,6 +149,7 @@ impl Attached {
 pub struct Mounted {
     service: Arc<Service>,
     cleared: Cleared,
+    is_filtered: bool,
     point: PathBuf,
     events: Receiver<Event>,
     sender: Sender<Event>,
@@ -176,7 +191,7 @@ impl Mounted {
     }
 
     /// Waits until it is unmounted. One of `signals` unmounts it: those who use it then have some seconds to
-    /// leave.
+    /// leave. A [confined](Attached::confine) process starts no threads any more from now on.
     ///
     /// Close the file system then, also after an error. Whoever unmounts does not wait for that: see
     /// [`wait_and_close`](Self::wait_and_close).
@@ -201,6 +216,11 @@ impl Mounted {
             Some(signals) => self.listen(signals),
             None => Ok(()),
         };
+        // All that are needed are there.
+        let ended = ended.and_then(|()| match self.is_filtered {
+            true => sandbox::start_no_more_threads().map_err(MountError::Sandbox),
+            false => Ok(()),
+        });
         let is_told = signals.is_some_and(Signals::at_once);
         let ended = ended.and_then(|()| self.until_over(is_told));
         self.service.finish();

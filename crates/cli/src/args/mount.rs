@@ -28,6 +28,9 @@ fusermount3 (package fuse3). Options of -o:
                             the image is complete in umount
   sync, dirsync             changes, or those of names, are synchronous
   commit=SECONDS            age at which changes are committed (5)
+  errors=continue, errors=remount-ro
+                            damage that a change meets is recorded only, or ends all changes (what the superblock says)
+  noload                    with ro: what the journal holds is left out
   discard                   what becomes free is given back to the device
   usrquota, grpquota, prjquota
                             users, groups, projects are held to their limits (the kernel
@@ -39,7 +42,7 @@ fusermount3 (package fuse3). Options of -o:
   threads=N                 threads that answer the kernel
   io_uring                  requests come through io_uring, where the kernel offers it: quicker for many
                             small ones, slower for much data
-  memory=MIB                most memory that the confined process takes (half of the machine's)
+  memory=MIB                most memory that the confined process takes (half of the machine's; at least 256)
   writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
                             many small files (no_writeback_cache, the default: passes each on at once)
   direct_io                 data of files goes past the kernel's memory: quicker for large files read or written once by
@@ -47,7 +50,8 @@ fusermount3 (package fuse3). Options of -o:
   seek_holes                lseek tells of holes; what was written to mapped memory and is not synced yet still counts
                             as one. Without, or with writeback_cache, it takes all for data
   direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
-Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted.
+Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted, and those of ext4 that say what is
+done in any case (data=ordered, barrier, stripe=N, ...).
 
 The mount ends with `extant umount`, umount, or SIGTERM, SIGINT or SIGHUP to the process; the image is clean
 then. In fstab: /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0, with a link

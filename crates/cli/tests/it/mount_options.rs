@@ -107,6 +107,20 @@ fn noload_shows_what_is_there_without_the_journal() {
 }
 
 #[test]
+fn a_file_system_without_a_root_directory_is_not_mounted() {
+    require!(Fuse);
+    for damage in ["clri <2>", "set_inode_field <2> mode 0100644"] {
+        let mount = Mount::new();
+        debugfs_write(&mount.image(), &[damage]);
+        let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
+        let run = extant(["mount", &both[0], &both[1]]).fails(1);
+        assert!(run.stderr.contains("root"), "{damage}: {}", run.stderr);
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        assert!(!table.contains(&both[1]), "{damage}: {table}");
+    }
+}
+
+#[test]
 fn errors_remount_ro_ends_all_changes_when_damage_is_found() {
     require!(Fuse);
     for (asked, goes_on) in [("continue", true), ("remount-ro", false)] {

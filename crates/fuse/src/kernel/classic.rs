@@ -1,7 +1,7 @@
 //! Requests that are read from the device, one after the other by each thread.
 
 use super::turn::Turn;
-use super::{Device, Kernel, LARGEST_TRANSFER};
+use super::{Device, Kernel, LARGEST_TRANSFER, Later};
 use crate::answer::Answerer;
 use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Request};
 use crate::service::{Errno, Node};
@@ -51,6 +51,7 @@ pub(super) fn run(
     device: &Arc<Device>,
     answerer: &Answerer,
     kernel: &Kernel,
+    later: &Later,
     mut turn: Turn<'_>,
 ) -> io::Result<()> {
     let mut asked = Message::new(BEFORE_DATA);
@@ -69,7 +70,7 @@ pub(super) fn run(
             continue;
         }
         if answerer.waits_for_kernel(&request) {
-            answer_when_written(device, answerer, kernel, bytes);
+            answer_when_written(device, answerer, kernel, later, bytes);
         } else {
             // What is read is transferred to a page, too.
             let told = match request.opcode {
@@ -102,14 +103,19 @@ fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, told: &mu
     device.send(told.get(..len).unwrap_or_default());
 }
 
-/// Answers in a thread of its own, after the kernel has written the file back. This needs answers of the others
+/// Answers in a thread beside, after the kernel has written the file back. This needs answers of the others
 /// meanwhile, of which all may be here at once.
-fn answer_when_written(device: &Arc<Device>, answerer: &Answerer, kernel: &Kernel, bytes: &[u8]) {
+fn answer_when_written(
+    device: &Arc<Device>,
+    answerer: &Answerer,
+    kernel: &Kernel,
+    later: &Later,
+    bytes: &[u8],
+) {
     let (in_time, bytes) = (Arc::clone(device), bytes.to_vec());
     let (answerer, kernel) = (answerer.clone(), kernel.clone());
     let unique = Request::parse(&bytes).map_or(0, |request| request.header.unique);
-    let thread = std::thread::Builder::new().name("extant-seal".to_owned());
-    let started = thread.spawn(move || {
+    let is_taken = later.run(move || {
         let Ok(request) = Request::parse(&bytes) else {
             return;
         };
@@ -117,8 +123,8 @@ fn answer_when_written(device: &Arc<Device>, answerer: &Answerer, kernel: &Kerne
         let mut told = vec![0; PAGE];
         answer(&in_time, &answerer, &request, &mut told);
     });
-    if let Err(e) = started {
-        tracing::error!("no thread for a file that becomes immutable: {e}");
+    if !is_taken {
+        tracing::error!("no thread for a file that becomes immutable");
         let header = OutHeader {
             len: OUT_HEADER as u32,
             error: -Errno::IO.0,

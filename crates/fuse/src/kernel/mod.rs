@@ -157,6 +157,33 @@ impl Threads {
     }
 }
 
+/// A thread for what waits until the kernel has written a file back, which needs answers of all others meanwhile. It is there
+/// from the beginning: a confined process starts none later.
+#[derive(Clone, Debug)]
+pub(crate) struct Later(Sender<Job>);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Later {
+    /// Starts it. It ends when the last of these is dropped.
+    ///
+    /// # Errors
+    /// When the system has no thread for it.
+    fn start(threads: &mut Threads) -> io::Result<Self> {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        threads.start("extant-seal".to_owned(), move || {
+            jobs.into_iter().for_each(|job| job());
+            Ok(())
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// Has it do this after what it was given before. `false` when it is gone.
+    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.0.send(Box::new(job)).is_ok()
+    }
+}
+
 /// What the kernel is told without being asked.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernel(Notifier);
@@ -250,18 +277,20 @@ impl Channel {
         let kernel = Kernel(self.session.notifier());
         let answerer = Answerer::new(service, self.agreed, Arc::new(kernel.clone()));
         let mut threads = Threads::new();
+        let later = Later::start(&mut threads)?;
         let count = self.devices.len();
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
             let (answerer, kernel) = (answerer.clone(), kernel.clone());
+            let later = later.clone();
             let reception = Arc::clone(&self.reception);
             threads.start(format!("extant-fuse-{number}"), move || {
                 let turn = reception.turn(number);
-                classic::run(&Arc::new(device), &answerer, &kernel, turn)
+                classic::run(&Arc::new(device), &answerer, &kernel, &later, turn)
             })?;
         }
         if let Some(rings) = self.rings {
-            ring::serve(rings, &answerer, &kernel, count, &mut threads)?;
+            ring::serve(rings, &answerer, (&kernel, later), count, &mut threads)?;
         }
         Ok(Connection {
             _session: self.session,

@@ -3,11 +3,10 @@
 use super::memory::Slot;
 use super::queue::answer;
 use crate::answer::{Answerer, Long};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Later};
 use crate::service::{Errno, Node};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -96,14 +95,13 @@ impl Jobs {
 pub(super) struct Aside {
     /// By [`Long`]: what waits for commits keeps no transfers waiting.
     jobs: [Arc<Jobs>; 2],
-    /// The processors that this process may use, which threads of a ring have fewer of.
-    processors: Option<CpuSet>,
     answerer: Answerer,
     kernel: Kernel,
+    later: Later,
 }
 
 impl Aside {
-    pub(super) fn new(answerer: &Answerer, kernel: &Kernel) -> Self {
+    pub(super) fn new(answerer: &Answerer, kernel: &Kernel, later: Later) -> Self {
         let jobs = || {
             Arc::new(Jobs {
                 waiting: Mutex::new(&JOBS, Waiting::default()),
@@ -113,9 +111,9 @@ impl Aside {
         };
         Self {
             jobs: [jobs(), jobs()],
-            processors: sched_getaffinity(None).ok(),
             answerer: answerer.clone(),
             kernel: kernel.clone(),
+            later,
         }
     }
 
@@ -135,35 +133,29 @@ impl Aside {
         jobs.changed.notify_one();
     }
 
-    /// Has a request answered after the kernel has written the file back, by a thread of its own: this needs answers to
+    /// Has a request answered after the kernel has written the file back, by the thread for that: this needs answers to
     /// others meanwhile, also of those who are beside.
     pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
         let (answerer, kernel) = (self.answerer.clone(), self.kernel.clone());
         let header = slot.asked().header;
-        let processors = self.processors;
         // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
-        let later = Arc::clone(&returns);
-        let thread = std::thread::Builder::new().name("extant-seal".to_owned());
-        let started = thread.spawn(move || {
+        let then = Arc::clone(&returns);
+        let is_taken = self.later.run(move || {
             let Ok(mut slot) = take.recv() else {
                 return;
             };
-            if let Some(all) = processors {
-                let _ = sched_setaffinity(None, &all);
-            }
             kernel.write_back(Node(header.node));
             answer(&mut slot, &answerer, &mut Vec::new());
-            later.put(slot);
+            then.put(slot);
         });
-        match started {
+        if is_taken {
             // It waits for it.
-            Ok(_) => drop(give.send(slot)),
-            Err(e) => {
-                tracing::error!("no thread for a file that becomes immutable: {e}");
-                slot.tell(header.unique, -Errno::IO.0, 0);
-                returns.put(slot);
-            }
+            drop(give.send(slot));
+        } else {
+            tracing::error!("no thread for a file that becomes immutable");
+            slot.tell(header.unique, -Errno::IO.0, 0);
+            returns.put(slot);
         }
     }
 }

@@ -24,7 +24,7 @@ mod queue;
 
 use crate::answer::Answerer;
 use crate::awake::Awake;
-use crate::kernel::{Kernel, Threads};
+use crate::kernel::{Kernel, Later, Threads};
 use aside::Aside;
 use queue::Queue;
 use std::io;
@@ -91,11 +91,11 @@ impl Rings {
 pub(crate) fn serve(
     rings: Rings,
     answerer: &Answerer,
-    kernel: &Kernel,
+    (kernel, later): (&Kernel, Later),
     beside: usize,
     threads: &mut Threads,
 ) -> io::Result<()> {
-    let aside = Arc::new(Aside::new(answerer, kernel));
+    let aside = Arc::new(Aside::new(answerer, kernel, later));
     for (kind, jobs) in aside.jobs().into_iter().enumerate() {
         for number in 0..beside {
             let jobs = Arc::clone(&jobs);

@@ -107,6 +107,13 @@ pub(super) const ALLOWED: &[i64] = &[
 /// when told that there is no such thing.
 pub(super) const WITHOUT: &[i64] = &[libc::SYS_clone3];
 
+/// What starts threads, after all are there.
+pub(super) const THREADS: &[i64] = &[libc::SYS_clone];
+
+/// `SECCOMP_SET_MODE_FILTER` and `SECCOMP_FILTER_FLAG_TSYNC` of `linux/seccomp.h`: one more filter, for all threads.
+const ADD_FILTER: u64 = 1;
+const FOR_ALL_THREADS: u64 = 1;
+
 /// Rules by system call; without any rule a call is meant with whatever arguments.
 pub(super) type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
@@ -164,6 +171,14 @@ pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> 
                 0,
                 &[libc::PR_SET_NAME, libc::PR_SET_NO_NEW_PRIVS, NAME_MEMORY],
             )?,
+        ),
+        // Less than is left can be left.
+        (
+            libc::SYS_seccomp,
+            vec![SeccompRule::new(vec![
+                half(0, SeccompCmpOp::Eq, ADD_FILTER)?,
+                half(1, SeccompCmpOp::Eq, FOR_ALL_THREADS)?,
+            ])?],
         ),
         // Its own limits, to read them.
         (
