@@ -108,12 +108,6 @@ impl Place {
         Ok(fs)
     }
 
-    /// Opens all of what holds the file system, without looking at it.
-    pub(crate) fn open_device(&self, writable: bool) -> Outcome<SharedDevice> {
-        let opened = self.spec(writable).open();
-        opened.map_err(|e| self.not_opened(e, writable))
-    }
-
     /// Opens all of what holds the file system, without looking at it; for reading as long as nobody writes it. If somebody
     /// uses it of whom there `may_be` an end soon, that is waited for, though not longer than `patience`.
     pub(crate) fn open_when_free(
