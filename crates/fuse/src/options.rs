@@ -10,7 +10,7 @@ const DIRECT_FROM: usize = 64 << 10;
 /// Most threads that answer the kernel unless said otherwise.
 const MOST_THREADS: usize = 16;
 /// The least memory that a mount with up to so many threads can be limited to, in MiB, and what it takes for each more.
-const LEAST_MIB: u64 = 256;
+const LEAST_MIB: u64 = 512;
 const LEAST_IS_FOR: usize = 16;
 const EACH_MORE_MIB: u64 = 5;
 
@@ -529,10 +529,10 @@ mod tests {
     #[test]
     fn less_memory_than_a_mount_needs_is_refused_with_the_least() {
         let refused = |list: &str| parsed(list).check().unwrap_err().to_string();
-        assert!(refused("threads=4,memory=255").contains("256 at least"));
-        assert!(refused("threads=64,memory=256").contains("496 at least"));
-        parsed("threads=16,memory=256").check().unwrap();
-        parsed("threads=64,memory=496").check().unwrap();
+        assert!(refused("threads=4,memory=511").contains("512 at least"));
+        assert!(refused("threads=64,memory=512").contains("752 at least"));
+        parsed("threads=16,memory=512").check().unwrap();
+        parsed("threads=64,memory=752").check().unwrap();
         parsed("threads=1024").check().unwrap();
     }
 }

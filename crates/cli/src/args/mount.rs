@@ -42,7 +42,7 @@ fusermount3 (package fuse3). Options of -o:
   threads=N                 threads that answer the kernel
   io_uring                  requests come through io_uring, where the kernel offers it: quicker for many
                             small ones, slower for much data
-  memory=MIB                most memory that the confined process takes (half of the machine's; at least 256)
+  memory=MIB                most memory that the confined process takes (half of the machine's; at least 512)
   writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
                             many small files (no_writeback_cache, the default: passes each on at once)
   direct_io                 data of files goes past the kernel's memory: quicker for large files read or written once by

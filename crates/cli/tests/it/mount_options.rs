@@ -80,8 +80,8 @@ fn options_that_mean_nothing_here_are_refused_by_name_with_exit_code_2() {
         ("errors=panic", "errors=panic"),
         ("data=journal", "data=journal"),
         ("noload", "ro only"),
-        ("memory=255", "256 at least"),
-        ("memory=256,threads=100", "676 at least"),
+        ("memory=511", "512 at least"),
+        ("memory=512,threads=100", "932 at least"),
     ] {
         let run = extant(["mount", "-o", options, &both[0], &both[1]]).fails(2);
         assert!(run.stderr.contains(says), "{options}: {}", run.stderr);
@@ -165,7 +165,7 @@ fn the_least_memory_that_is_taken_is_enough_to_work_with() {
     require!(Fuse);
     let mount = Mount::new();
     let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
-    let options = "memory=256,threads=16,direct_from=0";
+    let options = "memory=512,threads=16,direct_from=0";
     extant(["mount", "-o", options, &both[0], &both[1]]).ok();
     let content = vec![7; 40 << 20];
     fs::write(mount.at("file"), &content).unwrap();
