@@ -13,6 +13,7 @@
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
 //! | `no_room` | what there is no room for, and the way out |
+//! | `replayed` | fast commits, replayed in memory for those who check and repair |
 //! | `room` | whether something fits, asked before what is there is cut |
 //! | `progress` | the bar on a terminal |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
@@ -45,6 +46,7 @@ mod path;
 mod place;
 mod progress;
 mod record;
+mod replayed;
 mod room;
 mod size;
 mod time;

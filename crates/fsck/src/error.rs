@@ -100,6 +100,12 @@ impl Error {
         }
     }
 
+    /// Whether fast commits wait for replay, which is the work of an engine: what it makes of them can be checked.
+    #[must_use]
+    pub fn is_fast_commit(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::FastCommitPending { .. }))
+    }
+
     /// Why a journal could not be read or replayed: the device, or what is in it.
     pub(crate) fn of_journal(e: JournalError) -> Self {
         match e {

@@ -4,11 +4,13 @@ use crate::args::{Check, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Bar;
+use crate::replayed;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::{Finding, Options, Pass, Progress, Report, Severity};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Errors are left.
 pub(super) const ERRORS: u8 = 4;
@@ -85,7 +87,18 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
     };
     let bars = Bars::new("checking");
     let options = Options::default().as_is(place.as_is);
-    let report = extant_fsck::check_with_journal(device, journal, options, &bars);
+    let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
+    let report = match judge(Arc::clone(&device)) {
+        Err(e) if e.is_fast_commit() => match replayed::in_memory(device) {
+            Ok(replayed) => judge(replayed),
+            Err(why) => {
+                return Err(named(&format!(
+                    "{e}; they cannot be replayed in memory: {why}"
+                )));
+            }
+        },
+        done => done,
+    };
     bars.finish();
     report.map_err(|e| match e {
         extant_fsck::Error::Device(e) => e.to_string(),
