@@ -1,7 +1,13 @@
 //! `extant check`: verdicts and exit codes.
 
-use crate::support::{Place, extant};
-use extant_testkit::oracle::{assert_clean, debugfs_write};
+use crate::support::{Place, copy_of, extant};
+use extant_blockdev::OpenSpec;
+use extant_testkit::mount::{KernelMount, Mode, Shutdown};
+use extant_testkit::oracle::{assert_clean, debugfs_write, mke2fs};
+use extant_testkit::require;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 #[test]
 fn a_sound_image_is_clean_and_a_damaged_one_is_not() {
@@ -64,4 +70,51 @@ fn what_the_other_commands_write_is_clean() {
         extant(["check", name]).ok();
         assert_clean(&image);
     }
+}
+
+/// An image in which fast commits of Linux wait for replay: `file`, which was made and synced by itself.
+fn with_fast_commits(place: &Place) -> String {
+    let image = place.join("fast.img");
+    // Now and then Linux chooses to commit as a whole.
+    for _ in 0..40 {
+        let _ = fs::remove_file(&image);
+        mke2fs(&image, 64 << 20, &["-t", "ext4", "-O", "fast_commit"]);
+        let mount = KernelMount::mount(&image, Mode::ReadWrite, "commit=300");
+        fs::write(mount.join("other"), b"content").unwrap();
+        mount.sync();
+        fs::write(mount.join("file"), vec![b'f'; 5000]).unwrap();
+        let file = fs::File::options()
+            .write(true)
+            .open(mount.join("file"))
+            .unwrap();
+        file.write_all_at(b"changed", 100).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        mount.shutdown(Shutdown::Now);
+        let device = OpenSpec::read_only(&image).open().unwrap();
+        let found = extant_fsck::check(device, extant_fsck::Options::default(), &());
+        if found.is_err_and(|e| e.is_fast_commit()) {
+            return image.display().to_string();
+        }
+    }
+    panic!("Linux never committed fast");
+}
+
+#[test]
+fn fast_commits_are_replayed_in_memory_before_a_verdict() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let image = with_fast_commits(&place);
+    let before = fs::read(&image).unwrap();
+    let run = extant(["check", &image]).ok();
+    assert!(run.text().contains("clean"), "{}", run.text());
+    assert!(
+        fs::read(&image).unwrap() == before,
+        "a check writes nothing"
+    );
+    // What is wrong besides is found.
+    let damaged = copy_of(&image, &place.arg("damaged.img"));
+    debugfs_write(Path::new(&damaged), &["sif <11> links_count 9"]);
+    let run = extant(["check", &damaged]);
+    assert_eq!(run.code, 4, "{}{}", run.text(), run.stderr);
 }
