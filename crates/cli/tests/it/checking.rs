@@ -114,7 +114,7 @@ fn fast_commits_are_replayed_in_memory_before_a_verdict() {
     );
     // What is wrong besides is found.
     let damaged = copy_of(&image, &place.arg("damaged.img"));
-    debugfs_write(Path::new(&damaged), &["sif <11> links_count 9"]);
+    debugfs_write(Path::new(&damaged), &["sif <7> block[5] 1"]);
     let run = extant(["check", &damaged]);
     assert_eq!(run.code, 4, "{}{}", run.text(), run.stderr);
 }
