@@ -10,7 +10,7 @@ use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode};
 use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
 use extant_format::{Ino, Pblk};
-use extant_jbd2::{JournalError, Log, LogRun, Recovery, ReplayedDevice, external_log};
+use extant_jbd2::{JournalError, Log, LogEnd, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
 
 /// The device as recovery would leave it, whether there was anything to recover, and what is wrong with superblock and
@@ -51,6 +51,12 @@ pub(crate) fn recovered(
             let count = recovery.transaction_count;
             let text = format!("{count} transactions of the journal were replayed in memory");
             sink.say(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+            if let LogEnd::TornCommit { tid, block } = recovery.end {
+                let text = format!(
+                    "the last transaction, {tid}, is not replayed: its commit in block {block} of the journal is damaged"
+                );
+                sink.say(Code::JournalLog, Place::FILE_SYSTEM, text);
+            }
             if recovery.recorded_error != 0 {
                 aborted(recovery.recorded_error, sink);
             }

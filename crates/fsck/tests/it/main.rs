@@ -6,6 +6,7 @@ mod damage;
 mod hostile;
 mod kernel;
 mod meaning;
+mod mount_rules;
 mod repair;
 mod repair_losses;
 mod repair_names;
