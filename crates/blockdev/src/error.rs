@@ -82,6 +82,17 @@ pub enum DeviceError {
         /// The path given.
         path: PathBuf,
     },
+    /// A loop device stands on the file.
+    #[error(
+        "{} is in use: the loop device {device} stands on it (losetup -d {device} detaches it)",
+        path.display()
+    )]
+    Attached {
+        /// The path given.
+        path: PathBuf,
+        /// The path of the loop device.
+        device: String,
+    },
     /// A block device cannot grow to the size asked for.
     #[error("{} holds {available} bytes, fewer than the {wanted} bytes asked for", path.display())]
     TooSmall {
@@ -168,7 +179,7 @@ impl DeviceError {
             Self::OutOfRange { .. } | Self::Shrunk { .. } | Self::Cancelled => Errno::IO,
             Self::ReadOnly { .. } => Errno::ROFS,
             Self::NotADevice { .. } => Errno::NOTBLK,
-            Self::InUse { .. } => Errno::BUSY,
+            Self::InUse { .. } | Self::Attached { .. } => Errno::BUSY,
             Self::TooSmall { .. } => Errno::NOSPC,
             Self::NoDirectIo { .. } => Errno::OPNOTSUPP,
             Self::BadWindow { .. } | Self::TwoPlaces { .. } | Self::BadPartitionTable { .. } => {

@@ -37,7 +37,7 @@ pub use buffer::{AlignedBuf, BUFFER_ALIGN, WriteBuf};
 pub use content::Content;
 pub use device::{BlockDevice, DirectMemory, SharedDevice};
 pub use error::{DeviceError, DeviceResult};
-pub use file::{Backend, FileDevice, FileOptions};
+pub use file::{Backend, FileDevice, FileOptions, HeldFile, hold_for_replacing};
 pub use memory::MemoryDevice;
 pub use open::OpenSpec;
 pub use overlay::OverlayDevice;

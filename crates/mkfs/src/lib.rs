@@ -8,6 +8,7 @@
 //! | `maps` | extent trees and indirect maps, built bottom-up |
 //! | [`metadata`] | bitmaps, descriptors and superblocks, and the empty file system |
 //! | [`place`] | where everything of a source goes |
+//! | [`standing`] | what is in a place before an image is made there |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
 //! | [`write`] | writing a planned image, each block once |
 
@@ -19,6 +20,7 @@ pub mod metadata;
 pub mod output;
 pub mod place;
 pub mod source;
+pub mod standing;
 pub mod write;
 
 pub use defaults::FormatOptions;

@@ -2,11 +2,18 @@
 //! that exists (a block device, or a window of a whole-disk image).
 //!
 //! # Invariants
+//! A file that something uses is not replaced: it is held from the beginning to the end.
+//!
 //! Until it is complete, a new file has no name (`O_TMPFILE`), so that nothing is left of it however
 //! the process ends. Where the file system has no files without names, or `/proc` is not there to
 //! give them one, the file has a hidden name beside the image's until then.
 
-use extant_blockdev::{BlockDevice, DeviceError, FileDevice, FileOptions, OpenSpec, SharedDevice};
+use crate::standing::unmark;
+use extant_blockdev::content::HEAD_LEN;
+use extant_blockdev::{
+    BlockDevice, DeviceError, FileDevice, FileOptions, HeldFile, OpenSpec, SharedDevice,
+    WindowDevice, hold_for_replacing,
+};
 use extant_sync::{CountedAtomicU32, RmwClass};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 use rustix::io::Errno;
@@ -36,6 +43,8 @@ struct Pending {
     unfinished: Unfinished,
     path: PathBuf,
     mode: Option<fs::Permissions>,
+    /// What has the name now.
+    _held: Option<HeldFile>,
 }
 
 /// The file that becomes the image.
@@ -54,13 +63,13 @@ impl Output {
     /// kept; a block device is written in place.
     ///
     /// # Errors
-    /// When the file cannot be made, or the block device is too small.
+    /// When the file cannot be made, when the one that has the name is in use, or the block device is too small.
     pub fn create(path: &Path, size: u64) -> Result<Self, OutputError> {
         // Through a symbolic link, the file it names is replaced, not the link.
         let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mode = match fs::metadata(&path) {
             Ok(found) if found.file_type().is_block_device() => {
-                return Self::in_place(&path, 0, size);
+                return Self::on_block_device(&path, size);
             }
             Ok(found) if !found.is_file() => {
                 return Err(OutputError::NotAFile { path });
@@ -71,6 +80,18 @@ impl Output {
         Self::create_new(path, mode, size, true)
     }
 
+    /// The whole of a block device, which may be larger.
+    fn on_block_device(path: &Path, size: u64) -> Result<Self, OutputError> {
+        let whole = OpenSpec::read_write(path).open()?;
+        let device = WindowDevice::new(Arc::clone(&whole), 0, size)?;
+        unmark(&*whole, size)?;
+        Ok(Self {
+            device: Arc::new(device),
+            pending: None,
+            zeroed: false,
+        })
+    }
+
     /// A file that will be called `path`, without a name until then if `may_be_unnamed` and
     /// possible.
     fn create_new(
@@ -79,6 +100,7 @@ impl Output {
         size: u64,
         may_be_unnamed: bool,
     ) -> Result<Self, OutputError> {
+        let held = hold_for_replacing(&path)?;
         let unnamed = if may_be_unnamed {
             create_unnamed(&path)
         } else {
@@ -100,6 +122,7 @@ impl Output {
                 unfinished,
                 path,
                 mode,
+                _held: held,
             }),
             zeroed: true,
         })
@@ -114,6 +137,8 @@ impl Output {
             .offset(offset)
             .length(size)
             .open()?;
+        // The end of a window is no end of a disk, so there is no table behind it.
+        device.zero(0, size.min(HEAD_LEN as u64))?;
         Ok(Self {
             device,
             pending: None,

@@ -82,9 +82,13 @@ pub(super) fn recognise(head: &[u8], tail: &[u8], size: u64) -> Content {
         compressed,
         swap_or_volume,
         footer,
-        tar_or_cpio,
+        cpio,
         boot_sector,
     ];
+    if is_tar_header(head) {
+        // The sum of a whole block says more than any mark, and a member may be a file with marks of its own.
+        return Content::Tar;
+    }
     if let Some(found) = looks.iter().find_map(|look| look(head, tail)) {
         return found;
     }
@@ -235,10 +239,7 @@ fn raid_at_end(tail: &[u8]) -> bool {
         .any(|at| has(tail, at, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]))
 }
 
-fn tar_or_cpio(head: &[u8], _: &[u8]) -> Option<Content> {
-    if is_tar_header(head) {
-        return Some(Content::Tar);
-    }
+fn cpio(head: &[u8], _: &[u8]) -> Option<Content> {
     // The binary form has numbers of 16 bits: a mark, and in the tenth the length of a name, which is at least one
     // character and its end.
     let [a, b, ..] = *head else { return None };

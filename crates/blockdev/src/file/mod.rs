@@ -5,6 +5,7 @@
 //! | `mod.rs` | [`FileDevice`]: transfers, holes, size |
 //! | `open.rs` | [`FileOptions`]: what may be opened, locking, creation |
 //! | `mounted.rs` | image files that the kernel has mounted |
+//! | `replace.rs` | [`hold_for_replacing`]: files that another file takes the name of |
 //! | `direct.rs` | transfers past the page cache, whatever the caller's alignment |
 //! | `backend.rs` | [`Backend`]: system calls or io_uring, and what goes through which |
 //! | `uring.rs` | rings of io_uring |
@@ -18,10 +19,12 @@ mod backend;
 mod direct;
 mod mounted;
 mod open;
+mod replace;
 mod uring;
 
 pub use backend::Backend;
 pub use open::FileOptions;
+pub use replace::{HeldFile, hold_for_replacing};
 
 use crate::device::{total_len, write_zeroes};
 use crate::{BlockDevice, Completion, DeviceError, DeviceResult, Request};

@@ -22,6 +22,16 @@ pub(super) fn is_loop_mounted(file: &Metadata) -> bool {
     })
 }
 
+/// The loop device that stands on this file, mounted or not.
+pub(super) fn loop_device_of(file: &Metadata) -> Option<String> {
+    let devices = fs::read_dir("/sys/block").ok()?;
+    devices.flatten().find_map(|device| {
+        let name = device.file_name().into_string().ok()?;
+        let found = name.starts_with("loop") && is_backed_by(&device.path(), file);
+        found.then(|| format!("/dev/{name}"))
+    })
+}
+
 fn is_backed_by(device: &Path, file: &Metadata) -> bool {
     // No such file: nothing is behind the device.
     let Ok(behind) = fs::read_to_string(device.join("loop/backing_file")) else {

@@ -248,7 +248,7 @@ impl FileOptions {
     }
 }
 
-fn open_failed(op: &'static str, path: &Path, source: io::Error) -> DeviceError {
+pub(super) fn open_failed(op: &'static str, path: &Path, source: io::Error) -> DeviceError {
     DeviceError::Open {
         op,
         path: path.to_owned(),
@@ -256,7 +256,7 @@ fn open_failed(op: &'static str, path: &Path, source: io::Error) -> DeviceError 
     }
 }
 
-fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
+pub(super) fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
     let kind = if found.is_file() || found.is_block_device() {
         return Ok(());
     } else if found.is_dir() {
@@ -277,7 +277,7 @@ fn check_kind(path: &Path, found: FileType) -> DeviceResult<()> {
 }
 
 /// Takes a lock that is held until the file is closed.
-fn lock(path: &Path, file: &File, how: FlockOperation) -> DeviceResult<()> {
+pub(super) fn lock(path: &Path, file: &File, how: FlockOperation) -> DeviceResult<()> {
     loop {
         return match flock(file, how) {
             Ok(()) => Ok(()),

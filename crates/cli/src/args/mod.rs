@@ -169,8 +169,13 @@ Examples:
 An image appears under its name only when it is complete; one inside DIR is left out of itself. With
 SOURCE_DATE_EPOCH set, the same input gives the same bytes.")]
 pub(crate) struct Mkfs {
-    /// The image to make; an existing file is replaced, a block device written to
+    /// The image to make: a file, which appears when it is complete, or a block device
+    ///
+    /// What extant mkfs has made itself is replaced, and so are empty files and zeros. Anything else that is there (a disk with partitions, another file system, an archive, a text) is named, and you are asked, or, without a terminal, it is left alone unless there is --force. What is in use (mounted, locked by a virtual machine, behind a loop device) is never replaced.
     pub(crate) image: PathBuf,
+    /// Replace what is there, whatever it is, unless it is in use
+    #[arg(short, long)]
+    pub(crate) force: bool,
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the headroom
     ///
     /// With a source the default is `auto`; otherwise, and within a partition or behind an offset, all

@@ -20,6 +20,7 @@ mod quotas;
 mod reading;
 mod recognising;
 mod repairing;
+mod replacing;
 mod resizing;
 mod support;
 mod taring;

@@ -5,11 +5,14 @@
 //! | [`FormatOptions`] | what was asked for |
 //! | [`Profile`] | which features are on for which readers, and which may not be asked for |
 //! | [`SizeClass`] | block size and inode density by size |
+//! | [`is_marked`] | file systems of this builder's making |
 //! | [`default_journal_blocks`] | journal size by size |
 
+mod identity;
 mod options;
 mod profile;
 
+pub use identity::is_marked;
 pub(crate) use options::FeatureChange;
 pub use options::{
     FeatureRequest, FeatureRequestError, FormatOptions, InodeDensity, JournalSize, TableInit,

@@ -1,6 +1,7 @@
 //! What was asked for.
 
 use super::Profile;
+use super::identity::marked;
 use extant_format::BlockSize;
 use extant_format::features::Feature;
 use extant_format::superblock::{ErrorsBehaviour, MountDefaults};
@@ -117,6 +118,8 @@ pub struct FormatOptions {
     pub size: u64,
     /// Block size; by the size class if `None`.
     pub block_size: Option<BlockSize>,
+    /// Bytes of a sector of the device, of which a block has at least one.
+    pub sector_size: u32,
     /// Cluster size in bytes under `bigalloc`; 16 blocks if `None`.
     pub cluster_size: Option<u32>,
     /// Blocks in a group; as many as a bitmap block covers if `None`.
@@ -201,6 +204,7 @@ impl FormatOptions {
         Self {
             size,
             block_size: None,
+            sector_size: 512,
             cluster_size: None,
             blocks_per_group: None,
             inode_size: 256,
@@ -210,7 +214,7 @@ impl FormatOptions {
             label: Vec::new(),
             last_mounted: Vec::new(),
             uuid,
-            hash_seed,
+            hash_seed: marked(hash_seed),
             reserved_percent: None,
             root_owner: (0, 0),
             root_mode: 0o755,

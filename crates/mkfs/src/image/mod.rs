@@ -13,7 +13,7 @@ mod size;
 pub use size::Headroom;
 
 use crate::defaults::FormatOptions;
-use crate::layout::{Draft, PlanError, plan};
+use crate::layout::{Draft, PlanError, SMALL_FILE_MAX, plan};
 use crate::metadata::{FormatWriteError, Target, prepare, write_metadata};
 use crate::output::{Output, OutputError};
 use crate::place::{PlaceError, Placement};
@@ -27,9 +27,6 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 use std::path::Path;
-
-/// Bytes of the largest file that readers without the feature `large_file` understand.
-const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
 /// How large the file system shall be.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,12 +1,15 @@
 //! An image being planned: blocks, inodes and their records on top of a layout.
 
 use super::{Layout, PlanError, PlanResult, RunSet, group_range};
-use extant_format::features::Incompat;
+use extant_format::features::{Incompat, RoCompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode, Timestamp};
 use extant_format::superblock::{RawSuperblock, Superblock};
 use extant_format::{Group, Ino, Pblk};
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// Bytes of the largest file that readers without the feature `large_file` understand.
+pub(crate) const SMALL_FILE_MAX: u64 = (1 << 31) - 1;
 
 /// A layout being filled. Nothing here touches a device; [`crate::metadata::write_metadata`] writes
 /// what has been collected.
@@ -214,6 +217,13 @@ impl Draft {
     /// # Errors
     /// There is no such inode, or a number does not fit the format.
     pub fn put_inode(&mut self, ino: Ino, inode: &Inode) -> PlanResult<()> {
+        if inode.size > SMALL_FILE_MAX {
+            // Also where it was asked not to be on: the file system's own files need it, as Linux turns it on for any file.
+            self.change_superblock(|raw| {
+                let bits = raw.feature_ro_compat.get() | RoCompat::LARGE_FILE.bits();
+                raw.feature_ro_compat.set(bits);
+            })?;
+        }
         let context = self.layout.inode_context(ino);
         let mut slot = vec![0; usize::from(context.inode_size)];
         inode.encode(&mut slot, &context)?;

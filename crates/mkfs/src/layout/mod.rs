@@ -26,6 +26,7 @@ mod space;
 mod system;
 
 pub use draft::Draft;
+pub(crate) use draft::SMALL_FILE_MAX;
 pub use error::{PlanError, PlanResult};
 pub use space::RunSet;
 

@@ -37,6 +37,8 @@ pub(super) struct Numbers<'a> {
     cluster_bits: u32,
     inode_size: u32,
     desc_size: u32,
+    /// Whole blocks, or clusters, of the size asked for.
+    blocks_asked: u64,
     blocks: u64,
     first_data_block: u32,
     blocks_per_group: u32,
@@ -63,10 +65,27 @@ impl<'a> Numbers<'a> {
     pub(super) fn work_out(options: &'a FormatOptions) -> PlanResult<Self> {
         let features = features::resolve(options)?;
         let class = SizeClass::of(options.size);
-        let block_size = options.block_size.unwrap_or(match options.profile {
-            crate::defaults::Profile::Android => BlockSize::K4,
-            _ => class.block_size(),
-        });
+        let sector = BlockSize::from_bytes(options.sector_size.max(1024)).ok_or_else(|| {
+            out_of_range(
+                "the sector size",
+                options.sector_size,
+                "a power of two up to 65536",
+            )
+        })?;
+        let block_size = options.block_size.unwrap_or(
+            match options.profile {
+                crate::defaults::Profile::Android => BlockSize::K4,
+                _ => class.block_size(),
+            }
+            .max(sector),
+        );
+        if block_size < sector {
+            let limit = format!(
+                "no smaller than a sector of the device, which has {} bytes",
+                sector.bytes()
+            );
+            return Err(out_of_range("the block size", block_size.bytes(), limit));
+        }
         let mut numbers = Self {
             options,
             features,
@@ -78,6 +97,7 @@ impl<'a> Numbers<'a> {
             } else {
                 32
             },
+            blocks_asked: 0,
             blocks: options.size / u64::from(block_size.bytes()),
             first_data_block: 0,
             blocks_per_group: 0,
@@ -93,6 +113,7 @@ impl<'a> Numbers<'a> {
         numbers.first_data_block =
             u32::from(block_size == BlockSize::MIN && numbers.cluster_bits == 0);
         numbers.blocks = numbers.blocks >> numbers.cluster_bits << numbers.cluster_bits;
+        numbers.blocks_asked = numbers.blocks;
         numbers.check_block_count()?;
         numbers.choose_group_size()?;
         numbers.choose_inodes(class)?;
@@ -302,6 +323,8 @@ impl<'a> Numbers<'a> {
                 ));
             }
             self.blocks_per_group -= 8 << self.cluster_bits;
+            // What was cut off as a last group too small may be part of one now.
+            self.blocks = self.blocks_asked;
             return Ok(false);
         }
         let per_block = self.block_size.bytes() / self.inode_size;

@@ -33,6 +33,9 @@ pub struct Meta {
     pub times: Times,
     /// Extended attributes in any order; of two with one name the later counts.
     pub xattrs: Vec<Xattr>,
+    /// Flags of `chattr`, as `FS_IOC_GETFLAGS` gives them. Those that a user cannot set on ext4 are ignored, and all on
+    /// what is neither a regular file nor a directory.
+    pub flags: u32,
 }
 
 impl Meta {
@@ -45,6 +48,7 @@ impl Meta {
             gid: 0,
             times,
             xattrs: Vec::new(),
+            flags: 0,
         }
     }
 }
@@ -169,7 +173,8 @@ impl TreeBuilder {
             uid: meta.uid,
             gid: meta.gid,
             nlink: 0,
-            mode: kind.mode_bits() | (meta.mode & 0o7777),
+            mode: kind.mode_bits() | permissions(kind, meta.mode),
+            flags: settable_flags(kind, meta.flags),
             name: Name::default(),
             parent: NodeId::ROOT,
             xattrs,
@@ -262,8 +267,10 @@ impl TreeBuilder {
     /// [`SourceError::TooMany`] beyond 2^32 sets of attributes.
     pub fn set_meta(&mut self, id: NodeId, meta: Meta) -> SourceResult<()> {
         let xattrs = self.intern(meta.xattrs)?;
+        let kind = self.kind(id);
         let node = &mut self.nodes[id.index()];
-        node.mode = (node.mode & !0o7777) | (meta.mode & 0o7777);
+        node.mode = (node.mode & !0o7777) | permissions(kind, meta.mode);
+        node.flags = settable_flags(kind, meta.flags);
         node.uid = meta.uid;
         node.gid = meta.gid;
         node.times = meta.times;
@@ -339,6 +346,16 @@ impl TreeBuilder {
     pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let row = self.find(parent, name)?;
         Some(self.links[row as usize].node)
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn symlink_target(&self, id: NodeId) -> Option<&[u8]> {
+        match self.nodes[id.index()].payload {
+            Payload::Symlink { at, len } => {
+                Some(&self.names[at as usize..at as usize + usize::from(len)])
+            }
+            _ => None,
+        }
     }
 
     /// Gives an existing name to another node that has none yet, or is no directory.
@@ -438,6 +455,7 @@ impl Canonical {
             inline: Vec::with_capacity(from.inline.len()),
             xattrs: vec![Arc::from([])],
             store: DataStore::Memory,
+            warnings: Vec::new(),
         };
         let mut xattr_renumber = vec![NONE; from.xattrs.len()];
         xattr_renumber[0] = 0;
@@ -547,6 +565,28 @@ impl Canonical {
         let new = self.to.files.len() as u32;
         self.to.files.push(file);
         new
+    }
+}
+
+/// The permission bits of a node. Linux shows no others than these of a symbolic link, whatever an archive says.
+fn permissions(kind: FileType, mode: u16) -> u16 {
+    match kind {
+        FileType::Symlink => 0o777,
+        _ => mode & 0o7777,
+    }
+}
+
+/// The flags that ext4 lets users set on a file of this kind. A flag that needs a feature is not among them.
+fn settable_flags(kind: FileType, flags: u32) -> u32 {
+    // Secure removal, undeletion, compression, synchronous, immutable, append only, no dump, no access time, data
+    // journalling, no tail merging.
+    const FILES: u32 = 0xff | 0x4000 | 0x8000;
+    // Synchronous directory, top of a hierarchy.
+    const DIRECTORIES: u32 = FILES | 0x1_0000 | 0x2_0000;
+    match kind {
+        FileType::Regular => flags & FILES,
+        FileType::Directory => flags & DIRECTORIES,
+        _ => 0,
     }
 }
 

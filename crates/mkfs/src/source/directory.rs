@@ -295,6 +295,7 @@ impl<'a> Listing<'a> {
                 gid: stat.stx_gid,
                 times: times(&stat),
                 xattrs: self.xattrs(name)?,
+                flags: self.flags(name, kind),
             },
             id: (
                 rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
@@ -303,6 +304,23 @@ impl<'a> Listing<'a> {
             has_other_names: stat.stx_nlink > 1 && kind != FileType::Directory,
             what,
         })
+    }
+
+    /// The flags of `chattr`. A file system without them says so in many ways, and a file that cannot be opened fails later, where
+    /// its content is missed.
+    fn flags(&self, name: &[u8], kind: FileType) -> u32 {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let of =
+            |file: BorrowedFd<'_>| rustix::fs::ioctl_getflags(file).map_or(0, |flags| flags.bits());
+        match kind {
+            FileType::Directory if name == b"." => of(self.fd.as_fd()),
+            FileType::Regular | FileType::Directory => {
+                rustix::fs::openat(&self.fd, name, flags | OFlags::NOATIME, Mode::empty())
+                    .or_else(|_| rustix::fs::openat(&self.fd, name, flags, Mode::empty()))
+                    .map_or(0, |file| of(file.as_fd()))
+            }
+            _ => 0,
+        }
     }
 
     fn target(&self, name: &[u8]) -> SourceResult<Vec<u8>> {

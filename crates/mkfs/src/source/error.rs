@@ -74,6 +74,16 @@ pub enum SourceError {
         /// The limit.
         limit: u64,
     },
+    /// Something that is no source, although it could be read.
+    #[error("{} {what}: {advice}", named(path))]
+    NotASource {
+        /// The source (`-` for the standard input).
+        path: PathBuf,
+        /// What it is, as the rest of a sentence.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
     /// An archive that breaks its format, or asks for what an image cannot hold.
     #[error(
         "{}: at byte {offset}{}: {problem}",

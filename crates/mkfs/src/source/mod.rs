@@ -7,6 +7,8 @@
 //! | [`data`] | [`FileData`]: reading the bytes of a regular file, noticing a change under our feet |
 //! | [`directory`] | scanning a directory, in parallel |
 //! | [`tar`] | reading a tar archive, plain or compressed, from a file or a stream |
+//! | `container` | container images, which are refused |
+//! | `concerns` | what is not kept, or will surprise |
 //! | [`exclude`] | [`Excludes`]: patterns for what stays out |
 //! | [`normalise`] | [`Normalisation`]: owners and times that do not depend on where and when |
 //! | [`error`] | [`SourceError`]: what was wrong with which file or archive member |
@@ -20,6 +22,8 @@
 //! * Data is never held in memory (except [`Content::Inline`]): a node knows where its bytes are.
 
 pub mod builder;
+mod concerns;
+mod container;
 pub mod data;
 pub mod directory;
 pub mod error;
@@ -59,18 +63,22 @@ pub struct SourceOptions {
 ///
 /// # Errors
 ///
-/// Those of [`scan_directory`] and [`read_tar`].
+/// Those of [`scan_directory`] and [`read_tar`]; [`SourceError::NotASource`] for a container image.
 pub fn read_source(path: &Path, options: SourceOptions) -> SourceResult<Tree> {
     if path.as_os_str() != "-" && path.is_dir() {
         let options = ScanOptions {
             excludes: options.excludes,
             threads: options.threads,
         };
-        return scan_directory(path, &options);
+        let tree = scan_directory(path, &options)?;
+        container::check(&tree, path)?;
+        return Ok(tree);
     }
     let options = TarOptions {
         excludes: options.excludes,
         spool_dir: options.spool_dir.unwrap_or_else(std::env::temp_dir),
     };
-    read_tar(path, &options)
+    let tree = read_tar(path, &options)?;
+    container::check(&tree, path)?;
+    Ok(tree)
 }

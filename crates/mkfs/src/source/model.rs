@@ -67,6 +67,10 @@ impl Times {
         Self::new(t, t, t, t)
     }
 
+    pub(crate) const fn seconds(&self) -> &[i64; 4] {
+        &self.secs
+    }
+
     const fn get(&self, which: usize) -> Timestamp {
         Timestamp {
             secs: self.secs[which],
@@ -181,6 +185,8 @@ pub struct Node {
     pub nlink: u32,
     /// Type and permission bits, as in `st_mode`.
     pub mode: u16,
+    /// Flags of `chattr`, as the system numbers them ([`Meta::flags`](super::Meta::flags)).
+    pub flags: u32,
     pub(crate) name: Name,
     pub(crate) parent: NodeId,
     pub(crate) xattrs: u32,
@@ -290,6 +296,8 @@ pub struct Tree {
     /// Row 0 is the empty set.
     pub(crate) xattrs: Vec<Arc<[Xattr]>>,
     pub(crate) store: DataStore,
+    /// What reading the source had to say.
+    pub(crate) warnings: Vec<String>,
 }
 
 impl PartialEq for Tree {

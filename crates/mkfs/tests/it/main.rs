@@ -2,4 +2,5 @@
 
 mod build;
 mod empty;
+mod geometry;
 mod source;

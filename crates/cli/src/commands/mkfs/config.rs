@@ -12,6 +12,7 @@ use extant_mkfs::defaults::{
 use extant_mkfs::source::{
     Excludes, Normalisation, Owner, SourceOptions, TimePolicy, Timestamp, Tree,
 };
+use extant_mkfs::standing::Identity;
 use extant_mkfs::{BuildOptions, Headroom, Size};
 use std::num::NonZero;
 use std::ops::Range;
@@ -34,6 +35,8 @@ pub(super) struct Config {
     size: Size,
     format: Format,
     threads: Option<NonZero<usize>>,
+    /// Bytes of a sector of what the file system goes to.
+    sector_size: u32,
     /// `SOURCE_DATE_EPOCH`: the image shall depend on nothing but the source.
     epoch: Option<u64>,
 }
@@ -66,6 +69,11 @@ struct Format {
 
 impl Config {
     pub(super) fn new(args: &Mkfs, place: &Where) -> Outcome<Self> {
+        if args.image.as_os_str() == "-" {
+            return Err(Failure::usage(
+                "an image cannot be written to standard output: name a file (./- is one of that name)",
+            ));
+        }
         refuse_same_file(args)?;
         if place.as_is {
             return Err(Failure::usage(
@@ -128,6 +136,7 @@ impl Config {
             },
             excludes,
             size: size_of(args, &window)?,
+            sector_size: window.sector_size,
             format,
             threads: match args.threads {
                 Some(0) | None => None,
@@ -135,6 +144,14 @@ impl Config {
             },
             epoch,
         })
+    }
+
+    /// The identity that was asked for by name.
+    pub(super) fn identity(&self) -> Identity {
+        Identity {
+            uuid: self.format.uuid,
+            hash_seed: self.format.hash_seed,
+        }
     }
 
     /// How to read the source.
@@ -180,6 +197,7 @@ impl Config {
             }
         };
         format.block_size = *block_size;
+        format.sector_size = self.sector_size;
         format.inode_size = inode_size.unwrap_or(format.inode_size);
         format.inodes = *inodes;
         format.features = features.clone();
@@ -336,17 +354,14 @@ struct Window {
     offset: Option<u64>,
     /// Bytes from there on, where that is known.
     room: Option<u64>,
+    sector_size: u32,
 }
 
 impl Window {
     fn new(image: &Path, place: &Where) -> Outcome<Self> {
-        let length = || {
-            OpenSpec::read_only(image)
-                .open()
-                .map(|device| device.size())
-        };
+        let open = || OpenSpec::read_only(image).open();
         if let Some(number) = place.partition {
-            let device = OpenSpec::read_only(image).open().map_err(Failure::new)?;
+            let device = open().map_err(Failure::new)?;
             let table = extant_blockdev::list_partitions(&*device).map_err(Failure::new)?;
             let found = table.partitions.iter().find(|p| p.number == number);
             let found = found.ok_or_else(|| {
@@ -356,10 +371,12 @@ impl Window {
             return Ok(Self {
                 offset: Some(found.start),
                 room: Some(found.len),
+                sector_size: table.sector.max(device.logical_sector()),
             });
         }
         if let Some(offset) = place.offset {
-            let end = length().map_err(Failure::new)?;
+            let device = open().map_err(Failure::new)?;
+            let end = device.size();
             let room = end.checked_sub(offset).filter(|&room| room > 0);
             let room = room.ok_or_else(|| {
                 let image = Escaped::path(image);
@@ -370,11 +387,17 @@ impl Window {
             return Ok(Self {
                 offset: Some(offset),
                 room: Some(room),
+                // A disk image counts in the sectors of its table.
+                sector_size: extant_blockdev::list_partitions(&*device)
+                    .map_or(0, |table| table.sector)
+                    .max(device.logical_sector()),
             });
         }
+        let device = open().ok();
         Ok(Self {
             offset: None,
-            room: length().ok(),
+            room: device.as_ref().map(|device| device.size()),
+            sector_size: device.map_or(512, |device| device.logical_sector()),
         })
     }
 }

@@ -1,13 +1,14 @@
 //! `extant mkfs`.
 //!
-//! `config` turns options into a checked [`Config`]; this file does what it says.
+//! `config` turns options into a checked [`Config`]; `replacing` looks at what is in the image's place; this file does the rest.
 
 mod config;
+mod replacing;
 
 pub(super) use config::parse_uuid;
 
 use crate::args::{Mkfs, Where};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Bar;
 use crate::record::{lossless, uuid};
@@ -24,6 +25,12 @@ use std::path::Path;
 
 pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
     let config = Config::new(args, place)?;
+    replacing::check(
+        &config.image,
+        config.window.as_ref(),
+        &config.identity(),
+        args.force,
+    )?;
     let tree = match &config.from {
         None => None,
         Some(from) => {
@@ -34,6 +41,12 @@ pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
         }
     };
     let options = config.build_options(tree.as_ref());
+    for concern in tree
+        .iter()
+        .flat_map(|tree| tree.concerns(options.format.inode_size))
+    {
+        say(format_args!("warning: {concern}"));
+    }
     let progress = Shown(Bar::new("writing"));
     let built = build(
         tree.as_ref(),

@@ -5,6 +5,11 @@
 
 use super::Checked;
 
+/// The attribute of the list that says who may use a file.
+pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
+/// The attribute of the list that files get which are made in a directory.
+pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";
+
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
 const USER_OBJ: u16 = 0x01;
@@ -17,10 +22,42 @@ const OTHER: u16 = 0x20;
 /// Tag, id, permissions: in this order the kernel wants them sorted.
 type AclEntry = (u16, u32, u16);
 
+/// What an access list says in permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ModeBits {
+    /// Nine bits: of the owner, of the mask or, where there is none, the group, and of others.
+    pub(super) mode: u16,
+    /// Whether it says nothing else.
+    pub(super) minimal: bool,
+}
+
+/// The permission bits in the value of an access list; `None` for what is no such value.
+pub(super) fn mode_of(value: &[u8]) -> Option<ModeBits> {
+    let entries = value.strip_prefix(&VERSION.to_le_bytes())?;
+    if entries.len() % 8 != 0 {
+        return None;
+    }
+    let permissions = |wanted: u16| {
+        entries.chunks(8).find_map(|entry| {
+            let (tag, bits) = (
+                u16::from_le_bytes([entry[0], entry[1]]),
+                u16::from_le_bytes([entry[2], entry[3]]),
+            );
+            (tag == wanted).then_some(bits & 7)
+        })
+    };
+    let group = permissions(GROUP_OBJ)?;
+    Some(ModeBits {
+        mode: permissions(USER_OBJ)? << 6
+            | permissions(MASK).unwrap_or(group) << 3
+            | permissions(OTHER)?,
+        minimal: entries.len() == 3 * 8,
+    })
+}
+
 /// Encodes entries like `user:lisa:rwx:1000`, separated by commas or line ends. `None` for an
-/// empty list, and for an access list that says no more than the permission bits do: Linux does
-/// not store such a list either.
-pub(super) fn encode(text: &[u8], is_access: bool) -> Checked<Option<Vec<u8>>> {
+/// empty list.
+pub(super) fn encode(text: &[u8]) -> Checked<Option<Vec<u8>>> {
     let text = std::str::from_utf8(text).map_err(|_| "access control list that is not text")?;
     let mut entries = text
         .split([',', '\n'])
@@ -30,7 +67,7 @@ pub(super) fn encode(text: &[u8], is_access: bool) -> Checked<Option<Vec<u8>>> {
         .collect::<Checked<Vec<_>>>()?;
     entries.sort_unstable();
     check(&entries, text)?;
-    if entries.is_empty() || (is_access && entries.len() == 3) {
+    if entries.is_empty() {
         return Ok(None);
     }
     let mut value = VERSION.to_le_bytes().to_vec();
@@ -122,12 +159,9 @@ mod tests {
 
     #[test]
     fn entries_are_encoded_in_the_kernels_order() {
-        let value = encode(
-            b"other::r--,user::rwx\nmask::r-x,group::r-x #eff,user:x:rw-:1000",
-            true,
-        )
-        .unwrap()
-        .unwrap();
+        let value = encode(b"other::r--,user::rwx\nmask::r-x,group::r-x #eff,user:x:rw-:1000")
+            .unwrap()
+            .unwrap();
         let mut expected = vec![2, 0, 0, 0];
         for (tag, perm, id) in [
             (1u16, 7u16, NO_ID),
@@ -141,10 +175,25 @@ mod tests {
             expected.extend(id.to_le_bytes());
         }
         assert_eq!(value, expected);
-        assert_eq!(encode(b"\n", false).unwrap(), None);
-        let minimal = b"user::rwx,group::r-x,other::r--";
-        assert_eq!(encode(minimal, true).unwrap(), None);
-        assert_eq!(encode(minimal, false).unwrap().unwrap().len(), 4 + 3 * 8);
+        assert_eq!(
+            mode_of(&value),
+            Some(ModeBits {
+                mode: 0o754,
+                minimal: false
+            })
+        );
+        assert_eq!(encode(b"\n").unwrap(), None);
+        let minimal = encode(b"user::rwx,group::r-x,other::r--").unwrap().unwrap();
+        assert_eq!(minimal.len(), 4 + 3 * 8);
+        assert_eq!(
+            mode_of(&minimal),
+            Some(ModeBits {
+                mode: 0o754,
+                minimal: true
+            })
+        );
+        assert_eq!(mode_of(&minimal[..20]), None);
+        assert_eq!(mode_of(&[1, 0, 0, 0]), None);
         for bad in [
             "user::rwx",
             "user::rwx,group::r-x,other::rwz",
@@ -154,7 +203,7 @@ mod tests {
             "who::rwx",
             "x",
         ] {
-            assert!(encode(bad.as_bytes(), true).is_err(), "{bad}");
+            assert!(encode(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 }

@@ -6,11 +6,15 @@ use super::super::builder::{Content, Meta, Stored, TreeBuilder};
 use super::super::directory::is_storable;
 use super::super::exclude::Excludes;
 use super::super::model::{DataExtent, FileType, NodeId, Origin, Times, Timestamp};
+use super::acl;
 use super::header::Kind;
 use super::{Checked, Member, Problem};
 
 /// Permission bits of a directory that the archive has files in but does not describe.
 const IMPLIED_MODE: u16 = 0o755;
+
+/// Most symbolic links on the way to one member, as Linux has it.
+const LINKS_MAX: u32 = 40;
 
 /// A hard link whose target has not come yet.
 struct Pending {
@@ -72,7 +76,11 @@ impl<'a> Assembly<'a> {
             Kind::Fifo => self.add(member, Content::Fifo),
             Kind::CharDevice => self.add_device(member, FileType::CharDevice),
             Kind::BlockDevice => self.add_device(member, FileType::BlockDevice),
-            Kind::Regular | Kind::OldSparse | Kind::Extension(_) | Kind::Label => Ok(()),
+            Kind::Regular
+            | Kind::Unknown(_)
+            | Kind::OldSparse
+            | Kind::Extension(_)
+            | Kind::Label => Ok(()),
         }
     }
 
@@ -82,6 +90,9 @@ impl<'a> Assembly<'a> {
         for link in std::mem::take(&mut self.pending) {
             let result = self.resolve(&link).and_then(|target| match target {
                 Some(target) => self.name(&link.path, target, link.time),
+                None if link.path == link.target => {
+                    Err("hard link to itself, and no file of that name is in the archive".into())
+                }
                 None => {
                     let target = String::from_utf8_lossy(&link.target);
                     Err(format!("hard link to {target:?}, which is not in the archive").into())
@@ -121,6 +132,7 @@ impl<'a> Assembly<'a> {
             self.excluded.insert(path, node);
             return Ok(());
         }
+        refuse_whiteout(&path)?;
         let node = self.builder.add(meta, content)?;
         self.name(&path, node, time)
     }
@@ -132,6 +144,7 @@ impl<'a> Assembly<'a> {
         if self.is_excluded(&path, true) {
             return Ok(());
         }
+        refuse_whiteout(&path)?;
         self.newest = self.newest.max(Some(time));
         let (parent, name) = self.parent_of(&path, time)?;
         let node = match name {
@@ -160,9 +173,6 @@ impl<'a> Assembly<'a> {
             target: clean(&member.link)?,
             time: meta_of(member)?.times.mtime(),
         };
-        if link.path == link.target {
-            return Ok(());
-        }
         let target = self.resolve(&link)?;
         if self.is_excluded(&link.path, false) {
             if let Some(target) = target {
@@ -170,7 +180,10 @@ impl<'a> Assembly<'a> {
             }
             return Ok(());
         }
+        refuse_whiteout(&link.path)?;
         match target {
+            // The name is there, and is what it shall be.
+            Some(_) if link.path == link.target => Ok(()),
             Some(target) => self.name(&link.path, target, link.time),
             None => {
                 self.pending.push(link);
@@ -184,13 +197,17 @@ impl<'a> Assembly<'a> {
         if let Some(&node) = self.excluded.get(&link.target) {
             return Ok(Some(node));
         }
-        let mut node = NodeId::ROOT;
-        for part in parts(&link.target) {
-            match self.builder.lookup(node, part) {
-                Some(found) => node = found,
+        let (dir, name) = split_last(&link.target);
+        let Some(dir) = self.directory_at(dir, None)? else {
+            return Ok(None);
+        };
+        let node = match name {
+            None => NodeId::ROOT,
+            Some(name) => match self.builder.lookup(dir, name) {
+                Some(found) => found,
                 None => return Ok(None),
-            }
-        }
+            },
+        };
         if self.builder.kind(node) == FileType::Directory {
             let target = String::from_utf8_lossy(&link.target);
             return Err(format!("hard link to the directory {target:?}").into());
@@ -229,20 +246,70 @@ impl<'a> Assembly<'a> {
             }
             dir = match self.builder.lookup(dir, part) {
                 Some(node) if self.builder.kind(node) == FileType::Directory => node,
-                Some(_) => {
-                    let part = String::from_utf8_lossy(part);
-                    return Err(format!("lies beneath {part:?}, which is not a directory").into());
+                Some(node) if self.builder.kind(node) == FileType::Symlink => {
+                    let (above, name) = split_last(path);
+                    let dir = self.directory_at(above, Some(time))?;
+                    return Ok((dir.unwrap_or(NodeId::ROOT), name));
                 }
-                None => {
-                    let meta = Meta::plain(IMPLIED_MODE, Times::all(time));
-                    let node = self.builder.add(meta, Content::Directory)?;
-                    self.builder.link(dir, part, node)?;
-                    self.implied.insert(node);
-                    node
-                }
+                Some(_) => return Err(not_a_directory(part)),
+                None => self.imply(dir, part, time)?,
             };
         }
         Ok((dir, None))
+    }
+
+    /// Makes a directory that no member has described yet.
+    fn imply(&mut self, parent: NodeId, name: &[u8], time: Timestamp) -> Checked<NodeId> {
+        let meta = Meta::plain(IMPLIED_MODE, Times::all(time));
+        let node = self.builder.add(meta, Content::Directory)?;
+        self.builder.link(parent, name, node)?;
+        self.implied.insert(node);
+        Ok(node)
+    }
+
+    /// The directory at a path, through symbolic links, which lead nowhere outside the tree. What is missing is made with this
+    /// time; without one, there is none then.
+    fn directory_at(&mut self, path: &[u8], make: Option<Timestamp>) -> Checked<Option<NodeId>> {
+        let mut above = vec![NodeId::ROOT];
+        let mut links = 0;
+        let mut ahead: Vec<Box<[u8]>> = parts(path).rev().map(Box::from).collect();
+        while let Some(part) = ahead.pop() {
+            let dir = above.last().copied().unwrap_or(NodeId::ROOT);
+            match &*part {
+                b"." => continue,
+                b".." => {
+                    above.truncate((above.len() - 1).max(1));
+                    continue;
+                }
+                _ => {}
+            }
+            let found = self.builder.lookup(dir, &part);
+            match found.map(|node| (node, self.builder.kind(node))) {
+                Some((node, FileType::Directory)) => above.push(node),
+                Some((node, FileType::Symlink)) => {
+                    links += 1;
+                    if links > LINKS_MAX {
+                        let part = String::from_utf8_lossy(&part);
+                        return Err(format!(
+                            "lies beneath {part:?}, a symbolic link that leads in a circle"
+                        )
+                        .into());
+                    }
+                    let target = self.builder.symlink_target(node).unwrap_or_default();
+                    if target.starts_with(b"/") {
+                        above.truncate(1);
+                    }
+                    ahead.extend(parts(target).rev().map(Box::from));
+                }
+                Some(_) if make.is_none() => return Ok(None),
+                Some(_) => return Err(not_a_directory(&part)),
+                None => match make {
+                    Some(time) => above.push(self.imply(dir, &part, time)?),
+                    None => return Ok(None),
+                },
+            }
+        }
+        Ok(above.last().copied())
     }
 
     /// Whether a path or a directory above it is excluded.
@@ -258,8 +325,31 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     path.split(|&b| b == b'/').filter(|part| !part.is_empty())
+}
+
+/// The path of the directory, and the name in it; none of the root.
+fn split_last(path: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match path.iter().rposition(|&b| b == b'/') {
+        Some(at) => (&path[..at], Some(&path[at + 1..])),
+        None => (&[], Some(path).filter(|name| !name.is_empty())),
+    }
+}
+
+fn not_a_directory(part: &[u8]) -> Problem {
+    let part = String::from_utf8_lossy(part);
+    format!("lies beneath {part:?}, which is not a directory").into()
+}
+
+/// A layer of a container image says by names that begin with `.wh.` what it takes away from the layers below.
+fn refuse_whiteout(path: &[u8]) -> Checked<()> {
+    if parts(path).all(|part| !part.starts_with(b".wh.")) {
+        return Ok(());
+    }
+    Err("a whiteout: the archive is one layer of a container image, which says with it what the layers below lose; flatten the \
+         image first (docker export, umoci unpack), or leave such names out with --exclude '.wh.*'"
+        .into())
 }
 
 /// A member's path without what does not count: a leading `/`, `.`, empty names.
@@ -291,7 +381,7 @@ fn meta_of(member: &Member) -> Checked<Meta> {
     };
     let mtime = pax.mtime.unwrap_or(Timestamp::from_secs(header.mtime));
     let xattrs = pax.xattrs.iter().filter(|x| is_storable(&x.name));
-    Ok(Meta {
+    let mut meta = Meta {
         mode: header.mode,
         uid: id("uid", pax.uid.unwrap_or(header.uid))?,
         gid: id("gid", pax.gid.unwrap_or(header.gid))?,
@@ -302,5 +392,30 @@ fn meta_of(member: &Member) -> Checked<Meta> {
             pax.crtime.unwrap_or(mtime),
         ),
         xattrs: xattrs.cloned().collect(),
-    })
+        flags: 0,
+    };
+    settle_lists(&mut meta, header.kind);
+    Ok(meta)
+}
+
+/// Has mode and access control lists agree as Linux does when a list is set: the access list gives the mode its nine bits, its mask
+/// those of the group; one that says no more than those is not kept. Symbolic links have no lists, and only directories have one
+/// for what is made in them.
+fn settle_lists(meta: &mut Meta, kind: Kind) {
+    let is_directory = matches!(kind, Kind::Directory | Kind::DumpDirectory);
+    let is_symlink = kind == Kind::Symlink;
+    let mode = &mut meta.mode;
+    // Of two lists the later counts, as with any attribute.
+    let last = meta.xattrs.iter().rposition(|x| &*x.name == acl::ACCESS);
+    let bits = last
+        .and_then(|at| acl::mode_of(&meta.xattrs[at].value))
+        .filter(|_| !is_symlink);
+    if let Some(bits) = bits {
+        *mode = *mode & !0o777 | bits.mode;
+    }
+    meta.xattrs.retain(|x| match &*x.name {
+        name if name == acl::ACCESS => !is_symlink && !bits.is_some_and(|bits| bits.minimal),
+        name if name == acl::DEFAULT => is_directory,
+        _ => true,
+    });
 }

@@ -10,6 +10,8 @@ pub(super) const BLOCK: usize = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
+    /// A type that POSIX does not know: it says to take the member for a regular file.
+    Unknown(u8),
     /// A regular file with a sparse map in the header (GNU).
     OldSparse,
     HardLink,
@@ -92,7 +94,12 @@ impl Header {
 fn has_data(kind: Kind) -> bool {
     matches!(
         kind,
-        Kind::Regular | Kind::OldSparse | Kind::DumpDirectory | Kind::Extension(_) | Kind::Label
+        Kind::Regular
+            | Kind::Unknown(_)
+            | Kind::OldSparse
+            | Kind::DumpDirectory
+            | Kind::Extension(_)
+            | Kind::Label
     )
 }
 
@@ -111,9 +118,7 @@ fn kind(flag: u8) -> Checked<Kind> {
         b'X' => Kind::Extension(b'x'),
         b'V' => Kind::Label,
         b'M' => return Err("a part of an archive of several volumes".into()),
-        other => {
-            return Err(format!("unknown type {:?} of a member", char::from(other)).into());
-        }
+        other => Kind::Unknown(other),
     })
 }
 

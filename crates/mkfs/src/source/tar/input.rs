@@ -9,7 +9,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
+use extant_blockdev::Content;
+use extant_blockdev::content::{HEAD_LEN, TAIL_LEN};
 use flate2::bufread::GzDecoder;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use super::super::error::{SourceError, SourceResult};
 use super::super::model::DataExtent;
@@ -52,19 +56,21 @@ impl Input {
             return Self::from_stream(file, name, options);
         }
         let base = rustix::fs::tell(&file).map_err(|e| fail(e.into()))?;
-        let mut magic = [0; 4];
-        let got = file.read_at(&mut magic, base).map_err(fail)?;
-        if Format::of(&magic[..got]) != Format::Plain {
+        let len = meta.len().saturating_sub(base);
+        let mut head = vec![0; HEAD_LEN.min(usize::try_from(len).unwrap_or(HEAD_LEN))];
+        let got = read_up_to(&file, &mut head, base).map_err(fail)?;
+        head.truncate(got);
+        if Format::of(&head) != Format::Plain {
             return Self::from_stream(file, name, options);
         }
+        let mut tail = vec![0; TAIL_LEN.min(head.len())];
+        let at = base.saturating_add(len - tail.len() as u64);
+        let got = read_up_to(&file, &mut tail, at).map_err(fail)?;
+        refuse_known(&head, &tail[..got], len, name)?;
         Ok(Self {
             name: name.to_owned(),
             position: 0,
-            kind: InputKind::Seekable {
-                file,
-                base,
-                len: meta.len().saturating_sub(base),
-            },
+            kind: InputKind::Seekable { file, base, len },
         })
     }
 
@@ -76,9 +82,12 @@ impl Input {
     ) -> SourceResult<Self> {
         let mut stream = stream;
         let fail = |e: io::Error| SourceError::io("read", name, e);
-        let magic = read_magic(&mut stream).map_err(fail)?;
-        let format = Format::of(&magic);
-        let stream = BufReader::with_capacity(CHUNK, Cursor::new(magic).chain(stream));
+        let head = read_head(&mut stream).map_err(fail)?;
+        let format = Format::of(&head);
+        if format == Format::Plain {
+            refuse_known(&head, &[], length_of(&head), name)?;
+        }
+        let stream = BufReader::with_capacity(CHUNK, Cursor::new(head).chain(stream));
         let stream: Box<dyn Read + Send> = match format {
             Format::Plain => Box::new(stream),
             Format::Gzip => Box::new(Gunzip(Some(GzDecoder::new(stream)))),
@@ -94,6 +103,10 @@ impl Input {
                 );
                 return Err(fail(io::Error::other(problem)));
             }
+        };
+        let stream = match format {
+            Format::Plain => stream,
+            _ => recognised(stream, name)?,
         };
         Ok(Self {
             name: name.to_owned(),
@@ -253,14 +266,40 @@ impl Input {
         Ok(())
     }
 
-    /// Reads what follows the archive: a writer on the other end of a pipe is not killed, and
-    /// checksums at the end of compressed data are checked.
-    pub(super) fn drain(&mut self) -> SourceResult<()> {
-        if matches!(self.kind, InputKind::Stream { .. }) {
-            let mut buf = vec![0; CHUNK];
-            while self.read_some(&mut buf)? > 0 {}
+    /// Reads what follows the archive, and gives the first block of it that is not zero, with its place. A stream is read to its end in
+    /// any case: a writer on the other end of a pipe is not killed, and checksums at the end of compressed data are checked.
+    pub(super) fn rest(&mut self) -> SourceResult<Option<(u64, [u8; BLOCK])>> {
+        let mut found = None;
+        let mut buf = vec![0; CHUNK];
+        loop {
+            if let InputKind::Seekable { file, base, .. } = &self.kind {
+                if found.is_some() {
+                    return Ok(found);
+                }
+                // Holes are not read. Where a file system does not know them, they are.
+                match rustix::fs::seek(file, SeekFrom::Data(base.saturating_add(self.position))) {
+                    Ok(data) => {
+                        let blocks = data.saturating_sub(*base) / BLOCK as u64;
+                        self.position = self.position.max(blocks * BLOCK as u64);
+                    }
+                    Err(Errno::NXIO) => return Ok(found),
+                    Err(_) => {}
+                }
+            }
+            let at = self.position;
+            let got = self.read_some(&mut buf)?;
+            if got == 0 {
+                return Ok(found);
+            }
+            let mut blocks = buf[..got].chunks(BLOCK).enumerate();
+            if let Some((index, bytes)) = blocks.find(|(_, block)| block.iter().any(|&b| b != 0))
+                && found.is_none()
+            {
+                let mut block = [0; BLOCK];
+                block[..bytes.len()].copy_from_slice(bytes);
+                found = Some((at + (index * BLOCK) as u64, block));
+            }
         }
-        Ok(())
     }
 
     /// The file in which the data of the members is, and its name in errors.
@@ -298,10 +337,93 @@ impl Format {
 }
 
 /// The first bytes of a stream. A pipe may give them one at a time.
-fn read_magic(stream: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut magic = Vec::with_capacity(4);
-    stream.by_ref().take(4).read_to_end(&mut magic)?;
-    Ok(magic)
+fn read_head(stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(HEAD_LEN);
+    stream
+        .by_ref()
+        .take(HEAD_LEN as u64)
+        .read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// How much there is of a stream, as far as its first bytes say.
+fn length_of(head: &[u8]) -> u64 {
+    if head.len() < HEAD_LEN {
+        head.len() as u64
+    } else {
+        u64::MAX
+    }
+}
+
+/// Reads at a place until the buffer is full or the file ends.
+fn read_up_to(file: &File, buf: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buf.len() {
+        match file.read_at(&mut buf[got..], at.saturating_add(got as u64)) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(got)
+}
+
+/// Looks at what comes out of a decoder, and gives it all back.
+fn recognised(mut stream: Box<dyn Read + Send>, name: &Path) -> SourceResult<Box<dyn Read + Send>> {
+    let mut head = Vec::with_capacity(HEAD_LEN);
+    let read = stream.by_ref().take(HEAD_LEN as u64).read_to_end(&mut head);
+    match read {
+        Ok(_) => {
+            refuse_known(&head, &[], length_of(&head), name)?;
+            Ok(Box::new(Cursor::new(head).chain(stream)))
+        }
+        // Told when the archive is read as far as that.
+        Err(error) => Ok(Box::new(Cursor::new(head).chain(Broken(Some(error))))),
+    }
+}
+
+/// A stream that has failed.
+struct Broken(Option<io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+/// Refuses what is known to be no archive. What is not known is left to the reader of headers, which says where they break.
+fn refuse_known(head: &[u8], tail: &[u8], size: u64, name: &Path) -> SourceResult<()> {
+    const OTHERWISE: &str = "give a directory, or a tar archive (plain, gzip or zstd)";
+    let content = Content::of(head, tail, size);
+    let (what, advice) = match content {
+        Content::Tar | Content::Unknown => return Ok(()),
+        Content::Empty => ("is empty".to_owned(), OTHERWISE),
+        Content::Zeros => (
+            "begins with zeros, and no archive with anything in it does".to_owned(),
+            OTHERWISE,
+        ),
+        Content::Ext2 | Content::Ext3 | Content::Ext4 => (
+            format!("contains {content}, which is no source"),
+            "turn it into an archive on the way: extant tar OLD | extant mkfs NEW --from -",
+        ),
+        Content::Gpt | Content::Mbr => (
+            format!("contains {content}, which is no source"),
+            "turn the file system of one of its partitions into an archive first (extant tar)",
+        ),
+        other => {
+            let what = match other.name() {
+                name if name.starts_with("compressed") => format!("is {name}"),
+                name => format!("contains {name}, which is no source"),
+            };
+            (what, other.advice().unwrap_or(OTHERWISE))
+        }
+    };
+    Err(SourceError::NotASource {
+        path: name.to_owned(),
+        what,
+        advice: advice.to_owned(),
+    })
 }
 
 /// Reads a stream in a thread of its own, so that decompressing it and writing what comes out
@@ -380,8 +502,7 @@ impl Read for ReadAhead {
     }
 }
 
-/// Decompresses all members of a gzip file, one after the other. What follows the last and
-/// is none is ignored.
+/// Decompresses all members of a gzip file, one after the other. Zeros may follow the last, and nothing else.
 struct Gunzip<R>(Option<GzDecoder<R>>);
 
 impl<R: BufRead> Read for Gunzip<R> {
@@ -396,6 +517,18 @@ impl<R: BufRead> Read for Gunzip<R> {
             };
             if rest.fill_buf()?.first() == Some(&0x1f) {
                 self.0 = Some(GzDecoder::new(rest));
+                continue;
+            }
+            loop {
+                let bytes = rest.fill_buf()?;
+                if bytes.iter().any(|&byte| byte != 0) {
+                    let problem = "other data follows what gzip has written";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+                }
+                match bytes.len() {
+                    0 => return Ok(0),
+                    len => rest.consume(len),
+                }
             }
         }
         Ok(0)

@@ -19,8 +19,9 @@
 //!
 //! What extraction would do, the tree shows: a later member replaces an earlier one of the same
 //! name, a directory's attributes come from its last member, missing directories are made.
-//! What extraction leaves to the reader is refused: names with `..` in them, and
-//! members beneath a symbolic link. Whiteouts of container layers are ordinary files here.
+//! A member beneath a symbolic link goes where the link leads, which is never outside the tree: `/` and `..` end at its root, as
+//! container tools have it. Refused are names with `..` in them, whiteouts (a layer of a container image is no tree), and anything
+//! behind the archive's end.
 
 use std::fs::File;
 use std::io::Read;
@@ -73,6 +74,7 @@ impl Default for TarOptions {
 ///
 /// # Errors
 ///
+/// [`SourceError::NotASource`] for what is known to be something else;
 /// [`SourceError::Archive`] with byte offset and member for an archive that breaks its format
 /// (offsets count decompressed bytes), is cut short, or holds what ext4 cannot;
 /// [`SourceError::Io`] if it cannot be read, or its data not be spooled.
@@ -105,21 +107,59 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
         assembly: Assembly::new(&options.excludes)?,
         global: Pax::default(),
         global_bytes: 0,
+        has_end: false,
     };
+    let mut unknown = Vec::new();
     while let Some(member) = reading.next_member(&mut input)? {
         let offset = member.offset;
         let name = member.path.clone();
+        if let Kind::Unknown(flag) = member.header.kind {
+            unknown.push((flag, name.clone()));
+        }
         reading
             .add(&mut input, member)
             .map_err(|problem| problem.at(&input, offset, Some(&name)))?;
     }
-    input.drain()?;
+    check_end(&mut input)?;
     let builder = reading
         .assembly
         .finish()
         .map_err(|(offset, name, problem)| problem.at(&input, offset, Some(&name)))?;
     let (file, path) = input.into_data();
-    builder.finish_with(DataStore::Archive { file, path })
+    let mut warnings = Vec::new();
+    if let Some((flag, name)) = unknown.first() {
+        warnings.push(format!(
+            "{} of a type that is not known are taken for regular files (one is {:?}, type {:?})",
+            match unknown.len() {
+                1 => "1 member".to_owned(),
+                count => format!("{count} members"),
+            },
+            String::from_utf8_lossy(name),
+            char::from(*flag)
+        ));
+    }
+    if !reading.has_end {
+        warnings.push(format!(
+            "{} ends without the mark of an archive's end: it may have been cut short",
+            path.display()
+        ));
+    }
+    let mut tree = builder.finish_with(DataStore::Archive { file, path })?;
+    tree.warnings = warnings;
+    Ok(tree)
+}
+
+/// What follows the end must be zeros: a second archive would be lost, and other data means that something went wrong.
+fn check_end(input: &mut Input) -> SourceResult<()> {
+    let Some((offset, block)) = input.rest()? else {
+        return Ok(());
+    };
+    let problem = if Header::parse(&block).is_ok() {
+        "another archive follows the end of this one: build from each, or join them first (tar -A, or extract both)"
+    } else {
+        "data that is no archive follows the end: the file is damaged, or more than an archive"
+    };
+    Err(Problem::from(problem).at(input, offset, None))
 }
 
 /// What is wrong with a member, before it is known where the member is.
@@ -189,6 +229,8 @@ struct Reading<'a> {
     assembly: Assembly<'a>,
     global: Pax,
     global_bytes: u64,
+    /// Whether the end was marked by a block of zeros.
+    has_end: bool,
 }
 
 impl Reading<'_> {
@@ -209,6 +251,7 @@ impl Reading<'_> {
                     let problem = "the archive ends after an extended header";
                     return Err(fail(input, problem.into()));
                 }
+                self.has_end = more;
                 return Ok(None);
             }
             let header = Header::parse(&block).map_err(|p| fail(input, p))?;
@@ -258,7 +301,7 @@ impl Reading<'_> {
 
     fn add(&mut self, input: &mut Input, member: Member) -> Checked<()> {
         match member.header.kind {
-            Kind::Regular | Kind::OldSparse => {
+            Kind::Regular | Kind::Unknown(_) | Kind::OldSparse => {
                 let map = sparse::map_of(input, &member)?;
                 let extents = input.take_data(member.stored - map.header_bytes, &map)?;
                 self.assembly.add_file(&member, map.size, &extents)

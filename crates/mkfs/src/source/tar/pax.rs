@@ -83,8 +83,8 @@ impl Pax {
             b"LIBARCHIVE.creationtime" => self.crtime = time(key, value)?,
             b"SCHILY.devmajor" => self.device_major = decimal(key, value)?,
             b"SCHILY.devminor" => self.device_minor = decimal(key, value)?,
-            b"SCHILY.acl.access" => self.acl(b"system.posix_acl_access", value)?,
-            b"SCHILY.acl.default" => self.acl(b"system.posix_acl_default", value)?,
+            b"SCHILY.acl.access" => self.acl(acl::ACCESS, value)?,
+            b"SCHILY.acl.default" => self.acl(acl::DEFAULT, value)?,
             b"RHT.security.selinux" => self.xattr(b"security.selinux", value)?,
             _ => {
                 if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
@@ -112,8 +112,7 @@ impl Pax {
     }
 
     fn acl(&mut self, name: &[u8], text: &[u8]) -> Checked<()> {
-        let is_access = name == b"system.posix_acl_access";
-        if let Some(value) = acl::encode(text, is_access)? {
+        if let Some(value) = acl::encode(text)? {
             self.xattr(name, &value)?;
         }
         Ok(())

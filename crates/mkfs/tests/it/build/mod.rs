@@ -228,6 +228,7 @@ fn meta_of(node: &extant_testkit::plan::Node) -> Meta {
                 value: value.as_slice().into(),
             })
             .collect(),
+        flags: 0,
     }
 }
 

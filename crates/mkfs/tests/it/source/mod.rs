@@ -1,6 +1,8 @@
 //! Sources: what a directory or an archive holds is what the tree says.
 
 mod archive;
+mod beside_tar;
+mod containers;
 mod directory;
 mod hostile;
 

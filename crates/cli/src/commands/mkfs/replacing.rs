@@ -1,0 +1,57 @@
+//! What an image would take the place of, and whether it may.
+
+use crate::failure::{Failure, Outcome};
+use extant::Escaped;
+use extant_mkfs::standing::{Identity, Standing, standing};
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::ops::Range;
+use std::path::Path;
+
+/// Refuses to replace what is in use, and, unless forced or told so at the terminal, what `extant mkfs` has not made.
+pub(super) fn check(
+    image: &Path,
+    window: Option<&Range<u64>>,
+    identity: &Identity,
+    force: bool,
+) -> Outcome {
+    let found = standing(image, window, Some(identity)).map_err(Failure::new)?;
+    let place = Escaped::path(image);
+    let place = match window {
+        None => format!("{place}"),
+        Some(window) => format!("{place} at byte {}", window.start),
+    };
+    let what = match found {
+        Standing::Vacant | Standing::Own { changed: false } => return Ok(()),
+        // A build that runs again may; a person is asked.
+        Standing::Own { changed: true } if force || !asks() => return Ok(()),
+        Standing::Own { changed: true } => {
+            "a file system that was changed since it was made".to_owned()
+        }
+        Standing::Other(_) if force => return Ok(()),
+        Standing::Other(what) => what,
+    };
+    if !asks() {
+        return Err(Failure::new(format!(
+            "{place} contains {what}: --force replaces it"
+        )));
+    }
+    if answer(&format!("{place} contains {what}. Replace it?")) {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("{place} was left as it is")))
+    }
+}
+
+/// Whether there is a person to ask.
+fn asks() -> bool {
+    stdin().is_terminal() && stderr().is_terminal()
+}
+
+/// Asks a question; anything but a yes is a no.
+fn answer(question: &str) -> bool {
+    let mut line = String::new();
+    let asked = write!(stderr(), "extant: {question} [y/N] ").and_then(|()| stderr().flush());
+    asked.is_ok()
+        && stdin().read_line(&mut line).is_ok()
+        && matches!(line.trim(), "y" | "Y" | "yes" | "Yes" | "YES")
+}

@@ -1,0 +1,243 @@
+//! What `mkfs` takes the place of: its own work, and nothing else unless told so; never what is in use.
+
+use crate::support::{Place, extant, extant_with, on_a_terminal, small_plan};
+use extant_testkit::loopdev::{Access, LoopDevice};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
+use extant_testkit::require;
+use extant_testkit::tool::tool;
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Runs `mkfs` of 4 MiB over what is there.
+fn over(image: &str) -> crate::support::Run {
+    extant(["mkfs", image, "--size", "4M", "-q"])
+}
+
+/// What is there stays, byte for byte, and the message says what it is.
+#[track_caller]
+fn assert_left(image: &str, says: &str) {
+    let before = fs::read(image).unwrap();
+    let run = over(image).fails(1);
+    assert!(
+        run.stderr.contains(says),
+        "{} does not say {says:?}",
+        run.stderr
+    );
+    assert!(run.stderr.contains("--force"), "{}", run.stderr);
+    assert_eq!(fs::read(image).unwrap(), before);
+    extant(["mkfs", image, "--size", "4M", "-q", "--force"]).ok();
+    assert_clean(Path::new(image));
+    over(image).ok();
+}
+
+#[test]
+fn what_mkfs_has_not_made_is_named_and_left_without_force() {
+    let place = Place::new();
+    let image = place.arg("image");
+    let disk = || {
+        fs::write(&image, vec![0; 8 << 20]).unwrap();
+        tool("sgdisk").args(["-n", "1:2048:+2M", &image]).ok();
+    };
+    disk();
+    assert_left(&image, "GPT");
+    disk();
+    File::options()
+        .write(true)
+        .open(&image)
+        .unwrap()
+        .write_all_at(&[0; 1 << 20], 0)
+        .unwrap();
+    assert_left(&image, "GPT");
+    mke2fs(
+        Path::new(&image),
+        4 << 20,
+        &["-t", "ext4", "-L", "precious"],
+    );
+    assert_left(&image, "an ext4 file system labelled \"precious\"");
+    let mut far = vec![0; 1 << 20];
+    far[700_000] = 1;
+    for (content, says) in [
+        (b"a letter\n".to_vec(), "a text file"),
+        (far, "not known"),
+        (b"\x1f\x8b\x08\0".to_vec(), "gzip"),
+        (b"LUKS\xba\xbe\0\x02".to_vec(), "LUKS"),
+    ] {
+        fs::write(&image, content).unwrap();
+        assert_left(&image, says);
+    }
+    fs::write(place.join("file"), "x").unwrap();
+    tool("tar")
+        .args(["-cf", &image, "-C"])
+        .arg(place.path())
+        .arg("file")
+        .ok();
+    assert_left(&image, "a tar archive");
+}
+
+#[test]
+fn empty_files_zeros_and_what_mkfs_has_made_are_replaced() {
+    let place = Place::new();
+    let image = place.arg("image");
+    for _ in 0..2 {
+        over(&image).ok();
+    }
+    let from = place.planted("tree", &small_plan());
+    for _ in 0..2 {
+        extant(["mkfs", &image, "--from", &from, "-q"]).ok();
+    }
+    // A build that fills its image afterwards runs again.
+    extant(["cp", &place.arg("tree"), &format!("{image}:/"), "-r"]).ok();
+    over(&image).ok();
+    extant_with(["mkfs", &image, "--size", "4M", "-q"], |command| {
+        command.env("SOURCE_DATE_EPOCH", "1");
+    })
+    .ok();
+    let chosen = ["--hash-seed", "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e"];
+    for _ in 0..2 {
+        extant(
+            ["mkfs", &image, "--size", "4M", "-q"]
+                .into_iter()
+                .chain(chosen),
+        )
+        .ok();
+    }
+    let run = over(&image).fails(1);
+    assert!(
+        run.stderr.contains("ext4"),
+        "a seed that was chosen has no mark: {}",
+        run.stderr
+    );
+    for content in [Vec::new(), vec![0; 100_000]] {
+        fs::write(&image, content).unwrap();
+        over(&image).ok();
+    }
+    fs::remove_file(&image).unwrap();
+    File::create(&image).unwrap().set_len(1 << 40).unwrap();
+    over(&image).ok();
+}
+
+#[test]
+fn a_person_at_a_terminal_is_asked() {
+    let place = Place::new();
+    let image = place.arg("image");
+    fs::write(&image, "a letter\n").unwrap();
+    let said = on_a_terminal(&["mkfs", &image, "--size", "4M"]);
+    assert!(
+        said.contains("contains a text file. Replace it? [y/N]"),
+        "{said}"
+    );
+    assert!(said.contains("left as it is"), "{said}");
+    assert_eq!(fs::read(&image).unwrap(), b"a letter\n");
+}
+
+#[test]
+fn partitions_are_looked_at_like_devices() {
+    let place = Place::new();
+    let disk = place.arg("disk");
+    fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    tool("sgdisk").args(["-n", "1:2048:+6M", &disk]).ok();
+    let mkfs = |force: bool| {
+        let args = ["mkfs", &disk, "--partition", "1", "-q"].into_iter();
+        extant(args.chain(force.then_some("--force")))
+    };
+    let file = OpenOptions::new().write(true).open(&disk).unwrap();
+    file.write_all_at(b"anything at all", 3 << 20).unwrap();
+    mkfs(false).ok();
+    mkfs(false).ok();
+    let theirs = place.arg("theirs");
+    mke2fs(Path::new(&theirs), 6 << 20, &["-t", "ext4"]);
+    file.write_all_at(&fs::read(&theirs).unwrap(), 1 << 20)
+        .unwrap();
+    assert!(mkfs(false).fails(1).stderr.contains("an ext4 file system"));
+    mkfs(true).ok();
+    tool("sgdisk").args(["-v", &disk]).ok();
+}
+
+#[test]
+fn what_is_in_use_is_never_replaced() {
+    require!(LoopDevices, KernelExt4);
+    let place = Place::new();
+    let image = place.arg("image");
+    let refused = || {
+        for force in [None, Some("--force")] {
+            let args = ["mkfs", &image, "--size", "4M", "-q"];
+            let run = extant(args.into_iter().chain(force)).fails(1);
+            assert!(run.stderr.contains("in use"), "{}", run.stderr);
+        }
+    };
+    over(&image).ok();
+    let mount = KernelMount::mount(Path::new(&image), Mode::ReadWrite, "");
+    refused();
+    mount.unmount();
+    let attached = LoopDevice::attach(Path::new(&image), Access::ReadOnly).unwrap();
+    refused();
+    drop(attached);
+    // As our mounts hold their images, and as virtual machines do.
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&image)
+        .unwrap();
+    for how in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
+        flock(&file, how).unwrap();
+        refused();
+    }
+    flock(&file, FlockOperation::Unlock).unwrap();
+    fcntl_lock(&file, FlockOperation::LockShared).unwrap();
+    refused();
+    drop(file);
+    over(&image).ok();
+}
+
+#[test]
+fn a_device_with_partitions_is_refused_and_forced_loses_both_copies_of_its_table() {
+    require!(LoopDevices);
+    let place = Place::new();
+    let disk = place.join("disk");
+    fs::write(&disk, vec![0; 16 << 20]).unwrap();
+    tool("sgdisk").args(["-n", "1:2048:+6M"]).arg(&disk).ok();
+    let device = LoopDevice::attach(&disk, Access::ReadWrite).unwrap();
+    let path = device.path().display().to_string();
+    let run = extant(["mkfs", &path, "-q"]).fails(1);
+    assert!(run.stderr.contains("GPT"), "{}", run.stderr);
+    extant(["mkfs", &path, "--size", "8M", "-q", "--force"]).ok();
+    extant(["mkfs", &path, "--size", "8M", "-q"]).ok();
+    drop(device);
+    let bytes = fs::read(&disk).unwrap();
+    assert!(!bytes.windows(8).any(|eight| eight == b"EFI PART"));
+}
+
+#[test]
+fn blocks_are_no_smaller_than_the_sectors_of_a_device() {
+    require!(LoopDevices, KernelExt4);
+    let place = Place::new();
+    let disk = place.join("disk");
+    File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+    let text = tool("losetup")
+        .args(["-f", "--show", "-b", "4096"])
+        .arg(&disk)
+        .ok()
+        .text();
+    let device = text.trim().to_owned();
+    let made = extant(["mkfs", &device, "-q"]);
+    let small = extant(["mkfs", &device, "-q", "--block-size", "1K"]);
+    tool("losetup").args(["-d", &device]).ok();
+    made.ok();
+    assert_eq!(dumpe2fs_header(&disk).field("Block size"), "4096");
+    let run = small.fails(2);
+    assert!(run.stderr.contains("sector"), "{}", run.stderr);
+}
+
+#[test]
+fn standard_output_is_no_place_for_an_image() {
+    let place = Place::new();
+    let run = extant_with(["mkfs", "-", "--size", "4M"], |command| {
+        command.current_dir(place.path());
+    })
+    .fails(2);
+    assert!(run.stderr.contains("./-"), "{}", run.stderr);
+    assert!(!place.join("-").exists());
+}

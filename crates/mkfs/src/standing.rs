@@ -1,0 +1,214 @@
+//! What is in a place before an image is made there: what would be lost, and to whom.
+//!
+//! An image may replace what this builder made, as builds do that run again. Whatever else is there is named, and whoever
+//! builds decides. What this builder made is known by its hash seed, of which the last four bytes follow from the others
+//! ([`defaults::is_marked`](crate::defaults::is_marked)), or by bearing the identity that is asked for now.
+
+use crate::defaults::is_marked;
+use crate::output::OutputError;
+use extant_blockdev::content::{HEAD_LEN, has_backup_gpt};
+use extant_blockdev::{
+    BlockDevice, Content, DeviceError, FileOptions, SharedDevice, WindowDevice, hold_for_replacing,
+};
+use extant_format::superblock::Superblock;
+use rustix::fs::SeekFrom;
+use std::fmt::Write;
+use std::fs::{self, File, Metadata};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What is in a place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing that could be missed.
+    Vacant,
+    /// A file system that this builder made.
+    Own {
+        /// Whether it was mounted or written to since.
+        changed: bool,
+    },
+    /// Something else: words that go after "contains".
+    Other(String),
+}
+
+/// Bytes read at once in search of one that is not zero.
+const CHUNK: usize = 1 << 20;
+
+/// Looks at the place for an image: the file or block device at `path`, or `window` of it. `asked` is what shall be made; an
+/// identity that was chosen in it and is there already makes the place the builder's own.
+///
+/// # Errors
+/// [`OutputError::NotAFile`] for what cannot hold an image; `InUse` and the like ([`hold_for_replacing`]) for a file that is in
+/// use; what reading gives.
+pub fn standing(
+    path: &Path,
+    window: Option<&Range<u64>>,
+    asked: Option<&Identity>,
+) -> Result<Standing, OutputError> {
+    let Ok(found) = fs::metadata(path) else {
+        return Ok(Standing::Vacant);
+    };
+    let is_device = found.file_type().is_block_device();
+    if !is_device && !found.is_file() {
+        return Err(OutputError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    if !is_device && window.is_none() {
+        hold_for_replacing(path)?;
+    }
+    let whole: SharedDevice = Arc::new(FileOptions::read_only().open(path)?);
+    let place: SharedDevice = match window {
+        None => Arc::clone(&whole),
+        Some(window) => {
+            let end = window.end.min(whole.size());
+            let len = end.saturating_sub(window.start);
+            Arc::new(WindowDevice::new(Arc::clone(&whole), window.start, len)?)
+        }
+    };
+    let content = Content::on(&*place)?;
+    if content.is_ext() {
+        return file_system(&*place, content, asked);
+    }
+    // Of a device or a part of one only what is known counts: what was there before is never zero.
+    let only_known = is_device || window.is_some();
+    Ok(match content {
+        Content::Empty => Standing::Vacant,
+        Content::Unknown | Content::Text | Content::Zeros if only_known => {
+            unmarked(&found, &*whole, window)?
+        }
+        Content::Zeros if is_all_zero(path)? => Standing::Vacant,
+        Content::Zeros => Standing::Other(Content::Unknown.name().to_owned()),
+        other => Standing::Other(other.name().to_owned()),
+    })
+}
+
+/// The identity that was asked for by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// UUID.
+    pub uuid: Option<[u8; 16]>,
+    /// Seed of the directory hash.
+    pub hash_seed: Option<[u8; 16]>,
+}
+
+/// Whose an ext2, ext3 or ext4 file system is.
+fn file_system(
+    place: &dyn BlockDevice,
+    content: Content,
+    asked: Option<&Identity>,
+) -> Result<Standing, OutputError> {
+    let mut bytes = [0; 1024];
+    place.read_at(1024, &mut bytes)?;
+    let Ok(superblock) = Superblock::parse_unverified(&bytes) else {
+        return Ok(Standing::Other(format!("{content} that is damaged")));
+    };
+    let raw = superblock.raw();
+    let mut seed = [0; 16];
+    for (to, word) in seed.chunks_mut(4).zip(raw.hash_seed) {
+        to.copy_from_slice(&word.get().to_le_bytes());
+    }
+    let asked = asked.copied().unwrap_or_default();
+    if is_marked(seed) || asked.uuid == Some(raw.uuid) || asked.hash_seed == Some(seed) {
+        let changed = raw.mtime.get() != 0
+            || raw.mnt_count.get() != 0
+            || (raw.wtime.get(), raw.wtime_hi) != (raw.mkfs_time.get(), raw.mkfs_time_hi);
+        return Ok(Standing::Own { changed });
+    }
+    let mut words = content.name().to_owned();
+    let text = |field: &[u8]| {
+        let end = field
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(field.len());
+        String::from_utf8_lossy(&field[..end])
+            .escape_debug()
+            .to_string()
+    };
+    let (label, mounted) = (text(&raw.volume_name), text(&raw.last_mounted));
+    // Writing to a string cannot fail.
+    if !label.is_empty() {
+        let _ = write!(words, " labelled {label:?}");
+    }
+    if !mounted.is_empty() {
+        let _ = write!(words, ", last mounted on {mounted}");
+    }
+    Ok(Standing::Other(words))
+}
+
+/// What a place without a mark of its own may still be: a disk whose partitions the kernel knows, or one with a GPT's backup.
+fn unmarked(
+    found: &Metadata,
+    whole: &dyn BlockDevice,
+    window: Option<&Range<u64>>,
+) -> Result<Standing, DeviceError> {
+    if window.is_some() {
+        return Ok(Standing::Vacant);
+    }
+    let partitions = partitions_of(found.rdev());
+    Ok(if partitions > 0 {
+        Standing::Other(format!("{partitions} partitions that the system knows"))
+    } else if has_backup_gpt(whole)? {
+        Standing::Other("the backup of a GPT at its end".to_owned())
+    } else {
+        Standing::Vacant
+    })
+}
+
+/// Partitions that the kernel knows on a block device.
+fn partitions_of(device: u64) -> usize {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let Ok(entries) = fs::read_dir(format!("/sys/dev/block/{major}:{minor}")) else {
+        return 0;
+    };
+    entries
+        .flatten()
+        .filter(|entry| entry.path().join("partition").exists())
+        .count()
+}
+
+/// Whether a regular file holds nothing but zeros; its holes are not read.
+fn is_all_zero(path: &Path) -> Result<bool, DeviceError> {
+    let failed = |op, source| DeviceError::Open {
+        op,
+        path: path.to_owned(),
+        source,
+    };
+    let file = File::open(path).map_err(|e| failed("open", e))?;
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    loop {
+        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(rustix::io::Errno::NXIO) => return Ok(true),
+            // A file system that does not know its holes.
+            Err(_) => at,
+        };
+        match file
+            .read_at(&mut chunk, at)
+            .map_err(|e| failed("read", e))?
+        {
+            0 => return Ok(true),
+            got if chunk[..got].iter().any(|&byte| byte != 0) => return Ok(false),
+            got => at += got as u64,
+        }
+    }
+}
+
+/// Takes the marks off a place that is about to be written to, so that nothing recognises what was there before: what the file
+/// system to be (its first `size` bytes) does not write over, and a GPT's backup behind it.
+pub(crate) fn unmark(whole: &dyn BlockDevice, size: u64) -> Result<(), DeviceError> {
+    whole.zero(0, size.min(HEAD_LEN as u64))?;
+    for sector in [512, 4096] {
+        if let Some(at) = whole.size().checked_sub(sector) {
+            let mut mark = [0; 8];
+            whole.read_at(at, &mut mark)?;
+            if &mark == b"EFI PART" {
+                whole.zero(at, sector)?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! Random options beside `mke2fs`: the same geometry and features, and file systems that `e2fsck -fn` accepts.
+//!
+//! `EXTANT_GEOMETRY_SETS` says how many sets of options; `EXTANT_SEED` repeats a run.
+
+use extant_blockdev::FileDevice;
+use extant_format::BlockSize;
+use extant_mkfs::defaults::{FormatOptions, InodeDensity, JournalSize, TableInit};
+use extant_mkfs::metadata::{Target, format_empty};
+use extant_testkit::rng::{Rng, seed_from_env};
+use extant_testkit::tool::tool;
+use std::fs::File;
+use std::path::Path;
+
+/// Sets of options in a usual run: about ten seconds.
+const SETS: u64 = 60;
+
+/// Where the two differ on purpose: what `mke2fs` says or does, and why ours is another way.
+const DIFFERENCES: &[(Difference, &str)] = &[
+    (
+        Difference::Unclean,
+        "mke2fs makes an image that e2fsck -fn does not accept: refused, or made right",
+    ),
+    (
+        Difference::WithoutJournal,
+        "mke2fs ends with an error when the journal does not fit and leaves an image without one: refused",
+    ),
+    (
+        Difference::MoreThanAsked,
+        "mke2fs refuses where a journal, or a number of inodes, cannot be had; ours may fit, since its files are placed closer",
+    ),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Difference {
+    Unclean,
+    WithoutJournal,
+    MoreThanAsked,
+}
+
+/// One set of options, for both.
+#[derive(Debug)]
+struct Set {
+    options: FormatOptions,
+    args: Vec<String>,
+    extended: Vec<String>,
+}
+
+impl Set {
+    fn random(rng: &mut Rng) -> Self {
+        let log = rng.between(10, 22);
+        let kib = rng.between(1 << log, 1 << (log + 1)).min(4 << 20);
+        let mut set = Self {
+            options: FormatOptions::reproducible(kib << 10, 1_600_000_000, b"set"),
+            args: vec!["-q".into(), "-F".into(), "-t".into(), "ext4".into()],
+            extended: vec!["nodiscard".into(), "lazy_itable_init=1".into()],
+        };
+        set.options.table_init = TableInit::Lazy;
+        set.choose_block_and_inodes(rng);
+        set.choose_features(rng);
+        set.choose_journal(rng);
+        set
+    }
+
+    fn arg(&mut self, option: &str, value: impl ToString) {
+        self.args.extend([option.to_owned(), value.to_string()]);
+    }
+
+    fn choose_block_and_inodes(&mut self, rng: &mut Rng) {
+        if !rng.one_in(3) {
+            let bytes = *rng.pick(&[1024, 2048, 4096, 4096, 4096, 16_384, 65_536]);
+            self.options.block_size = BlockSize::from_bytes(bytes);
+            self.arg("-b", bytes);
+        }
+        if rng.one_in(3) {
+            let bytes = *rng.pick(&[128, 256, 512, 1024]);
+            self.options.inode_size = bytes;
+            self.arg("-I", bytes);
+        }
+        match rng.below(4) {
+            0 => {
+                let most = self.options.size / u64::from(self.options.inode_size) / 2;
+                let count = rng.between(1, most.max(2)) as u32;
+                self.options.inodes = InodeDensity::Count(count);
+                self.arg("-N", count);
+            }
+            1 => {
+                let ratio = 1024 << rng.below(8);
+                self.options.inodes = InodeDensity::Ratio(ratio);
+                self.arg("-i", ratio);
+            }
+            _ => {}
+        }
+        if rng.one_in(3) {
+            let percent = rng.below(51);
+            self.options.reserved_percent = Some(percent as f64);
+            self.arg("-m", percent);
+        }
+    }
+
+    fn choose_features(&mut self, rng: &mut Rng) {
+        const FEATURES: [&str; 14] = [
+            "^resize_inode,meta_bg",
+            "sparse_super2",
+            "^flex_bg",
+            "^64bit",
+            "^metadata_csum,^64bit",
+            "^metadata_csum,uninit_bg",
+            "^extent",
+            "^large_file",
+            "^sparse_super,^resize_inode",
+            "^resize_inode",
+            "orphan_file",
+            "inline_data",
+            "mmp",
+            "verity,encrypt",
+        ];
+        let mut chosen = Vec::new();
+        for _ in 0..rng.below(4) {
+            chosen.push(*rng.pick(&FEATURES));
+        }
+        let has = |name: &str| chosen.iter().any(|list| list.contains(name));
+        let (resizes, flexes) = (!has("resize_inode"), !has("flex_bg"));
+        let bigalloc = rng.one_in(6) && !has("^extent");
+        if chosen.contains(&"sparse_super2") {
+            self.extended.push("num_backup_sb=2".into());
+        }
+        if bigalloc {
+            chosen.push("bigalloc");
+            let block = self.options.block_size.get_or_insert(BlockSize::K4).bytes();
+            self.arg("-b", block);
+            let cluster = block << rng.between(1, 6);
+            self.options.cluster_size = Some(cluster);
+            self.arg("-C", cluster);
+        } else if rng.one_in(4) {
+            let block = self.options.block_size.get_or_insert(BlockSize::K4).bytes();
+            self.arg("-b", block);
+            let most = u64::from(block).min(8191);
+            let blocks = rng.between(32, most) as u32 * 8;
+            self.options.blocks_per_group = Some(blocks);
+            self.arg("-g", blocks);
+        }
+        if flexes && rng.one_in(3) {
+            let groups = 1 << rng.below(9);
+            self.options.groups_per_flex = Some(groups);
+            self.arg("-G", groups);
+        }
+        if resizes && rng.one_in(4) {
+            let block = self.options.block_size.get_or_insert(BlockSize::K4).bytes();
+            self.arg("-b", block);
+            let blocks = (self.options.size / u64::from(block)).max(16) * rng.between(2, 5000);
+            let blocks = blocks.min(u32::MAX.into());
+            self.options.resize_limit = Some(blocks * u64::from(block));
+            self.extended.push(format!("resize={blocks}"));
+        }
+        if !chosen.is_empty() {
+            let text = chosen.join(",");
+            self.options.features = text.parse().expect("features");
+            self.arg("-O", text);
+        }
+    }
+
+    fn choose_journal(&mut self, rng: &mut Rng) {
+        match rng.below(5) {
+            0 => {
+                self.options.journal = JournalSize::None;
+                let asks_for_orphans = self.args.iter().any(|arg| arg.contains("orphan_file"));
+                let off = if asks_for_orphans {
+                    "^has_journal,^orphan_file"
+                } else {
+                    "^has_journal"
+                };
+                match self.args.iter().position(|arg| arg == "-O") {
+                    Some(at) => self.args[at + 1] = format!("{},{off}", self.args[at + 1]),
+                    None => self.arg("-O", off),
+                }
+            }
+            1 => {
+                let mib = rng.between(1, (self.options.size >> 20).clamp(2, 200));
+                self.options.journal = JournalSize::Bytes(mib << 20);
+                self.arg("-J", format!("size={mib}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn make_theirs(&self, image: &Path) -> Result<(), String> {
+        File::create(image)
+            .and_then(|file| file.set_len(self.options.size))
+            .expect("room");
+        let run = tool("mke2fs")
+            .args(&self.args)
+            .args(["-E", &self.extended.join(",")])
+            .arg(image)
+            .run();
+        if run.code == 0 {
+            Ok(())
+        } else {
+            Err(format!("{run}"))
+        }
+    }
+
+    fn make_ours(&self, image: &Path) -> Result<(), String> {
+        let _ = std::fs::remove_file(image);
+        let device = FileDevice::create(image, self.options.size).expect("room");
+        format_empty(&device, &self.options, Target::Zeroed)
+            .map(|_| ())
+            .map_err(|e| e.to_string())
+    }
+}
+
+/// What must be the same.
+const FIELDS: [&str; 13] = [
+    "Filesystem features:",
+    "Inode count:",
+    "Block count:",
+    "Reserved block count:",
+    "First block:",
+    "Block size:",
+    "Cluster size:",
+    "Group descriptor size:",
+    "Reserved GDT blocks:",
+    "Blocks per group:",
+    "Inodes per group:",
+    "Flex block group size:",
+    "Total journal blocks:",
+];
+
+fn geometry(image: &Path) -> Vec<String> {
+    let text = tool("dumpe2fs").arg("-h").arg(image).ok().text();
+    text.lines()
+        .filter(|line| FIELDS.iter().any(|field| line.starts_with(field)))
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+fn is_clean(image: &Path) -> Result<(), String> {
+    let run = tool("e2fsck").arg("-fn").arg(image).run();
+    if run.code == 0 {
+        Ok(())
+    } else {
+        Err(format!("{run}"))
+    }
+}
+
+/// Compares one set; what is found is either a named difference or a fault.
+fn compare(set: &Set, ours: &Path, theirs: &Path) -> Result<Option<Difference>, String> {
+    let (made, reference) = (set.make_ours(ours), set.make_theirs(theirs));
+    if made.is_ok() {
+        is_clean(ours).map_err(|e| format!("ours is not clean: {e}"))?;
+    }
+    match (made, reference) {
+        (Ok(()), Ok(())) => {
+            if is_clean(theirs).is_err() {
+                return Ok(Some(Difference::Unclean));
+            }
+            let (ours, theirs) = (geometry(ours), geometry(theirs));
+            let differs = |(a, b): (&String, &String)| {
+                (a != b).then(|| format!("  ours   {a}\n  mke2fs {b}"))
+            };
+            let found: Vec<_> = ours.iter().zip(&theirs).filter_map(differs).collect();
+            if found.is_empty() && ours.len() == theirs.len() {
+                Ok(None)
+            } else {
+                Err(found.join("\n"))
+            }
+        }
+        (Err(_), Err(_)) => Ok(None),
+        (Err(error), Ok(())) => match is_clean(theirs) {
+            Ok(()) => Err(format!("ours is refused: {error}")),
+            Err(_) => Ok(Some(Difference::Unclean)),
+        },
+        (Ok(()), Err(error)) if error.contains("ournal") => Ok(Some(Difference::WithoutJournal)),
+        (Ok(()), Err(_)) => Ok(Some(Difference::MoreThanAsked)),
+    }
+}
+
+#[test]
+fn random_options_give_the_geometry_that_mke2fs_gives() {
+    let seed = seed_from_env("geometry");
+    let sets =
+        std::env::var("EXTANT_GEOMETRY_SETS").map_or(SETS, |text| text.parse().expect("a number"));
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+    let mut rng = Rng::new(seed);
+    let mut faults = Vec::new();
+    let mut named = vec![0_u32; DIFFERENCES.len()];
+    for number in 0..sets {
+        let set = Set::random(&mut rng);
+        match compare(&set, &ours, &theirs) {
+            Ok(None) => {}
+            Ok(Some(difference)) => {
+                let at = DIFFERENCES
+                    .iter()
+                    .position(|(known, _)| *known == difference)
+                    .expect("a named difference");
+                named[at] += 1;
+            }
+            Err(fault) => {
+                let Set {
+                    options,
+                    args,
+                    extended,
+                } = &set;
+                let args = args.join(" ");
+                faults.push(format!(
+                    "set {number}: {} KiB {args} -E {}\n{fault}",
+                    options.size >> 10,
+                    extended.join(",")
+                ));
+            }
+        }
+    }
+    for ((_, why), count) in DIFFERENCES.iter().zip(named) {
+        println!("{count} of {sets}: {why}");
+    }
+    assert!(
+        faults.is_empty(),
+        "seed {seed}, {} faults:\n{}",
+        faults.len(),
+        faults.join("\n")
+    );
+}
