@@ -59,6 +59,8 @@ pub struct Report {
     pub blocks: u64,
     /// Blocks not in use.
     pub free_blocks: u64,
+    /// Blocks of the journal; none in a file system without one.
+    pub journal_blocks: u32,
     /// Inodes of the file system.
     pub inodes: u32,
     /// Inodes not in use.
@@ -208,6 +210,7 @@ impl<'t> Planned<'t> {
             block_size: superblock.block_size().bytes(),
             blocks: superblock.blocks_count(),
             free_blocks: superblock.free_blocks_count(),
+            journal_blocks: self.draft.layout().journal_blocks(),
             inodes: superblock.inodes_count(),
             free_inodes: superblock.free_inodes_count(),
             uuid: superblock.uuid(),

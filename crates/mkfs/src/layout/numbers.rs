@@ -40,6 +40,8 @@ pub(super) struct Numbers<'a> {
     /// Whole blocks, or clusters, of the size asked for.
     blocks_asked: u64,
     blocks: u64,
+    /// Blocks kept for privileged users: a share of what was asked for, cut whenever a last group is.
+    reserved: u64,
     first_data_block: u32,
     blocks_per_group: u32,
     groups: u32,
@@ -98,6 +100,7 @@ impl<'a> Numbers<'a> {
                 32
             },
             blocks_asked: 0,
+            reserved: 0,
             blocks: options.size / u64::from(block_size.bytes()),
             first_data_block: 0,
             blocks_per_group: 0,
@@ -114,6 +117,7 @@ impl<'a> Numbers<'a> {
             u32::from(block_size == BlockSize::MIN && numbers.cluster_bits == 0);
         numbers.blocks = numbers.blocks >> numbers.cluster_bits << numbers.cluster_bits;
         numbers.blocks_asked = numbers.blocks;
+        numbers.reserved = numbers.reserved_asked();
         numbers.check_block_count()?;
         numbers.choose_group_size()?;
         numbers.choose_inodes(class)?;
@@ -404,7 +408,20 @@ impl<'a> Numbers<'a> {
             return Ok(false);
         }
         self.blocks -= rest;
+        let asked = self.options.size / u64::from(self.block_size.bytes());
+        let share = u128::from(self.reserved_asked()) * u128::from(self.blocks) / u128::from(asked);
+        self.reserved = share as u64;
         Ok(true)
+    }
+
+    /// The share of what was asked for that is kept for privileged users.
+    fn reserved_asked(&self) -> u64 {
+        let options = self.options;
+        let percent = options
+            .reserved_percent
+            .unwrap_or(options.profile.reserved_percent());
+        let asked = options.size / u64::from(self.block_size.bytes());
+        (percent * asked as f64 / 100.0) as u64
     }
 
     /// Whether the last group has a backup superblock, while the superblock is not made yet.
@@ -449,6 +466,12 @@ impl<'a> Numbers<'a> {
                     return Ok(());
                 }
             },
+            // Whatever was asked for: so small a file system has none.
+            JournalSize::Bytes(_) if default_journal_blocks(self.blocks).is_none() => {
+                self.features.compat -=
+                    Compat::HAS_JOURNAL | Compat::ORPHAN_FILE | Compat::FAST_COMMIT;
+                return Ok(());
+            }
             JournalSize::Bytes(bytes) => {
                 let blocks = bytes / u64::from(self.block_size.bytes());
                 if !(JOURNAL_MIN..=JOURNAL_MAX).contains(&blocks) || blocks > self.blocks / 2 {
@@ -552,15 +575,8 @@ impl<'a> Numbers<'a> {
                 to.set(group);
             }
         }
-        let percent = options
-            .reserved_percent
-            .unwrap_or(options.profile.reserved_percent());
-        // A share of what was asked for, cut as the last group was.
-        let asked = options.size / u64::from(self.block_size.bytes());
-        let reserved = (percent * asked as f64 / 100.0) as u64;
-        let reserved = (u128::from(reserved) * u128::from(self.blocks) / u128::from(asked)) as u64;
-        raw.r_blocks_count_lo.set(reserved as u32);
-        raw.r_blocks_count_hi.set((reserved >> 32) as u32);
+        raw.r_blocks_count_lo.set(self.reserved as u32);
+        raw.r_blocks_count_hi.set((self.reserved >> 32) as u32);
     }
 
     /// Whether every inode table is zero and may say so.

@@ -58,6 +58,9 @@ impl Tree {
         let mut nodes = nodes.peekable();
         let example = *nodes.peek()?;
         let mut path = self.path(example).display().to_string();
+        if path.is_empty() {
+            path.push('/');
+        }
         if path.len() > 100 {
             let end = (0..=100)
                 .rev()

@@ -191,6 +191,7 @@ impl Set {
             .args(&self.args)
             .args(["-E", &self.extended.join(",")])
             .arg(image)
+            .arg(format!("{}k", self.options.size >> 10))
             .run();
         if run.code == 0 {
             Ok(())

@@ -15,6 +15,7 @@ use crate::record::{lossless, uuid};
 use crate::size::human;
 use config::{Config, Say};
 use extant::Escaped;
+use extant_mkfs::defaults::JournalSize;
 use extant_mkfs::layout::PlanError;
 use extant_mkfs::source::read_source;
 use extant_mkfs::{BuildError, Progress, Report, build};
@@ -57,6 +58,13 @@ pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
     );
     progress.0.finish();
     let report = built.map_err(|e| build_failure(&config, &e))?;
+    if matches!(options.format.journal, JournalSize::Bytes(_)) && report.journal_blocks == 0 {
+        say(format_args!(
+            "warning: {} has no journal: a file system of {} blocks is too small for one",
+            Escaped::path(&config.image),
+            report.blocks
+        ));
+    }
     match config.say {
         Say::Nothing => Ok(()),
         Say::Text => tell(&config.image, &report),

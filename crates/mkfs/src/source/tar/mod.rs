@@ -129,7 +129,7 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
     let mut warnings = Vec::new();
     if let Some((flag, name)) = unknown.first() {
         warnings.push(format!(
-            "{} of a type that is not known are taken for regular files (one is {:?}, type {:?})",
+            "{} of an unknown type: taken for regular files (the first is {:?}, type {:?})",
             match unknown.len() {
                 1 => "1 member".to_owned(),
                 count => format!("{count} members"),
