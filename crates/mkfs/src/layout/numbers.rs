@@ -247,7 +247,9 @@ impl<'a> Numbers<'a> {
     }
 
     fn choose_inodes(&mut self, class: SizeClass) -> PlanResult<()> {
-        let bytes = self.blocks * u64::from(self.block_size.bytes());
+        // Of what was asked for, which need not be whole clusters.
+        let block = u64::from(self.block_size.bytes());
+        let bytes = self.options.size / block * block;
         let cluster = u64::from(self.block_size.bytes()) << self.cluster_bits;
         let wanted = match self.options.inodes {
             InodeDensity::Count(count) => u64::from(count),
