@@ -9,7 +9,7 @@ use extant_format::Ino;
 use extant_format::features::RoCompat;
 
 /// More subdirectories than this are not counted: the link count is 1 then.
-const LINKS_MAX: u64 = 65_000;
+pub(crate) const LINKS_MAX: u64 = 65_000;
 
 /// Checks that every directory has one name and hangs from the root, and that link counts are right. Returns the
 /// directories with their parents, ascending.
@@ -42,7 +42,10 @@ pub(crate) fn check(
             sink.say(Code::InodeUnattached, place, "the inode has no name");
             continue;
         }
-        if let Some(expected) = links_wanted(summary, counted, has_links) {
+        if summary.is_dir() && counted > LINKS_MAX && !has_links {
+            let text = format!("{counted} links of a directory need the feature dir_nlink");
+            sink.say(Code::LinkCount, place, text);
+        } else if let Some(expected) = links_wanted(summary, counted, has_links) {
             let what = "link count";
             sink.number(Code::LinkCount, place, what, summary.links, expected);
         }

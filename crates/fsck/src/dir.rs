@@ -1,6 +1,7 @@
 //! Directories: entries, checksums, duplicate names, and what they say about other inodes.
 
 use crate::blockset::BlockSet;
+use crate::encryption::Policies;
 use crate::error::Result;
 use crate::inode_table::InodeTable;
 use crate::maps::{self, Run};
@@ -9,7 +10,7 @@ use crate::volume::Volume;
 use crate::{Code, Pass, Place, Progress, htree, xattr};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::ENTRY_HEADER_LEN;
-use extant_format::dir::{self, DirEntry, DirLayout, casefold, htree as format_htree};
+use extant_format::dir::{self, DirEntry, DirLayout, EntryType, casefold, htree as format_htree};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inline_data::{InlineData, InlineDir};
 use extant_format::inode::{Inode, InodeFlags};
@@ -115,6 +116,7 @@ impl Names {
 pub(crate) fn run(
     volume: &Volume,
     table: &InodeTable,
+    policies: &Policies,
     dirs: &[Ino],
     shared: &BlockSet,
     progress: &dyn Progress,
@@ -134,7 +136,8 @@ pub(crate) fn run(
                 seen: BlockSet::default(),
             };
             for &ino in some {
-                one(volume, table, ino, &hasher, &mut once, &mut names)?;
+                let inodes = (table, policies);
+                one(volume, inodes, ino, &hasher, &mut once, &mut names)?;
                 progress.advance(1);
             }
             Ok(names)
@@ -173,6 +176,11 @@ struct Directory<'a> {
     seed: Option<Crc32c>,
     casefold: bool,
     encrypted: bool,
+    /// Names have to be UTF-8.
+    strict: bool,
+    policies: &'a Policies,
+    /// The policy that all have which it names.
+    policy: Option<u64>,
     hasher: &'a RandomState,
     /// A hash of each name, to find duplicates.
     hashes: Vec<u64>,
@@ -184,7 +192,7 @@ struct Directory<'a> {
 
 fn one(
     volume: &Volume,
-    table: &InodeTable,
+    (table, policies): (&InodeTable, &Policies),
     ino: Ino,
     hasher: &RandomState,
     once: &mut Once<'_>,
@@ -203,6 +211,9 @@ fn one(
         casefold: inode.flags.contains(InodeFlags::CASEFOLD)
             && volume.has_incompat(Incompat::CASEFOLD),
         encrypted: inode.flags.contains(InodeFlags::ENCRYPT),
+        strict: is_strict(volume, inode.flags),
+        policies,
+        policy: policies.of(ino),
         hasher,
         hashes: Vec::new(),
         problems: names.sink.total(),
@@ -240,6 +251,14 @@ fn one(
         )?;
         result
     }
+}
+
+/// Whether names of a directory with these flags have to be UTF-8: where they are folded, in a file system that is strict.
+/// Of encrypted names nobody can tell.
+pub(crate) fn is_strict(volume: &Volume, flags: InodeFlags) -> bool {
+    let strict = volume.sb.encoding().is_some_and(|(_, bits)| bits & 1 != 0);
+    let folded = flags.contains(InodeFlags::CASEFOLD) && volume.has_incompat(Incompat::CASEFOLD);
+    strict && folded && !flags.contains(InodeFlags::ENCRYPT)
 }
 
 /// The mapped blocks of a directory, with their place in it.
@@ -407,7 +426,11 @@ impl Directory<'_> {
                     break;
                 }
             };
-            if lblk == 0 && number < 2 && self.dots(&entry, number, place, names) {
+            if !is_index && is_over_tail(&self.layout, &entry) {
+                let text = "a record lies over the place of the checksum";
+                names.sink.say(Code::DirChecksum, place, text);
+            }
+            if lblk == 0 && number < 2 && self.dots(block, &entry, number, place, names) {
                 continue;
             }
             free_space(&entry, place, names);
@@ -429,6 +452,7 @@ impl Directory<'_> {
     /// Checks `.` and `..`, the first two entries; returns whether this is one of them.
     fn dots(
         &mut self,
+        block: &[u8],
         entry: &DirEntry<'_>,
         number: usize,
         place: Place,
@@ -441,6 +465,10 @@ impl Directory<'_> {
         let Some(ino) = entry.ino.filter(|_| entry.name == name) else {
             return false;
         };
+        if is_longer_dot(block, entry) {
+            let text = format!("the name {} is not ended by a zero byte", shown(name));
+            names.sink.say(code, place, text);
+        }
         if number == 0 {
             self.seen_dot = true;
             if ino != self.ino {
@@ -492,6 +520,10 @@ impl Directory<'_> {
             let text = format!("an encrypted name of {} bytes", name.len());
             names.sink.say(Code::DirEntryName, place, text);
         }
+        if self.strict && std::str::from_utf8(name).is_err() {
+            let text = format!("{} is no UTF-8, as every name here has to be", shown(name));
+            names.sink.say(Code::DirEntryName, place, text);
+        }
         let target = self.table.get(ino);
         if !target.is_in_use() {
             let text = format!("{} names inode {ino}, which is not in use", shown(name));
@@ -516,6 +548,14 @@ impl Directory<'_> {
         }
         self.check_type(entry, target.kind, place, names);
         names.counts.count(ino);
+        if is_other_policy(self.policies, self.policy, ino, target.kind) {
+            let how = match self.policies.of(ino) {
+                Some(_) => "is encrypted by another policy",
+                None => "is not encrypted",
+            };
+            let text = format!("{} names inode {ino}, which {how}", shown(name));
+            names.sink.say(Code::DirEntryPolicy, place, text);
+        }
     }
 
     /// A hash by which equal names are found.
@@ -557,6 +597,30 @@ impl Directory<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether an inode of this type cannot be in a directory with this policy. Devices, pipes and sockets have none.
+pub(crate) fn is_other_policy(
+    policies: &Policies,
+    of_dir: Option<u64>,
+    ino: Ino,
+    kind: u8,
+) -> bool {
+    let can_have = [EntryType::Regular, EntryType::Directory, EntryType::Symlink];
+    let has_one = can_have.iter().any(|can| can.raw() == kind);
+    of_dir.is_some() && has_one && policies.of(ino) != of_dir
+}
+
+/// Whether another byte than zero follows the name of an entry `.` or `..`, as none ever does.
+pub(crate) fn is_longer_dot(block: &[u8], entry: &DirEntry<'_>) -> bool {
+    let end = entry.offset + ENTRY_HEADER_LEN + entry.name.len();
+    block.get(end).is_some_and(|byte| *byte != 0)
+}
+
+/// Whether a record that is no checksum tail lies over the place of one.
+pub(crate) fn is_over_tail(layout: &DirLayout, entry: &DirEntry<'_>) -> bool {
+    let end = layout.entries_len();
+    layout.checksums && entry.offset < end && entry.offset + entry.rec_len > end
 }
 
 /// Whether a record is free space with a name longer than there is room for, which Linux takes for damage.

@@ -159,6 +159,10 @@ codes! {
     ClaimsAbandoned = "claims-abandoned", Fatal;
     /// Inline data does not fit or contradicts the inode.
     InlineData = "inline-data", Error;
+    /// An inode of which nothing can be kept: its checksum is wrong, and its fields contradict each other.
+    InodeGarbage = "inode-garbage", Error;
+    /// A directory maps blocks beyond the last one that a directory can have.
+    DirTooLarge = "dir-too-large", Error;
     /// A directory has a block that is not mapped.
     DirHole = "dir-hole", Error;
     /// Too many problems in one directory, or blocks that were read as another's: the rest was not looked at.
@@ -177,6 +181,8 @@ codes! {
     DirEntryTypeMissing = "dir-entry-type-missing", Warning;
     /// A name in an encrypted directory is too short, or cannot be one.
     DirEntryName = "dir-entry-name", Error;
+    /// An encrypted directory names an inode that is not encrypted, or by another policy.
+    DirEntryPolicy = "dir-entry-policy", Error;
     /// A directory has the same name twice.
     DirDuplicateName = "dir-duplicate-name", Error;
     /// `.` is missing, misplaced or wrong.

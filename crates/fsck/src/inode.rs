@@ -2,13 +2,14 @@
 
 use crate::bytes::{le16, le32};
 use crate::claims::InodeClaims;
+use crate::encryption::Context;
 use crate::error::Result;
 use crate::inode_table::{Summary, kind_of};
 use crate::maps::{self, Piece, Run};
 use crate::report::Sink;
 use crate::scan::{Scan, XattrReference};
 use crate::volume::Volume;
-use crate::{Code, Place, special, xattr};
+use crate::{Code, Place, garbage, special, xattr};
 use extant_format::checksum::Crc32c;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::inode::rules::{Inline, Report, Rule, Subject, looks_like_extents};
@@ -96,6 +97,16 @@ impl<'a> Checker<'a> {
             });
         }
         let place = Place::ino(ino);
+        if !self.belongs_to_file_system(ino)
+            && ino != Ino::ROOT
+            && let Some(count) = garbage::contradictions(self.volume, ino, slot)
+        {
+            let text = format!(
+                "the checksum is wrong, and {count} fields contradict others: it is garbage"
+            );
+            scan.sink.say(Code::InodeGarbage, place, text);
+            return Ok(Summary::default());
+        }
         let parsed = self.volume.parse_inode(slot, ino, &mut |e| {
             let code = if e.is_checksum() {
                 Code::InodeChecksum
@@ -230,12 +241,8 @@ impl<'a> Checker<'a> {
         self.fixed_fields(place, file_type, slot, scan);
         self.rules(ino, inode, slot, orphan, scan);
         // Nobody reads the journal as a file.
-        if inode.flags.contains(InodeFlags::ENCRYPT)
-            && self.journal != Some(ino)
-            && !xattr::is_encrypted(self.volume, inode, slot)?
-        {
-            let text = "the file is said to be encrypted, but has no encryption context";
-            scan.sink.say(Code::InodeFlags, place, text);
+        if inode.flags.contains(InodeFlags::ENCRYPT) && self.journal != Some(ino) {
+            self.encryption(ino, inode, slot, scan)?;
         }
         let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
             && self.volume.has_incompat(Incompat::INLINE_DATA);
@@ -273,6 +280,22 @@ impl<'a> Checker<'a> {
         clusters += cost.clusters;
         self.check_blocks(ino, inode, clusters, scan);
         self.charge(ino, inode, clusters, 1 + cost.inodes, scan);
+        Ok(())
+    }
+
+    /// Takes note of the policy of an encrypted inode.
+    fn encryption(&self, ino: Ino, inode: &Inode, slot: &[u8], scan: &mut Scan) -> Result<()> {
+        let text = match Context::of(self.volume, inode, slot)? {
+            Context::Policy(policy) => {
+                scan.policies.note(ino, policy);
+                return Ok(());
+            }
+            Context::Missing => "the file is said to be encrypted, but has no encryption context",
+            Context::Malformed => {
+                "the file is said to be encrypted, but its encryption context is none"
+            }
+        };
+        scan.sink.say(Code::InodeFlags, Place::ino(ino), text);
         Ok(())
     }
 
@@ -410,6 +433,12 @@ impl<'a> Checker<'a> {
     ) {
         let size = u64::from(self.volume.block_size().bytes());
         match file_type {
+            FileType::Directory if tally.end > special::dir_blocks_max(self.volume) => {
+                let most = special::dir_blocks_max(self.volume);
+                let what = "blocks up to the last one that the directory maps";
+                scan.sink
+                    .number(Code::DirTooLarge, place, what, tally.end, most);
+            }
             FileType::Directory => {
                 if tally.unwritten {
                     let text = "a directory has unwritten blocks";

@@ -17,6 +17,8 @@
 //! | `orphans` | files that wait to be deleted |
 //! | `scan` | the pass over all inode tables |
 //! | `inode`, `special`, `maps`, `xattr` | one inode, by its parts |
+//! | `encryption` | contexts and policies of encrypted files |
+//! | `garbage` | inodes of which nothing can be kept |
 //! | `claims`, `blockset`, `owners` | who claims which blocks |
 //! | `inode_table` | four bytes for every inode |
 //! | `dir`, `htree` | directories and their indexes |
@@ -37,9 +39,11 @@ mod bytes;
 mod claims;
 mod connectivity;
 mod dir;
+mod encryption;
 mod error;
 mod field_rules;
 mod finding;
+mod garbage;
 mod htree;
 mod inode;
 mod inode_table;

@@ -6,7 +6,7 @@ use crate::maps;
 use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place};
-use extant_format::features::RoCompat;
+use extant_format::features::{Compat, RoCompat};
 use extant_format::inode::FileType;
 use extant_format::orphan_file::{OrphanBlock, block_seed};
 use extant_format::{Ino, Pblk};
@@ -15,11 +15,12 @@ use std::collections::HashSet;
 /// Linux does not mount with an orphan file of more blocks.
 const BLOCKS_MAX: u64 = 512;
 
-/// All orphans.
-pub(crate) fn collect(volume: &Volume, sink: &mut Sink) -> Result<HashSet<Ino>> {
+/// All orphans. `recovered` says that what is judged comes out of a journal: nobody has closed it then.
+pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result<HashSet<Ino>> {
     let mut orphans = HashSet::new();
     list(volume, &mut orphans, sink)?;
-    file(volume, &mut orphans, sink)?;
+    let was_closed = !recovered && !volume.sb.needs_recovery();
+    file(volume, was_closed, &mut orphans, sink)?;
     if !orphans.is_empty() {
         let text = format!(
             "{} files wait to be deleted or cut at the next mount",
@@ -65,11 +66,25 @@ fn list(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
     Ok(())
 }
 
-fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<()> {
+fn file(
+    volume: &Volume,
+    was_closed: bool,
+    orphans: &mut HashSet<Ino>,
+    sink: &mut Sink,
+) -> Result<()> {
+    if !volume.has_compat(Compat::ORPHAN_FILE) {
+        return Ok(());
+    }
     let Some(ino) = volume.sb.orphan_file_ino() else {
+        let text = "the feature orphan_file is on, but no orphan file is named";
+        sink.say(Code::OrphanFile, Place::FILE_SYSTEM, text);
         return Ok(());
     };
     let place = Place::ino(ino);
+    if !volume.has_compat(Compat::HAS_JOURNAL) {
+        let text = "there is an orphan file, but no journal";
+        sink.say(Code::OrphanFile, place, text);
+    }
     let Some((_, inode)) = volume.inode(ino)? else {
         sink.say(Code::OrphanFile, place, "the inode cannot be read");
         return Ok(());
@@ -93,6 +108,7 @@ fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
         return Ok(());
     }
     let may_hold = volume.has_ro_compat(RoCompat::ORPHAN_PRESENT);
+    let (known, mut is_empty) = (sink.total(), true);
     for run in runs {
         for i in 0..run.len.min(BLOCKS_MAX as u32) {
             let at = Pblk::new(run.pblk + u64::from(i));
@@ -109,6 +125,7 @@ fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
                 }
             };
             for (slot, orphan) in block.orphans() {
+                is_empty = false;
                 if !is_possible(volume, orphan) {
                     let text = format!("slot {slot} names inode {orphan}, which cannot be one");
                     sink.say(Code::OrphanFile, place, text);
@@ -121,6 +138,11 @@ fn file(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
                 }
             }
         }
+    }
+    // A mount turns the feature on before there is an orphan, and a clean end turns it off.
+    if may_hold && is_empty && was_closed && sink.total() == known {
+        let text = "the superblock says that the file holds orphans, and it is empty";
+        sink.say(Code::OrphanFile, place, text);
     }
     Ok(())
 }

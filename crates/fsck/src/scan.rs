@@ -2,6 +2,7 @@
 //! later passes need.
 
 use crate::claims::Claims;
+use crate::encryption::Policies;
 use crate::error::Result;
 use crate::inode::Checker;
 use crate::inode_table::{InodeTable, Summary};
@@ -63,6 +64,7 @@ pub(crate) struct Scan {
     pub(crate) dirs: Vec<Ino>,
     pub(crate) xattr_blocks: HashMap<Pblk, XattrReference>,
     pub(crate) ea: EaReferences,
+    pub(crate) policies: Policies,
     pub(crate) usages: Usages,
     pub(crate) totals: Totals,
     /// There is a file that is too large without the feature `large_file`.
@@ -82,6 +84,7 @@ impl Scan {
             dirs: Vec::new(),
             xattr_blocks: HashMap::new(),
             ea: EaReferences::default(),
+            policies: Policies::default(),
             usages: Usages::default(),
             totals: Totals::default(),
             needs_large_file: false,
@@ -99,6 +102,7 @@ impl Scan {
             self.refer_to_xattr_block(block, theirs);
         }
         self.ea.absorb(other.ea);
+        self.policies.absorb(other.policies);
         for (to, from) in self.usages.iter_mut().zip(other.usages) {
             for (id, usage) in from {
                 let sum = to.entry(id).or_default();
@@ -170,6 +174,7 @@ pub(crate) fn run(
         table.set(group, summaries);
     }
     scan.dirs.sort_unstable();
+    scan.policies.sort();
     Ok((scan, table))
 }
 

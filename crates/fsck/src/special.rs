@@ -107,6 +107,11 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
     }
 }
 
+/// The most blocks that a directory can map: those of 2 GiB, whatever the features say.
+pub(crate) fn dir_blocks_max(volume: &Volume) -> u64 {
+    (1 << 31) >> volume.block_size().log2()
+}
+
 /// The inode that keeps blocks for more descriptors: a doubly indirect map whose blocks are the reserved ones
 /// behind the primary descriptors, each with pointers to its copies in the backups.
 pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> Result<()> {
@@ -164,6 +169,7 @@ pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> R
             .number(Code::ResizeInode, place, "pointer", pointer, 0u64);
     }
     if wrong == 0 {
+        size_of_resize_inode(volume, inode, backups.len() as u64, scan);
         let blocks = 1 + u64::from(reserved) * (1 + backups.len() as u64);
         let expected = (blocks * volume.cluster_ratio()) << (volume.block_size().log2() - 9);
         let found = inode.sectors(volume.block_size());
@@ -174,6 +180,34 @@ pub(crate) fn resize_inode(volume: &Volume, inode: &Inode, scan: &mut Scan) -> R
         }
     }
     Ok(())
+}
+
+/// Looks at the size of that inode: behind its last block, and no larger than its map can be.
+fn size_of_resize_inode(volume: &Volume, inode: &Inode, copies: u64, scan: &mut Scan) {
+    let geo = &volume.geo;
+    let per_block = u64::from(indirect::pointers_per_block(volume.block_size()));
+    let slots = (0..geo.reserved_gdt_blocks()).map(|i| geo.classic_desc_blocks() + i);
+    let last = slots.map(|slot| u64::from(slot) % per_block).max();
+    let before = u64::from(indirect::DIRECT) + per_block;
+    let log2 = volume.block_size().log2();
+    let least = match (last, copies.checked_sub(1)) {
+        (Some(slot), Some(copy)) => (before + slot * per_block + copy) << log2,
+        _ => 0,
+    };
+    let most = indirect::blocks_reached(volume.block_size()) << log2;
+    if !(least..=most).contains(&inode.size) {
+        let expected = usual_size_of_resize_inode(volume);
+        let place = Place::ino(Ino::RESIZE);
+        scan.sink
+            .number(Code::ResizeInode, place, "size", inode.size, expected);
+    }
+}
+
+/// The size that the inode has that keeps room for descriptors: as much as a doubly indirect map reaches.
+pub(crate) fn usual_size_of_resize_inode(volume: &Volume) -> u64 {
+    let per_block = u64::from(indirect::pointers_per_block(volume.block_size()));
+    let reach = per_block * per_block + per_block + u64::from(indirect::DIRECT);
+    reach << volume.block_size().log2()
 }
 
 /// The groups besides the first that keep copies of the descriptors.

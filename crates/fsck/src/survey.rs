@@ -1,6 +1,7 @@
 //! The whole check, and what a repair needs of it besides the findings.
 
 use crate::blockset::BlockSet;
+use crate::encryption::Policies;
 use crate::error::Result;
 use crate::inode_table::InodeTable;
 use crate::report::{Report, Sink};
@@ -50,6 +51,8 @@ pub(crate) struct Survey {
     pub(crate) xattr_blocks: Vec<(Pblk, u32)>,
     /// References to inodes that hold values.
     pub(crate) ea: EaReferences,
+    /// Policies of encrypted inodes.
+    pub(crate) policies: Policies,
     pub(crate) usages: Usages,
     pub(crate) free_clusters: u64,
     pub(crate) free_inodes: u64,
@@ -66,7 +69,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     let volume = Volume::open(device, &mut sink)?;
     superblock::check(&volume, recovered, &mut sink)?;
     journal::check(&volume, recovered, as_is, &mut sink)?;
-    let orphans = orphans::collect(&volume, &mut sink)?;
+    let orphans = orphans::collect(&volume, recovered, &mut sink)?;
     let fixed = metadata::fixed(&volume, &mut sink);
 
     let (mut scan, table) = scan::run(&volume, &orphans, progress)?;
@@ -88,7 +91,14 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     };
     owners::run(&volume, &table, shared, &over_fixed, &mut scan.sink)?;
 
-    let mut names = dir::run(&volume, &table, &scan.dirs, &claims.twice, progress)?;
+    let mut names = dir::run(
+        &volume,
+        &table,
+        &scan.policies,
+        &scan.dirs,
+        &claims.twice,
+        progress,
+    )?;
     let parents = connectivity::check(&volume, &table, &mut names, &scan.dirs);
     xattr::value_inodes(&volume, &table, &scan.ea, &mut scan.sink)?;
     let mut sums = bitmaps::run(&volume, &used, &table, progress)?;
@@ -114,6 +124,7 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
         contested: fixed.contested,
         xattr_blocks,
         ea: scan.ea,
+        policies: scan.policies,
         usages: scan.usages,
         free_clusters: sums.free_clusters,
         free_inodes: sums.free_inodes,

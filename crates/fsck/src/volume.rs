@@ -125,7 +125,41 @@ pub(crate) fn find_superblock(device: &dyn BlockDevice, sink: &mut Sink) -> Resu
         );
         return Ok(sb);
     }
+    if let Some(sb) = with_possible_fields(&mut bytes) {
+        sink.format(Code::SuperblockField, Place::FILE_SYSTEM, why);
+        return Ok(sb);
+    }
     Err(Error::not_ext4(device, why))
+}
+
+/// Fields that the rest of a superblock does not depend on, or that show in other structures: by name, with their byte,
+/// how many they are, and a value that is possible.
+const REPLACEABLE: &[(&str, usize, usize, u32)] = &[
+    ("usr_quota_inum", 0x240, 4, 0),
+    ("grp_quota_inum", 0x244, 4, 0),
+    ("prj_quota_inum", 0x26c, 4, 0),
+    ("orphan_file_inum", 0x280, 4, 0),
+    ("journal_inum", 0xe0, 4, 8),
+    ("first_ino", 0x54, 4, 11),
+    ("first_meta_bg", 0x104, 4, 0),
+    ("reserved_gdt_blocks", 0xce, 2, 0),
+    ("desc_size", 0xfe, 2, 64),
+    ("log_groups_per_flex", 0x174, 1, 4),
+    ("checksum_type", 0x175, 1, 1),
+];
+
+/// The superblock in `bytes` with possible values in the place of those that cannot be, if nothing else is wrong.
+fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> {
+    for _ in 0..=REPLACEABLE.len() {
+        let why = match Superblock::parse_unverified(bytes) {
+            Ok(sb) => return Some(sb),
+            Err(why) => why,
+        };
+        let (_, at, len, value) = REPLACEABLE.iter().find(|(name, ..)| *name == why.field)?;
+        let to = bytes.get_mut(*at..at + len)?;
+        to.copy_from_slice(value.to_le_bytes().get(..*len)?);
+    }
+    None
 }
 
 /// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.

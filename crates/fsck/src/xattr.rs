@@ -125,19 +125,32 @@ pub(crate) fn inline_value<'a>(volume: &Volume, inode: &Inode, slot: &'a [u8]) -
     }
 }
 
-/// Whether an inode has an encryption context, in itself or in its attribute block.
-pub(crate) fn is_encrypted(volume: &Volume, inode: &Inode, slot: &[u8]) -> Result<bool> {
+/// Hands on the encryption context of an inode, which lies in itself or in its attribute block.
+pub(crate) fn with_encryption(
+    volume: &Volume,
+    inode: &Inode,
+    slot: &[u8],
+    each: &mut dyn FnMut(XattrValue<'_>),
+) -> Result<()> {
     let context = context(volume);
-    let has = |area: &XattrArea<'_>| area.iter().any(|entry| entry.name.index == ENCRYPTION);
+    let mut look = |area: &XattrArea<'_>| {
+        let found = area.iter().find(|entry| entry.name.index == ENCRYPTION);
+        if let Some(entry) = &found {
+            each(entry.value);
+        }
+        found.is_some()
+    };
     let region = inode.xattr_region(slot, volume.inode_size());
-    if XattrArea::in_inode(region, &context).is_ok_and(|area| has(&area)) {
-        return Ok(true);
+    if XattrArea::in_inode(region, &context).is_ok_and(|area| look(&area)) {
+        return Ok(());
     }
-    if !volume.physical().contains(&inode.file_acl.get()) {
-        return Ok(false);
+    if volume.physical().contains(&inode.file_acl.get()) {
+        let bytes = volume.block(inode.file_acl)?;
+        if let Ok(area) = XattrArea::in_block(&bytes, &context) {
+            look(&area);
+        }
     }
-    let bytes = volume.block(inode.file_acl)?;
-    Ok(XattrArea::in_block(&bytes, &context).is_ok_and(|area| has(&area)))
+    Ok(())
 }
 
 /// Looks for values that share bytes. The area has been walked once without an error.

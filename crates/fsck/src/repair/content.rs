@@ -24,14 +24,14 @@ pub(super) fn symlink(
 ) -> Result<()> {
     let volume = work.volume();
     let now = work.now;
+    if inode.flags.contains(InodeFlags::ENCRYPT) {
+        return encrypted_symlink(work, ino, inode, slot);
+    }
     if super::entries::is_inline(volume, inode) {
         let mut target = inode.map.to_vec();
         target.extend_from_slice(xattr::inline_value(volume, inode, slot).unwrap_or_default());
         let len = target.iter().position(|byte| *byte == 0);
         let len = len.unwrap_or(target.len());
-        if inode.flags.contains(InodeFlags::ENCRYPT) {
-            return Ok(());
-        }
         if len < MAP_BYTES {
             // Short enough for the map alone, where such a link is looked for.
             make_short(inode, &target, len);
@@ -71,8 +71,7 @@ pub(super) fn symlink(
             bytes.len() - 1
         }
     };
-    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-    if len < MAP_BYTES && !encrypted {
+    if len < MAP_BYTES {
         // Short enough for the map, where such a link is looked for.
         make_short(inode, &bytes, len);
     } else if !one {
@@ -118,12 +117,42 @@ fn make_short(inode: &mut Inode, target: &[u8], len: usize) {
 }
 
 fn set_target_len(inode: &mut Inode, len: usize, room: usize, now: u32) {
-    let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-    if len == 0 && !encrypted {
+    if len == 0 {
         delete(inode, now);
-    } else if !encrypted {
+    } else {
         inode.size = len.min(room) as u64;
     }
+}
+
+/// Shortest target as ciphertext: one block of the cipher.
+const CIPHERTEXT_MIN: usize = 16;
+
+/// Gives a symbolic link whose target is ciphertext the length that is stored before that; one without is deleted.
+fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+    let volume = work.volume();
+    let length = |bytes: &[u8], room: usize| {
+        let len = usize::from(le16(bytes, 0)) + 2;
+        (CIPHERTEXT_MIN + 2..room).contains(&len).then_some(len)
+    };
+    let len = if super::entries::is_inline(volume, inode) {
+        let value = xattr::inline_value(volume, inode, slot).unwrap_or_default();
+        let room = MAP_BYTES + value.len();
+        length(&inode.map, room + 1).filter(|len| *len == room)
+    } else {
+        let extents = inode.flags.contains(InodeFlags::EXTENTS);
+        match length(&inode.map, MAP_BYTES).filter(|_| !extents) {
+            Some(len) => Some(len),
+            None => match maps::lookup(&maps::runs(volume, ino, inode)?, 0) {
+                Some(at) => length(&volume.block(at)?, volume.block_size().len()),
+                None => None,
+            },
+        }
+    };
+    match len {
+        Some(len) => inode.size = len as u64,
+        None => delete(inode, work.now),
+    }
+    Ok(())
 }
 
 /// Gives inline data the attribute that its second part lies in, and a size that fits.

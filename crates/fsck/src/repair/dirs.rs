@@ -9,7 +9,7 @@ use super::entries::{Judge, Verdict, blocks_of, is_inline, naming};
 use super::maps::Builder;
 use super::work::Work;
 use crate::connectivity::parent_of;
-use crate::dir::is_false_space;
+use crate::dir::{is_false_space, is_longer_dot, is_over_tail};
 use crate::error::Result;
 use crate::maps::Run;
 use crate::{Code, Place, xattr};
@@ -32,6 +32,7 @@ const CODES: &[Code] = &[
     Code::DirEntryType,
     Code::DirEntryTypeMissing,
     Code::DirEntryName,
+    Code::DirEntryPolicy,
     Code::DirDuplicateName,
     Code::DirDot,
     Code::DirDotDot,
@@ -174,7 +175,7 @@ fn directory<'a>(
         _ => parent_of(&work.survey.parents, ino).unwrap_or(Ino::ROOT),
     };
     let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-    let twice = codes.contains(&Code::DirDuplicateName) && !encrypted;
+    let twice = codes.contains(&Code::DirDuplicateName);
     let layout = volume.dir_layout(inode.flags);
     Directory {
         ino,
@@ -191,6 +192,7 @@ fn directory<'a>(
             kept: names.kept,
             loops: names.loops,
             seen: twice.then(HashSet::new),
+            strict: crate::dir::is_strict(volume, inode.flags),
         },
         seeker: Seeker {
             survey: work.survey,
@@ -336,6 +338,14 @@ impl Directory<'_> {
                 }
             };
             at = entry.offset + entry.rec_len;
+            if is_over_tail(&layout, &entry) {
+                changed = true;
+                self.tell(
+                    Code::DirChecksum,
+                    place,
+                    "the checksum gets its place again",
+                );
+            }
             let Some(ino) = entry.ino else {
                 changed |= is_false_space(&entry);
                 continue;
@@ -344,7 +354,7 @@ impl Directory<'_> {
                 let is_right = match number {
                     0 => entry.name == b"." && ino == self.ino,
                     _ => entry.name == b"..",
-                };
+                } && !is_longer_dot(bytes, &entry);
                 let kind = if layout.file_type { 2 } else { 0 };
                 if is_right && entry.file_type.raw() == kind {
                     dots += 1;
@@ -393,6 +403,12 @@ impl Directory<'_> {
                 let text = format!("\"{shown}\", which names inode {ino}, is removed: {why}");
                 self.tell(Code::DirEntryUnused, place, text);
                 return (None, false);
+            }
+            Verdict::Reform => {
+                kept.name = Judge::as_text(&kept.name);
+                self.renamed = true;
+                let text = format!("\"{shown}\" is called \"{}\"", kept.name.escape_ascii());
+                (Code::DirEntryName, text)
             }
             Verdict::Rename => {
                 kept.name = self.judge.another_name(&kept.name);
@@ -690,6 +706,7 @@ fn inline(
             Verdict::Retype(new) => entry.file_type = new,
             Verdict::Drop(_) => continue,
             Verdict::Rename => entry.name = directory.judge.another_name(&entry.name),
+            Verdict::Reform => entry.name = Judge::as_text(&entry.name),
         }
         kept.push(entry);
     }

@@ -1,5 +1,6 @@
 //! Entries of directories: who names an inode, and what becomes of each entry.
 
+use crate::dir::is_other_policy;
 use crate::error::Result;
 use crate::inode_table::KIND_DIR;
 use crate::maps;
@@ -121,6 +122,8 @@ pub(super) enum Verdict {
     Drop(&'static str),
     /// The name is there already.
     Rename,
+    /// The name is not of the form that it has to have.
+    Reform,
 }
 
 /// Judges the entries of one directory, in order.
@@ -135,6 +138,8 @@ pub(super) struct Judge<'a> {
     pub(super) loops: &'a HashSet<Ino>,
     /// Names so far, where a name is there twice.
     pub(super) seen: Option<HashSet<Vec<u8>>>,
+    /// Names have to be UTF-8.
+    pub(super) strict: bool,
 }
 
 impl Judge<'_> {
@@ -169,17 +174,40 @@ impl Judge<'_> {
                 return Verdict::Drop("the directory would contain itself");
             }
         }
+        let policy = self.survey.policies.of(self.dir);
+        if is_other_policy(&self.survey.policies, policy, ino, target.kind) {
+            return Verdict::Drop("it is not encrypted as the directory is");
+        }
+        if self.strict && std::str::from_utf8(name).is_err() {
+            return Verdict::Reform;
+        }
         let folded = self.seen.is_some().then(|| self.folded(name));
         if let (Some(seen), Some(folded)) = (&mut self.seen, folded)
             && !seen.insert(folded)
         {
-            return Verdict::Rename;
+            return match self.encrypted {
+                // Nobody can make another one without the key.
+                true => Verdict::Drop("the encrypted name is there twice"),
+                false => Verdict::Rename,
+            };
         }
         let kind = if self.file_types { target.kind } else { 0 };
         if entry.file_type.raw() != kind && (target.kind != 0 || kind == KIND_DIR) {
             return Verdict::Retype(EntryType::from_raw(kind));
         }
         Verdict::Keep
+    }
+
+    /// A name as text, with `_` in the place of what is none; as long as it was, or shorter.
+    pub(super) fn as_text(name: &[u8]) -> Vec<u8> {
+        let mut text = Vec::new();
+        for chunk in name.utf8_chunks() {
+            text.extend_from_slice(chunk.valid().as_bytes());
+            if !chunk.invalid().is_empty() {
+                text.push(b'_');
+            }
+        }
+        text
     }
 
     /// The form of a name by which equal ones are found.

@@ -4,6 +4,7 @@ use super::entries::{Naming, is_really_dir, naming};
 use super::work::Work;
 use super::{content, maps};
 use crate::bytes::{le16, le32};
+use crate::encryption::Context;
 use crate::error::Result;
 use crate::inode::{is_of_feature, subject};
 use crate::inode_table::KIND_DIR;
@@ -17,6 +18,7 @@ use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 const CODES: &[Code] = &[
+    Code::InodeGarbage,
     Code::InodeChecksum,
     Code::InodeMode,
     Code::InodeExtraSize,
@@ -53,6 +55,7 @@ const MAP_CODES: &[Code] = &[
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     types_by_names(work)?;
     turn_on_large_files(work)?;
+    encrypted_again(work)?;
     let mut found: BTreeMap<Ino, Vec<&Finding>> = BTreeMap::new();
     for finding in work.findings(CODES) {
         let in_block = finding.place.block.is_some() && finding.code != Code::Symlink;
@@ -138,6 +141,12 @@ impl One<'_> {
         };
         let mut slot = vec![0; usize::from(volume.inode_size())];
         volume.read_bytes(offset, &mut slot)?;
+        if self.has(Code::InodeGarbage) {
+            work.draft.write(offset, &vec![0; slot.len()])?;
+            let text = "cleared: nothing in it can be kept";
+            work.mend(Code::InodeGarbage, Place::ino(self.ino), text);
+            return Ok(());
+        }
         let before = slot.clone();
         self.raw_fields(volume, &mut slot);
         let Some(mut inode) = volume.parse_inode(&slot, self.ino, &mut |_| {}) else {
@@ -251,7 +260,11 @@ impl One<'_> {
             self.undated(inode, work.now);
         }
         if self.has(Code::InodeFlags) || self.has(Code::InodeFlagsUnused) {
-            flags(work, self.ino, inode, slot)?;
+            // Attributes that are mended yet may hold an encryption context.
+            let codes = [Code::XattrInInode, Code::XattrOverlap, Code::XattrHash];
+            let in_block = inode.file_acl.get() != 0 && work.has(Code::XattrBlock);
+            let are_read = !in_block && !codes.iter().any(|code| self.has(*code));
+            flags(work, self.ino, inode, slot, are_read)?;
             let survey = work.survey;
             if xattr::is_flag_alone(volume, &survey.ea, self.ino, inode)? {
                 inode.flags.remove(InodeFlags::EA_INODE);
@@ -403,8 +416,15 @@ fn clear_behind_device(inode: &mut Inode) {
     }
 }
 
-/// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it says.
-fn flags(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
+/// Takes away flags that cannot be; turns on the feature that a flag needs whose inode has what it says. `are_read` says
+/// that the inode's attributes are sound.
+fn flags(
+    work: &mut Work<'_>,
+    ino: Ino,
+    inode: &mut Inode,
+    slot: &[u8],
+    are_read: bool,
+) -> Result<()> {
     const BOTH: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::EXTENTS);
     const INDEXED: InodeFlags = InodeFlags::INLINE_DATA.union(InodeFlags::INDEX);
     // What no other way of reading would follow from, whether the feature is on or not.
@@ -450,8 +470,15 @@ fn flags(work: &mut Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Resul
     if crate::special::is_text(inode) && !looks_like_extents(inode) {
         inode.flags.remove(InodeFlags::EXTENTS);
     }
-    if !xattr::is_encrypted(volume, inode, slot)? {
+    if are_read
+        && inode.flags.contains(InodeFlags::ENCRYPT)
+        && !matches!(Context::of(volume, inode, slot)?, Context::Policy(_))
+    {
         inode.flags.remove(InodeFlags::ENCRYPT);
+        if file_type == FileType::Symlink {
+            // Without its context nobody can tell the target any more.
+            delete(inode, work.now);
+        }
     }
     let mapped =
         crate::special::has_map(inode, file_type) && !inode.flags.contains(InodeFlags::INLINE_DATA);
@@ -556,5 +583,32 @@ fn retype(work: &mut Work<'_>, ino: Ino, file_type: FileType) -> Result<()> {
         mode.bits()
     );
     work.mend(Code::InodeMode, Place::ino(ino), text);
+    Ok(())
+}
+
+/// Gives the flag back to what an encrypted directory names and what has the directory's policy, but does not say that it
+/// is encrypted.
+fn encrypted_again(work: &mut Work<'_>) -> Result<()> {
+    let survey = work.survey;
+    let volume = work.volume();
+    for dir in work.by_inode(&[Code::DirEntryPolicy]).into_keys() {
+        let mut without = Vec::new();
+        super::entries::each(survey, dir, &mut |_, entry| {
+            without.extend(entry.ino.filter(|ino| survey.policies.of(*ino).is_none()));
+        })?;
+        for ino in without {
+            let Some((slot, inode)) = volume.inode(ino)? else {
+                continue;
+            };
+            let of_dir = survey.policies.of(dir).map(Context::Policy);
+            let flagged = inode.flags.contains(InodeFlags::ENCRYPT);
+            if flagged || Some(Context::of(volume, &inode, &slot)?) != of_dir {
+                continue;
+            }
+            work.edit_inode(ino, |inode, _| inode.flags.insert(InodeFlags::ENCRYPT))?;
+            let text = "it is encrypted: it has the policy of its directory";
+            work.mend(Code::DirEntryPolicy, Place::ino(ino), text);
+        }
+    }
     Ok(())
 }

@@ -18,6 +18,7 @@ const CODES: &[Code] = &[
     Code::ExtentIndexStart,
     Code::ExtentMisaligned,
     Code::IndirectPointer,
+    Code::DirTooLarge,
 ];
 
 /// Builds the maps anew that have a fault.
@@ -32,6 +33,9 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             let ratio = volume.cluster_ratio();
             runs.retain(|run| run.pblk % ratio == u64::from(run.lblk) % ratio);
         }
+        if codes.contains(&Code::DirTooLarge) {
+            runs = drawn_together(&runs, special::dir_blocks_max(volume));
+        }
         if Builder::rebuild(work, ino, &runs)? {
             let blocks: u64 = runs.iter().map(|run| u64::from(run.len)).sum();
             let code = codes.first().copied().unwrap_or(Code::ExtentNode);
@@ -41,6 +45,24 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Runs of a directory with what lies beyond `most` blocks moved up to the others, as far as it fits: the names in it
+/// are as good as others.
+fn drawn_together(runs: &[Run], most: u64) -> Vec<Run> {
+    let mut together = Vec::new();
+    let mut next = 0;
+    for run in runs {
+        let end = u64::from(run.lblk) + u64::from(run.len);
+        let lblk = if end <= most { run.lblk } else { next };
+        let room = most.saturating_sub(lblk.into());
+        let len = u64::from(run.len).min(room) as u32;
+        if len > 0 {
+            together.push(Run { lblk, len, ..*run });
+            next = lblk + len;
+        }
+    }
+    together
 }
 
 /// The data runs that can still be made out in a map, ascending and inside the file system.

@@ -12,6 +12,7 @@ use extant_format::Ino;
 use extant_format::features::{Compat, RoCompat};
 use extant_format::inode::FileType;
 use extant_format::orphan_file::OrphanBlock;
+use extant_format::superblock::Superblock;
 use std::collections::HashSet;
 
 /// Blocks of an orphan file that are looked at: if the first is damaged, others say what it is.
@@ -74,30 +75,64 @@ fn quotas(work: &mut Work<'_>) -> Result<()> {
 
 fn orphan_file(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
+    if !volume.has_compat(Compat::ORPHAN_FILE) {
+        return Ok(());
+    }
+    let is_right = |ino| is_orphan_file(volume, ino);
     let Some(ino) = volume.sb.orphan_file_ino() else {
+        let found = nameless(work, is_right)?;
+        name_orphan_file(work, found)?;
+        let text = match found {
+            Some(found) => format!("the orphan file is inode {found}"),
+            None => "feature orphan_file is off: there is no orphan file".to_owned(),
+        };
+        work.mend(Code::OrphanFile, Place::FILE_SYSTEM, text);
         return Ok(());
     };
-    let is_right = |ino| is_orphan_file(volume, ino);
+    // What waits in the file is done first.
+    if !volume.has_compat(Compat::HAS_JOURNAL) && work.survey.orphans.is_empty() {
+        if is_right(ino)? && !is_users(work, ino)? {
+            let offset = volume.inode_offset(ino).unwrap_or(u64::MAX);
+            let nothing = vec![0; usize::from(volume.inode_size())];
+            work.draft.write(offset, &nothing)?;
+        }
+        name_orphan_file(work, None)?;
+        let text = "feature orphan_file is off, and the file is gone: there is no journal";
+        work.mend(Code::OrphanFile, Place::ino(ino), text);
+        return Ok(());
+    }
     if !work.has(Code::OrphanFile) || is_right(ino)? && !is_users(work, ino)? {
         return Ok(());
     }
     let found = nameless(work, is_right)?;
-    let sb = work.superblock()?.with(|raw| {
-        raw.orphan_file_inum.set(found.map_or(0, Ino::get));
-        if found.is_none() {
-            let (compat, ro_compat) = (Compat::ORPHAN_FILE.bits(), RoCompat::ORPHAN_PRESENT.bits());
-            raw.feature_compat.set(raw.feature_compat.get() & !compat);
-            raw.feature_ro_compat
-                .set(raw.feature_ro_compat.get() & !ro_compat);
-        }
-    })?;
-    work.put_superblock(&sb)?;
+    name_orphan_file(work, found)?;
     let text = match found {
         Some(found) => format!("the orphan file is inode {found}: inode {ino} is none"),
         None => format!("there is no orphan file: inode {ino} is none"),
     };
     work.mend(Code::OrphanFile, Place::ino(ino), text);
     Ok(())
+}
+
+/// Has the superblock name this orphan file, or none, and then without the feature.
+fn name_orphan_file(work: &mut Work<'_>, found: Option<Ino>) -> Result<()> {
+    let sb = work.superblock()?;
+    let sb = match found {
+        Some(found) => sb.with(|raw| raw.orphan_file_inum.set(found.get()))?,
+        None => without_orphan_file(&sb)?,
+    };
+    work.put_superblock(&sb)
+}
+
+/// The superblock of a file system without an orphan file.
+pub(super) fn without_orphan_file(sb: &Superblock) -> Result<Superblock> {
+    Ok(sb.with(|raw| {
+        let (compat, ro_compat) = (Compat::ORPHAN_FILE.bits(), RoCompat::ORPHAN_PRESENT.bits());
+        raw.orphan_file_inum.set(0);
+        raw.feature_compat.set(raw.feature_compat.get() & !compat);
+        raw.feature_ro_compat
+            .set(raw.feature_ro_compat.get() & !ro_compat);
+    })?)
 }
 
 /// A regular file without a name that is the one looked for.

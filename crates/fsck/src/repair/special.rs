@@ -3,7 +3,7 @@
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::inode::fs_seed;
-use crate::special::backups;
+use crate::special::{backups, usual_size_of_resize_inode};
 use crate::{Code, Place};
 use extant_blockdev::BlockDevice;
 use extant_format::features::Compat;
@@ -169,8 +169,7 @@ fn resize_inode(work: &mut Work<'_>) -> Result<()> {
     work.put_block(root, &bytes)?;
     let blocks = 1 + u64::from(reserved) * (1 + groups.len() as u64);
     let sectors = (blocks * volume.cluster_ratio()) << (volume.block_size().log2() - 9);
-    let reach = u64::from(per_block) * u64::from(per_block) + u64::from(per_block) + 12;
-    let size = reach << volume.block_size().log2();
+    let size = usual_size_of_resize_inode(volume);
     work.edit_inode(Ino::RESIZE, |inode, _| {
         let mut pointers = [0; indirect::ROOT_POINTERS];
         if let Some(pointer) = pointers.get_mut(13) {

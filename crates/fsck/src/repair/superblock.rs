@@ -45,8 +45,14 @@ pub(super) fn restore(draft: &mut Draft, found: &Superblock) -> Result<()> {
         sb.set_needs_recovery(true);
     }
     draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
-    let text = format!("restored from a backup ({why})");
-    draft.mend(Code::SuperblockInvalid, Place::FILE_SYSTEM, text);
+    let (code, text) = match found.raw().block_group_nr.get() == 0 {
+        true => (Code::SuperblockField, format!("possible again ({why})")),
+        false => (
+            Code::SuperblockInvalid,
+            format!("restored from a backup ({why})"),
+        ),
+    };
+    draft.mend(code, Place::FILE_SYSTEM, text);
     Ok(())
 }
 
@@ -97,7 +103,8 @@ pub(super) fn is_better(
     match survey::run(input, Sink::new(), &()) {
         Ok(survey) => {
             let then = survey.report;
-            let as_many = then.totals.inodes >= now.totals.inodes;
+            // What was taken for inodes may be none: where then nothing at all is wrong, that is how it is.
+            let as_many = then.totals.inodes >= now.totals.inodes || errors_of(&then) == 0;
             Ok(as_many && errors_of(&then) < errors_of(now) && !then.has(Code::RootMissing))
         }
         Err(e @ Error::Device(_)) => Err(e),
@@ -131,7 +138,7 @@ fn backups(volume: &Volume) -> Result<Vec<Superblock>> {
 
 /// Fields and checksum.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
-    if from_backup(work)? || super::layout::mend(work)? {
+    if from_backup(work)? || super::layout::mend(work)? || feature_of_layout(work)? {
         // The fields are judged anew then.
         return Ok(());
     }
@@ -188,6 +195,41 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
                 work.put_superblock(&merged)?;
             }
             let text = "what does not vary was taken from a backup";
+            work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Features by which other structures are looked for, or at other places.
+const OF_LAYOUT: [Incompat; 3] = [Incompat::FLEX_BG, Incompat::BIT64, Incompat::META_BG];
+
+/// Turns a feature of the layout on or off where a check then finds fewer errors; returns whether it did.
+fn feature_of_layout(work: &mut Work<'_>) -> Result<bool> {
+    if !work.has(Code::GroupLocation) && !work.has(Code::GroupChecksum) {
+        return Ok(false);
+    }
+    let sb = work.superblock()?;
+    let size = work.volume().block_size().bytes();
+    for feature in OF_LAYOUT {
+        let flipped = sb.with(|raw| {
+            let bits = raw.feature_incompat.get() ^ feature.bits();
+            raw.feature_incompat.set(bits);
+        });
+        let Ok(flipped) = flipped else {
+            continue;
+        };
+        let writes = [(SUPERBLOCK_OFFSET, flipped.encode().to_vec())];
+        if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
+            work.put_superblock(&flipped)?;
+            let verb = if flipped.has_incompat(feature) {
+                "on"
+            } else {
+                "off"
+            };
+            let name = feature.names_of_bits().join(", ");
+            let text = format!("feature {name} is {verb}: so everything is found in its place");
             work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 use super::dirs::{add, first_block, set_parent};
 use super::maps::Builder;
 use super::work::Work;
-use crate::connectivity::{links_wanted, parent_of};
+use crate::connectivity::{LINKS_MAX, links_wanted, parent_of};
 use crate::error::Result;
 use crate::maps::Run;
 use crate::scan::inodes_to_look_at;
@@ -80,8 +80,8 @@ fn attach(work: &mut Work<'_>, lost: &[(Ino, u8)]) -> Result<()> {
         }
     })?;
     let dir = match target {
-        Some(ino) if work.survey.table.get(ino).is_dir() => ino,
-        // The name is something else's.
+        Some(ino) if work.survey.table.get(ino).is_dir() && !is_encrypted(work, ino)? => ino,
+        // The name is something else's, or no name can be made there.
         Some(_) => Ino::ROOT,
         None => return new_lost_found(work),
     };
@@ -102,6 +102,11 @@ fn attach(work: &mut Work<'_>, lost: &[(Ino, u8)]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_encrypted(work: &Work<'_>, dir: Ino) -> Result<bool> {
+    let found = work.volume().inode(dir)?;
+    Ok(found.is_some_and(|(_, inode)| inode.flags.contains(InodeFlags::ENCRYPT)))
 }
 
 /// A directory of one block.
@@ -223,6 +228,9 @@ pub(super) fn links(work: &mut Work<'_>) -> Result<()> {
         if apart || counted == 0 {
             continue;
         }
+        if summary.is_dir() && counted > LINKS_MAX && !has_links {
+            return turn_on_dir_nlink(work);
+        }
         let Some(wanted) = links_wanted(summary, counted, has_links) else {
             continue;
         };
@@ -233,5 +241,17 @@ pub(super) fn links(work: &mut Work<'_>) -> Result<()> {
         let text = format!("link count is {wanted}, was {}", summary.links);
         work.mend(Code::LinkCount, Place::ino(ino), text);
     }
+    Ok(())
+}
+
+/// Turns on the feature by which directories have any number of subdirectories.
+fn turn_on_dir_nlink(work: &mut Work<'_>) -> Result<()> {
+    let sb = work.superblock()?.with(|raw| {
+        let bits = raw.feature_ro_compat.get() | RoCompat::DIR_NLINK.bits();
+        raw.feature_ro_compat.set(bits);
+    })?;
+    work.put_superblock(&sb)?;
+    let text = "feature dir_nlink is on: a directory has more subdirectories than can be counted";
+    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::{Options, Plan, groups, look, rounds, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::survey::Survey;
-use crate::volume::find_superblock;
+use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place, Progress};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, Feature, Features, Incompat, RoCompat};
@@ -247,11 +247,28 @@ fn set_feature(
         return Err(refused("fast_commit needs a journal"));
     }
     if feature == journal {
-        return super::journal::turn_off(draft, sb);
+        let sb = super::journal::turn_off(draft, sb)?;
+        return turn_off_orphan_file(draft, &sb);
     }
     Ok(sb.with(|raw| {
         raw.feature_compat.set(then.compat.bits());
         raw.feature_incompat.set(then.incompat.bits());
         raw.feature_ro_compat.set(then.ro_compat.bits());
     })?)
+}
+
+/// Gives up the orphan file, which is of no use without a journal.
+fn turn_off_orphan_file(draft: &Draft, sb: &Superblock) -> Result<Superblock> {
+    let Some(ino) = sb.orphan_file_ino() else {
+        return Ok(sb.clone());
+    };
+    if sb.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
+        let why = "files wait to be deleted or cut: repair it first, or mount it once";
+        return Err(refused(why));
+    }
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    if let Some(offset) = volume.inode_offset(ino) {
+        draft.write(offset, &vec![0; usize::from(volume.inode_size())])?;
+    }
+    super::own_files::without_orphan_file(sb)
 }

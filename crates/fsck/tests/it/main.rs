@@ -5,6 +5,7 @@ mod clean;
 mod damage;
 mod hostile;
 mod kernel;
+mod kinds;
 mod meaning;
 mod mount_rules;
 mod repair;

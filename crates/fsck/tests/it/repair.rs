@@ -121,7 +121,7 @@ struct Repaired {
     image: Vec<u8>,
 }
 
-fn in_memory(image: &[u8]) -> SharedDevice {
+pub(crate) fn in_memory(image: &[u8]) -> SharedDevice {
     Arc::new(MemoryDevice::from_image(image))
 }
 

@@ -1,0 +1,551 @@
+//! Kinds of damage that need more than a request to debugfs: each is found by its name, as e2fsck finds it; after the
+//! repair e2fsck has nothing to say, and what could be read is still there.
+
+use crate::repair::{in_memory, lost, readable};
+use crate::support::{check_bytes, problems};
+use extant_format::checksum::Crc32c;
+use extant_format::dir::entry::write_tail;
+use extant_format::geometry::Geometry;
+use extant_format::group_desc::GroupDesc;
+use extant_format::inode::{Inode, InodeContext, InodeFlags};
+use extant_format::superblock::Superblock;
+use extant_format::xattr::name::{AttributeName, ENCRYPTION};
+use extant_format::xattr::{Attribute, NewValue, encode_in_inode};
+use extant_format::{Group, Ino, Pblk};
+use extant_fsck::{Code, repair};
+use extant_testkit::oracle::{self, debugfs, debugfs_write};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Bytes in a block of the images.
+const BLOCK: usize = 1024;
+/// Names that can be ciphertext: as long as a block of the cipher.
+const LONG_NAMES: [&str; 4] = [
+    "ciphertext-of-1-",
+    "ciphertext-of-2-",
+    "ciphertext-of-3-",
+    "ciphertext-of-4-",
+];
+
+/// A small image that can be edited by inode and block, with the checksums put right again.
+struct Image {
+    bytes: Vec<u8>,
+    geo: Geometry,
+    seed: Option<Crc32c>,
+    path: PathBuf,
+    /// Holds the file for as long as the image is used.
+    _dir: TempDir,
+}
+
+impl Image {
+    fn new(options: &[&str]) -> Self {
+        Self::sized(12 << 20, options)
+    }
+
+    fn sized(size: u64, options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = dir.path().join("tree");
+        fs::create_dir_all(tree.join("d/sub")).unwrap();
+        fs::create_dir(tree.join("secret")).unwrap();
+        for name in LONG_NAMES {
+            fs::write(tree.join("secret").join(name), name).unwrap();
+        }
+        symlink("x".repeat(40), tree.join("secret/ciphertext-of-a-")).unwrap();
+        for i in 0..60 {
+            fs::write(tree.join(format!("file {i}")), vec![i; usize::from(i) * 37]).unwrap();
+        }
+        fs::write(tree.join("large"), vec![7; 50_000]).unwrap();
+        symlink("file 1", tree.join("short")).unwrap();
+        symlink("y".repeat(80), tree.join("long")).unwrap();
+        let path = dir.path().join("image");
+        let common = ["-t", "ext4", "-b", "1024", "-q", "-d"];
+        let options = [&common[..], &[tree.to_str().unwrap()], options].concat();
+        oracle::mke2fs(&path, size, &options);
+        let mut image = Self {
+            bytes: Vec::new(),
+            geo: Geometry::new(&Superblock::parse(&fs::read(&path).unwrap()[1024..]).unwrap()),
+            seed: None,
+            path,
+            _dir: dir,
+        };
+        image.reload();
+        image
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn sb(&self) -> Superblock {
+        Superblock::parse_unverified(&self.bytes[1024..]).unwrap()
+    }
+
+    fn reload(&mut self) {
+        self.bytes = fs::read(&self.path).unwrap();
+        let sb = self.sb();
+        self.geo = Geometry::new(&sb);
+        self.seed = sb
+            .has_metadata_csum()
+            .then(|| Crc32c::seeded(sb.checksum_seed()));
+    }
+
+    /// Has debugfs change the image.
+    fn debugfs(&mut self, requests: &[&str]) {
+        fs::write(&self.path, &self.bytes).unwrap();
+        debugfs_write(&self.path, requests);
+        self.reload();
+    }
+
+    fn ino(&self, name: &str) -> Ino {
+        let said = debugfs(self.path(), &format!("imap \"{name}\""));
+        Ino::new(said.split_whitespace().nth(1).unwrap().parse().unwrap())
+    }
+
+    fn first_block(&self, name: &str) -> Pblk {
+        let list = debugfs(self.path(), &format!("blocks \"{name}\""));
+        Pblk::new(list.split_whitespace().next().unwrap().parse().unwrap())
+    }
+
+    fn table(&self, group: u32) -> Pblk {
+        let at = self.geo.desc_block(0).unwrap().get() as usize * BLOCK;
+        let len = self.geo.desc_size() as usize;
+        let at = at + group as usize * len;
+        GroupDesc::parse_unverified(&self.bytes[at..at + len])
+            .unwrap()
+            .inode_table
+    }
+
+    fn slot(&mut self, ino: Ino) -> &mut [u8] {
+        let group = self.geo.locate_inode(ino).unwrap().group;
+        let table = self.table(group.get());
+        let at = self.geo.inode_position(ino, table).unwrap() as usize;
+        &mut self.bytes[at..at + self.geo.inode_size() as usize]
+    }
+
+    fn context(&self, ino: Ino) -> InodeContext {
+        InodeContext {
+            inode_size: self.geo.inode_size() as u16,
+            seed: self.seed,
+            ino,
+            large_dir: true,
+            huge_file: true,
+        }
+    }
+
+    /// Changes the bytes of an inode, and computes its checksum anew.
+    fn inode(&mut self, ino: Ino, change: impl FnOnce(&mut Inode, &mut [u8])) {
+        let context = self.context(ino);
+        let mut unverified = context;
+        unverified.seed = None;
+        let slot = self.slot(ino);
+        let mut inode = Inode::parse(slot, &unverified).unwrap();
+        change(&mut inode, slot);
+        inode.encode(slot, &context).unwrap();
+    }
+
+    fn block(&mut self, at: Pblk) -> &mut [u8] {
+        let at = at.get() as usize * BLOCK;
+        &mut self.bytes[at..at + BLOCK]
+    }
+
+    /// Changes a block of a directory, and computes its checksum anew unless the tail is what changes.
+    fn names(&mut self, dir: Ino, at: Pblk, seal: bool, change: impl FnOnce(&mut [u8])) {
+        let context = self.context(dir);
+        let generation = Inode::parse(self.slot(dir), &context).unwrap().generation;
+        let block = self.block(at);
+        change(block);
+        if let Some(seed) = context.inode_seed(generation).filter(|_| seal) {
+            write_tail(block, seed);
+        }
+    }
+
+    /// Changes the bytes of the superblock, and computes its checksum anew.
+    fn superblock(&mut self, at: usize, value: &[u8]) {
+        self.bytes[1024 + at..1024 + at + value.len()].copy_from_slice(value);
+        if self.seed.is_some() {
+            let sum = Crc32c::INIT.update(&self.bytes[1024..2044]).value();
+            self.bytes[2044..2048].copy_from_slice(&sum.to_le_bytes());
+        }
+    }
+
+    fn encrypt(&mut self, ino: Ino, context: &[u8]) {
+        let size = self.geo.inode_size() as u16;
+        self.inode(ino, |inode, slot| {
+            inode.flags.insert(InodeFlags::ENCRYPT);
+            let name = AttributeName {
+                index: ENCRYPTION,
+                suffix: b"c",
+            };
+            let value = NewValue::Bytes(context);
+            let region = &mut slot[inode.xattr_range(size)];
+            assert!(encode_in_inode(region, &[Attribute { name, value }]));
+        });
+    }
+
+    /// Expects that the damage is found, by us and by e2fsck, and mended for both. Returns the repaired image.
+    fn is_mended(self, story: &str, code: Code) -> Self {
+        fs::write(&self.path, &self.bytes).unwrap();
+        let theirs = oracle::e2fsck(&self.path, &["-fn"]);
+        assert_ne!(theirs.code, 0, "{story}: {theirs}");
+        self.is_mended_here(story, code)
+    }
+
+    /// The same for what e2fsck does not notice.
+    fn is_mended_here(mut self, story: &str, code: Code) -> Self {
+        let report = check_bytes(&self.bytes, false).unwrap();
+        let found = problems(&report);
+        assert!(
+            report.has(code) && !report.is_clean(),
+            "{story}: no {code}:\n{found}"
+        );
+        let before = readable(in_memory(&self.bytes));
+        let device = in_memory(&self.bytes);
+        let options = repair::Options::default().now(1_700_000_000);
+        let plan = repair::plan(device.clone(), options, &()).unwrap();
+        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        assert!(
+            plan.is_complete(),
+            "{story}: {found}{told}{}",
+            problems(&plan.left)
+        );
+        plan.apply().unwrap();
+        device.read_at(0, &mut self.bytes).unwrap();
+        fs::write(&self.path, &self.bytes).unwrap();
+        let theirs = oracle::e2fsck(&self.path, &["-fn"]);
+        assert_eq!(theirs.code, 0, "{story}:\n{found}{told}{theirs}");
+        let after = readable(in_memory(&self.bytes));
+        // Ciphertext that was handed out as content is none.
+        if code != Code::DirEntryPolicy {
+            let lost = lost(&before, &after, false);
+            assert!(lost.is_empty(), "{story}: {lost:?}\n{told}");
+        }
+        self
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        debugfs(self.path(), &format!("stat \"{name}\"")).contains("Inode:")
+    }
+}
+
+fn le32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+fn le16(bytes: &mut [u8], at: usize, value: u16) {
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+}
+
+#[test]
+fn the_feature_orphan_file_without_a_file_or_a_journal_goes() {
+    let mut none = Image::new(&[]);
+    none.debugfs(&["feature orphan_file"]);
+    none.is_mended("no file", Code::OrphanFile);
+    for more in ["ssv journal_inum 8", "clri <8>"] {
+        let mut image = Image::new(&["-O", "orphan_file"]);
+        image.debugfs(&["feature -has_journal", more]);
+        image.is_mended(more, Code::OrphanFile);
+    }
+    // The file is there, and only its number is lost.
+    let mut lost = Image::new(&["-O", "orphan_file"]);
+    let number = lost.sb().orphan_file_ino();
+    lost.superblock(0x280, &[0; 4]);
+    let lost = lost.is_mended("no number", Code::OrphanFile);
+    assert_eq!(lost.sb().orphan_file_ino(), number);
+}
+
+#[test]
+fn an_empty_orphan_file_is_not_said_to_hold_orphans() {
+    let mut image = Image::new(&["-O", "orphan_file"]);
+    let bits = image.sb().raw().feature_ro_compat.get() | 0x1_0000;
+    image.superblock(0x64, &bits.to_le_bytes());
+    image.is_mended("orphan_present", Code::OrphanFile);
+}
+
+#[test]
+fn the_size_of_the_inode_that_keeps_room_for_descriptors_is_possible() {
+    for size in [0, 12_345, 1 << 40] {
+        let mut image = Image::new(&[]);
+        image.inode(Ino::RESIZE, |inode, _| inode.size = size);
+        image.is_mended(&size.to_string(), Code::ResizeInode);
+    }
+}
+
+#[test]
+fn names_of_a_directory_and_its_parent_end_with_a_zero() {
+    for (at, code) in [(9, Code::DirDot), (22, Code::DirDotDot)] {
+        let mut image = Image::new(&[]);
+        let (dir, block) = (image.ino("/d/sub"), image.first_block("/d/sub"));
+        image.names(dir, block, true, |block| block[at] = b'x');
+        image.is_mended("a longer name", code);
+    }
+}
+
+#[test]
+fn a_record_over_the_place_of_a_checksum_makes_room_for_it() {
+    for also in ["", "unlink /d/sub", "sif /d/sub links_count 77"] {
+        let mut image = Image::new(&[]);
+        let (dir, block) = (image.ino("/d/sub"), image.first_block("/d/sub"));
+        image.names(dir, block, false, |block| le16(block, 16, 1012));
+        image.debugfs(&[also]);
+        image.is_mended(also, Code::DirChecksum);
+    }
+}
+
+#[test]
+fn a_directory_that_maps_blocks_beyond_the_last_keeps_its_names() {
+    for far in [0x40_0000, 0xffff_ff00] {
+        let mut image = Image::new(&[]);
+        let dir = image.ino("/secret");
+        let one = image.first_block("/secret").get() as u32;
+        image.inode(dir, |inode, _| {
+            le16(&mut inode.map, 2, 1);
+            le32(&mut inode.map, 12, far);
+            le16(&mut inode.map, 16, 1);
+            le32(&mut inode.map, 20, one);
+        });
+        let image = image.is_mended("a far block", Code::DirTooLarge);
+        assert!(image.holds("/secret/ciphertext-of-1-"));
+    }
+}
+
+#[test]
+fn names_in_strict_folded_directories_become_text() {
+    let mut image = Image::new(&[
+        "-O",
+        "casefold",
+        "-E",
+        "encoding=utf8,encoding_flags=strict",
+    ]);
+    let (dir, block) = (image.ino("/d/sub"), image.first_block("/d/sub"));
+    image.inode(dir, |inode, _| inode.flags.insert(InodeFlags::CASEFOLD));
+    image.debugfs(&[
+        "ln \"/file 3\" /d/sub/abcd",
+        "sif \"/file 3\" links_count 2",
+    ]);
+    image.names(dir, block, true, |block| {
+        let at = block.windows(4).position(|four| four == b"abcd").unwrap();
+        block[at + 1..at + 3].fill(0xff);
+    });
+    let image = image.is_mended("no UTF-8", Code::DirEntryName);
+    assert!(image.holds("/d/sub/a__d"));
+}
+
+#[test]
+fn links_with_inline_data_have_the_size_of_what_they_store() {
+    for (name, size) in [
+        ("/long", 0),
+        ("/long", 1),
+        ("/long", 1 << 31),
+        ("/long", 70),
+    ] {
+        let mut image = Image::new(&["-O", "inline_data"]);
+        let ino = image.ino(name);
+        image.inode(ino, |inode, _| inode.size = size);
+        image.is_mended(name, Code::Symlink);
+    }
+    for name in ["/short", "/file 20", "/d/sub"] {
+        let mut image = Image::new(&["-O", "inline_data"]);
+        let ino = image.ino(name);
+        image.inode(ino, |inode, _| inode.flags.toggle(InodeFlags::INLINE_DATA));
+        fs::write(image.path(), &image.bytes).unwrap();
+        let report = check_bytes(&image.bytes, false).unwrap();
+        let code = report
+            .findings
+            .iter()
+            .find(|f| f.severity() > extant_fsck::Severity::Warning);
+        let code = code.unwrap_or_else(|| panic!("{name}")).code;
+        let image = image.is_mended(name, code);
+        assert!(image.holds(name), "{name}");
+    }
+}
+
+/// A context of version 2.
+fn context(policy: u8, nonce: u8) -> Vec<u8> {
+    [
+        vec![2, 1, 4, 2],
+        vec![0; 4],
+        vec![policy; 16],
+        vec![nonce; 16],
+    ]
+    .concat()
+}
+
+/// An image with an encrypted directory, as far as that shows without a key, and what is in it.
+fn encrypted() -> (Image, Ino, Vec<Ino>, Ino) {
+    let mut image = Image::new(&["-O", "encrypt"]);
+    let dir = image.ino("/secret");
+    let link = image.ino("/secret/ciphertext-of-a-");
+    let files: Vec<Ino> = LONG_NAMES
+        .iter()
+        .map(|name| image.ino(&format!("/secret/{name}")))
+        .collect();
+    image.encrypt(dir, &context(5, 1));
+    for (i, file) in files.iter().enumerate() {
+        image.encrypt(*file, &context(5, 2 + i as u8));
+    }
+    image.encrypt(link, &context(5, 9));
+    image.inode(link, |inode, _| {
+        le16(&mut inode.map, 0, 38);
+    });
+    fs::write(image.path(), &image.bytes).unwrap();
+    oracle::assert_clean(image.path());
+    let report = check_bytes(&image.bytes, false).unwrap();
+    assert!(report.is_clean(), "{}", problems(&report));
+    (image, dir, files, link)
+}
+
+#[test]
+fn what_an_encrypted_directory_names_has_its_policy() {
+    // Another policy, an unknown version: the file gets a name elsewhere.
+    for other in [context(6, 2), vec![9; 40]] {
+        let (mut image, _, files, _) = encrypted();
+        image.encrypt(files[1], &other);
+        let image = image.is_mended("another policy", Code::DirEntryPolicy);
+        assert!(image.holds(&format!("/lost+found/#{}", files[1])));
+    }
+    // The directory's own.
+    let (mut image, dir, files, _) = encrypted();
+    image.encrypt(dir, &context(6, 1));
+    let image = image.is_mended("another policy of the directory", Code::DirEntryPolicy);
+    assert!(image.holds(&format!("/lost+found/#{}", files[0])));
+    // A name for a file that is not encrypted: it has another.
+    let (mut image, ..) = encrypted();
+    image.debugfs(&[
+        "ln \"/file 7\" /secret/ciphertext-of-z-",
+        "sif \"/file 7\" links_count 2",
+    ]);
+    let image = image.is_mended("a plain file", Code::DirEntryPolicy);
+    assert!(image.holds("/file 7"));
+}
+
+#[test]
+fn an_encrypted_file_that_does_not_say_so_says_it_again() {
+    let (mut image, _, files, _) = encrypted();
+    image.inode(files[2], |inode, _| inode.flags.remove(InodeFlags::ENCRYPT));
+    let mut image = image.is_mended("no flag", Code::DirEntryPolicy);
+    let context = image.context(files[2]);
+    let inode = Inode::parse(image.slot(files[2]), &context).unwrap();
+    assert!(inode.flags.contains(InodeFlags::ENCRYPT));
+    assert!(image.holds("/secret/ciphertext-of-3-"));
+}
+
+#[test]
+fn an_encryption_context_that_is_none_takes_the_flag_with_it() {
+    for bad in [vec![2; 39], vec![1; 40], vec![]] {
+        let (mut image, _, files, _) = encrypted();
+        image.encrypt(files[0], &bad);
+        let image = image.is_mended(&format!("{} bytes", bad.len()), Code::InodeFlags);
+        assert!(image.holds(&format!("/lost+found/#{}", files[0])));
+    }
+    let (mut image, dir, ..) = encrypted();
+    image.encrypt(dir, &[2; 20]);
+    let image = image.is_mended("the directory", Code::InodeFlags);
+    assert!(image.holds("/secret/ciphertext-of-1-"));
+}
+
+#[test]
+fn links_whose_target_is_ciphertext_get_its_length() {
+    for size in [0, 1, 39, 41, 200, 1 << 31] {
+        let (mut image, _, _, link) = encrypted();
+        image.inode(link, |inode, _| inode.size = size);
+        let mut image = image.is_mended(&size.to_string(), Code::Symlink);
+        let context = image.context(link);
+        assert_eq!(Inode::parse(image.slot(link), &context).unwrap().size, 40);
+    }
+    let (mut image, _, _, link) = encrypted();
+    image.inode(link, |inode, _| le16(&mut inode.map, 0, 500));
+    image.is_mended("a target longer than there is room", Code::Symlink);
+}
+
+#[test]
+fn an_encrypted_name_that_is_there_twice_goes_and_its_file_stays() {
+    let (mut image, dir, files, _) = encrypted();
+    let block = image.first_block("/secret");
+    image.names(dir, block, true, |block| {
+        let name = LONG_NAMES[1].as_bytes();
+        let at = block.windows(16).position(|some| some == name).unwrap();
+        block[at..at + 16].copy_from_slice(LONG_NAMES[0].as_bytes());
+    });
+    let image = image.is_mended("twice", Code::DirDuplicateName);
+    let either = [files[0], files[1]];
+    let in_lost = either
+        .iter()
+        .filter(|ino| image.holds(&format!("/lost+found/#{ino}")));
+    assert_eq!(in_lost.count(), 1);
+}
+
+#[test]
+fn nothing_is_put_into_an_encrypted_lost_and_found() {
+    let (mut image, ..) = encrypted();
+    let lost_found = image.ino("/lost+found");
+    image.encrypt(lost_found, &context(5, 77));
+    image.debugfs(&["unlink \"/file 9\""]);
+    image.is_mended("lost+found", Code::InodeUnattached);
+}
+
+#[test]
+fn of_a_table_of_noise_no_file_is_made_and_a_wrong_checksum_alone_takes_none() {
+    let mut image = Image::new(&[]);
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let victim = image.ino("/file 30");
+    let at = image.geo.locate_inode(victim).unwrap();
+    let table = image.table(at.group.get());
+    let block = Pblk::new(table.get() + u64::from(at.table_block));
+    for byte in image.block(block) {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        *byte = (state >> 33) as u8;
+    }
+    let per_block = image.geo.inodes_per_block();
+    let first = victim.get() - (victim.get() - 1) % per_block;
+    let mut image = image.is_mended("noise", Code::InodeGarbage);
+    for ino in first..first + per_block {
+        assert!(
+            image.slot(Ino::new(ino)).iter().all(|byte| *byte == 0),
+            "inode {ino}"
+        );
+    }
+
+    let mut image = Image::new(&[]);
+    let victim = image.ino("/file 30");
+    image.slot(victim)[0x7c] ^= 1;
+    let image = image.is_mended("a checksum", Code::InodeChecksum);
+    assert!(image.holds("/file 30"));
+}
+
+#[test]
+fn numbers_that_cannot_be_are_replaced_where_no_backup_is() {
+    let fields: [(&str, usize, &[u8]); 6] = [
+        ("user quota", 0x240, &[0xff; 4]),
+        ("project quota", 0x26c, &[0xff; 4]),
+        ("orphan file", 0x280, &[0xff; 4]),
+        ("journal", 0xe0, &[0xff; 4]),
+        ("first inode", 0x54, &[3, 0, 0, 0]),
+        ("size of descriptors", 0xfe, &[48, 0]),
+    ];
+    for (story, at, value) in fields {
+        let mut image = Image::sized(6 << 20, &["-O", "quota,project,orphan_file"]);
+        assert_eq!(image.geo.groups_count(), 1);
+        image.superblock(at, value);
+        let image = image.is_mended(story, Code::SuperblockField);
+        assert!(image.holds("/large"), "{story}");
+        assert!(image.sb().journal_ino().is_some(), "{story}");
+    }
+}
+
+#[test]
+fn a_feature_of_the_layout_that_was_flipped_is_found_by_what_it_moves() {
+    for feature in ["-flex_bg", "-64bit"] {
+        let mut image = Image::new(&[]);
+        image.debugfs(&[&format!("feature {feature}")]);
+        let report = check_bytes(&image.bytes, false).unwrap();
+        let code = match report.has(Code::GroupLocation) {
+            true => Code::GroupLocation,
+            false => Code::GroupChecksum,
+        };
+        let image = image.is_mended(feature, code);
+        assert!(image.holds("/large"), "{feature}");
+        let _ = image.geo.group_header(Group::new(0)).unwrap();
+    }
+}
