@@ -32,7 +32,7 @@ fn count(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8]) -> u32 {
     let blocks = volume.geo.blocks_count();
     let size = u64::from(volume.block_size().bytes());
     let subject = subject(volume, ino, inode, slot);
-    let mut broken = volume.rules.broken(&subject).into_iter();
+    let mut broken = volume.rules.broken(&subject);
     let has_wrong_flags = broken.any(|rule| matches!(rule.report, Report::Flags));
     let sectors = blocks.saturating_mul(size / 512);
     [

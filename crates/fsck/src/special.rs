@@ -8,6 +8,7 @@ use crate::report::Sink;
 use crate::scan::Scan;
 use crate::volume::Volume;
 use crate::{Code, Place, xattr};
+use extant_format::features::Incompat;
 use extant_format::inode::rules::looks_like_extents;
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::{Group, Ino, Pblk, indirect};
@@ -105,6 +106,24 @@ pub(crate) fn inline_data(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8],
         let place = Place::ino(ino);
         sink.number(Code::InlineData, place, "size", inode.size, room);
     }
+}
+
+/// Whether an inode has what inline data has, its attribute and a size that fits, and only the flag is missing.
+pub(crate) fn lacks_inline_flag(volume: &Volume, inode: &Inode, slot: &[u8]) -> bool {
+    let flagged = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+    if !volume.has_incompat(Incompat::INLINE_DATA) || inode.flags.intersects(flagged) {
+        return false;
+    }
+    let Some(value) = xattr::inline_value(volume, inode, slot) else {
+        return false;
+    };
+    let room = (MAP_BYTES + value.len()) as u64;
+    let fits = match inode.file_type() {
+        Some(FileType::Regular) => (1..=room).contains(&inode.size),
+        Some(FileType::Directory | FileType::Symlink) => inode.size == room,
+        _ => false,
+    };
+    fits && inode.map.iter().any(|byte| *byte != 0)
 }
 
 /// The most blocks that a directory can map: those of 2 GiB, whatever the features say.

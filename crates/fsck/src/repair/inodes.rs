@@ -480,6 +480,9 @@ fn flags(
             delete(inode, work.now);
         }
     }
+    if crate::special::lacks_inline_flag(volume, inode, slot) {
+        inode.flags.insert(InodeFlags::INLINE_DATA);
+    }
     let mapped =
         crate::special::has_map(inode, file_type) && !inode.flags.contains(InodeFlags::INLINE_DATA);
     if mapped && looks_like_extents(inode) && volume.has_incompat(Incompat::EXTENTS) {

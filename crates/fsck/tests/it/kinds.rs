@@ -5,6 +5,7 @@ use crate::repair::{in_memory, lost, readable};
 use crate::support::{check_bytes, problems};
 use extant_format::checksum::Crc32c;
 use extant_format::dir::entry::write_tail;
+use extant_format::features::{Compat, Feature};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::GroupDesc;
 use extant_format::inode::{Inode, InodeContext, InodeFlags};
@@ -12,6 +13,7 @@ use extant_format::superblock::Superblock;
 use extant_format::xattr::name::{AttributeName, ENCRYPTION};
 use extant_format::xattr::{Attribute, NewValue, encode_in_inode};
 use extant_format::{Group, Ino, Pblk};
+use extant_fsck::repair::tune::{self, Settings};
 use extant_fsck::{Code, repair};
 use extant_testkit::oracle::{self, debugfs, debugfs_write};
 use std::fs;
@@ -256,6 +258,25 @@ fn the_feature_orphan_file_without_a_file_or_a_journal_goes() {
 }
 
 #[test]
+fn a_journal_that_is_turned_off_takes_the_orphan_file_with_it() {
+    let image = Image::new(&["-O", "orphan_file"]);
+    let device = in_memory(&image.bytes);
+    let settings = Settings {
+        features: vec![(Feature::Compat(Compat::HAS_JOURNAL), false)],
+        ..Settings::default()
+    };
+    let plan = tune::plan(device.clone(), &settings, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.apply().unwrap();
+    let mut bytes = image.bytes.clone();
+    device.read_at(0, &mut bytes).unwrap();
+    fs::write(image.path(), &bytes).unwrap();
+    oracle::assert_clean(image.path());
+    let header = oracle::dumpe2fs_header(image.path());
+    assert!(!header.has_feature("orphan_file") && !header.has_feature("has_journal"));
+}
+
+#[test]
 fn an_empty_orphan_file_is_not_said_to_hold_orphans() {
     let mut image = Image::new(&["-O", "orphan_file"]);
     let bits = image.sb().raw().feature_ro_compat.get() | 0x1_0000;
@@ -345,7 +366,7 @@ fn links_with_inline_data_have_the_size_of_what_they_store() {
         image.inode(ino, |inode, _| inode.size = size);
         image.is_mended(name, Code::Symlink);
     }
-    for name in ["/short", "/file 20", "/d/sub"] {
+    for name in ["/short", "/file 2", "/long", "/d/sub"] {
         let mut image = Image::new(&["-O", "inline_data"]);
         let ino = image.ino(name);
         image.inode(ino, |inode, _| inode.flags.toggle(InodeFlags::INLINE_DATA));
