@@ -249,13 +249,13 @@ impl<'a> Checker<'a> {
         let mut clusters = 0;
         let mut cost =
             xattr::in_inode(self.volume, ino, inode, slot, &mut scan.sink, &mut scan.ea)?;
+        if special::lacks_inline_flag(self.volume, inode, slot) {
+            let text = "the content lies in the inode, but the flags do not say so";
+            scan.sink.say(Code::InodeFlags, place, text);
+        }
         if inline {
             special::inline_data(self.volume, ino, inode, slot, &mut scan.sink);
         } else if special::has_map(inode, file_type) {
-            if special::lacks_inline_flag(self.volume, inode, slot) {
-                let text = "the content lies in the inode, but the flags do not say so";
-                scan.sink.say(Code::InodeFlags, place, text);
-            }
             let tally = self.map(ino, inode, scan)?;
             clusters = tally.claims.clusters;
             let flagged = inode.flags.contains(InodeFlags::EXTENTS);

@@ -2,6 +2,7 @@
 //! something, and a little further where a field alone is wrong that says how to read.
 
 use crate::blockset::BlockSet;
+use crate::bytes::le16;
 use crate::error::Result;
 use crate::inode::fs_seed;
 use crate::maps::{self, Piece, Run};
@@ -295,8 +296,11 @@ impl View {
             return Ok(None);
         }
         let end = bytes.iter().position(|byte| *byte == 0);
-        let is_sound =
-            inode.flags.contains(InodeFlags::ENCRYPT) || end.unwrap_or(bytes.len()) == size;
+        // Ciphertext has its length before it.
+        let is_sound = match inode.flags.contains(InodeFlags::ENCRYPT) {
+            true => usize::from(le16(&bytes, 0)) + 2 == size,
+            false => end.unwrap_or(bytes.len()) == size,
+        };
         bytes.truncate(size);
         Ok(is_sound.then_some(bytes))
     }
