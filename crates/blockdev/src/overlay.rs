@@ -75,6 +75,11 @@ impl OverlayDevice {
         Ok(())
     }
 
+    /// Bytes in a block of the overlay.
+    pub fn block_size(&self) -> u32 {
+        u32::try_from(self.block_size).unwrap_or(u32::MAX)
+    }
+
     /// Number of blocks replaced before the overlay was shared.
     pub fn replaced_blocks(&self) -> usize {
         self.replaced.len()

@@ -38,6 +38,9 @@ pub(crate) struct Repair {
     /// Repair also if files are lost that can be read now; each is named
     #[arg(long, conflicts_with = "revert")]
     pub(crate) allow_loss: bool,
+    /// Give up what waits in a journal that cannot be replayed: changes that programs believe to be durable are lost
+    #[arg(long, conflicts_with = "revert")]
+    pub(crate) discard_journal: bool,
     /// Take a repair back with the undo file that it kept
     #[arg(long, value_name = "FILE", conflicts_with = "undo")]
     pub(crate) revert: Option<PathBuf>,

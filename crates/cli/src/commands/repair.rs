@@ -8,6 +8,7 @@ use crate::args::{Repair, Where};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::place::refuse_reading_options;
+use crate::replayed;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::Severity;
 use extant_fsck::repair::{self, Loss, Mend, Plan};
@@ -15,6 +16,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything that was wrong was mended.
@@ -124,9 +126,20 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     let device = spec(args, place).open().map_err(|e| e.to_string())?;
     let options = repair::Options::default()
         .now(seconds_now())
-        .allow_loss(args.allow_loss);
+        .allow_loss(args.allow_loss)
+        .discard_journal(args.discard_journal);
     let bars = Bars::new("repairing");
-    let plan = repair::plan(device, options, &bars);
+    let plan = match repair::plan(Arc::clone(&device), options, &bars) {
+        Err(e) if e.is_fast_commit() => match replayed::in_memory(Arc::clone(&device)) {
+            Ok(replayed) => repair::plan_after_replay(device, replayed, options, &bars),
+            Err(why) => {
+                let advice = "--discard-journal gives them up";
+                let text = format!("{e}; they cannot be replayed ({why}). {advice}");
+                return Err(named(args, &text));
+            }
+        },
+        done => done,
+    };
     bars.finish();
     let plan = plan.map_err(|e| named(args, &e))?;
     let blocks = plan

@@ -118,3 +118,62 @@ fn fast_commits_are_replayed_in_memory_before_a_verdict() {
     let run = extant(["check", &damaged]);
     assert_eq!(run.code, 4, "{}{}", run.text(), run.stderr);
 }
+
+#[test]
+fn fast_commits_are_replayed_by_a_repair_and_can_be_taken_back() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let image = with_fast_commits(&place);
+    debugfs_write(Path::new(&image), &["sif <7> block[5] 1"]);
+    let before = fs::read(&image).unwrap();
+    let run = extant(["repair", &image]);
+    assert_eq!(run.code, 1, "{}{}", run.text(), run.stderr);
+    assert!(
+        run.text().contains("fast commits were replayed"),
+        "{}",
+        run.text()
+    );
+    assert_clean(Path::new(&image));
+    let found = extant(["cat", &format!("{image}:/file")]).ok().stdout;
+    assert_eq!((found.len(), &found[100..107]), (5000, &b"changed"[..]));
+    extant(["repair", "--revert", &format!("{image}.undo"), &image]).ok();
+    assert!(fs::read(&image).unwrap() == before, "each byte is back");
+}
+
+#[test]
+fn a_journal_that_cannot_be_read_is_given_up_only_when_asked_for() {
+    require!(Root, LoopDevices, KernelExt4);
+    let place = Place::new();
+    let image = with_fast_commits(&place);
+    // The journal's superblock is noise.
+    let found = debugfs_write(Path::new(&image), &["bmap <8> 0"]);
+    let block = found
+        .lines()
+        .find_map(|line| line.trim().parse::<u64>().ok());
+    let block = block.expect("the journal's first block");
+    let size = extant(["info", "--json", "--as-is", &image]).ok().json()["block_size"]
+        .as_u64()
+        .unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&vec![0x5a; size as usize], block * size)
+        .unwrap();
+    let before = fs::read(&image).unwrap();
+    let run = extant(["repair", &image]).fails(8);
+    assert!(run.stderr.contains("--discard-journal"), "{}", run.stderr);
+    assert!(fs::read(&image).unwrap() == before);
+    let run = extant(["repair", "--discard-journal", &image]);
+    assert_eq!(run.code, 1, "{}{}", run.text(), run.stderr);
+    assert!(run.text().contains("DISCARDED"), "{}", run.text());
+    assert_clean(Path::new(&image));
+    assert_eq!(
+        extant(["cat", &format!("{image}:/other")]).ok().stdout,
+        b"content"
+    );
+    extant(["repair", "--revert", &format!("{image}.undo"), &image]).ok();
+    assert!(fs::read(&image).unwrap() == before);
+    // One that can be replayed is replayed all the same.
+    let image = with_fast_commits(&place);
+    let run = extant(["repair", "--no-undo", "--discard-journal", &image]);
+    assert_eq!(run.code, 1, "{}{}", run.text(), run.stderr);
+    assert_clean(Path::new(&image));
+}

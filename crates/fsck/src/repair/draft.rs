@@ -92,6 +92,11 @@ impl Draft {
         ));
     }
 
+    /// Takes note of how a mount would have the device.
+    pub(super) fn mounted_as(&mut self, device: SharedDevice) {
+        self.mounted = device;
+    }
+
     /// Bytes in a block.
     pub(super) fn block_size(&self) -> u32 {
         self.block_size

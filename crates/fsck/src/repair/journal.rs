@@ -1,5 +1,6 @@
 //! The journal: replayed, its inode and superblock.
 
+use super::Options;
 use super::draft::Draft;
 use super::own_files::is_users;
 use super::work::Work;
@@ -8,7 +9,7 @@ use crate::journal::log_runs;
 use crate::report::Sink;
 use crate::volume::{Volume, find_superblock};
 use crate::{Code, Place};
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
 use extant_format::jbd2::{JournalSuperblock, MAGIC, MIN_BLOCKS};
@@ -95,6 +96,72 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     recovered(draft)
 }
 
+/// Replays the journal as [`replay`] does. Where it may be given up, what is wrong with it is no error but the reason to wait.
+pub(super) fn replay_or_wait(draft: &mut Draft, options: Options) -> Result<Option<String>> {
+    match replay(draft) {
+        Err(e @ (Error::Journal(_) | Error::ExternalJournal)) if options.discard_journal => {
+            Ok(Some(e.to_string()))
+        }
+        done => done,
+    }
+}
+
+/// Gives up what waits in a journal that cannot be replayed, for the reason `why`. Whole transactions are replayed where
+/// only what follows them cannot be.
+pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    let mut kept = 0;
+    for runs in places_of_log(&volume)? {
+        let device = &**volume.device();
+        let found = Log::open(device, &runs, volume.block_size())
+            .and_then(|log| Ok((log.recover(volume.geo.blocks_count())?, log)));
+        let Ok((recovery, log)) = found else {
+            continue;
+        };
+        put_home(&volume, &runs, &recovery).map_err(Error::of_journal)?;
+        let mut log = log.superblock().clone();
+        log.start = 0;
+        log.sequence = recovery.next_tid;
+        log.errno = 0;
+        kept = recovery.transaction_count;
+        draft_superblock(draft, &volume, &runs, &log)?;
+        draft.replayed(recovery.blocks);
+        break;
+    }
+    let text = format!(
+        "DISCARDED, as asked for: {kept} transactions were replayed, and what else waited in it is lost ({why})"
+    );
+    draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
+    let mut sb = super::superblock::current(draft)?;
+    sb.set_needs_recovery(false);
+    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+}
+
+/// Takes over what an engine has replayed.
+pub(super) fn take_over(draft: &mut Draft, replayed: Arc<OverlayDevice>) -> Result<()> {
+    let size = u64::from(replayed.block_size());
+    for block in replayed.written_blocks() {
+        let Some(offset) = block.checked_mul(size).filter(|at| *at < replayed.size()) else {
+            continue;
+        };
+        let len = size.min(replayed.size() - offset);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        replayed.read_at(offset, &mut bytes)?;
+        draft.write(offset, &bytes)?;
+    }
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    // The log is emptied only when what it held is durable.
+    if let Some(first) = log_runs(&volume)?.first()
+        && let Some(offset) = volume.block_size().offset_of(first.start)
+    {
+        draft.hold_back(offset);
+    }
+    let text = "transactions and fast commits were replayed";
+    draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+    draft.mounted_as(replayed);
+    Ok(())
+}
+
 /// Writes home what a damaged log holds before the damage.
 fn write_whole(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Recovery, JournalError> {
     let log = Log::open(&**volume.device(), runs, volume.block_size())?;
@@ -141,7 +208,8 @@ pub(super) fn refused(why: &str) -> Error {
     Error::Refused {
         why: format!(
             "the journal holds changes that cannot be replayed ({why}), and they are not given up: nothing is \
-             mended. Keep a copy of the image; then another program that replays journals may help"
+             mended. Keep a copy of the image; then another program that replays journals may help, or the journal can \
+             be given up with --discard-journal"
         ),
     }
 }

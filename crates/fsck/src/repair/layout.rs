@@ -74,7 +74,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
     let primary = work.superblock()?;
     let mut best: Option<(u64, &str, Superblock)> = None;
     for (what, change) in TRIALS {
-        let Ok(other) = primary.with(|raw| change(raw)) else {
+        let Ok(other) = primary.with(change) else {
             continue;
         };
         if other.encode() == primary.encode() {

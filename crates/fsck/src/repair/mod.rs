@@ -73,7 +73,7 @@ use crate::report::{Report, Sink};
 use crate::survey::{self, Input, Survey};
 use crate::{Progress, Severity};
 use draft::Draft;
-use extant_blockdev::SharedDevice;
+use extant_blockdev::{OverlayDevice, SharedDevice};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -91,6 +91,8 @@ pub struct Options {
     pub now: u32,
     /// Write a plan also if files that can be read now are lost with it.
     pub allow_loss: bool,
+    /// Give up what waits in a journal that cannot be replayed.
+    pub discard_journal: bool,
 }
 
 impl Options {
@@ -105,6 +107,13 @@ impl Options {
     #[must_use]
     pub const fn allow_loss(mut self, on: bool) -> Self {
         self.allow_loss = on;
+        self
+    }
+
+    /// Give up what waits in a journal that cannot be replayed. One that can be is replayed all the same.
+    #[must_use]
+    pub const fn discard_journal(mut self, on: bool) -> Self {
+        self.discard_journal = on;
         self
     }
 }
@@ -168,6 +177,30 @@ const BEFORE_REPLAY: usize = 3;
 /// When nothing can be said: a device that fails or is too short, no file system, features that are not known
 /// here, fast commits that wait for replay, a file system in use.
 pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Plan> {
+    plan_over(device, None, options, progress)
+}
+
+/// Finds out how to repair the file system that starts at byte 0 of `device` after its journal was replayed, as
+/// `replayed` has it: an overlay on the device into which an engine has written what waited, fast commits among it. The
+/// plan has these changes as well. Writes nothing.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_after_replay(
+    device: SharedDevice,
+    replayed: Arc<OverlayDevice>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    plan_over(device, Some(replayed), options, progress)
+}
+
+fn plan_over(
+    device: SharedDevice,
+    replayed: Option<Arc<OverlayDevice>>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
     let found = crate::volume::find_superblock(&*device, &mut Sink::new())?;
     let needed = found
         .blocks_count()
@@ -178,6 +211,9 @@ pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> 
     }
     special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    if let Some(replayed) = replayed {
+        journal::take_over(&mut draft, replayed)?;
+    }
     superblock::restore(&mut draft, &found)?;
     let survey = rounds(&mut draft, options, progress)?;
     let (losses, count) = net::losses(&draft)?;
@@ -200,7 +236,7 @@ fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
 
 fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Result<Survey> {
     let mut seen: HashMap<u64, u32> = HashMap::new();
-    let mut waiting = journal::replay(draft)?;
+    let mut waiting = journal::replay_or_wait(draft, options)?;
     let mut survey = look(draft, progress)?;
     for _ in 0..ROUNDS_MAX {
         // Stages that undo each other's work would go on for ever.
@@ -229,9 +265,12 @@ fn rounds(draft: &mut Draft, options: Options, progress: &dyn Progress) -> Resul
             return Err(journal::refused(why));
         }
         if draft.count() == before {
-            break;
+            match &waiting {
+                Some(why) if options.discard_journal => journal::discard(draft, why)?,
+                _ => break,
+            }
         }
-        waiting = journal::replay(draft)?;
+        waiting = journal::replay_or_wait(draft, options)?;
         survey = look(draft, progress)?;
     }
     if waiting.is_some() || superblock::current(draft)?.needs_recovery() {
