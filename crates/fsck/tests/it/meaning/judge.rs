@@ -63,6 +63,8 @@ pub(super) struct Course {
     pub(super) clean: bool,
     pub(super) unjudged: bool,
     pub(super) refused: bool,
+    /// Refused, since files would be lost.
+    pub(super) losing: bool,
     pub(super) complete: bool,
     pub(super) mounted: bool,
 }
@@ -220,6 +222,17 @@ impl Judge<'_> {
             course.refused = true;
             return;
         };
+        if plan.may_be_written().is_err() {
+            // What would be lost is named, and nothing is written.
+            course.refused = true;
+            course.losing = true;
+            assert!(plan.apply().is_err(), "a plan that loses files was written");
+            assert!(
+                bytes_of(&device) == mutant.image,
+                "a refusal writes nothing"
+            );
+            return;
+        }
         let mut undo = Vec::new();
         write_undo(&plan.changes, &mut undo).expect("write to memory");
         plan.apply().expect("write to memory");

@@ -37,10 +37,6 @@ pub(super) struct Open {
 
 pub(super) const OPEN: &[Open] = &[
     Open {
-        outcome: "Lost",
-        why: "open: fields that contradict what is reachable are believed",
-    },
-    Open {
         outcome: "RepairedForUsAlone",
         why: "open: what the check does not see, the repair does not mend",
     },
@@ -58,7 +54,7 @@ pub(super) const OPEN: &[Open] = &[
     },
     Open {
         outcome: "ReadOtherwise",
-        why: "open: the engine is more patient than Linux",
+        why: "open: a directory whose descriptor Linux does not believe is read all the same",
     },
     Open {
         outcome: "CleanNotForTheEngine",
@@ -66,10 +62,10 @@ pub(super) const OPEN: &[Open] = &[
     },
     Open {
         outcome: "NotWritten",
-        why: "open: the engine is less patient than the check",
+        why: "open: the engine is less patient than the check, as with counts of unused inodes without checksums",
     },
     Open {
         outcome: "WrittenWrongly",
-        why: "open: what is written depends on fields that the check does not judge",
+        why: "open: what was clean for the check alone is so afterwards",
     },
 ];
