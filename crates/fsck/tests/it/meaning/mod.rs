@@ -25,7 +25,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Mutants in an ordinary run.
-const ORDINARY: u64 = 400;
+const ORDINARY: u64 = 200;
 const DIR: &str = "EXTANT_MEANT_DIR";
 /// What workers found, in the directory.
 const FOUND: &str = "found";
