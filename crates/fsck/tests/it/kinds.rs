@@ -187,15 +187,15 @@ impl Image {
     }
 
     /// Expects that the damage is found, by us and by e2fsck, and mended for both. Returns the repaired image.
-    fn is_mended(self, story: &str, code: Code) -> Self {
+    fn must_be_mended(self, story: &str, code: Code) -> Self {
         fs::write(&self.path, &self.bytes).unwrap();
         let theirs = oracle::e2fsck(&self.path, &["-fn"]);
         assert_ne!(theirs.code, 0, "{story}: {theirs}");
-        self.is_mended_here(story, code)
+        self.must_be_mended_here(story, code)
     }
 
     /// The same for what e2fsck does not notice.
-    fn is_mended_here(mut self, story: &str, code: Code) -> Self {
+    fn must_be_mended_here(mut self, story: &str, code: Code) -> Self {
         let report = check_bytes(&self.bytes, false).unwrap();
         let found = problems(&report);
         assert!(
@@ -243,17 +243,17 @@ fn le16(bytes: &mut [u8], at: usize, value: u16) {
 fn the_feature_orphan_file_without_a_file_or_a_journal_goes() {
     let mut none = Image::new(&[]);
     none.debugfs(&["feature orphan_file"]);
-    none.is_mended("no file", Code::OrphanFile);
+    none.must_be_mended("no file", Code::OrphanFile);
     for more in ["ssv journal_inum 8", "clri <8>"] {
         let mut image = Image::new(&["-O", "orphan_file"]);
         image.debugfs(&["feature -has_journal", more]);
-        image.is_mended(more, Code::OrphanFile);
+        image.must_be_mended(more, Code::OrphanFile);
     }
     // The file is there, and only its number is lost.
     let mut lost = Image::new(&["-O", "orphan_file"]);
     let number = lost.sb().orphan_file_ino();
     lost.superblock(0x280, &[0; 4]);
-    let lost = lost.is_mended("no number", Code::OrphanFile);
+    let lost = lost.must_be_mended("no number", Code::OrphanFile);
     assert_eq!(lost.sb().orphan_file_ino(), number);
 }
 
@@ -281,7 +281,7 @@ fn an_empty_orphan_file_is_not_said_to_hold_orphans() {
     let mut image = Image::new(&["-O", "orphan_file"]);
     let bits = image.sb().raw().feature_ro_compat.get() | 0x1_0000;
     image.superblock(0x64, &bits.to_le_bytes());
-    image.is_mended("orphan_present", Code::OrphanFile);
+    image.must_be_mended("orphan_present", Code::OrphanFile);
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn the_size_of_the_inode_that_keeps_room_for_descriptors_is_possible() {
     for size in [0, 12_345, 1 << 40] {
         let mut image = Image::new(&[]);
         image.inode(Ino::RESIZE, |inode, _| inode.size = size);
-        image.is_mended(&size.to_string(), Code::ResizeInode);
+        image.must_be_mended(&size.to_string(), Code::ResizeInode);
     }
 }
 
@@ -299,7 +299,7 @@ fn names_of_a_directory_and_its_parent_end_with_a_zero() {
         let mut image = Image::new(&[]);
         let (dir, block) = (image.ino("/d/sub"), image.first_block("/d/sub"));
         image.names(dir, block, true, |block| block[at] = b'x');
-        image.is_mended("a longer name", code);
+        image.must_be_mended("a longer name", code);
     }
 }
 
@@ -310,7 +310,7 @@ fn a_record_over_the_place_of_a_checksum_makes_room_for_it() {
         let (dir, block) = (image.ino("/d/sub"), image.first_block("/d/sub"));
         image.names(dir, block, false, |block| le16(block, 16, 1012));
         image.debugfs(&[also]);
-        image.is_mended(also, Code::DirChecksum);
+        image.must_be_mended(also, Code::DirChecksum);
     }
 }
 
@@ -326,7 +326,7 @@ fn a_directory_that_maps_blocks_beyond_the_last_keeps_its_names() {
             le16(&mut inode.map, 16, 1);
             le32(&mut inode.map, 20, one);
         });
-        let image = image.is_mended("a far block", Code::DirTooLarge);
+        let image = image.must_be_mended("a far block", Code::DirTooLarge);
         assert!(image.holds("/secret/ciphertext-of-1-"));
     }
 }
@@ -349,7 +349,7 @@ fn names_in_strict_folded_directories_become_text() {
         let at = block.windows(4).position(|four| four == b"abcd").unwrap();
         block[at + 1..at + 3].fill(0xff);
     });
-    let image = image.is_mended("no UTF-8", Code::DirEntryName);
+    let image = image.must_be_mended("no UTF-8", Code::DirEntryName);
     assert!(image.holds("/d/sub/a__d"));
 }
 
@@ -364,7 +364,7 @@ fn links_with_inline_data_have_the_size_of_what_they_store() {
         let mut image = Image::new(&["-O", "inline_data"]);
         let ino = image.ino(name);
         image.inode(ino, |inode, _| inode.size = size);
-        image.is_mended(name, Code::Symlink);
+        image.must_be_mended(name, Code::Symlink);
     }
     for name in ["/short", "/file 2", "/long", "/d/sub"] {
         let mut image = Image::new(&["-O", "inline_data"]);
@@ -377,7 +377,7 @@ fn links_with_inline_data_have_the_size_of_what_they_store() {
             .iter()
             .find(|f| f.severity() > extant_fsck::Severity::Warning);
         let code = code.unwrap_or_else(|| panic!("{name}")).code;
-        let image = image.is_mended(name, code);
+        let image = image.must_be_mended(name, code);
         assert!(image.holds(name), "{name}");
     }
 }
@@ -423,13 +423,13 @@ fn what_an_encrypted_directory_names_has_its_policy() {
     for other in [context(6, 2), vec![9; 40]] {
         let (mut image, _, files, _) = encrypted();
         image.encrypt(files[1], &other);
-        let image = image.is_mended("another policy", Code::DirEntryPolicy);
+        let image = image.must_be_mended("another policy", Code::DirEntryPolicy);
         assert!(image.holds(&format!("/lost+found/#{}", files[1])));
     }
     // The directory's own.
     let (mut image, dir, files, _) = encrypted();
     image.encrypt(dir, &context(6, 1));
-    let image = image.is_mended("another policy of the directory", Code::DirEntryPolicy);
+    let image = image.must_be_mended("another policy of the directory", Code::DirEntryPolicy);
     assert!(image.holds(&format!("/lost+found/#{}", files[0])));
     // A name for a file that is not encrypted: it has another.
     let (mut image, ..) = encrypted();
@@ -437,7 +437,7 @@ fn what_an_encrypted_directory_names_has_its_policy() {
         "ln \"/file 7\" /secret/ciphertext-of-z-",
         "sif \"/file 7\" links_count 2",
     ]);
-    let image = image.is_mended("a plain file", Code::DirEntryPolicy);
+    let image = image.must_be_mended("a plain file", Code::DirEntryPolicy);
     assert!(image.holds("/file 7"));
 }
 
@@ -445,7 +445,7 @@ fn what_an_encrypted_directory_names_has_its_policy() {
 fn an_encrypted_file_that_does_not_say_so_says_it_again() {
     let (mut image, _, files, _) = encrypted();
     image.inode(files[2], |inode, _| inode.flags.remove(InodeFlags::ENCRYPT));
-    let mut image = image.is_mended("no flag", Code::DirEntryPolicy);
+    let mut image = image.must_be_mended("no flag", Code::DirEntryPolicy);
     let context = image.context(files[2]);
     let inode = Inode::parse(image.slot(files[2]), &context).unwrap();
     assert!(inode.flags.contains(InodeFlags::ENCRYPT));
@@ -457,12 +457,12 @@ fn an_encryption_context_that_is_none_takes_the_flag_with_it() {
     for bad in [vec![2; 39], vec![1; 40], vec![]] {
         let (mut image, _, files, _) = encrypted();
         image.encrypt(files[0], &bad);
-        let image = image.is_mended(&format!("{} bytes", bad.len()), Code::InodeFlags);
+        let image = image.must_be_mended(&format!("{} bytes", bad.len()), Code::InodeFlags);
         assert!(image.holds(&format!("/lost+found/#{}", files[0])));
     }
     let (mut image, dir, ..) = encrypted();
     image.encrypt(dir, &[2; 20]);
-    let image = image.is_mended("the directory", Code::InodeFlags);
+    let image = image.must_be_mended("the directory", Code::InodeFlags);
     assert!(image.holds("/secret/ciphertext-of-1-"));
 }
 
@@ -471,13 +471,13 @@ fn links_whose_target_is_ciphertext_get_its_length() {
     for size in [0, 1, 39, 41, 200, 1 << 31] {
         let (mut image, _, _, link) = encrypted();
         image.inode(link, |inode, _| inode.size = size);
-        let mut image = image.is_mended(&size.to_string(), Code::Symlink);
+        let mut image = image.must_be_mended(&size.to_string(), Code::Symlink);
         let context = image.context(link);
         assert_eq!(Inode::parse(image.slot(link), &context).unwrap().size, 40);
     }
     let (mut image, _, _, link) = encrypted();
     image.inode(link, |inode, _| le16(&mut inode.map, 0, 500));
-    image.is_mended("a target longer than there is room", Code::Symlink);
+    image.must_be_mended("a target longer than there is room", Code::Symlink);
 }
 
 #[test]
@@ -489,7 +489,7 @@ fn an_encrypted_name_that_is_there_twice_goes_and_its_file_stays() {
         let at = block.windows(16).position(|some| some == name).unwrap();
         block[at..at + 16].copy_from_slice(LONG_NAMES[0].as_bytes());
     });
-    let image = image.is_mended("twice", Code::DirDuplicateName);
+    let image = image.must_be_mended("twice", Code::DirDuplicateName);
     let either = [files[0], files[1]];
     let in_lost = either
         .iter()
@@ -503,7 +503,7 @@ fn nothing_is_put_into_an_encrypted_lost_and_found() {
     let lost_found = image.ino("/lost+found");
     image.encrypt(lost_found, &context(5, 77));
     image.debugfs(&["unlink \"/file 9\""]);
-    image.is_mended("lost+found", Code::InodeUnattached);
+    image.must_be_mended("lost+found", Code::InodeUnattached);
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn of_a_table_of_noise_no_file_is_made_and_a_wrong_checksum_alone_takes_none() {
     }
     let per_block = image.geo.inodes_per_block();
     let first = victim.get() - (victim.get() - 1) % per_block;
-    let mut image = image.is_mended("noise", Code::InodeGarbage);
+    let mut image = image.must_be_mended("noise", Code::InodeGarbage);
     for ino in first..first + per_block {
         assert!(
             image.slot(Ino::new(ino)).iter().all(|byte| *byte == 0),
@@ -531,7 +531,7 @@ fn of_a_table_of_noise_no_file_is_made_and_a_wrong_checksum_alone_takes_none() {
     let mut image = Image::new(&[]);
     let victim = image.ino("/file 30");
     image.slot(victim)[0x7c] ^= 1;
-    let image = image.is_mended("a checksum", Code::InodeChecksum);
+    let image = image.must_be_mended("a checksum", Code::InodeChecksum);
     assert!(image.holds("/file 30"));
 }
 
@@ -549,7 +549,7 @@ fn numbers_that_cannot_be_are_replaced_where_no_backup_is() {
         let mut image = Image::sized(6 << 20, &["-O", "quota,project,orphan_file"]);
         assert_eq!(image.geo.groups_count(), 1);
         image.superblock(at, value);
-        let image = image.is_mended(story, Code::SuperblockField);
+        let image = image.must_be_mended(story, Code::SuperblockField);
         assert!(image.holds("/large"), "{story}");
         assert!(image.sb().journal_ino().is_some(), "{story}");
     }
@@ -565,7 +565,7 @@ fn a_feature_of_the_layout_that_was_flipped_is_found_by_what_it_moves() {
             true => Code::GroupLocation,
             false => Code::GroupChecksum,
         };
-        let image = image.is_mended(feature, code);
+        let image = image.must_be_mended(feature, code);
         assert!(image.holds("/large"), "{feature}");
         let _ = image.geo.group_header(Group::new(0)).unwrap();
     }
