@@ -1,5 +1,5 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`, `mutants`,
-//! `instructions`, `conformance`.
+//! `instructions`, `conformance`, `soak`.
 
 mod concurrency;
 mod conformance;
@@ -26,6 +26,7 @@ Chores:
             Count the instructions of single operations and compare with the recorded counts
   conformance
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
+  soak      Direct and buffered users of one file on a mount, for as long as asked
 
 `cargo xtask <CHORE> --help` tells more.";
 
@@ -57,6 +58,18 @@ Options:
 The tests whose name contains `hostile` do the work, with --meaning those of the module `meaning`; an ordinary test run
 gives them a budget.";
 
+const SOAK_HELP: &str = "\
+Direct and buffered users of one file, in each way of mounting at once, for as long as asked: what
+each reads is what was written last.
+
+Usage: cargo xtask soak [--minutes N] [--seed SEED]
+
+Options:
+  --minutes N   How long [default: 60]
+  --seed SEED   Repeat the run that printed this seed [default: from the clock]
+
+An ordinary test run does the same for seconds. It needs root, and makes four mounts.";
+
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let help = args.iter().any(|a| a == "--help" || a == "-h");
@@ -75,6 +88,8 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::instructions(&root(), &args[1..]),
         Some("conformance") if help => say(conformance::HELP),
         Some("conformance") => conformance::conformance(&root(), &args[1..]),
+        Some("soak") if help => say(SOAK_HELP),
+        Some("soak") => soak(&args[1..]),
         Some("crash") if help => say(crash::CRASH_HELP),
         Some("crash") => crash::crash(&args[1..]),
         Some("mutants") if help => say(crash::MUTANTS_HELP),
@@ -143,6 +158,33 @@ fn hostile(args: &[String]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+fn soak(args: &[String]) -> ExitCode {
+    let (mut minutes, mut seed) = (60, None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let value = rest.next();
+        match (arg.as_str(), value.map(|n| n.parse::<u64>()), value) {
+            ("--minutes", Some(Ok(n)), _) if n > 0 => minutes = n,
+            ("--seed", _, Some(s)) => seed = Some(s.clone()),
+            _ => {
+                eprintln!("{SOAK_HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    cargo.args(["test", "-p", "extant-fuse", "--test", "it", "agree", "--"]);
+    cargo.args(["--nocapture", "--test-threads", "4"]);
+    cargo.env("EXTANT_SOAK_MINUTES", minutes.to_string());
+    // A run that leaves the tests out would say nothing.
+    cargo.env("EXTANT_REQUIRE_FACILITIES", "1");
+    if let Some(seed) = seed {
+        cargo.env("EXTANT_SEED", seed);
+    }
+    run(cargo)
 }
 
 /// Runs the tests of a package that take hostile images.

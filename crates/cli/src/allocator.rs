@@ -2,7 +2,8 @@
 //!
 //! New memory costs a fault for each page when it is touched first, and a fault is a large part of what it takes to bring
 //! the eight inodes that fit there into memory. Caches under a budget give memory back and want as much again, often
-//! within seconds, so free memory stays with the process for some time; `MIMALLOC_PURGE_DELAY` of the environment counts first.
+//! within seconds, so free memory stays with the process for some time, after which it goes when somebody asks for memory, or
+//! [`give_back`] is called; `MIMALLOC_PURGE_DELAY` of the environment counts first.
 
 use std::ffi::{c_int, c_long};
 
@@ -10,13 +11,14 @@ use std::ffi::{c_int, c_long};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How long memory is free before the system gets it back, in milliseconds. The allocator's own choice is a second.
-const KEPT_MS: c_long = 10_000;
+const KEPT_MS: c_long = 5_000;
 /// `mi_option_purge_delay` of `mimalloc.h`, to which the crate gives no name.
 const PURGE_DELAY: c_int = 15;
 
-// SAFETY: as `mimalloc.h` declares them; both take numbers by value and check that there is such an option.
+// SAFETY: as `mimalloc.h` declares them; they take numbers by value, and check that there is such an option.
 unsafe extern "C" {
     safe fn mi_option_set_default(option: c_int, value: c_long);
+    safe fn mi_collect(force: bool);
     #[cfg(test)]
     safe fn mi_option_get(option: c_int) -> c_long;
 }
@@ -27,6 +29,13 @@ pub(crate) fn set_up() {
     // free memory back, each of them costs its host hundreds of faults: writing to memory was four times as slow.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
     mi_option_set_default(PURGE_DELAY, KEPT_MS);
+}
+
+/// Gives the system what has been free for as long as it is kept, or all that is free.
+pub(crate) fn give_back(at_once: bool) {
+    // It does nothing for a thread that has not asked for memory yet.
+    drop(std::hint::black_box(Box::new(0_u8)));
+    mi_collect(at_once);
 }
 
 #[cfg(test)]

@@ -39,6 +39,7 @@ mod inherited;
 mod kernel;
 #[allow(unsafe_code, reason = "loop devices have no safe wrapper")]
 mod loopdev;
+mod memory;
 mod metrics;
 mod mounts;
 mod nodes;
@@ -56,6 +57,7 @@ mod unmount;
 pub use attach::MissingBlockDevice;
 pub use error::MountError;
 pub use inherited::keep_descriptors;
+pub use memory::GiveBack;
 pub use mounts::{MountId, is_mounted};
 pub use options::{BadOption, Options, machine_memory};
 pub use presence::Presence;

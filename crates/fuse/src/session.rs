@@ -4,6 +4,7 @@ use crate::attach::{DEVICE, MissingBlockDevice};
 use crate::error::MountError;
 use crate::farewell::Event;
 use crate::kernel::Channel;
+use crate::memory::{GiveBack, Giving, Pressure};
 use crate::mounts::{self, Keeping, MountId, set_keeping};
 use crate::options::{Options, machine_memory};
 use crate::sandbox;
@@ -44,6 +45,8 @@ pub struct Attached {
     is_filtered: bool,
     point: PathBuf,
     options: Options,
+    pressure: Pressure,
+    give_back: Option<GiveBack>,
 }
 
 /// A mount that is cleared away when this is dropped, if it is still there and this process may.
@@ -77,6 +80,9 @@ impl Attached {
             is_filtered: false,
             point,
             options: options.clone(),
+            // While files can be opened.
+            pressure: Pressure::open(),
+            give_back: None,
         })
     }
 
@@ -90,6 +96,11 @@ impl Attached {
     #[must_use]
     pub fn without_block_device(&self) -> Option<&MissingBlockDevice> {
         self.lacks.as_ref()
+    }
+
+    /// Has free memory of the process given back to the system by `how`, of which only the program knows the allocator.
+    pub fn gives_memory_back(&mut self, how: GiveBack) {
+        self.give_back = Some(how);
     }
 
     /// Gives up what this process may do beyond answering: it opens no files, makes
@@ -118,6 +129,8 @@ impl Attached {
             Ok(false) => return Err(MountError::Root("it is no directory".to_owned())),
             Err(why) => return Err(MountError::Root(why)),
         }
+        let giving = Giving::start(&fs, self.pressure, self.give_back);
+        let giving = giving.map_err(MountError::Session)?;
         let service = Arc::new(Service::new(fs, &self.options));
         let (sender, events) = mpsc::channel();
         service.farewell().tell(sender.clone());
@@ -140,6 +153,7 @@ impl Attached {
             point: self.point,
             events,
             sender,
+            _giving: giving,
         })
     }
 }
@@ -153,6 +167,7 @@ pub struct Mounted {
     point: PathBuf,
     events: Receiver<Event>,
     sender: Sender<Event>,
+    _giving: Giving,
 }
 
 /// How a mount ended.

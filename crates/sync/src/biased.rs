@@ -90,7 +90,7 @@ pub struct BiasedRwLock<T: ?Sized> {
     track: Track,
     below: backend::RwLock<()>,
     /// Whether readers may use the table.
-    biased: AtomicBool,
+    biased: Bias,
     /// Readers of the lock below still to come before the bias begins. Updates may be lost.
     until_bias: AtomicU32,
     value: UnsafeCell<T>,
@@ -110,7 +110,7 @@ impl<T> BiasedRwLock<T> {
             Self {
                 track: Track::new(class),
                 below: backend::RwLock::new(()),
-                biased: AtomicBool::new(true),
+                biased: Bias(AtomicBool::new(true)),
                 until_bias: AtomicU32::new(READS_UNTIL_BIAS),
                 value: UnsafeCell::new(value),
             }
@@ -124,7 +124,7 @@ impl<T> BiasedRwLock<T> {
             Self {
                 track: Track::new(class),
                 below: backend::RwLock::new(()),
-                biased: AtomicBool::new(false),
+                biased: Bias(AtomicBool::new(false)),
                 until_bias: AtomicU32::new(READS_UNTIL_BIAS),
                 value: UnsafeCell::new(value),
             }
@@ -271,15 +271,13 @@ impl<T: ?Sized> BiasedRwLock<T> {
     /// The place of this lock in every row.
     #[inline]
     fn place(&self) -> usize {
-        // Locks in an array or on the heap differ in bits above the lowest four or so.
-        let address = self.address();
-        (address >> 4 ^ address >> 9 ^ address >> 15).rem_euclid(PLACES)
+        place_of(self.address())
     }
 
     /// Enters the table as a reader, if the lock is biased and the place is free.
     #[inline]
     fn become_visible(&self) -> Option<&'static AtomicUsize> {
-        if !self.biased.load(Ordering::Relaxed) {
+        if !self.biased.0.load(Ordering::Relaxed) {
             return None;
         }
         let row = ROW.try_with(|row| *row).ok()?;
@@ -288,7 +286,7 @@ impl<T: ?Sized> BiasedRwLock<T> {
             .compare_exchange(0, self.address(), Ordering::SeqCst, Ordering::Relaxed)
             .ok()?;
         between_seqcst();
-        if self.biased.load(Ordering::SeqCst) {
+        if self.biased.0.load(Ordering::SeqCst) {
             return Some(place);
         }
         place.store(0, Ordering::Release);
@@ -298,11 +296,11 @@ impl<T: ?Sized> BiasedRwLock<T> {
     /// Counts a reader of the lock below, who holds it; begins the bias when there were enough.
     #[inline]
     fn approach_bias(&self) {
-        if self.biased.load(Ordering::Relaxed) {
+        if self.biased.0.load(Ordering::Relaxed) {
             return;
         }
         match self.until_bias.load(Ordering::Relaxed) {
-            0 => self.biased.store(true, Ordering::Release),
+            0 => self.biased.0.store(true, Ordering::Release),
             // Lost updates only delay the bias.
             n => self.until_bias.store(n - 1, Ordering::Relaxed),
         }
@@ -314,10 +312,10 @@ impl<T: ?Sized> BiasedRwLock<T> {
     /// biased, and this returns false.
     fn end_bias(&self, mut wait: impl FnMut() -> bool) -> bool {
         // Whoever began the bias held the read side below before.
-        if !self.biased.load(Ordering::Relaxed) {
+        if !self.biased.0.load(Ordering::Relaxed) {
             return true;
         }
-        self.biased.store(false, Ordering::SeqCst);
+        self.biased.0.store(false, Ordering::SeqCst);
         between_seqcst();
         let (address, place) = (self.address(), self.place());
         // A thread that is given its row after this load sees that the bias has ended.
@@ -326,7 +324,7 @@ impl<T: ?Sized> BiasedRwLock<T> {
             while row.0[place].load(Ordering::SeqCst) == address {
                 if !wait() {
                     // Readers may remain in the table, so the bias must too.
-                    self.biased.store(true, Ordering::Release);
+                    self.biased.0.store(true, Ordering::Release);
                     return false;
                 }
             }
@@ -335,6 +333,35 @@ impl<T: ?Sized> BiasedRwLock<T> {
         self.until_bias.store(reads, Ordering::Relaxed);
         true
     }
+}
+
+/// Whether readers may use the table; its address is that of the lock.
+struct Bias(AtomicBool);
+
+impl Drop for Bias {
+    /// A guard that was leaked (`mem::forget`) has left the lock in the table, and kept its bias. Another lock that comes to lie
+    /// here would wait for it for ever.
+    fn drop(&mut self) {
+        if !self.0.load(Ordering::Relaxed) {
+            return;
+        }
+        let address = std::ptr::from_ref(self).addr();
+        let place = place_of(address);
+        let rows = TABLE.threads.load(Ordering::Relaxed).min(ROWS);
+        for row in &TABLE.rows[..rows] {
+            // Nobody can be using the lock: what is there was leaked.
+            if row.0[place].load(Ordering::Relaxed) == address {
+                row.0[place].store(0, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// The place in every row of the lock at this address.
+#[inline]
+fn place_of(address: usize) -> usize {
+    // Locks in an array or on the heap differ in bits above the lowest four or so.
+    (address >> 4 ^ address >> 9 ^ address >> 15).rem_euclid(PLACES)
 }
 
 /// Waits longer and longer. Readers do not wake writers: they must not touch the lock after they

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - [`Rings::run`] returns only when the kernel has nothing of what it was given: buffers are borrowed for that long.
+//! - [`Rings::run`] returns, or unwinds, only when the kernel has nothing of what it was given: buffers are borrowed for that
+//!   long.
 //! - A ring that may have something left in it is closed, not kept.
 #![allow(unsafe_code)]
 
@@ -17,6 +18,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
 static RINGS: LockClass = LockClass::new("io_uring rings", Rank::Leaf);
@@ -139,7 +141,11 @@ impl Rings {
         };
         run.over.resize(run.jobs.len(), false);
         run.waiting.extend(0..run.jobs.len());
-        let clean = run.all(&mut ring, through, &mut ended);
+        let all = AssertUnwindSafe(|| run.all(&mut ring, through, &mut ended));
+        let clean = catch_unwind(all).unwrap_or_else(|panic| {
+            run.settle(&mut ring);
+            resume_unwind(panic)
+        });
         if clean {
             let mut idle = self.idle.lock();
             if idle.len() < KEPT {
@@ -251,6 +257,18 @@ impl<'b, 's> Run<'_, 'b, 's> {
         }
     }
 
+    /// Waits until the kernel has nothing any more, and tells nobody how it ended. What it has not taken goes with the ring.
+    fn settle(&mut self, ring: &mut IoUring) {
+        let untaken = ring.submission().len();
+        loop {
+            self.under_way -= ring.completion().count().min(self.under_way);
+            if self.under_way <= untaken {
+                return;
+            }
+            wait_for_one(ring);
+        }
+    }
+
     /// The ring takes nothing more. Waits for what the kernel has, and ends everything.
     fn give_up(
         &mut self,
@@ -262,7 +280,9 @@ impl<'b, 's> Run<'_, 'b, 's> {
         let untaken = ring.submission().len();
         while self.under_way > untaken {
             self.reap(ring, ended);
-            std::thread::sleep(Duration::from_micros(50));
+            if self.under_way > untaken {
+                wait_for_one(ring);
+            }
         }
         let errno = why.raw_os_error().unwrap_or(0);
         for (number, job) in self.jobs.iter_mut().enumerate() {
@@ -272,6 +292,17 @@ impl<'b, 's> Run<'_, 'b, 's> {
             }
         }
         self.under_way = 0;
+    }
+}
+
+/// Waits until the kernel has ended something, and gives it nothing.
+fn wait_for_one(ring: &IoUring) {
+    /// `IORING_ENTER_GETEVENTS`: some rings have the kernel's work done by who waits, and by nobody else.
+    const GET_EVENTS: u32 = 1;
+    // SAFETY: nothing is submitted, so that no memory is lent, and the argument is none.
+    let waited = unsafe { ring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };
+    if waited.is_err() {
+        std::thread::sleep(Duration::from_micros(50));
     }
 }
 
@@ -308,5 +339,42 @@ fn entry(job: &mut Job<'_, '_>, through: Through) -> squeue::Entry {
         Job::Flush => opcode::Fsync::new(types::Fixed(Through::Cache as u32))
             .flags(types::FsyncFlags::DATASYNC)
             .build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_callback_that_panics_unwinds_when_the_kernel_has_given_the_buffers_back() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let file = File::from(std::os::fd::OwnedFd::from(reader));
+        let Ok(rings) = Rings::new(&file, None) else {
+            eprintln!("left out: the system has no io_uring for this test");
+            return;
+        };
+        let is_written = AtomicBool::new(false);
+        let mut buffers = [[0; 1]; 2];
+        std::thread::scope(|scope| {
+            // One of the two reads ends with this, and the other one waits.
+            writer.write_all(b"a").unwrap();
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                is_written.store(true, Ordering::SeqCst);
+                writer.write_all(b"b").unwrap();
+            });
+            let mut jobs: Vec<_> = buffers.iter_mut().map(|b| Job::Read(0, b)).collect();
+            let run = AssertUnwindSafe(|| {
+                rings.run(Through::Cache, &mut jobs, |_, _, _| panic!("on purpose"))
+            });
+            assert!(catch_unwind(run).is_err());
+            assert!(is_written.load(Ordering::SeqCst), "it did not wait");
+        });
+        buffers.sort_unstable();
+        assert_eq!(buffers, [*b"a", *b"b"]);
+        assert!(rings.idle.lock().is_empty(), "a ring that was left is kept");
     }
 }

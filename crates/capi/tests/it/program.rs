@@ -27,8 +27,9 @@ fn libraries() -> PathBuf {
     test.parent().unwrap().to_owned()
 }
 
-/// Compiles the example, runs it on a new image, and looks what became of that.
-fn tour(link: &[&str]) {
+/// Compiles the example, runs it on a new image, by itself or by the program `under` with its arguments, and looks what
+/// became of that.
+fn tour(link: &[&str], under: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let (program, image) = (dir.path().join("tour"), dir.path().join("disk.img"));
@@ -48,7 +49,12 @@ fn tour(link: &[&str]) {
         .args(link)
         .ok();
     mke2fs(&image, 64 << 20, &["-t", "ext4"]);
-    let output = tool(program.to_str().unwrap()).arg(&image).ok().text();
+    let program = program.to_str().unwrap();
+    let command = match under {
+        [] => tool(program),
+        [first, arguments @ ..] => tool(first).args(arguments).arg(program),
+    };
+    let output = command.arg(&image).ok().text();
     let mut lines: Vec<&str> = output.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, OUTPUT);
@@ -62,17 +68,35 @@ fn tour(link: &[&str]) {
 fn a_program_in_c_uses_the_shared_library() {
     let dir = libraries();
     let dir = dir.to_str().unwrap();
-    tour(&[
+    let link = [
         "-L",
         dir,
         &format!("-Wl,-rpath,{dir}"),
         "-lextant_capi",
         "-pthread",
-    ]);
+    ];
+    tour(&link, &[]);
 }
 
 #[test]
 fn a_program_in_c_uses_the_static_library() {
     let library = libraries().join("libextant_capi.a");
-    tour(&[library.to_str().unwrap(), "-pthread", "-ldl", "-lm"]);
+    let link = [library.to_str().unwrap(), "-pthread", "-ldl", "-lm"];
+    tour(&link, &[]);
+}
+
+#[test]
+fn a_program_in_c_runs_under_valgrind_which_finds_nothing() {
+    let dir = libraries();
+    let dir = dir.to_str().unwrap();
+    let path = format!("-Wl,-rpath,{dir}");
+    let link = ["-g", "-L", dir, &path, "-lextant_capi", "-pthread"];
+    // What it finds makes it fail; what is kept for good it does not look for.
+    let checked = [
+        "valgrind",
+        "--quiet",
+        "--error-exitcode=9",
+        "--leak-check=no",
+    ];
+    tour(&link, &checked);
 }

@@ -549,3 +549,46 @@ fn a_killed_daemon_leaves_an_image_that_recovers_with_what_was_synced() {
         assert_clean(&mount.image());
     }
 }
+
+#[test]
+fn the_memory_of_files_that_were_removed_goes_back_to_the_system() {
+    const WRITTEN: u64 = 48 << 20;
+    require!(Fuse);
+    let mut mount = Mount::new();
+    mount.serve("threads=2");
+    let keeper = mount.daemon.as_ref().expect("it runs").id();
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+    let worker = children.split_whitespace().next().expect("it has a worker");
+    let used = || {
+        let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kib = line
+            .and_then(|rest| rest.split_whitespace().next())
+            .unwrap();
+        kib.parse::<u64>().unwrap() << 10
+    };
+    let before = used();
+    let mut file = File::create(mount.at("file")).unwrap();
+    for _ in 0..WRITTEN / 4096 {
+        file.write_all(&[7; 4096]).unwrap();
+    }
+    assert!(used() > before + WRITTEN / 2, "what was written is kept");
+    file.sync_all().unwrap();
+    drop(file);
+    fs::remove_file(mount.at("file")).unwrap();
+    // On a machine that does other things it may take longer than the seconds it is kept.
+    let end = Instant::now() + Duration::from_secs(40);
+    while used() > before + WRITTEN / 4 {
+        let used = used();
+        assert!(
+            Instant::now() < end,
+            "{before} bytes before, {used} are left"
+        );
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    mount.send(Signal::TERM);
+    assert_eq!(mount.ended(), Some(0));
+    assert_clean(&mount.image());
+}

@@ -12,7 +12,7 @@ use super::cache::FileCache;
 use super::flusher::Flusher;
 use super::index::Size;
 use super::page::{PAGE, Pool};
-use crate::fs::{DataMode, MountOptions};
+use crate::fs::{DataMode, MountOptions, Shed};
 use crate::inode::LiveInode;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use std::collections::VecDeque;
@@ -259,6 +259,36 @@ impl Caches {
                 }
             }
         }
+    }
+
+    /// Evicts clean folios that nobody used since the last call, or all of them. Holds no lock of a file but by trying.
+    pub(crate) fn shed(&self, what: Shed) {
+        for clock in self.clock.iter() {
+            let mut left = clock.lock().len();
+            while left > 0 {
+                let batch: Vec<_> = {
+                    let mut clock = clock.lock();
+                    let count = BATCH.min(left).min(clock.len());
+                    clock.drain(..count).collect()
+                };
+                if batch.is_empty() {
+                    break;
+                }
+                left -= batch.len();
+                for (cache, index) in batch {
+                    // What was used is spared once.
+                    let goes = |file: &Arc<FileCache>| {
+                        file.evict(index) || what == Shed::All && file.evict(index)
+                    };
+                    if let Some(file) = cache.upgrade()
+                        && !goes(&file)
+                    {
+                        clock.lock().push_back((cache, index));
+                    }
+                }
+            }
+        }
+        self.pool.clear();
     }
 }
 

@@ -170,6 +170,14 @@ impl Pool {
         wide
     }
 
+    /// Keeps nothing any more.
+    pub(super) fn clear(&self) {
+        for free in self.free.iter() {
+            let free = std::mem::take(&mut *free.lock());
+            drop(free);
+        }
+    }
+
     /// Keeps memory for later, if there is not too much.
     pub(super) fn put(&self, page: Page) {
         let mut free = self.free.local().lock();

@@ -32,6 +32,7 @@ mod changes;
 mod fast_commit;
 mod groups;
 mod journal;
+mod memory;
 mod metadata;
 mod mmp;
 mod notice;
@@ -47,6 +48,7 @@ use changes::Changes;
 pub(crate) use changes::Changing;
 pub use changes::{Frozen, OpenForWriting};
 use groups::Groups;
+pub use memory::Shed;
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]

@@ -285,6 +285,11 @@ impl Metadata {
     /// What `stat` reports about an inode with this record.
     #[inline]
     fn of(ino: Ino, file_type: FileType, disk: &DiskInode, block_size: BlockSize) -> Self {
+        // Nobody is shown what is gone when the record is read again.
+        let [atime, ctime, mtime] = match disk.has_long_times() {
+            true => [disk.atime, disk.ctime, disk.mtime],
+            false => disk.stored_times(),
+        };
         Self {
             ino,
             file_type,
@@ -295,9 +300,9 @@ impl Metadata {
             sectors: disk.sectors(block_size),
             block_size: block_size.bytes(),
             links: disk.links.into(),
-            atime: disk.atime,
-            ctime: disk.ctime,
-            mtime: disk.mtime,
+            atime,
+            ctime,
+            mtime,
             crtime: disk.crtime,
             flags: disk.flags,
             generation: disk.generation,

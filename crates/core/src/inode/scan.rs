@@ -45,6 +45,20 @@ pub(super) struct InUse {
 }
 
 impl Fs {
+    /// Says whether the bitmap has the inode of this number in use. There need be no such number.
+    ///
+    /// # Errors
+    /// When the descriptor or the bitmap of its group is wrong, or the device fails.
+    pub fn is_in_use(&self, ino: Ino) -> Result<bool> {
+        let Ok(at) = self.geometry().locate_inode(ino) else {
+            return Ok(false);
+        };
+        let in_use = self.inodes_in_use(at.group)?;
+        let index = (ino.get() - 1) % self.geometry().inodes_per_group();
+        let byte = in_use.bitmap.get(index as usize / 8).copied().unwrap_or(0);
+        Ok(index < in_use.end && byte >> (index % 8) & 1 == 1)
+    }
+
     /// The inodes in use of `group`, as its bitmap says, read in large pieces around the cache.
     ///
     /// Each item is the number and the inode, or what is wrong with it: one bad record does not

@@ -26,6 +26,7 @@
 
 use super::LiveInode;
 use super::orphan::Membership;
+use crate::fs::Shed;
 use crate::journal::Seq;
 use extant_format::Ino;
 use extant_sync::{
@@ -410,6 +411,21 @@ impl Table {
             };
             if self.pass(key, true, None).stays {
                 queue.lock().push_back(key);
+            }
+        }
+    }
+
+    /// Forgets inodes that need not stay: those that nobody asked for since the last call, or all.
+    pub(crate) fn shed(&self, what: Shed) {
+        for queue in &self.queues {
+            let steps = queue.lock().len();
+            for _ in 0..steps {
+                let Some(key) = queue.lock().pop_front() else {
+                    break;
+                };
+                if self.pass(key, what == Shed::Unused, None).stays {
+                    queue.lock().push_back(key);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use super::clock::{Added, Clock};
 use super::inflight::{self, Claim, Claimed, InFlight};
 use super::table::Table;
 use super::{BlockRef, Overlay, Peeked};
+use crate::fs::Shed;
 use crate::journal::{Seal, Seq};
 use crate::{Error, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
@@ -228,6 +229,21 @@ impl Cache {
         }
         if let Some(removed) = self.table.remove_if(block, |_| true, &guard) {
             self.clock.remove(&removed);
+        }
+    }
+
+    /// Forgets blocks that nobody used since the last call, or all that nobody holds nor needs for a commit.
+    pub(crate) fn shed(&self, what: Shed) {
+        self.clock.shed(what, |blocks| {
+            let guard = pin();
+            for block in &blocks {
+                self.counters.evictions.inc();
+                self.forget(block, &guard);
+            }
+        });
+        // So that their memory goes as well.
+        for _ in 0..MAX_GARBAGE_ROUNDS {
+            pin().flush();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Which blocks to forget when the budget is used up: CLOCK, one ring per shard.
 
 use super::BlockRef;
+use crate::fs::Shed;
 use crate::journal::Seq;
 use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, Rank, ShardedCounter};
@@ -154,6 +155,17 @@ impl Clock {
         }
     }
 
+    /// Takes out the blocks that are not needed for a commit and that nobody holds: those that were not used since the last
+    /// call, or all. Of one shard after the other, to `each`.
+    pub(super) fn shed(&self, what: Shed, mut each: impl FnMut(Vec<BlockRef>)) {
+        let clean = self.clean();
+        for shard in &self.shards {
+            let taken = shard.0.lock().shed(clean, what);
+            self.kept.add(-(taken.len() as i64));
+            each(taken);
+        }
+    }
+
     /// How many blocks are in.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|s| s.0.lock().blocks.len()).sum()
@@ -192,6 +204,22 @@ impl Ring {
             self.hand += 1;
         }
         None
+    }
+
+    fn shed(&mut self, clean: Seq, what: Shed) -> Vec<BlockRef> {
+        let mut taken = Vec::new();
+        let mut at = 0;
+        while let Some(block) = self.blocks.get(at) {
+            let used = block.buffer().take_used();
+            let goes = what == Shed::All || !used;
+            if goes && block.seq() <= clean && block.is_idle() {
+                // The last one comes here.
+                taken.push(self.take(at));
+            } else {
+                at += 1;
+            }
+        }
+        taken
     }
 
     /// Adds `block` at the end.

@@ -100,6 +100,7 @@ pub fn chown<'a>(
 }
 
 /// Sets the times of last access and last change of the content; `None` leaves what is. Nobody is refused to leave both.
+/// Times that the format cannot hold become the nearest that it can.
 ///
 /// # Errors
 /// As for [`chmod`].
@@ -142,9 +143,11 @@ fn set_times(
         by.must_own(&inode.copy())?;
         change_record(by.fs(), inode, |image| {
             let disk = image.disk_mut();
-            disk.atime = atime.unwrap_or(disk.atime);
-            disk.mtime = mtime.unwrap_or(disk.mtime);
-            disk.ctime = ctime.unwrap_or(disk.ctime);
+            // What lies past the format's range is not kept for a while and cut later.
+            let set = |time: Option<Timestamp>, old| time.map_or(old, |time| time.stored(true));
+            disk.atime = set(atime, disk.atime);
+            disk.mtime = set(mtime, disk.mtime);
+            disk.ctime = set(ctime, disk.ctime);
         })
     })
 }
@@ -156,15 +159,27 @@ fn set_times(
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) for an immutable file,
 /// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
 pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
-    let by = by.into();
+    touch_at(by.into(), inode, None)
+}
+
+/// As [`touch`], with the time at which a kernel took the call that it hands on now.
+///
+/// # Errors
+/// As for [`touch`].
+pub fn touch_dated<'a>(by: impl Into<Acting<'a>>, inode: &Held, time: Timestamp) -> Result<()> {
+    touch_at(by.into(), inode, Some(time))
+}
+
+fn touch_at(by: Acting<'_>, inode: &Held, time: Option<Timestamp>) -> Result<()> {
     changing_of(by, &[inode], || {
         let _exclusive = inode.op().write();
         by.may_touch(&inode.copy())?;
         change_record(by.fs(), inode, |image| {
-            let time = now();
             let disk = image.disk_mut();
+            let time = time.map_or(disk.ctime, |time| time.stored(true));
             disk.atime = time;
             disk.mtime = time;
+            disk.ctime = time;
         })
     })
 }

@@ -3,7 +3,8 @@
 use super::flags::check_changeable;
 use super::naming::{changing_of, now, reap};
 use super::permission::Acting;
-use crate::inode::{FileType, Held, Inode, Mode};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode, Mode, SET_GID};
 use crate::xattr::{self, AclKind, Change, SetXattr};
 use crate::{Error, Result};
 use extant_format::acl::{Acl, AclWho};
@@ -93,7 +94,40 @@ pub fn setacl<'a>(
     kind: AclKind,
     acl: Option<&Acl>,
 ) -> Result<()> {
-    let by = by.into();
+    change_acl(by.into(), inode, kind, acl, SetGid::AsCallerMay)
+}
+
+/// Sets an access list, in the form of the system calls, for somebody of whom all that is known is that he may do so and
+/// is not in the file's group: set-group-ID goes.
+///
+/// # Errors
+/// As for [`setxattr`].
+pub fn set_access_list_from_outside(fs: &Fs, inode: &Held, value: &[u8]) -> Result<()> {
+    let list = decoded(value)?;
+    change_acl(
+        fs.into(),
+        inode,
+        AclKind::Access,
+        list.as_ref(),
+        SetGid::Goes,
+    )
+}
+
+/// What becomes of set-group-ID with an access list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SetGid {
+    /// It stays if the caller is in the group.
+    AsCallerMay,
+    Goes,
+}
+
+fn change_acl(
+    by: Acting<'_>,
+    inode: &Held,
+    kind: AclKind,
+    acl: Option<&Acl>,
+    set_gid: SetGid,
+) -> Result<()> {
     // Linux says this before that there can be no such list.
     check_changeable(inode)?;
     let file_type = inode.snapshot().file_type();
@@ -115,7 +149,10 @@ pub fn setacl<'a>(
         let edit = |inode: &mut Inode| {
             if let Some(bits) = permissions {
                 let kept = inode.disk().mode.permissions() & !LISTED;
-                let kept = by.settable(inode, kept);
+                let kept = match set_gid {
+                    SetGid::AsCallerMay => by.settable(inode, kept),
+                    SetGid::Goes => kept & !SET_GID,
+                };
                 inode.disk_mut().mode = Mode::new(file_type, kept | bits);
             }
         };

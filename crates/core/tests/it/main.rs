@@ -23,6 +23,7 @@ mod quotas;
 mod reading;
 mod recovering;
 mod reshaped;
+mod shedding;
 mod support;
 mod threads;
 mod trees;

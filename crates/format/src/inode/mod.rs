@@ -416,6 +416,25 @@ impl Inode {
         )
     }
 
+    /// Whether each of its times has an extra word, for nanoseconds and years past 2038.
+    #[inline]
+    #[must_use]
+    pub const fn has_long_times(&self) -> bool {
+        reaches(self.extra_isize, 0x94, 4)
+    }
+
+    /// The times of last access, change and change of the content, as the record stores them. They differ from what was asked
+    /// for where the record has no room for it.
+    #[must_use]
+    pub fn stored_times(&self) -> [Timestamp; 3] {
+        let stored = |time: Timestamp, at| time.stored(reaches(self.extra_isize, at, 4));
+        [
+            stored(self.atime, 0x8c),
+            stored(self.ctime, 0x84),
+            stored(self.mtime, 0x88),
+        ]
+    }
+
     /// Where extended attributes lie in the slot. Empty for inodes without extra fields, whose
     /// bytes past the fixed part have no meaning.
     #[must_use]

@@ -60,10 +60,13 @@ impl Timestamp {
     }
 
     /// Encodes to the two words of an inode with extra fields; times out of range become the
-    /// nearest one the format can hold.
+    /// nearest whole second the format can hold.
     #[must_use]
     pub fn encode(self) -> (u32, u32) {
-        let time = self.clamp(Self::MIN, Self::MAX);
+        let time = match self.secs > Self::MAX.secs {
+            true => Self::from_secs(Self::MAX.secs),
+            false => self.max(Self::MIN),
+        };
         let base = time.secs as i32;
         let epoch = ((time.secs - i64::from(base)) >> 32) as u32 & 3;
         (base as u32, epoch | (time.nanos.min(999_999_999) << 2))
@@ -73,6 +76,18 @@ impl Timestamp {
     #[must_use]
     pub fn encode_short(self) -> u32 {
         self.secs.clamp(Self::MIN.secs, Self::MAX_SHORT.secs) as i32 as u32
+    }
+
+    /// Says what is left of this time once an inode has stored it, which has an extra word for it or not.
+    #[must_use]
+    pub fn stored(self, has_extra: bool) -> Self {
+        match has_extra {
+            true => {
+                let (base, extra) = self.encode();
+                Self::decode(base, Some(extra))
+            }
+            false => Self::decode(self.encode_short(), None),
+        }
     }
 }
 
@@ -102,6 +117,29 @@ mod tests {
         );
         assert_eq!(far.encode_short(), i32::MAX as u32);
         assert_eq!(Timestamp::from_secs(i64::MIN).encode(), (0x8000_0000, 0));
+    }
+
+    #[test]
+    fn what_is_stored_of_a_time_is_told() {
+        let time = |secs, nanos| Timestamp { secs, nanos };
+        let max = Timestamp::MAX.secs;
+        for (asked, long, short) in [
+            (time(5, 7), time(5, 7), time(5, 0)),
+            (time(-5, 7), time(-5, 7), time(-5, 0)),
+            (
+                time(4_000_000_000, 7),
+                time(4_000_000_000, 7),
+                time(0x7fff_ffff, 0),
+            ),
+            (time(max + 1, 7), time(max, 0), time(0x7fff_ffff, 0)),
+            (
+                time(-0x8000_0001, 7),
+                time(-0x8000_0000, 0),
+                time(-0x8000_0000, 0),
+            ),
+        ] {
+            assert_eq!((asked.stored(true), asked.stored(false)), (long, short));
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! The engine's values as the kernel has them, and back.
 
 use crate::protocol::{Attr, EntryOut, Statx, StatxOut, StatxTime, statx_mask};
-use crate::service::Attributes;
+use crate::service::{Attributes, Node};
 use extant_core::inode::{DeviceNumber, FileType, Timestamp};
 use std::time::Duration;
 
@@ -86,7 +86,11 @@ pub(super) fn entry(found: &Attributes) -> EntryOut {
     let stays = ttl(found);
     EntryOut {
         node: found.node.0,
-        generation: found.metadata.generation.into(),
+        // Of the root, which is always there, it knows none.
+        generation: match found.node {
+            Node::ROOT => 0,
+            _ => found.metadata.generation.into(),
+        },
         entry_secs: stays.as_secs(),
         attr_secs: stays.as_secs(),
         entry_nanos: stays.subsec_nanos(),

@@ -24,9 +24,9 @@ pub(crate) use sealing::seals;
 use crate::metrics::Request as Timing;
 use crate::protocol::{
     AccessIn, AttrOut, BatchForgetIn, CopyRangeIn, CreateIn, EntryOut, FallocateIn, ForgetIn,
-    ForgetOne, FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn,
+    ForgetOne, Form, FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn,
     MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, Request, SetXattrIn, SetattrIn,
-    StatfsOut, WriteIn, WriteOut, access, set, split_name, write_flags,
+    StatfsOut, WriteIn, WriteOut, access, set, setxattr_flags, split_name, write_flags,
 };
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
@@ -70,6 +70,8 @@ pub(crate) struct Agreed {
     pub(crate) gathers: bool,
     /// It checks who may do what. If not, only the superuser gets in.
     pub(crate) checks: bool,
+    /// How it puts its requests.
+    pub(crate) form: Form,
 }
 
 /// The way to tell the kernel something that it does not ask for.
@@ -153,6 +155,11 @@ impl Answerer {
             agreed,
             notify,
         }
+    }
+
+    /// How the kernel puts its requests.
+    pub(crate) fn form(&self) -> Form {
+        self.agreed.form
     }
 
     /// Counts a request that came through io_uring.
@@ -665,9 +672,14 @@ impl Answerer {
         let asked: SetXattrIn = request.fixed()?;
         let (name, value) = request.names()?;
         let value = value.get(..asked.size as usize).ok_or(Malformed)?;
-        self.service.ask_for(asker(request), |s| {
-            s.setxattr(node(request), name, value, asked.flags)
-        })?;
+        // The kernel checks groups only where it checks at all.
+        let flags = request.setxattr_extension().flags;
+        let from_outside = flags & setxattr_flags::KILL_SET_GID != 0;
+        self.service
+            .ask_for(asker(request), |s| match from_outside {
+                true => s.set_access_list_from_outside(node(request), value),
+                false => s.setxattr(node(request), name, value, asked.flags),
+            })?;
         if !self.agreed.checks && name == ACCESS_LIST {
             // It says the mode, too, which a kernel that does not check takes no notice of.
             self.notify.attributes_changed(node(request));

@@ -1,12 +1,12 @@
 //! `ioctl`, and what the kernel has kept back of a file that becomes immutable.
 //!
 //! Linux' own file systems write a file back before they make it immutable. The kernel does not do so for FUSE, and
-//! what it hands on afterwards is refused, so it is asked for it first.
+//! what it hands on afterwards is refused, so it is asked for it first. Nor does it expect attributes to change, so it is told.
 
 use super::{Answerer, asker, node, put, put_bytes};
 use crate::metrics::Request as Timing;
 use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};
-use crate::service::{Answer, Errno, SET_FLAGS, makes_immutable};
+use crate::service::{Answer, Errno, SET_FLAGS, changes_record, makes_immutable};
 
 /// What goes into an `ioctl`.
 fn input<'a>(request: &Request<'a>) -> Answer<(IoctlIn, &'a [u8])> {
@@ -34,6 +34,10 @@ impl Answerer {
         let output = self.service.ask_for(asker, |s| {
             s.ioctl(asker, node(request), asked.command, input)
         })?;
+        if changes_record(asked.command) {
+            // Its time of change, which the kernel does not expect of an `ioctl`.
+            self.notify.attributes_changed(node(request));
+        }
         if output.len() > asked.out_size as usize {
             return Err(Errno::INVALID);
         }

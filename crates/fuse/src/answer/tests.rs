@@ -17,6 +17,9 @@ use zerocopy::FromZeros;
 const ROOT: Node = Node(1);
 const SOMEBODY: u32 = 1000;
 const BLOCK: usize = 4096;
+const EXTENDED: Form = Form {
+    extends_setxattr: true,
+};
 
 #[derive(Debug)]
 struct Nobody;
@@ -47,6 +50,7 @@ impl Answered {
             direct_io: parsed.direct_io,
             gathers: false,
             checks,
+            form: EXTENDED,
         };
         let answerer = Answerer::new(service, agreed, Arc::new(Nobody));
         Self { dir, fs, answerer }
@@ -64,7 +68,7 @@ impl Answered {
     }
 
     fn ask(&self, opcode: u32, uid: u32, node: Node, fixed: &[u8], rest: &[u8]) -> Answer<usize> {
-        let request = Request::from_parts(header(opcode, uid, node), fixed, rest);
+        let request = Request::from_parts(header(opcode, uid, node), fixed, rest, EXTENDED);
         self.answerer.answer(&request, &mut [0; 512])
     }
 
@@ -197,7 +201,7 @@ fn files_are_opened_only_to_say_that_data_goes_past_the_kernels_memory() {
         let node = served.file(b"file");
         let mut out = [0; 512];
         let mut open = |opcode, node| {
-            let request = Request::from_parts(header(opcode, 0, node), &[0; 8], &[]);
+            let request = Request::from_parts(header(opcode, 0, node), &[0; 8], &[], EXTENDED);
             let len = served.answerer.answer(&request, &mut out)?;
             // The handle, then the flags.
             assert_eq!(len, 16);
@@ -233,7 +237,7 @@ fn only_what_has_done_nothing_is_tried_again() {
     for (options, is_any) in [("", true), ("dirsync", false), ("sync", false)] {
         let served = Answered::new(options, true);
         let may = |opcode| {
-            let request = Request::from_parts(header(opcode, 0, ROOT), &[], &[]);
+            let request = Request::from_parts(header(opcode, 0, ROOT), &[], &[], EXTENDED);
             served.answerer.may_be_tried_again(&request)
         };
         // FUSE_SYMLINK, MKNOD, MKDIR, LINK, WRITE, SETXATTR.

@@ -58,7 +58,7 @@ pub(super) fn run(
     let mut told = Message::new(OUT_HEADER);
     while let Some(len) = turn.next(device, asked.whole())? {
         let bytes = asked.whole().get(..len).unwrap_or_default();
-        let Ok(request) = Request::parse(bytes) else {
+        let Ok(request) = Request::parse(bytes, answerer.form()) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "the kernel sent what is no request",
@@ -114,9 +114,10 @@ fn answer_when_written(
 ) {
     let (in_time, bytes) = (Arc::clone(device), bytes.to_vec());
     let (answerer, kernel) = (answerer.clone(), kernel.clone());
-    let unique = Request::parse(&bytes).map_or(0, |request| request.header.unique);
+    let form = answerer.form();
+    let unique = Request::parse(&bytes, form).map_or(0, |request| request.header.unique);
     let is_taken = later.run(move || {
-        let Ok(request) = Request::parse(&bytes) else {
+        let Ok(request) = Request::parse(&bytes, form) else {
             return;
         };
         kernel.write_back(Node(request.header.node));

@@ -23,6 +23,7 @@ use crate::attach::{self, MissingBlockDevice};
 use crate::awake::Awake;
 use crate::mounts::MountId;
 use crate::options::{Options, machine_memory};
+use crate::protocol::Form;
 use crate::rights;
 use crate::ring::{self, Rings};
 use crate::service::{Node, Service};
@@ -324,11 +325,14 @@ struct Handshake {
 impl Filesystem for Handshake {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let offered = config.capabilities();
+        // Not FUSE_ASYNC_DIO: the kernel would not look after its own memory of a file when a direct write ends that nobody
+        // waits for, and would make an I/O error of a write that found no room for all.
         let mut wanted = InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_EXPORT_SUPPORT
+            | InitFlags::FUSE_SETXATTR_EXT
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_NO_OPEN_SUPPORT
@@ -359,6 +363,9 @@ impl Filesystem for Handshake {
             direct_io,
             gathers,
             checks: self.checks,
+            form: Form {
+                extends_setxattr: offered.contains(InitFlags::FUSE_SETXATTR_EXT),
+            },
         };
         // Set once: a kernel that begins with a newer protocol asks again before this is called.
         let _ = self.outcome.set((agreed, over_rings));

@@ -86,6 +86,12 @@ records! {
     }
     /// `FUSE_SETXATTR`, without the extension: the name and the value follow.
     SetXattrIn { size: u32, flags: i32, }
+    /// The extension, which comes behind it where that was agreed upon.
+    SetXattrExtension {
+        /// See [`setxattr_flags`].
+        flags: u32,
+        padding: u32,
+    }
     /// `FUSE_GETXATTR` and `FUSE_LISTXATTR`: 0 asks how long it is.
     GetXattrIn { size: u32, padding: u32, }
     /// `FUSE_IOCTL`: what goes in follows.
@@ -142,4 +148,10 @@ pub(crate) mod write_flags {
     pub(crate) const LOCK_OWNER: u32 = 1 << 1;
     /// Set-ID bits go.
     pub(crate) const KILL_SET_IDS: u32 = 1 << 2;
+}
+
+/// What becomes of a file whose attribute is set.
+pub(crate) mod setxattr_flags {
+    /// It is an access control list, and set-group-ID goes with it.
+    pub(crate) const KILL_SET_GID: u32 = 1 << 0;
 }

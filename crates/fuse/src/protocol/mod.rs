@@ -18,14 +18,14 @@ mod told;
 pub(crate) use asked::{
     AccessIn, BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
     GetXattrIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
-    SetXattrIn, SetattrIn, WriteIn, access, set, write_flags,
+    SetXattrExtension, SetXattrIn, SetattrIn, WriteIn, access, set, setxattr_flags, write_flags,
 };
 pub(crate) use told::{
     Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
     StatxOut, StatxTime, WriteOut, statx_mask,
 };
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// What every request begins with.
 #[repr(C)]
@@ -153,7 +153,7 @@ impl Opcode {
     }
 
     /// Bytes of the fixed part that follows the header; names and data come behind it.
-    fn fixed(self) -> usize {
+    fn fixed(self, form: Form) -> usize {
         match self {
             Self::Lookup
             | Self::Readlink
@@ -175,6 +175,9 @@ impl Opcode {
             Self::Read | Self::Readdir | Self::Readdirplus => size_of::<ReadIn>(),
             Self::Write => size_of::<WriteIn>(),
             Self::Fsync | Self::Fsyncdir => size_of::<FsyncIn>(),
+            Self::Setxattr if form.extends_setxattr => {
+                size_of::<SetXattrIn>() + size_of::<SetXattrExtension>()
+            }
             Self::Setxattr => size_of::<SetXattrIn>(),
             Self::Getxattr | Self::Listxattr => size_of::<GetXattrIn>(),
             Self::Ioctl => size_of::<IoctlIn>(),
@@ -187,6 +190,13 @@ impl Opcode {
             Self::Statx | Self::Release | Self::Releasedir => 24,
         }
     }
+}
+
+/// What was agreed upon about the form of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Form {
+    /// [`SetXattrExtension`] is there.
+    pub(crate) extends_setxattr: bool,
 }
 
 /// One request.
@@ -208,13 +218,13 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// When there is not even a whole header, or it tells another length.
-    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(bytes: &'a [u8], form: Form) -> Result<Self, Malformed> {
         let (header, body) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed)?;
         if header.len as usize != bytes.len() {
             return Err(Malformed);
         }
         let opcode = Opcode::new(header.opcode);
-        let fixed = opcode.map_or(0, Opcode::fixed);
+        let fixed = opcode.map_or(0, |opcode| opcode.fixed(form));
         // What is too short is found where it is read.
         let (fixed, rest) = body.split_at_checked(fixed).unwrap_or((body, &[]));
         Ok(Self {
@@ -226,9 +236,14 @@ impl<'a> Request<'a> {
     }
 
     /// A request whose fixed part lies apart, in a field that may be longer.
-    pub(crate) fn from_parts(header: InHeader, field: &'a [u8], rest: &'a [u8]) -> Self {
+    pub(crate) fn from_parts(
+        header: InHeader,
+        field: &'a [u8],
+        rest: &'a [u8],
+        form: Form,
+    ) -> Self {
         let opcode = Opcode::new(header.opcode);
-        let fixed = opcode.map_or(0, Opcode::fixed);
+        let fixed = opcode.map_or(0, |opcode| opcode.fixed(form));
         Self {
             header,
             opcode,
@@ -243,6 +258,13 @@ impl<'a> Request<'a> {
     /// When it is too short.
     pub(crate) fn fixed<T: FromBytes>(&self) -> Result<T, Malformed> {
         Ok(T::read_from_prefix(self.fixed).map_err(|_| Malformed)?.0)
+    }
+
+    /// What follows [`SetXattrIn`] in the fixed part; zeros where nothing does.
+    pub(crate) fn setxattr_extension(&self) -> SetXattrExtension {
+        let behind = self.fixed.get(size_of::<SetXattrIn>()..);
+        let read = behind.and_then(|bytes| SetXattrExtension::read_from_prefix(bytes).ok());
+        read.map_or(SetXattrExtension::new_zeroed(), |(read, _)| read)
     }
 
     /// What follows the fixed part.
@@ -281,6 +303,10 @@ pub(crate) fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
 mod tests {
     use super::*;
     use std::mem::offset_of;
+
+    const EXTENDED: Form = Form {
+        extends_setxattr: true,
+    };
 
     fn header(opcode: u32, len: usize) -> InHeader {
         InHeader {
@@ -321,9 +347,11 @@ mod tests {
             (Opcode::Statx, 24),
             (Opcode::Open, 8),
         ];
+        let plain = Form::default();
         for (opcode, len) in lengths {
-            assert_eq!(opcode.fixed(), len, "{opcode:?}");
+            assert_eq!(opcode.fixed(plain), len, "{opcode:?}");
         }
+        assert_eq!(Opcode::Setxattr.fixed(EXTENDED), 16);
         let answers = [
             (size_of::<EntryOut>(), 128),
             (size_of::<AttrOut>(), 104),
@@ -371,8 +399,8 @@ mod tests {
         bytes.extend(b"dir\0");
         let mut field = [0xff; 128];
         field[..8].copy_from_slice(fixed.as_bytes());
-        let whole = Request::parse(&bytes).unwrap();
-        let parts = Request::from_parts(whole.header, &field, b"dir\0");
+        let whole = Request::parse(&bytes, EXTENDED).unwrap();
+        let parts = Request::from_parts(whole.header, &field, b"dir\0", EXTENDED);
         for request in [whole, parts] {
             assert_eq!(request.opcode, Some(Opcode::Mkdir));
             assert_eq!(request.fixed::<MkdirIn>().unwrap().mode, 0o755);
@@ -381,17 +409,40 @@ mod tests {
     }
 
     #[test]
+    fn the_extension_of_setxattr_is_read_where_it_was_agreed_upon() {
+        let fixed = [1_u32, 0, setxattr_flags::KILL_SET_GID, 0];
+        let mut field = [0xff; 128];
+        field[..16].copy_from_slice(fixed.as_bytes());
+        let rest = b"user.a\0v";
+        let mut bytes = header(21, IN_HEADER + 16 + rest.len()).as_bytes().to_vec();
+        bytes.extend(fixed.as_bytes());
+        bytes.extend(rest);
+        let whole = Request::parse(&bytes, EXTENDED).unwrap();
+        let parts = Request::from_parts(whole.header, &field, rest, EXTENDED);
+        for request in [whole, parts] {
+            assert_eq!(request.setxattr_extension().flags, 1);
+            assert_eq!(request.names(), Ok((&b"user.a"[..], &b"v"[..])));
+        }
+        let mut bytes = header(21, IN_HEADER + 8 + rest.len()).as_bytes().to_vec();
+        bytes.extend(fixed[..2].as_bytes());
+        bytes.extend(rest);
+        let plain = Request::parse(&bytes, Form::default()).unwrap();
+        assert_eq!(plain.setxattr_extension().flags, 0);
+        assert_eq!(plain.names(), Ok((&b"user.a"[..], &b"v"[..])));
+    }
+
+    #[test]
     fn requests_that_are_cut_off_are_told() {
         let bytes = header(9, IN_HEADER + 4).as_bytes().to_vec();
-        assert!(Request::parse(&bytes).is_err());
+        assert!(Request::parse(&bytes, EXTENDED).is_err());
         let mut cut = bytes.clone();
         cut.extend([0; 4]);
-        let request = Request::parse(&cut).unwrap();
+        let request = Request::parse(&cut, EXTENDED).unwrap();
         assert!(request.fixed::<MkdirIn>().is_err());
         assert!(request.name().is_err());
-        assert!(Request::parse(&bytes[..20]).is_err());
+        assert!(Request::parse(&bytes[..20], EXTENDED).is_err());
         let unknown = header(4711, IN_HEADER).as_bytes().to_vec();
-        assert_eq!(Request::parse(&unknown).unwrap().opcode, None);
+        assert_eq!(Request::parse(&unknown, EXTENDED).unwrap().opcode, None);
         assert_eq!(split_name(b"no end"), Err(Malformed));
         assert_eq!(split_name(b"a\0b"), Ok((&b"a"[..], &b"b"[..])));
     }

@@ -284,7 +284,7 @@ fn serve(
     short: &mut Vec<u8>,
 ) -> Served {
     let asked = slot.asked();
-    let request = Request::from_parts(asked.header, &asked.fixed, slot.rest());
+    let request = Request::from_parts(asked.header, &asked.fixed, slot.rest(), answerer.form());
     if answerer.waits_for_kernel(&request) {
         return Served::WaitsForKernel(slot);
     }
@@ -304,11 +304,11 @@ pub(super) fn answer(slot: &mut Slot, answerer: &Answerer, short: &mut Vec<u8>) 
     let answered = if slot.rest().len() <= SHORT {
         short.clear();
         short.extend_from_slice(slot.rest());
-        let request = Request::from_parts(asked.header, &asked.fixed, short);
+        let request = Request::from_parts(asked.header, &asked.fixed, short, answerer.form());
         answerer.answer(&request, slot.payload_mut())
     } else {
         let mut told = [0; SHORT_ANSWER];
-        let request = Request::from_parts(asked.header, &asked.fixed, slot.rest());
+        let request = Request::from_parts(asked.header, &asked.fixed, slot.rest(), answerer.form());
         let answered = answerer.answer(&request, &mut told);
         let len = answered.unwrap_or(0);
         if let (Some(into), Some(told)) = (slot.payload_mut().get_mut(..len), told.get(..len)) {

@@ -74,6 +74,11 @@ pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
     flags.contains(InodeFlags::IMMUTABLE)
 }
 
+/// Whether an `ioctl` may change the record.
+pub(crate) fn changes_record(command: u32) -> bool {
+    matches!(command, SET_FLAGS | SET_XFLAGS)
+}
+
 impl Service {
     /// Whether an inode is a file that can be written to now, and not any more when it is immutable.
     pub(crate) fn can_be_sealed(&self, node: Node) -> Answer<bool> {
@@ -113,6 +118,27 @@ pub(crate) struct Changes {
     pub(crate) ctime: Option<Timestamp>,
 }
 
+/// Both times become now, which takes no more than the right to write: `utimensat` without times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touch {
+    Now,
+    /// When the kernel took the call.
+    At(Timestamp),
+}
+
+impl Changes {
+    fn touch(&self) -> Option<Touch> {
+        match (self.atime?, self.mtime?, self.ctime) {
+            (Stamp::Now, Stamp::Now, None) => Some(Touch::Now),
+            (Stamp::Now, Stamp::Now, Some(time)) => Some(Touch::At(time)),
+            // Where it gathers writes it does not say of this time that it is now. A program that asks for another one, to
+            // the nanosecond the same, is not told apart.
+            (Stamp::Now, Stamp::At(mtime), Some(time)) if mtime == time => Some(Touch::At(time)),
+            _ => None,
+        }
+    }
+}
+
 /// Whether the kernel only tells when it took a change, which it does of its own accord where it gathers writes, and
 /// nothing comes of it: of what was appended to a file, writing it has set the times, and nothing else may; and a file that
 /// has lost its last name takes them with it. Until then the kernel knows them.
@@ -140,7 +166,12 @@ impl Service {
             let permissions = u16::try_from(mode & 0o7777).unwrap_or(0);
             ops::chmod(&self.fs, &held, permissions)?;
         }
-        if !is_write_behind(&held, &changes) {
+        if let Some(touch) = changes.touch() {
+            match touch {
+                Touch::Now => ops::touch(&self.fs, &held)?,
+                Touch::At(time) => ops::touch_dated(&self.fs, &held, time)?,
+            }
+        } else if !is_write_behind(&held, &changes) {
             let now = ops::now();
             let atime = changes.atime.map(|time| time.resolve(now));
             let mtime = changes.mtime.map(|time| time.resolve(now));
@@ -179,6 +210,13 @@ impl Service {
         };
         let held = self.hold(node)?;
         ops::setxattr(&self.fs, &held, name, value, how)?;
+        self.changed(&held)
+    }
+
+    /// Sets the access control list for somebody outside the file's group, who may set it for another reason.
+    pub(crate) fn set_access_list_from_outside(&self, node: Node, value: &[u8]) -> Answer {
+        let held = self.hold(node)?;
+        ops::set_access_list_from_outside(&self.fs, &held, value)?;
         self.changed(&held)
     }
 

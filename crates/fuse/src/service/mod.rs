@@ -20,7 +20,7 @@ mod names;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, makes_immutable};
+pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, changes_record, makes_immutable};
 pub(crate) use content::Writing;
 pub(crate) use names::{Listed, Made, Renaming};
 
@@ -53,7 +53,7 @@ const EXECUTABLE: u16 = 0o111;
 pub(crate) struct Node(pub(crate) u64);
 
 impl Node {
-    const ROOT: Self = Self(1);
+    pub(crate) const ROOT: Self = Self(1);
 
     fn of(ino: Ino) -> Self {
         match ino {
@@ -87,6 +87,7 @@ impl Errno {
     pub(crate) const GONE: Self = Self(19);
     pub(crate) const NO_SPACE: Self = Self(28);
     pub(crate) const CORRUPT: Self = Self(117);
+    pub(crate) const NOT_A_DIRECTORY: Self = Self(20);
     pub(crate) const INVALID: Self = Self(22);
     pub(crate) const NOT_A_TTY: Self = Self(25);
     pub(crate) const NO_SYSCALL: Self = Self(38);

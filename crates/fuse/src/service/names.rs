@@ -49,6 +49,11 @@ impl Service {
 
     /// The inode that a name stands for; `None` if the name stands for none.
     pub(crate) fn lookup(&self, parent: Node, name: &[u8]) -> Answer<Option<Attributes>> {
+        match name {
+            b"." => return self.find(parent),
+            b".." => return self.find_parent(parent),
+            _ => {}
+        }
         let dir = self.fs.with_inode(parent.ino()?, Inode::id)?;
         match ops::lookup_with(&self.fs, dir, name, |inode| self.look(inode)) {
             Ok((id, _)) if self.is_reserved(id.ino) => {
@@ -59,6 +64,51 @@ impl Service {
                 self.nodes.remember(id.ino.get());
                 Ok(Some(attributes))
             }
+            Err(Error::NotFound) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The inode of a number that the kernel may have forgotten, and found in a file handle again; `None` if there is none.
+    fn find(&self, node: Node) -> Answer<Option<Attributes>> {
+        let Ok(ino) = node.ino() else {
+            return Ok(None);
+        };
+        // Handles come from anywhere.
+        let is_known_so = Node::of(ino) == node && !self.is_reserved(ino);
+        if !is_known_so || !self.fs.is_in_use(ino)? {
+            return Ok(None);
+        }
+        match self.fs.hold(ino) {
+            Ok(held) => {
+                let view = held.view();
+                // Where values of attributes lie nobody gets by a handle, nor what has lost its last name: the kernel asks for
+                // what it has forgotten.
+                let is_file = !view.flags().contains(InodeFlags::EA_INODE) && view.disk().links > 0;
+                drop(view);
+                let found = is_file.then(|| self.entry(&held));
+                self.release(held);
+                Ok(found)
+            }
+            Err(Error::Stale) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The directory that another one is in, which may be known by a file handle only.
+    fn find_parent(&self, dir: Node) -> Answer<Option<Attributes>> {
+        match self.find_in(dir, b"..") {
+            Ok(found) => Ok(found),
+            Err(Errno::NOT_A_DIRECTORY) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The inode that a name of a directory stands for.
+    fn find_in(&self, dir: Node, name: &[u8]) -> Answer<Option<Attributes>> {
+        match ops::lookup_held(&self.fs, &self.hold(dir)?, name) {
+            Ok(held) if self.is_reserved(held.ino()) => Err(Errno::CORRUPT),
+            Ok(held) => Ok(Some(self.entry(&held))),
             Err(Error::NotFound) => Ok(None),
             Err(e) => Err(e.into()),
         }

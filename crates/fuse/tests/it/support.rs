@@ -2,6 +2,9 @@
 
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
+use extant_core::inode::Metadata;
+use extant_core::ops;
+use extant_format::Ino;
 use extant_fuse::{Ended, METRICS, Mounted, Options};
 use extant_testkit::oracle::{assert_clean, mke2fs};
 use rustix::mount::UnmountFlags;
@@ -86,6 +89,12 @@ impl Mount {
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         value.expect("it is told").to_owned()
+    }
+
+    /// What the engine has of the inode of this number.
+    pub(crate) fn stored(&self, ino: u64) -> Metadata {
+        let ino = Ino::new(u32::try_from(ino).expect("an inode number"));
+        ops::stat_of(&self.fs, ino).expect("there is such an inode")
     }
 
     pub(crate) fn at(&self, path: &str) -> PathBuf {

@@ -157,3 +157,16 @@ fn reading_twice_panics() {
     let _first = lock.read();
     let _second = lock.read();
 }
+
+#[test]
+fn a_guard_that_is_leaked_keeps_out_no_writer_of_a_lock_that_comes_to_lie_there() {
+    let mut place = Box::new(None);
+    for round in 0..3 {
+        let lock = place.insert(BiasedRwLock::new(&CLASS, round));
+        std::mem::forget(lock.try_read().unwrap());
+        assert!(lock.try_write().is_none(), "the lock is held for good");
+        // Another one in the same place.
+        let next = place.insert(BiasedRwLock::new(&CLASS, round));
+        assert!(next.try_write().is_some(), "round {round}");
+    }
+}

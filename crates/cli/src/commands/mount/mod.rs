@@ -97,6 +97,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         say(format_args!("warning: {why}"));
     }
     let mut presence = None;
+    attached.gives_memory_back(crate::allocator::give_back);
     if args.worker {
         if let Some(background) = &background {
             background.attached(&attached.id());
