@@ -125,8 +125,8 @@ const fn at(secs: i64, nanos: i64) -> Timespec {
     }
 }
 
-const NOW: Timespec = at(0, UTIME_NOW as i64);
-const OMIT: Timespec = at(0, UTIME_OMIT as i64);
+const NOW: Timespec = at(0, UTIME_NOW);
+const OMIT: Timespec = at(0, UTIME_OMIT);
 
 /// In a directory with `f` and its other name `h`, `g`, a symbolic link `s`, and `d` with `in` inside.
 const OPERATIONS: &[Operation] = &[
