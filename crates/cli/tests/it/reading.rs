@@ -114,7 +114,7 @@ fn what_is_not_there_is_said_with_image_and_path() {
     assert!(run.stderr.contains("gone.img"), "{}", run.stderr);
     std::fs::write(place.join("text"), vec![b'x'; 5000]).unwrap();
     let run = extant(["ls", &place.arg("text")]).fails(1);
-    assert!(run.stderr.contains("superblock"), "{}", run.stderr);
+    assert!(run.stderr.contains("this is a text file"), "{}", run.stderr);
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn what_is_no_file_system_is_called_so_by_every_command() {
     std::fs::write(&text, "no image\n").unwrap();
     std::fs::write(&noise, vec![7; 1 << 20]).unwrap();
     for (image, evidence) in [
-        (&text, "superblock: length is 9, expected at least 2048"),
+        (&text, "this is a text file"),
         (&noise, "superblock: magic is 0x707, expected 0xef53"),
     ] {
         let image = image.display().to_string();
@@ -409,7 +409,7 @@ fn what_is_no_file_system_is_called_so_by_every_command() {
         }
         for command in ["check", "repair"] {
             let run = extant([command, &image]).fails_somehow();
-            let expected = "no ext4 file system was found: superblock: ";
+            let expected = "no ext4 file system was found: ";
             assert!(run.stderr.contains(expected), "{command}: {}", run.stderr);
         }
     }

@@ -2,6 +2,7 @@
 //! out.
 
 use super::gather::write_back_files;
+use super::offload::spawn_or_keep;
 use super::writeback::write_back;
 use crate::fs::{DataMode, Fs};
 use crate::inode::{Inode, LiveInode};
@@ -223,13 +224,12 @@ impl Fs {
             let (own, others) = files.split_at(chunk);
             let others: Vec<_> = others
                 .chunks(chunk)
-                .map(|files| scope.spawn(|| write_back_files(self, files)))
+                .map(|files| spawn_or_keep(scope, move || write_back_files(self, files)))
                 .collect();
             let own = write_back_files(self, own);
-            others.into_iter().fold(own, |result, other| {
-                let other = other.join();
-                result.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            })
+            others
+                .into_iter()
+                .fold(own, |result, other| result.and(other.finish()))
         })
     }
 }

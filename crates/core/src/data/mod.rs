@@ -27,6 +27,7 @@
 //! | `promises` | space that is promised to a file |
 //! | `folios` | using folios, and letting them go |
 //! | `nodes` | nodes that mapping delayed blocks takes |
+//! | `offload` | work that another thread does where one can be started |
 //! | `stock` | pages made ready ahead of their use |
 //! | `fallocate` | reserving blocks for a range |
 //! | `truncate` | setting the size, freeing blocks |
@@ -66,6 +67,7 @@ mod index;
 mod inline;
 mod live;
 mod nodes;
+mod offload;
 mod page;
 mod promises;
 mod read;

@@ -4,6 +4,7 @@ use super::Piece;
 use crate::Result;
 use crate::data::cache::{self, FileCache};
 use crate::data::folio::{FOLIO_BYTES, Folio};
+use crate::data::offload::spawn_or_keep;
 use crate::data::page::PAGE;
 use crate::data::read::device_offset;
 use crate::fs::Fs;
@@ -61,13 +62,12 @@ impl<'a> Sender<'a> {
         std::thread::scope(|scope| {
             let others: Vec<_> = others
                 .into_iter()
-                .map(|parts| scope.spawn(move || self.write(parts)))
+                .map(|parts| spawn_or_keep(scope, move || self.write(parts)))
                 .collect();
             let own = self.write(own);
-            others.into_iter().fold(own, |result, other| {
-                let other = other.join();
-                result.and(other.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            })
+            others
+                .into_iter()
+                .fold(own, |result, other| result.and(other.finish()))
         })
     }
 

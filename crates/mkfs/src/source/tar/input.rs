@@ -325,12 +325,12 @@ impl Format {
         match magic {
             [0x1f, 0x8b, ..] => Self::Gzip,
             // A frame, or a frame to skip before one.
-            [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18] => Self::Zstd,
-            [0xfd, b'7', b'z', b'X'] => Self::Other("xz"),
-            [b'B', b'Z', b'h', b'1'..=b'9'] => Self::Other("bzip2"),
-            [0x04, 0x22, 0x4d, 0x18] => Self::Other("lz4"),
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            [0xfd, b'7', b'z', b'X', ..] => Self::Other("xz"),
+            [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Other("bzip2"),
+            [0x04, 0x22, 0x4d, 0x18, ..] => Self::Other("lz4"),
             [0x1f, 0x9d, ..] => Self::Other("compress"),
-            [b'L', b'Z', b'I', b'P'] => Self::Other("lzip"),
+            [b'L', b'Z', b'I', b'P', ..] => Self::Other("lzip"),
             _ => Self::Plain,
         }
     }
