@@ -239,7 +239,9 @@ impl Desk {
         let typed = line
             .replace("/mnt", &mount)
             .replace("/etc/bash_completion.d/", "completions/")
-            .replace("/usr/share/man/man1", "man1");
+            .replace("/usr/share/man/man1", "man1")
+            .replace("/var/tmp/", "")
+            .replace("/dev/sdb1", "bad.img");
         let output = match typed.contains("--foreground") {
             true => self.shell(&format!("{typed} > /dev/null 2>&1 &")),
             false => self.shell(&typed),
