@@ -4,7 +4,7 @@ use crate::args::Where;
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::operands::expand;
 use crate::place::Place;
-use extant::{Filesystem, WalkEntry};
+use extant::{Cause, Filesystem, WalkEntry};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -180,7 +180,14 @@ pub(crate) fn change_each(
         let mut problems = Problems::default();
         for at in &places {
             let fs = images.writable(at)?;
-            for at in expand(&fs, at)? {
+            let found = match expand(&fs, at) {
+                Ok(found) => found,
+                Err(failure) => {
+                    problems.note(failure);
+                    continue;
+                }
+            };
+            for at in found {
                 let outcome = change(&fs, &at, &mut problems);
                 problems.check(outcome);
             }
@@ -199,8 +206,19 @@ pub(crate) fn change_tree(
     problems: &mut Problems,
     mut change: impl FnMut(&WalkEntry) -> extant::Result<()>,
 ) -> Outcome {
-    for entry in fs.walk(start).map_err(|e| at.failure(&e))? {
-        if let Err(e) = entry.and_then(|entry| change(&entry)) {
+    let mut walk = fs.walk(start).map_err(|e| at.failure(&e))?;
+    while let Some(entry) = walk.next() {
+        let changed = entry.and_then(|entry| {
+            // A path made of what is no name would lead elsewhere.
+            if let Err(e) = entry.check_name()
+                && matches!(e.cause(), Cause::BadName)
+            {
+                walk.skip_children();
+                return Err(e);
+            }
+            change(&entry)
+        });
+        if let Err(e) = changed {
             problems.note(at.failure(&e));
             if is_final(&e) {
                 return Err(Failure::Said);

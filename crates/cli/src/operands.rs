@@ -105,9 +105,15 @@ fn entries(fs: &Filesystem, dir: &Path) -> Result<Vec<Vec<u8>>> {
         Err(e) if is_no_match(&e) => return Ok(Vec::new()),
         Err(e) => return Err(e),
     };
-    entries
-        .map(|entry| Ok(entry?.file_name().as_bytes().to_vec()))
-        .collect()
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name().as_bytes().to_vec();
+        // Ciphertext in an encrypted directory may have any bytes: what is no name leads nowhere else.
+        if !name.contains(&b'/') && !name.contains(&0) {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 fn exists(fs: &Filesystem, path: &Path, as_dir: bool) -> Result<bool> {

@@ -10,12 +10,12 @@ use crate::error::MountError;
 use crate::mounts::{self, Elsewhere, Held, Mount, MountId};
 use crate::presence::Keeper;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -113,7 +113,7 @@ fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
 /// Takes what lies on this directory out of the tree of directories.
 fn detach(point: &Path, lazy: bool) -> Result<(), MountError> {
     let flags = match lazy {
-        true => UnmountFlags::DETACH,
+        true => UnmountFlags::DETACH | UnmountFlags::NOFOLLOW,
         false => UnmountFlags::NOFOLLOW,
     };
     match rustix::mount::unmount(point, flags) {
@@ -233,7 +233,7 @@ fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
 
 /// Waits for the end of a daemon that only reads, though not for long: others may read the image as well.
 fn wait_for_reader(image: &Path) {
-    let Ok(file) = File::open(image) else {
+    let Some(file) = open_image(image) else {
         return;
     };
     for _ in 0..TRIES {
@@ -256,9 +256,24 @@ fn refuse_elsewhere(mount: &Mount) -> Result<(), MountError> {
     Err(MountError::Elsewhere { point, place })
 }
 
+/// Opens what a mount calls its image: a name that whoever mounted has chosen, so that it may be of anything.
+fn open_image(image: &Path) -> Option<File> {
+    let kind = image.metadata().ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let flags = i32::try_from(flags.bits()).ok()?;
+    File::options()
+        .read(true)
+        .custom_flags(flags)
+        .open(image)
+        .ok()
+}
+
 /// The image, if nobody writes to it; locked against who would.
 fn is_free(image: &Path) -> Option<File> {
-    let file = File::open(image).ok()?;
+    let file = open_image(image)?;
     flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
     Some(file)
 }

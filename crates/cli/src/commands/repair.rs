@@ -129,15 +129,19 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
         .allow_loss(args.allow_loss)
         .discard_journal(args.discard_journal);
     let bars = Bars::new("repairing");
-    let plan = match repair::plan(Arc::clone(&device), options, &bars) {
+    // What can be replayed is, also where it may be given up.
+    let careful = options.discard_journal(false);
+    let plan = match repair::plan(Arc::clone(&device), careful, &bars) {
         Err(e) if e.is_fast_commit() => match replayed::in_memory(Arc::clone(&device)) {
             Ok(replayed) => repair::plan_after_replay(device, replayed, options, &bars),
+            Err(_) if args.discard_journal => repair::plan(device, options, &bars),
             Err(why) => {
                 let advice = "--discard-journal gives them up";
                 let text = format!("{e}; they cannot be replayed ({why}). {advice}");
                 return Err(named(args, &text));
             }
         },
+        Err(_) if args.discard_journal => repair::plan(device, options, &bars),
         done => done,
     };
     bars.finish();

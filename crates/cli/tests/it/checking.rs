@@ -176,4 +176,6 @@ fn a_journal_that_cannot_be_read_is_given_up_only_when_asked_for() {
     let run = extant(["repair", "--no-undo", "--discard-journal", &image]);
     assert_eq!(run.code, 1, "{}{}", run.text(), run.stderr);
     assert_clean(Path::new(&image));
+    let found = extant(["cat", &format!("{image}:/file")]).ok().stdout;
+    assert_eq!(found.len(), 5000, "what only fast commits hold");
 }

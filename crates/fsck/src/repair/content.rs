@@ -3,6 +3,7 @@
 use super::inodes::delete;
 use super::work::Work;
 use crate::bytes::{le16, le32};
+use crate::encryption::Context;
 use crate::error::Result;
 use crate::volume::Volume;
 use crate::{maps, xattr};
@@ -130,6 +131,11 @@ const CIPHERTEXT_MIN: usize = 16;
 /// Gives a symbolic link whose target is ciphertext the length that is stored before that; one without is deleted.
 fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) -> Result<()> {
     let volume = work.volume();
+    let is_encrypted = matches!(Context::of(volume, inode, slot)?, Context::Policy(_));
+    if crate::special::is_text(inode) && !is_encrypted {
+        // The flag is what is wrong.
+        return Ok(());
+    }
     let length = |bytes: &[u8], room: usize| {
         let len = usize::from(le16(bytes, 0)) + 2;
         (CIPHERTEXT_MIN + 2..room).contains(&len).then_some(len)
@@ -139,8 +145,9 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
         let room = MAP_BYTES + value.len();
         length(&inode.map, room + 1).filter(|len| *len == room)
     } else {
-        let extents = inode.flags.contains(InodeFlags::EXTENTS);
-        match length(&inode.map, MAP_BYTES).filter(|_| !extents) {
+        let has_map = inode.flags.contains(InodeFlags::EXTENTS)
+            || crate::special::has_map(inode, FileType::Symlink);
+        match length(&inode.map, MAP_BYTES).filter(|_| !has_map) {
             Some(len) => Some(len),
             None => match maps::lookup(&maps::runs(volume, ino, inode)?, 0) {
                 Some(at) => length(&volume.block(at)?, volume.block_size().len()),

@@ -475,7 +475,7 @@ fn flags(
         && !matches!(Context::of(volume, inode, slot)?, Context::Policy(_))
     {
         inode.flags.remove(InodeFlags::ENCRYPT);
-        if file_type == FileType::Symlink {
+        if file_type == FileType::Symlink && !crate::special::is_text(inode) {
             // Without its context nobody can tell the target any more.
             delete(inode, work.now);
         }

@@ -113,8 +113,10 @@ pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
     let mut kept = 0;
     for runs in places_of_log(&volume)? {
         let device = &**volume.device();
-        let found = Log::open(device, &runs, volume.block_size())
-            .and_then(|log| Ok((log.recover(volume.geo.blocks_count())?, log)));
+        let found = Log::open(device, &runs, volume.block_size()).and_then(|log| {
+            let (recovery, _) = log.recover_before_damage(volume.geo.blocks_count())?;
+            Ok((recovery, log))
+        });
         let Ok((recovery, log)) = found else {
             continue;
         };
@@ -140,8 +142,22 @@ pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
 /// Takes over what an engine has replayed.
 pub(super) fn take_over(draft: &mut Draft, replayed: Arc<OverlayDevice>) -> Result<()> {
     let size = u64::from(replayed.block_size());
+    let before = Volume::open(draft.device(), &mut Sink::new())?;
+    let log = log_runs(&before)?;
+    // What the engine logged is written home by now, and the log that it replayed is needed until that is durable.
+    let is_logged = |offset: u64| {
+        let block = offset >> before.block_size().log2();
+        let first = log.first().map(|run| run.start.get());
+        first != Some(block)
+            && log
+                .iter()
+                .any(|run| (run.start.get()..run.start.get() + u64::from(run.len)).contains(&block))
+    };
     for block in replayed.written_blocks() {
-        let Some(offset) = block.checked_mul(size).filter(|at| *at < replayed.size()) else {
+        let Some(offset) = block
+            .checked_mul(size)
+            .filter(|at| *at < replayed.size() && !is_logged(*at))
+        else {
             continue;
         };
         let len = size.min(replayed.size() - offset);

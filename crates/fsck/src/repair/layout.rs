@@ -102,7 +102,11 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
         recovered: false,
         as_is: false,
     };
-    let then = survey::run(input, Sink::new(), &())?.report;
+    let then = match survey::run(input, Sink::new(), &()) {
+        Ok(survey) => survey.report,
+        Err(e @ Error::Device(_)) => return Err(e),
+        Err(_) => return Ok(false),
+    };
     if then.has(Code::RootMissing) || errors_of(&then) >= errors_of(&work.survey.report) {
         return Ok(false);
     }

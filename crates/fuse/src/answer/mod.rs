@@ -674,7 +674,8 @@ impl Answerer {
         let value = value.get(..asked.size as usize).ok_or(Malformed)?;
         // The kernel checks groups only where it checks at all.
         let flags = request.setxattr_extension().flags;
-        let from_outside = flags & setxattr_flags::KILL_SET_GID != 0;
+        // The kernel sets the flag for default lists as well, which say nothing of the mode.
+        let from_outside = name == ACCESS_LIST && flags & setxattr_flags::KILL_SET_GID != 0;
         self.service
             .ask_for(asker(request), |s| match from_outside {
                 true => s.set_access_list_from_outside(node(request), value),

@@ -28,10 +28,15 @@ const DIFFERENCES: &[(Difference, &str)] = &[
         Difference::MoreThanAsked,
         "mke2fs refuses where a journal, or a number of inodes, cannot be had; ours may fit, since its files are placed closer",
     ),
+    (
+        Difference::RoomToGrow,
+        "mke2fs counts what is kept for resize= in groups of the full size, also where they have to be smaller: ours are enough",
+    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Difference {
+    RoomToGrow,
     Unclean,
     WithoutJournal,
     MoreThanAsked,
@@ -259,8 +264,14 @@ fn compare(set: &Set, ours: &Path, theirs: &Path) -> Result<Option<Difference>, 
                 (a != b).then(|| format!("  ours   {a}\n  mke2fs {b}"))
             };
             let found: Vec<_> = ours.iter().zip(&theirs).filter_map(differs).collect();
+            let is_reserve = |text: &String| text.contains("Reserved GDT blocks");
             if found.is_empty() && ours.len() == theirs.len() {
                 Ok(None)
+            } else if set.options.resize_limit.is_some()
+                && set.options.blocks_per_group.is_none()
+                && found.iter().all(is_reserve)
+            {
+                Ok(Some(Difference::RoomToGrow))
             } else {
                 Err(found.join("\n"))
             }

@@ -261,7 +261,7 @@ fn what_is_no_archive_is_named() {
         (b"PK\x03\x04 and so on".to_vec(), "zip archive"),
         (b"just a text\n".repeat(100), "text file"),
         (b"BZh91AY&SY".to_vec(), "bzip2"),
-        (pattern(3, 5000), "not a tar header"),
+        (pattern(3, 5000), "at byte 0"),
     ] {
         fs::File::create(&path).unwrap().write_all(&bytes).unwrap();
         let error = source(&path).expect_err(says).to_string();
@@ -326,10 +326,11 @@ fn times_that_do_not_fit_and_paths_too_long_to_use_are_told() {
         .pax(b'x', &[("mtime", "99999999999")])
         .file("late", b"");
     let tree = read(tar.end()).unwrap();
+    // The root directory has the time of what is in it.
+    let told = tree.concerns(256);
     assert!(
-        tree.concerns(256)[0].contains("late"),
-        "{:?}",
-        tree.concerns(256)
+        told[0].contains("a time that ext4 does not keep"),
+        "{told:?}"
     );
     let tar = Tar::new()
         .pax(b'x', &[("mtime", "4000000000")])

@@ -135,7 +135,11 @@ impl<'a> Maker<'a> {
                     return Ok(());
                 }
                 let ((), at) = beside(&link.to, &there, |at| self.fs.hard_link(&link.first, at))?;
-                Ok(self.fs.rename(&at, &link.to)?)
+                self.fs.rename(&at, &link.to).map_err(|e| {
+                    // If it cannot be removed either, the first failure still says what happened.
+                    let _ = self.fs.remove_file(&at);
+                    e.into()
+                })
             }
             made => Ok(made?),
         }

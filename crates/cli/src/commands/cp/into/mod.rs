@@ -34,6 +34,7 @@ use extant::{Cause, Escaped, Filesystem};
 use extant_mkfs::source::Owner;
 use make::{Maker, Why};
 use plan::{Link, Node, Plan, Start};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -116,6 +117,7 @@ fn all(
         bar: Bar::new("copying"),
         stop: AtomicBool::new(false),
         tight: Mutex::new(()),
+        failed: Mutex::default(),
         threads: match args.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             asked => asked,
@@ -208,6 +210,8 @@ struct Copy<'a> {
     /// Held by a thread that takes what room is left.
     tight: Mutex<()>,
     threads: usize,
+    /// Places of files whose content was not copied.
+    failed: Mutex<HashSet<PathBuf>>,
 }
 
 /// What became of a directory.
@@ -232,11 +236,25 @@ impl Copy<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            if is_above_made(&made, link.parent) {
-                self.link(link, problems);
+            if !is_above_made(&made, link.parent) {
+                continue;
+            }
+            // What may be there under the first name is another file.
+            match self.failed().contains(&link.first) {
+                true => self.problem(
+                    &link.to,
+                    Why::Place("its content could not be copied under its first name"),
+                    problems,
+                ),
+                false => self.link(link, problems),
             }
         }
         self.directory_attributes(&made, problems);
+    }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, HashSet<PathBuf>> {
+        // Nothing is done under the lock that could leave it poisoned.
+        self.failed.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     fn maker(&self) -> Maker<'_> {
@@ -318,6 +336,9 @@ impl Copy<'_> {
                     return;
                 };
                 if let Err(why) = maker.file(node) {
+                    if !matches!(why, Why::Incomplete(_)) {
+                        self.failed().insert(node.to.clone());
+                    }
                     // Nothing is done under the lock that could leave it poisoned.
                     let mut problems = shared.lock().unwrap_or_else(|e| e.into_inner());
                     self.problem(&node.to, why, &mut problems);
