@@ -577,8 +577,10 @@ impl<'a> Numbers<'a> {
                 to.set(group);
             }
         }
-        raw.r_blocks_count_lo.set(self.reserved as u32);
-        raw.r_blocks_count_hi.set((self.reserved >> 32) as u32);
+        // The end may lie before what was asked for, of which this is a share; more than a half is none that Linux takes.
+        let reserved = self.reserved.min(self.blocks / 2);
+        raw.r_blocks_count_lo.set(reserved as u32);
+        raw.r_blocks_count_hi.set((reserved >> 32) as u32);
     }
 
     /// Whether every inode table is zero and may say so.

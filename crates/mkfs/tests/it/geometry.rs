@@ -28,15 +28,10 @@ const DIFFERENCES: &[(Difference, &str)] = &[
         Difference::MoreThanAsked,
         "mke2fs refuses where a journal, or a number of inodes, cannot be had; ours may fit, since its files are placed closer",
     ),
-    (
-        Difference::RoomToGrow,
-        "mke2fs counts what is kept for resize= in groups of the full size, also where they have to be smaller: ours are enough",
-    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Difference {
-    RoomToGrow,
     Unclean,
     WithoutJournal,
     MoreThanAsked,
@@ -124,7 +119,7 @@ impl Set {
             chosen.push(*rng.pick(&FEATURES));
         }
         let has = |name: &str| chosen.iter().any(|list| list.contains(name));
-        let (resizes, flexes) = (!has("resize_inode"), !has("flex_bg"));
+        let flexes = !has("flex_bg");
         let bigalloc = rng.one_in(6) && !has("^extent");
         if chosen.contains(&"sparse_super2") {
             self.extended.push("num_backup_sb=2".into());
@@ -148,14 +143,6 @@ impl Set {
             let groups = 1 << rng.below(9);
             self.options.groups_per_flex = Some(groups);
             self.arg("-G", groups);
-        }
-        if resizes && rng.one_in(4) {
-            let block = self.options.block_size.get_or_insert(BlockSize::K4).bytes();
-            self.arg("-b", block);
-            let blocks = (self.options.size / u64::from(block)).max(16) * rng.between(2, 5000);
-            let blocks = blocks.min(u32::MAX.into());
-            self.options.resize_limit = Some(blocks * u64::from(block));
-            self.extended.push(format!("resize={blocks}"));
         }
         if !chosen.is_empty() {
             let text = chosen.join(",");
@@ -264,14 +251,8 @@ fn compare(set: &Set, ours: &Path, theirs: &Path) -> Result<Option<Difference>, 
                 (a != b).then(|| format!("  ours   {a}\n  mke2fs {b}"))
             };
             let found: Vec<_> = ours.iter().zip(&theirs).filter_map(differs).collect();
-            let is_reserve = |text: &String| text.contains("Reserved GDT blocks");
             if found.is_empty() && ours.len() == theirs.len() {
                 Ok(None)
-            } else if set.options.resize_limit.is_some()
-                && set.options.blocks_per_group.is_none()
-                && found.iter().all(is_reserve)
-            {
-                Ok(Some(Difference::RoomToGrow))
             } else {
                 Err(found.join("\n"))
             }
