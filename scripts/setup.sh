@@ -18,6 +18,7 @@ needed=(
     fakeroot-pseudo:pseudo
     getfattr:attr
     gzip:gzip
+    jq:jq
     losetup:mount
     lz4:lz4
     mke2fs:e2fsprogs
