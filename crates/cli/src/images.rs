@@ -178,8 +178,21 @@ pub(crate) fn change_each(
     let mut images = Images::new(place);
     let done = (|| {
         let mut problems = Problems::default();
+        // Said once for each image.
+        let mut unopened: Vec<&Path> = Vec::new();
         for at in &places {
-            let fs = images.writable(at)?;
+            if unopened.contains(&at.image.as_path()) {
+                continue;
+            }
+            let fs = match images.writable(at) {
+                Ok(fs) => fs,
+                Err(Failure::Usage(text)) => return Err(Failure::Usage(text)),
+                Err(failure) => {
+                    problems.note(failure);
+                    unopened.push(&at.image);
+                    continue;
+                }
+            };
             let found = match expand(&fs, at) {
                 Ok(found) => found,
                 Err(failure) => {

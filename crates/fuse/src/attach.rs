@@ -6,7 +6,7 @@
 use crate::loopdev::LoopDevice;
 use crate::mounts::{Held, MountId};
 use crate::options::Options;
-use crate::unmount::{HELPER, PathLock};
+use crate::unmount::{HELPER, PathLock, clear_dead};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -68,14 +68,21 @@ pub(crate) fn mount(
             })?
         }
     };
-    let found = Held::at(point)?.ok_or_else(|| {
-        io::Error::other("something else was mounted there at the same moment: try again")
-    })?;
-    Ok(Fresh {
-        device,
-        id: found.id,
-        lacks,
-    })
+    match Held::at(point) {
+        Ok(Some(found)) => Ok(Fresh {
+            device,
+            id: found.id,
+            lacks,
+        }),
+        found => {
+            // Nobody is going to answer for it, and the number of a descriptor is free again.
+            drop(device);
+            clear_dead(point);
+            Err(found.err().unwrap_or_else(|| {
+                io::Error::other("something else was mounted there at the same moment: try again")
+            }))
+        }
+    }
 }
 
 /// Mounts as root: with a block device if it can be had, and one is wanted.

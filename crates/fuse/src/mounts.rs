@@ -193,6 +193,16 @@ pub fn is_mounted(image: &Path) -> bool {
     wanted.is_some() && mounts.any(|mount| number(&mount.image) == wanted)
 }
 
+/// Whether another mount than this one may write the same image.
+pub(crate) fn has_other(mount: &Mount) -> bool {
+    let number = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let wanted = number(&mount.image);
+    let others = lines(&table).filter_map(Line::ours);
+    let mut others = others.filter(|other| other.device != mount.device && !other.read_only);
+    wanted.is_some() && others.any(|other| number(&other.image) == wanted)
+}
+
 /// Where else a file system is mounted that was unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Elsewhere {

@@ -1,45 +1,44 @@
 //! How whoever unmounts learns that the processes of a mount are gone: they keep a socket of a name that the mount's identity
 //! makes, and who is connected to it notices when it is closed, however that comes.
 //!
-//! Nobody answers there, and nothing is said. In another network namespace it cannot be seen.
+//! Nobody answers there, and nothing is said. In another network namespace it cannot be seen: there the process that has the image
+//! locked is looked for, as the system's table of locks has it.
 
 use crate::mounts::MountId;
 use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
-
-/// Of the process that keeps a mount, for as long as it lives.
-#[derive(Debug)]
-pub struct Presence {
-    _socket: Option<UnixListener>,
-}
 
 fn name(id: &MountId) -> String {
     format!("extant mount {id}")
 }
 
-impl Presence {
-    /// Shows that a process of this mount is there, until it is dropped. Where that is not possible it goes without: then
-    /// whoever unmounts waits for the image alone.
-    #[must_use]
-    pub fn of(id: &MountId) -> Self {
-        let address = SocketAddr::from_abstract_name(name(id));
-        Self {
-            _socket: address.and_then(|a| UnixListener::bind_addr(&a)).ok(),
-        }
+/// Shows that this process keeps that mount, until the process is gone, and not a moment less: whoever unmounts is told that
+/// by the system, which closes what the process had open after all else of it. Where that is not possible it goes without:
+/// then whoever unmounts waits for the image alone.
+pub fn show_presence(id: &MountId) {
+    let address = SocketAddr::from_abstract_name(name(id));
+    if let Ok(socket) = address.and_then(|a| UnixListener::bind_addr(&a)) {
+        // Nothing in here closes it.
+        let _ = socket.into_raw_fd();
     }
 }
 
-/// The process that keeps a mount, as it is seen by who unmounts.
+/// The process that keeps a mount, or else the one that writes its image, as it is seen by who unmounts.
 #[derive(Debug)]
 pub(crate) struct Keeper {
-    socket: OwnedFd,
-    process: Option<u32>,
+    socket: Option<OwnedFd>,
+    process: Option<Pid>,
+    /// By which its last moments are seen, after it has closed the socket. Not before Linux 5.3.
+    handle: Option<OwnedFd>,
 }
 
 impl Keeper {
@@ -53,9 +52,33 @@ impl Keeper {
         connect(socket.as_raw_fd(), &address).ok()?;
         let peer = getsockopt(&socket, PeerCredentials).ok()?;
         // Anybody may take a name.
-        (peer.uid() == 0 || peer.uid() == user).then(|| Self {
-            socket,
-            process: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0),
+        if peer.uid() != 0 && peer.uid() != user {
+            return None;
+        }
+        let process = Pid::from_raw(peer.pid());
+        let handle = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        // Otherwise its number may have been somebody else's by then.
+        let is_there = !is_told_within(&socket, Duration::ZERO).unwrap_or(true);
+        Some(Self {
+            socket: Some(socket),
+            process,
+            handle: handle.filter(|_| is_there),
+        })
+    }
+
+    /// That has this image locked against all others, if that can be seen: not from another process namespace, nor on file
+    /// systems that number their files in two ways.
+    pub(crate) fn that_writes(image: &File) -> Option<Self> {
+        let about = image.metadata().ok()?;
+        let id = (about.dev(), about.ino());
+        let writer = || locked_by(&fs::read("/proc/locks").ok()?, id);
+        let process = writer()?;
+        let handle = pidfd_open(process, PidfdFlags::empty()).ok()?;
+        // Otherwise its number may have been somebody else's by then.
+        (writer() == Some(process)).then(|| Self {
+            socket: None,
+            process: Some(process),
+            handle: Some(handle),
         })
     }
 
@@ -64,20 +87,68 @@ impl Keeper {
     /// # Errors
     /// When the system has no memory for it.
     pub(crate) fn is_gone_within(&self, time: Duration) -> io::Result<bool> {
-        let mut only = [PollFd::new(&self.socket, PollFlags::IN)];
-        let time = Timespec::try_from(time).map_err(io::Error::other)?;
-        match poll(&mut only, Some(&time)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
-            Ok(_) => Ok(true),
-            Err(e) => Err(e.into()),
+        // The socket is closed first.
+        for told in [&self.socket, &self.handle].into_iter().flatten() {
+            if !is_told_within(told, time)? {
+                return Ok(false);
+            }
         }
+        Ok(true)
     }
 
     /// Its number, if it has been stopped, so that it cannot end.
     pub(crate) fn stopped(&self) -> Option<u32> {
-        let process = self.process?;
-        let status = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        let process = self.process?.as_raw_nonzero().get().cast_unsigned();
+        let status = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         let state = status.rsplit(')').next()?.trim_start().chars().next()?;
         matches!(state, 'T' | 't').then_some(process)
+    }
+}
+
+/// Whether a descriptor tells of its end within that time.
+fn is_told_within(of: &OwnedFd, time: Duration) -> io::Result<bool> {
+    let mut only = [PollFd::new(of, PollFlags::IN)];
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    match poll(&mut only, Some(&time)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// The process that has a file of this device and inode number locked for itself, by a table of locks in the form of proc(5).
+fn locked_by(table: &[u8], (device, inode): (u64, u64)) -> Option<Pid> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let file = format!("{major:02x}:{minor:02x}:{inode}");
+    let table = std::str::from_utf8(table).ok()?;
+    table.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let kind = [words.next()?, words.next()?, words.next()?];
+        let process = words.next()?;
+        // Those who wait have an arrow in front.
+        let is_meant = kind == ["FLOCK", "ADVISORY", "WRITE"] && words.next()? == file;
+        is_meant.then(|| Pid::from_raw(process.parse().ok()?))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_writes_an_image_is_found_among_locks() {
+        let table = b"1: POSIX  ADVISORY  WRITE 11 08:01:77 0 EOF
+2: FLOCK  ADVISORY  READ 12 08:01:77 0 EOF
+3: -> FLOCK  ADVISORY  WRITE 13 08:01:77 0 EOF
+4: FLOCK  ADVISORY  WRITE 14 08:1f:77 0 EOF
+5: FLOCK  ADVISORY  WRITE 15 08:01:77 0 EOF
+6: FLOCK  ADVISORY  WRITE 0 08:01:78 0 EOF
+";
+        let of = |minor, inode| locked_by(table, (rustix::fs::makedev(8, minor), inode));
+        assert_eq!(of(1, 77), Pid::from_raw(15));
+        assert_eq!(of(31, 77), Pid::from_raw(14));
+        // Of another process namespace.
+        assert_eq!(of(1, 78), None);
+        assert_eq!(of(2, 77), None);
     }
 }

@@ -52,18 +52,21 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .map_err(failed)?
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     // What is held cannot be unmounted.
-    let id = Held::at(&path).ok().flatten().map(|held| held.id);
-    let keeper = id.and_then(|id| Keeper::of(&id, mount.user));
+    let keeper = Held::at(&path)
+        .ok()
+        .flatten()
+        .map_or(End::OfImage, |held| keeper_of(&held));
     // The table may say something else since it was begun.
-    let reads_only = mount.read_only || keeper.is_some() && is_free(&mount.image).is_some();
+    let reads_only = mount.read_only || keeper.is_of_process() && is_free(&mount.image).is_some();
     detach_patiently(&mount.point, lazy)?;
     if lazy {
         return Ok(());
     }
     match keeper {
-        Some(keeper) => wait_for_keeper(&mount, &keeper)?,
-        None if reads_only => wait_for_reader(&mount.image),
-        None => wait_for_writer(&mount)?,
+        End::OfProcess(keeper) => wait_for_keeper(&mount, &keeper)?,
+        End::Nothing => {}
+        End::OfImage if reads_only => wait_for_reader(&mount.image),
+        End::OfImage => wait_for_writer(&mount)?,
     }
     match is_free(&mount.image) {
         Some(image) if !reads_only && has_journal_left(&image) => {
@@ -71,6 +74,39 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         }
         // Or somebody else has it by now.
         _ => Ok(()),
+    }
+}
+
+/// What the end of a mount is known by.
+#[derive(Debug)]
+enum End {
+    /// Its process is gone.
+    OfProcess(Keeper),
+    /// It is over: nobody answers.
+    Nothing,
+    /// The image is not locked any more.
+    OfImage,
+}
+
+impl End {
+    fn is_of_process(&self) -> bool {
+        matches!(self, Self::OfProcess(_))
+    }
+}
+
+/// Who keeps a mount, or writes its image. Whoever has the image locked is of this mount as long as anybody answers for it:
+/// once it has ended another one may have the image, and is not waited for.
+fn keeper_of(held: &Held) -> End {
+    let mount = &held.mount;
+    let keeper = Keeper::of(&held.id, mount.user);
+    if let Some(keeper) = keeper {
+        return End::OfProcess(keeper);
+    }
+    let writer = open_image(&mount.image).and_then(|image| Keeper::that_writes(&image));
+    match writer {
+        _ if held.is_dead() => End::Nothing,
+        Some(writer) => End::OfProcess(writer),
+        None => End::OfImage,
     }
 }
 
@@ -94,6 +130,16 @@ pub fn leave(id: &MountId) {
 pub fn clear(id: &MountId) {
     if let Ok(Some(held)) = Held::by_id(id)
         && (held.is_certain() || held.is_dead())
+    {
+        let _ = detach_held(&held);
+    }
+}
+
+/// Unmounts what lies uppermost on this directory if it is a mount of this program that nobody answers for: one that failed before it
+/// was known by its identity.
+pub(crate) fn clear_dead(point: &Path) {
+    if let Ok(Some(held)) = Held::at(point)
+        && held.is_dead()
     {
         let _ = detach_held(&held);
     }
@@ -217,10 +263,10 @@ fn wait_for_keeper(mount: &Mount, keeper: &Keeper) -> Result<(), MountError> {
 }
 
 /// Waits for the daemon's end by the image alone: until then it has it locked against everybody. Who only reads it from then on
-/// is no reason to wait.
+/// is no reason to wait, and another mount that writes it says that this one is over.
 fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
     for waited in 1_u32.. {
-        if is_free(&mount.image).is_some() || !mount.image.exists() {
+        if is_free(&mount.image).is_some() || !mount.image.exists() || mounts::has_other(mount) {
             break;
         }
         std::thread::sleep(PAUSE / 10);

@@ -50,20 +50,22 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> O
         return exchanged.map_err(|e| source.failure(&e));
     }
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
+    let mut problems = Problems::default();
     let mut expanded = Vec::new();
     for source in sources {
-        expanded.extend(expand(&fs, source)?);
+        match expand(&fs, source) {
+            Ok(found) => expanded.extend(found),
+            Err(failure) => problems.note(failure),
+        }
     }
-    let sources = &expanded;
-    if sources.len() > 1 && (args.no_target_directory || !into) {
+    let count = expanded.len().max(sources.len());
+    if count > 1 && (args.no_target_directory || !into) {
         return Err(Failure::new(format!(
-            "{} is not a directory, so it cannot take {} files: make it first with `extant mkdir`",
+            "{} is not a directory, so it cannot take {count} files: make it first with `extant mkdir`",
             dest.shown(),
-            sources.len()
         )));
     }
-    let mut problems = Problems::default();
-    for source in sources {
+    for source in &expanded {
         if last_name(&source.path).is_none() {
             problems.note(Failure::new(format!(
                 "{} is not moved: name it by its own name, not by `.`, `..` or `/`",

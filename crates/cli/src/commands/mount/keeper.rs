@@ -7,11 +7,11 @@
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
 use crate::args::{Mount, Where};
 use crate::failure::{Failure, Outcome};
-use extant_fuse::{MountId, PATIENCE, Presence, Signals};
+use extant_fuse::{MountId, PATIENCE, Signals, show_presence};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::io;
-use std::process::ExitStatus;
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,30 @@ enum Event {
     Abandoned,
     /// The worker says something.
     Said(Said),
-    /// The worker ended.
-    Ended(io::Result<ExitStatus>),
+    /// The worker ended, and how is still to be asked.
+    Ended,
+}
+
+/// The worker. Its number is nobody else's until it was asked how it ended, which the one who sends it signals does: a signal
+/// never reaches a process that has the number by then.
+struct Worker(Child);
+
+impl Worker {
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        kill_process(Pid::from_child(&self.0), signal).map_err(Into::into)
+    }
+
+    /// How it ended.
+    fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.0.wait()
+    }
+}
+
+/// Returns when the process of this number has ended, which stays to be asked how.
+fn wait_for(child: Pid) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    // Who asks how it ended waits itself where this cannot be done.
+    while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(child), options) {}
 }
 
 /// Starts a worker and keeps its mount until it ends.
@@ -35,16 +57,18 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
         false => None,
     };
     let signals = Signals::hold_back().map_err(Failure::new)?;
-    let mut worker = launch(WORKER, args, place)?;
-    let pid = Pid::from_child(&worker);
+    let mut child = launch(WORKER, args, place)?;
+    let (pid, output) = (Pid::from_child(&child), child.stdout.take());
+    let mut worker = Worker(child);
     let (sender, events) = channel();
     let of_worker = sender.clone();
     std::thread::spawn(move || {
-        for said in words(worker.stdout.take()) {
+        for said in words(output) {
             // Whoever listens waits for the end.
             let _ = of_worker.send(Event::Said(said));
         }
-        let _ = of_worker.send(Event::Ended(worker.wait()));
+        wait_for(pid);
+        let _ = of_worker.send(Event::Ended);
     });
     if background.is_some() {
         let sender = sender.clone();
@@ -56,11 +80,11 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
         },
     );
     let mut kept = Kept::default();
-    let status = until_ready(&events, pid, &mut kept).and_then(|()| {
+    let status = until_ready(&events, &mut worker, &mut kept).and_then(|()| {
         if let Some(background) = background {
             background.ready()?;
         }
-        until_ended(&events, &kept, pid).map_err(Failure::new)
+        until_ended(&events, &kept, &mut worker).map_err(Failure::new)
     });
     if let Some(id) = kept.id {
         extant_fuse::clear(&id);
@@ -96,8 +120,6 @@ fn gone() -> io::Error {
 struct Kept {
     /// Unknown until the worker has told.
     id: Option<MountId>,
-    /// Shows that this process is there.
-    presence: Option<Presence>,
 }
 
 impl Kept {
@@ -106,16 +128,15 @@ impl Kept {
     fn tell(&mut self, id: MountId) {
         if self.id.is_none() {
             self.id = Some(id);
-            self.presence = Some(Presence::of(&id));
+            show_presence(&id);
         }
     }
 }
 
 /// Waits until the mount works. Until then a signal ends the worker at once: it may have a long journal to replay, and
 /// what it leaves is what a crash leaves.
-fn until_ready(events: &Receiver<Event>, worker: Pid, kept: &mut Kept) -> Outcome {
+fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -> Outcome {
     let mut is_given_up = false;
-    let kill = || kill_process(worker, Signal::KILL).map_err(|e| Failure::new(io::Error::from(e)));
     loop {
         let event = match is_given_up && kept.id.is_none() {
             false => events.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -125,36 +146,44 @@ fn until_ready(events: &Receiver<Event>, worker: Pid, kept: &mut Kept) -> Outcom
             Ok(Event::Said(Said::Attached(id))) => {
                 kept.tell(id);
                 if is_given_up {
-                    kill()?;
+                    worker.signal(Signal::KILL).map_err(Failure::new)?;
                 }
             }
             Ok(Event::Said(Said::Ready)) if !is_given_up => return Ok(()),
             Ok(Event::Said(Said::Ready)) => {}
-            Ok(Event::Ended(_)) if is_given_up => {
+            Ok(Event::Ended) if is_given_up => {
                 return Err(Failure::new(
                     "interrupted before the mount worked; the next mount, or extant replay, goes on where this one \
                      ended",
                 ));
             }
-            Ok(Event::Ended(status)) => return Err(why_ended(&status.map_err(Failure::new)?)),
+            Ok(Event::Ended) => {
+                return Err(why_ended(&worker.ended().map_err(Failure::new)?));
+            }
             Ok(Event::Signal | Event::Abandoned) => {
                 // What is mounted by then is to be cleared away, too.
                 is_given_up = true;
                 if kept.id.is_some() {
-                    kill()?;
+                    worker.signal(Signal::KILL).map_err(Failure::new)?;
                 }
             }
-            Err(RecvTimeoutError::Timeout) => kill()?,
+            Err(RecvTimeoutError::Timeout) => {
+                worker.signal(Signal::KILL).map_err(Failure::new)?;
+            }
             Err(RecvTimeoutError::Disconnected) => return Err(Failure::new(gone())),
         }
     }
 }
 
 /// Waits for the worker's end. After a signal those who use the mount have some time to leave it.
-fn until_ended(events: &Receiver<Event>, kept: &Kept, worker: Pid) -> io::Result<ExitStatus> {
+fn until_ended(
+    events: &Receiver<Event>,
+    kept: &Kept,
+    worker: &mut Worker,
+) -> io::Result<ExitStatus> {
     loop {
         match events.recv().map_err(|_| gone())? {
-            Event::Ended(status) => return status,
+            Event::Ended => return worker.ended(),
             Event::Signal => break,
             Event::Said(_) | Event::Abandoned => {}
         }
@@ -166,17 +195,17 @@ fn until_ended(events: &Receiver<Event>, kept: &Kept, worker: Pid) -> io::Result
     let patience = Instant::now() + PATIENCE;
     loop {
         match events.recv_timeout(patience.saturating_duration_since(Instant::now())) {
-            Ok(Event::Ended(status)) => return status,
+            Ok(Event::Ended) => return worker.ended(),
             // Somebody is in a hurry.
             Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => break,
             Ok(Event::Said(_) | Event::Abandoned) => {}
             Err(RecvTimeoutError::Disconnected) => return Err(gone()),
         }
     }
-    kill_process(worker, Signal::USR1)?;
+    worker.signal(Signal::USR1)?;
     loop {
-        if let Event::Ended(status) = events.recv().map_err(|_| gone())? {
-            return status;
+        if let Event::Ended = events.recv().map_err(|_| gone())? {
+            return worker.ended();
         }
     }
 }

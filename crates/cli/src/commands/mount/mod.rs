@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome, in_image, say};
 use crate::place::{Place, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
-use extant_fuse::{Attached, Ended, Options, Presence, Signals, machine_memory};
+use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
 use std::io::Write;
 use std::time::Duration;
 
@@ -96,7 +96,6 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     if let Some(why) = attached.without_block_device() {
         say(format_args!("warning: {why}"));
     }
-    let mut presence = None;
     attached.gives_memory_back(crate::allocator::give_back);
     if args.worker {
         if let Some(background) = &background {
@@ -104,7 +103,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         }
         attached.confine().map_err(Failure::new)?;
     } else {
-        presence = Some(Presence::of(&attached.id()));
+        extant_fuse::show_presence(&attached.id());
     }
     let fs = at.open_on(device, place, engine)?;
     let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
@@ -127,7 +126,6 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         Ok(mounted) => mounted.wait_and_close(Some(signals), close),
         Err(e) => return close().and(Err(e)),
     };
-    drop(presence);
     if let Ok(Ended::StillUsed) = served {
         say(
             "the mount was still in use when it ended; what was written until then is in the image",
