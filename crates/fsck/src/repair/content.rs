@@ -5,10 +5,10 @@ use super::work::Work;
 use crate::bytes::{le16, le32};
 use crate::encryption::Context;
 use crate::error::Result;
+use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{maps, xattr};
 use extant_format::Ino;
-use extant_format::features::Incompat;
 use extant_format::inode::rules::looks_like_extents;
 use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::xattr::name::{AttributeName, INLINE_DATA};
@@ -172,6 +172,48 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
     Ok(())
 }
 
+/// Takes away a flag of inline data that says what is not so: without the attribute Linux reads the map, and this one is
+/// a map. What is no inline data must not be cut as such.
+pub(super) fn drop_false_inline_flag(
+    volume: &Volume,
+    ino: Ino,
+    inode: &mut Inode,
+    slot: &[u8],
+) -> Result<()> {
+    let is_flagged = super::entries::is_inline(volume, inode);
+    if !is_flagged || xattr::inline_value(volume, inode, slot).is_some() {
+        return Ok(());
+    }
+    let mut judged = inode.clone();
+    judged.flags.remove(InodeFlags::INLINE_DATA);
+    if looks_like_extents(&judged) {
+        judged.flags.insert(InodeFlags::EXTENTS);
+    }
+    let file_type = judged.file_type();
+    let has_map = file_type.is_some_and(|kind| crate::special::has_map(&judged, kind));
+    if has_map && is_counted_map(volume, ino, &judged)? {
+        *inode = judged;
+    }
+    Ok(())
+}
+
+/// Whether a map is a sound one whose blocks are counted in the inode: short text may pass for pointers, but has none.
+fn is_counted_map(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
+    if inode.flags.contains(InodeFlags::EXTENTS) {
+        return Ok(looks_like_extents(inode));
+    }
+    let mut blocks = 0u64;
+    let mut sink = Sink::new();
+    maps::walk(volume, ino, inode, &mut sink, &mut |piece| {
+        blocks += match piece {
+            maps::Piece::Node(_) => 1,
+            maps::Piece::Data(run) => run.len.into(),
+        };
+    })?;
+    let sectors = blocks.saturating_mul(u64::from(volume.block_size().bytes()) / 512);
+    Ok(sink.total() == 0 && sectors <= inode.sectors(volume.block_size()))
+}
+
 /// Gives inline data the attribute that its second part lies in, and a size that fits.
 pub(super) fn inline_data(volume: &Volume, inode: &mut Inode, slot: &mut [u8]) -> Result<()> {
     if xattr::inline_value(volume, inode, slot).is_none() {
@@ -183,11 +225,6 @@ pub(super) fn inline_data(volume: &Volume, inode: &mut Inode, slot: &mut [u8]) -
         let is_link = judged.file_type() == Some(FileType::Symlink);
         if is_link && volume.rules.is_fast_symlink(&judged) {
             inode.flags.remove(InodeFlags::INLINE_DATA);
-            return Ok(());
-        }
-        if volume.has_incompat(Incompat::EXTENTS) && looks_like_extents(inode) {
-            inode.flags.remove(InodeFlags::INLINE_DATA);
-            inode.flags.insert(InodeFlags::EXTENTS);
             return Ok(());
         }
         rewrite(volume, inode, slot, Content::Kept(None))?;

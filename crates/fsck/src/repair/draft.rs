@@ -47,6 +47,9 @@ impl fmt::Display for Mend {
 /// The changes so far.
 pub(super) struct Draft {
     base: SharedDevice,
+    /// What is written, in steps: see [`Changes`].
+    steps: Vec<Arc<OverlayDevice>>,
+    /// The last of them.
     overlay: Arc<OverlayDevice>,
     /// The device with what waited in its journal, as a mount would have it.
     mounted: SharedDevice,
@@ -60,10 +63,12 @@ pub(super) struct Draft {
 impl Draft {
     pub(super) fn new(base: SharedDevice, block_size: u32) -> Self {
         let overlay = OverlayDevice::new(Arc::clone(&base), block_size).keep_writes();
+        let overlay = Arc::new(overlay);
         Self {
             mounted: Arc::clone(&base),
             base,
-            overlay: Arc::new(overlay),
+            steps: vec![Arc::clone(&overlay)],
+            overlay,
             block_size,
             held: BTreeSet::new(),
             moves: Vec::new(),
@@ -97,6 +102,14 @@ impl Draft {
         self.mounted = device;
     }
 
+    /// Has all that changed so far written, and made durable, before anything that changes from now on: what a journal
+    /// held is at home, and the journal empty.
+    pub(super) fn end_step(&mut self) {
+        let overlay = OverlayDevice::new(self.device(), self.block_size).keep_writes();
+        self.overlay = Arc::new(overlay);
+        self.steps.push(Arc::clone(&self.overlay));
+    }
+
     /// Bytes in a block.
     pub(super) fn block_size(&self) -> u32 {
         self.block_size
@@ -104,7 +117,7 @@ impl Draft {
 
     /// The blocks that were written, ascending; some may hold what they held before.
     pub(super) fn written_blocks(&self) -> Vec<u64> {
-        self.overlay.written_blocks()
+        written_blocks(&self.steps)
     }
 
     pub(super) fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
@@ -159,6 +172,7 @@ impl Draft {
         let count = self.count();
         let changes = Changes {
             base: self.base,
+            steps: self.steps,
             overlay: self.overlay,
             block_size: self.block_size,
             held: self.held,
@@ -168,10 +182,25 @@ impl Draft {
     }
 }
 
+/// The blocks that were written in any of some overlays, ascending.
+fn written_blocks(steps: &[Arc<OverlayDevice>]) -> Vec<u64> {
+    let all: BTreeSet<u64> = steps
+        .iter()
+        .flat_map(|step| step.written_blocks())
+        .collect();
+    all.into_iter().collect()
+}
+
 /// The blocks that a repair changes, with what they hold before and after.
+///
+/// They are written in steps, each durable before the next begins. What waits in a journal is replayed by a step of its
+/// own, which ends with an empty journal: as long as a journal may be replayed, nothing is written over what it holds.
 #[derive(Debug)]
 pub struct Changes {
     base: SharedDevice,
+    /// What each step writes, over the one before it.
+    steps: Vec<Arc<OverlayDevice>>,
+    /// The last step.
     overlay: Arc<OverlayDevice>,
     block_size: u32,
     held: BTreeSet<u64>,
@@ -214,6 +243,32 @@ impl Change {
     }
 }
 
+/// The blocks of some that two devices have not in common.
+fn differing<'a>(
+    blocks: Vec<u64>,
+    block_size: u32,
+    before: &'a dyn BlockDevice,
+    after: &'a dyn BlockDevice,
+) -> impl Iterator<Item = Result<Change>> + 'a {
+    let size = u64::from(block_size);
+    let changes = blocks.into_iter().map(move |block| {
+        let offset = block * size;
+        let len = size.min(before.size().saturating_sub(offset)) as usize;
+        let mut change = Change {
+            offset,
+            before: vec![0; len],
+            after: vec![0; len],
+        };
+        before.read_at(offset, &mut change.before)?;
+        after.read_at(offset, &mut change.after)?;
+        Ok(change)
+    });
+    changes.filter(|change: &Result<Change>| {
+        let is_same = |change: &Change| change.before == change.after;
+        !change.as_ref().is_ok_and(is_same)
+    })
+}
+
 impl Changes {
     /// Bytes in a block.
     #[must_use]
@@ -221,32 +276,45 @@ impl Changes {
         self.block_size
     }
 
-    /// All blocks that change, ascending, read one at a time.
+    /// All blocks that hold something else when all is written, ascending, read one at a time.
     ///
     /// # Errors
     /// Of the device, in the place of a block.
     pub fn iter(&self) -> impl Iterator<Item = Result<Change>> + '_ {
+        let blocks = written_blocks(&self.steps);
+        differing(blocks, self.block_size, &*self.base, &*self.overlay)
+    }
+
+    /// How many steps there are.
+    pub(super) fn steps_count(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// What one step writes, from what the steps before it left.
+    pub(super) fn step(&self, index: usize) -> impl Iterator<Item = Result<Change>> + '_ {
+        let below = index.checked_sub(1).and_then(|i| self.steps.get(i));
+        let below = below.map_or(&*self.base, |step| &**step as &dyn BlockDevice);
+        let step = self.steps.get(index).unwrap_or(&self.overlay);
+        differing(step.written_blocks(), self.block_size, below, &**step)
+    }
+
+    /// What `len` bytes from `offset` on hold after a step.
+    pub(super) fn after_step(&self, index: usize, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let step = self.steps.get(index).unwrap_or(&self.overlay);
+        let mut bytes = vec![0; len];
+        step.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The bytes at which blocks begin that are written in some step, and that of the primary superblock, which is always.
+    pub(super) fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let size = u64::from(self.block_size);
-        self.overlay
-            .written_blocks()
-            .into_iter()
-            .map(move |block| {
-                let offset = block * size;
-                let len = size.min(self.base.size().saturating_sub(offset)) as usize;
-                let (mut before, mut after) = (vec![0; len], vec![0; len]);
-                self.base.read_at(offset, &mut before)?;
-                self.overlay.read_at(offset, &mut after)?;
-                Ok(Change {
-                    offset,
-                    before,
-                    after,
-                })
-            })
-            .filter(|change: &Result<Change>| {
-                change
-                    .as_ref()
-                    .map_or(true, |change| change.before != change.after)
-            })
+        let mut blocks = written_blocks(&self.steps);
+        let primary = SUPERBLOCK_OFFSET / size.max(1);
+        if let Err(at) = blocks.binary_search(&primary) {
+            blocks.insert(at, primary);
+        }
+        blocks.into_iter().map(move |block| block * size)
     }
 
     /// Whether no block changes.

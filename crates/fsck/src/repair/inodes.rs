@@ -239,6 +239,7 @@ impl One<'_> {
         if self.has(Code::InodeMode) || inode.file_type().is_none() {
             self.mode(volume, inode, work.now)?;
         }
+        content::drop_false_inline_flag(volume, self.ino, inode, slot)?;
         if self.has(Code::InodeReserved) && self.ino == Ino::BAD_BLOCKS {
             inode.mode = Mode::default();
             inode.links = 0;

@@ -136,7 +136,9 @@ pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
     draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
     let mut sb = super::superblock::current(draft)?;
     sb.set_needs_recovery(false);
-    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
+    draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
+    draft.end_step();
+    Ok(())
 }
 
 /// Takes over what an engine has replayed.
@@ -175,6 +177,7 @@ pub(super) fn take_over(draft: &mut Draft, replayed: Arc<OverlayDevice>) -> Resu
     let text = "transactions and fast commits were replayed";
     draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
     draft.mounted_as(replayed);
+    draft.end_step();
     Ok(())
 }
 
@@ -200,6 +203,7 @@ fn recovered(draft: &mut Draft) -> Result<Option<String>> {
         draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
     }
     draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
+    draft.end_step();
     Ok(None)
 }
 

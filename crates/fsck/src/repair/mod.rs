@@ -10,7 +10,7 @@
 //! | `draft` | the changes so far, and what they are for |
 //! | `net` | what could be read before and could not be afterwards |
 //! | `undo` | files that take changes back |
-//! | `under_way` | what the superblock says while changes are written |
+//! | `under_way` | writing: in which order, and what the superblock says meanwhile |
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
@@ -328,58 +328,16 @@ impl Plan {
     }
 
     /// Writes the changes and makes them durable. First what files hold is copied where that moves. Then, each after a
-    /// flush, the superblock says that a check is due, if it changes and said that all was well; everything else is
-    /// written; the journal's superblock; and the superblock as it is to be. A crash before leaves a journal that still
-    /// holds what it held, and a file system that asks for a check, can be repaired again, or restored from the undo
-    /// file.
+    /// flush, the superblock says that a check is due, if it said that all was well; what waits in a journal is written
+    /// home, then the journal is empty, then the superblock says that nothing waits; everything else is written; and the
+    /// superblock as it is to be. What a crash leaves before the end asks for a check, can be repaired again, or restored
+    /// from the undo file; and no journal is replayed over what was mended.
     ///
     /// # Errors
     /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the device: a part of the
     /// changes may have been written then.
     pub fn apply(&self) -> Result<()> {
         self.may_be_written()?;
-        self.changes.copy_contents()?;
-        let device = self.changes.base();
-        let size = u64::from(self.changes.block_size());
-        let primary = under_way::primary(size);
-        self.mark(primary, size as usize)?;
-        let mut held = Vec::new();
-        let mut last = None;
-        for change in self.changes.iter() {
-            let change = change?;
-            if change.offset == primary {
-                last = Some(change);
-            } else if self.changes.is_held(change.offset) {
-                held.push(change);
-            } else {
-                device.write_at(change.offset, &change.after)?;
-            }
-        }
-        device.flush()?;
-        if !held.is_empty() {
-            for change in held {
-                device.write_at(change.offset, &change.after)?;
-            }
-            device.flush()?;
-        }
-        if let Some(change) = last {
-            device.write_at(change.offset, &change.after)?;
-            device.flush()?;
-        }
-        Ok(())
-    }
-
-    /// Has the superblock ask for a check, if it changes.
-    fn mark(&self, primary: u64, len: usize) -> Result<()> {
-        let device = self.changes.base();
-        let (mut before, mut after) = (vec![0; len], vec![0; len]);
-        device.read_at(primary, &mut before)?;
-        self.changes.device().read_at(primary, &mut after)?;
-        let marked = under_way::marked(primary, &before).filter(|_| before != after);
-        if let Some(marked) = marked {
-            device.write_at(primary, &marked)?;
-            device.flush()?;
-        }
-        Ok(())
+        under_way::write(&self.changes)
     }
 }

@@ -1,8 +1,14 @@
-//! What the superblock says while changes are written: that the file system is to be checked.
+//! Writing a plan, so that what a crash leaves is recognised and no worse.
 //!
-//! A file system that is made larger or smaller, or tuned, was closed before. If it still said so between two of the
-//! writes, a crash there would leave a mixture that is mounted as if it were sound.
+//! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If it still said so
+//! between two of the writes, a crash there would leave a mixture that is mounted as if it were sound: the superblock
+//! asks for a check before anything else is written. What waits in a journal is brought home by a step of its own, which
+//! ends with an empty journal; only then anything is mended. So a crash leaves a journal that is replayed over nothing
+//! but what it holds itself, or none.
 
+use super::draft::Changes;
+use crate::error::Result;
+use extant_blockdev::BlockDevice;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
 
 /// The byte at which the block with the primary superblock begins.
@@ -16,11 +22,74 @@ pub(super) fn marked(offset: u64, block: &[u8]) -> Option<Vec<u8>> {
     let at = usize::try_from(SUPERBLOCK_OFFSET.checked_sub(offset)?).ok()?;
     let range = at..at.checked_add(SUPERBLOCK_LEN)?;
     let mut sb = Superblock::parse(block.get(range.clone())?).ok()?;
-    if sb.needs_recovery() || !sb.state().contains(State::CLEAN) {
+    if !sb.state().contains(State::CLEAN) {
         return None;
     }
     sb.set_state((sb.state() - State::CLEAN) | State::ERRORS);
     let mut marked = block.to_vec();
     marked.get_mut(range)?.copy_from_slice(&sb.encode());
     Some(marked)
+}
+
+/// The primary superblock's block as a step leaves it: only the last one may say that all is well.
+pub(super) fn after_step(changes: &Changes, step: usize) -> Result<Vec<u8>> {
+    let size = changes.block_size();
+    let primary = primary(size.into());
+    let block = changes.after_step(step, primary, size as usize)?;
+    let is_last = step + 1 == changes.steps_count();
+    Ok(match marked(primary, &block).filter(|_| !is_last) {
+        Some(marked) => marked,
+        None => block,
+    })
+}
+
+/// Writes all changes and makes them durable: see [`super::Plan::apply`].
+pub(super) fn write(changes: &Changes) -> Result<()> {
+    changes.copy_contents()?;
+    if (0..changes.steps_count()).all(|step| changes.step(step).next().is_none()) {
+        return Ok(());
+    }
+    let device = changes.base();
+    let size = changes.block_size();
+    let primary = primary(size.into());
+    let mut now = vec![0; size as usize];
+    device.read_at(primary, &mut now)?;
+    if let Some(marked) = marked(primary, &now) {
+        device.write_at(primary, &marked)?;
+        device.flush()?;
+    }
+    for step in 0..changes.steps_count() {
+        let (mut held, mut is_written) = (Vec::new(), false);
+        for change in changes.step(step) {
+            let change = change?;
+            if changes.is_held(change.offset) {
+                held.push(change);
+            } else if change.offset != primary {
+                device.write_at(change.offset, &change.after)?;
+                is_written = true;
+            }
+        }
+        if is_written {
+            device.flush()?;
+        }
+        if !held.is_empty() {
+            for change in held {
+                device.write_at(change.offset, &change.after)?;
+            }
+            device.flush()?;
+        }
+        put(&**device, primary, &after_step(changes, step)?)?;
+    }
+    Ok(())
+}
+
+/// Writes a block, and makes it durable, unless it is there.
+fn put(device: &dyn BlockDevice, offset: u64, block: &[u8]) -> Result<()> {
+    let mut now = vec![0; block.len()];
+    device.read_at(offset, &mut now)?;
+    if now != block {
+        device.write_at(offset, block)?;
+        device.flush()?;
+    }
+    Ok(())
 }

@@ -13,13 +13,15 @@
 //! | bytes | record |
 //! |---|---|
 //! | 0..8 | byte of the device where the block begins |
-//! | 8..12 | length of the block, not 0 |
+//! | 8..11 | length of the block, not 0 |
+//! | 11 | how many sums follow what it held; and 128 if the block is put back after all others |
 //! | 12..16 | CRC32C of what it holds after the change |
 //! | 16.. | what it held |
+//! | 4 each | CRC32C of what it may hold between steps of the change |
 //! | 4 | CRC32C of the record |
 //!
 //! The end is a record of length 0 whose first field is the number of records: a file without it was not finished,
-//! and nothing was written to the image then.
+//! and nothing was written to the image then. Records of blocks that are put back after the others come last.
 
 use super::draft::Changes;
 use super::under_way;
@@ -37,6 +39,11 @@ const RECORD: usize = 16;
 const UUID_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
 /// No block is longer.
 const LEN_MAX: u32 = 1 << 20;
+/// The bits of a record's third field that are the length; those above it count sums; the highest one says that the block
+/// is put back last.
+const LEN_BITS: u32 = 24;
+const SUMS_MAX: u32 = 0x7f;
+const HELD: u32 = 1 << 31;
 
 fn sum(bytes: &[u8]) -> [u8; 4] {
     Crc32c::INIT.update(bytes).value().to_le_bytes()
@@ -61,21 +68,82 @@ pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
     header.extend_from_slice(&sum(&header));
     out.write_all(&header).map_err(Error::Undo)?;
     let mut count = 0u64;
-    for change in changes.iter() {
-        let change = change?;
-        record(out, change.offset, sum(&change.after), &change.before).map_err(Error::Undo)?;
-        count += 1;
+    let mut one = |offset: u64, is_held: bool| {
+        if let Some(kept) = kept(changes, offset)? {
+            record(out, &kept, is_held).map_err(Error::Undo)?;
+            count += 1;
+        }
+        Ok::<_, Error>(())
+    };
+    for offset in changes.offsets().filter(|at| !changes.is_held(*at)) {
+        one(offset, false)?;
     }
-    record(out, count, [0; 4], &[]).map_err(Error::Undo)?;
+    for offset in changes.offsets().filter(|at| changes.is_held(*at)) {
+        one(offset, true)?;
+    }
+    let end = Record {
+        offset: count,
+        ..Record::default()
+    };
+    record(out, &end, false).map_err(Error::Undo)?;
     Ok(count)
 }
 
-fn record(out: &mut dyn Write, first: u64, after: [u8; 4], bytes: &[u8]) -> io::Result<()> {
-    let mut record = Vec::with_capacity(RECORD + bytes.len() + 4);
-    record.extend_from_slice(&first.to_le_bytes());
-    record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    record.extend_from_slice(&after);
-    record.extend_from_slice(bytes);
+/// What is kept of a block.
+#[derive(Default)]
+struct Record {
+    offset: u64,
+    before: Vec<u8>,
+    /// Sum of what it holds after the change.
+    after: [u8; 4],
+    /// Sums of what it may hold meanwhile.
+    between: Vec<[u8; 4]>,
+}
+
+/// What is kept of the block at a byte; `None` if it holds the same all the time. The superblock says meanwhile that a
+/// check is due.
+fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
+    let base = changes.base();
+    let size = u64::from(changes.block_size());
+    let len = size.min(base.size().saturating_sub(offset)) as usize;
+    let mut before = vec![0; len];
+    base.read_at(offset, &mut before)?;
+    let is_primary = offset == under_way::primary(size);
+    let last = changes.steps_count().saturating_sub(1);
+    let after = changes.after_step(last, offset, len)?;
+    let mut between = Vec::new();
+    for step in 0..last {
+        let meanwhile = match is_primary {
+            true => under_way::after_step(changes, step)?,
+            false => changes.after_step(step, offset, len)?,
+        };
+        let sum = sum(&meanwhile);
+        if meanwhile != before && meanwhile != after && !between.contains(&sum) {
+            between.push(sum);
+        }
+    }
+    let is_same = before == after && between.is_empty() && !is_primary;
+    Ok((!is_same).then(|| Record {
+        offset,
+        after: sum(&after),
+        before,
+        between,
+    }))
+}
+
+fn record(out: &mut dyn Write, kept: &Record, is_held: bool) -> io::Result<()> {
+    let sums = u32::try_from(kept.between.len()).unwrap_or(u32::MAX);
+    if sums > SUMS_MAX {
+        return Err(io::Error::other("a block changes in too many steps"));
+    }
+    let held = if is_held { HELD } else { 0 };
+    let mut record = Vec::with_capacity(RECORD + kept.before.len() + 4 * kept.between.len() + 4);
+    record.extend_from_slice(&kept.offset.to_le_bytes());
+    let fields = kept.before.len() as u32 | sums << LEN_BITS | held;
+    record.extend_from_slice(&fields.to_le_bytes());
+    record.extend_from_slice(&kept.after);
+    record.extend_from_slice(&kept.before);
+    record.extend(kept.between.iter().flatten());
     record.extend_from_slice(&sum(&record));
     out.write_all(&record)
 }
@@ -90,6 +158,10 @@ struct Kept<'a> {
     before: &'a [u8],
     /// CRC32C of what the block holds after the change.
     after: &'a [u8],
+    /// CRC32C of each content that it may have meanwhile, one behind the other.
+    between: &'a [u8],
+    /// It is put back when all others are.
+    is_held: bool,
 }
 
 /// Reads an undo file for `device` once, and hands each block to `each`. Returns the number of blocks.
@@ -114,14 +186,16 @@ fn read(
         let mut bytes = vec![0; RECORD];
         file.read_exact(&mut bytes).map_err(Error::Undo)?;
         let first = crate::bytes::le64(&bytes, 0);
-        let len = crate::bytes::le32(&bytes, 8);
+        let fields = crate::bytes::le32(&bytes, 8);
+        let len = fields & ((1 << LEN_BITS) - 1);
+        let sums = (fields >> LEN_BITS & SUMS_MAX) as usize * 4;
         if len > LEN_MAX {
             return Err(damaged("a record of the undo file is too long"));
         }
-        bytes.resize(RECORD + len as usize + 4, 0);
+        bytes.resize(RECORD + len as usize + sums + 4, 0);
         let (_, rest) = bytes.split_at_mut(RECORD);
         file.read_exact(rest).map_err(Error::Undo)?;
-        let (covered, stored) = bytes.split_at(RECORD + len as usize);
+        let (covered, stored) = bytes.split_at(RECORD + len as usize + sums);
         if sum(covered) != stored {
             return Err(damaged("a record of the undo file is damaged"));
         }
@@ -131,11 +205,14 @@ fn read(
                 false => Err(damaged("records of the undo file are missing")),
             };
         }
-        let (fields, before) = covered.split_at(RECORD);
+        let (head, contents) = covered.split_at(RECORD);
+        let (before, between) = contents.split_at(len as usize);
         each(Kept {
             offset: first,
             before,
-            after: fields.get(12..).unwrap_or_default(),
+            after: head.get(12..).unwrap_or_default(),
+            between,
+            is_held: fields & HELD != 0,
         })?;
         count += 1;
     }
@@ -148,8 +225,13 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     device.check_range("restore", kept.offset, len as u64)?;
     let mut now = vec![0; len];
     device.read_at(kept.offset, &mut now)?;
+    let sum = sum(&now);
     let is_known = now == kept.before
-        || sum(&now) == kept.after
+        || sum == kept.after
+        || kept
+            .between
+            .chunks_exact(4)
+            .any(|meanwhile| sum == meanwhile)
         || under_way::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
     if is_known {
         return Ok(());
@@ -179,13 +261,14 @@ fn check_uuid(device: &dyn BlockDevice, file: &mut dyn Read) -> Result<()> {
 }
 
 /// Puts back what an undo file kept: reads all of it first, so that a damaged one, and one for a file system that was
-/// written since, changes nothing; then writes and flushes, the superblock last, which asks for a check before: a crash
-/// leaves what can be put back again. `open` opens the file from its start. Returns the number
-/// of blocks.
+/// written since, changes nothing. Then, each after a flush, the superblock is put back, but for that it asks for a check;
+/// everything else; the journal's superblock, so that no journal is replayed before what it changes is as it was; and the
+/// superblock as it was. A crash leaves what can be put back again. `open` opens the file from its start. Returns the
+/// number of blocks.
 ///
 /// # Errors
-/// A file that is damaged or for another device; a block that is neither as it was before nor after the changes; the
-/// device.
+/// A file that is damaged or for another device; a block that is neither as it was before nor after the changes, nor
+/// meanwhile; the device.
 pub fn revert<R: Read>(
     device: &dyn BlockDevice,
     mut open: impl FnMut() -> io::Result<R>,
@@ -201,14 +284,18 @@ pub fn revert<R: Read>(
     })?;
     check_uuid(device, &mut open().map_err(Error::Undo)?)?;
     let first = superblock.as_ref().map(|(offset, _)| *offset);
-    if let Some((offset, before)) = &superblock
-        && let Some(marked) = under_way::marked(*offset, before)
-    {
-        device.write_at(*offset, &marked)?;
+    if let Some((offset, before)) = &superblock {
+        let marked = under_way::marked(*offset, before);
+        device.write_at(*offset, marked.as_ref().unwrap_or(before))?;
         device.flush()?;
     }
     let mut file = open().map_err(Error::Undo)?;
+    let mut are_held = false;
     let count = read(&mut file, device, &mut |kept| {
+        if kept.is_held && !are_held {
+            device.flush()?;
+            are_held = true;
+        }
         if first != Some(kept.offset) {
             device.write_at(kept.offset, kept.before)?;
         }

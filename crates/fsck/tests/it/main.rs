@@ -9,6 +9,7 @@ mod kinds;
 mod meaning;
 mod mount_rules;
 mod repair;
+mod repair_crashes;
 mod repair_losses;
 mod repair_names;
 mod repair_net;

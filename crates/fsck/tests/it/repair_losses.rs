@@ -147,11 +147,13 @@ fn a_journal_is_emptied_only_when_what_it_held_is_durable() {
     let done = device.done.lock().unwrap();
     let parts: Vec<&[Option<u64>]> = done.split(Option::is_none).collect();
     let (log, primary) = (Some(log * BLOCK as u64), Some(BLOCK as u64));
-    let [home, second, third, []] = parts[..] else {
+    let [mark, home, second, third, fourth, []] = parts[..] else {
         panic!("{parts:?}");
     };
     assert!(!home.is_empty() && !home.contains(&log) && !home.contains(&primary));
-    assert_eq!((second, third), (&[log][..], &[primary][..]));
+    // It asks for a check first, then nothing waits, then all is well.
+    assert_eq!((mark, second), (&[primary][..], &[log][..]));
+    assert_eq!((third, fourth), (&[primary][..], &[primary][..]));
 }
 
 #[test]

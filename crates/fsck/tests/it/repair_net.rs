@@ -23,6 +23,7 @@ fn made(dir: &Path, size: u64, features: &[&str]) -> PathBuf {
         }
         std::fs::write(tree.join("keep"), vec![9; 60_000]).unwrap();
         symlink("dir/file3", tree.join("link")).unwrap();
+        symlink("x/".repeat(100), tree.join("slow")).unwrap();
     }
     let path = dir.join("image");
     let options = [
@@ -312,4 +313,24 @@ fn flags_that_change_the_meaning_of_content_lose_none() {
     let requests: Vec<Vec<&str>> = requests.iter().map(|text| vec![text.as_str()]).collect();
     let requests: Vec<&[&str]> = requests.iter().map(Vec::as_slice).collect();
     each_is_mended(8 << 20, &["-O", "ea_inode,inline_data,casefold"], &requests);
+}
+
+#[test]
+fn a_flag_of_inline_data_alone_cuts_no_file_with_a_map() {
+    let paths = [
+        "/keep",
+        "/dir",
+        "/link",
+        "/slow",
+        "/dir/file0",
+        "/dir/file1",
+    ];
+    let flags = paths.map(|path| format!("sif {path} flags 0x10000000"));
+    // A hole is no less content.
+    let hole = "sif /dir/file0 size 70000".to_owned();
+    let mut requests: Vec<Vec<&str>> = flags.iter().map(|text| vec![text.as_str()]).collect();
+    requests.push(vec![&hole, &flags[4]]);
+    let requests: Vec<&[&str]> = requests.iter().map(Vec::as_slice).collect();
+    let options = ["-O", "^extent,^64bit,inline_data"];
+    each_is_mended(8 << 20, &options, &requests);
 }

@@ -104,27 +104,62 @@ impl Sides<'_> {
                 let end = if verity { u64::MAX } else { size };
                 self.mapped(&self.before.map(old)?, &self.after.map(new)?, end)?
             }
-            (true, _) => self.inline(old, new)?,
-            (false, true) => {
-                let mut bytes = self.after.inline_bytes(new);
-                bytes.resize(usize::try_from(size).unwrap_or(usize::MAX).min(1 << 16), 0);
-                let theirs = read(self.before, &self.before.map(old)?, bytes.len())?;
+            (true, true) => {
+                let mut bytes = self.before.inline_bytes(old);
+                let mut theirs = self.after.inline_bytes(new);
+                // What is not stored reads as zeros.
+                let stored = bytes.len().max(theirs.len());
+                let len = usize::try_from(size).unwrap_or(usize::MAX).min(stored);
+                bytes.resize(len, 0);
+                theirs.resize(len, 0);
                 first_difference(&bytes, &theirs)
+            }
+            (true, false) => {
+                let bytes = self.before.inline_bytes(old);
+                let map = self.after.map(new)?;
+                let found = self.runs_unlike(self.after, &map, &bytes, size)?;
+                lower(found, self.holes_unlike(&map, &bytes, size))
+            }
+            (false, true) => {
+                let bytes = self.after.inline_bytes(new);
+                let map = self.before.map(old)?;
+                let found = self.runs_unlike(self.before, &map, &bytes, size)?;
+                // What could not be read may be seen again.
+                let holes = map.is_sound.then(|| self.holes_unlike(&map, &bytes, size));
+                lower(found, holes.flatten())
             }
         };
         Ok(differs.map(Lost::Content))
     }
 
-    /// Content that was inline.
-    fn inline(&self, old: &Seen, new: &Seen) -> Result<Option<u64>> {
-        let bytes = self.before.inline_bytes(old);
-        let mut theirs = match new.is_inline {
-            true => self.after.inline_bytes(new),
-            false => read(self.after, &self.after.map(new)?, bytes.len())?,
-        };
-        theirs.resize(theirs.len().max(bytes.len()), 0);
-        theirs.truncate(bytes.len());
-        Ok(first_difference(&bytes, &theirs))
+    /// The first byte before `end` that a map leads to and that is not as in `bytes`, behind whose end are zeros.
+    fn runs_unlike(&self, view: &View, map: &Map, bytes: &[u8], end: u64) -> Result<Option<u64>> {
+        for run in map.runs.iter().filter(|run| !run.unwritten) {
+            let mut parts = Vec::new();
+            let blocks = run.pblk..run.pblk + u64::from(run.len);
+            view.content_of(blocks, &mut |part| parts.push(part));
+            for part in parts {
+                let lblk = u64::from(run.lblk) + (part.start - run.pblk);
+                if let Some(byte) = self.unlike(view, lblk, part, bytes, end)? {
+                    return Ok(Some(byte));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first of `bytes` before `end` that is not zero where a map leads nowhere.
+    fn holes_unlike(&self, map: &Map, bytes: &[u8], end: u64) -> Option<u64> {
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..end).unwrap_or(bytes);
+        let size = self.before.volume.block_size().len();
+        let mut blocks = bytes.chunks(size).enumerate();
+        blocks.find_map(|(lblk, block)| {
+            let (at, _) = piece(&map.runs, lblk as u64, 1);
+            let byte = block.iter().position(|byte| *byte != 0);
+            byte.filter(|_| at.is_none())
+                .map(|byte| (lblk * size + byte) as u64)
+        })
     }
 
     /// The first byte before `end` that two maps lead to with another content.
@@ -151,7 +186,8 @@ impl Sides<'_> {
                 let (is_mapped, len) = piece(&old.runs, lblk, last - lblk);
                 if is_mapped.is_none() {
                     let pblk = run.pblk + (lblk - u64::from(run.lblk));
-                    if let Some(byte) = self.zeros(lblk, pblk..pblk + len, end)? {
+                    let blocks = pblk..pblk + len;
+                    if let Some(byte) = self.unlike(self.after, lblk, blocks, &[], end)? {
                         return Ok(Some(byte));
                     }
                 }
@@ -192,8 +228,15 @@ impl Sides<'_> {
         Ok(None)
     }
 
-    /// The first byte that is not zero of blocks that are mapped where nothing was.
-    fn zeros(&self, lblk: u64, blocks: Range<u64>, end: u64) -> Result<Option<u64>> {
+    /// The first byte before `end` of blocks of a file that is not as in `bytes`, behind whose end are zeros.
+    fn unlike(
+        &self,
+        view: &View,
+        lblk: u64,
+        blocks: Range<u64>,
+        bytes: &[u8],
+        end: u64,
+    ) -> Result<Option<u64>> {
         let mut at = blocks.start;
         while at < blocks.end {
             let first = self.byte_of(lblk + (at - blocks.start));
@@ -201,12 +244,14 @@ impl Sides<'_> {
                 return Ok(None);
             }
             let together = self.together(blocks.end - at);
-            let bytes = self.read_blocks(self.after, Some(at), together)?;
-            let found = bytes.iter().position(|byte| *byte != 0);
-            if let Some(byte) = found
-                .map(|byte| first + byte as u64)
-                .filter(|byte| *byte < end)
-            {
+            let theirs = self.read_blocks(view, Some(at), together)?;
+            let mut wanted = vec![0; theirs.len()];
+            let from = usize::try_from(first).unwrap_or(usize::MAX);
+            for (to, byte) in wanted.iter_mut().zip(bytes.get(from..).unwrap_or_default()) {
+                *to = *byte;
+            }
+            let found = first_difference(&theirs, &wanted).map(|byte| first + byte);
+            if let Some(byte) = found.filter(|byte| *byte < end) {
                 return Ok(Some(byte));
             }
             at += together;
@@ -247,16 +292,8 @@ fn piece(runs: &[Run], lblk: u64, len: u64) -> (Option<u64>, u64) {
     (place, left)
 }
 
-/// The first bytes of what a map leads to.
-fn read(view: &View, map: &Map, len: usize) -> Result<Vec<u8>> {
-    let size = view.volume.block_size().len();
-    let mut bytes = vec![0; len];
-    for (i, part) in bytes.chunks_mut(size).enumerate() {
-        if let (Some(at), _) = piece(&map.runs, i as u64, 1) {
-            view.volume.read(Pblk::new(at), part)?;
-        }
-    }
-    Ok(bytes)
+fn lower(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
 }
 
 fn first_difference(a: &[u8], b: &[u8]) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! Drafts that were sabotaged: each loss is seen, and what is none is not told as one.
 
+use super::view::View;
 use super::{Lost, losses};
 use crate::Error;
 use crate::repair::draft::Draft;
@@ -7,7 +8,9 @@ use crate::repair::{Plan, look};
 use crate::report::Sink;
 use crate::volume::Volume;
 use extant_blockdev::{BlockDevice, MemoryDevice};
-use extant_format::inode::{FileType, Inode, Mode};
+use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode};
+use extant_format::xattr::name::INLINE_DATA;
+use extant_format::xattr::{Attribute, NewValue, encode_in_inode};
 use extant_format::{Ino, dir};
 use extant_testkit::oracle::{self, debugfs};
 use std::path::Path;
@@ -229,4 +232,164 @@ fn a_plan_that_loses_something_is_not_written_unless_that_is_allowed() {
             Err(e) => panic!("{e}"),
         }
     }
+}
+
+/// An image with two files inside their inodes, one that says to be larger than what is stored of it, and a file with a map.
+fn image_with_inline_data() -> (Vec<u8>, [Ino; 3]) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "inline_data"];
+    oracle::mke2fs(&path, 8 << 20, &options);
+    let source = |name: &str, bytes: &[u8]| {
+        std::fs::write(place.path().join(name), bytes).unwrap();
+        format!("write {} {name}", place.path().join(name).display())
+    };
+    let mut large = vec![0; 80_000];
+    large[..40].fill(5);
+    large[79_999] = 1;
+    let requests = [
+        source("short", &[3; 40]),
+        source("long", &[4; 100]),
+        source("large", &large),
+        "sif /long size 3000".to_owned(),
+    ];
+    oracle::debugfs_write(&path, &requests.each_ref().map(String::as_str));
+    let numbers = ["/short", "/long", "/large"].map(|name| number(&path, name));
+    (std::fs::read(&path).unwrap(), numbers)
+}
+
+/// Gives a file inside its inode a map that leads to blocks with `bytes`.
+fn to_map(sabotage: &Sabotage, ino: Ino, bytes: &[u8]) {
+    let at = 5000;
+    sabotage.draft.write(at * 1024, bytes).unwrap();
+    sabotage.inode(ino, |inode, slot| {
+        inode.flags.remove(InodeFlags::INLINE_DATA);
+        inode.map = [0; MAP_BYTES];
+        for (i, to) in inode.map.chunks_mut(4).take(bytes.len() / 1024).enumerate() {
+            to.copy_from_slice(&(at as u32 + i as u32).to_le_bytes());
+        }
+        slot[160..].fill(0);
+    });
+}
+
+/// Puts the content of a file into its inode.
+fn to_inline(sabotage: &Sabotage, ino: Ino, bytes: &[u8; MAP_BYTES]) {
+    sabotage.inode(ino, |inode, slot| {
+        inode.flags.remove(InodeFlags::EXTENTS);
+        inode.flags.insert(InodeFlags::INLINE_DATA);
+        inode.map = *bytes;
+        let data = Attribute {
+            name: INLINE_DATA,
+            value: NewValue::Bytes(&[]),
+        };
+        assert!(encode_in_inode(&mut slot[160..], &[data]));
+    });
+}
+
+#[test]
+fn content_that_moves_between_inode_and_blocks_is_compared_to_its_last_byte() {
+    let (bytes, [short, long, large]) = image_with_inline_data();
+    let image = Image {
+        bytes,
+        dir: short,
+        file: long,
+        link: large,
+    };
+    let told = |cut: &dyn Fn(&Sabotage)| {
+        let sabotage = Sabotage::new(&image);
+        cut(&sabotage);
+        sabotage.told()
+    };
+    let padded = |content: &[u8], len: usize| {
+        let mut bytes = content.to_vec();
+        bytes.resize(len, 0);
+        bytes
+    };
+    let lost = |ino: Ino, byte: u64| vec![(ino, Lost::Content(byte))];
+
+    // What is behind the end of a file is no content.
+    let mut block = padded(&[3; 40], 1024);
+    block[40..].fill(9);
+    assert_eq!(told(&|s| to_map(s, short, &block)), []);
+    block[7] = 0;
+    assert_eq!(told(&|s| to_map(s, short, &block)), lost(short, 7));
+
+    // What is not stored of a larger file reads as zeros.
+    let mut blocks = padded(&[4; 100], 3072);
+    assert_eq!(told(&|s| to_map(s, long, &blocks)), []);
+    blocks[3071] = 1;
+    assert_eq!(told(&|s| to_map(s, long, &blocks)), []);
+    for stale in [100, 1024, 2999] {
+        let mut blocks = blocks.clone();
+        blocks[stale] = 1;
+        assert_eq!(
+            told(&|s| to_map(s, long, &blocks)),
+            lost(long, stale as u64)
+        );
+    }
+    assert_eq!(told(&|s| to_map(s, long, &[])), lost(long, 0));
+
+    // A file with a map, however long it is.
+    let mut content = [0; MAP_BYTES];
+    content[..40].fill(5);
+    let to_end = lost(large, 79_999);
+    assert_eq!(told(&|s| to_inline(s, large, &content)), to_end);
+    let sabotage = Sabotage::new(&image);
+    let (_, inode) = sabotage.volume.inode(large).unwrap().unwrap();
+    let runs = crate::maps::runs(&sabotage.volume, large, &inode).unwrap();
+    let last = crate::maps::lookup(&runs, 78).unwrap().get() * 1024;
+    let mut zeros = Image { ..image };
+    zeros.bytes[last as usize + 127] = 0;
+    let told = |content: &[u8; MAP_BYTES]| {
+        let sabotage = Sabotage::new(&zeros);
+        to_inline(&sabotage, large, content);
+        sabotage.told()
+    };
+    assert_eq!(told(&content), []);
+    content[59] = 1;
+    assert_eq!(told(&content), lost(large, 59));
+}
+
+#[test]
+fn a_block_of_names_that_a_directory_maps_a_million_times_is_read_once() {
+    let image = image();
+    let sabotage = Sabotage::new(&image);
+    let names = sabotage.first_block(image.dir) as u32;
+    // A triply indirect map: 16 blocks that lead to 256 each, and each of these 256 times to the names.
+    let first = 3000u32;
+    let pointers = |to: &dyn Fn(u32) -> u32| -> Vec<u8> {
+        (0..256).flat_map(|i| to(i).to_le_bytes()).collect()
+    };
+    let leaf = pointers(&|_| names);
+    let (level, leaves) = (first + 1, first + 17);
+    let root = pointers(&|i| if i < 16 { level + i } else { 0 });
+    let put = |at: u32, bytes: &[u8]| {
+        sabotage.draft.write(u64::from(at) * 1024, bytes).unwrap();
+    };
+    put(first, &root);
+    for i in 0..16 {
+        put(level + i, &pointers(&|j| leaves + 256 * i + j));
+        for j in 0..256 {
+            put(leaves + 256 * i + j, &leaf);
+        }
+    }
+    sabotage.inode(image.dir, |inode, _| {
+        inode.flags.remove(InodeFlags::EXTENTS);
+        inode.map = [0; MAP_BYTES];
+        inode.map[56..].copy_from_slice(&first.to_le_bytes());
+        inode.size = (12 + 256 + 65536 + (1 << 20)) * 1024;
+    });
+    let view = View::new(sabotage.draft.device()).unwrap();
+    let dir = view.inode(image.dir).unwrap().unwrap();
+    let mut blocks = 0;
+    view.walk(&dir, &mut |piece| {
+        blocks += u32::from(matches!(piece, crate::maps::Piece::Data(_)));
+    })
+    .unwrap();
+    assert_eq!(blocks, 1 << 20);
+    let mut handed_on = 0;
+    assert!(view.names(&dir, &mut |_, _| handed_on += 1).unwrap());
+    assert_eq!(handed_on, 2);
+    // The root, lost+found, the link, the directory and its two files.
+    assert_eq!(super::reachable(sabotage.draft.device()).unwrap(), 6);
 }

@@ -239,13 +239,21 @@ impl View {
         let end = seen.inode.size >> volume.block_size().log2();
         let mut is_read = false;
         let mut buf = Vec::new();
+        // A block that the map leads to once more says nothing new.
+        let mut known = BlockSet::default();
+        let mut parts = Vec::new();
         for run in self.map(seen)?.runs.iter().filter(|run| !run.unwritten) {
             let len = u64::from(run.len).min(end.saturating_sub(run.lblk.into()));
-            let mut done = 0;
-            while done < len {
-                let together = (len - done).min((READ_BYTES / size as u64).max(1));
+            let blocks = run.pblk..run.pblk + len;
+            outside(&known, blocks.clone(), &mut |part| parts.push(part));
+            known.add(blocks);
+        }
+        for part in parts {
+            let mut at = part.start;
+            while at < part.end {
+                let together = (part.end - at).min((READ_BYTES / size as u64).max(1));
                 buf.resize(together as usize * size, 0);
-                volume.read(Pblk::new(run.pblk + done), &mut buf)?;
+                volume.read(Pblk::new(at), &mut buf)?;
                 for block in buf.chunks_exact(size) {
                     // Nodes of an index have no names, and their own checksum.
                     let is_sound =
@@ -257,7 +265,7 @@ impl View {
                         entries.map_while(|entry| entry.ok()).for_each(|e| one(&e));
                     }
                 }
-                done += together;
+                at += together;
             }
         }
         Ok(is_read)
@@ -386,15 +394,20 @@ impl View {
 
     /// Hands on the parts of a run of blocks that are not of the file system's own structures.
     pub(super) fn content_of(&self, blocks: Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
-        let mut at = blocks.start;
-        self.own.runs(blocks.clone(), &mut |own| {
-            if at < own.start {
-                each(at..own.start);
-            }
-            at = own.end;
-        });
-        if at < blocks.end {
-            each(at..blocks.end);
+        outside(&self.own, blocks, each);
+    }
+}
+
+/// Hands on the parts of a run of blocks that are not in a set.
+fn outside(set: &BlockSet, blocks: Range<u64>, each: &mut dyn FnMut(Range<u64>)) {
+    let mut at = blocks.start;
+    set.runs(blocks.clone(), &mut |inside| {
+        if at < inside.start {
+            each(at..inside.start);
         }
+        at = inside.end;
+    });
+    if at < blocks.end {
+        each(at..blocks.end);
     }
 }

@@ -11,6 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Directories, and inodes, that one task looks at.
 const DIRS: usize = 64;
 const INODES: usize = 1024;
+/// Tasks in which directories are read before what they found is put together.
+const TASKS: usize = 64;
+/// Names that a task holds before it leaves out those that are there twice.
+const NAMES: usize = 1 << 16;
 /// A path is told as far as this many names.
 const DEPTH_MAX: usize = 4096;
 
@@ -51,8 +55,7 @@ pub(super) fn walk(
                 level.push((one.ino, one.parent));
             }
         }
-        found = children(view, &level)?;
-        found.retain(|(ino, _)| !reach.contains(*ino));
+        found = children(view, &level, &reach)?;
         reach.dirs.append(&mut level);
     }
     reach.dirs.sort_unstable();
@@ -92,23 +95,52 @@ fn look(
     Ok(parts.into_iter().flatten().collect())
 }
 
-/// The inodes that some directories name, each once, ascending, and a directory that names it.
-fn children(view: &View, dirs: &[(Ino, Ino)]) -> Result<Vec<(Ino, Ino)>> {
-    let parts = dirs.par_chunks(DIRS).map(|some| {
-        let mut slots = Slots::new(view);
-        let mut children = Vec::new();
-        for &(dir, _) in some {
-            if let Some(seen) = slots.get(dir)? {
-                view.names(&seen, &mut |ino, _| children.push((ino, dir)))?;
+/// The inodes that some directories name and that were not reached before, each once, ascending, and the first directory
+/// that names it. What is held while they are read follows the number of inodes, however often each is named.
+fn children(view: &View, dirs: &[(Ino, Ino)], reach: &Reach) -> Result<Vec<(Ino, Ino)>> {
+    let mut all = Vec::new();
+    let mut named = BlockSet::default();
+    for some in dirs.chunks(DIRS * TASKS) {
+        let is_new = |ino: Ino| !reach.contains(ino) && !named.contains(ino.get().into());
+        let parts = some.par_chunks(DIRS).map(|some| {
+            let mut slots = Slots::new(view);
+            let mut children = Vec::new();
+            let mut room = NAMES;
+            for &(dir, _) in some {
+                if let Some(seen) = slots.get(dir)? {
+                    view.names(&seen, &mut |ino, _| {
+                        if is_new(ino) {
+                            children.push((ino, dir));
+                        }
+                        if children.len() > room {
+                            leave_one_each(&mut children);
+                            room = NAMES.max(2 * children.len());
+                        }
+                    })?;
+                }
+            }
+            leave_one_each(&mut children);
+            Ok::<_, crate::Error>(children)
+        });
+        let parts: Vec<Vec<(Ino, Ino)>> = parts.collect::<Result<_>>()?;
+        // Directories ascend, so the first part that names an inode has the first of them.
+        for (ino, dir) in parts.into_iter().flatten() {
+            let mut is_known = false;
+            let number = u64::from(ino.get());
+            named.insert(number..number + 1, &mut |_| is_known = true);
+            if !is_known {
+                all.push((ino, dir));
             }
         }
-        Ok::<_, crate::Error>(children)
-    });
-    let parts: Vec<Vec<(Ino, Ino)>> = parts.collect::<Result<_>>()?;
-    let mut all: Vec<(Ino, Ino)> = parts.into_iter().flatten().collect();
+    }
     all.par_sort_unstable();
-    all.dedup_by_key(|(ino, _)| *ino);
     Ok(all)
+}
+
+/// Leaves each inode once, with the first directory that names it.
+fn leave_one_each(children: &mut Vec<(Ino, Ino)>) {
+    children.sort_unstable();
+    children.dedup_by_key(|(ino, _)| *ino);
 }
 
 /// A path to each of some inodes.
