@@ -99,6 +99,15 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.check_writable("discard", offset, len)
     }
 
+    /// As [`BlockDevice::discard`], for whoever has to know whether anything can come of it: `false` where the device,
+    /// or what is below it, cannot discard. The default takes it for granted that it can.
+    ///
+    /// # Errors
+    /// As for `write_at`.
+    fn try_discard(&self, offset: u64, len: u64) -> DeviceResult<bool> {
+        self.discard(offset, len).map(|()| true)
+    }
+
     /// Makes a range read as zeroes, without using space where the device can do that.
     ///
     /// # Errors

@@ -139,6 +139,11 @@ impl BlockDevice for WindowDevice {
         self.inner.discard(self.start + offset, len)
     }
 
+    fn try_discard(&self, offset: u64, len: u64) -> DeviceResult<bool> {
+        self.check_writable("discard", offset, len)?;
+        self.inner.try_discard(self.start + offset, len)
+    }
+
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {
         self.check_writable("zero", offset, len)?;
         self.inner.zero(self.start + offset, len)

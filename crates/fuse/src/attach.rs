@@ -22,6 +22,8 @@ use std::process::{Command, Stdio};
 pub(crate) const DEVICE: &str = "/dev/fuse";
 /// By which the helper knows the number of the socket that it answers through.
 const ANSWERS_TO: &str = "_FUSE_COMMFD";
+/// Descriptors that it takes to see what was mounted, and to clear it away.
+const LOOKING: usize = 3;
 /// Of a mount with a block device: no device that Linux takes has larger sectors.
 const BLOCK: u32 = 4096;
 
@@ -53,6 +55,9 @@ pub(crate) fn mount(
     checks: bool,
 ) -> io::Result<Fresh> {
     let is_root = rustix::process::geteuid().is_root();
+    // Too few descriptors are noticed before anything is mounted.
+    let room = (0..LOOKING).map(|_| File::open("/dev/null"));
+    let room = room.collect::<io::Result<Vec<_>>>()?;
     let mut lacks = None;
     let by_root = is_root.then(|| by_call(image, point, options, checks, &mut lacks));
     let device = match by_root {
@@ -68,6 +73,7 @@ pub(crate) fn mount(
             })?
         }
     };
+    drop(room);
     match Held::at(point) {
         Ok(Some(found)) => Ok(Fresh {
             device,
@@ -75,7 +81,7 @@ pub(crate) fn mount(
             lacks,
         }),
         found => {
-            // Nobody is going to answer for it, and the number of a descriptor is free again.
+            // Nobody is going to answer for it.
             drop(device);
             clear_dead(point);
             Err(found.err().unwrap_or_else(|| {

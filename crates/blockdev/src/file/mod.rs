@@ -368,14 +368,18 @@ impl BlockDevice for FileDevice {
     /// Punches a hole where the file can have holes. On a block special file this unmaps the
     /// sectors if the device then guarantees zeroes.
     fn discard(&self, offset: u64, len: u64) -> DeviceResult<()> {
+        self.try_discard(offset, len).map(drop)
+    }
+
+    fn try_discard(&self, offset: u64, len: u64) -> DeviceResult<bool> {
         debug_assert_may_wait_for_device();
         self.check_writable("discard", offset, len)?;
-        if len > 0 {
-            let direct = self.direct.as_ref();
-            let _regions = direct.map(|direct| direct.lock_zeroed(offset..offset + len));
-            self.punch("discard", offset, len)?;
+        if len == 0 {
+            return Ok(true);
         }
-        Ok(())
+        let direct = self.direct.as_ref();
+        let _regions = direct.map(|direct| direct.lock_zeroed(offset..offset + len));
+        self.punch("discard", offset, len)
     }
 
     fn zero(&self, offset: u64, len: u64) -> DeviceResult<()> {

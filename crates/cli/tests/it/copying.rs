@@ -1,11 +1,14 @@
 //! `cp`: out of an image, and nothing lost on the way.
 
 use crate::support::{Place, as_mke2fs_keeps, extant, faithful, small_plan};
+use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::plan::Content;
 use extant_testkit::torture::TortureSpec;
 use extant_testkit::tree::Tree;
 use extant_testkit::{require, tool::tool};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
 
 #[test]
 fn an_archive_copy_of_a_torture_tree_is_the_tree() {
@@ -145,4 +148,54 @@ fn a_user_who_is_not_root_gets_a_copy_and_a_note() {
     let one = place.join("public/out/usr/lib/libone.so");
     let mode = one.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o755, "no set-id bit for the wrong owner");
+}
+
+#[test]
+fn a_copy_that_is_killed_leaves_the_older_file_as_it_was() {
+    const SIZE: usize = 40 << 20;
+    let place = Place::new();
+    let (image, out) = (place.join("image"), place.join("out"));
+    mke2fs(&image, 64 << 20, &["-t", "ext4"]);
+    std::fs::write(place.join("large"), vec![7; SIZE]).unwrap();
+    let inside = format!("{}:/large", image.display());
+    extant(["cp", &place.arg("large"), &inside]).ok();
+    std::fs::create_dir(&out).unwrap();
+    let file = out.join("file");
+    std::fs::write(&file, "the older one").unwrap();
+    let is_begun = || std::fs::read_dir(&out).unwrap().count() > 1;
+    let mut killed = 0;
+    for _ in 0..50 {
+        let mut copy = Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(["cp", &inside])
+            .arg(&file)
+            .spawn()
+            .unwrap();
+        while !is_begun() && copy.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        copy.kill().unwrap();
+        let was_killed = copy.wait().unwrap().signal().is_some();
+        let is_done = std::fs::metadata(&file).unwrap().len() == SIZE as u64;
+        assert!(was_killed || is_done);
+        if is_done {
+            // It was quicker.
+            std::fs::write(&file, "the older one").unwrap();
+            continue;
+        }
+        killed += 1;
+        assert_eq!(std::fs::read(&file).unwrap(), b"the older one");
+        for left in std::fs::read_dir(&out).unwrap() {
+            let left = left.unwrap().path();
+            if left != file {
+                std::fs::remove_file(left).unwrap();
+            }
+        }
+        if killed == 3 {
+            break;
+        }
+    }
+    assert_eq!(killed, 3, "it was always quicker");
+    extant(["cp", &inside, &file.display().to_string()]).ok();
+    assert!(std::fs::read(&file).unwrap() == vec![7; SIZE]);
+    assert_clean(&image);
 }

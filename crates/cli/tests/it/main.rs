@@ -13,6 +13,7 @@ mod making;
 mod mapping;
 mod mount_ends;
 mod mount_options;
+mod mount_whole;
 mod mounting;
 mod operands;
 mod pretending;

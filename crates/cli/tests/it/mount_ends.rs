@@ -399,3 +399,68 @@ fn an_image_that_somebody_else_writes_is_not_waited_for_without_end() {
     ends.join().unwrap();
     umount(&point);
 }
+
+#[test]
+fn umount_does_not_wait_for_whoever_has_the_image_next() {
+    require!(Fuse);
+    let dir = Mount::new();
+    let (image, point) = (dir.image(), dir.point());
+    mount(&image, &point, "no_blkdev");
+    let other = File::open(&image).unwrap();
+    let next = std::thread::spawn(move || {
+        // Waits until the mount lets go of it.
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        other
+    });
+    // From another network namespace what the mount's processes show of themselves cannot be seen.
+    let status = Command::new("unshare")
+        .args(["--net", env!("CARGO_BIN_EXE_extant"), "umount"])
+        .arg(&point)
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(processes("mount", &image), []);
+    drop(next.join().unwrap());
+    assert_clean(&image);
+}
+
+#[test]
+fn a_mount_that_fails_for_want_of_descriptors_leaves_nothing_behind() {
+    require!(Fuse);
+    let dir = Mount::new();
+    let (image, point) = (dir.image(), dir.point());
+    let is_mounted = || {
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        table.contains(point.to_str().unwrap())
+    };
+    let (mut failed, mut worked) = (0, 0);
+    // What is inherited takes some of them.
+    for most in (4..40).chain([400]) {
+        let script = format!(
+            "ulimit -n {most}; exec \"$0\" mount --no-sandbox -o no_blkdev,threads=2 \"$@\""
+        );
+        let run = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_extant")])
+            .args([&image, &point])
+            .output()
+            .unwrap();
+        match run.status.success() {
+            true => {
+                worked += 1;
+                umount(&point);
+            }
+            false => {
+                failed += 1;
+                assert!(!run.stderr.is_empty(), "it says why");
+            }
+        }
+        assert!(!is_mounted(), "with {most} descriptors");
+        wait_until("its processes are gone", || {
+            processes("mount", &image).is_empty()
+        });
+        if worked > 3 {
+            break;
+        }
+    }
+    assert!(failed > 3 && worked > 0, "{failed} {worked}");
+    assert_clean(&image);
+}

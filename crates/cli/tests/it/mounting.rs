@@ -379,6 +379,14 @@ fn who_writes_through_a_mount_is_held_to_his_limits() {
         };
         assert!(write("first", 700 << 10).is_none());
         assert_eq!(write("second", 700 << 10).is_some(), limited);
+        // Past the kernel's memory, what was refused is told at once.
+        let file = format!("of={}", dir.join("direct").display());
+        let mut direct = Command::new("dd");
+        direct.args(["if=/dev/zero", "oflag=direct", "bs=64k", "count=32", &file]);
+        let run = direct.uid(7).output().unwrap();
+        let told = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.success(), !limited, "{told}");
+        assert_eq!(told.contains("quota exceeded"), limited, "{told}");
         fs::write(dir.join("of root"), vec![0; 2 << 20]).unwrap();
         let refused: Vec<bool> = (3..8).map(|n| write(&n.to_string(), 0).is_some()).collect();
         assert_eq!(refused.contains(&true), limited, "{refused:?}");

@@ -1,7 +1,8 @@
 //! What operands name: patterns, and commands that go on after one that cannot be read.
 
 use crate::support::{Place, change, extant, extant_with, small_plan};
-use extant_testkit::oracle::assert_clean;
+use extant_testkit::oracle::{assert_clean, debugfs, dumpe2fs_header};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 #[test]
@@ -187,4 +188,71 @@ fn a_new_file_that_does_not_fit_is_not_left_half() {
     let most = usize::try_from(free / block * block).unwrap();
     assert_eq!(write(&["write", &old], most - (1 << 20)), Some(0));
     assert_eq!(write(&["write", &old], most - (1 << 20)), Some(0));
+}
+
+/// Has the blocks of a directory hold nothing that makes sense.
+fn spoil_directory(image: &str, path: &str) {
+    let told = debugfs(Path::new(image), &format!("blocks {path}"));
+    let block: u64 = told.split_whitespace().next().unwrap().parse().unwrap();
+    let size = dumpe2fs_header(Path::new(image)).number("Block size");
+    let file = std::fs::File::options().write(true).open(image).unwrap();
+    file.write_all_at(&vec![0xff; size as usize], block * size)
+        .unwrap();
+}
+
+#[test]
+fn changing_goes_on_after_what_cannot_be_looked_at() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let at = |path: &str| format!("{image}:{path}");
+    for name in ["/spoilt", "/to"] {
+        change(&image, ["mkdir", &at(name)]).ok();
+    }
+    for n in 0..6 {
+        extant(["touch", &at(&format!("/file{n}"))]).ok();
+    }
+    spoil_directory(&image, "/spoilt");
+    let bad = at("/spoilt/*");
+    let bad = bad.as_str();
+    extant(["mv", bad, &at("/file0"), &at("/to")]).fails(1);
+    extant(["stat", &at("/to/file0")]).ok();
+    // One that matches nothing that can be looked at is several all the same.
+    extant(["mv", bad, &at("/file1"), &at("/new")]).fails(1);
+    extant(["stat", &at("/file1")]).ok();
+    extant(["rm", bad, &at("/file1")]).fails(1);
+    extant(["stat", &at("/file1")]).fails(1);
+    extant(["chmod", "600", bad, &at("/file2")]).fails(1);
+    extant(["chown", "7", bad, &at("/file2")]).fails(1);
+    extant(["chattr", "+A", bad, &at("/file2")]).fails(1);
+    extant(["touch", "-t", "200001010000", bad, &at("/file2")]).fails(1);
+    extant(["truncate", "-s", "5", bad, &at("/file2")]).fails(1);
+    let found = extant(["stat", "--json", &at("/file2")]).ok().lines()[0].clone();
+    assert_eq!((&found["mode"], &found["uid"]), (&"0600".into(), &7.into()));
+    assert_eq!(found["size"], 5);
+    assert!(found["flags"].as_str().unwrap().contains('A'), "{found}");
+    extant(["cp", bad, &at("/file3"), &at("/to")]).fails(1);
+    extant(["stat", &at("/to/file3")]).ok();
+}
+
+#[test]
+fn changing_goes_on_after_an_image_that_cannot_be_opened() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let broken = place.arg("broken");
+    std::fs::write(&broken, vec![0; 1 << 20]).unwrap();
+    let inside = |image: &str, name: &str| format!("{image}:/{name}");
+    let run = extant([
+        "touch",
+        &inside(&broken, "one"),
+        &inside(&image, "two"),
+        &inside(&broken, "three"),
+        &inside(&image, "four"),
+    ])
+    .fails(1);
+    assert_eq!(run.stderr.matches("broken").count(), 1, "{}", run.stderr);
+    for name in ["two", "four"] {
+        extant(["stat", &inside(&image, name)]).ok();
+    }
+    assert_clean(Path::new(&image));
+    extant(["--as-is", "rm", &inside(&image, "two")]).fails(2);
 }

@@ -26,6 +26,7 @@
 //! | `free_extents` | how the free space lies |
 //! | `freed` | blocks freed by transactions that have not committed |
 //! | `image` | what commit takes of a group |
+//! | `trim` | telling the device of all that is free |
 //!
 //! # Two bitmaps
 //!
@@ -79,6 +80,7 @@ mod space;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod trim;
 
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
@@ -89,6 +91,7 @@ pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
 pub use share::Spending;
 pub use sums::SpaceSums;
+pub use trim::TrimRange;
 
 use crate::fs::{Fs, MountOptions};
 use crate::{Error, InPlace, Place, Result};

@@ -3,6 +3,7 @@
 mod inodes;
 mod searching;
 mod states;
+mod trimming;
 
 use super::{Alloc, FreedKind, Request, Spending, Taken};
 use crate::fs::{Fs, JournalChoice, MountOptions};

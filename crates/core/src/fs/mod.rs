@@ -9,6 +9,7 @@
 //! | `groups` | group descriptors |
 //! | `writable` | the way to an [`Fs`] that may be changed |
 //! | `super_state` | the superblock while it changes: counts, orphan list, errors |
+//! | `label` | what it is called |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `journal` | where the journal lies, and its replay into memory |
 //! | `fast_commit` | what the journal says besides whole blocks |
@@ -26,12 +27,13 @@
 //! - Open for reading, the image is never written: a dirty journal is replayed into memory, in front
 //!   of the device.
 //! - Open for writing, metadata is written by the journal only, and by what bypasses it: the claim
-//!   against other hosts, and the record of an error that stopped the journal.
+//!   against other hosts, the record of an error that stopped the journal, and the label in backups of the superblock.
 
 mod changes;
 mod fast_commit;
 mod groups;
 mod journal;
+mod label;
 mod memory;
 mod metadata;
 mod mmp;

@@ -14,6 +14,7 @@
 //! wrong, and a backup has to help: as under Linux.
 
 use super::Fs;
+use super::label::Label;
 use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, RoCompat};
@@ -49,6 +50,8 @@ struct Fields {
     found_unclean: bool,
     /// There is a file that needs the feature `large_file`.
     large_file: bool,
+    /// What it is called from the next commit on.
+    label: Option<Label>,
 }
 
 /// Errors seen since opening, and what was on record then.
@@ -94,6 +97,7 @@ impl SuperState {
             leaving: false,
             found_unclean: false,
             large_file: false,
+            label: None,
         };
         Ok(Self {
             fields: Mutex::new(&FIELDS, fields),
@@ -140,7 +144,24 @@ impl SuperState {
                 })
                 .unwrap_or(superblock);
         }
+        if let Some(label) = &fields.label {
+            superblock = label.in_superblock(&superblock);
+        }
         Ok(fields.errors.store(&superblock))
+    }
+
+    /// What the file system is called.
+    pub(super) fn label(&self) -> Vec<u8> {
+        let fields = self.fields.lock();
+        match &fields.label {
+            Some(label) => label.bytes(),
+            None => fields.committed.label().to_vec(),
+        }
+    }
+
+    /// Has it called that from the next commit on that has the superblock.
+    pub(super) fn set_label(&self, label: Label) {
+        self.fields.lock().label = Some(label);
     }
 
     /// A file has become so large that the file system needs the feature `large_file`, which it has from the next commit on.

@@ -50,7 +50,8 @@ pub fn changeable(file_type: FileType) -> InodeFlags {
     }
 }
 
-/// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone.
+/// Sets the flags in `set` and takes those in `clear`. Flags that a file of its type does not have are left alone. The time
+/// of change becomes now, whether any flag changes or not.
 ///
 /// # Errors
 /// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
@@ -92,9 +93,7 @@ fn chattr_once(by: Acting<'_>, inode: &Held, set: InodeFlags, clear: InodeFlags)
         // Names that are there were hashed, and told apart, in the other way.
         return Err(Error::NotEmpty);
     }
-    if (changed & possible).is_empty() {
-        return Ok(());
-    }
+    // Where no flag changes the time of change does all the same, as under Linux.
     let time = now();
     let others = changed & possible & !InodeFlags::EXTENTS;
     let change = |image: &mut Inode| {

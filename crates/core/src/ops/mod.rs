@@ -30,6 +30,7 @@
 //! | [`set_project`] | `FS_IOC_FSSETXATTR` |
 //! | [`statfs_at`] | `statfs` |
 //! | [`quota`], [`quotas`], [`quota_grace`], [`set_quota`], [`set_quota_grace`] | `quotactl` |
+//! | [`set_label`], [`trim`] | `FS_IOC_SETFSLABEL`, `FITRIM` |
 //! | [`release`] | `close` |
 //! | [`fsync`], [`fsync_file`], [`fdatasync`], [`fdatasync_file`], [`syncfs`] | durability |
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
@@ -71,6 +72,7 @@ mod stat;
 mod symlink;
 mod tmpfile;
 mod unlink;
+mod whole;
 
 pub use crate::data::{
     FallocateMode, Piece, Sink, allocated, allocated_live, extents, extents_live, now, seek_data,
@@ -106,3 +108,4 @@ pub use stat::{stat, stat_of};
 pub use symlink::symlink;
 pub use tmpfile::tmpfile;
 pub use unlink::{rmdir, unlink};
+pub use whole::{set_label, trim};

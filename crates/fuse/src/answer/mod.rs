@@ -208,8 +208,8 @@ impl Answerer {
             | Opcode::Link
             | Opcode::Setxattr
             | Opcode::Removexattr => self.service.syncs().then_some(Long::Other),
-            // The map may become one of another kind.
-            Opcode::Ioctl if sealing::sets_flags(request) => Some(Long::Other),
+            // The map may become one of another kind, and all groups be gone through.
+            Opcode::Ioctl if sealing::may_take_long(request) => Some(Long::Other),
             Opcode::Ioctl => self.service.syncs().then_some(Long::Other),
             _ => None,
         }

@@ -6,7 +6,7 @@
 use super::{Answerer, asker, node, put, put_bytes};
 use crate::metrics::Request as Timing;
 use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};
-use crate::service::{Answer, Errno, SET_FLAGS, changes_record, makes_immutable};
+use crate::service::{Answer, Errno, SET_FLAGS, changes_record, is_about_whole, makes_immutable};
 
 /// What goes into an `ioctl`.
 fn input<'a>(request: &Request<'a>) -> Answer<(IoctlIn, &'a [u8])> {
@@ -21,9 +21,10 @@ pub(crate) fn seals(request: &Request<'_>) -> bool {
         && input(request).is_ok_and(|(asked, input)| makes_immutable(asked.command, input))
 }
 
-/// Whether a request sets the flags of a file.
-pub(super) fn sets_flags(request: &Request<'_>) -> bool {
-    input(request).is_ok_and(|(asked, _)| asked.command == SET_FLAGS)
+/// Whether a request sets the flags of a file, or asks something of the file system as a whole.
+pub(super) fn may_take_long(request: &Request<'_>) -> bool {
+    input(request)
+        .is_ok_and(|(asked, _)| asked.command == SET_FLAGS || is_about_whole(asked.command))
 }
 
 impl Answerer {

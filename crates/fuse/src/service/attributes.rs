@@ -1,5 +1,6 @@
 //! The record, flags and extended attributes.
 
+use super::whole::is_about_whole;
 use super::{Answer, Asker, Attributes, Errno, METRICS, Node, Service};
 use extant_core::inode::{Held, Timestamp};
 use extant_core::ops::{self, Caller, SetXattr};
@@ -226,7 +227,7 @@ impl Service {
         self.changed(&held)
     }
 
-    /// What `ioctl` does about flags; returns what it gives back.
+    /// What `ioctl` does about flags, and about the file system as a whole; returns what it gives back.
     pub(crate) fn ioctl(
         &self,
         asker: Asker,
@@ -235,6 +236,9 @@ impl Service {
         input: &[u8],
     ) -> Answer<Vec<u8>> {
         let held = self.hold(node)?;
+        if is_about_whole(command) {
+            return self.ask_whole(asker, command, input);
+        }
         let image = held.snapshot();
         let now = image.flags() & VISIBLE;
         let word = || {

@@ -6,6 +6,7 @@
 //! | `names` | whatever changes or reads a directory |
 //! | `content` | file data |
 //! | `attributes` | the record, flags and extended attributes |
+//! | `whole` | what an `ioctl` asks of the file system as a whole |
 //!
 //! # Invariants
 //!
@@ -19,10 +20,12 @@ mod content;
 mod names;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 pub(crate) use attributes::{Changes, SET_FLAGS, Stamp, changes_record, makes_immutable};
 pub(crate) use content::Writing;
 pub(crate) use names::{Listed, Made, Renaming};
+pub(crate) use whole::is_about_whole;
 
 use crate::farewell::Farewell;
 use crate::metrics::{Metrics, Request, Timed};
@@ -154,6 +157,8 @@ pub(crate) struct Service {
     /// Whether everything else is, where the kernel does not ask for it.
     syncs_all: bool,
     farewell: Farewell,
+    /// The user who mounted.
+    owner: u32,
 }
 
 impl Service {
@@ -170,6 +175,7 @@ impl Service {
             syncs_names: options.dirsync || options.sync,
             syncs_all: options.sync,
             farewell: Farewell::new(),
+            owner: rustix::process::getuid().as_raw(),
         }
     }
 

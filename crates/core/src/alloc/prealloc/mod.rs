@@ -39,7 +39,7 @@ use crate::inode::LiveInode;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Group, Lblk};
-use extant_sync::{LockClass, Mutex, Rank, RwLock, pin};
+use extant_sync::{LockClass, Mutex, MutexGuard, Rank, RwLock, pin};
 use files::Files;
 use goals::{Goals, Last};
 use locality::Locality;
@@ -134,6 +134,11 @@ impl Prealloc {
             discarding: Mutex::new(&DISCARD, ()),
         }
     }
+
+    /// Has whoever finds no space wait until the result is dropped, and then look again.
+    pub(super) fn keep_waiting(&self) -> MutexGuard<'_, ()> {
+        self.discarding.lock()
+    }
 }
 
 impl Fs {
@@ -193,8 +198,13 @@ impl Fs {
             }
             return Ok((taken, true));
         }
-        let gap = state.kept.read().tree.gap(ask.lblk.get());
         let lblk = ask.lblk.get();
+        let gap = state.kept.read().tree.gap(lblk);
+        // Otherwise somebody who asked for its neighbours has had something wait for it since it was looked for.
+        let gap = match gap.contains(&lblk) {
+            true => gap,
+            false => lblk..lblk.saturating_add(1),
+        };
         let window = window::window(ask, log2, gap);
         let (mut window, beside) = self.hole_of(live, state, lblk, window);
         // At least the first: nothing is kept for it.

@@ -1,0 +1,217 @@
+//! Telling the device of all that is free, when somebody asks for it.
+//!
+//! What is told of is taken first, as if for a file, and given back after the device has answered: nobody gets a block
+//! between the look and the answer, and no lock of a group is held meanwhile. The allocator bitmap says what may be taken, so
+//! what is in use, what waits for data on its way and what was freed by a transaction that has not committed is never
+//! told of.
+//!
+//! It is done in pieces, each of which is a change of its own: freezing waits for one piece, and no more than one is missing
+//! from the free space. What is left of free space that is nearly used up is taken while those wait who find none. Free
+//! blocks that are all promised to data on its way are left alone.
+
+use super::Alloc;
+use super::share::Share;
+use crate::fs::Fs;
+use crate::{Error, InPlace, Place, Result};
+use extant_format::Group;
+use std::ops::Range;
+
+/// Clusters that are taken at once, and while space is short.
+const MOST: u32 = 1 << 13;
+const MOST_WHILE_SHORT: u32 = 256;
+/// Runs that are taken at once.
+const RUNS: usize = 1024;
+
+/// What is to be told of, in bytes of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimRange {
+    /// Where it begins.
+    pub start: u64,
+    /// How long it is; what lies past the end counts for nothing.
+    pub len: u64,
+    /// The length from which on free runs are told of.
+    pub min_len: u64,
+}
+
+/// A part of a group's free runs, taken.
+#[derive(Debug)]
+struct Batch {
+    runs: Vec<Range<u32>>,
+    /// Where to go on.
+    next: u32,
+}
+
+impl Batch {
+    fn clusters(&self) -> u32 {
+        self.runs.iter().map(|run| run.end - run.start).sum()
+    }
+}
+
+impl Fs {
+    /// Tells the device of what is free in a range. Returns how many bytes that were. May wait for the device, often.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device cannot do anything about it; [`Error::InvalidInput`] for a range that begins
+    /// behind the end or is shorter than a block, or runs longer than a group; [`Error::ReadOnly`]; when the device fails, or a group is damaged.
+    pub fn trim(&self, range: TrimRange) -> Result<u64> {
+        let alloc = self.alloc()?;
+        let geometry = self.geometry();
+        let shift = self.block_size().log2();
+        let (start, count) = (range.start >> shift, range.len >> shift);
+        let least = (range.min_len >> shift).div_ceil(self.cluster_size().blocks().into());
+        let least = u32::try_from(least)
+            .ok()
+            .filter(|least| *least <= geometry.clusters_per_group())
+            .ok_or(Error::InvalidInput("no free run is longer than a group"))?;
+        if start >= geometry.blocks_count() || count == 0 {
+            return Err(Error::InvalidInput(
+                "there is nothing in the range that is to be trimmed",
+            ));
+        }
+        let end = start.saturating_add(count).min(geometry.blocks_count());
+        let mut clusters = 0;
+        for group in geometry.groups() {
+            let place = Place::Group(group);
+            let first = geometry.group_first_block(group).in_place(place)?.get();
+            let behind = first + u64::from(geometry.blocks_in_group(group).in_place(place)?);
+            let (from, to) = (start.max(first), end.min(behind));
+            if from >= to || alloc.slot(group)?.free() < least.max(1) {
+                continue;
+            }
+            let bits = geometry.cluster_bits();
+            // Below the blocks of a group, which fit 32 bits.
+            let cluster = |block: u64| ((block - first) >> bits) as u32;
+            let within = cluster(from)..cluster(to - 1) + 1;
+            clusters += self.trim_group(alloc, group, within, least.max(1))?;
+        }
+        Ok(clusters << geometry.cluster_bits() << shift)
+    }
+
+    /// Returns how many clusters the device was told of.
+    fn trim_group(
+        &self,
+        alloc: &Alloc,
+        group: Group,
+        within: Range<u32>,
+        least: u32,
+    ) -> Result<u64> {
+        let mut told = 0;
+        let mut left = within;
+        while left.start < left.end {
+            let _changing = self.begin_change()?;
+            let mut batch = self.take_spare_runs(alloc, group, left.clone(), least)?;
+            let mut alone = None;
+            if batch.runs.is_empty() && batch.next < left.end {
+                // Nothing can be spared: a small piece, while those wait who find no space.
+                alone = Some(alloc.prealloc.keep_waiting());
+                batch = self.take_last_runs(alloc, group, left.clone(), least)?;
+            }
+            left.start = batch.next;
+            told += u64::from(self.tell(alloc, group, &batch)?);
+            drop(alone);
+        }
+        Ok(told)
+    }
+
+    /// Tells the device of what was taken, and gives it back.
+    fn tell(&self, alloc: &Alloc, group: Group, batch: &Batch) -> Result<u32> {
+        let size = self.block_size();
+        let mut told = Ok(());
+        for run in &batch.runs {
+            let (start, len) = self.blocks_of(group, run);
+            let offset = size.offset_of(start).unwrap_or(u64::MAX);
+            let bytes = u64::from(len) << size.log2();
+            told = match self.device().try_discard(offset, bytes) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Error::Unsupported {
+                    features: "discarding on this device".to_owned(),
+                }),
+                Err(e) => Err(e.into()),
+            };
+            if told.is_err() {
+                break;
+            }
+        }
+        let clusters = batch.clusters();
+        if clusters > 0 {
+            let (_, mut state) = self.lock_group(group)?;
+            for run in &batch.runs {
+                state.untake(run);
+            }
+            drop(state);
+            // After the bits are clear: whoever may take blocks finds some.
+            alloc.space.give(clusters);
+        }
+        told.map(|()| clusters)
+    }
+
+    /// Takes free runs as far as they can be spared.
+    fn take_spare_runs(
+        &self,
+        alloc: &Alloc,
+        group: Group,
+        within: Range<u32>,
+        least: u32,
+    ) -> Result<Batch> {
+        self.take_runs(group, within, least, MOST, |clusters| {
+            alloc.space.take_spare(clusters).then_some(clusters)
+        })
+    }
+
+    /// Takes free runs as far as they are promised to nobody, though others may look for just these.
+    fn take_last_runs(
+        &self,
+        alloc: &Alloc,
+        group: Group,
+        within: Range<u32>,
+        least: u32,
+    ) -> Result<Batch> {
+        let end = within.end;
+        let take = |clusters| alloc.space.take(1, clusters, || Share::Reserve);
+        let mut batch = self.take_runs(group, within, least, MOST_WHILE_SHORT, take)?;
+        if batch.runs.is_empty() {
+            batch.next = end;
+        }
+        Ok(batch)
+    }
+
+    /// Takes free runs that are long enough, at most so many clusters, of which `grant` says how many may be taken.
+    fn take_runs(
+        &self,
+        group: Group,
+        within: Range<u32>,
+        least: u32,
+        most: u32,
+        grant: impl Fn(u32) -> Option<u32>,
+    ) -> Result<Batch> {
+        let (_, mut state) = self.lock_group(group)?;
+        let mut batch = Batch {
+            runs: Vec::new(),
+            next: within.end,
+        };
+        let mut left = most;
+        for run in state.space.runs(within) {
+            // What was cut off a long run goes on with the rest of it, which may be short.
+            if run.end - run.start < least && !state.space.is_free(run.start.wrapping_sub(1)) {
+                continue;
+            }
+            let wanted = left.min(run.end - run.start);
+            let granted = match batch.runs.len() < RUNS && wanted > 0 {
+                true => grant(wanted).unwrap_or(0),
+                false => 0,
+            };
+            if granted > 0 {
+                batch.runs.push(run.start..run.start + granted);
+            }
+            left -= granted;
+            if granted < run.end - run.start {
+                batch.next = run.start + granted;
+                break;
+            }
+        }
+        for run in &batch.runs {
+            state.take(run);
+        }
+        Ok(batch)
+    }
+}

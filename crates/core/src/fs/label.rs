@@ -1,0 +1,110 @@
+//! What a file system is called: in the superblock, and in its backups.
+//!
+//! The superblock changes by way of the journal, as always. Backups are not in the journal and have no changes of their own, so
+//! the label goes into each that is sound, past the log, after it is durable: a crash leaves an old label in some of them, which no
+//! checker minds.
+
+use super::Fs;
+use crate::{Error, Result};
+use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
+use extant_format::{FormatError, Group};
+
+/// Bytes of a label.
+const LEN: usize = 16;
+
+/// What a file system is called, as it is stored: with zeros behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label([u8; LEN]);
+
+impl Label {
+    fn new(bytes: &[u8]) -> Result<Self> {
+        let mut label = [0; LEN];
+        match label.get_mut(..bytes.len()) {
+            Some(place) if !bytes.contains(&0) => place.copy_from_slice(bytes),
+            _ => {
+                return Err(Error::InvalidInput(
+                    "a label has at most 16 bytes, none of which is zero",
+                ));
+            }
+        }
+        Ok(Self(label))
+    }
+
+    /// Without what is behind.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.0
+            .split(|byte| *byte == 0)
+            .next()
+            .map_or(Vec::new(), <[u8]>::to_vec)
+    }
+
+    pub(super) fn in_superblock(self, superblock: &Superblock) -> Superblock {
+        let changed = superblock.with(|raw| raw.volume_name = self.0);
+        // No other field depends on it.
+        changed.unwrap_or_else(|_| superblock.clone())
+    }
+}
+
+impl Fs {
+    /// What the file system is called: at most 16 bytes, which may be any.
+    #[must_use]
+    pub fn label(&self) -> Vec<u8> {
+        match self.super_state() {
+            Ok(state) => state.label(),
+            Err(_) => self.superblock().label().to_vec(),
+        }
+    }
+
+    /// Calls it something else, durably. Whoever calls is within a change.
+    pub(crate) fn change_label(&self, label: &[u8]) -> Result<()> {
+        let label = Label::new(label)?;
+        let seq = {
+            let handle = self.start(1)?;
+            handle.touch_superblock();
+            self.super_state()?.set_label(label);
+            handle.seq()
+        };
+        self.commit(seq)?;
+        for group in self.geometry().groups().skip(1) {
+            if self.geometry().has_super(group) {
+                self.label_backup(group, label)?;
+            }
+        }
+        Ok(self.device().flush()?)
+    }
+
+    /// One that cannot be read stays as it is.
+    fn label_backup(&self, group: Group, label: Label) -> Result<()> {
+        let first = self.geometry().group_first_block(group);
+        let Some(offset) = first
+            .ok()
+            .and_then(|first| self.block_size().offset_of(first))
+        else {
+            return Ok(());
+        };
+        let mut bytes = [0; SUPERBLOCK_LEN];
+        self.device().read_at(offset, &mut bytes)?;
+        let backup: std::result::Result<_, FormatError> = Superblock::parse(&bytes);
+        match backup {
+            Ok(backup) if backup.uuid() == self.superblock().uuid() => {
+                let bytes = label.in_superblock(&backup).encode_for_group(group);
+                Ok(self.device().write_at(offset, &bytes)?)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_has_at_most_sixteen_bytes_and_none_is_zero() {
+        for good in [&b""[..], b"root", b"sixteen bytes at", b"\xff\xfe"] {
+            assert_eq!(Label::new(good).unwrap().bytes(), good);
+        }
+        assert!(Label::new(b"seventeen bytes at").is_err());
+        assert!(Label::new(b"a\0b").is_err());
+    }
+}
