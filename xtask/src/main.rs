@@ -47,13 +47,19 @@ Usage: cargo xtask test";
 const HOSTILE_HELP: &str = "\
 Open, walk and read many mutated images: no panic, no hang, no memory beyond the budget.
 
-Usage: cargo xtask hostile [--meaning] [--images N] [--seed SEED]
+Usage: cargo xtask hostile [--meaning [--range A..B] [--kind NAME] [--class TEXT] [--workers N] [--dir DIR]]
+                           [--images N] [--seed SEED]
 
 Options:
   --meaning     Change one thing at a time to what means something: read, checked, repaired, taken back and written to,
                 and compared with e2fsck and Linux (as root)
   --images N    How many mutated images [default: 20000]
   --seed SEED   Repeat the run that printed this seed [default: from the clock]
+  --range A..B  Of these, only those from number A up to before number B, so that a run can be cut in pieces
+  --kind NAME   Of one kind of image alone
+  --class TEXT  Of changes alone in whose class this text is, such as s_first_ino
+  --workers N   How many processes [default: one for each processor]
+  --dir DIR     Keep the images and what was found there; the same run again goes on where it was ended
 
 The tests whose name contains `hostile` do the work, with --meaning those of the module `meaning`; an ordinary test run
 gives them a budget.";
@@ -125,22 +131,39 @@ fn tidy() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Options of mutants by meaning, and the variables by which their test takes them.
+const MEANT_OPTIONS: &[(&str, &str)] = &[
+    ("--range", "EXTANT_MEANT_RANGE"),
+    ("--kind", "EXTANT_MEANT_KIND"),
+    ("--class", "EXTANT_MEANT_CLASS"),
+    ("--workers", "EXTANT_MEANT_WORKERS"),
+    ("--dir", "EXTANT_MUTANT_DIR"),
+];
+
 fn hostile(args: &[String]) -> ExitCode {
-    let (mut images, mut seed, mut meaning) = (String::from("20000"), None, false);
+    let (mut images, mut meaning) = (String::from("20000"), false);
+    let mut settings: Vec<(&str, String)> = Vec::new();
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
-        let known = match arg.as_str() {
-            "--meaning" => {
-                meaning = true;
-                true
-            }
-            "--images" => rest.next().map(|n| images.clone_from(n)).is_some(),
-            "--seed" => rest.next().map(|s| seed = Some(s.clone())).is_some(),
-            _ => false,
+        if arg == "--meaning" {
+            meaning = true;
+            continue;
+        }
+        let variable = match arg.as_str() {
+            "--images" => Some("images"),
+            "--seed" => Some("EXTANT_SEED"),
+            option => MEANT_OPTIONS
+                .iter()
+                .find(|(name, _)| *name == option && meaning)
+                .map(|(_, variable)| *variable),
         };
-        if !known {
-            eprintln!("{HOSTILE_HELP}");
-            return ExitCode::from(2);
+        match (variable, rest.next()) {
+            (Some("images"), Some(value)) => images.clone_from(value),
+            (Some(variable), Some(value)) => settings.push((variable, value.clone())),
+            _ => {
+                eprintln!("{HOSTILE_HELP}");
+                return ExitCode::from(2);
+            }
         }
     }
     // The engine opens them, the checker judges them as e2fsck does.
@@ -152,7 +175,9 @@ fn hostile(args: &[String]) -> ExitCode {
         ],
     };
     for (package, filter, variable) in parts {
-        let code = hostile_in(package, filter, (variable, &images), seed.as_deref());
+        let mut settings = settings.clone();
+        settings.push((variable, images.clone()));
+        let code = hostile_in(package, filter, &settings);
         if code != ExitCode::SUCCESS {
             return code;
         }
@@ -188,12 +213,7 @@ fn soak(args: &[String]) -> ExitCode {
 }
 
 /// Runs the tests of a package that take hostile images.
-fn hostile_in(
-    package: &str,
-    filter: &str,
-    (variable, images): (&str, &str),
-    seed: Option<&str>,
-) -> ExitCode {
+fn hostile_in(package: &str, filter: &str, settings: &[(&str, String)]) -> ExitCode {
     let cargo = || {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root());
@@ -209,10 +229,7 @@ fn hostile_in(
         return ExitCode::FAILURE;
     }
     let mut command = cargo();
-    command.arg("--nocapture").env(variable, images);
-    if let Some(seed) = seed {
-        command.env("EXTANT_SEED", seed);
-    }
+    command.arg("--nocapture").envs(settings.iter().cloned());
     run(command)
 }
 

@@ -11,6 +11,9 @@ use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Pblk};
 use rayon::prelude::*;
 
+/// What is said of a group with inodes that says that it has none.
+const UNUSED_BUT_USED: &str = "the inodes are said to be unused, and some are in use";
+
 /// What the groups sum up to.
 #[derive(Debug)]
 pub(crate) struct Sums {
@@ -250,6 +253,10 @@ fn inodes(
             .number(Code::GroupUnusedCount, place, what, found, bits);
     }
     if state.trusted && desc.flags.contains(GroupFlags::INODE_UNINIT) {
+        // Those of the first group are looked at all the same: the file system's own are there.
+        if free < bits {
+            sums.sink.say(Code::GroupFlags, place, UNUSED_BUT_USED);
+        }
         return Ok(());
     }
     let mut found = vec![0; size];
@@ -290,8 +297,7 @@ fn inodes(
 /// What a descriptor without a checksum says was never used: nobody believes it, but it is wrong of a group with inodes.
 fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink) {
     if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_inodes {
-        let text = "the inodes are said to be unused, and some are in use";
-        sink.say(Code::GroupFlags, place, text);
+        sink.say(Code::GroupFlags, place, UNUSED_BUT_USED);
     } else if desc
         .flags
         .intersects(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT)

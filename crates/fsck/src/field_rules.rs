@@ -25,6 +25,29 @@ pub(crate) struct FieldRule {
 /// All of them.
 pub(crate) const FIELD_RULES: &[FieldRule] = &[
     FieldRule {
+        is_broken: |v| !v.geo.clusters_per_group().is_multiple_of(8),
+        wrong: "the number of blocks or clusters of a group is no multiple of 8: bitmaps are of whole bytes",
+        mended: "a group has a number of blocks that is a multiple of 8",
+        mend: |v, raw| {
+            let clusters = whole_group(v);
+            let ratio = v.cluster_ratio() as u32;
+            raw.clusters_per_group.set(clusters);
+            raw.blocks_per_group.set(clusters.saturating_mul(ratio));
+        },
+    },
+    FieldRule {
+        is_broken: |v| {
+            v.has_incompat(Incompat::CSUM_SEED) && !v.has_ro_compat(RoCompat::METADATA_CSUM)
+        },
+        wrong: "metadata_csum_seed needs the feature metadata_csum",
+        mended: "feature metadata_csum_seed is off",
+        mend: |_, raw| {
+            let bits = raw.feature_incompat.get() & !Incompat::CSUM_SEED.bits();
+            raw.feature_incompat.set(bits);
+            raw.checksum_seed.set(0);
+        },
+    },
+    FieldRule {
         is_broken: |v| {
             let raw = v.sb.raw();
             !v.has_ro_compat(RoCompat::BIGALLOC)
@@ -169,6 +192,31 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
     },
 ];
+
+/// The number of clusters that groups have, where the one that is given cannot be: the other field that gives it, if it
+/// can be and leaves the number of groups, or the next multiple of 8.
+fn whole_group(volume: &Volume) -> u32 {
+    let geo = &volume.geo;
+    let most = volume.block_size().bytes() * 8;
+    // Linux counts blocks of a group in 16 bits.
+    let most = most.min(u32::from(u16::MAX) & !7);
+    let groups = |clusters: u32| {
+        let blocks = u64::from(clusters) << geo.cluster_bits();
+        let data = geo.blocks_count() - geo.first_data_block().get();
+        data.div_ceil(blocks.max(1))
+    };
+    let other = volume.sb.raw().clusters_per_group.get();
+    let is_possible = |clusters: u32| {
+        clusters > 0
+            && clusters <= most
+            && clusters.is_multiple_of(8)
+            && groups(clusters) == u64::from(geo.groups_count())
+    };
+    match is_possible(other) {
+        true => other,
+        false => geo.clusters_per_group().next_multiple_of(8).min(most),
+    }
+}
 
 fn names_quota(raw: &RawSuperblock) -> bool {
     let quotas = [raw.usr_quota_inum, raw.grp_quota_inum, raw.prj_quota_inum];

@@ -237,8 +237,8 @@ codes! {
     JournalLog = "journal-log", Fatal;
     /// The journal holds transactions although the superblock says that it is clean.
     JournalNotEmpty = "journal-not-empty", Error;
-    /// The journal was aborted with an error.
-    JournalAborted = "journal-aborted", Warning;
+    /// The journal was aborted with an error: whatever mounts it next notes that in the superblock, and asks for a check.
+    JournalAborted = "journal-aborted", Error;
     /// The journal is not on this device and was not looked at.
     JournalExternal = "journal-external", Warning;
     /// What was judged is the state after the journal is replayed.

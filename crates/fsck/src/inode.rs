@@ -24,6 +24,7 @@ const GID_AT: usize = 24;
 const LINKS_AT: usize = 26;
 const DTIME_AT: usize = 20;
 const FRAGMENT_AT: usize = 0x70;
+const SIZE_LO_AT: usize = 4;
 const SIZE_HI_AT: usize = 0x6c;
 const BLOCKS_HI_AT: usize = 0x74;
 const FILE_ACL_HI_AT: usize = 0x76;
@@ -174,6 +175,10 @@ impl<'a> Checker<'a> {
         self.lost_orphan(ino, slot, scan);
         self.rules(ino, inode, slot, false, scan);
         if ino == Ino::RESIZE && self.volume.has_compat(Compat::RESIZE_INODE) {
+            if inode.file_acl.get() != 0 {
+                let text = "the inode that keeps room for descriptors has attributes";
+                scan.sink.say(Code::InodeReserved, place, text);
+            }
             return special::resize_inode(self.volume, inode, scan);
         }
         if ino == Ino::BAD_BLOCKS {
@@ -205,10 +210,22 @@ impl<'a> Checker<'a> {
             let mode = inode.mode.bits();
             scan.sink.number(Code::InodeMode, place, "mode", mode, 0u64);
         }
+        // Of an inode without a type the high half of the size is read by nobody but e2fsck.
+        let size = u64::from(le32(slot, SIZE_LO_AT)) | u64::from(le32(slot, SIZE_HI_AT)) << 32;
+        if inode.size != size && size > self.volume.rules.largest_size(inode) {
+            let found = size >> 32;
+            let what = "high half of the size";
+            scan.sink
+                .number(Code::InodeReserved, place, what, found, 0u64);
+        }
         // What an inode without a type has in its map leads nowhere.
         let mut clusters = match inode.file_type() {
             Some(file_type) if special::has_map(inode, file_type) => {
-                self.map(ino, inode, scan)?.claims.clusters
+                let tally = self.map(ino, inode, scan)?;
+                if file_type == FileType::Regular {
+                    self.check_size(place, file_type, inode, &tally, scan);
+                }
+                tally.claims.clusters
             }
             _ => 0,
         };

@@ -8,7 +8,8 @@ use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode};
-use extant_format::jbd2::{JournalSuperblock, MIN_BLOCKS};
+use extant_format::jbd2::{IncompatFeatures, JournalSuperblock, MIN_BLOCKS};
+use extant_format::superblock::{Superblock, SuperblockFlags};
 use extant_format::{Ino, Pblk};
 use extant_jbd2::{JournalError, Log, LogEnd, LogRun, Recovery, ReplayedDevice, external_log};
 use std::sync::Arc;
@@ -61,6 +62,12 @@ pub(crate) fn recovered(
                 aborted(recovery.recorded_error, sink);
             }
             let replayed = ReplayedDevice::with_log(device, log_device, recovery.blocks);
+            if let Ok(after) = find_superblock(&replayed, &mut Sink::new())
+                && read_before_replay(&sb) != read_before_replay(&after)
+            {
+                let text = "Linux reads how names are hashed and checksums are made before it replays the journal, which holds others";
+                before.say(Code::SuperblockField, Place::FILE_SYSTEM, text);
+            }
             Ok((Arc::new(replayed), true, before))
         }
         Err(JournalError::Device { source, .. } | JournalError::Home { source, .. }) => {
@@ -81,6 +88,21 @@ pub(crate) fn recovered(
             Ok((device, false, before))
         }
     }
+}
+
+/// What Linux takes over from the superblock before it replays the journal, and does not read again: how names are hashed,
+/// how checksums are made, and how large inodes are.
+fn read_before_replay(sb: &Superblock) -> impl PartialEq {
+    let seed = sb.has_metadata_csum().then(|| sb.checksum_seed());
+    let hash = (sb.hash_seed(), sb.raw().def_hash_version);
+    let signs = SuperblockFlags::SIGNED_HASH | SuperblockFlags::UNSIGNED_HASH;
+    (
+        seed,
+        hash,
+        sb.flags() & signs,
+        sb.inode_size(),
+        sb.first_ino(),
+    )
 }
 
 fn aborted(errno: i32, sink: &mut Sink) {
@@ -138,6 +160,35 @@ pub(crate) fn runs_of(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Lo
         .collect())
 }
 
+/// How many blocks of a journal are mapped before the first hole.
+pub(crate) fn mapped_from_start(runs: &[LogRun]) -> u64 {
+    let joined = |end: u64, run: &LogRun| match u64::from(run.first) == end {
+        true => end + u64::from(run.len),
+        false => end,
+    };
+    runs.iter().fold(0, joined)
+}
+
+/// Whether the file system asks for fast commits, and its log has no place for them and no room: Linux does not mount it.
+pub(crate) fn lacks_fast_commits(volume: &Volume) -> bool {
+    let wanted = Compat::HAS_JOURNAL | Compat::FAST_COMMIT;
+    if !volume.features.compat.contains(wanted) || volume.sb.journal_ino().is_none() {
+        return false;
+    }
+    let log = log_runs(volume).ok().and_then(|runs| {
+        let log = Log::open(&**volume.device(), &runs, volume.block_size()).ok()?;
+        Some(log.superblock().clone())
+    });
+    log.is_some_and(|log| !has_room_for_fast_commits(&log))
+}
+
+/// Whether a log has a place for fast commits, or room for one.
+fn has_room_for_fast_commits(log: &JournalSuperblock) -> bool {
+    let mut with = log.clone();
+    with.incompat |= IncompatFeatures::FAST_COMMIT;
+    log.incompat.contains(IncompatFeatures::FAST_COMMIT) || with.area().end < log.max_len
+}
+
 /// Checks the journal's inode and superblock.
 pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Sink) -> Result<()> {
     if !volume.has_compat(Compat::HAS_JOURNAL) {
@@ -173,6 +224,11 @@ pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Si
         sink.number(Code::JournalInode, place, what, blocks, MIN_BLOCKS);
     }
     let runs = log_runs(volume)?;
+    let whole = (mapped_from_start(&runs) << volume.block_size().log2()).min(inode.size);
+    if whole != inode.size {
+        let what = "size of the journal, which has no holes";
+        sink.number(Code::JournalInode, place, what, inode.size, whole);
+    }
     // That all are mapped which the log has is a condition of opening it.
     // Not through the overlay: the log is read where it lies, and recovery never writes into itself.
     match Log::open(

@@ -18,6 +18,15 @@ const HURD: u32 = 1;
 /// All of them.
 pub(crate) const MOUNT_RULES: &[FieldRule] = &[
     FieldRule {
+        is_broken: crate::journal::lacks_fast_commits,
+        wrong: "fast commits are asked for, and the journal has no room for them",
+        mended: "feature fast_commit is off",
+        mend: |_, raw| {
+            let bits = raw.feature_compat.get() & !Compat::FAST_COMMIT.bits();
+            raw.feature_compat.set(bits);
+        },
+    },
+    FieldRule {
         is_broken: |v| v.sb.raw().def_hash_version > HASH_MAX,
         wrong: "names are to be stored by a hash that there is not",
         mended: "names are stored by the usual hash",

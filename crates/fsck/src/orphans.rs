@@ -36,6 +36,11 @@ fn is_possible(volume: &Volume, ino: Ino) -> bool {
     (volume.sb.first_ino().get()..=volume.geo.inodes_count()).contains(&ino.get())
 }
 
+/// Whether the last word of a block of the orphan file, where its checksum is if there are any, is not zero.
+fn has_checksum(block: &[u8]) -> bool {
+    block.last_chunk() != Some(&[0; 4])
+}
+
 fn list(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<()> {
     let mut next = volume.sb.orphan_list_head();
     while let Some(ino) = next {
@@ -124,6 +129,10 @@ fn file(
                     continue;
                 }
             };
+            if volume.seed.is_none() && !may_hold && has_checksum(&bytes) {
+                let text = "an empty block has a checksum, which nothing asks for";
+                sink.say(Code::OrphanFile, place, text);
+            }
             for (slot, orphan) in block.orphans() {
                 is_empty = false;
                 if !is_possible(volume, orphan) {

@@ -97,7 +97,7 @@ use crate::fs::{Fs, MountOptions};
 use crate::{Error, InPlace, Place, Result};
 use aside::Aside;
 use extant_format::features::Incompat;
-use extant_format::group_desc::{GroupDesc, GroupFlags};
+use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use fixed::{Fixed, FixedBuilder};
@@ -167,8 +167,15 @@ impl Alloc {
         let mut fixed = FixedBuilder::default();
         let (mut free, mut inodes, mut dirs) = (0_u64, 0_u64, 0_u64);
         let mut wrong = None;
+        let has_sums = fs.superblock().desc_checksum() != DescChecksum::None;
         fs.for_each_group(|group, desc| {
-            if let Err(source) = desc.validate_counts(group, geometry) {
+            // Without checksums nobody looks at how many inodes were never used.
+            let itable_unused = if has_sums { desc.itable_unused } else { 0 };
+            let believed = GroupDesc {
+                itable_unused,
+                ..*desc
+            };
+            if let Err(source) = believed.validate_counts(group, geometry) {
                 wrong.get_or_insert((group, source));
             }
             slots.push(Slot::new(group, desc, &index));

@@ -247,6 +247,9 @@ impl One<'_> {
             (inode.uid, inode.gid) = (0, 0);
             inode.flags.remove(InodeFlags::INLINE_DATA);
         }
+        if self.has(Code::InodeReserved) && self.ino == Ino::RESIZE {
+            inode.file_acl = Pblk::new(0);
+        }
         if self.has(Code::InodeReserved) && is_unused_of_feature(volume, self.ino) {
             (inode.links, inode.blocks, inode.size) = (0, 0, 0);
             inode.map.fill(0);

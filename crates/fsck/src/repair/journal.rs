@@ -368,7 +368,10 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         log.start = 0;
         log.errno = 0;
         draft_superblock(work.draft, volume, &runs, &log)?;
-        let text = "emptied: the superblock says that nothing waits in it";
+        let text = match code {
+            Code::JournalAborted => "the error that it remembers is cleared",
+            _ => "emptied: the superblock says that nothing waits in it",
+        };
         work.mend(code, place, text);
     }
     Ok(())
@@ -419,8 +422,12 @@ fn inode(work: &mut Work<'_>) -> Result<()> {
         let Some((mut slot, found)) = volume.inode(ino)? else {
             continue;
         };
+        let log2 = volume.block_size().log2();
+        let runs = crate::journal::runs_of(volume, ino, &found)?;
+        let mapped = crate::journal::mapped_from_start(&runs);
         let as_it_is = (ino == Ino::JOURNAL).then(|| {
             let mut inode = found.clone();
+            inode.size = inode.size.min(mapped << log2);
             inode.links = inode.links.max(1);
             inode.dtime = 0;
             if inode.file_type() != Some(FileType::Regular) {
@@ -429,8 +436,12 @@ fn inode(work: &mut Work<'_>) -> Result<()> {
             inode
         });
         let copied = from_backup(volume, Some(found)).filter(|_| ino == Ino::JOURNAL);
-        for inode in [as_it_is, copied].into_iter().flatten() {
-            if !holds_journal(volume, ino, &inode)? {
+        // A shorter log than there was is made anew.
+        let is_log = mapped >= u64::from(MIN_BLOCKS) && begins_as_log(volume, &runs)?;
+        let cut = as_it_is.clone().filter(|_| is_log);
+        for (inode, is_whole) in [(as_it_is, true), (copied, true), (cut, false)] {
+            let Some(inode) = inode else { continue };
+            if is_whole && !holds_journal(volume, ino, &inode)? {
                 continue;
             }
             work.put_inode(ino, &inode, &mut slot)?;

@@ -9,7 +9,7 @@ use crate::maps::Run;
 use crate::{Code, Place, special};
 use extant_format::features::RoCompat;
 use extant_format::inode::{Inode, InodeFlags};
-use extant_format::orphan_file::{OrphanBlock, block_seed, encode};
+use extant_format::orphan_file::{block_seed, encode};
 use extant_format::{Ino, Pblk};
 
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
@@ -115,13 +115,10 @@ fn file(work: &mut Work<'_>) -> Result<()> {
             let at = Pblk::new(run.pblk + u64::from(i));
             let seed = volume.seed;
             let seed = seed.map(|_| block_seed(fs_seed(volume), ino, inode.generation, at));
-            let bytes = volume.block(at)?;
-            let is_empty = OrphanBlock::parse(&bytes, size, seed)
-                .is_ok_and(|block| block.orphans().next().is_none());
-            if !is_empty && work.owns(at) {
-                let mut bytes = vec![0; size.len()];
-                encode(&[], &mut bytes, seed);
-                work.put_block(at, &bytes)?;
+            let mut empty = vec![0; size.len()];
+            encode(&[], &mut empty, seed);
+            if volume.block(at)? != empty && work.owns(at) {
+                work.put_block(at, &empty)?;
                 emptied += 1;
             }
         }

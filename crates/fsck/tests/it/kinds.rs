@@ -570,3 +570,124 @@ fn a_feature_of_the_layout_that_was_flipped_is_found_by_what_it_moves() {
         let _ = image.geo.group_header(Group::new(0)).unwrap();
     }
 }
+
+#[test]
+fn reserved_inodes_hold_no_more_than_their_maps_reach() {
+    for ino in [5, 9] {
+        let mut image = Image::new(&[]);
+        let context = image.context(Ino::new(ino));
+        image.inode(Ino::new(ino), |_, slot| slot[0x6e] = 1);
+        // What has no type has no high half of a size when it is written as an inode.
+        let slot = image.slot(Ino::new(ino));
+        slot[0x6e] = 1;
+        seal(slot, &context);
+        image.must_be_mended("size", Code::InodeReserved);
+    }
+    let mut image = Image::new(&["-O", "inline_data"]);
+    let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+    image.inode(Ino::BOOT_LOADER, |inode, _| inode.flags.insert(both));
+    image.must_be_mended("inline data and extents", Code::InodeFlags);
+}
+
+/// Computes the checksum of an inode anew, as its bytes are.
+fn seal(slot: &mut [u8], context: &InodeContext) {
+    let (Some(seed), generation) = (context.seed, [0; 4]) else {
+        return;
+    };
+    for at in [0x7c, 0x82] {
+        le16(slot, at, 0);
+    }
+    let number = context.ino.get().to_le_bytes();
+    let sum = seed
+        .update(&number)
+        .update(&generation)
+        .update(slot)
+        .value();
+    le16(slot, 0x7c, sum as u16);
+    le16(slot, 0x82, (sum >> 16) as u16);
+}
+
+#[test]
+fn the_inode_that_keeps_room_for_descriptors_has_no_attributes() {
+    for block in [1, 9000] {
+        let mut image = Image::new(&[]);
+        image.inode(Ino::RESIZE, |inode, _| inode.file_acl = Pblk::new(block));
+        image.must_be_mended("attributes", Code::InodeReserved);
+    }
+}
+
+#[test]
+fn the_file_system_s_own_files_hold_no_value_of_an_attribute() {
+    let mut image = Image::new(&["-O", "ea_inode,orphan_file"]);
+    let orphans = image.sb().orphan_file_ino().unwrap();
+    for ino in [Ino::JOURNAL, orphans] {
+        image.inode(ino, |inode, _| inode.flags.insert(InodeFlags::EA_INODE));
+    }
+    image.must_be_mended_here("the journal", Code::InodeFlags);
+}
+
+#[test]
+fn the_first_group_does_not_say_that_its_inodes_were_never_used() {
+    let mut image = Image::sized(6 << 20, &["-O", "^metadata_csum,uninit_bg"]);
+    image.debugfs(&["set_bg 0 flags 1", "set_bg 0 checksum calc"]);
+    image.must_be_mended("bg_flags", Code::GroupFlags);
+}
+
+#[test]
+fn an_empty_orphan_file_without_checksums_has_none() {
+    let mut image = Image::new(&["-O", "orphan_file,^metadata_csum"]);
+    let list = debugfs(image.path(), "blocks <12>");
+    let first = list.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(image.sb().orphan_file_ino(), Some(Ino::new(12)));
+    image.block(Pblk::new(first))[BLOCK - 2] = 7;
+    image.must_be_mended("a checksum", Code::OrphanFile);
+}
+
+#[test]
+fn a_seed_of_checksums_goes_where_there_are_none() {
+    let mut image = Image::new(&["-O", "^metadata_csum"]);
+    image.debugfs(&["feature metadata_csum_seed"]);
+    image.must_be_mended_here("metadata_csum_seed", Code::SuperblockField);
+}
+
+#[test]
+fn groups_have_whole_bytes_of_bits() {
+    for blocks in [7001u32, 8191, 6147] {
+        let mut image = Image::sized(6 << 20, &[]);
+        image.superblock(0x20, &blocks.to_le_bytes());
+        image.must_be_mended("blocks of a group", Code::SuperblockField);
+    }
+}
+
+#[test]
+fn a_journal_is_as_long_as_its_inode_says() {
+    for more in [1, 1024, 1 << 20] {
+        let mut image = Image::new(&[]);
+        image.inode(Ino::JOURNAL, |inode, _| inode.size += more);
+        let image = image.must_be_mended(&format!("{more} more"), Code::JournalInode);
+        assert!(image.sb().journal_ino().is_some(), "{more}");
+    }
+    // With a hole, and no copy of the map in the superblock.
+    let mut image = Image::sized(24 << 20, &["-J", "size=4"]);
+    image.inode(Ino::JOURNAL, |inode, _| {
+        assert_eq!(inode.map[2], 1, "one extent");
+        le16(&mut inode.map, 16, 2000);
+    });
+    image.superblock(0x10c, &[0; 68]);
+    image.superblock(0xfd, &[0]);
+    let image = image.must_be_mended("a hole", Code::JournalInode);
+    assert!(image.sb().journal_ino().is_some());
+}
+
+#[test]
+fn an_error_that_the_journal_remembers_is_cleared() {
+    for errno in [1u32, 0xffff, -5i32 as u32] {
+        let mut image = Image::new(&[]);
+        let list = debugfs(image.path(), "blocks <8>");
+        let first = list.split_whitespace().next().unwrap().parse().unwrap();
+        let block = image.block(Pblk::new(first));
+        block[0x20..0x24].copy_from_slice(&errno.to_be_bytes());
+        // With -n, e2fsck wants to write it to the superblock, fails there, and goes on in one way or another.
+        image.must_be_mended_here("s_errno", Code::JournalAborted);
+    }
+}

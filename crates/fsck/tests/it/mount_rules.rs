@@ -109,6 +109,47 @@ fn a_superblock_is_judged_as_it_lies_before_the_journal_is_replayed() {
 }
 
 #[test]
+fn fast_commits_without_room_in_the_journal_are_found_and_turned_off() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-J",
+        "size=1",
+        "-O",
+        "^fast_commit",
+    ];
+    mke2fs(&path, 12 << 20, &options);
+    debugfs_write(&path, &["feature fast_commit"]);
+    is_found_and_mended("fast_commit", &path, Code::SuperblockField);
+}
+
+/// Linux takes over how names are hashed before it replays: it would not find them until the next mount.
+#[test]
+fn names_are_hashed_as_before_the_journal_is_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "64bit", &[]);
+    let copy = dir.path().join("superblock");
+    std::fs::write(&copy, &std::fs::read(&path).unwrap()[1024..2048]).unwrap();
+    let write = format!("jw -b 1 {}", copy.display());
+    debugfs_write(&path, &["jo", &write, "jc"]);
+    assert!(judged(&path).is_clean());
+    poke(&path, &[(1024 + 0xEC, &[1, 2, 3])]);
+    let report = judged(&path);
+    assert!(report.has(Code::SuperblockField), "{}", problems(&report));
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.apply().unwrap();
+    drop(plan);
+    assert_eq!(oracle::e2fsck(&path, &["-fn"]).code, 0);
+}
+
+#[test]
 fn an_index_that_names_a_hash_of_unsigned_letters_is_found_and_mended() {
     let dir = tempfile::tempdir().unwrap();
     let tree = dir.path().join("tree");

@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
         BOTH,
         "says both inline data and extents",
         "inline data or an extent tree, not both",
-        |s| s.class.is_file() && s.has(BOTH)
+        |s| s.is_measured() && s.has(BOTH)
     ),
     flags!(
         "inline-without-feature",
@@ -216,13 +216,13 @@ pub const RULES: &[Rule] = &[
         Refused,
         Flags,
         InodeFlags::EA_INODE,
-        "needs the feature ea_inode and a regular file",
+        "needs a regular file that is not the file system's own",
         "a regular file, as it is said to hold the value of an attribute",
         |s| {
             s.class.is_file()
                 && s.has(InodeFlags::EA_INODE)
                 && s.incompat(Incompat::EA_INODE)
-                && s.kind() != Some(FileType::Regular)
+                && (s.class != NumberClass::User || s.kind() != Some(FileType::Regular))
         }
     ),
     flags!(
@@ -306,7 +306,7 @@ pub const RULES: &[Rule] = &[
         "the size is beyond what the map can reach",
         |s| s.inode.size,
         |s| Expected::AtMost(s.rules.largest_size(s.inode)),
-        |s| s.class.is_file() && s.inode.size > s.rules.largest_size(s.inode)
+        |s| s.is_measured() && s.inode.size > s.rules.largest_size(s.inode)
     ),
     field!(
         "size-without-feature",
@@ -317,7 +317,7 @@ pub const RULES: &[Rule] = &[
         |s| s.inode.size,
         |_| Expected::AtMost(LARGE - 1),
         |s| {
-            let judged = s.class.is_file() || s.class == NumberClass::Resize;
+            let judged = s.is_measured() || s.class == NumberClass::Resize;
             judged
                 && s.kind() == Some(FileType::Regular)
                 && s.inode.size >= LARGE
@@ -383,7 +383,7 @@ pub const RULES: &[Rule] = &[
         |s| Expected::Between(s.rules.blocks.start, s.rules.blocks.end.saturating_sub(1)),
         |s| {
             let block = s.inode.file_acl.get();
-            s.class.is_file() && block != 0 && !s.rules.blocks.contains(&block)
+            s.is_measured() && block != 0 && !s.rules.blocks.contains(&block)
         }
     ),
     field!(
@@ -394,7 +394,7 @@ pub const RULES: &[Rule] = &[
         "an attribute block needs the feature ext_attr",
         |s| s.inode.file_acl.get(),
         |_| Expected::Said("the feature ext_attr, as there is an attribute block"),
-        |s| s.class.is_file() && s.inode.file_acl.get() != 0 && !s.compat(Compat::EXT_ATTR)
+        |s| s.is_measured() && s.inode.file_acl.get() != 0 && !s.compat(Compat::EXT_ATTR)
     ),
     flags!(
         "extents-unsaid",
@@ -431,6 +431,11 @@ pub const RULES: &[Rule] = &[
 impl Subject<'_> {
     fn has(&self, flags: InodeFlags) -> bool {
         self.inode.flags.contains(flags)
+    }
+
+    /// Whether a check asks what it holds, and how much: of a file, and of a reserved number without a use.
+    fn is_measured(&self) -> bool {
+        self.class.is_file() || self.class == NumberClass::Spare
     }
 
     fn kind(&self) -> Option<FileType> {
