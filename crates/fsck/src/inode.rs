@@ -358,6 +358,9 @@ impl<'a> Checker<'a> {
 
     /// Says which rules about fields the inode breaks.
     fn rules(&self, ino: Ino, inode: &Inode, slot: &[u8], orphan: bool, scan: &mut Scan) {
+        if self.volume.rules.is_faultless(ino, inode) {
+            return;
+        }
         let place = Place::ino(ino);
         let subject = subject(self.volume, ino, inode, slot);
         for rule in self.volume.rules.broken(&subject) {

@@ -47,7 +47,7 @@ static TIME: RmwClass = RmwClass::new("time of the last write");
 static LISTED: RmwClass = RmwClass::new("file on the list of dirty ones");
 static FAILURES: RmwClass = RmwClass::new("writeback failures of a file");
 
-/// On the clock, in place of the number of a folio: the map of the file, and none of its folios. The one folio of that
+/// On the clock, in place of the number of a folio: what is known of the map of the file. The one folio of that
 /// number, at the end of a file of 2^48 bytes, does without.
 const MAP_ONLY: u32 = u32::MAX;
 /// The end of the map is not known: odd, as no version is at rest.
@@ -537,15 +537,27 @@ impl FileCache {
         self.set_tail(u64::MAX);
     }
 
-    /// Frees what the clock's hand came by: a folio with its pages, or what is known of the map. `false` says that it is to
-    /// be asked about again.
+    /// Frees what the clock's hand came by, unless it was used lately: a folio with its pages, or what is known of the map.
+    /// `false` says that it is to be asked about again.
     pub(super) fn evict(&self, index: u32) -> bool {
-        if index == MAP_ONLY {
-            // First: what is learned from now on puts it there again.
-            self.has_clocked_map.store(false, Ordering::Relaxed);
+        match index {
+            MAP_ONLY => self.evict_map(),
+            _ => self.evict_folio(index),
         }
-        self.forget_map();
-        index == MAP_ONLY || self.evict_folio(index)
+    }
+
+    fn evict_map(&self) -> bool {
+        // First: what is learned from now on puts it there again.
+        self.has_clocked_map.store(false, Ordering::Relaxed);
+        let Some(status) = self.status() else {
+            return true;
+        };
+        self.caches.count_memory(-status.age());
+        let is_gone = status.bytes() == 0;
+        if !is_gone {
+            self.has_clocked_map.store(true, Ordering::Relaxed);
+        }
+        is_gone
     }
 
     /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being

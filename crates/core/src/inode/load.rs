@@ -328,13 +328,25 @@ impl Fs {
     // Into the caller: most of the record is not looked at.
     #[inline(always)]
     pub(super) fn stat_sound_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
+        if let Ok(disk) = DiskInode::parse_sound(slot, &self.inode_context(ino))
+            && disk.links != 0
+            && self.inode_rules().is_plain(ino, &disk, Inline::Unknown)
+            && let Some(file_type) = disk.file_type()
+        {
+            return Ok(Metadata::of(ino, file_type, &disk, self.block_size()));
+        }
+        self.stat_unusual_slot(ino, slot)
+    }
+
+    // Reads the slot again, so that nobody keeps the whole record for this.
+    #[inline(never)]
+    fn stat_unusual_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
         match DiskInode::parse_sound(slot, &self.inode_context(ino)) {
             Ok(disk) => self.stat_record(ino, &disk),
             Err(e) => Err(Error::corrupt(Place::Inode(ino), e)),
         }
     }
 
-    #[inline(always)]
     fn stat_record(&self, ino: Ino, disk: &DiskInode) -> Result<Metadata> {
         if disk.links == 0 {
             return Err(Error::Stale);
@@ -401,8 +413,19 @@ impl Fs {
 
     #[inline]
     fn judged_type(&self, ino: Ino, disk: &DiskInode, inline: Inline) -> Result<FileType> {
+        if self.inode_rules().is_plain(ino, disk, inline)
+            && let Some(file_type) = disk.file_type()
+        {
+            return Ok(file_type);
+        }
+        // A copy, so that the record need not be in memory for this.
+        self.unusual_type(ino, disk.clone(), inline)
+    }
+
+    #[inline(never)]
+    fn unusual_type(&self, ino: Ino, disk: DiskInode, inline: Inline) -> Result<FileType> {
         let place = Place::Inode(ino);
-        if let Some(source) = self.inode_rules().refusal(ino, disk, inline) {
+        if let Some(source) = self.inode_rules().refusal(ino, &disk, inline) {
             return Err(Error::corrupt(place, source));
         }
         // Reserved numbers need none.

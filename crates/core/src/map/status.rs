@@ -13,7 +13,9 @@
 //! # Invariants
 //!
 //! - Parts ascend and do not overlap. The runs of a part cover it without gaps: holes are runs as well.
-//! - Memory is bounded for each file, counts as that of the file's data, and goes when that is short.
+//! - Memory is bounded for each file, counts as that of the file's data, and goes when that is short, or when nobody looked for
+//!   some time: it is laid aside first ([`Status::age`]), and who misses it takes it up again. So those who find it have nothing
+//!   to note.
 
 use super::{Mapping, Walk};
 use crate::Result;
@@ -71,14 +73,51 @@ impl Status {
             return 0;
         };
         let guard = pin();
-        let old = self.known.get(&guard);
+        let known = self.known.get(&guard);
+        // What was laid aside, if anything was, is of use again, or goes.
+        let taken_up = (known.aside != NONE).then(|| known.taken_up());
+        let old = taken_up.as_ref().unwrap_or(known);
         if old.version > version && old.version != NONE {
             return 0;
         }
         let new = old.with(version, runs);
-        let grown = new.bytes() as i64 - old.bytes() as i64;
+        let grown = new.bytes() as i64 - known.bytes() as i64;
         self.known.replace(Arc::new(new), &guard);
         grown
+    }
+
+    /// Takes up again what was laid aside, if it is of map version `version`. Whether it was.
+    fn take_up(&self, version: u64) -> bool {
+        let guard = pin();
+        let is_aside = |known: &Known| known.aside == version && version != NONE;
+        if !is_aside(self.known.get(&guard)) {
+            return false;
+        }
+        let Some(_alone) = self.learning.try_lock() else {
+            return false;
+        };
+        let known = self.known.get(&guard);
+        let is_of_use = is_aside(known);
+        if is_of_use {
+            self.known.replace(Arc::new(known.taken_up()), &guard);
+        }
+        is_of_use
+    }
+
+    /// Lays aside what is known, or forgets it if nobody has missed it since it was. Returns how many bytes of memory that frees.
+    pub(crate) fn age(&self) -> i64 {
+        {
+            let Some(_alone) = self.learning.try_lock() else {
+                return 0;
+            };
+            let guard = pin();
+            let known = self.known.get(&guard);
+            if known.version != NONE {
+                self.known.replace(Arc::new(known.laid_aside()), &guard);
+                return 0;
+            }
+        }
+        self.forget()
     }
 
     /// Forgets all. Returns how many bytes of memory that frees.
@@ -112,7 +151,12 @@ pub(super) fn look(
         return None;
     }
     let image = live.snapshot();
-    let runs = status.runs(before, &range(&image))?;
+    let wanted = range(&image);
+    let runs = match status.runs(before, &wanted) {
+        Some(runs) => runs,
+        None if status.take_up(before) => status.runs(before, &wanted)?,
+        None => return None,
+    };
     fence(Ordering::Acquire);
     (version.load(Ordering::Relaxed) == before).then_some((image, runs))
 }
@@ -209,6 +253,8 @@ const NONE: u64 = u64::MAX;
 #[derive(Debug)]
 struct Known {
     version: u64,
+    /// The version that it is of while it is laid aside.
+    aside: u64,
     /// The first run of all, which is all that most files have. Here it is a line of memory less far away, or two.
     first: Option<Mapping>,
     parts: Vec<Arc<[Mapping]>>,
@@ -248,10 +294,29 @@ impl Known {
     fn new(version: u64, parts: Vec<Arc<[Mapping]>>, lost: u32) -> Self {
         Self {
             version,
+            aside: NONE,
             first: parts.first().and_then(|part| part.first()).copied(),
             parts,
             lost,
         }
+    }
+
+    /// The same, found by nobody who looks for its version.
+    fn laid_aside(&self) -> Self {
+        Self {
+            version: NONE,
+            aside: self.version,
+            ..Self::new(NONE, self.parts.clone(), self.lost)
+        }
+    }
+
+    /// The same, as it was before it was laid aside.
+    fn taken_up(&self) -> Self {
+        let version = match self.version {
+            NONE => self.aside,
+            version => version,
+        };
+        Self::new(version, self.parts.clone(), self.lost)
     }
 
     fn bytes(&self) -> usize {
@@ -429,6 +494,48 @@ mod tests {
             }
             assert!(hits > 0);
         }
+    }
+
+    #[test]
+    fn what_was_missed_since_it_was_laid_aside_stays_and_the_rest_goes() {
+        let status = Status::default();
+        let run = Mapping {
+            lblk: Lblk::new(0),
+            len: 9,
+            target: Target::Hole,
+        };
+        let looked_for = |version: u64| status.runs(version, &(2..5)).is_some();
+        let grown = status.learn(4, vec![run]);
+        assert!(grown > 0 && looked_for(4));
+        // As long as somebody asks between two turns of the hand.
+        for _ in 0..3 {
+            assert_eq!(status.age(), 0);
+            assert!(!looked_for(4));
+            assert!(
+                !status.take_up(6),
+                "another version is not what was laid aside"
+            );
+            assert!(status.take_up(4) && looked_for(4));
+            assert!(!status.take_up(4), "it was taken up");
+            assert_eq!(status.bytes(), grown);
+        }
+        // What is learned meanwhile joins it.
+        assert_eq!(status.age(), 0);
+        let next = Mapping {
+            lblk: Lblk::new(9),
+            ..run
+        };
+        let grown = grown + status.learn(4, vec![next]);
+        assert!(status.runs(4, &(2..12)).is_some());
+        assert_eq!((status.age(), status.bytes()), (0, grown));
+        assert_eq!((status.age(), status.bytes()), (grown, 0));
+        assert!(!status.take_up(4) && !looked_for(4));
+        assert_eq!(status.age(), 0);
+        // Of another version of the map nothing is kept.
+        let first = status.learn(4, vec![run]);
+        status.age();
+        assert_eq!(first + status.learn(8, vec![next]), status.bytes());
+        assert!(status.runs(8, &(2..5)).is_none() && status.runs(8, &(9..12)).is_some());
     }
 
     #[test]

@@ -528,6 +528,7 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::meta::OpenBlock;
+    use crate::meta::clock::SHED_AT_ONCE;
     use extant_blockdev::MemoryDevice;
 
     const BLOCK: Pblk = Pblk::new(3);
@@ -553,6 +554,40 @@ mod tests {
         let found = cache.read_slow(BLOCK).unwrap();
         assert_eq!(&found.bytes()[..7], b"changed");
         assert!(cache.peek(BLOCK, &pin()).is_some());
+    }
+
+    #[test]
+    fn blocks_are_shed_some_at_a_time_and_those_in_use_stay() {
+        const BLOCKS: u64 = 3000;
+        let device = Arc::new(MemoryDevice::new(4 << 20));
+        let cache = Cache::new(device, BlockSize::MIN, 4096, 4 << 20);
+        let read = |of: &dyn Fn(u64) -> bool| {
+            let wanted = (0..BLOCKS).filter(|block| of(*block));
+            wanted.for_each(|block| drop(cache.read(Pblk::new(block)).unwrap()));
+        };
+        let shed = |what| {
+            let mut most = 0;
+            cache.clock.shed(what, |blocks| {
+                most = blocks.len().max(most);
+                let guard = pin();
+                blocks.iter().for_each(|block| cache.forget(block, &guard));
+            });
+            most
+        };
+        let is_used = |block: u64| block.is_multiple_of(30);
+        read(&|_| true);
+        shed(Shed::Unused);
+        read(&|_| true);
+        assert_eq!(shed(Shed::Unused), 0, "all were used");
+        read(&is_used);
+        let most = shed(Shed::Unused);
+        assert!((1..=SHED_AT_ONCE).contains(&most), "{most}");
+        for block in 0..BLOCKS {
+            let is_cached = cache.is_cached(Pblk::new(block));
+            assert_eq!(is_cached, is_used(block), "{block}");
+        }
+        assert!((1..=SHED_AT_ONCE).contains(&shed(Shed::All)));
+        assert_eq!((cache.clock.len(), cache.clock.about()), (0, 0));
     }
 
     #[test]

@@ -12,6 +12,9 @@ static RING: LockClass = LockClass::new("meta clock", Rank::LruShard);
 /// Fewest blocks a shard should hold, so that chance does not fill one and leave others empty.
 const MIN_PER_SHARD: usize = 64;
 
+/// Most blocks that are looked at while a shard is locked, where all are.
+pub(super) const SHED_AT_ONCE: usize = 256;
+
 /// In shards of as many blocks, those whose numbers differ in so few bits go into the same one: threads that work in
 /// different groups then use different shards.
 const MANY: usize = 4096;
@@ -156,13 +159,17 @@ impl Clock {
     }
 
     /// Takes out the blocks that are not needed for a commit and that nobody holds: those that were not used since the last
-    /// call, or all. Of one shard after the other, to `each`.
+    /// call, or all. Of one shard after the other, some at a time, to `each`, which runs while no shard is locked.
     pub(super) fn shed(&self, what: Shed, mut each: impl FnMut(Vec<BlockRef>)) {
         let clean = self.clean();
         for shard in &self.shards {
-            let taken = shard.0.lock().shed(clean, what);
-            self.kept.add(-(taken.len() as i64));
-            each(taken);
+            let mut left = usize::MAX;
+            while left > 0 {
+                let taken;
+                (taken, left) = shard.0.lock().shed(clean, what, left);
+                self.kept.add(-(taken.len() as i64));
+                each(taken);
+            }
         }
     }
 
@@ -206,20 +213,21 @@ impl Ring {
         None
     }
 
-    fn shed(&mut self, clean: Seq, what: Shed) -> Vec<BlockRef> {
+    /// Looks at the last of the first `left` blocks. Returns those that it took out, and how many are left to look at.
+    fn shed(&mut self, clean: Seq, what: Shed, left: usize) -> (Vec<BlockRef>, usize) {
         let mut taken = Vec::new();
-        let mut at = 0;
-        while let Some(block) = self.blocks.get(at) {
+        let end = left.min(self.blocks.len());
+        let start = end.saturating_sub(SHED_AT_ONCE);
+        // Downwards: the one that takes the place of another was looked at before, and is not looked at again.
+        for at in (start..end).rev() {
+            let block = &self.blocks[at];
             let used = block.buffer().take_used();
             let goes = what == Shed::All || !used;
             if goes && block.seq() <= clean && block.is_idle() {
-                // The last one comes here.
                 taken.push(self.take(at));
-            } else {
-                at += 1;
             }
         }
-        taken
+        (taken, start)
     }
 
     /// Adds `block` at the end.

@@ -41,6 +41,44 @@ fn what_nobody_used_since_the_last_time_goes_and_what_is_dirty_stays() {
 }
 
 #[test]
+fn what_is_known_of_the_map_of_a_file_stays_while_it_is_used() {
+    const BLOCK: usize = 4096;
+    const PIECES: u64 = 20;
+    let image = image(64, &["-b", "4096"]);
+    let fs = open(&image, options(DataMode::Delayed));
+    // With holes, so that its extents have a block of their own.
+    let held = create(&fs, "file");
+    let bytes = pattern(4, BLOCK);
+    let at = |piece: u64| piece * 2 * BLOCK as u64;
+    (0..PIECES).for_each(|piece| write(&fs, &held, at(piece), &bytes));
+    ops::syncfs(&fs).unwrap();
+    let read_past_memory = || {
+        let before = fs.cache().stats();
+        for piece in 0..PIECES {
+            let mut buf = vec![0; BLOCK];
+            let read = ops::pread_direct(&fs, &held, at(piece), &mut buf);
+            assert_eq!((read.unwrap(), &buf), (BLOCK, &bytes));
+        }
+        let after = fs.cache().stats();
+        after.hits + after.misses - before.hits - before.misses
+    };
+    read_past_memory();
+    assert_eq!(read_past_memory(), 0, "blocks of the map are not asked for");
+    for _ in 0..3 {
+        fs.shed(Shed::Unused);
+        assert_eq!(read_past_memory(), 0);
+    }
+    fs.shed(Shed::Unused);
+    fs.shed(Shed::Unused);
+    assert!(read_past_memory() > 0, "what nobody used went");
+    fs.shed(Shed::All);
+    assert!(read_past_memory() > 0);
+    drop(held);
+    fs.close().unwrap();
+    assert_clean(&image.path());
+}
+
+#[test]
 fn all_that_can_be_had_again_goes_when_memory_is_short() {
     let image = image(64, &["-b", "4096"]);
     let fs = open(&image, options(DataMode::Delayed));

@@ -12,7 +12,8 @@
 //!
 //! # Invariants
 //!
-//! - An inode that [`InodeRules::refusal`] lets pass breaks no rule with [`Reading::Refused`], however fast it was let pass.
+//! - An inode that [`InodeRules::refusal`] lets pass breaks no rule but those with [`Reading::Shown`], however fast it was let
+//!   pass: what [`InodeRules::is_plain`] says of few looks, and [`InodeRules::is_faultless`] of all rules, follows from the table.
 //! - [`InodeRules::as_read`] takes away what Linux does not see; what it leaves is judged and read.
 //!
 //! Source: what Linux (`__ext4_iget`) and e2fsck do with such inodes, seen from outside; a test of the command walks the
@@ -177,8 +178,16 @@ pub struct InodeRules {
     most_by_extents: u64,
     /// Most bytes of a file with indirect blocks.
     most_by_pointers: u64,
-    /// Flags that no inode has here of which nothing is to be said.
+    /// Most bytes of any file, however it is mapped.
+    most_by_either: u64,
+    /// Flags that no regular file has here of which nothing is to be said when it is read.
     suspect: InodeFlags,
+    /// Those that no directory has.
+    suspect_in_directories: InodeFlags,
+    /// Flags that no regular file has here of which nothing is to be said at all.
+    noted_in_files: InodeFlags,
+    /// Those that no directory has.
+    noted_in_directories: InodeFlags,
     first_ino: Ino,
     journal: Option<Ino>,
     own: [Option<Ino>; 4],
@@ -195,15 +204,23 @@ impl InodeRules {
         let [user, group, project] = superblock.quota_inodes();
         let bytes = |blocks: u64| (blocks << log2).min(i64::MAX as u64);
         let first = geometry.first_data_block().get().saturating_add(1);
+        // The last block has no number behind it that could end a range.
+        let most_by_extents = bytes(extent::LBLK_END - 1);
+        let most_by_pointers = bytes(indirect::blocks_reached(block_size));
+        let suspect = unless(&features, &SUSPECT) | InodeFlags::INLINE_DATA;
+        let noted = suspect | unless(&features, &NOTED);
         Self {
             features,
             block_size,
             attribute_sectors: u64::from(block_size.bytes() >> 9) << superblock.cluster_bits(),
             blocks: first..geometry.blocks_count(),
-            // The last block has no number behind it that could end a range.
-            most_by_extents: bytes(extent::LBLK_END - 1),
-            most_by_pointers: bytes(indirect::blocks_reached(block_size)),
-            suspect: suspect(&features),
+            most_by_extents,
+            most_by_pointers,
+            most_by_either: most_by_extents.min(most_by_pointers),
+            suspect,
+            suspect_in_directories: suspect | InodeFlags::EA_INODE,
+            noted_in_files: noted | InodeFlags::INDEX | InodeFlags::CASEFOLD,
+            noted_in_directories: noted | InodeFlags::EA_INODE,
             first_ino: superblock.first_ino(),
             journal: superblock.journal_ino(),
             own: [user, group, project, superblock.orphan_file_ino()],
@@ -253,10 +270,15 @@ impl InodeRules {
     #[inline]
     #[must_use]
     pub fn refusal(&self, ino: Ino, inode: &Inode, inline: Inline) -> Option<FormatError> {
-        // Of the journal there is one thing more to say.
-        let said_of_journal =
-            inode.flags.contains(InodeFlags::ENCRYPT) && self.journal == Some(ino);
-        if self.is_plain(inode, inline) && !said_of_journal {
+        if self.is_plain(ino, inode, inline) {
+            return None;
+        }
+        self.refusal_looked_for(ino, inode, inline)
+    }
+
+    #[inline(never)]
+    fn refusal_looked_for(&self, ino: Ino, inode: &Inode, inline: Inline) -> Option<FormatError> {
+        if self.is_plain_in_all(ino, inode, inline) {
             return None;
         }
         let subject = self.subject(ino, inode, inline);
@@ -293,41 +315,82 @@ impl InodeRules {
         inode.flags.intersects(self.suspect)
     }
 
-    /// Whether a file or directory has nothing that any rule is about. Said of most.
-    #[inline]
-    fn is_plain(&self, inode: &Inode, inline: Inline) -> bool {
-        let most = if inode.flags.contains(InodeFlags::EXTENTS) {
-            self.most_by_extents
-        } else {
-            self.most_by_pointers
+    /// Whether a few looks tell that no rule refuses the inode. True of most regular files and directories: those with an
+    /// attribute block in its place, with flags that need no second look, and with up to four extents in the inode.
+    // Into the caller: it keeps the record in registers then, of which it may need a part only.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_plain(&self, ino: Ino, inode: &Inode, inline: Inline) -> bool {
+        self.is_plain_in_record(ino, inode)
+            && inode.size <= self.most_by_either
+            && (inline == Inline::Unknown || self.is_plain_in_map(inode))
+    }
+
+    /// What [`is_plain`](Self::is_plain) says, but for the size and the map.
+    #[inline(always)]
+    fn is_plain_in_record(&self, ino: Ino, inode: &Inode) -> bool {
+        let suspect = match inode.file_type() {
+            Some(FileType::Regular) => self.suspect,
+            Some(FileType::Directory) if self.is_whole(inode.size) => self.suspect_in_directories,
+            _ => return false,
         };
-        let size_fits = match inode.file_type() {
-            Some(FileType::Regular) => true,
-            Some(FileType::Directory) => self.is_whole(inode.size),
-            Some(FileType::Symlink) => return self.is_plain_link(inode),
-            _ => false,
-        };
-        size_fits
-            && inode.size <= most
-            && !inode.flags.intersects(self.suspect)
-            && (inode.file_acl.get() == 0 || self.blocks.contains(&inode.file_acl.get()))
+        let attributes = inode.file_acl.get();
+        !inode.flags.intersects(suspect)
+            && (!inode.flags.contains(InodeFlags::ENCRYPT) || self.journal != Some(ino))
+            && (attributes == 0 || self.blocks.contains(&attributes))
+    }
+
+    #[inline(always)]
+    fn is_plain_in_map(&self, inode: &Inode) -> bool {
+        inode.flags.contains(InodeFlags::EXTENTS) && extent::is_sound_leaf(&inode.map, &self.blocks)
+    }
+
+    /// What [`is_plain`](Self::is_plain) says, also of trees, of maps of pointers, and of links with their targets in the map.
+    fn is_plain_in_all(&self, ino: Ino, inode: &Inode, inline: Inline) -> bool {
+        if inode.file_type() == Some(FileType::Symlink) {
+            return self.is_plain_link(inode);
+        }
+        self.is_plain_in_record(ino, inode)
+            && inode.size <= self.largest_size(inode)
             && (inline == Inline::Unknown || self.map_error(inode).is_none())
     }
 
-    /// The same for a symbolic link whose target lies in the map.
+    /// Whether no rule refuses a symbolic link, whose target lies in the map. Asked of short ones.
     fn is_plain_link(&self, inode: &Inode) -> bool {
-        let said = self.suspect | InodeFlags::EXTENTS | InodeFlags::IMMUTABLE | InodeFlags::APPEND;
+        let said = self.suspect_in_directories
+            | InodeFlags::EXTENTS
+            | InodeFlags::IMMUTABLE
+            | InodeFlags::APPEND
+            | InodeFlags::ENCRYPT;
         inode.file_acl.get() == 0
-            && !inode.flags.intersects(said | InodeFlags::ENCRYPT)
+            && !inode.flags.intersects(said)
             && inode.size != 0
             && self.is_fast_symlink(inode)
             && target_len(inode) == inode.size
             && inode.size < inode.map.len() as u64
     }
 
+    /// Whether a few looks tell that the inode breaks no rule at all, not even one that a check alone is about. True of
+    /// most regular files and directories whose attribute of inline data was looked for.
+    #[inline]
+    #[must_use]
+    pub fn is_faultless(&self, ino: Ino, inode: &Inode) -> bool {
+        let noted = match inode.file_type() {
+            Some(FileType::Directory) => self.noted_in_directories,
+            _ => self.noted_in_files,
+        };
+        (ino >= self.first_ino || ino == Ino::ROOT)
+            && !inode.flags.intersects(noted)
+            && (inode.file_acl.get() == 0 || self.features.compat.contains(Compat::EXT_ATTR))
+            && (inode.size < LARGE || self.features.ro_compat.contains(RoCompat::LARGE_FILE))
+            && self.is_plain(ino, inode, Inline::Missing)
+    }
+
     /// Whether a directory in blocks can have this size.
+    #[inline(always)]
     pub(super) fn is_whole(&self, size: u64) -> bool {
-        size != 0 && size.is_multiple_of(self.block_size.bytes().into())
+        // A power of two.
+        size != 0 && size & u64::from(self.block_size.bytes() - 1) == 0
     }
 
     /// The most bytes that an inode with such a map can have.
@@ -366,6 +429,7 @@ impl InodeRules {
     }
 
     /// What is wrong with the part of a map that lies in the inode.
+    #[inline(never)]
     pub(super) fn map_error(&self, inode: &Inode) -> Option<FormatError> {
         if inode.flags.contains(InodeFlags::EXTENTS) {
             let context = NodeContext::root(self.blocks.clone());
@@ -404,25 +468,36 @@ pub fn looks_like_extents(inode: &Inode) -> bool {
     ExtentNode::parse(&inode.map).is_ok()
 }
 
-fn suspect(features: &Features) -> InodeFlags {
-    let needs = [
-        (
-            features.incompat.contains(Incompat::CASEFOLD),
-            InodeFlags::CASEFOLD,
-        ),
-        (
-            features.incompat.contains(Incompat::EA_INODE),
-            InodeFlags::EA_INODE,
-        ),
-        (
-            features.compat.contains(Compat::DIR_INDEX),
-            InodeFlags::INDEX,
-        ),
-        (
-            features.ro_compat.contains(RoCompat::HUGE_FILE),
-            InodeFlags::HUGE_FILE,
-        ),
-    ];
-    let off = needs.into_iter().filter(|(has, _)| !has);
-    off.fold(InodeFlags::INLINE_DATA, |all, (_, flag)| all | flag)
+/// A feature.
+enum Need {
+    Compat(Compat),
+    Incompat(Incompat),
+    RoCompat(RoCompat),
+}
+
+/// Flags that take a closer look before an inode is read, where the feature is off.
+const SUSPECT: [(Need, InodeFlags); 4] = [
+    (Need::Incompat(Incompat::CASEFOLD), InodeFlags::CASEFOLD),
+    (Need::Incompat(Incompat::EA_INODE), InodeFlags::EA_INODE),
+    (Need::Compat(Compat::DIR_INDEX), InodeFlags::INDEX),
+    (Need::RoCompat(RoCompat::HUGE_FILE), InodeFlags::HUGE_FILE),
+];
+
+/// Flags of which a check alone has something to say, where the feature is off.
+const NOTED: [(Need, InodeFlags); 4] = [
+    (Need::Incompat(Incompat::EXTENTS), InodeFlags::EXTENTS),
+    (Need::Incompat(Incompat::ENCRYPT), InodeFlags::ENCRYPT),
+    (Need::Compat(Compat::IMAGIC_INODES), InodeFlags::IMAGIC),
+    (Need::RoCompat(RoCompat::VERITY), InodeFlags::VERITY),
+];
+
+/// The flags among these whose features are off.
+fn unless(features: &Features, flags: &[(Need, InodeFlags)]) -> InodeFlags {
+    let has = |need: &Need| match *need {
+        Need::Compat(feature) => features.compat.contains(feature),
+        Need::Incompat(feature) => features.incompat.contains(feature),
+        Need::RoCompat(feature) => features.ro_compat.contains(feature),
+    };
+    let off = flags.iter().filter(|(need, _)| !has(need));
+    off.fold(InodeFlags::empty(), |all, (_, flag)| all | *flag)
 }

@@ -462,9 +462,12 @@ impl Subject<'_> {
     }
 
     fn is_fast_symlink(&self) -> bool {
+        if !self.is_symlink() {
+            return false;
+        }
         let mut inode = self.inode.clone();
         self.rules.as_read(&mut inode, self.inline);
-        self.is_symlink() && self.rules.is_fast_symlink(&inode)
+        self.rules.is_fast_symlink(&inode)
     }
 
     /// Whether the map is known to lead to blocks.
