@@ -70,7 +70,7 @@ impl WindowDevice {
         })
     }
 
-    /// The same window, refusing writes.
+    /// Makes the window refuse writes.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;

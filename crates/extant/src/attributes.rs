@@ -25,7 +25,7 @@ impl Filesystem {
         self.set_xattr_if(path, name, value, SetXattr::Any)
     }
 
-    /// The same on the condition that the attribute does not exist yet, or that it does.
+    /// Sets an attribute on the condition that it does not exist yet, or that it does.
     ///
     /// # Errors
     /// As for [`set_xattr`](Self::set_xattr); when the condition does not hold.

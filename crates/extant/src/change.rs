@@ -231,7 +231,7 @@ impl Filesystem {
         })
     }
 
-    /// The same, but replaces nothing.
+    /// Renames as [`Filesystem::rename`] does, but replaces nothing.
     ///
     /// # Errors
     /// As for [`rename`](Self::rename); when something is at `to` already.

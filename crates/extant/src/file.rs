@@ -197,7 +197,7 @@ impl File {
         self.reserve(offset, len, false)
     }
 
-    /// The same without changing the file's length: blocks may lie behind its end.
+    /// Takes blocks as [`File::allocate`] does without changing the file's length: they may lie behind its end.
     ///
     /// # Errors
     /// As for [`File::allocate`].
@@ -231,7 +231,7 @@ impl File {
         ops::zero_range(self.by(), self.held(), offset, len, false).map_err(|e| self.error(e))
     }
 
-    /// The same without changing the file's length.
+    /// Makes zeros of a range as [`File::zero_range`] does, without changing the file's length.
     ///
     /// # Errors
     /// As for [`File::allocate`].

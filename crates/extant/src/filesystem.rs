@@ -83,8 +83,9 @@ impl Filesystem {
         self.fs().notices()
     }
 
-    /// The same file system as somebody uses it: what he may not do is refused, with the error that he would get from
-    /// Linux, what he makes is his, and space that the superblock reserves for others he does not get.
+    /// Gives the file system as a caller uses it: what the caller may not do is refused, with the error that Linux has
+    /// for it, what the caller makes belongs to the caller, and space that the superblock reserves for others is not
+    /// given out.
     ///
     /// This is for a program that serves users, and no boundary within it: whoever has the value may close the file
     /// system for all, and can act for anybody.

@@ -133,7 +133,7 @@ impl FormatError {
         }
     }
 
-    /// The same error, at byte `offset` of the record or block.
+    /// Places the error at byte `offset` of the record or block.
     #[must_use]
     pub const fn at(mut self, offset: usize) -> Self {
         self.at = Some(if offset > u32::MAX as usize {

@@ -316,14 +316,14 @@ impl Place {
         }
     }
 
-    /// The same place, at a block of the file system.
+    /// Adds a block of the file system to the place.
     #[must_use]
     pub const fn at_block(mut self, block: Pblk) -> Self {
         self.block = Some(block);
         self
     }
 
-    /// The same place, at a block of the inode.
+    /// Adds a block of the inode to the place.
     #[must_use]
     pub const fn at_lblk(mut self, lblk: Lblk) -> Self {
         self.lblk = Some(lblk);

@@ -148,7 +148,8 @@ pub fn check(device: SharedDevice, options: Options, progress: &dyn Progress) ->
     check_with_journal(device, None, options, progress)
 }
 
-/// The same with the device that holds the journal, for a file system whose journal is on one of its own. It is only read.
+/// Checks as [`check`] does, with the device that holds the journal, for a file system whose journal is on one of its own.
+/// It is only read.
 ///
 /// # Errors
 /// As for [`check`], and when that device does not hold this journal.

@@ -147,7 +147,7 @@ impl ReplayedDevice {
         Self::with_log(inner, log, blocks)
     }
 
-    /// The same with `blocks` of a log that is on the device `log`.
+    /// Lays `blocks` of a log that is on the device `log` over `inner`.
     #[must_use]
     pub fn with_log(inner: SharedDevice, log: SharedDevice, blocks: ReplayedBlocks) -> Self {
         Self { inner, log, blocks }

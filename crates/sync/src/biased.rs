@@ -118,7 +118,7 @@ impl<T> BiasedRwLock<T> {
     }
 
     const_unless_loom! {
-        /// The same without the bias: for locks of which most are written before they are read often.
+        /// Makes a lock without the bias: for those of which most are written before they are read often.
         #[must_use]
         pub const fn unbiased(class: &'static LockClass, value: T) -> Self {
             Self {

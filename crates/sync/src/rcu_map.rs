@@ -118,7 +118,7 @@ where
         }
     }
 
-    /// The same map, empty still, prepared for about so many entries: a bucket has room for its share, up
+    /// Prepares the map, empty still, for about so many entries: a bucket has room for its share, up
     /// to some hundreds, as soon as it has one entry. So growing up to there moves nothing.
     #[must_use]
     pub fn expecting(mut self, entries: usize) -> Self {

@@ -35,7 +35,7 @@ pub fn truncate(fs: &Fs, held: &Held, size: u64) -> Result<()> {
     truncate_with(fs, held, size, WriteOptions::default())
 }
 
-/// The same, done in a certain way.
+/// Cuts or extends a file as [`truncate`] does, in a certain way.
 ///
 /// # Errors
 /// As for [`truncate`].

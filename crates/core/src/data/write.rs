@@ -58,7 +58,7 @@ pub fn write_at(fs: &Fs, held: &Held, offset: u64, buf: &[u8]) -> Result<usize> 
     write_with(fs, held, offset, buf, WriteOptions::default())
 }
 
-/// The same, done in a certain way.
+/// Writes as [`write_at`] does, in a certain way.
 ///
 /// # Errors
 /// As for [`write_at`].

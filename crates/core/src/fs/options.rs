@@ -183,42 +183,42 @@ impl MountOptions {
         }
     }
 
-    /// The same options with or without a background thread.
+    /// Sets whether there is a background thread.
     #[must_use]
     pub fn background(mut self, on: bool) -> Self {
         self.background = on;
         self
     }
 
-    /// The same options with another age at which changes are committed.
+    /// Sets the age at which changes are committed.
     #[must_use]
     pub fn commit_interval(mut self, age: Duration) -> Self {
         self.commit_interval = age;
         self
     }
 
-    /// The same options with another cache budget, in bytes.
+    /// Sets the budget of the cache, in bytes.
     #[must_use]
     pub fn memory(mut self, bytes: usize) -> Self {
         self.memory = bytes;
         self
     }
 
-    /// The same options with or without telling the device what is free.
+    /// Sets whether the device is told what is free.
     #[must_use]
     pub fn discard(mut self, on: bool) -> Self {
         self.discard = on;
         self
     }
 
-    /// The same options with another way of file data to the device.
+    /// Sets the way of file data to the device.
     #[must_use]
     pub fn data_mode(mut self, mode: DataMode) -> Self {
         self.data_mode = mode;
         self
     }
 
-    /// The same options with writes that go to memory, and blocks whose place is chosen later, or by the
+    /// Sets whether writes go to memory and blocks get their places later, or by the
     /// write.
     #[must_use]
     pub fn delalloc(self, on: bool) -> Self {
@@ -228,35 +228,35 @@ impl MountOptions {
         })
     }
 
-    /// The same options with another budget of file data in memory, in bytes.
+    /// Sets the budget of file data in memory, in bytes.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = Some(bytes);
         self
     }
 
-    /// The same options with other times of access.
+    /// Sets when times of access are kept.
     #[must_use]
     pub fn access_times(mut self, when: AccessTimes) -> Self {
         self.access_times = when;
         self
     }
 
-    /// The same options with or without access times of directories (`nodiratime` under Linux).
+    /// Sets whether directories have times of access (`nodiratime` under Linux).
     #[must_use]
     pub fn dir_access_times(mut self, on: bool) -> Self {
         self.dir_access_times = on;
         self
     }
 
-    /// The same options with or without access times that stay in memory at first.
+    /// Sets whether times of access stay in memory at first.
     #[must_use]
     pub fn lazy_times(mut self, on: bool) -> Self {
         self.lazy_times = on;
         self
     }
 
-    /// The same options with or without direct access to a device that is memory (`dax` under Linux): file data
+    /// Sets whether a device that is memory is accessed directly (`dax` under Linux): file data
     /// is copied straight between callers and the device. Opening any other device so is an error.
     ///
     /// ```
@@ -271,7 +271,7 @@ impl MountOptions {
         self
     }
 
-    /// The same options with other kinds of owners held to their limits (`usrquota`, `grpquota` and `prjquota` under
+    /// Sets which kinds of owners are held to their limits (`usrquota`, `grpquota` and `prjquota` under
     /// Linux). Opening a file system for writing that does not count one of them is an error. Who
     /// [acts](crate::ops::Acting) as user 0, or for nobody, is held to none.
     #[must_use]
@@ -280,21 +280,21 @@ impl MountOptions {
         self
     }
 
-    /// The same options with another behaviour when a structure is found corrupt than the superblock asks for.
+    /// Sets another behaviour when a structure is found corrupt than the superblock asks for.
     #[must_use]
     pub fn errors(mut self, behaviour: Option<ErrorsBehaviour>) -> Self {
         self.errors = behaviour;
         self
     }
 
-    /// The same options with another choice about the journal.
+    /// Sets what becomes of the journal.
     #[must_use]
     pub fn journal(mut self, choice: JournalChoice) -> Self {
         self.journal = choice;
         self
     }
 
-    /// The same options with the device of an external journal, which is replayed into memory if the file system was not
+    /// Sets the device of an external journal, which is replayed into memory if the file system was not
     /// closed cleanly. For opening for reading.
     #[must_use]
     pub fn journal_device(mut self, device: SharedDevice) -> Self {
@@ -302,7 +302,7 @@ impl MountOptions {
         self
     }
 
-    /// The same options with another superblock.
+    /// Sets which superblock is read.
     #[must_use]
     pub fn superblock(mut self, choice: SuperblockChoice) -> Self {
         self.superblock = choice;

@@ -31,14 +31,14 @@ impl Caller {
         }
     }
 
-    /// The same caller in more groups.
+    /// Adds groups that the caller is in.
     #[must_use]
     pub fn groups(mut self, groups: impl Into<Vec<u32>>) -> Self {
         self.groups = groups.into();
         self
     }
 
-    /// The same caller with a umask.
+    /// Sets the umask of the caller.
     #[must_use]
     pub fn umask(mut self, umask: u16) -> Self {
         self.umask = umask;

@@ -50,7 +50,7 @@ impl Fs {
         Ok(inode)
     }
 
-    /// The same of which only number and generation are asked.
+    /// Tells number and generation alone of an inode that [`Fs::named_inode`] gives.
     ///
     /// # Errors
     /// As for [`Fs::named_inode`].
@@ -118,7 +118,7 @@ impl Fs {
         }
     }
 
-    /// The same if it is in memory and not on its way out. It may have no names.
+    /// Takes hold of an inode that is in memory and not on its way out. It may have no names.
     pub(crate) fn hold_in_memory(&self, ino: Ino) -> Option<Held> {
         LiveInode::try_hold(self.inode_table().get_live(ino)?).ok()
     }
@@ -202,7 +202,7 @@ impl Fs {
         Ok(look(&*self.inode(ino)?))
     }
 
-    /// The same for this very inode.
+    /// Looks at this very inode, as [`Fs::with_inode`] does.
     ///
     /// # Errors
     /// As for [`Fs::hold_same`].

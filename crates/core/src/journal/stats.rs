@@ -33,7 +33,7 @@ pub struct JournalStats {
     /// Longest time for which no operation could start: handles were drained and the transaction
     /// was being captured.
     pub drained_max: Duration,
-    /// The same, added up over all commits.
+    /// Waits of that kind, added up over all commits.
     pub drained_total: Duration,
     /// Longest time from closing the gate to reopening it: the above, and waiting for the handles
     /// that were inside.

@@ -301,7 +301,7 @@ impl Known {
         }
     }
 
-    /// The same, found by nobody who looks for its version.
+    /// What nobody finds who looks for its version.
     fn laid_aside(&self) -> Self {
         Self {
             version: NONE,
@@ -310,7 +310,7 @@ impl Known {
         }
     }
 
-    /// The same, as it was before it was laid aside.
+    /// What it was before it was laid aside.
     fn taken_up(&self) -> Self {
         let version = match self.version {
             NONE => self.aside,

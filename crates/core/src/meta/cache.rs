@@ -111,7 +111,7 @@ impl Cache {
         }
     }
 
-    /// The same cache, which asks `overlay` for a block before it reads the device.
+    /// Has the cache ask `overlay` for a block before it reads the device.
     #[must_use]
     pub fn with_overlay(mut self, overlay: Arc<dyn Overlay>) -> Self {
         self.overlay = Some(overlay);
@@ -575,8 +575,8 @@ mod tests {
             most
         };
         let is_used = |block: u64| block.is_multiple_of(30);
+        // What is only loaded was not used yet.
         read(&|_| true);
-        shed(Shed::Unused);
         read(&|_| true);
         assert_eq!(shed(Shed::Unused), 0, "all were used");
         read(&is_used);

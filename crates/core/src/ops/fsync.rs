@@ -20,8 +20,8 @@ pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
     data::fsync(fs, inode, None, What::All)
 }
 
-/// The same for an open file: a failure to write back or to flush since `mark` was made, or since it was
-/// told last, is told now, whoever met it.
+/// Makes an open file durable as [`fsync`] does, and tells of failures: one to write back or to flush since `mark` was
+/// made, or since it was told last, is told now, whoever met it.
 ///
 /// # Errors
 /// As for [`fsync`].

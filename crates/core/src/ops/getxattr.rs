@@ -16,7 +16,7 @@ pub fn getxattr(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     xattr::get(fs, inode, name)
 }
 
-/// The same of an inode that may change meanwhile.
+/// Reads an attribute as [`getxattr`] does, of an inode that may change meanwhile.
 ///
 /// # Errors
 /// As for [`xattr::get`]; [`Error::PermissionDenied`](crate::Error::PermissionDenied) for `user.` attributes of a file

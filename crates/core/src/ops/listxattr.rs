@@ -15,7 +15,8 @@ pub fn listxattr(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     xattr::list(fs, inode)
 }
 
-/// The same of an inode that may change meanwhile. `trusted.` ones exist for user 0 only.
+/// Lists attributes as [`listxattr`] does, of an inode that may change meanwhile. `trusted.` ones exist for user 0
+/// only.
 ///
 /// # Errors
 /// As for [`xattr::list`].

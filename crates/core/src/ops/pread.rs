@@ -16,7 +16,7 @@ pub fn pread(fs: &Fs, file: &Held, offset: u64, buf: &mut [u8]) -> Result<usize>
     Ok(read)
 }
 
-/// The same past memory, as after opening with `O_DIRECT`.
+/// Reads past memory, as after opening with `O_DIRECT`.
 ///
 /// # Errors
 /// As for [`data::read_direct`].

@@ -36,7 +36,7 @@ pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<
     changing_of(by, &[file], || data::append(fs, file, buf, by.writing()))
 }
 
-/// The same as [`pwrite`] past memory, as after opening with `O_DIRECT`.
+/// Writes as [`pwrite`] does, past memory, as after opening with `O_DIRECT`.
 ///
 /// # Errors
 /// As for [`data::write_direct`].
@@ -53,7 +53,7 @@ pub fn pwrite_direct<'a>(
     })
 }
 
-/// The same as [`append`] past memory.
+/// Appends as [`append`] does, past memory.
 ///
 /// # Errors
 /// As for [`data::append_direct`].

@@ -47,7 +47,7 @@ pub fn rename<'a>(
     rename_with(by, (from_dir, from), (to_dir, to), RenameFlags::default())
 }
 
-/// The same with flags.
+/// Renames as [`rename`] does, with flags.
 ///
 /// # Errors
 /// As for [`rename`]; [`Error::Exists`] when something would have to be replaced that may not be.

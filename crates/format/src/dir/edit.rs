@@ -212,7 +212,7 @@ pub fn find_room(block: &[u8], layout: &DirLayout, need: usize) -> FormatResult<
     find_room_from(block, layout, need, 0)
 }
 
-/// The same from a record on which the caller knows to begin at `from`; 0 is the first.
+/// Looks for room from a record on which the caller knows to begin at `from`; 0 is the first.
 ///
 /// # Errors
 /// As for [`find_room`].
@@ -314,7 +314,7 @@ pub fn find(block: &[u8], layout: &DirLayout, name: &[u8]) -> FormatResult<Optio
     find_among(Headers::of(block, layout)?, name)
 }
 
-/// The same in one part of a directory that lies in its inode, which has no tail.
+/// Finds a name in one part of a directory that lies in its inode, which has no tail.
 ///
 /// # Errors
 /// As for [`find`].

@@ -603,7 +603,7 @@ impl<'a> DirBlockBuilder<'a> {
         }
     }
 
-    /// The same without a checksum, for a block that is sealed later.
+    /// Finishes the block without a checksum, as it is sealed later.
     pub fn finish_unsealed(self) {
         let region = self.close();
         if let Some(block) = region {

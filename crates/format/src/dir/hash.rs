@@ -141,7 +141,7 @@ impl NameHasher {
         })
     }
 
-    /// The same hasher for a casefolded directory: names are folded first. A name that is not
+    /// Makes the hasher one of a casefolded directory: names are folded first. A name that is not
     /// valid Unicode hashes as its bytes, as the kernel does outside strict mode.
     ///
     /// Without the crate's `casefold` feature only ASCII names can be folded; see

@@ -157,7 +157,7 @@ impl Inode {
         })
     }
 
-    /// The same for a slot that [`are_sound`] found to have the right checksum.
+    /// Reads an inode from a slot that [`are_sound`] found to have the right checksum.
     ///
     /// # Errors
     /// When the slot is short or the extra fields do not fit.

@@ -67,7 +67,7 @@ impl FaultRule {
         }
     }
 
-    /// The same, and so do all after it.
+    /// Has all after it fail as well.
     #[must_use]
     pub fn from_then_on(self) -> FaultRule {
         FaultRule {
@@ -76,13 +76,13 @@ impl FaultRule {
         }
     }
 
-    /// The same with another fault.
+    /// Sets another fault.
     #[must_use]
     pub fn with(self, fault: Fault) -> FaultRule {
         FaultRule { fault, ..self }
     }
 
-    /// The same, for I/O that touches these bytes.
+    /// Limits the rule to I/O that touches these bytes.
     #[must_use]
     pub fn within(self, range: Range<u64>) -> FaultRule {
         FaultRule {

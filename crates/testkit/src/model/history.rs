@@ -88,7 +88,7 @@ impl Lane {
         }
     }
 
-    /// The same for a file system with blocks of this many bytes (4096 otherwise).
+    /// Sets the size of blocks of the file system, in bytes (4096 otherwise).
     #[must_use]
     pub fn block_size(mut self, bytes: u64) -> Lane {
         self.block_size = bytes;
@@ -424,7 +424,7 @@ impl History {
         }
     }
 
-    /// The same with another promise about data ([`DataPromise::InOrder`] otherwise).
+    /// Sets the promise about data ([`DataPromise::InOrder`] otherwise).
     #[must_use]
     pub fn promising(mut self, promise: DataPromise) -> History {
         self.promise = promise;

@@ -106,7 +106,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// The same with every path changed, for example to put a lane's operation in its place.
+    /// Changes every path, for example to put a lane's operation in its place.
     #[must_use]
     pub fn map_paths(&self, change: impl Fn(&str) -> String) -> Op {
         let mut op = self.clone();

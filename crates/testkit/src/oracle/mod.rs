@@ -38,7 +38,7 @@ pub fn e2fsck(image: &Path, options: &[&str]) -> Output {
     tool("e2fsck").args(options).arg(image).run()
 }
 
-/// The same with no more time than `limit`; `None` if that was not enough, or a signal ended it.
+/// Runs e2fsck with no more time than `limit`; `None` if that was not enough, or a signal ended it.
 pub fn e2fsck_within(image: &Path, options: &[&str], limit: Duration) -> Option<Output> {
     let output = tool("timeout")
         .args(["-s", "KILL"])

@@ -80,7 +80,7 @@ impl Prepared {
         })
     }
 
-    /// The same after `engine` did `script` and closed; used as the start of many runs.
+    /// Prepares what is there after `engine` did `script` and closed; used as the start of many runs.
     ///
     /// # Errors
     ///

@@ -106,7 +106,7 @@ impl Time {
         Time { sec, nsec }
     }
 
-    /// The same moment, from the standard library's clock type.
+    /// Makes a time of the standard library's clock type.
     pub fn from_system(time: SystemTime) -> Time {
         match time.duration_since(UNIX_EPOCH) {
             Ok(after) => Time::new(after.as_secs().cast_signed(), after.subsec_nanos()),
