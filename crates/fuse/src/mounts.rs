@@ -214,7 +214,12 @@ pub(crate) enum Elsewhere {
 
 /// Finds a place at which `mount` is mounted, which is no more where it was.
 pub(crate) fn elsewhere(mount: &Mount) -> Option<Elsewhere> {
-    let is_same = |line: &Line| line.device == mount.device && line.source == mount.source;
+    // The number of a block device that is gone may be another one's by now.
+    let is_same = |line: &Line| {
+        line.device == mount.device
+            && line.source == mount.source
+            && behind(&line.source) == mount.image
+    };
     let own = fs::read("/proc/self/mountinfo").ok()?;
     if let Some(line) = lines(&own).find(is_same) {
         return Some(Elsewhere::At(line.point));

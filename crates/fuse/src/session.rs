@@ -276,8 +276,11 @@ impl Mounted {
             return Ok((Ended::StillUsed, false));
         }
         let id = self.id();
-        // It may wait for the end.
-        std::thread::spawn(move || leave(&id));
+        // It may wait for the end. Without a thread for it, those who use the mount have their time all the same.
+        let leaves = std::thread::Builder::new().spawn(move || leave(&id));
+        if let Err(e) = leaves {
+            tracing::error!("nobody can be asked to leave the mount: {e}");
+        }
         match self.events.recv_timeout(PATIENCE) {
             Ok(Event::Over(result)) => over(result),
             Ok(Event::Asked) => Ok((Ended::Unmounted, false)),

@@ -64,7 +64,7 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     }
     match keeper {
         End::OfProcess(keeper) => wait_for_keeper(&mount, &keeper)?,
-        End::Nothing => {}
+        End::Nothing => wait_for_last_moments(&mount.image),
         End::OfImage if reads_only => wait_for_reader(&mount.image),
         End::OfImage => wait_for_writer(&mount)?,
     }
@@ -275,6 +275,16 @@ fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
         }
     }
     Ok(())
+}
+
+/// Waits until a daemon that answers no more has let go of its image, though not for long: another one may have it by then.
+fn wait_for_last_moments(image: &Path) {
+    for _ in 0..TRIES {
+        if is_free(image).is_some() || !image.exists() {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Waits for the end of a daemon that only reads, though not for long: others may read the image as well.

@@ -418,8 +418,11 @@ fn umount_does_not_wait_for_whoever_has_the_image_next() {
         .arg(&point)
         .status();
     assert!(status.unwrap().success());
-    assert_eq!(processes("mount", &image), []);
+    assert_eq!(processes("--worker", &image), []);
     drop(next.join().unwrap());
+    wait_until("the keeper is gone", || {
+        processes("mount", &image).is_empty()
+    });
     assert_clean(&image);
 }
 

@@ -57,28 +57,34 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
         false => None,
     };
     let signals = Signals::hold_back().map_err(Failure::new)?;
-    let mut child = launch(WORKER, args, place)?;
-    let (pid, output) = (Pid::from_child(&child), child.stdout.take());
-    let mut worker = Worker(child);
     let (sender, events) = channel();
+    // All threads are there before anything is mounted that would have to be cleared away without them.
+    let (started, worker) = channel();
     let of_worker = sender.clone();
-    std::thread::spawn(move || {
+    start_thread(move || {
+        let Ok((output, pid)) = worker.recv() else {
+            return;
+        };
         for said in words(output) {
             // Whoever listens waits for the end.
             let _ = of_worker.send(Event::Said(said));
         }
         wait_for(pid);
         let _ = of_worker.send(Event::Ended);
-    });
+    })?;
     if background.is_some() {
         let sender = sender.clone();
-        std::thread::spawn(move || tell_when_abandoned(&sender));
+        start_thread(move || tell_when_abandoned(&sender))?;
     }
-    std::thread::spawn(
+    start_thread(
         move || {
             while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
         },
-    );
+    )?;
+    let mut child = launch(WORKER, args, place)?;
+    // The thread waits for it.
+    let _ = started.send((child.stdout.take(), Pid::from_child(&child)));
+    let mut worker = Worker(child);
     let mut kept = Kept::default();
     let status = until_ready(&events, &mut worker, &mut kept).and_then(|()| {
         if let Some(background) = background {
@@ -97,6 +103,15 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
              recovers it",
         )),
     }
+}
+
+fn start_thread(run: impl FnOnce() + Send + 'static) -> Outcome {
+    let started = std::thread::Builder::new().spawn(run);
+    started.map(drop).map_err(|e| {
+        Failure::new(format!(
+            "no thread can be started ({e}): raise the limit of processes (ulimit -u)"
+        ))
+    })
 }
 
 /// Tells when the command that was started in the terminal is gone, which reads what this process says.
@@ -189,8 +204,8 @@ fn until_ended(
         }
     }
     if let Some(id) = kept.id {
-        // The worker, which this may wait for, may have to be told to end.
-        std::thread::spawn(move || extant_fuse::leave(&id));
+        // The worker, which this may wait for, may have to be told to end. Without a thread for it, it is told when time is up.
+        let _ = start_thread(move || extant_fuse::leave(&id));
     }
     let patience = Instant::now() + PATIENCE;
     loop {
