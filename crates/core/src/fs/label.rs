@@ -46,7 +46,7 @@ impl Label {
 }
 
 impl Fs {
-    /// What the file system is called: at most 16 bytes, which may be any.
+    /// Tells what the file system is called: at most 16 bytes, which may be any.
     #[must_use]
     pub fn label(&self) -> Vec<u8> {
         match self.super_state() {
