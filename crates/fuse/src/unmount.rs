@@ -51,13 +51,15 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     let mount = mounts::ours_at(&path)
         .map_err(failed)?
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
+    let held = Held::at(&path).ok().flatten();
+    let keeper = held.as_ref().map_or(End::OfImage, keeper_of);
+    // The table may say something else since it was begun. Of one that died the image is free as well.
+    let reads_only = mount.read_only
+        || keeper.is_of_process()
+            && is_free(&mount.image).is_some()
+            && !held.as_ref().is_some_and(Held::is_dead);
     // What is held cannot be unmounted.
-    let keeper = Held::at(&path)
-        .ok()
-        .flatten()
-        .map_or(End::OfImage, |held| keeper_of(&held));
-    // The table may say something else since it was begun.
-    let reads_only = mount.read_only || keeper.is_of_process() && is_free(&mount.image).is_some();
+    drop(held);
     detach_patiently(&mount.point, lazy)?;
     if lazy {
         return Ok(());

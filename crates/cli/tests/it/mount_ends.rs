@@ -298,7 +298,7 @@ fn umount_of_roots_mount_returns_when_the_image_is_complete() {
 }
 
 /// The loop devices over this file.
-fn loops_over(image: &Path) -> Vec<PathBuf> {
+pub(crate) fn loops_over(image: &Path) -> Vec<PathBuf> {
     let behind = |device: &Path| fs::read_to_string(device.join("loop/backing_file")).ok();
     let devices = fs::read_dir("/sys/block").unwrap().flatten();
     devices
