@@ -164,23 +164,12 @@ fn with_possible_fields(bytes: &mut [u8; SUPERBLOCK_LEN]) -> Option<Superblock> 
 
 /// Looks for a backup where group 1 begins with the usual sizes, and in the groups after it that keep one.
 pub(crate) fn find_backup(device: &dyn BlockDevice) -> Result<Option<(Superblock, Pblk)>> {
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    for log2 in 10..=16 {
-        let Some(size) = BlockSize::from_log2(log2) else {
-            continue;
-        };
+    for size in block_sizes() {
         let per_group = u64::from(size.bytes()) * 8;
-        let first = u64::from(log2 == 10);
+        let first = u64::from(size.log2() == 10);
         for group in [1, 3, 5, 7, 9] {
             let block = Pblk::new(first + group * per_group);
-            let offset = size.offset_of(block).unwrap_or(u64::MAX);
-            if offset >= device.size() {
-                break;
-            }
-            read_padded(device, offset, &mut bytes)?;
-            if let Ok(sb) = Superblock::parse(&bytes)
-                && sb.block_size() == size
-            {
+            if let Some(sb) = superblock_at(device, size, block)? {
                 return Ok(Some((sb, block)));
             }
         }
@@ -193,20 +182,32 @@ pub(crate) fn superblock_in(
     device: &dyn BlockDevice,
     block: Pblk,
 ) -> Result<Option<(Superblock, Pblk)>> {
-    let mut bytes = [0; SUPERBLOCK_LEN];
-    for size in (10..=16).filter_map(BlockSize::from_log2) {
-        let offset = size.offset_of(block).unwrap_or(u64::MAX);
-        if offset >= device.size() {
-            break;
-        }
-        read_padded(device, offset, &mut bytes)?;
-        if let Ok(sb) = Superblock::parse(&bytes)
-            && sb.block_size() == size
-        {
+    for size in block_sizes() {
+        if let Some(sb) = superblock_at(device, size, block)? {
             return Ok(Some((sb, block)));
         }
     }
     Ok(None)
+}
+
+/// The sizes that blocks may have.
+fn block_sizes() -> impl Iterator<Item = BlockSize> {
+    (10..=16).filter_map(BlockSize::from_log2)
+}
+
+/// The superblock in a block, if it is sound and says that blocks have this size.
+fn superblock_at(
+    device: &dyn BlockDevice,
+    size: BlockSize,
+    block: Pblk,
+) -> Result<Option<Superblock>> {
+    let Some(offset) = size.offset_of(block).filter(|at| *at < device.size()) else {
+        return Ok(None);
+    };
+    let mut bytes = [0; SUPERBLOCK_LEN];
+    read_padded(device, offset, &mut bytes)?;
+    let found = Superblock::parse(&bytes).ok();
+    Ok(found.filter(|sb| sb.block_size() == size))
 }
 
 /// UTF-8, in the version by which names are folded.

@@ -9,7 +9,6 @@
 //! give them one, the file has a hidden name beside the image's until then.
 
 use crate::standing::unmark;
-use extant_blockdev::content::HEAD_LEN;
 use extant_blockdev::{
     BlockDevice, DeviceError, FileDevice, FileOptions, HeldFile, OpenSpec, SharedDevice,
     WindowDevice, hold_for_replacing,
@@ -20,6 +19,7 @@ use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
@@ -84,7 +84,7 @@ impl Output {
     fn on_block_device(path: &Path, size: u64) -> Result<Self, OutputError> {
         let whole = OpenSpec::read_write(path).open()?;
         let device = WindowDevice::new(Arc::clone(&whole), 0, size)?;
-        unmark(&*whole, size)?;
+        unmark(&*whole, size, false)?;
         Ok(Self {
             device: Arc::new(device),
             pending: None,
@@ -128,19 +128,19 @@ impl Output {
         })
     }
 
-    /// The window of `size` bytes at byte `offset` of something that exists.
+    /// The first `size` bytes of a `window` of something that exists, which may end before the window does.
     ///
     /// # Errors
-    /// When it cannot be opened for writing or ends before the window does.
-    pub fn in_place(path: &Path, offset: u64, size: u64) -> Result<Self, OutputError> {
-        let device = OpenSpec::read_write(path)
-            .offset(offset)
-            .length(size)
-            .open()?;
-        // The end of a window is no end of a disk, so there is no table behind it.
-        device.zero(0, size.min(HEAD_LEN as u64))?;
+    /// When it cannot be opened for writing or has no room for so many bytes.
+    pub fn in_place(path: &Path, window: &Range<u64>, size: u64) -> Result<Self, OutputError> {
+        let whole = OpenSpec::read_write(path).open()?;
+        let end = window.end.min(whole.size());
+        let len = end.saturating_sub(window.start).max(size);
+        let place: SharedDevice = Arc::new(WindowDevice::new(whole, window.start, len)?);
+        let device = WindowDevice::new(Arc::clone(&place), 0, size)?;
+        unmark(&*place, size, true)?;
         Ok(Self {
-            device,
+            device: Arc::new(device),
             pending: None,
             zeroed: false,
         })

@@ -6,7 +6,7 @@
 
 use crate::defaults::is_marked;
 use crate::output::OutputError;
-use extant_blockdev::content::{HEAD_LEN, has_backup_gpt};
+use extant_blockdev::content::{HEAD_LEN, lasting_marks};
 use extant_blockdev::{
     BlockDevice, Content, DeviceError, FileOptions, SharedDevice, WindowDevice, hold_for_replacing,
 };
@@ -68,6 +68,11 @@ pub fn standing(
             Arc::new(WindowDevice::new(Arc::clone(&whole), window.start, len)?)
         }
     };
+    // A file system may be inside of what these say, and be this builder's own.
+    let marks = lasting_marks(&*place)?;
+    if let Some(mark) = marks.iter().find(|mark| mark.content != Content::Gpt) {
+        return Ok(Standing::Other(mark.content.name().to_owned()));
+    }
     let content = Content::on(&*place)?;
     if content.is_ext() {
         return file_system(&*place, content, asked);
@@ -150,7 +155,10 @@ fn unmarked(
     let partitions = partitions_of(found.rdev());
     Ok(if partitions > 0 {
         Standing::Other(format!("{partitions} partitions that the system knows"))
-    } else if has_backup_gpt(whole)? {
+    } else if lasting_marks(whole)?
+        .iter()
+        .any(|mark| mark.content == Content::Gpt)
+    {
         Standing::Other("the backup of a GPT at its end".to_owned())
     } else {
         Standing::Vacant
@@ -198,17 +206,16 @@ fn is_all_zero(path: &Path) -> Result<bool, DeviceError> {
 }
 
 /// Takes the marks off a place that is about to be written to, so that nothing recognises what was there before: what the file
-/// system to be (its first `size` bytes) does not write over, and a GPT's backup behind it.
-pub(crate) fn unmark(whole: &dyn BlockDevice, size: u64) -> Result<(), DeviceError> {
-    whole.zero(0, size.min(HEAD_LEN as u64))?;
-    for sector in [512, 4096] {
-        if let Some(at) = whole.size().checked_sub(sector) {
-            let mut mark = [0; 8];
-            whole.read_at(at, &mut mark)?;
-            if &mark == b"EFI PART" {
-                whole.zero(at, sector)?;
-            }
+/// system to be (its first `size` bytes) does not write over, and marks at the end. The end of a part of a disk
+/// (`is_part`) is no place for a GPT's backup.
+pub(crate) fn unmark(place: &dyn BlockDevice, size: u64, is_part: bool) -> Result<(), DeviceError> {
+    let marks = lasting_marks(place)?;
+    place.zero(0, size.min(HEAD_LEN as u64))?;
+    for mark in marks {
+        if is_part && mark.content == Content::Gpt {
+            continue;
         }
+        place.zero(mark.bytes.start, mark.bytes.end - mark.bytes.start)?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! | [`facility`] | what this machine can do (root, loop devices, kernel ext4), and the named skip |
 //! | [`sweep`] | an engine run, crashed everywhere and failed everywhere, and judged |
 //! | [`tool`] | running an external program; a missing one fails the test and names its package |
+//! | [`lasting_marks`] | bytes at the end of a device that say what it is a part of |
 //! | [`loopdev`], [`mount`] | images attached and mounted by the kernel, undone by guards even on panic |
 //! | [`oracle`] | independent judges: `e2fsck`, `debugfs`, `dumpe2fs`, `mke2fs`, the `ext4-view` crate |
 //! | [`tree`] | a file tree as a value: snapshot of a mounted one, readable comparison of two |
@@ -34,6 +35,7 @@ pub mod images;
     reason = "the two ioctls that have no safe wrapper live in this one file"
 )]
 mod ioctl;
+pub mod lasting_marks;
 pub mod loopdev;
 pub mod model;
 pub mod mount;

@@ -5,6 +5,10 @@ use super::Content;
 /// The mark of a GPT's header.
 pub(super) const GPT: &[u8; 8] = b"EFI PART";
 
+/// The first name in the list that describes a ZFS pool, with its length; and where in the list that is.
+pub(super) const ZFS_LIST: &[u8; 11] = b"\0\0\0\x07version";
+pub(super) const ZFS_LIST_AT: u64 = 20;
+
 /// Marks that nothing else has by chance: offset from the front, bytes.
 #[rustfmt::skip]
 const STRONG: &[(usize, &[u8], Content)] = &[
@@ -32,6 +36,7 @@ const STRONG: &[(usize, &[u8], Content)] = &[
     (4096, &[0xfc, 0x4e, 0x2b, 0xa9], Content::LinuxRaid),
     (4120, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81],
         Content::Bcache),
+    (0x4000 + 20, ZFS_LIST, Content::Zfs),
     (0, b"QFI\xfb", Content::Qcow),
     (0, b"QED\0", Content::Qed),
     (0, b"KDMV", Content::Vmdk),

@@ -1,12 +1,15 @@
 //! What content is: recognised by its first bytes and its last ones.
 //!
 //! Commands that expect an ext4 file system, or are about to replace something, name what they find instead. Nothing
-//! here reads more than [`HEAD_LEN`] and [`TAIL_LEN`] bytes, and nothing opens what it recognises.
+//! here reads more than [`HEAD_LEN`] and [`TAIL_LEN`] bytes, but for [`lasting_marks`], and nothing opens what it recognises.
 //!
 //! Marks are searched from the most to the least telling: a magic number of eight bytes says more than the two that end a boot
 //! sector, which file systems have as well as partition tables.
 
+mod lasting;
 mod marks;
+
+pub use lasting::{LastingMark, lasting_marks};
 
 use crate::{BlockDevice, DeviceResult};
 use std::fmt;
@@ -80,6 +83,10 @@ pub enum Content {
     Lvm2,
     /// A member of a Linux software RAID.
     LinuxRaid,
+    /// A disk of a RAID that a controller's firmware made.
+    FirmwareRaid,
+    /// A device of a ZFS pool.
+    Zfs,
     /// A bcache device.
     Bcache,
     /// A QCOW or QCOW2 disk image.
@@ -276,6 +283,14 @@ impl Content {
                 "a member of a Linux software RAID",
                 Some("assemble it first with mdadm, and name the device it makes"),
             ),
+            Self::FirmwareRaid => (
+                "a disk of a RAID that a controller's firmware made",
+                Some("assemble it first with dmraid or mdadm, and name the device it makes"),
+            ),
+            Self::Zfs => (
+                "a device of a ZFS pool",
+                Some("import the pool, and copy its files into a directory or a tar archive"),
+            ),
             Self::Bcache => (
                 "a bcache device",
                 Some("register it first, and name the device it makes"),
@@ -366,22 +381,4 @@ impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-/// Whether a device ends with the backup of a GPT, whatever is at its front.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn has_backup_gpt(device: &dyn BlockDevice) -> DeviceResult<bool> {
-    for sector in [512, 4096] {
-        let Some(at) = device.size().checked_sub(sector) else {
-            continue;
-        };
-        let mut mark = [0; marks::GPT.len()];
-        device.read_at(at, &mut mark)?;
-        if mark == *marks::GPT {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

@@ -1,7 +1,8 @@
 //! What is recognised by its marks: files that others' tools made, and bytes as the formats say.
 
-use extant_blockdev::content::has_backup_gpt;
-use extant_blockdev::{Content, FileOptions, MemoryDevice};
+use extant_blockdev::content::{LastingMark, lasting_marks};
+use extant_blockdev::{BlockDevice, Content, FileOptions, MemoryDevice};
+use extant_testkit::lasting_marks::lasting_marks as testkit_marks;
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tool::tool;
 use std::fs;
@@ -130,8 +131,12 @@ fn partition_tables_are_recognised_also_by_their_backup_alone() {
     tool("sgdisk").args(["-n", "1:2048:+2M"]).arg(&disk).ok();
     assert_eq!(recognised(&disk), Content::Gpt);
     let device = FileOptions::read_write().open(&disk).expect("a file");
-    assert!(has_backup_gpt(&device).expect("readable"));
-    extant_blockdev::BlockDevice::write_at(&device, 0, &[0; 1 << 20]).expect("writable");
+    let backup = LastingMark {
+        content: Content::Gpt,
+        bytes: (8 << 20) - 512..8 << 20,
+    };
+    assert_eq!(lasting_marks(&device).expect("readable"), [backup]);
+    BlockDevice::write_at(&device, 0, &[0; 1 << 20]).expect("writable");
     assert_eq!(Content::on(&device).expect("readable"), Content::Gpt);
     drop(device);
     tool("mke2fs")
@@ -252,6 +257,40 @@ fn noise_of_any_length_is_no_format() {
         );
         for len in [0, 1, 3, 19, 21, 511, 513] {
             let _ = Content::of(&noise[..len], &[], len as u64);
+        }
+    }
+}
+
+#[test]
+fn marks_that_outlast_a_file_system_at_the_front_are_found_where_wipefs_finds_them() {
+    let room = Room::new();
+    // The end of a device is the end of no unit of theirs.
+    for size in [80 << 20, (80 << 20) + 12_800] {
+        assert_eq!(size % 512, 0);
+        for (i, lasting) in testkit_marks(size).into_iter().enumerate() {
+            let name = format!("{i}, {} on {size} bytes", lasting.wipefs);
+            let disk = room.sparse("disk", size);
+            let device = FileOptions::read_write().open(&disk).expect("a file");
+            assert_eq!(lasting_marks(&device).expect("readable"), [], "{name}");
+            for (at, bytes) in &lasting.places {
+                device.write_at(*at, bytes).expect("writable");
+            }
+            let said = || {
+                tool("wipefs")
+                    .args(["-n", "-O", "TYPE"])
+                    .arg(&disk)
+                    .ok()
+                    .text()
+            };
+            assert!(said().contains(lasting.wipefs), "{name}: {}", said());
+            let marks = lasting_marks(&device).expect("readable");
+            assert_eq!(marks.len(), lasting.places.len(), "{name}: {marks:?}");
+            for mark in &marks {
+                assert_ne!(mark.content, Content::Gpt, "{name}");
+                let len = mark.bytes.end - mark.bytes.start;
+                device.zero(mark.bytes.start, len).expect("writable");
+            }
+            assert_eq!(said().trim(), "", "{name}");
         }
     }
 }

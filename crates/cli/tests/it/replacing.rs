@@ -1,6 +1,7 @@
 //! What `mkfs` takes the place of: its own work, and nothing else unless told so; never what is in use.
 
 use crate::support::{Place, extant, extant_with, on_a_terminal, small_plan};
+use extant_testkit::lasting_marks::lasting_marks;
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
@@ -208,6 +209,66 @@ fn a_device_with_partitions_is_refused_and_forced_loses_both_copies_of_its_table
     drop(device);
     let bytes = fs::read(&disk).unwrap();
     assert!(!bytes.windows(8).any(|eight| eight == b"EFI PART"));
+}
+
+#[test]
+fn a_part_of_a_raid_or_a_pool_is_refused_by_its_end_and_forced_is_none_any_more() {
+    require!(LoopDevices);
+    let place = Place::new();
+    let size = 80 << 20;
+    for (i, lasting) in lasting_marks(size).into_iter().enumerate() {
+        let disk = place.join(&format!("disk{i}"));
+        File::create(&disk).unwrap().set_len(size).unwrap();
+        let device = LoopDevice::attach(&disk, Access::ReadWrite).unwrap();
+        let path = device.path().display().to_string();
+        // A mirrored file system lies at the front as if it were alone: also one of our own.
+        extant(["mkfs", &path, "--size", "8M", "-q"]).ok();
+        let written = OpenOptions::new().write(true).open(&path).unwrap();
+        for (at, bytes) in &lasting.places {
+            written.write_all_at(bytes, *at).unwrap();
+        }
+        written.sync_all().unwrap();
+        drop(written);
+        let said = || {
+            tool("wipefs")
+                .args(["-n", "-O", "TYPE"])
+                .arg(&disk)
+                .ok()
+                .text()
+        };
+        assert!(said().contains(lasting.wipefs), "{}", said());
+        let run = extant(["mkfs", &path, "--size", "8M", "-q"]).fails(1);
+        let is_named = run.stderr.contains("RAID") || run.stderr.contains("ZFS");
+        assert!(is_named && run.stderr.contains("--force"), "{}", run.stderr);
+        extant(["mkfs", &path, "--size", "8M", "-q", "--force"]).ok();
+        rustix::fs::fsync(device.file()).unwrap();
+        let said = said();
+        let left = said.lines().filter(|line| !line.trim().is_empty());
+        let left: Vec<&str> = left.filter(|line| !line.contains("TYPE")).collect();
+        assert_eq!(left, ["ext4"], "{}", lasting.wipefs);
+        extant(["mkfs", &path, "--size", "8M", "-q"]).ok();
+        drop(device);
+        fs::remove_file(disk).unwrap();
+    }
+}
+
+#[test]
+fn a_part_of_a_disk_that_is_in_a_raid_is_refused_by_its_end() {
+    let place = Place::new();
+    let (start, size) = (1 << 20, 80 << 20);
+    for lasting in lasting_marks(size) {
+        let disk = place.arg("disk");
+        let file = File::create(&disk).unwrap();
+        file.set_len(start + size).unwrap();
+        for (at, bytes) in &lasting.places {
+            file.write_all_at(bytes, start + at).unwrap();
+        }
+        let args = ["mkfs", &disk, "--offset", "1M", "--size", "8M", "-q"];
+        let run = extant(args).fails(1);
+        assert!(run.stderr.contains("--force"), "{}", run.stderr);
+        extant([&args[..], &["--force"]].concat()).ok();
+        extant(args).ok();
+    }
 }
 
 #[test]

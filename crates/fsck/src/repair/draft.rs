@@ -55,6 +55,7 @@ pub(super) struct Draft {
     mounted: SharedDevice,
     block_size: u32,
     held: BTreeSet<u64>,
+    first: BTreeSet<u64>,
     moves: Vec<Move>,
     mends: Vec<Mend>,
     by_code: [u64; Code::ALL.len()],
@@ -71,6 +72,7 @@ impl Draft {
             overlay,
             block_size,
             held: BTreeSet::new(),
+            first: BTreeSet::new(),
             moves: Vec::new(),
             mends: Vec::new(),
             by_code: [0; Code::ALL.len()],
@@ -136,6 +138,14 @@ impl Draft {
         self.held.insert(offset);
     }
 
+    /// Has the block at this byte written, and made durable, before all others of its step: that of the journal's
+    /// superblock, where what the log holds must not be replayed over what is mended. One that is held back stays so.
+    pub(super) fn put_first(&mut self, offset: u64) {
+        if self.held.insert(offset) {
+            self.first.insert(offset);
+        }
+    }
+
     /// Has blocks of a file copied to a place that nothing uses before anything else is written. Until then a check
     /// finds what lies there now: only for what no check looks at.
     pub(super) fn copy(&mut self, from: u64, to: u64, len: u64) {
@@ -176,6 +186,7 @@ impl Draft {
             overlay: self.overlay,
             block_size: self.block_size,
             held: self.held,
+            first: self.first,
             moves: self.moves,
         };
         (self.mends, count, changes)
@@ -204,6 +215,7 @@ pub struct Changes {
     overlay: Arc<OverlayDevice>,
     block_size: u32,
     held: BTreeSet<u64>,
+    first: BTreeSet<u64>,
     moves: Vec<Move>,
 }
 
@@ -290,12 +302,23 @@ impl Changes {
         self.steps.len()
     }
 
-    /// What one step writes, from what the steps before it left.
-    pub(super) fn step(&self, index: usize) -> impl Iterator<Item = Result<Change>> + '_ {
+    /// Whether a step changes nothing.
+    pub(super) fn is_idle(&self, index: usize) -> bool {
+        self.step_of(index, &|_| true).next().is_none()
+    }
+
+    /// What one step writes of some blocks, by the byte at which they begin, from what the steps before it left.
+    pub(super) fn step_of(
+        &self,
+        index: usize,
+        are: &dyn Fn(u64) -> bool,
+    ) -> impl Iterator<Item = Result<Change>> + '_ {
         let below = index.checked_sub(1).and_then(|i| self.steps.get(i));
         let below = below.map_or(&*self.base, |step| &**step as &dyn BlockDevice);
         let step = self.steps.get(index).unwrap_or(&self.overlay);
-        differing(step.written_blocks(), self.block_size, below, &**step)
+        let mut blocks = step.written_blocks();
+        blocks.retain(|block| are(block * u64::from(self.block_size)));
+        differing(blocks, self.block_size, below, &**step)
     }
 
     /// What `len` bytes from `offset` on hold after a step.
@@ -369,9 +392,19 @@ impl Changes {
         Ok(())
     }
 
-    /// Whether a block waits until all others are durable.
-    pub(super) fn is_held(&self, offset: u64) -> bool {
+    /// Whether a block is of a journal's superblock, which is put back when all others are.
+    pub(super) fn is_put_back_last(&self, offset: u64) -> bool {
         self.held.contains(&offset)
+    }
+
+    /// Whether a block waits until all others of its step are durable.
+    pub(super) fn is_held(&self, offset: u64) -> bool {
+        self.held.contains(&offset) && !self.is_first(offset)
+    }
+
+    /// Whether all others of its step wait until a block is durable.
+    pub(super) fn is_first(&self, offset: u64) -> bool {
+        self.first.contains(&offset)
     }
 
     pub(super) fn base(&self) -> &SharedDevice {

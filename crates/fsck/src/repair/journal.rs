@@ -367,6 +367,13 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         };
         log.start = 0;
         log.errno = 0;
+        // Programs replay such a log all the same: before anything is mended, it goes.
+        if code == Code::JournalNotEmpty
+            && let Some(first) = runs.first()
+        {
+            let offset = volume.block_size().offset_of(first.start);
+            work.draft.put_first(offset.unwrap_or(u64::MAX));
+        }
         draft_superblock(work.draft, volume, &runs, &log)?;
         let text = match code {
             Code::JournalAborted => "the error that it remembers is cleared",

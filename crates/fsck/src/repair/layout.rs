@@ -1,9 +1,9 @@
-//! Fields of the superblock that say where everything lies: where no root directory is found, other values are tried one
-//! by one, and what is reachable then decides.
+//! Fields of the superblock that say where everything lies: where no root directory is found, or groups are not where it
+//! says, other values are tried one by one, and what is found then decides.
 
 use super::entries::is_really_dir;
 use super::net;
-use super::superblock::errors_of;
+use super::superblock::{errors_of, is_better};
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::report::Sink;
@@ -66,11 +66,51 @@ const TRIALS: &[Trial] = &[
     }),
 ];
 
-/// Takes the value with which most can be reached; returns whether one was found.
+/// Features by which other structures are looked for, or at other places.
+const FEATURES: [Incompat; 3] = [Incompat::FLEX_BG, Incompat::BIT64, Incompat::META_BG];
+
+/// Takes other values with which what is lost is found; returns whether there are some.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
-    if !work.has(Code::RootMissing) || has_root(work.volume())? {
-        return Ok(false);
+    if work.has(Code::RootMissing) && !has_root(work.volume())? && by_reach(work)? {
+        return Ok(true);
     }
+    match work.has(Code::GroupLocation) || work.has(Code::GroupChecksum) {
+        true => by_errors(work),
+        false => Ok(false),
+    }
+}
+
+/// Turns a feature on or off where a check then finds fewer errors.
+fn by_errors(work: &mut Work<'_>) -> Result<bool> {
+    let primary = work.superblock()?;
+    let size = work.volume().block_size().bytes();
+    for feature in FEATURES {
+        let Ok(other) = primary.with(|raw| toggle_incompat(raw, feature)) else {
+            continue;
+        };
+        let writes = [(SUPERBLOCK_OFFSET, other.encode().to_vec())];
+        if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
+            let verb = if other.has_incompat(feature) {
+                "on"
+            } else {
+                "off"
+            };
+            let name = feature.names_of_bits().join(", ");
+            let text = format!("feature {name} is {verb}: so everything is found in its place");
+            return take(work, &other, text);
+        }
+    }
+    Ok(false)
+}
+
+fn take(work: &mut Work<'_>, other: &Superblock, text: String) -> Result<bool> {
+    work.put_superblock(other)?;
+    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    Ok(true)
+}
+
+/// Takes the value with which most can be reached, if a check then finds a root directory and fewer errors.
+fn by_reach(work: &mut Work<'_>) -> Result<bool> {
     let primary = work.superblock()?;
     let mut best: Option<(u64, &str, Superblock)> = None;
     for (what, change) in TRIALS {
@@ -110,10 +150,8 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
     if then.has(Code::RootMissing) || errors_of(&then) >= errors_of(&work.survey.report) {
         return Ok(false);
     }
-    work.put_superblock(&other)?;
     let text = format!("{what}: with that the root directory is found");
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
-    Ok(true)
+    take(work, &other, text)
 }
 
 /// Whether the root directory is one by its type and its content.

@@ -3,13 +3,12 @@
 use super::work::Work;
 use crate::error::Result;
 use crate::maps::Run;
-use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place, special};
 use extant_format::extent::{self, Entries, Extent, ExtentNode, IndexEntry};
 use extant_format::inode::{Inode, InodeFlags, MAP_BYTES};
 use extant_format::{Ino, Lblk, Pblk, indirect};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 const CODES: &[Code] = &[
@@ -65,34 +64,41 @@ fn drawn_together(runs: &[Run], most: u64) -> Vec<Run> {
     together
 }
 
-/// The data runs that can still be made out in a map, ascending and inside the file system.
+/// The data runs that can still be made out in a map, ascending and inside the file system. What a reader of the map as it
+/// is finds comes first; what else is in it fills the gaps: first what lies where the nodes above say.
 pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
+    let readable = crate::maps::runs(volume, ino, inode)?;
     if !inode.flags.contains(InodeFlags::EXTENTS) {
-        let mut runs = Vec::new();
-        crate::maps::walk(volume, ino, inode, &mut Sink::new(), &mut |piece| {
-            if let crate::maps::Piece::Data(run) = piece {
-                runs.push(run);
-            }
-        })?;
-        return Ok(runs);
+        return Ok(readable);
     }
     let mut salvage = Salvage {
         volume,
-        runs: Vec::new(),
+        runs: BTreeMap::new(),
+        astray: Vec::new(),
         seen: HashSet::new(),
     };
-    salvage.node(&inode.map, extent::MAX_DEPTH)?;
-    Ok(salvage.runs)
+    for run in readable {
+        salvage.take(run);
+    }
+    salvage.node(&inode.map, extent::MAX_DEPTH, 0..extent::LBLK_END)?;
+    for run in std::mem::take(&mut salvage.astray) {
+        salvage.take(run);
+    }
+    Ok(salvage.runs.into_values().collect())
 }
 
 struct Salvage<'a> {
     volume: &'a Volume,
-    runs: Vec<Run>,
+    /// By their first logical block; none overlaps another.
+    runs: BTreeMap<u32, Run>,
+    /// What lies elsewhere than the nodes above say.
+    astray: Vec<Run>,
     seen: HashSet<Pblk>,
 }
 
 impl Salvage<'_> {
-    fn node(&mut self, bytes: &[u8], deepest: u16) -> Result<()> {
+    /// Takes what a node maps of the logical blocks in `range`, which is what leads to it.
+    fn node(&mut self, bytes: &[u8], deepest: u16, range: Range<u64>) -> Result<()> {
         let Ok(node) = ExtentNode::parse(bytes) else {
             return Ok(());
         };
@@ -102,37 +108,55 @@ impl Salvage<'_> {
         }
         if node.is_leaf() {
             for extent in node.extents() {
-                self.extent(&extent);
+                self.extent(&extent, &range);
             }
             return Ok(());
         }
-        for entry in node.index_entries() {
+        let entries: Vec<IndexEntry> = node.index_entries().collect();
+        for (i, entry) in entries.iter().enumerate() {
             let physical = self.volume.physical();
             if physical.contains(&entry.child.get()) && self.seen.insert(entry.child) {
                 let child = self.volume.block(entry.child)?;
-                self.node(&child, depth - 1)?;
+                let start = u64::from(entry.lblk.get());
+                let next = entries.get(i + 1).map(|next| u64::from(next.lblk.get()));
+                // An entry out of order says nothing about where the one before it ends.
+                let end = next.filter(|next| *next > start).unwrap_or(range.end);
+                let below = start.max(range.start)..end.min(range.end);
+                self.node(&child, depth - 1, below)?;
             }
         }
         Ok(())
     }
 
-    fn extent(&mut self, extent: &Extent) {
-        let cursor = self.runs.last();
-        let cursor = cursor.map_or(0, |run| u64::from(run.lblk) + u64::from(run.len));
+    fn extent(&mut self, extent: &Extent, range: &Range<u64>) {
         let physical = self.volume.physical();
         let last = extent.pblk.get().saturating_add(extent.len.into());
         let is_sound = extent.len > 0
-            && u64::from(extent.lblk.get()) >= cursor
             && extent.end() < extent::LBLK_END
             && physical.contains(&extent.pblk.get())
             && last <= physical.end;
-        if is_sound {
-            self.runs.push(Run {
-                lblk: extent.lblk.get(),
-                len: extent.len,
-                pblk: extent.pblk.get(),
-                unwritten: extent.unwritten,
-            });
+        if !is_sound {
+            return;
+        }
+        let run = Run {
+            lblk: extent.lblk.get(),
+            len: extent.len,
+            pblk: extent.pblk.get(),
+            unwritten: extent.unwritten,
+        };
+        match range.start <= run.lblk.into() && extent.end() <= range.end {
+            true => self.take(run),
+            false => self.astray.push(run),
+        }
+    }
+
+    /// Takes a run where nothing is yet.
+    fn take(&mut self, run: Run) {
+        let end = |run: &Run| u64::from(run.lblk) + u64::from(run.len);
+        let most = u32::try_from(end(&run).saturating_sub(1)).unwrap_or(u32::MAX);
+        let last = self.runs.range(..=most).next_back();
+        if last.is_none_or(|(_, last)| end(last) <= run.lblk.into()) {
+            self.runs.insert(run.lblk, run);
         }
     }
 }

@@ -14,7 +14,7 @@
 //! | `space` | free blocks |
 //! | `work` | what all stages use |
 //! | `superblock` | superblock, its fields and backups |
-//! | `layout` | where everything lies, if the root directory is not found |
+//! | `layout` | where everything lies, if the root directory or groups are not found |
 //! | `journal` | replay, the journal's inode and superblock |
 //! | `own_files` | numbers of quota files and the orphan file that are those of others |
 //! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |

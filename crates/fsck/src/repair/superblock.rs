@@ -138,7 +138,7 @@ fn backups(volume: &Volume) -> Result<Vec<Superblock>> {
 
 /// Fields and checksum.
 pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
-    if from_backup(work)? || super::layout::mend(work)? || feature_of_layout(work)? {
+    if from_backup(work)? || super::layout::mend(work)? {
         // The fields are judged anew then.
         return Ok(());
     }
@@ -195,41 +195,6 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
                 work.put_superblock(&merged)?;
             }
             let text = "what does not vary was taken from a backup";
-            work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Features by which other structures are looked for, or at other places.
-const OF_LAYOUT: [Incompat; 3] = [Incompat::FLEX_BG, Incompat::BIT64, Incompat::META_BG];
-
-/// Turns a feature of the layout on or off where a check then finds fewer errors; returns whether it did.
-fn feature_of_layout(work: &mut Work<'_>) -> Result<bool> {
-    if !work.has(Code::GroupLocation) && !work.has(Code::GroupChecksum) {
-        return Ok(false);
-    }
-    let sb = work.superblock()?;
-    let size = work.volume().block_size().bytes();
-    for feature in OF_LAYOUT {
-        let flipped = sb.with(|raw| {
-            let bits = raw.feature_incompat.get() ^ feature.bits();
-            raw.feature_incompat.set(bits);
-        });
-        let Ok(flipped) = flipped else {
-            continue;
-        };
-        let writes = [(SUPERBLOCK_OFFSET, flipped.encode().to_vec())];
-        if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
-            work.put_superblock(&flipped)?;
-            let verb = if flipped.has_incompat(feature) {
-                "on"
-            } else {
-                "off"
-            };
-            let name = feature.names_of_bits().join(", ");
-            let text = format!("feature {name} is {verb}: so everything is found in its place");
             work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
             return Ok(true);
         }

@@ -3,7 +3,7 @@
 //! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If it still said so
 //! between two of the writes, a crash there would leave a mixture that is mounted as if it were sound: the superblock
 //! asks for a check before anything else is written. What waits in a journal is brought home by a step of its own, which
-//! ends with an empty journal; only then anything is mended. So a crash leaves a journal that is replayed over nothing
+//! ends with an empty journal; only then anything is mended. A log that nothing waits in is emptied first. So a crash leaves a journal that is replayed over nothing
 //! but what it holds itself, or none.
 
 use super::draft::Changes;
@@ -46,7 +46,7 @@ pub(super) fn after_step(changes: &Changes, step: usize) -> Result<Vec<u8>> {
 /// Writes all changes and makes them durable: see [`super::Plan::apply`].
 pub(super) fn write(changes: &Changes) -> Result<()> {
     changes.copy_contents()?;
-    if (0..changes.steps_count()).all(|step| changes.step(step).next().is_none()) {
+    if (0..changes.steps_count()).all(|step| changes.is_idle(step)) {
         return Ok(());
     }
     let device = changes.base();
@@ -59,26 +59,29 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         device.flush()?;
     }
     for step in 0..changes.steps_count() {
-        let (mut held, mut is_written) = (Vec::new(), false);
-        for change in changes.step(step) {
-            let change = change?;
-            if changes.is_held(change.offset) {
-                held.push(change);
-            } else if change.offset != primary {
-                device.write_at(change.offset, &change.after)?;
-                is_written = true;
-            }
-        }
-        if is_written {
-            device.flush()?;
-        }
-        if !held.is_empty() {
-            for change in held {
-                device.write_at(change.offset, &change.after)?;
-            }
-            device.flush()?;
-        }
+        let is_first = |offset| changes.is_first(offset);
+        write_some(changes, step, &is_first)?;
+        let is_held = |offset| changes.is_held(offset);
+        write_some(changes, step, &|offset| {
+            offset != primary && !is_first(offset) && !is_held(offset)
+        })?;
+        write_some(changes, step, &is_held)?;
         put(&**device, primary, &after_step(changes, step)?)?;
+    }
+    Ok(())
+}
+
+/// Writes those of the blocks of a step, by the byte at which they begin, and makes them durable.
+fn write_some(changes: &Changes, step: usize, are: &dyn Fn(u64) -> bool) -> Result<()> {
+    let device = changes.base();
+    let mut is_written = false;
+    for change in changes.step_of(step, are) {
+        let change = change?;
+        device.write_at(change.offset, &change.after)?;
+        is_written = true;
+    }
+    if is_written {
+        device.flush()?;
     }
     Ok(())
 }

@@ -75,10 +75,13 @@ pub fn write_undo(changes: &Changes, out: &mut dyn Write) -> Result<u64> {
         }
         Ok::<_, Error>(())
     };
-    for offset in changes.offsets().filter(|at| !changes.is_held(*at)) {
+    for offset in changes
+        .offsets()
+        .filter(|at| !changes.is_put_back_last(*at))
+    {
         one(offset, false)?;
     }
-    for offset in changes.offsets().filter(|at| changes.is_held(*at)) {
+    for offset in changes.offsets().filter(|at| changes.is_put_back_last(*at)) {
         one(offset, true)?;
     }
     let end = Record {

@@ -7,6 +7,7 @@ use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, Options, Plan, revert, write_undo};
 use extant_fsck::{Code, Error};
 use extant_testkit::oracle::{self, debugfs, debugfs_write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -358,5 +359,50 @@ fn a_users_file_that_is_named_as_the_file_systems_own_stays() {
         ] {
             assert_eq!(after.field(name), before.field(name), "{field}: {told}");
         }
+    }
+}
+
+#[test]
+fn noise_in_one_node_of_a_map_takes_nothing_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum"];
+    oracle::mke2fs(&path, 16 << 20, &options);
+    let source = dir.path().join("islands");
+    let islands = std::fs::File::create(&source).unwrap();
+    for i in 0..600_u64 {
+        islands
+            .write_all_at(&[i as u8 | 1; BLOCK], i * 2 * BLOCK as u64)
+            .unwrap();
+    }
+    debugfs_write(&path, &[&format!("write {} islands", source.display())]);
+    oracle::assert_clean(&path);
+    let sound = std::fs::read(&path).unwrap();
+    let leaves: Vec<usize> = (0..sound.len() / BLOCK)
+        .filter(|block| {
+            let bytes = &sound[block * BLOCK..][..BLOCK];
+            // The magic number of a node, and one of the entries that a leaf of the file has.
+            bytes.starts_with(&[0x0a, 0xf3]) && bytes[6..8] == [0, 0]
+        })
+        .collect();
+    assert!(leaves.len() > 4, "{leaves:?}");
+    let before = content(&Arc::new(MemoryDevice::from_image(&sound)), "/islands");
+    for far in [700_u32, 100_000, 0xf000_0000] {
+        let mut image = sound.clone();
+        // An entry of the second leaf claims what others map, or what nobody does.
+        let at = leaves[1] * BLOCK + 12;
+        image[at + 4 * 12..][..4].copy_from_slice(&far.to_le_bytes());
+        image[at + 4 * 12 + 4..][..2].copy_from_slice(&300_u16.to_le_bytes());
+        let device = Arc::new(MemoryDevice::from_image(&image));
+        let plan = plan(device.clone()).unwrap();
+        assert_eq!(plan.losses_count, 0, "{far}: {:?}", plan.losses);
+        assert!(plan.is_complete(), "{far}: {:?}", plan.left.findings);
+        plan.apply().unwrap();
+        let after = content(&device, "/islands");
+        let differing = before.chunks(BLOCK).zip(after.chunks(BLOCK));
+        let differing = differing.filter(|(a, b)| a != b).count();
+        assert!(differing <= 84, "{far}: {differing} blocks differ");
+        std::fs::write(&path, bytes_of(&device)).unwrap();
+        oracle::assert_clean(&path);
     }
 }

@@ -128,7 +128,7 @@ pub fn build(
                     }
                     .into());
                 }
-                Output::in_place(path, window.start, size)?
+                Output::in_place(path, &window, size)?
             }
         };
         let report = planned.write(&output, progress)?;
