@@ -5,6 +5,7 @@ use super::superblock::{copies_of_descriptors, is_better};
 use super::work::Work;
 use crate::error::Result;
 use crate::scan::inodes_to_look_at;
+use crate::survey::Survey;
 use crate::volume::Volume;
 use crate::{Code, Place};
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
@@ -83,7 +84,7 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
             }
         }
         let block_size = volume.block_size().bytes();
-        let now = &work.survey.report;
+        let now = work.survey;
         if !writes.is_empty() && is_better(work.draft.device(), block_size, &writes, now)? {
             for (offset, bytes) in writes {
                 work.draft.write(offset, &bytes)?;
@@ -96,6 +97,30 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Inodes in use of groups whose table lies over that of a group before them: the same ones once more.
+pub(super) fn inodes_seen_twice(survey: &Survey) -> u64 {
+    let volume = &survey.volume;
+    let len = u64::from(volume.geo.inode_table_blocks());
+    let groups = volume
+        .groups
+        .iter()
+        .zip(0..)
+        .filter(|(state, _)| state.located);
+    let mut tables: Vec<(u64, u32)> = groups
+        .map(|(state, group)| (state.desc.inode_table.get(), group))
+        .collect();
+    tables.sort_unstable();
+    let doubled = tables.windows(2).filter_map(|pair| match *pair {
+        [(before, _), (table, group)] if table < before + len => Some(group),
+        _ => None,
+    });
+    let in_use = |group: u32| {
+        let summaries = survey.table.group(group).iter();
+        summaries.filter(|summary| summary.is_in_use()).count() as u64
+    };
+    doubled.map(in_use).sum()
 }
 
 /// Descriptors that may name the right places.

@@ -89,7 +89,7 @@ fn by_errors(work: &mut Work<'_>) -> Result<bool> {
             continue;
         };
         let writes = [(SUPERBLOCK_OFFSET, other.encode().to_vec())];
-        if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
+        if is_better(work.draft.device(), size, &writes, work.survey)? {
             let verb = if other.has_incompat(feature) {
                 "on"
             } else {

@@ -81,8 +81,12 @@ pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Ru
         salvage.take(run);
     }
     salvage.node(&inode.map, extent::MAX_DEPTH, 0..extent::LBLK_END)?;
+    // What lies astray and behind the end of the file is no part of it that anybody has missed.
+    let end = inode.size.div_ceil(volume.block_size().bytes().into());
     for run in std::mem::take(&mut salvage.astray) {
-        salvage.take(run);
+        if u64::from(run.lblk) + u64::from(run.len) <= end {
+            salvage.take(run);
+        }
     }
     Ok(salvage.runs.into_values().collect())
 }

@@ -89,7 +89,7 @@ pub(super) fn is_better(
     device: SharedDevice,
     block_size: u32,
     writes: &[(u64, Vec<u8>)],
-    now: &Report,
+    now: &Survey,
 ) -> Result<bool> {
     let trial = OverlayDevice::new(device, block_size).keep_writes();
     for (offset, bytes) in writes {
@@ -104,8 +104,11 @@ pub(super) fn is_better(
         Ok(survey) => {
             let then = survey.report;
             // What was taken for inodes may be none: where then nothing at all is wrong, that is how it is.
-            let as_many = then.totals.inodes >= now.totals.inodes || errors_of(&then) == 0;
-            Ok(as_many && errors_of(&then) < errors_of(now) && !then.has(Code::RootMissing))
+            let inodes = now.report.totals.inodes;
+            let inodes = inodes.saturating_sub(super::groups::inodes_seen_twice(now));
+            let as_many = then.totals.inodes >= inodes || errors_of(&then) == 0;
+            let is_less = errors_of(&then) < errors_of(&now.report);
+            Ok(as_many && is_less && !then.has(Code::RootMissing))
         }
         Err(e @ Error::Device(_)) => Err(e),
         Err(_) => Ok(false),
@@ -184,7 +187,7 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
         }
         let writes = [(SUPERBLOCK_OFFSET, bytes.to_vec())];
         let size = volume.block_size().bytes();
-        if is_better(work.draft.device(), size, &writes, &work.survey.report)? {
+        if is_better(work.draft.device(), size, &writes, work.survey)? {
             work.put_superblock(&merged)?;
             // The flag that something waits may be among what is wrong.
             let doubtful = !volume.has_compat(Compat::HAS_JOURNAL)

@@ -154,7 +154,7 @@ fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or
         device.reset_counts();
         all.apply().unwrap();
         let writes = device.counts().writes;
-        assert!(writes > 8, "{writes} writes");
+        assert!(writes > 5, "{writes} writes");
         let repaired = bytes_of(&memory);
         assert!(check_bytes(&repaired, true).unwrap().is_clean());
         std::fs::write(&waiting.path, &repaired).unwrap();

@@ -406,3 +406,38 @@ fn noise_in_one_node_of_a_map_takes_nothing_from_the_others() {
         oracle::assert_clean(&path);
     }
 }
+
+#[test]
+fn a_group_whose_table_is_said_to_be_that_of_another_gets_its_own_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let options = [
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "ea_inode,^metadata_csum,uninit_bg",
+    ];
+    oracle::mke2fs(&path, 16 << 20, &options);
+    let value = dir.path().join("value");
+    std::fs::write(&value, [b'v'; 5000]).unwrap();
+    let requests = [
+        format!("write {} file", value.display()),
+        format!("ea_set -f {} /file user.huge", value.display()),
+        // Somewhere else an error is left, which is no reason to leave this.
+        "sif /file links_count 3".to_owned(),
+    ];
+    debugfs_write(&path, &requests.each_ref().map(String::as_str));
+    let mut image = std::fs::read(&path).unwrap();
+    // Descriptors of 64 bytes, behind the superblock.
+    image.copy_within(2048..2112, 2112);
+    let device = Arc::new(MemoryDevice::from_image(&image));
+    let plan = plan(device.clone()).unwrap();
+    assert_eq!(plan.losses_count, 0, "{:?}", plan.losses);
+    assert!(plan.is_complete(), "{:?}", plan.left.findings);
+    plan.apply().unwrap();
+    assert_eq!(content(&device, "/file"), [b'v'; 5000]);
+    std::fs::write(&path, bytes_of(&device)).unwrap();
+    oracle::assert_clean(&path);
+}

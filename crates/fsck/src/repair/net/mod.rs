@@ -235,14 +235,16 @@ fn names_less(sides: &Sides<'_>, reach: &Reach, ino: Ino) -> Result<bool> {
     Ok(!had.is_empty())
 }
 
-/// Leaves out directories of which no block could be read before.
+/// Leaves out directories of which no block could be read before, and symbolic links whose target could not.
 fn forget_unreadable(before: &View, found: &mut BTreeMap<Ino, Lost>) -> Result<()> {
     let mut readable = Vec::new();
     for (ino, lost) in std::mem::take(found) {
-        let seen = before.inode(ino)?;
-        let is_unreadable = match seen.filter(|seen| seen.file_type == FileType::Directory) {
-            Some(seen) => !before.names(&seen, &mut |_, _| {})?,
-            None => false,
+        let is_unreadable = match before.inode(ino)? {
+            Some(seen) if seen.file_type == FileType::Directory => {
+                !before.names(&seen, &mut |_, _| {})?
+            }
+            Some(seen) if seen.file_type == FileType::Symlink => before.target(&seen)?.is_none(),
+            _ => false,
         };
         if !is_unreadable {
             readable.push((ino, lost));
