@@ -68,6 +68,8 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
         return Ok(());
     }
     let volume = work.volume();
+    let inodes = work.survey.report.totals.inodes;
+    let inodes = inodes.saturating_sub(inodes_seen_twice(work.survey));
     for (places, all) in candidates(volume)? {
         let mut writes = Vec::new();
         let mut groups = Vec::new();
@@ -84,8 +86,9 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
             }
         }
         let block_size = volume.block_size().bytes();
-        let now = work.survey;
-        if !writes.is_empty() && is_better(work.draft.device(), block_size, &writes, now)? {
+        let now = &work.survey.report;
+        let device = work.draft.device();
+        if !writes.is_empty() && is_better(device, block_size, &writes, now, inodes)? {
             for (offset, bytes) in writes {
                 work.draft.write(offset, &bytes)?;
             }
@@ -100,7 +103,7 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Inodes in use of groups whose table lies over that of a group before them: the same ones once more.
-pub(super) fn inodes_seen_twice(survey: &Survey) -> u64 {
+fn inodes_seen_twice(survey: &Survey) -> u64 {
     let volume = &survey.volume;
     let len = u64::from(volume.geo.inode_table_blocks());
     let groups = volume

@@ -89,7 +89,9 @@ fn by_errors(work: &mut Work<'_>) -> Result<bool> {
             continue;
         };
         let writes = [(SUPERBLOCK_OFFSET, other.encode().to_vec())];
-        if is_better(work.draft.device(), size, &writes, work.survey)? {
+        let now = &work.survey.report;
+        let inodes = now.totals.inodes;
+        if is_better(work.draft.device(), size, &writes, now, inodes)? {
             let verb = if other.has_incompat(feature) {
                 "on"
             } else {

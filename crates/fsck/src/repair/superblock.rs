@@ -84,12 +84,13 @@ fn with_living_fields(backup: &Superblock, primary: &Superblock) -> Result<Super
 }
 
 /// Whether a check of the file system with `writes` (byte and content) finds fewer errors than `now`, a root, and no
-/// fewer inodes: of an empty table nothing is wrong.
+/// fewer inodes than `inodes`: of an empty table nothing is wrong.
 pub(super) fn is_better(
     device: SharedDevice,
     block_size: u32,
     writes: &[(u64, Vec<u8>)],
-    now: &Survey,
+    now: &Report,
+    inodes: u64,
 ) -> Result<bool> {
     let trial = OverlayDevice::new(device, block_size).keep_writes();
     for (offset, bytes) in writes {
@@ -104,10 +105,8 @@ pub(super) fn is_better(
         Ok(survey) => {
             let then = survey.report;
             // What was taken for inodes may be none: where then nothing at all is wrong, that is how it is.
-            let inodes = now.report.totals.inodes;
-            let inodes = inodes.saturating_sub(super::groups::inodes_seen_twice(now));
             let as_many = then.totals.inodes >= inodes || errors_of(&then) == 0;
-            let is_less = errors_of(&then) < errors_of(&now.report);
+            let is_less = errors_of(&then) < errors_of(now);
             Ok(as_many && is_less && !then.has(Code::RootMissing))
         }
         Err(e @ Error::Device(_)) => Err(e),
@@ -187,7 +186,9 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
         }
         let writes = [(SUPERBLOCK_OFFSET, bytes.to_vec())];
         let size = volume.block_size().bytes();
-        if is_better(work.draft.device(), size, &writes, work.survey)? {
+        let now = &work.survey.report;
+        let inodes = now.totals.inodes;
+        if is_better(work.draft.device(), size, &writes, now, inodes)? {
             work.put_superblock(&merged)?;
             // The flag that something waits may be among what is wrong.
             let doubtful = !volume.has_compat(Compat::HAS_JOURNAL)

@@ -435,7 +435,12 @@ fn a_group_whose_table_is_said_to_be_that_of_another_gets_its_own_back() {
     let device = Arc::new(MemoryDevice::from_image(&image));
     let plan = plan(device.clone()).unwrap();
     assert_eq!(plan.losses_count, 0, "{:?}", plan.losses);
-    assert!(plan.is_complete(), "{:?}", plan.left.findings);
+    assert!(
+        plan.is_complete(),
+        "{:?}\n{:?}",
+        plan.mends,
+        plan.left.findings
+    );
     plan.apply().unwrap();
     assert_eq!(content(&device, "/file"), [b'v'; 5000]);
     std::fs::write(&path, bytes_of(&device)).unwrap();
