@@ -26,6 +26,9 @@ pub(crate) const FILE_MAX: usize = 256 << 20;
 const BLOCKS_AT: usize = 20;
 const FREE_BLOCK_AT: usize = 24;
 const FREE_ENTRY_AT: usize = 28;
+/// Where a leaf, or a free block, names the next in its list, and the one before.
+const NEXT_AT: usize = 0;
+const PREVIOUS_AT: usize = 4;
 const NAMES: [&str; 3] = ["user", "group", "project"];
 
 /// Compares the quota files with what the scan counted.
@@ -69,8 +72,11 @@ fn one(
     header(&bytes, place, sink);
     let mut reader = Reader::new(&bytes);
     reader.tree(1, DEPTH);
+    for at in [FREE_BLOCK_AT, FREE_ENTRY_AT] {
+        reader.list(le32(&bytes, at));
+    }
     if let Some(block) = reader.wrong {
-        let text = format!("block {block} of the tree is out of place");
+        let text = format!("block {block} of the tree is out of place, or its links are");
         sink.say(Code::QuotaFile, place, text);
     }
     let what = NAMES.get(kind).copied().unwrap_or("");
@@ -176,6 +182,35 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Looks at the links to other blocks with room that a leaf has: Linux does not change a leaf with others.
+    fn links(&mut self, n: u32, block: &[u8]) {
+        let leads_nowhere = |link: u32| link != 0 && !(2..self.blocks).contains(&link);
+        if [NEXT_AT, PREVIOUS_AT]
+            .iter()
+            .any(|at| leads_nowhere(le32(block, *at)))
+        {
+            self.wrong.get_or_insert(n);
+        }
+    }
+
+    /// Follows a list of blocks that are free, or have room, from its first one.
+    fn list(&mut self, first: u32) {
+        let (mut n, mut left) = (first, self.blocks);
+        while n != 0 && n < self.blocks {
+            let next = self.block(n).map(|block| le32(block, NEXT_AT));
+            left = left.saturating_sub(1);
+            match next {
+                Some(next) if left > 0 && (next == 0 || (2..self.blocks).contains(&next)) => {
+                    n = next
+                }
+                _ => {
+                    self.wrong.get_or_insert(n);
+                    return;
+                }
+            }
+        }
+    }
+
     fn leaf(&mut self, n: u32) {
         let Some(block) = self.block(n).map(<[u8]>::to_vec) else {
             return;
@@ -183,6 +218,7 @@ impl<'a> Reader<'a> {
         if usize::from(le16(&block, 8)) > (BLOCK - LEAF_HEADER) / ENTRY {
             self.wrong.get_or_insert(n);
         }
+        self.links(n, &block);
         let entries = block.get(LEAF_HEADER..).unwrap_or_default();
         for entry in entries.chunks_exact(ENTRY) {
             if entry.iter().all(|byte| *byte == 0) {

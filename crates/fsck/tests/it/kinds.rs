@@ -691,3 +691,22 @@ fn an_error_that_the_journal_remembers_is_cleared() {
         image.must_be_mended_here("s_errno", Code::JournalAborted);
     }
 }
+
+#[test]
+fn leaves_of_a_quota_file_lead_to_blocks_of_it() {
+    for (at, value) in [(0, 0x2000u32), (4, 0x2000), (0, 1), (4, u32::MAX)] {
+        let mut image = Image::new(&["-O", "quota"]);
+        assert!(oracle::e2fsck(image.path(), &["-fy"]).code <= 1);
+        image.reload();
+        let list = debugfs(image.path(), "blocks <3>");
+        // The last block of a small file is its leaf.
+        let leaf = list
+            .split_whitespace()
+            .next_back()
+            .unwrap()
+            .parse()
+            .unwrap();
+        le32(image.block(Pblk::new(leaf)), at, value);
+        image.must_be_mended_here("a link", Code::QuotaFile);
+    }
+}
