@@ -1,5 +1,5 @@
 //! Chores of the workspace: `cargo xtask tidy`, `test`, `model`, `tsan`, `hostile`, `crash`, `mutants`,
-//! `instructions`, `conformance`, `soak`.
+//! `instructions`, `conformance`, `soak`, `chains`.
 
 mod concurrency;
 mod conformance;
@@ -26,6 +26,7 @@ Chores:
             Count the instructions of single operations and compare with the recorded counts
   conformance
             The test suites and workloads of others on a mount, and the daemon killed in the middle of them
+  chains    Chains of sizes and of settings of random images, beside resize2fs, tune2fs and Linux
   soak      Direct and buffered users of one file on a mount, for as long as asked
 
 `cargo xtask <CHORE> --help` tells more.";
@@ -64,6 +65,18 @@ Options:
 The tests whose name contains `hostile` do the work, with --meaning those of the module `meaning`; an ordinary test run
 gives them a budget.";
 
+const CHAINS_HELP: &str = "\
+Chains of resize and of tune: images with random options, filled, resized or tuned several times by us and by
+others, written to in between. After each step e2fsck and our check find nothing, and what was in the image is in it.
+
+Usage: cargo xtask chains [resize|tune] [--chains N] [--seed SEED]
+
+Options:
+  --chains N    How many chains of each kind [default: 500]
+  --seed SEED   Repeat the run that printed this seed [default: from the clock]
+
+An ordinary test run does the same for seconds. It needs root, and loop devices.";
+
 const SOAK_HELP: &str = "\
 Direct and buffered users of one file, in each way of mounting at once, for as long as asked: what
 each reads is what was written last.
@@ -94,6 +107,8 @@ fn main() -> ExitCode {
         Some("instructions") => instructions::instructions(&root(), &args[1..]),
         Some("conformance") if help => say(conformance::HELP),
         Some("conformance") => conformance::conformance(&root(), &args[1..]),
+        Some("chains") if help => say(CHAINS_HELP),
+        Some("chains") => chains(&args[1..]),
         Some("soak") if help => say(SOAK_HELP),
         Some("soak") => soak(&args[1..]),
         Some("crash") if help => say(crash::CRASH_HELP),
@@ -177,7 +192,43 @@ fn hostile(args: &[String]) -> ExitCode {
     for (package, filter, variable) in parts {
         let mut settings = settings.clone();
         settings.push((variable, images.clone()));
-        let code = hostile_in(package, filter, &settings);
+        let code = tests_in(package, filter, &settings);
+        if code != ExitCode::SUCCESS {
+            return code;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn chains(args: &[String]) -> ExitCode {
+    let (mut kinds, mut number, mut seed) = (Vec::new(), String::from("500"), None);
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        let known = match arg.as_str() {
+            "resize" => {
+                kinds.push("chains::resizing");
+                true
+            }
+            "tune" => {
+                kinds.push("chains::tuning");
+                true
+            }
+            "--chains" => rest.next().map(|n| number.clone_from(n)).is_some(),
+            "--seed" => rest.next().map(|s| seed = Some(s.clone())).is_some(),
+            _ => false,
+        };
+        if !known {
+            eprintln!("{CHAINS_HELP}");
+            return ExitCode::from(2);
+        }
+    }
+    if kinds.is_empty() {
+        kinds = vec!["chains::resizing", "chains::tuning"];
+    }
+    for filter in kinds {
+        let mut settings = vec![("EXTANT_CHAINS", number.clone())];
+        settings.extend(seed.clone().map(|seed| ("EXTANT_SEED", seed)));
+        let code = tests_in("extant-cli", filter, &settings);
         if code != ExitCode::SUCCESS {
             return code;
         }
@@ -212,8 +263,8 @@ fn soak(args: &[String]) -> ExitCode {
     run(cargo)
 }
 
-/// Runs the tests of a package that take hostile images.
-fn hostile_in(package: &str, filter: &str, settings: &[(&str, String)]) -> ExitCode {
+/// Runs the tests of a package with this in their names, with these variables.
+fn tests_in(package: &str, filter: &str, settings: &[(&str, String)]) -> ExitCode {
     let cargo = || {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(root());

@@ -41,7 +41,12 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
         let first = resized.blocks_before;
         for _ in 1..ROUNDS_MAX {
             let before = resized.blocks;
-            resized = once(args, place)?;
+            match once(args, place) {
+                Ok(again) => resized.blocks = again.blocks,
+                // It is as the round before left it, smaller and sound.
+                Err(NotDone::Before(_)) => break,
+                Err(e) => return Err(e.into()),
+            }
             resized.blocks_before = first;
             if resized.blocks >= before {
                 break;
@@ -51,7 +56,29 @@ fn resize(args: &Resize, place: &Where) -> Outcome {
     tell(args, &resized)
 }
 
-fn once(args: &Resize, place: &Where) -> Outcome<Resized> {
+/// Why a round is not done.
+enum NotDone {
+    /// Nothing was written.
+    Before(Failure),
+    /// Something may have been.
+    While(Failure),
+}
+
+impl From<Failure> for NotDone {
+    fn from(failure: Failure) -> Self {
+        Self::Before(failure)
+    }
+}
+
+impl From<NotDone> for Failure {
+    fn from(why: NotDone) -> Self {
+        match why {
+            NotDone::Before(failure) | NotDone::While(failure) => failure,
+        }
+    }
+}
+
+fn once(args: &Resize, place: &Where) -> Result<Resized, NotDone> {
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     let spec = || {
@@ -92,18 +119,19 @@ fn once(args: &Resize, place: &Where) -> Outcome<Resized> {
         done => {
             // As if nothing had been tried; a file that is too long does no harm.
             let _ = was.map(|len| File::options().write(true).open(image)?.set_len(len));
-            return Err(named(&match done {
+            return Err(NotDone::Before(named(&match done {
                 Ok(_) => "the file system would not be sound afterwards".to_owned(),
                 Err(e) => e.to_string(),
-            }));
+            })));
         }
     };
+    let during = |e: &dyn std::fmt::Display| NotDone::While(named(e));
     let written = plan.apply();
-    written.map_err(|e| named(&half_written(args.undo.as_deref(), &e)))?;
-    let now = superblock_of(&*plan.changes.device()).map_err(|e| named(&e))?;
+    written.map_err(|e| during(&half_written(args.undo.as_deref(), &e)))?;
+    let now = superblock_of(&*plan.changes.device()).map_err(|e| during(&e))?;
     let is_smaller = now.blocks_count() < sb.blocks_count();
     if is_smaller && all_of_it && args.undo.is_none() {
-        cut(image, place, now.blocks_count() * block_size).map_err(|e| named(&e))?;
+        cut(image, place, now.blocks_count() * block_size).map_err(|e| during(&e))?;
     }
     Ok(Resized {
         block_size: sb.block_size().bytes(),

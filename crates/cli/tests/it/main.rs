@@ -1,5 +1,6 @@
 //! The command, run as people run it.
 
+mod chains;
 mod checking;
 mod copying;
 mod copying_in;

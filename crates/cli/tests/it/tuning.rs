@@ -14,7 +14,7 @@ const LIVING: &[&str] = &[
 ];
 
 /// What `dumpe2fs -h` says that is different in two images.
-fn differences(ours: &Path, theirs: &Path) -> Vec<String> {
+pub(crate) fn differences(ours: &Path, theirs: &Path) -> Vec<String> {
     let lines = |image: &Path| -> Vec<String> {
         let said = tool("dumpe2fs").arg("-h").arg(image).ok().text();
         let wanted = |line: &&str| !LIVING.iter().any(|living| line.starts_with(living));
@@ -32,7 +32,6 @@ fn differences(ours: &Path, theirs: &Path) -> Vec<String> {
 fn what_is_set_is_what_tune2fs_sets() {
     let place = Place::new();
     let base = place.image(&small_plan(), &[]);
-    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
     let cases: &[(&[&str], &[&str])] = &[
         (&["--label", "a label"], &["-L", "a label"]),
         (&["--reserved-percent", "2"], &["-m", "2"]),
@@ -71,15 +70,70 @@ fn what_is_set_is_what_tune2fs_sets() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn another_uuid_is_that_of_tune2fs_checksums_and_all() {
+    let place = Place::new();
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    for (options, number) in [
+        ("orphan_file", 256),
+        ("inline_data,^extent,^64bit", 512),
+        ("metadata_csum_seed", 256),
+        ("^metadata_csum", 128),
+    ] {
+        let _ = std::fs::remove_dir_all(place.join("source"));
+        let size = number.to_string();
+        let base = place.image(&small_plan(), &["-O", options, "-I", &size]);
+        let ours = copy_of(&base, &place.arg("ours"));
+        let theirs = copy_of(&base, &place.arg("theirs"));
+        extant(["tune", "--uuid", uuid, &ours]).ok();
+        tool("tune2fs").args(["-f", "-U", uuid]).arg(&theirs).ok();
+        assert_clean(Path::new(&ours));
+        extant(["check", &ours]).ok();
+        let header = dumpe2fs_header(Path::new(&ours));
+        assert_eq!(header.field("Filesystem UUID"), uuid);
+        let different = differences(Path::new(&ours), Path::new(&theirs));
+        assert!(different.is_empty(), "{options}: {different:#?}");
+        // Back again: every checksum is what it was.
+        let before = std::fs::read(&base).unwrap();
+        let old = dumpe2fs_header(Path::new(&base))
+            .field("Filesystem UUID")
+            .to_owned();
+        extant(["tune", "--uuid", &old, &ours]).ok();
+        let after = std::fs::read(&ours).unwrap();
+        let blocks = before.chunks(1024).zip(after.chunks(1024));
+        let differ = blocks.filter(|(a, b)| a != b).count();
+        // The superblock and its copies have a time of writing.
+        assert!(differ <= 8, "{options}: {differ} KiB differ");
+    }
+}
+
+#[test]
+fn checksums_can_keep_their_start_and_get_it_back() {
+    let place = Place::new();
+    let base = place.image(&small_plan(), &["-O", "^metadata_csum_seed"]);
+    let uuid = "7c1f0b52-3a6e-4d8e-9f6d-0a3f5b1c2d4e";
+    let features = |image: &str| {
+        let header = dumpe2fs_header(Path::new(image));
+        header.has_feature("metadata_csum_seed")
+    };
     let image = copy_of(&base, &place.arg("a"));
-    extant(["tune", "--uuid", uuid, &image]).ok();
+    extant([
+        "tune",
+        "--features",
+        "metadata_csum_seed",
+        "--uuid",
+        uuid,
+        &image,
+    ])
+    .ok();
+    assert!(features(&image));
     assert_clean(Path::new(&image));
-    let header = dumpe2fs_header(Path::new(&image));
-    assert_eq!(header.field("Filesystem UUID"), uuid);
-    let seed = extant(["tune", "--list", &image]).ok().text();
-    assert!(seed.contains("metadata_csum_seed"), "{seed}");
-    extant(["tune", "--uuid", "random", &image]).ok();
+    extant(["tune", "--features", "^metadata_csum_seed", &image]).ok();
+    assert!(!features(&image));
     assert_clean(Path::new(&image));
+    extant(["check", &image]).ok();
 }
 
 #[test]

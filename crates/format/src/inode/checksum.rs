@@ -155,6 +155,20 @@ pub(super) fn verify_checksum(
     }
 }
 
+/// Computes the checksum of a slot anew, whatever else the slot says: also of an inode that is not in use. A slot of
+/// zeros stays as it is, since it never was an inode.
+pub fn seal_slot(slot: &mut [u8], seed: Crc32c, ino: Ino) {
+    if slot.iter().all(|&byte| byte == 0) {
+        return;
+    }
+    let generation = u32::from_le_bytes(field(slot, GENERATION_AT));
+    let extra_isize = match slot.len() > FIXED_BYTES {
+        true => u16::from_le_bytes(field(slot, EXTRA_ISIZE_AT)),
+        false => 0,
+    };
+    store_checksum(slot, seed, ino, generation, extra_isize);
+}
+
 pub(super) fn store_checksum(
     slot: &mut [u8],
     seed: Crc32c,

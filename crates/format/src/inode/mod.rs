@@ -26,7 +26,7 @@ mod raw;
 pub mod rules;
 mod time;
 
-pub use checksum::are_sound;
+pub use checksum::{are_sound, seal_slot};
 pub use flags::InodeFlags;
 pub use mode::{DeviceNumber, FileType, Mode};
 pub use raw::{FIXED_BYTES, KNOWN_BYTES, MAP_BYTES, RawInode, RawInodeExtra};

@@ -7,7 +7,8 @@ use crate::maps;
 use crate::survey::Survey;
 use crate::volume::Volume;
 use crate::xattr;
-use extant_format::dir::{self, DirEntry, EntryType};
+use extant_format::checksum::Crc32c;
+use extant_format::dir::{self, DirEntry, DirLayout, EntryType, htree};
 use extant_format::features::Incompat;
 use extant_format::inline_data::{InlineData, InlineDir};
 use extant_format::inode::{Inode, InodeFlags};
@@ -235,5 +236,16 @@ impl Judge<'_> {
             }
         }
         name.to_vec()
+    }
+}
+
+/// Writes the checksum of block `lblk` of a directory, in the form that the block has; `seed` is that of the directory.
+pub(super) fn seal(bytes: &mut [u8], layout: &DirLayout, lblk: u32, indexed: bool, seed: Crc32c) {
+    if indexed && lblk == 0 && htree::is_root(bytes, layout) {
+        htree::write_root_checksum(bytes, seed);
+    } else if indexed && lblk > 0 && htree::is_node(bytes, layout) {
+        htree::write_node_checksum(bytes, seed);
+    } else {
+        dir::entry::write_tail(bytes, seed);
     }
 }

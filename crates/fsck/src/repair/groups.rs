@@ -30,10 +30,21 @@ pub(super) fn put(work: &mut Work<'_>, group: Group, desc: &GroupDesc) -> Result
 /// Gives all descriptors, as they are, checksums of another kind.
 pub(super) fn seal_all(draft: &Draft, volume: &Volume, sums: &DescChecksum) -> Result<()> {
     for (group, state) in volume.geo.groups().zip(&volume.groups) {
-        let (offset, bytes) = encoded(volume, group, &state.desc, sums)?;
-        draft.write(offset, &bytes)?;
+        put_sealed(draft, volume, group, &state.desc, sums)?;
     }
     Ok(())
+}
+
+/// Writes a descriptor with a checksum of this kind.
+pub(super) fn put_sealed(
+    draft: &Draft,
+    volume: &Volume,
+    group: Group,
+    desc: &GroupDesc,
+    sums: &DescChecksum,
+) -> Result<()> {
+    let (offset, bytes) = encoded(volume, group, desc, sums)?;
+    draft.write(offset, &bytes)
 }
 
 fn encoded(

@@ -27,6 +27,7 @@
 //! | `tree` | the root, `lost+found`, files without a name, `..`, link counts |
 //! | [`resize`] | making a file system larger or smaller |
 //! | [`tune`] | changing what a superblock says |
+//! | `reseal` | all checksums, with another start |
 //! | `special` | the inode that keeps room for descriptors, multiple-mount protection |
 //! | `quota` | quota files |
 //! | `bitmaps` | bitmaps and counts |
@@ -53,6 +54,7 @@ mod net;
 mod orphans;
 mod own_files;
 mod quota;
+mod reseal;
 pub mod resize;
 mod space;
 mod special;

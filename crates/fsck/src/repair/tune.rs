@@ -3,6 +3,7 @@
 //! As a repair, it is worked out in memory first: see [`Plan`].
 
 use super::draft::Draft;
+use super::reseal::reseal;
 use super::{Options, Plan, groups, look, rounds, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
@@ -14,12 +15,17 @@ use extant_format::features::{Compat, Feature, Features, Incompat, RoCompat};
 use extant_format::superblock::{ErrorsBehaviour, MountDefaults, RawSuperblock, Superblock};
 use std::sync::Arc;
 
+/// Blocks that Linux wants in a journal beside those for fast commits.
+const JOURNAL_BLOCKS_MIN: u64 = 1024;
+/// Blocks that Linux sets aside for fast commits where the journal does not say how many.
+const FAST_COMMIT_BLOCKS: u64 = 256;
+
 /// What is to be changed; `None` and empty lists leave what there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// The label, at most 16 bytes.
     pub label: Option<Vec<u8>>,
-    /// The UUID. Checksums that start from it go on with the old one, which feature `metadata_csum_seed` keeps.
+    /// The UUID. Checksums that start from it are computed anew.
     pub uuid: Option<[u8; 16]>,
     /// Blocks that only privileged users may take.
     pub reserved_blocks: Option<u64>,
@@ -65,7 +71,9 @@ pub fn switch(feature: Feature) -> Switch {
         Feature::RoCompat(
             RoCompat::LARGE_FILE | RoCompat::HUGE_FILE | RoCompat::DIR_NLINK | RoCompat::VERITY,
         ) => (true, false),
-        Feature::RoCompat(RoCompat::READONLY) => (true, true),
+        Feature::Incompat(Incompat::CSUM_SEED) | Feature::RoCompat(RoCompat::READONLY) => {
+            (true, true)
+        }
         _ => (false, false),
     };
     Switch { on, off }
@@ -85,16 +93,21 @@ pub fn plan(
     super::special::refuse_if_in_use(&*device, &found)?;
     let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
     let survey = sound(&draft, &found, progress)?;
-    let mut sb = set(&found, settings)?;
+    let mut sb = found.clone();
+    // First: metadata_csum_seed keeps the start that checksums have.
     for (feature, on) in &settings.features {
         sb = set_feature(&mut draft, &sb, *feature, *on)?;
     }
+    let sb = set(&sb, settings)?;
     if sb.encode() == found.encode() {
         return Ok(Plan::new(draft, survey));
     }
+    if sb.has_metadata_csum() && sb.checksum_seed() != found.checksum_seed() {
+        reseal(&draft, &look(&draft, progress)?, sb.checksum_seed())?;
+    }
     superblock::put(&draft, &sb)?;
     draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
-    if sb.desc_checksum() != found.desc_checksum() {
+    if !sb.has_metadata_csum() && sb.desc_checksum() != found.desc_checksum() {
         groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
     }
     // Nothing but what a journal leaves behind is to be repaired: who changes a name wants no repair.
@@ -143,9 +156,6 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
         let why = "keys of encrypted files may come from the UUID (feature stable_inodes)";
         return Err(refused(why));
     }
-    // Whoever sees the new UUID must not compute other checksums from it.
-    let seed = sb.checksum_seed();
-    let keeps_seed = sb.has_metadata_csum() && !sb.has_incompat(Incompat::CSUM_SEED);
     Ok(sb.with(|raw| {
         if let Some(label) = label {
             raw.volume_name = [0; 16];
@@ -155,11 +165,6 @@ fn set(sb: &Superblock, settings: &Settings) -> Result<Superblock> {
                 .for_each(|(to, from)| *to = *from);
         }
         if let Some(uuid) = settings.uuid {
-            if keeps_seed && raw.uuid != uuid {
-                raw.checksum_seed.set(seed);
-                let bits = raw.feature_incompat.get() | Incompat::CSUM_SEED.bits();
-                raw.feature_incompat.set(bits);
-            }
             raw.uuid = uuid;
         }
         set_reserve(raw, settings);
@@ -246,15 +251,45 @@ fn set_feature(
     if feature == Feature::Compat(Compat::FAST_COMMIT) && on && !now.has(journal) {
         return Err(refused("fast_commit needs a journal"));
     }
+    if feature == Feature::Compat(Compat::FAST_COMMIT) && on {
+        room_for_fast_commits(draft, sb)?;
+    }
     if feature == journal {
         let sb = super::journal::turn_off(draft, sb)?;
         return turn_off_orphan_file(draft, &sb);
     }
+    let seed = Feature::Incompat(Incompat::CSUM_SEED);
+    if feature == seed && on && !sb.has_metadata_csum() {
+        return Err(refused("metadata_csum_seed needs metadata_csum"));
+    }
     Ok(sb.with(|raw| {
+        if feature == seed {
+            raw.checksum_seed
+                .set(if on { sb.checksum_seed() } else { 0 });
+        }
         raw.feature_compat.set(then.compat.bits());
         raw.feature_incompat.set(then.incompat.bits());
         raw.feature_ro_compat.set(then.ro_compat.bits());
     })?)
+}
+
+/// Refuses a journal of which Linux could not set blocks for fast commits aside: it would not mount the file system.
+fn room_for_fast_commits(draft: &Draft, sb: &Superblock) -> Result<()> {
+    let Some(ino) = sb.journal_ino() else {
+        return Ok(());
+    };
+    let volume = Volume::open(draft.device(), &mut Sink::new())?;
+    let blocks = match volume.inode(ino)? {
+        Some((_, inode)) => inode.size / u64::from(volume.block_size().bytes()),
+        None => 0,
+    };
+    let needed = JOURNAL_BLOCKS_MIN + FAST_COMMIT_BLOCKS;
+    match blocks < needed {
+        true => Err(refused(&format!(
+            "the journal has {blocks} blocks, and fast_commit needs {needed} for Linux to mount it: make the file system anew with a larger journal"
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Gives up the orphan file, which is of no use without a journal.

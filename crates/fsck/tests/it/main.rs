@@ -15,3 +15,4 @@ mod repair_names;
 mod repair_net;
 mod resize_crashes;
 mod support;
+mod tune_crashes;

@@ -157,7 +157,7 @@ pub struct FormatOptions {
     /// RAID stripe width in blocks.
     pub stripe_width: Option<u32>,
     /// Size in bytes the file system can grow to online without `meta_bg`; 1024 times its size if
-    /// `None`.
+    /// `None`, or if the descriptors of so many groups need no more blocks than there are.
     pub resize_limit: Option<u64>,
     /// Backup superblocks under `sparse_super2`: 0 to 2.
     pub backup_supers: u32,

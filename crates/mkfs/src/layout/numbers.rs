@@ -308,7 +308,10 @@ impl<'a> Numbers<'a> {
                 // Copies of the descriptors would fill groups: spread one copy over meta groups.
                 self.features.incompat |= Incompat::META_BG;
                 self.features.compat -= Compat::RESIZE_INODE;
-                self.reserved_gdt = 0;
+                // What was asked for stays in the superblock, without a meaning, as mke2fs leaves it.
+                if self.asked_gdt_blocks() == 0 {
+                    self.reserved_gdt = 0;
+                }
             }
             if !self.drop_last_group()? {
                 return Ok(());
@@ -364,12 +367,12 @@ impl<'a> Numbers<'a> {
         if !self.features.compat.contains(Compat::RESIZE_INODE) {
             return 0;
         }
+        let asked = self.asked_gdt_blocks();
+        if asked > 0 {
+            return asked;
+        }
         let per_block = u64::from(self.block_size.bytes() / self.desc_size);
-        let limit = match self.options.resize_limit {
-            Some(bytes) => bytes / u64::from(self.block_size.bytes()),
-            None => self.blocks.saturating_mul(1024),
-        };
-        let limit = limit.min(u32::MAX.into());
+        let limit = self.blocks.saturating_mul(1024).min(u32::MAX.into());
         let groups = limit
             .saturating_sub(self.first_data_block.into())
             .div_ceil(self.blocks_per_group.into());
@@ -378,6 +381,24 @@ impl<'a> Numbers<'a> {
             .saturating_sub(self.desc_blocks.into());
         // One indirect block maps them all.
         blocks.min(u64::from(self.block_size.bytes() / 4)) as u32
+    }
+
+    /// The blocks that a limit to growing asks for, as mke2fs counts them: in groups of the size that was asked for or is
+    /// usual, whatever they come to be. Where that is none, there is no limit.
+    fn asked_gdt_blocks(&self) -> u32 {
+        let Some(limit) = self.options.resize_limit else {
+            return 0;
+        };
+        let size = self.block_size.bytes();
+        let per_group = self.options.blocks_per_group.unwrap_or(size * 8).max(1);
+        let desc_blocks = |blocks: u64| {
+            let groups = blocks.div_ceil(per_group.into());
+            groups.div_ceil((size / self.desc_size).into())
+        };
+        let then = desc_blocks(limit / u64::from(size));
+        let more = then.saturating_sub(desc_blocks(self.blocks_asked));
+        // One indirect block maps them all.
+        more.min((size / 4).into()) as u32
     }
 
     /// Whether the last group was too small and is gone.

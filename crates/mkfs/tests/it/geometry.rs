@@ -58,6 +58,7 @@ impl Set {
         set.choose_block_and_inodes(rng);
         set.choose_features(rng);
         set.choose_journal(rng);
+        set.choose_limit(rng);
         set
     }
 
@@ -173,6 +174,20 @@ impl Set {
             }
             _ => {}
         }
+    }
+
+    /// A size to which it can grow. With `^resize_inode` mke2fs turns the feature on again, and ours refuses the two.
+    fn choose_limit(&mut self, rng: &mut Rng) {
+        let list = self.args.iter().position(|arg| arg == "-O");
+        let list = list.map_or("", |at| self.args[at + 1].as_str());
+        if list.contains("^resize_inode") || !rng.one_in(3) {
+            return;
+        }
+        let kib = self.options.size >> 10;
+        let most = (kib + 128) << rng.below(12);
+        let limit = rng.between(kib + 128, most);
+        self.options.resize_limit = Some(limit << 10);
+        self.extended.push(format!("resize={limit}k"));
     }
 
     fn make_theirs(&self, image: &Path) -> Result<(), String> {

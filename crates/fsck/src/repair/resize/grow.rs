@@ -5,7 +5,7 @@
 
 use super::super::draft::Draft;
 use super::super::{Options, look, rounds, superblock};
-use super::{forget_reserved, refused, with_blocks};
+use super::{forget_reserved, nothing_overlaps, refused, with_blocks};
 use crate::error::Result;
 use crate::survey::Survey;
 use crate::{Code, Place, Progress};
@@ -52,6 +52,7 @@ pub(super) fn grow(
     draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
     // What copies say must not be taken for better.
     let survey = look(draft, progress)?;
+    nothing_overlaps(&survey)?;
     superblock::refresh_backups(&survey, draft, options)?;
     let survey = rounds(draft, options, progress)?;
     superblock::refresh_backups(&survey, draft, options)?;

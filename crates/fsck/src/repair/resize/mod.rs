@@ -10,10 +10,11 @@ mod shrink;
 
 use super::draft::Draft;
 use super::{Options, Plan, tune};
-use crate::Progress;
 use crate::error::{Error, Result};
 use crate::report::Sink;
+use crate::survey::Survey;
 use crate::volume::{Volume, find_superblock};
+use crate::{Code, Progress};
 use extant_blockdev::SharedDevice;
 use extant_format::Ino;
 use extant_format::features::{Compat, Incompat};
@@ -139,10 +140,11 @@ fn with_blocks(sb: &Superblock, blocks: u64) -> Result<Superblock> {
     Ok(changed)
 }
 
-/// With `sparse_super2` the two groups with copies are the second and the last, of which that moves.
+/// With `sparse_super2` the two groups with copies are the second and the last, of which that moves. A copy comes only
+/// into a group that is new: where none was, files may lie.
 fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
     let [first, second] = &mut raw.backup_bgs;
-    if groups < before {
+    if groups <= before {
         // The one that was last has no room for a copy that was not there.
         for copy in [first, second] {
             if copy.get() >= groups {
@@ -151,10 +153,12 @@ fn place_backups(raw: &mut RawSuperblock, before: u32, groups: u32) {
         }
         return;
     }
-    if first.get() == 0 && groups > 1 {
+    if before == 1 && first.get() == 0 {
         first.set(1);
     }
-    if groups > 2 && (second.get() == 0 || second.get() == before.saturating_sub(1)) {
+    let is_last = second.get() == before.saturating_sub(1);
+    let is_wanted = second.get() == 0 && first.get() != 0;
+    if groups > 2 && (is_wanted || (is_last && second.get() != 0)) {
         second.set(groups - 1);
     }
 }
@@ -188,6 +192,18 @@ fn possible(sb: &Superblock, blocks: u64) -> Result<u64> {
         return Ok(blocks);
     }
     Ok(blocks - rest)
+}
+
+/// Refuses a layout in which structures lie where something else is: before copies are written there.
+fn nothing_overlaps(survey: &Survey) -> Result<()> {
+    let codes = [Code::MetadataOverlap, Code::BlockShared];
+    let mut findings = survey.report.findings.iter();
+    match findings.find(|finding| codes.contains(&finding.code)) {
+        None => Ok(()),
+        Some(finding) => Err(refused(format!(
+            "structures would lie where something else is: {finding}"
+        ))),
+    }
 }
 
 /// Empties the inode that keeps blocks for descriptors: a repair builds it anew, over what is left of them.

@@ -1,6 +1,6 @@
 //! Other numbers for inodes whose groups go.
 
-use super::super::entries::{blocks_of, is_inline};
+use super::super::entries::{blocks_of, is_inline, seal};
 use super::super::maps::{Builder, is_mapped, salvage};
 use super::super::work::Work;
 use super::super::{dirs, groups};
@@ -10,7 +10,7 @@ use crate::maps::Piece;
 use crate::report::Sink;
 use crate::{Code, Place};
 use extant_format::checksum::Crc32c;
-use extant_format::dir::{self, htree};
+use extant_format::dir;
 use extant_format::features::Compat;
 use extant_format::group_desc::GroupFlags;
 use extant_format::inode::InodeFlags;
@@ -168,13 +168,7 @@ fn directory(work: &mut Work<'_>, dir: Ino, moved: bool, now: &dyn Fn(Ino) -> In
             }
         }
         if layout.checksums {
-            if indexed && lblk == 0 && htree::is_root(&bytes, &layout) {
-                htree::write_root_checksum(&mut bytes, seed);
-            } else if indexed && lblk > 0 && htree::is_node(&bytes, &layout) {
-                htree::write_node_checksum(&mut bytes, seed);
-            } else {
-                dir::entry::write_tail(&mut bytes, seed);
-            }
+            seal(&mut bytes, &layout, lblk, indexed, seed);
         }
         work.put_block(at, &bytes)?;
     }

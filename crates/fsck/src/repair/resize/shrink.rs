@@ -7,7 +7,7 @@ use super::super::draft::Draft;
 use super::super::space::Space;
 use super::super::work::Work;
 use super::super::{Options, bitmaps, groups, look, rounds, superblock};
-use super::{blocks, forget_reserved, numbers, refused, with_blocks};
+use super::{blocks, forget_reserved, nothing_overlaps, numbers, refused, with_blocks};
 use crate::error::Result;
 use crate::report::Sink;
 use crate::survey::Survey;
@@ -60,6 +60,7 @@ pub(super) fn shrink(
     draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
     // What copies say must not be taken for better: neither they nor bitmaps may be wrong when that is asked.
     let survey = look(draft, progress)?;
+    nothing_overlaps(&survey)?;
     superblock::refresh_backups(&survey, draft, options)?;
     bitmaps::mend(&mut Work::new(&survey, draft, options))?;
     let survey = rounds(draft, options, progress)?;

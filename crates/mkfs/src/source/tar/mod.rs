@@ -109,12 +109,15 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
         global_bytes: 0,
         has_end: false,
     };
-    let mut unknown = Vec::new();
+    // How many there are, and the first of them.
+    let mut unknown = 0_u64;
+    let mut first_unknown = None;
     while let Some(member) = reading.next_member(&mut input)? {
         let offset = member.offset;
         let name = member.path.clone();
         if let Kind::Unknown(flag) = member.header.kind {
-            unknown.push((flag, name.clone()));
+            unknown += 1;
+            first_unknown.get_or_insert_with(|| (flag, name.clone()));
         }
         reading
             .add(&mut input, member)
@@ -127,10 +130,10 @@ fn read(mut input: Input, options: &TarOptions) -> SourceResult<Tree> {
         .map_err(|(offset, name, problem)| problem.at(&input, offset, Some(&name)))?;
     let (file, path) = input.into_data();
     let mut warnings = Vec::new();
-    if let Some((flag, name)) = unknown.first() {
+    if let Some((flag, name)) = &first_unknown {
         warnings.push(format!(
             "{} of an unknown type: taken for regular files (the first is {:?}, type {:?})",
-            match unknown.len() {
+            match unknown {
                 1 => "1 member".to_owned(),
                 count => format!("{count} members"),
             },

@@ -1,0 +1,127 @@
+//! Tuning that is cut off while checksums get another start: what is left says that it is not sound, can be taken back,
+//! and can be repaired without a loss.
+
+use crate::support::check_bytes;
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_fsck::repair::{self, Plan, revert, tune, write_undo};
+use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
+use extant_testkit::oracle;
+use std::path::Path;
+use std::sync::Arc;
+
+const UUID: [u8; 16] = *b"another identity";
+const FILES: usize = 90;
+
+/// An image with an index, nodes of extent trees and inodes in several groups.
+fn made(dir: &Path) -> Vec<u8> {
+    let path = dir.join("image");
+    let options = ["-t", "ext4", "-b", "1024", "-g", "2048", "-N", "640"];
+    let more = [
+        "-O",
+        "orphan_file,^metadata_csum_seed,^flex_bg",
+        "-J",
+        "size=1",
+    ];
+    oracle::mke2fs(&path, 12 << 20, &[&options[..], &more].concat());
+    let content = dir.join("content");
+    std::fs::write(&content, vec![7; 3000]).unwrap();
+    let mut requests = vec!["mkdir dir".to_owned()];
+    let name = "a name of some length, so that there are several blocks of names";
+    requests.extend((0..FILES).map(|i| format!("write {} \"dir/{name} {i}\"", content.display())));
+    // Every other one goes: what is written then lies in pieces.
+    requests.extend(
+        (0..FILES)
+            .step_by(2)
+            .map(|i| format!("rm \"dir/{name} {i}\"")),
+    );
+    let large = dir.join("large");
+    std::fs::write(&large, vec![9; 9 << 20]).unwrap();
+    requests.push(format!("write {} large", large.display()));
+    let requests: Vec<&str> = requests.iter().map(String::as_str).collect();
+    oracle::debugfs_write(&path, &requests);
+    oracle::assert_clean(&path);
+    std::fs::read(&path).unwrap()
+}
+
+fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size() as usize];
+    device.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn superblock(image: &[u8]) -> Superblock {
+    let at = SUPERBLOCK_OFFSET as usize;
+    Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap()
+}
+
+fn plan(device: Arc<FaultDevice>) -> Plan {
+    let settings = tune::Settings {
+        uuid: Some(UUID),
+        ..tune::Settings::default()
+    };
+    let plan = tune::plan(device, &settings, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete());
+    plan
+}
+
+#[test]
+fn what_a_crash_leaves_between_two_uuids_is_recognised_and_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = made(dir.path());
+    let inodes = check_bytes(&start, false).unwrap().totals.inodes;
+    let memory = Arc::new(MemoryDevice::from_image(&start));
+    let device = Arc::new(FaultDevice::new(memory.clone()));
+    let all = plan(device.clone());
+    let mut undo = Vec::new();
+    write_undo(&all.changes, &mut undo).unwrap();
+    device.reset_counts();
+    all.apply().unwrap();
+    let writes = device.counts().writes;
+    let done = bytes_of(&memory);
+    assert_eq!(superblock(&done).uuid(), UUID);
+    assert!(check_bytes(&done, false).unwrap().is_clean());
+    let path = dir.path().join("done");
+    std::fs::write(&path, &done).unwrap();
+    oracle::assert_clean(&path);
+    assert!(writes > 30, "{writes} writes");
+
+    let step = (writes / 8).max(1) as usize;
+    let mut unsound = 0;
+    for cut in (0..writes).step_by(step).chain([1, writes - 1]) {
+        let name = format!("{cut} of {writes} writes");
+        memory.write_at(0, &start).unwrap();
+        device.inject(FaultRule {
+            kind: IoKind::Write,
+            within: None,
+            after: cut,
+            times: u64::MAX,
+            fault: Fault::Error(5),
+        });
+        all.apply().unwrap_err();
+        device.heal();
+        let left = bytes_of(&memory);
+        let is_sound = check_bytes(&left, false).unwrap().is_clean();
+        assert!(
+            is_sound || superblock(&left).state() != State::CLEAN,
+            "{name}"
+        );
+        unsound += u64::from(!is_sound);
+
+        let mended = repair::plan(memory.clone(), repair::Options::default(), &()).unwrap();
+        assert!(mended.is_complete(), "{name}: {:?}", mended.left.findings);
+        assert!(mended.losses.is_empty(), "{name}: {:?}", mended.losses);
+        mended.apply().unwrap();
+        let repaired = bytes_of(&memory);
+        let report = check_bytes(&repaired, false).unwrap();
+        assert!(report.is_clean(), "{name}");
+        assert_eq!(report.totals.inodes, inodes, "{name}");
+        std::fs::write(&path, &repaired).unwrap();
+        oracle::assert_clean(&path);
+
+        memory.write_at(0, &left).unwrap();
+        revert(&*memory, || Ok(&undo[..])).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(bytes_of(&memory) == start, "{name}: not every byte is back");
+    }
+    assert!(unsound > 4, "{unsound} cuts left something unsound");
+}
