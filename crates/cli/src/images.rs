@@ -17,14 +17,13 @@ pub(crate) type FileId = (u64, u64);
 pub(crate) struct Images<'a> {
     place: &'a Where,
     open: Vec<Opened>,
-    /// Whether it was said which times are written.
-    noted_time: bool,
 }
 
 #[derive(Debug)]
 struct Opened {
     id: Option<FileId>,
     path: PathBuf,
+    partition: Option<u32>,
     fs: Filesystem,
     writable: bool,
 }
@@ -34,19 +33,11 @@ impl<'a> Images<'a> {
         Self {
             place,
             open: Vec::new(),
-            noted_time: false,
         }
     }
 
     /// The image of a place, to be changed.
     pub(crate) fn writable(&mut self, at: &Place) -> Outcome<Filesystem> {
-        if !std::mem::replace(&mut self.noted_time, true)
-            && std::env::var_os("SOURCE_DATE_EPOCH").is_some()
-        {
-            say(
-                "note: SOURCE_DATE_EPOCH is honoured by `extant mkfs` alone: what is changed now gets the present time",
-            );
-        }
         self.get(at, true)
     }
 
@@ -63,10 +54,10 @@ impl<'a> Images<'a> {
             .metadata()
             .ok()
             .map(|found| (found.dev(), found.ino()));
-        let known = self
-            .open
-            .iter()
-            .find(|opened| id.is_some() && opened.id == id && (opened.writable || !writable));
+        let known = self.open.iter().find(|opened| {
+            let is_same = opened.id == id && opened.partition == at.partition;
+            id.is_some() && is_same && (opened.writable || !writable)
+        });
         if let Some(opened) = known {
             return Ok(opened.fs.clone());
         }
@@ -74,26 +65,30 @@ impl<'a> Images<'a> {
             true => at.open_writable(self.place),
             false => at.open(self.place),
         };
-        let fs = opened.map_err(|failure| self.with_advice(failure))?;
+        let fs = opened.map_err(|failure| self.with_advice(failure, id))?;
         self.open.push(Opened {
             id,
             path: at.image.clone(),
+            partition: at.partition,
             fs: fs.clone(),
             writable,
         });
         Ok(fs)
     }
 
-    /// Adds to a failure of opening a second image that all share the choice of a partition.
-    fn with_advice(&self, failure: Failure) -> Failure {
+    /// Adds to a failure of opening a further image what to do about partitions.
+    fn with_advice(&self, failure: Failure, id: Option<FileId>) -> Failure {
         let is_chosen = self.place.partition.is_some() || self.place.offset.is_some();
+        let advice = if id.is_some() && self.open.iter().any(|opened| opened.id == id) {
+            "Two partitions of one disk are not opened at once: copy out into a directory first, and then in."
+        } else if is_chosen && !self.open.is_empty() {
+            "--partition and --offset are about every image of a command: name a partition with its image, IMAGE#N:/path, \
+             where they differ."
+        } else {
+            return failure;
+        };
         match failure {
-            Failure::Failed(text) if is_chosen && !self.open.is_empty() => {
-                Failure::Failed(format!(
-                    "{text}\n--partition and --offset are about every image of a command: to copy between images where \
-                 they differ, copy out into a directory first, and then in."
-                ))
-            }
+            Failure::Failed(text) => Failure::Failed(format!("{text}\n{advice}")),
             failure => failure,
         }
     }
@@ -178,10 +173,11 @@ pub(crate) fn change_each(
     let mut images = Images::new(place);
     let done = (|| {
         let mut problems = Problems::default();
-        // Said once for each image.
-        let mut unopened: Vec<&Path> = Vec::new();
+        // Said once for each file system.
+        let mut unopened = Vec::new();
         for at in &places {
-            if unopened.contains(&at.image.as_path()) {
+            let file_system = (&at.image, at.partition);
+            if unopened.contains(&file_system) {
                 continue;
             }
             let fs = match images.writable(at) {
@@ -189,7 +185,7 @@ pub(crate) fn change_each(
                 Err(Failure::Usage(text)) => return Err(Failure::Usage(text)),
                 Err(failure) => {
                     problems.note(failure);
-                    unopened.push(&at.image);
+                    unopened.push(file_system);
                     continue;
                 }
             };

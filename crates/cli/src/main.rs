@@ -110,11 +110,21 @@ fn main() -> ExitCode {
             return ExitCode::from(usage_code(std::env::args_os().skip(1)));
         }
         Err(help) => {
-            // A reader that has seen enough of the help is no failure.
-            let _ = write!(std::io::stdout(), "{}", help.render());
-            return ExitCode::SUCCESS;
+            let mut stdout = std::io::stdout();
+            let written = write!(stdout, "{}", help.render()).and_then(|()| stdout.flush());
+            return match written {
+                Ok(()) => ExitCode::SUCCESS,
+                // A reader that has seen enough of the help is no failure.
+                Err(e) => failure::Failure::from(e).report(),
+            };
         }
     };
+    if args.command.writes()
+        && let Err(failure) = time::stand_still()
+    {
+        failure.report();
+        return ExitCode::from(usage_code(std::env::args_os().skip(1)));
+    }
     match commands::run(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

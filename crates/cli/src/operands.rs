@@ -63,8 +63,21 @@ pub(crate) fn expand(fs: &Filesystem, at: &Place) -> Outcome<Vec<Place>> {
     Ok(found.into_iter().map(place).collect())
 }
 
-/// All paths that a pattern matches, name by name. As in a shell, a name that begins with a dot is only matched by a
-/// pattern that does.
+/// The one place that something is to be put at: what a pattern matches, if that is one file; itself, if it matches none.
+pub(crate) fn expand_one(fs: &Filesystem, at: &Place) -> Outcome<Place> {
+    match &expand(fs, at)?[..] {
+        [one] => Ok(one.clone()),
+        all => Err(Failure::new(format!(
+            "{} matches {} files: name the one that is meant",
+            at.shown(),
+            all.len()
+        ))),
+    }
+}
+
+/// All paths that a pattern matches, name by name. A directory in which a file is called just like the pattern has only that
+/// one to offer: names with brackets are names first. As in a shell, a name that begins with a dot is only matched by a pattern
+/// that does.
 fn matching(fs: &Filesystem, pattern: &[u8]) -> Result<Vec<PathBuf>> {
     let mut found = vec![PathBuf::from("/")];
     let mut names = pattern
@@ -81,6 +94,11 @@ fn matching(fs: &Filesystem, pattern: &[u8]) -> Result<Vec<PathBuf>> {
                 if exists(fs, &path, must_be_dir)? {
                     next.push(path);
                 }
+                continue;
+            }
+            let literal = dir.join(OsStr::from_bytes(name));
+            if exists(fs, &literal, must_be_dir)? {
+                next.push(literal);
                 continue;
             }
             for entry in entries(fs, dir)? {

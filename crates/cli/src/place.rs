@@ -2,6 +2,7 @@
 
 use crate::args::{SuperblockAt, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::time;
 use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec, SharedDevice};
 use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
@@ -15,10 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// Bytes of file data that are kept in memory where what is written shall not depend on the machine.
+const STEADY_CACHE: usize = 256 << 20;
+
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) image: PathBuf,
+    /// The partition that is named with the image, `IMAGE#N`: stronger than the one for all images of the command.
+    pub(crate) partition: Option<u32>,
     /// From the root, never empty.
     pub(crate) path: PathBuf,
     /// Whether a path was given.
@@ -26,8 +32,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Takes `IMAGE:/path` apart. `IMAGE` alone means its root. An existing file whose name holds a
-    /// colon wins over a shorter one.
+    /// Takes `IMAGE:/path` and `IMAGE#N:/path` apart. `IMAGE` alone means its root. An existing file whose name holds a
+    /// colon, or ends like the number of a partition, wins over a shorter one.
     pub(crate) fn parse(text: &OsStr) -> Self {
         Self::parse_with(text, |path| path.exists())
     }
@@ -45,6 +51,7 @@ impl Place {
             from_root.extend_from_slice(path);
             Self {
                 image,
+                partition: None,
                 path: PathBuf::from(OsString::from_vec(from_root)),
                 has_path,
             }
@@ -52,8 +59,36 @@ impl Place {
         let colons = || (0..bytes.len()).filter(|&i| bytes.get(i) == Some(&b':'));
         let ends = std::iter::once(bytes.len()).chain(colons().rev());
         ends.map(at)
+            .flat_map(|place| {
+                let of_partition = place.clone().of_partition();
+                std::iter::once(place).chain(of_partition)
+            })
             .find(|place| !place.image.as_os_str().is_empty() && exists(&place.image))
             .unwrap_or_else(|| at(colons().find(|&i| i > 0).unwrap_or(bytes.len())))
+    }
+
+    /// Takes the number of a partition off the end of the image's name, `IMAGE#N`, if it is there.
+    fn of_partition(self) -> Option<Self> {
+        let name = self.image.as_os_str().as_bytes();
+        let mark = name.iter().rposition(|byte| *byte == b'#')?;
+        let (image, number) = name.split_at(mark);
+        let digits = number
+            .get(1..)
+            .filter(|all| all.iter().all(u8::is_ascii_digit))?;
+        let number = std::str::from_utf8(digits).ok()?.parse().ok()?;
+        Some(Self {
+            image: PathBuf::from(OsStr::from_bytes(image)),
+            partition: Some(number),
+            ..self
+        })
+    }
+
+    /// Which part of the image holds the file system: what was said with it, or else for all images of the command.
+    fn part(&self, place: &Where) -> (Option<u64>, Option<u32>) {
+        match self.partition {
+            Some(number) => (None, Some(number)),
+            None => (place.offset, place.partition),
+        }
     }
 
     /// Whether the whole image is meant: no path, or that of the root.
@@ -94,10 +129,18 @@ impl Place {
     /// Opens the image for reading and writing, as [`Place::open`] does for reading.
     pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
         refuse_reading_options(place)?;
+        let (offset, partition) = self.part(place);
         let spec = OpenSpec::read_write(&self.image)
-            .offset(place.offset)
-            .partition(place.partition);
-        let fs = Filesystem::open_spec(&spec, MountOptions::read_write()).map_err(|e| {
+            .offset(offset)
+            .partition(partition);
+        let options = match time::is_reproducible() {
+            // Neither the machine's speed nor its memory decides what is written when.
+            true => MountOptions::read_write()
+                .background(false)
+                .cache_bytes(STEADY_CACHE),
+            false => MountOptions::read_write(),
+        };
+        let fs = Filesystem::open_spec(&spec, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Engine(engine) => why_not_writable(&self.image, engine),
                 _ => None,
@@ -150,12 +193,10 @@ impl Place {
         place: &Where,
         options: MountOptions,
     ) -> Outcome<Filesystem> {
-        let spec = self
-            .spec(false)
-            .offset(place.offset)
-            .partition(place.partition);
+        let (offset, partition) = self.part(place);
+        let spec = self.spec(false).offset(offset).partition(partition);
         let part = spec.part_of(Arc::clone(&device)).map_err(Failure::new)?;
-        let is_whole = place.offset.is_none() && place.partition.is_none();
+        let is_whole = offset.is_none() && partition.is_none();
         let fs = Filesystem::open_device(part, options).map_err(|e| {
             let why = match e.cause() {
                 Cause::Engine(engine) => why_not_writable(&self.image, engine),
@@ -181,9 +222,10 @@ impl Place {
     }
 
     fn open_silently(&self, place: &Where) -> Outcome<Filesystem> {
+        let (offset, partition) = self.part(place);
         let spec = OpenSpec::read_only(&self.image)
-            .offset(place.offset)
-            .partition(place.partition);
+            .offset(offset)
+            .partition(partition);
         let journal = match place.as_is {
             true => JournalChoice::Ignore,
             false => JournalChoice::Replay,
@@ -246,7 +288,7 @@ impl Place {
 
     /// Why the image did not open, with advice where there is some.
     fn cannot_open(&self, place: &Where, why: impl fmt::Display) -> Failure {
-        let hint = if place.offset.is_none() && place.partition.is_none() {
+        let hint = if self.part(place) == (None, None) {
             self.partition_hint()
         } else {
             None
@@ -265,9 +307,11 @@ impl Place {
 
     /// The place as it is named on the command line, safe for a terminal.
     pub(crate) fn shown(&self) -> String {
+        let partition = self.partition.map(|number| format!("#{number}"));
         format!(
-            "{}:{}",
+            "{}{}:{}",
             Escaped::path(&self.image),
+            partition.unwrap_or_default(),
             Escaped::path(&self.path)
         )
     }
@@ -337,7 +381,7 @@ fn hint_of(device: &SharedDevice) -> Option<String> {
         return None;
     }
     Some(format!(
-        "This is a disk with partitions {}: say which with --partition N (`extant info` tells more of them).",
+        "This is a disk with partitions {}: say which with --partition N, or IMAGE#N (`extant info` tells more of them).",
         numbers.join(", ")
     ))
 }
@@ -396,6 +440,25 @@ mod tests {
         assert_eq!(parse("a.img:etc", &["a.img"]), expected("a.img", "/etc"));
         assert_eq!(parse("a.img:/e:f", &["a.img"]), expected("a.img", "/e:f"));
         assert_eq!(parse("gone:/e:f", &[]), expected("gone", "/e:f"));
+    }
+
+    #[test]
+    fn a_partition_is_named_with_its_image_unless_a_file_is_called_so() {
+        let partition = |text: &str, existing: &[&str]| {
+            let place = Place::parse_with(OsStr::new(text), |path| {
+                existing.iter().any(|known| Path::new(known) == path)
+            });
+            let image = place.image.display().to_string();
+            (image, place.partition, place.path.display().to_string())
+        };
+        let whole = |image: &str, number, path: &str| (image.to_owned(), number, path.to_owned());
+        assert_eq!(partition("d#2:/f", &["d"]), whole("d", Some(2), "/f"));
+        assert_eq!(partition("d#2", &["d"]), whole("d", Some(2), "/"));
+        assert_eq!(partition("d#2:/f", &["d", "d#2"]), whole("d#2", None, "/f"));
+        assert_eq!(partition("d:/f#2", &["d"]), whole("d", None, "/f#2"));
+        assert_eq!(partition("d#x:/f", &["d"]), whole("d#x", None, "/f"));
+        assert_eq!(partition("d#:/f", &["d"]), whole("d#", None, "/f"));
+        assert_eq!(partition("gone#2:/f", &["d"]), whole("gone#2", None, "/f"));
     }
 
     #[test]

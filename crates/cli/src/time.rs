@@ -1,22 +1,51 @@
 //! Moments as text, in UTC: the same image reads the same everywhere.
 
-use extant::Timestamp;
+use crate::failure::{Failure, Outcome};
+use extant::{Escaped, Timestamp};
+use extant_core::clock;
 use std::ops::RangeInclusive;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 /// Seconds since 1970 that inodes can hold: 32 bits with a sign, and two more.
 pub(crate) const TIMES: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64 + (3 << 32);
 
-/// The time of now.
+/// The time of now, or the one that stands in its place.
 pub(crate) fn now() -> Timestamp {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp {
-            secs: i64::try_from(since.as_secs()).unwrap_or(*TIMES.end()),
-            nanos: since.subsec_nanos(),
-        },
-        // A clock that is that wrong is not worth more.
-        Err(_) => Timestamp { secs: 0, nanos: 0 },
+    clock::now()
+}
+
+/// The same in seconds since 1970.
+pub(crate) fn seconds_now() -> u64 {
+    u64::try_from(now().secs).unwrap_or(0)
+}
+
+/// The moment that reproducible builds agree on, if there is one.
+pub(crate) fn source_date_epoch() -> Outcome<Option<u64>> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let latest = TIMES.end().unsigned_abs();
+    match text.to_str().and_then(|text| text.parse().ok()) {
+        Some(secs) if secs <= latest => Ok(Some(secs)),
+        _ => Err(Failure::usage(format!(
+            "SOURCE_DATE_EPOCH is {}, not a number of seconds since 1970 that is at most {latest}",
+            Escaped(text.as_bytes())
+        ))),
     }
+}
+
+/// Lets the clock of this process stand at the moment that reproducible builds agree on, if there is one.
+pub(crate) fn stand_still() -> Outcome {
+    if let Some(seconds) = source_date_epoch()? {
+        clock::stand_still(seconds);
+    }
+    Ok(())
+}
+
+/// Whether what is written shall depend on nothing but what goes in.
+pub(crate) fn is_reproducible() -> bool {
+    clock::stands_at().is_some()
 }
 
 /// `2026-11-21T20:23:00.123456789Z`; without a fraction when there is none.

@@ -6,6 +6,7 @@
 //! | room | owns |
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
+//! | [`clock`] | the time of day |
 //! | `fs` | mount, state and statfs |
 //! | `meta` | the metadata block cache |
 //! | `inode` | inodes: loading, the live table, bulkstat |
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+pub mod clock;
 pub mod data;
 pub mod dir;
 pub mod error;

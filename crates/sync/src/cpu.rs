@@ -21,14 +21,21 @@ pub fn cpu_hint() -> usize {
     backend::cpu_hint()
 }
 
+static COUNT: OnceLock<usize> = OnceLock::new();
+
+/// Gives per-CPU structures one shard each, so that nothing depends on which CPU a thread runs on or on how many there
+/// are. For a process that has made none yet: afterwards it changes nothing.
+pub fn keep_one_shard() {
+    let _ = COUNT.set(1);
+}
+
 /// How many shards per-CPU structures have: a power of two, at least the number of CPUs this
-/// process may use, at most 256.
+/// process may use, at most 256; one after [`keep_one_shard`].
 #[must_use]
 pub fn shard_count() -> usize {
     if IS_MODEL {
         return 2;
     }
-    static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         cpus.next_power_of_two().min(MAX_SHARDS)

@@ -76,7 +76,7 @@ pub use backend::{atomic, thread};
 pub use biased::{BiasedReadGuard, BiasedRwLock, BiasedWriteGuard};
 pub use bit_set::AtomicBitSet;
 pub use condvar::Condvar;
-pub use cpu::{PerCpu, ShardedCounter, cpu_hint, shard_count};
+pub use cpu::{PerCpu, ShardedCounter, cpu_hint, keep_one_shard, shard_count};
 pub use epoch::{EpochGuard, pin};
 pub use first_touch::FirstTouch;
 pub use hold_count::HoldCount;

@@ -37,6 +37,23 @@ const STRONG: &[(usize, &[u8], Content)] = &[
     (4120, &[0xc6, 0x85, 0x73, 0xf6, 0x4e, 0x1a, 0x45, 0xca, 0x82, 0x65, 0xf5, 0x7f, 0x48, 0xba, 0x6d, 0x81],
         Content::Bcache),
     (0x4000 + 20, ZFS_LIST, Content::Zfs),
+    (4120, &[0xc6, 0x85, 0x73, 0xf6, 0x66, 0xce, 0x90, 0xa9, 0xd9, 0x6a, 0x60, 0xcf, 0x80, 0x3d, 0xf7, 0xef],
+        Content::Bcachefs),
+    (1024, b"OCFSV2", Content::Ocfs2),
+    (2048, b"OCFSV2", Content::Ocfs2),
+    (4096, b"OCFSV2", Content::Ocfs2),
+    (0x1_0000, &[0x01, 0x16, 0x19, 0x70], Content::Gfs2),
+    (0, &[0x85, 0x19, 0x01, 0xe0], Content::Jffs2),
+    (0, &[0x85, 0x19, 0x02, 0xe0], Content::Jffs2),
+    (0, &[0x85, 0x19, 0x03, 0x20], Content::Jffs2),
+    (0, b"UBI#", Content::Ubi),
+    (0, &[0x31, 0x18, 0x10, 0x06], Content::Ubifs),
+    (0, b"ANDROID!", Content::AndroidBoot),
+    (0, b"VNDRBOOT", Content::AndroidBoot),
+    (4096, b"gDla", Content::AndroidSuper),
+    (0, b"CrAU", Content::AndroidUpdate),
+    (0, &[0x27, 0x05, 0x19, 0x56], Content::BootImage),
+    (0, &[0xd0, 0x0d, 0xfe, 0xed], Content::DeviceTree),
     (0, b"QFI\xfb", Content::Qcow),
     (0, b"QED\0", Content::Qed),
     (0, b"KDMV", Content::Vmdk),
@@ -288,6 +305,9 @@ fn boot_sector(head: &[u8], _: &[u8]) -> Option<Content> {
     {
         return Some(Content::HfsPlus);
     }
+    if is_minix(head) {
+        return Some(Content::Minix);
+    }
     if has(head, 0, b"MZ") && has(head, le32(head, 60) as usize, b"PE\0\0") {
         return Some(Content::Pe);
     }
@@ -305,6 +325,14 @@ fn boot_sector(head: &[u8], _: &[u8]) -> Option<Content> {
         .clone()
         .all(|entry| is_entry(entry) || is_blank(entry));
     (sound && entries.clone().any(is_entry)).then_some(Content::Mbr)
+}
+
+/// The magic number of Minix has two bytes; sizes of zones other than a block are not in use.
+fn is_minix(head: &[u8]) -> bool {
+    let at = |offset: usize| le16(head, 1024 + offset);
+    let old = matches!(at(16), 0x137f | 0x138f | 0x2468 | 0x2478) && at(0) != 0 && at(10) == 0;
+    let third = at(24) == 0x4d5a && le32(head, 1024) != 0 && at(12) == 0;
+    old || third
 }
 
 /// HFS+ says a version of 4 or 5, HFS a block size that is a multiple of 512.

@@ -89,6 +89,30 @@ pub enum Content {
     Zfs,
     /// A bcache device.
     Bcache,
+    /// A bcachefs file system.
+    Bcachefs,
+    /// An OCFS2 file system.
+    Ocfs2,
+    /// A GFS2 file system.
+    Gfs2,
+    /// A Minix file system.
+    Minix,
+    /// A JFFS2 image.
+    Jffs2,
+    /// A UBI image.
+    Ubi,
+    /// A UBIFS image.
+    Ubifs,
+    /// An Android boot image.
+    AndroidBoot,
+    /// An Android super image, which has partitions of its own kind.
+    AndroidSuper,
+    /// The payload of an Android update.
+    AndroidUpdate,
+    /// A boot image of U-Boot.
+    BootImage,
+    /// A device tree, or an image for booting in its form (FIT).
+    DeviceTree,
     /// A QCOW or QCOW2 disk image.
     Qcow,
     /// A QED disk image.
@@ -294,6 +318,39 @@ impl Content {
             Self::Bcache => (
                 "a bcache device",
                 Some("register it first, and name the device it makes"),
+            ),
+            Self::Bcachefs => ("a bcachefs file system", MOUNT),
+            Self::Ocfs2 => ("an OCFS2 file system", MOUNT),
+            Self::Gfs2 => ("a GFS2 file system", MOUNT),
+            Self::Minix => ("a Minix file system", MOUNT),
+            Self::Jffs2 => ("a JFFS2 image", Some("unpack it first with jefferson")),
+            Self::Ubi => (
+                "a UBI image",
+                Some("unpack it first with ubireader_extract_files"),
+            ),
+            Self::Ubifs => (
+                "a UBIFS image",
+                Some("unpack it first with ubireader_extract_files"),
+            ),
+            Self::AndroidBoot => (
+                "an Android boot image",
+                Some("unpack it first with unpack_bootimg"),
+            ),
+            Self::AndroidSuper => (
+                "an Android super image",
+                Some("take its partitions out with lpunpack, and name one of them"),
+            ),
+            Self::AndroidUpdate => (
+                "the payload of an Android update",
+                Some("take its partitions out with payload-dumper-go, and name one of them"),
+            ),
+            Self::BootImage => (
+                "a boot image of U-Boot",
+                Some("unpack it first with dumpimage"),
+            ),
+            Self::DeviceTree => (
+                "a device tree or a FIT image",
+                Some("take a part of it out with dumpimage"),
             ),
             Self::Qcow => ("a QCOW or QCOW2 disk image", CONVERT),
             Self::Qed => ("a QED disk image", CONVERT),

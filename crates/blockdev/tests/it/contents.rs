@@ -118,6 +118,42 @@ fn disk_images_are_recognised() {
 }
 
 #[test]
+fn what_devices_and_phones_start_from_is_recognised() {
+    let with = |at: usize, mark: &[u8]| {
+        let mut bytes = vec![0; 256 << 10];
+        bytes[at..at + mark.len()].copy_from_slice(mark);
+        // Nothing but the mark: the rest is not zeros.
+        bytes[5000] |= 1;
+        Content::on(&MemoryDevice::from_image(&bytes)).expect("readable")
+    };
+    let bcachefs = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
+    for (at, mark, expected) in [
+        (0, &b"ANDROID!"[..], Content::AndroidBoot),
+        (0, b"VNDRBOOT", Content::AndroidBoot),
+        (4096, b"gDla", Content::AndroidSuper),
+        (0, b"CrAU", Content::AndroidUpdate),
+        (0, b"\x27\x05\x19\x56", Content::BootImage),
+        (0, b"\xd0\x0d\xfe\xed", Content::DeviceTree),
+        (0, b"UBI#", Content::Ubi),
+        (0, b"\x31\x18\x10\x06", Content::Ubifs),
+        (0, b"\x85\x19\x03\x20", Content::Jffs2),
+        (4120, bcachefs, Content::Bcachefs),
+        (16_404, b"\0\0\0\x07version", Content::Zfs),
+        (0x1_0000, b"\x01\x16\x19\x70", Content::Gfs2),
+        (4096, b"OCFSV2", Content::Ocfs2),
+    ] {
+        assert_eq!(with(at, mark), expected);
+        assert!(expected.advice().is_some(), "{expected}");
+    }
+    let room = Room::new();
+    room.sparse("minix", 1 << 20);
+    for version in ["-1", "-2", "-3"] {
+        let made = room.made("minix", "mkfs.minix", &[version, "@minix"]);
+        assert_eq!(made, Content::Minix, "{version}");
+    }
+}
+
+#[test]
 fn partition_tables_are_recognised_also_by_their_backup_alone() {
     let room = Room::new();
     let disk = room.sparse("disk", 8 << 20);

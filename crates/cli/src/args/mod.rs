@@ -38,8 +38,9 @@ Examples:
   extant cp -a rootfs.img:/usr/share ./share
 
 IMAGE:/path names a file inside an image; IMAGE alone is its root. An image is a file or a block
-device; a partition of a whole disk is chosen with --partition or --offset. Exit code 0 means that
-all was done, 1 that something failed, 2 that the command line makes no sense."
+device; a partition of a whole disk is chosen with --partition or --offset, or with its image:
+IMAGE#2:/path, so that two images of a command may differ. Exit code 0 means that all was done,
+1 that something failed, 2 that the command line makes no sense."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -116,6 +117,31 @@ impl FromStr for SuperblockAt {
     }
 }
 
+impl Command {
+    /// Whether it writes to images by itself, as opposed to programs that use a mount.
+    pub(crate) const fn writes(&self) -> bool {
+        !matches!(
+            self,
+            Self::Ls(_)
+                | Self::Tree(_)
+                | Self::Cat(_)
+                | Self::Stat(_)
+                | Self::Find(_)
+                | Self::Tar(_)
+                | Self::Info(_)
+                | Self::Df(_)
+                | Self::Map(_)
+                | Self::Check(_)
+                | Self::Lsattr(_)
+                | Self::Mount(_)
+                | Self::Umount(_)
+                | Self::Stats(_)
+                | Self::Completions(_)
+                | Self::Man(_)
+        )
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(Box<Mkfs>),
@@ -167,7 +193,7 @@ Examples:
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
 
 An image appears under its name only when it is complete; one inside DIR is left out of itself. With
-SOURCE_DATE_EPOCH set, the same input gives the same bytes.")]
+SOURCE_DATE_EPOCH set, the same input gives the same bytes, also of all commands that change images.")]
 pub(crate) struct Mkfs {
     /// The image to make: a file, which appears when it is complete, or a block device
     ///

@@ -3,6 +3,7 @@
 use crate::args::{Ln, Where};
 use crate::failure::{Failure, Outcome};
 use crate::images::{Images, Problems, is_in_the_way};
+use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, look_at_link};
 use crate::place::Place;
 use extant::{Escaped, Filesystem, Result};
@@ -34,7 +35,11 @@ fn target(args: &Ln, text: &OsString, link: &Place) -> Outcome<PathBuf> {
             Escaped(text.as_bytes())
         ))),
         (true, None) => Ok(PathBuf::from(text)),
-        (false, Some(place)) if place.image == link.image => Ok(place.path),
+        (false, Some(place))
+            if (&place.image, place.partition) == (&link.image, link.partition) =>
+        {
+            Ok(place.path)
+        }
         (false, _) => Err(Failure::usage(format!(
             "{} is not in {}: a hard link is another name of a file of the same image",
             Escaped(text.as_bytes()),
@@ -45,6 +50,11 @@ fn target(args: &Ln, text: &OsString, link: &Place) -> Outcome<PathBuf> {
 
 fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &Place) -> Outcome {
     let fs = images.writable(link)?;
+    let link = &expand_one(&fs, link)?;
+    let targets = &match args.symbolic {
+        true => targets.to_vec(),
+        false => matched(&fs, targets, link)?,
+    };
     let fail = |e: extant::Error| link.failure(&e);
     let into = match args.no_dereference {
         true => look_at_link(&fs, &link.path)
@@ -66,6 +76,19 @@ fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &Place) ->
         problems.check(made);
     }
     problems.outcome()
+}
+
+/// Hard links are made to files of the image: a pattern means those that it matches.
+fn matched(fs: &Filesystem, targets: &[PathBuf], link: &Place) -> Outcome<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in targets {
+        let at = Place {
+            path: path.clone(),
+            ..link.clone()
+        };
+        all.extend(expand(fs, &at)?.into_iter().map(|at| at.path));
+    }
+    Ok(all)
 }
 
 fn one(args: &Ln, fs: &Filesystem, target: &Path, at: &Path) -> Result<()> {
@@ -94,7 +117,8 @@ fn replace(fs: &Filesystem, at: &Path, make: impl Fn(&Path) -> Result<()>) -> Re
     let parent = at.parent().unwrap_or(Path::new("/"));
     let mut number = 0;
     let new = loop {
-        let name = format!(".extant-ln-{}-{number}", std::process::id());
+        // Nothing that is written tells one process from another.
+        let name = format!(".extant-ln-{number}");
         let new = parent.join(OsStr::new(&name));
         match make(&new) {
             Err(e) if is_in_the_way(&e) => number += 1,

@@ -3,7 +3,7 @@
 use crate::args::{Mv, Where};
 use crate::failure::{Failure, Outcome};
 use crate::images::{FileId, Images, Problems};
-use crate::operands::expand;
+use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, last_name, look_at_link};
 use crate::place::Place;
 use extant::{Escaped, Filesystem};
@@ -32,12 +32,13 @@ pub(super) fn run(args: &Mv, place: &Where) -> Outcome {
     images.close(done)
 }
 
-/// The image's file, whatever it is called.
-fn file(place: &Place) -> Result<FileId, &Path> {
-    match place.image.metadata() {
+/// The image's file, whatever it is called, and the partition on it.
+fn file(place: &Place) -> (Result<FileId, &Path>, Option<u32>) {
+    let id = match place.image.metadata() {
         Ok(found) => Ok((found.dev(), found.ino())),
-        Err(_) => Err(&place.image),
-    }
+        Err(_) => Err(&*place.image),
+    };
+    (id, place.partition)
 }
 
 fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> Outcome {
@@ -49,6 +50,7 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> O
         let exchanged = fs.exchange(&source.path, &dest.path);
         return exchanged.map_err(|e| source.failure(&e));
     }
+    let dest = &expand_one(&fs, dest)?;
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
     let mut problems = Problems::default();
     let mut expanded = Vec::new();
@@ -83,6 +85,9 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> O
 fn one(args: &Mv, fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
     let fail = |e: extant::Error| from.failure(&e);
     let source = fs.symlink_metadata(&from.path).map_err(fail)?;
+    // Names what is missing, which renaming does not.
+    fs.metadata(to.parent().unwrap_or(Path::new("/")))
+        .map_err(fail)?;
     if let Some(there) = look_at_link(fs, to).map_err(fail)? {
         if args.no_clobber {
             return Ok(());

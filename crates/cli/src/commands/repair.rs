@@ -17,7 +17,6 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything that was wrong was mended.
 const MENDED: u8 = 1;
@@ -235,8 +234,7 @@ pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> St
 
 /// Seconds since 1970.
 pub(super) fn seconds_now() -> u32 {
-    let time = SystemTime::now().duration_since(UNIX_EPOCH);
-    time.map_or(0, |time| u32::try_from(time.as_secs()).unwrap_or(u32::MAX))
+    u32::try_from(crate::time::seconds_now()).unwrap_or(u32::MAX)
 }
 
 fn tell(args: &Repair, place: &Where, plan: &Plan, done: &Done) -> Outcome {

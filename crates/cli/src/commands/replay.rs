@@ -47,6 +47,7 @@ fn one(text: &OsStr, place: &Where) -> Outcome<Replayed> {
     // The whole text is the image's name: there is no path in it.
     let image = Place {
         image: PathBuf::from(text),
+        partition: None,
         path: PathBuf::from("/"),
         has_path: false,
     };

@@ -4,6 +4,7 @@ use crate::args::{Where, Write};
 use crate::failure::{Failure, Outcome};
 use crate::images::Images;
 use crate::mode::ModeChange;
+use crate::operands::expand_one;
 use crate::path::{look, look_at_link};
 use crate::place::Place;
 use crate::progress::Bar;
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Write, place: &Where) -> Outcome {
     let mut images = Images::new(place);
     let done = images
         .writable(&at)
-        .and_then(|fs| copy(args, &fs, &at, mode));
+        .and_then(|fs| copy(args, &fs, &expand_one(&fs, &at)?, mode));
     images.close(done)
 }
 

@@ -64,3 +64,25 @@ fn each_command_has_a_manual_page() {
     }
     assert!(extant(["man"]).ok().text().contains(".TH extant 1"));
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for line in [
+        &["--help"][..],
+        &["--version"],
+        &["ls", "--help"],
+        &["help", "cp"],
+    ] {
+        let full = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let status = std::process::Command::new(env!("CARGO_BIN_EXE_extant"))
+            .args(line)
+            .stdout(full)
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(1), "{line:?}");
+    }
+}

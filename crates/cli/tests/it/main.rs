@@ -23,6 +23,7 @@ mod reading;
 mod recognising;
 mod repairing;
 mod replacing;
+mod reproducing;
 mod resizing;
 mod support;
 mod taring;

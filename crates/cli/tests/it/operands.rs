@@ -47,12 +47,74 @@ fn removing_everything_by_a_pattern_removes_everything() {
 fn a_file_whose_name_has_a_star_is_meant_by_that_name() {
     let place = Place::new();
     let image = place.image(&small_plan(), &[]);
-    let star = format!("{image}:/usr/*");
+    let star = format!("{image}:/stars/*");
+    extant(["mkdir", &format!("{image}:/stars")]).ok();
     change(&image, ["mv", &format!("{image}:/etc/hostname"), &star]).ok();
-    assert_eq!(extant(["ls", "-d", &star]).ok().text(), "/usr/*\n");
+    change(&image, ["touch", &format!("{image}:/stars/other")]).ok();
+    assert_eq!(extant(["ls", "-d", &star]).ok().text(), "/stars/*\n");
     change(&image, ["rm", &star]).ok();
-    let left = extant(["ls", &format!("{image}:/usr")]).ok().text();
-    assert_eq!(left, "lib\npipe\n");
+    let left = extant(["ls", &format!("{image}:/stars")]).ok().text();
+    assert_eq!(left, "other\n");
+}
+
+#[test]
+fn a_directory_whose_name_is_like_a_pattern_is_meant_by_that_name() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let at = |path: &str| format!("{image}:{path}");
+    extant(["mkdir", "-p", &at("/app/[id]"), &at("/app/i")]).ok();
+    extant(["touch", &at("/app/[id]/page"), &at("/app/i/other")]).ok();
+    let list = |path: &str| extant(["ls", "-d", &at(path)]).ok().text();
+    assert_eq!(list("/app/[id]/*"), "/app/[id]/page\n");
+    assert_eq!(list("/a*/[id]/page"), "/app/[id]/page\n");
+    assert_eq!(list("/app/[i]/*"), "/app/i/other\n");
+    change(&image, ["rm", "-r", &at("/app/[id]/*")]).ok();
+    assert_eq!(list("/app/*/*"), "/app/i/other\n");
+}
+
+#[test]
+fn a_pattern_for_where_to_put_something_means_the_one_file_that_it_matches() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let at = |path: &str| format!("{image}:{path}");
+    let file = place.join("file");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.display().to_string();
+    change(&image, ["cp", &file, &at("/e*")]).ok();
+    change(&image, ["mv", &at("/etc/file"), &at("/us*")]).ok();
+    change(&image, ["ln", &at("/usr/lib/lib*"), &at("/e?c")]).ok();
+    extant_with(["write", &at("/usr/fil?")], |command| {
+        command.write_stdin("more");
+    })
+    .ok();
+    assert_eq!(extant(["cat", &at("/usr/file")]).ok().text(), "more");
+    assert!(
+        extant(["ls", &at("/etc")])
+            .ok()
+            .text()
+            .contains("libtwo.so.6")
+    );
+    for line in [
+        ["cp", &file, &at("/usr/lib/lib*")],
+        ["mv", &at("/usr/file"), &at("/usr/lib/lib*")],
+    ] {
+        let run = change(&image, line).fails(1);
+        assert!(run.stderr.contains("matches 2 files"), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn an_image_that_cannot_be_opened_keeps_no_other_from_being_changed() {
+    let place = Place::new();
+    let image = place.image(&small_plan(), &[]);
+    let gone = place.arg("gone.img");
+    for command in ["touch", "rm"] {
+        let run = extant([command, &format!("{gone}:/x"), &format!("{image}:/new")]).fails(1);
+        assert!(run.stderr.contains("gone.img"), "{}", run.stderr);
+        let is_there = extant(["ls", &format!("{image}:/new")]).code == 0;
+        assert_eq!(is_there, command == "touch");
+    }
+    assert_clean(Path::new(&image));
 }
 
 #[test]

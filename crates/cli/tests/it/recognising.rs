@@ -115,31 +115,58 @@ fn the_partitions_of_a_disk_are_listed() {
 }
 
 #[test]
-fn copying_between_a_disk_and_a_plain_image_says_what_to_do() {
+fn a_partition_is_named_with_its_image() {
     let place = Place::new();
     let disk = disk(&place);
     let plain = copy_of(&place.arg("part.img"), &place.arg("plain.img"));
-    let run = extant([
+    let file = place.join("file");
+    std::fs::write(&file, "text").unwrap();
+    let file = file.display().to_string();
+    extant(["cp", &file, &format!("{disk}#2:/one")]).ok();
+    extant([
         "cp",
         "-a",
-        "--partition",
-        "2",
-        &format!("{disk}:/."),
-        &format!("{plain}:/"),
-    ]);
-    let run = run.fails(1);
-    let run2 = extant([
-        "cp",
-        "-a",
-        "--partition",
-        "2",
-        &format!("{plain}:/."),
-        &format!("{disk}:/"),
+        &format!("{disk}#2:/one"),
+        &format!("{plain}:/two"),
     ])
-    .fails(1);
-    for stderr in [run.stderr, run2.stderr] {
-        assert!(stderr.contains("partition"), "{stderr}");
+    .ok();
+    extant([
+        "cp",
+        "-a",
+        &format!("{plain}:/two"),
+        &format!("{disk}#2:/three"),
+    ])
+    .ok();
+    let mv = [
+        "mv",
+        &format!("{disk}#2:/three"),
+        &format!("{disk}#2:/four"),
+    ];
+    extant(mv).ok();
+    let text = extant(["cat", "--partition", "2", &format!("{disk}:/four")]).ok();
+    assert_eq!(text.text(), "text");
+    let list = extant(["ls", &format!("{disk}#2"), &plain]).ok().text();
+    assert!(list.contains("four") && list.contains("two"), "{list}");
+    for wrong in [format!("{disk}#1"), format!("{disk}#9")] {
+        let run = extant(["ls", &wrong]).fails(1);
+        assert!(!run.stderr.is_empty());
     }
+    extant(["check", "--partition", "2", &disk]).ok();
+}
+
+#[test]
+fn partitions_that_cannot_be_used_together_are_refused_with_what_to_do() {
+    let place = Place::new();
+    let disk = disk(&place);
+    let plain = copy_of(&place.arg("part.img"), &place.arg("plain.img"));
+    let (of_disk, of_plain) = (format!("{disk}:/."), format!("{plain}:/"));
+    for paths in [[&of_disk, &of_plain], [&of_plain, &of_disk]] {
+        let run = extant(["cp", "-a", "--partition", "2", paths[0], paths[1]]).fails(1);
+        assert!(run.stderr.contains("partition"), "{}", run.stderr);
+    }
+    let two = [format!("{disk}#1:/."), format!("{disk}#2:/")];
+    let run = extant(["cp", "-a", &two[0], &two[1]]).fails(1);
+    assert!(run.stderr.contains("partitions"), "{}", run.stderr);
 }
 
 #[test]

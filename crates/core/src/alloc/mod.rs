@@ -189,9 +189,13 @@ impl Alloc {
         }
         let superblock = fs.superblock();
         let uuid = superblock.uuid();
-        let seed = uuid.iter().fold(superblock.write_time(), |hash, byte| {
-            mix(hash ^ u64::from(*byte))
-        });
+        // Where the clock stands still, only the count tells one time of use from the next.
+        let opened = u64::from(superblock.raw().mnt_count.get());
+        let seed = uuid
+            .iter()
+            .fold(superblock.write_time() ^ opened << 48, |hash, byte| {
+                mix(hash ^ u64::from(*byte))
+            });
         let in_clusters = |blocks: u64| blocks.div_ceil(fs.cluster_size().blocks().into());
         let fixed = fixed.finish(geometry)?;
         Ok(Self {

@@ -16,11 +16,12 @@
 use super::WriteOptions;
 use super::flusher;
 use super::inline::outgrow_alone;
-use super::times::{now, stamp};
+use super::times::stamp;
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_changeable, size_limit};
 use super::writeback::write_back;
 use crate::alloc::{Ask, Taken};
+use crate::clock::now;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
 use crate::map::{self, MapGuard, Placer, Target, Walk};

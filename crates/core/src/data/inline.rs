@@ -6,9 +6,10 @@
 
 use super::buffered::To;
 use super::read::device_offset;
-use super::times::{now, stamp};
+use super::times::stamp;
 use super::write::{WriteOptions, check_changeable};
 use crate::alloc::Request;
+use crate::clock::now;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};
 use crate::map::MapGuard;

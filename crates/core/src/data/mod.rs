@@ -84,6 +84,8 @@ mod truncate;
 mod write;
 mod writeback;
 
+pub(crate) use crate::clock::coarse_now;
+pub use crate::clock::now;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub(crate) use cache::FileCache;
@@ -101,8 +103,6 @@ pub use seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use seek_live::{seek_data_live, seek_hole_live};
 pub use shift::{collapse_range, insert_range, punch_hole, zero_range};
 pub use stream::{Sink, stream, stream_live};
-pub(crate) use times::coarse_now;
-pub use times::now;
 pub(crate) use truncate::finish_truncate;
 pub use truncate::{grow, truncate, truncate_with};
 pub use write::{WriteOptions, append, write_at, write_with};

@@ -15,10 +15,11 @@
 use super::WriteOptions;
 use super::fallocate::{FallocateMode, fallocate_alone};
 use super::inline::outgrow_alone;
-use super::times::{now, stamp};
+use super::times::stamp;
 use super::transfer::zero_mapped;
 use super::write::{blocks_of, check_changeable, check_content, size_limit};
 use super::writeback::write_back;
+use crate::clock::now;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::journal::Handle;

@@ -3,42 +3,18 @@
 use super::WriteOptions;
 use super::cache::FileCache;
 use crate::Result;
+use crate::clock::{coarse_now, now};
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode, Timestamp, Writer};
 use extant_format::inode::Inode as DiskInode;
 use extant_sync::pin;
-use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How old the time of the last change may be when bytes are overwritten with a handle: one tick of a clock as kernels keep
 /// it. So they touch the inode's record once a tick and not each time.
 const TICK_NANOS: i64 = 4_000_000;
 /// How far [`coarse_now`] may be behind: the longest tick that Linux has.
 const LAG_NANOS: i64 = 10_000_000;
-
-/// The time of now, as inodes store it.
-pub fn now() -> Timestamp {
-    // A clock before 1970 is as wrong as any: the beginning of time will do.
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp {
-        secs: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanos: since.subsec_nanos(),
-    }
-}
-
-/// The time at the last tick of the system, which takes less time to read than [`now`].
-#[inline]
-pub(crate) fn coarse_now() -> Timestamp {
-    let time = clock_gettime(ClockId::RealtimeCoarse);
-    Timestamp {
-        secs: time.tv_sec,
-        // Below a thousand million.
-        nanos: time.tv_nsec as u32,
-    }
-}
 
 /// Nanoseconds from 1970 to `time`; of times after 2262, the most there are.
 #[inline]

@@ -25,7 +25,7 @@ use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 static CLAIM: LockClass = LockClass::new("mmp claim", Rank::Leaf);
 
@@ -292,9 +292,7 @@ fn name<const N: usize>(text: &[u8]) -> [u8; N] {
 }
 
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    crate::clock::seconds()
 }
 
 #[cfg(test)]

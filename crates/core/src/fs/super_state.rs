@@ -23,7 +23,6 @@ use extant_format::superblock::{
 };
 use extant_format::{BlockSize, Pblk};
 use extant_sync::{LockClass, Mutex, Rank};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 static FIELDS: LockClass = LockClass::new("superblock fields", Rank::Leaf);
 
@@ -378,7 +377,5 @@ pub(super) fn place(size: BlockSize) -> (Pblk, usize) {
 
 /// Seconds since 1970.
 fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    crate::clock::seconds()
 }

@@ -34,7 +34,7 @@ use extant_sync::{
     Condvar, LockClass, Mutex, MutexGuard, Rank, debug_assert_no_locks_at_or_above, shard_count,
 };
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 static PROGRESS: LockClass = LockClass::new("journal progress", Rank::Leaf);
 
@@ -506,11 +506,9 @@ pub(super) const fn tid(seq: Seq) -> Tid {
 
 /// The time of day; recovery needs it not to go backwards, which the log sees to.
 fn now() -> CommitTime {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = crate::clock::now();
     CommitTime {
-        seconds: since.as_secs(),
-        nanoseconds: since.subsec_nanos(),
+        seconds: u64::try_from(now.secs).unwrap_or(0),
+        nanoseconds: now.nanos,
     }
 }

@@ -19,7 +19,6 @@ use extant_format::Ino;
 use extant_format::quota::{QuotaEntry, QuotaInfo, QuotaKind};
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::{BTreeSet, HashMap};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 static LEDGER: LockClass = LockClass::new("quota ledger", Rank::Leaf);
 
@@ -258,8 +257,7 @@ pub(super) fn grace_end(used: u64, soft: u64, now: u64, grace: u64) -> u64 {
 
 /// Seconds since the epoch.
 pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    crate::clock::seconds()
 }
 
 impl Ledger {

@@ -3,7 +3,7 @@
 use crate::args::{Mkfs, TableInit, Where};
 use crate::failure::{Failure, Outcome};
 use crate::size;
-use crate::time::TIMES;
+use crate::time::{TIMES, seconds_now, source_date_epoch};
 use extant::{Escaped, OpenSpec};
 use extant_format::BlockSize;
 use extant_mkfs::defaults::{
@@ -19,7 +19,6 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A file system to be made.
 #[derive(Debug)]
@@ -189,7 +188,7 @@ impl Config {
             Size::Auto(_) => 0,
         };
         let mut format = match self.epoch {
-            None => FormatOptions::new(bytes, now()),
+            None => FormatOptions::new(bytes, seconds_now()),
             Some(epoch) => {
                 let mut material = tree.map_or([0; 32], Tree::fingerprint).to_vec();
                 material.extend_from_slice(label);
@@ -478,27 +477,6 @@ fn parse_mode(text: &str) -> Result<u16, String> {
         .ok()
         .filter(|&mode| mode <= 0o7777)
         .ok_or_else(|| format!("{text:?} is not a mode: write octal digits, such as 755"))
-}
-
-/// The moment that reproducible builds agree on, if there is one.
-fn source_date_epoch() -> Outcome<Option<u64>> {
-    match std::env::var_os("SOURCE_DATE_EPOCH") {
-        None => Ok(None),
-        Some(text) if text.is_empty() => Ok(None),
-        Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
-            Some(secs) => Ok(Some(secs)),
-            None => Err(Failure::usage(format!(
-                "SOURCE_DATE_EPOCH is {}, not a number of seconds since 1970",
-                Escaped(text.as_bytes())
-            ))),
-        },
-    }
-}
-
-fn now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

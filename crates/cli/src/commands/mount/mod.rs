@@ -85,6 +85,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     let image = args.image.canonicalize().unwrap_or(args.image.clone());
     let at = Place {
         image: image.clone(),
+        partition: None,
         path: "/".into(),
         has_path: false,
     };

@@ -257,7 +257,14 @@ impl Reading<'_> {
                 self.has_end = more;
                 return Ok(None);
             }
-            let header = Header::parse(&block).map_err(|p| fail(input, p))?;
+            let header = Header::parse(&block).map_err(|p| match p {
+                Problem::Text(text) if offset == 0 => fail(
+                    input,
+                    format!("{text}; if this is no tar archive: give a directory, or a tar archive (plain, gzip or zstd)")
+                        .into(),
+                ),
+                p => fail(input, p),
+            })?;
             match header.kind {
                 Kind::Extension(tag) => {
                     self.extend(&mut extensions, tag, input, header.size)

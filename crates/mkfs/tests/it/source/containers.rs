@@ -173,6 +173,11 @@ fn container_images_are_refused_as_archives_and_as_directories() {
         &["manifest.json", "repositories", &layer],
         &["manifest.json", &format!("{digest}.tar")],
         &["manifest.json", "oci-layout", "blobs/sha256/x"],
+        &["manifest.json", &format!("blobs/sha256/{digest}")],
+        &["index.json", &format!("blobs/sha256/{digest}")],
+        &["manifest.json", &format!("sha256:{digest}.tar.gz")],
+        &["manifest.json", "version", &digest],
+        &["repositories", &layer],
     ] {
         let mut tar = Tar::new();
         let tree = tempfile::tempdir_in(&dir).unwrap();
@@ -190,11 +195,31 @@ fn container_images_are_refused_as_archives_and_as_directories() {
     }
     let tree = tempfile::tempdir().unwrap();
     fs::write(tree.path().join("manifest.json"), "{}").unwrap();
+    fs::write(tree.path().join("index.json"), "{}").unwrap();
+    fs::create_dir_all(tree.path().join("blobs/sha256")).unwrap();
+    fs::write(tree.path().join("blobs/sha256/x"), "").unwrap();
     fs::write(tree.path().join("app.tar"), "").unwrap();
     assert!(
         source(tree.path()).is_ok(),
         "these names alone are anybody's"
     );
+}
+
+#[test]
+fn whiteouts_in_a_directory_are_refused_unless_excluded() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("etc")).unwrap();
+    fs::write(dir.path().join("etc/.wh.passwd"), "").unwrap();
+    fs::write(dir.path().join("etc/.where"), "").unwrap();
+    let error = source(dir.path()).expect_err("a layer").to_string();
+    assert!(error.contains("whiteout etc/.wh.passwd"), "{error}");
+    let options = SourceOptions {
+        excludes: Excludes::new([b".wh.*".to_vec()]).unwrap(),
+        ..SourceOptions::default()
+    };
+    let tree = read_source(dir.path(), options).unwrap();
+    assert!(tree.lookup("etc/.where").is_some());
+    assert!(tree.lookup("etc/.wh.passwd").is_none());
 }
 
 #[test]

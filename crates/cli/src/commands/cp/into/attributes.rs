@@ -7,7 +7,8 @@ use super::make::{Maker, Why};
 use super::plan::{Node, Origin, Reading};
 use crate::images::is_final;
 use crate::no_room::no_room_for_attribute;
-use extant::{Cause, Error, Escaped, FileType};
+use crate::time::{is_reproducible, now};
+use extant::{Cause, Error, Escaped, FileType, Timestamp};
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -75,8 +76,8 @@ impl Maker<'_> {
             {
                 lacking.note("its mode", &e);
             }
-            let times = (Some(node.accessed), Some(node.modified));
-            if let Err(e) = self.fs.set_times(at, times.0, times.1) {
+            let (accessed, modified) = times(node);
+            if let Err(e) = self.fs.set_times(at, Some(accessed), Some(modified)) {
                 lacking.note("its times", &e);
             }
         }
@@ -140,6 +141,18 @@ impl Maker<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// When a file was read and changed last. Where what is written shall depend on nothing but the source: no later than now,
+/// and when it was read, which no two copies of a tree share, is when it was changed.
+fn times(node: &Node) -> (Timestamp, Timestamp) {
+    match is_reproducible() {
+        true => {
+            let modified = node.modified.min(now());
+            (modified, modified)
+        }
+        false => (node.accessed, node.modified),
     }
 }
 

@@ -26,10 +26,11 @@ mod plan;
 use crate::args::{Cp, Where};
 use crate::failure::{Failure, Outcome, in_image};
 use crate::images::{Images, Problems};
-use crate::operands::expand;
+use crate::operands::{expand, expand_one};
 use crate::path::{destination, follow, is_dir};
 use crate::place::Place;
 use crate::progress::Bar;
+use crate::time::is_reproducible;
 use extant::{Cause, Escaped, Filesystem};
 use extant_mkfs::source::Owner;
 use make::{Maker, Why};
@@ -83,6 +84,7 @@ fn all(
 ) -> Outcome {
     // First, so that an image which is a source as well is opened once.
     let fs = images.writable(dest)?;
+    let dest = &expand_one(&fs, dest)?;
     let into = is_dir(&fs, &dest.path).map_err(|e| dest.failure(&e))?;
     let mut problems = Problems::default();
     let is_recursive = args.archive || args.recursive;
@@ -119,6 +121,7 @@ fn all(
         tight: Mutex::new(()),
         failed: Mutex::default(),
         threads: match args.threads {
+            _ if is_reproducible() => 1,
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             asked => asked,
         },
