@@ -358,9 +358,9 @@ impl<'a, S, V: Fn(&mut S, Ino, Result<Metadata>) + Sync> Worker<'a, S, V> {
     #[inline(always)]
     fn record(&mut self, ino: Ino, slot: &[u8], is_sound: bool, table: Pblk, index: u32) {
         match self.way {
-            BulkstatWay::Tables if is_sound => match self.fs.stat_sound_slot(ino, slot) {
-                Ok(metadata) => self.tell(metadata),
-                Err(e) => self.unusual(ino, e),
+            BulkstatWay::Tables if is_sound => match self.fs.stat_plain_slot(ino, slot) {
+                Some(metadata) => self.tell(metadata),
+                None => self.tell_result(ino, self.fs.stat_unusual_slot(ino, slot)),
             },
             BulkstatWay::Tables => self.tell_result(ino, self.fs.stat_slot(ino, slot)),
             BulkstatWay::Cache => {

@@ -324,23 +324,23 @@ impl Fs {
         self.stat_record(ino, &disk)
     }
 
-    /// The same for a slot whose checksum is known to be right.
-    // Into the caller: most of the record is not looked at.
+    /// What `stat` reports about an inode whose slot is known to have the right checksum, if a few looks tell that
+    /// nothing is wrong with it; the others are for [`stat_unusual_slot`](Self::stat_unusual_slot).
+    // Into the caller: most of the record is not looked at. No error, so that what is found need not be in memory.
     #[inline(always)]
-    pub(super) fn stat_sound_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
-        if let Ok(disk) = DiskInode::parse_sound(slot, &self.inode_context(ino))
-            && disk.links != 0
-            && self.inode_rules().is_plain(ino, &disk, Inline::Unknown)
-            && let Some(file_type) = disk.file_type()
-        {
-            return Ok(Metadata::of(ino, file_type, &disk, self.block_size()));
+    pub(super) fn stat_plain_slot(&self, ino: Ino, slot: &[u8]) -> Option<Metadata> {
+        let disk = DiskInode::parse_sound(slot, &self.inode_context(ino)).ok()?;
+        if disk.links == 0 || !self.inode_rules().is_plain(ino, &disk, Inline::Unknown) {
+            return None;
         }
-        self.stat_unusual_slot(ino, slot)
+        let file_type = disk.file_type()?;
+        Some(Metadata::of(ino, file_type, &disk, self.block_size()))
     }
 
+    /// What `stat` reports about any inode whose slot is known to have the right checksum.
     // Reads the slot again, so that nobody keeps the whole record for this.
     #[inline(never)]
-    fn stat_unusual_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
+    pub(super) fn stat_unusual_slot(&self, ino: Ino, slot: &[u8]) -> Result<Metadata> {
         match DiskInode::parse_sound(slot, &self.inode_context(ino)) {
             Ok(disk) => self.stat_record(ino, &disk),
             Err(e) => Err(Error::corrupt(Place::Inode(ino), e)),
@@ -366,7 +366,8 @@ impl Fs {
     }
 
     /// Makes an inode of its record, whether or not anything names it.
-    #[inline]
+    // Into the caller: a record is long to move.
+    #[inline(always)]
     fn check_inode(&self, ino: Ino, mut disk: DiskInode, slot: &[u8]) -> Result<Inode> {
         let context = self.inode_context(ino);
         let region = disk.xattr_region(slot, context.inode_size);
