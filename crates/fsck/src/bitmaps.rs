@@ -8,7 +8,7 @@ use crate::volume::{GroupState, Volume};
 use crate::{Code, Pass, Place, Progress};
 use extant_format::bitmap;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
-use extant_format::{Group, Pblk};
+use extant_format::{Group, Ino, Pblk};
 use rayon::prelude::*;
 
 /// What is said of a group with inodes that says that it has none.
@@ -242,6 +242,7 @@ fn inodes(
     }
     if volume.sb.desc_checksum() == DescChecksum::None {
         never_used(place, desc, free < bits, &mut sums.sink);
+        unused_but_named(volume, group, desc, &expected, &mut sums.sink);
     }
     if !state.located {
         return Ok(());
@@ -314,6 +315,34 @@ fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink)
             desc.itable_unused,
             0u64,
         );
+    }
+}
+
+/// Looks for inodes of users in the part of a table that a descriptor without a checksum says was never used.
+fn unused_but_named(volume: &Volume, group: Group, desc: &GroupDesc, used: &[u8], sink: &mut Sink) {
+    let bits = volume.geo.inodes_per_group();
+    let base = u64::from(group.get()) * u64::from(bits) + 1;
+    // No number of inodes that is larger than a group is believed.
+    let Some(first) = bits.checked_sub(desc.itable_unused) else {
+        return;
+    };
+    // Of the file system's own inodes only the root directory has a name.
+    let has_name = |bit: u32| {
+        let ino = base + u64::from(bit);
+        ino == u64::from(Ino::ROOT.get()) || ino >= u64::from(volume.sb.first_ino().get())
+    };
+    let mut from = first;
+    while let Some(bit) = bitmap::next_set(used, from, bits) {
+        if has_name(bit) {
+            let text = format!(
+                "inode {} is in use, but the table is said to be unused from inode {} on",
+                base + u64::from(bit),
+                base + u64::from(first)
+            );
+            sink.say(Code::GroupUnusedInodes, Place::group(group), text);
+            return;
+        }
+        from = bit + 1;
     }
 }
 

@@ -289,7 +289,7 @@ impl<'a> Checker<'a> {
             }
         } else if file_type == FileType::Symlink {
             if !orphan {
-                special::fast_symlink(place, inode, &mut scan.sink);
+                special::fast_symlink(self.volume, place, inode, &mut scan.sink);
             }
         } else {
             special::device(place, file_type, inode, &mut scan.sink);

@@ -36,12 +36,62 @@ pub(crate) fn is_text(inode: &Inode) -> bool {
         && end.is_some_and(|end| end > 0 && end as u64 == inode.size)
 }
 
-/// An encrypted target inside the map: its own length comes first. Of others the rules about fields say more.
-pub(crate) fn fast_symlink(place: Place, inode: &Inode, sink: &mut Sink) {
-    let length = u64::from(le16(&inode.map, 0)) + 2;
-    if inode.flags.contains(InodeFlags::ENCRYPT) && length != inode.size {
+/// Checks the length of a target inside the map. An encrypted one has its own length before it; of those that Linux,
+/// too, reads from the map the rules about fields say more.
+pub(crate) fn fast_symlink(volume: &Volume, place: Place, inode: &Inode, sink: &mut Sink) {
+    if inode.flags.contains(InodeFlags::ENCRYPT) {
+        let length = u64::from(le16(&inode.map, 0)) + 2;
+        if length != inode.size {
+            sink.number(Code::Symlink, place, "size", inode.size, length);
+        }
+    } else if !is_text(inode) && !volume.rules.is_fast_symlink(inode) {
+        let length = inode.map.iter().position(|byte| *byte == 0);
+        let length = length.unwrap_or(MAP_BYTES) as u64;
         sink.number(Code::Symlink, place, "size", inode.size, length);
     }
+}
+
+/// Whether what is said to be a symbolic link is a file by its map: that one is sound, the inode counts all its blocks,
+/// and they hold more than a target.
+pub(crate) fn is_file_called_link(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
+    if inode.file_type() != Some(FileType::Symlink) || is_text(inode) {
+        return Ok(false);
+    }
+    let is_tree = inode.flags.contains(InodeFlags::EXTENTS) || looks_like_extents(inode);
+    let mut judged = inode.clone();
+    judged.flags.set(InodeFlags::EXTENTS, is_tree);
+    let mut runs = Vec::new();
+    let mut blocks = 0u64;
+    let mut sink = Sink::new();
+    maps::walk(volume, ino, &judged, &mut sink, &mut |piece| {
+        blocks += match &piece {
+            maps::Piece::Node(_) => 1,
+            maps::Piece::Data(run) => run.len.into(),
+        };
+        if let maps::Piece::Data(run) = piece {
+            runs.push(run);
+        }
+    })?;
+    let sectors = blocks.saturating_mul(u64::from(volume.block_size().bytes()) / 512);
+    let is_counted = sectors <= inode.sectors(volume.block_size());
+    if sink.total() != 0 || runs.is_empty() || !is_counted {
+        return Ok(false);
+    }
+    let one_block = runs.len() == 1 && runs.iter().all(|run| run.lblk == 0 && run.len == 1);
+    match maps::lookup(&runs, 0).filter(|_| one_block) {
+        Some(at) => Ok(!can_be_target(&volume.block(at)?, inode)),
+        None => Ok(true),
+    }
+}
+
+/// Whether bytes are a target, and zeros from there on; an encrypted one has its own length before it.
+fn can_be_target(bytes: &[u8], inode: &Inode) -> bool {
+    let end = match inode.flags.contains(InodeFlags::ENCRYPT) {
+        true => Some(usize::from(le16(bytes, 0)) + 2),
+        false => bytes.iter().position(|byte| *byte == 0),
+    };
+    let rest = end.filter(|end| *end > 0).and_then(|end| bytes.get(end..));
+    rest.is_some_and(|rest| rest.iter().all(|byte| *byte == 0))
 }
 
 /// A target in one block.

@@ -198,7 +198,7 @@ pub(super) fn drop_false_inline_flag(
 }
 
 /// Whether a map is a sound one whose blocks are counted in the inode: short text may pass for pointers, but has none.
-fn is_counted_map(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
+pub(super) fn is_counted_map(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
     if inode.flags.contains(InodeFlags::EXTENTS) {
         return Ok(looks_like_extents(inode));
     }

@@ -66,7 +66,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let nameable: HashSet<Ino> = found
         .iter()
         .filter(|(_, findings)| {
-            let codes = [Code::InodeMode, Code::InodeDeletedUndated];
+            let codes = [Code::InodeMode, Code::InodeDeletedUndated, Code::Symlink];
             findings.iter().any(|finding| codes.contains(&finding.code))
         })
         .map(|(ino, _)| *ino)
@@ -236,6 +236,12 @@ impl One<'_> {
 
     fn fields(&self, work: &mut Work<'_>, inode: &mut Inode, slot: &mut [u8]) -> Result<()> {
         let volume = work.volume();
+        if self.has(Code::Symlink)
+            && let Some(file_type) = self.type_of_no_link(volume, inode)?
+        {
+            inode.mode = Mode::new(file_type, inode.mode.permissions());
+            return Ok(());
+        }
         if self.has(Code::InodeMode) || inode.file_type().is_none() {
             self.mode(volume, inode, work.now)?;
         }
@@ -316,6 +322,26 @@ impl One<'_> {
             content::inline_data(volume, inode, slot)?;
         }
         Ok(())
+    }
+
+    /// What a symbolic link is that is none: a name says that it is a file or a directory, and what it maps is one.
+    fn type_of_no_link(&self, volume: &Volume, inode: &Inode) -> Result<Option<FileType>> {
+        let says = |file_type| {
+            let mut kinds = self.names.iter().map(|naming| naming.kind);
+            kinds.any(|kind| EntryType::from_raw(kind).file_type() == Some(file_type))
+        };
+        if says(FileType::Directory) && is_really_dir(volume, self.ino, inode)? {
+            return Ok(Some(FileType::Directory));
+        }
+        if !says(FileType::Regular) || crate::special::is_text(inode) {
+            return Ok(None);
+        }
+        // An empty file has neither blocks nor a target.
+        let runs = crate::maps::runs(volume, self.ino, inode)?;
+        let is_empty = inode.size == 0 && runs.is_empty();
+        let is_file =
+            is_empty || !runs.is_empty() && content::is_counted_map(volume, self.ino, inode)?;
+        Ok(is_file.then_some(FileType::Regular))
     }
 
     fn mode(&self, volume: &Volume, inode: &mut Inode, now: u32) -> Result<()> {

@@ -8,7 +8,7 @@ use extant_format::dir::entry::write_tail;
 use extant_format::features::{Compat, Feature};
 use extant_format::geometry::Geometry;
 use extant_format::group_desc::GroupDesc;
-use extant_format::inode::{Inode, InodeContext, InodeFlags};
+use extant_format::inode::{FileType, Inode, InodeContext, InodeFlags, Mode};
 use extant_format::superblock::Superblock;
 use extant_format::xattr::name::{AttributeName, ENCRYPTION};
 use extant_format::xattr::{Attribute, NewValue, encode_in_inode};
@@ -195,14 +195,20 @@ impl Image {
     }
 
     /// The same for what e2fsck does not notice.
-    fn must_be_mended_here(mut self, story: &str, code: Code) -> Self {
+    fn must_be_mended_here(self, story: &str, code: Code) -> Self {
+        self.must_be_mended_but(story, code, "")
+    }
+
+    /// As before, where what is read under one path is no content.
+    fn must_be_mended_but(mut self, story: &str, code: Code, path: &str) -> Self {
         let report = check_bytes(&self.bytes, false).unwrap();
         let found = problems(&report);
         assert!(
             report.has(code) && !report.is_clean(),
             "{story}: no {code}:\n{found}"
         );
-        let before = readable(in_memory(&self.bytes));
+        let mut before = readable(in_memory(&self.bytes));
+        before.remove(path.as_bytes());
         let device = in_memory(&self.bytes);
         let options = repair::Options::default().now(1_700_000_000);
         let plan = repair::plan(device.clone(), options, &()).unwrap();
@@ -583,17 +589,20 @@ fn reserved_inodes_hold_no_more_than_their_maps_reach() {
         seal(slot, &context);
         image.must_be_mended("size", Code::InodeReserved);
     }
-    let mut image = Image::new(&["-O", "inline_data"]);
-    let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
-    image.inode(Ino::BOOT_LOADER, |inode, _| inode.flags.insert(both));
-    image.must_be_mended("inline data and extents", Code::InodeFlags);
+    for ino in [4, 5, 6] {
+        let mut image = Image::new(&["-O", "inline_data"]);
+        let both = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
+        image.inode(Ino::new(ino), |inode, _| inode.flags.insert(both));
+        image.must_be_mended("inline data and extents", Code::InodeFlags);
+    }
 }
 
 /// Computes the checksum of an inode anew, as its bytes are.
 fn seal(slot: &mut [u8], context: &InodeContext) {
-    let (Some(seed), generation) = (context.seed, [0; 4]) else {
+    let Some(seed) = context.seed else {
         return;
     };
+    let generation: [u8; 4] = slot[0x64..0x68].try_into().unwrap();
     for at in [0x7c, 0x82] {
         le16(slot, at, 0);
     }
@@ -708,5 +717,79 @@ fn leaves_of_a_quota_file_lead_to_blocks_of_it() {
             .unwrap();
         le32(image.block(Pblk::new(leaf)), at, value);
         image.must_be_mended_here("a link", Code::QuotaFile);
+    }
+}
+
+#[test]
+fn a_file_whose_mode_says_that_it_is_a_link_is_a_file_again() {
+    for features in ["extents", "^extents,^64bit"] {
+        for name in [
+            "/large", "/file 55", "/file 1", "/file 0", "/d/sub", "/secret",
+        ] {
+            let mut image = Image::new(&["-O", features]);
+            let ino = image.ino(name);
+            let blocks = debugfs(image.path(), &format!("blocks \"{name}\""));
+            let mut kind = "regular";
+            image.inode(ino, |inode, _| {
+                if inode.file_type() == Some(FileType::Directory) {
+                    kind = "directory";
+                }
+                inode.mode = Mode::new(FileType::Symlink, inode.mode.permissions());
+            });
+            let story = format!("{name} {features}");
+            fs::write(&image.path, &image.bytes).unwrap();
+            assert_ne!(oracle::e2fsck(&image.path, &["-fn"]).code, 0, "{story}");
+            // A directory's own bytes up to the first zero are no target, whatever a reader takes them for.
+            let image = image.must_be_mended_but(&story, Code::DirEntryType, name);
+            let said = debugfs(image.path(), &format!("stat \"{name}\""));
+            assert!(said.contains(&format!("Type: {kind}")), "{story}: {said}");
+            let after = debugfs(image.path(), &format!("blocks \"{name}\""));
+            assert_eq!(after, blocks, "{story}");
+        }
+    }
+}
+
+#[test]
+fn a_short_link_has_no_more_length_than_its_target() {
+    for features in ["extents", "ea_inode", "^extents,^64bit"] {
+        for size in [0u64, 5, 0x800, 0xff_0000_0006] {
+            let mut image = Image::new(&["-O", features]);
+            let context = image.context(image.ino("/short"));
+            let slot = image.slot(context.ino);
+            slot[4..8].copy_from_slice(&(size as u32).to_le_bytes());
+            slot[0x6c..0x70].copy_from_slice(&((size >> 32) as u32).to_le_bytes());
+            seal(slot, &context);
+            let code = match size >> 32 {
+                0 => Code::Symlink,
+                _ => Code::InodeReserved,
+            };
+            let image = image.must_be_mended(&format!("{features} {size:#x}"), code);
+            let said = debugfs(image.path(), "stat /short");
+            assert!(said.contains("Size: 6\n"), "{features} {size:#x}: {said}");
+        }
+    }
+}
+
+#[test]
+fn no_inode_with_a_name_is_in_the_part_of_a_table_that_is_said_to_be_unused() {
+    for options in [
+        "^metadata_csum,^uninit_bg",
+        "^metadata_csum,^uninit_bg,^64bit",
+    ] {
+        let image = Image::new(&["-O", options]);
+        let bits = image.geo.inodes_per_group();
+        // All are in the first group.
+        let last = image.geo.inodes_count() - image.sb().free_inodes_count();
+        assert!(last < bits);
+        for (unused, is_wrong) in [(bits - last, false), (bits - last + 1, true), (bits, true)] {
+            let mut image = Image::new(&["-O", options]);
+            image.debugfs(&[&format!("set_bg 0 itable_unused {unused}")]);
+            let report = check_bytes(&image.bytes, false).unwrap();
+            assert_eq!(report.has(Code::GroupUnusedInodes), is_wrong, "{unused}");
+            match is_wrong {
+                true => drop(image.must_be_mended(&format!("{unused}"), Code::GroupUnusedInodes)),
+                false => assert_eq!(oracle::e2fsck(image.path(), &["-fn"]).code, 0, "{unused}"),
+            }
+        }
     }
 }

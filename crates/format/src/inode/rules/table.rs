@@ -62,7 +62,7 @@ pub const RULES: &[Rule] = &[
         BOTH,
         "says both inline data and extents",
         "inline data or an extent tree, not both",
-        |s| s.is_measured() && s.has(BOTH)
+        |s| s.class != NumberClass::Resize && s.has(BOTH)
     ),
     flags!(
         "inline-without-feature",

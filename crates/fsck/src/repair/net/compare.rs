@@ -4,8 +4,9 @@ use super::loss::Lost;
 use super::view::{Map, Seen, View};
 use crate::error::Result;
 use crate::maps::Run;
+use crate::special;
 use extant_format::Pblk;
-use extant_format::inode::{FileType, InodeFlags};
+use extant_format::inode::{FileType, InodeFlags, MAP_BYTES, Mode};
 use std::ops::Range;
 
 /// Blocks that are compared at once, in bytes.
@@ -47,8 +48,42 @@ impl Sides<'_> {
         let Some(new) = self.after.inode(old.ino)? else {
             return Ok(Some(Lost::Inode));
         };
+        let type_changes = new.file_type != old.file_type;
+        if old.file_type == FileType::Symlink {
+            let target = self.before.target(old)?;
+            let is_file =
+                type_changes && target.as_ref().is_some_and(|t| is_short_in_block(old, t));
+            if target.is_none() || is_file {
+                return self.doubtful_link(old, &new);
+            }
+        }
+        self.same_inode(old, &new)
+    }
+
+    /// The first thing that a symbolic link would lose that may be a file: one without a target that can be read has
+    /// nothing to lose, unless its map is that of a file or a directory, which it may become again.
+    fn doubtful_link(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
+        let is_file = self.before.is_file_called_link(old)?;
+        let type_is_kept = match new.file_type {
+            FileType::Symlink => !is_file || self.after.is_file_called_link(new)?,
+            FileType::Regular | FileType::Directory => true,
+            _ => false,
+        };
+        if !type_is_kept {
+            return Ok(Some(Lost::Type));
+        }
+        let mut file = old.clone();
+        file.inode.mode = Mode::new(new.file_type, old.inode.mode.permissions());
+        file.file_type = new.file_type;
+        if new.file_type == FileType::Directory && !self.before.begins_as_directory(&file)? {
+            return Ok(Some(Lost::Type));
+        }
+        self.same_inode(&file, new)
+    }
+
+    fn same_inode(&self, old: &Seen, new: &Seen) -> Result<Option<Lost>> {
         if new.file_type != old.file_type {
-            return Ok((!self.may_be_retyped(old, &new)?).then_some(Lost::Type));
+            return Ok((!self.may_be_retyped(old, new)?).then_some(Lost::Type));
         }
         let (a, b) = (&old.inode, &new.inode);
         let owner =
@@ -58,9 +93,9 @@ impl Sides<'_> {
             return Ok(Some(Lost::Owner));
         }
         let lost = match old.file_type {
-            FileType::Regular => self.content(old, &new)?,
+            FileType::Regular => self.content(old, new)?,
             FileType::Symlink => match self.before.target(old)? {
-                Some(target) if self.after.target(&new)?.as_ref() != Some(&target) => {
+                Some(target) if self.after.target(new)?.as_ref() != Some(&target) => {
                     Some(Lost::Target)
                 }
                 _ => None,
@@ -70,7 +105,7 @@ impl Sides<'_> {
         if lost.is_some() {
             return Ok(lost);
         }
-        let kept = self.after.attributes(&new)?;
+        let kept = self.after.attributes(new)?;
         let attributes = self.before.attributes(old)?;
         let mut gone = attributes
             .iter()
@@ -275,6 +310,11 @@ impl Sides<'_> {
         }
         Ok(bytes)
     }
+}
+
+/// Whether a target lies in a block that would fit the inode, where each program that makes links has it.
+fn is_short_in_block(seen: &Seen, target: &[u8]) -> bool {
+    !seen.is_inline && special::has_map(&seen.inode, seen.file_type) && target.len() < MAP_BYTES
 }
 
 /// Where a logical block is, if it is mapped and written, and how many from there on are so side by side, at most `len`.

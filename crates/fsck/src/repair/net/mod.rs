@@ -235,7 +235,8 @@ fn names_less(sides: &Sides<'_>, reach: &Reach, ino: Ino) -> Result<bool> {
     Ok(!had.is_empty())
 }
 
-/// Leaves out directories of which no block could be read before, and symbolic links whose target could not.
+/// Leaves out directories of which no block could be read before, and symbolic links whose target could not: but not
+/// those that are files by their map.
 fn forget_unreadable(before: &View, found: &mut BTreeMap<Ino, Lost>) -> Result<()> {
     let mut readable = Vec::new();
     for (ino, lost) in std::mem::take(found) {
@@ -243,7 +244,9 @@ fn forget_unreadable(before: &View, found: &mut BTreeMap<Ino, Lost>) -> Result<(
             Some(seen) if seen.file_type == FileType::Directory => {
                 !before.names(&seen, &mut |_, _| {})?
             }
-            Some(seen) if seen.file_type == FileType::Symlink => before.target(&seen)?.is_none(),
+            Some(seen) if seen.file_type == FileType::Symlink => {
+                before.target(&seen)?.is_none() && !before.is_file_called_link(&seen)?
+            }
             _ => false,
         };
         if !is_unreadable {

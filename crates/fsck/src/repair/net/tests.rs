@@ -187,6 +187,42 @@ fn a_directory_that_loses_its_names_loses_all_below_it() {
 }
 
 #[test]
+fn a_file_whose_mode_says_that_it_is_a_link_may_become_one_again_and_is_not_cut() {
+    let mut image = image();
+    let sabotage = Sabotage::new(&image);
+    sabotage.inode(image.file, |inode, _| {
+        inode.mode = Mode::new(FileType::Symlink, inode.mode.permissions());
+    });
+    let at = sabotage.volume.inode_offset(image.file).unwrap();
+    let slot = sabotage.draft.read(at, 256).unwrap();
+    image.bytes[at as usize..at as usize + 256].copy_from_slice(&slot);
+
+    let cut = Sabotage::new(&image);
+    cut.inode(image.file, |inode, _| {
+        inode.flags.remove(InodeFlags::EXTENTS);
+        inode.map = [0; MAP_BYTES];
+        inode.map[0] = b'x';
+        (inode.size, inode.blocks) = (1, 0);
+    });
+    assert_eq!(cut.told(), [(image.file, Lost::Type)]);
+    let deleted = Sabotage::new(&image);
+    deleted.inode(image.file, |inode, _| inode.links = 0);
+    assert_eq!(deleted.told(), [(image.file, Lost::Inode)]);
+    let short = Sabotage::new(&image);
+    let regular = |inode: &mut Inode| {
+        inode.mode = Mode::new(FileType::Regular, inode.mode.permissions());
+    };
+    short.inode(image.file, |inode, _| {
+        regular(inode);
+        inode.size = 3000;
+    });
+    assert_eq!(short.told(), [(image.file, Lost::Size(3000))]);
+    let right = Sabotage::new(&image);
+    right.inode(image.file, |inode, _| regular(inode));
+    assert_eq!(right.told(), []);
+}
+
+#[test]
 fn what_no_file_consists_of_may_change() {
     let image = image();
     let sabotage = Sabotage::new(&image);

@@ -41,6 +41,7 @@ pub(super) struct View {
 }
 
 /// An inode that can be read.
+#[derive(Clone)]
 pub(super) struct Seen {
     pub(super) ino: Ino,
     pub(super) slot: Vec<u8>,
@@ -311,6 +312,14 @@ impl View {
         };
         bytes.truncate(size);
         Ok(is_sound.then_some(bytes))
+    }
+
+    /// Whether an inode is a file, or a directory, that its mode calls a symbolic link: Linux reads no target there.
+    pub(super) fn is_file_called_link(&self, seen: &Seen) -> Result<bool> {
+        Ok(seen.file_type == FileType::Symlink
+            && !seen.is_inline
+            && special::is_file_called_link(&self.volume, seen.ino, &seen.inode)?
+            && self.target(seen)?.is_none())
     }
 
     /// The attributes that can be read. Inline data is content, and left out.
