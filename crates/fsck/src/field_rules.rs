@@ -41,10 +41,10 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "metadata_csum_seed needs the feature metadata_csum",
         mended: "feature metadata_csum_seed is off",
+        // The seed stays: nothing reads it without the feature, and checksums that are there may start from it.
         mend: |_, raw| {
             let bits = raw.feature_incompat.get() & !Incompat::CSUM_SEED.bits();
             raw.feature_incompat.set(bits);
-            raw.checksum_seed.set(0);
         },
     },
     FieldRule {

@@ -103,6 +103,7 @@ impl Sink {
         Report {
             findings: self.findings,
             counts: self.counts,
+            by_code: self.by_code,
             totals,
         }
     }
@@ -127,6 +128,7 @@ pub struct Report {
     /// What was found, sorted by place; of each code at most the first 1,000.
     pub findings: Vec<Finding>,
     counts: [u64; 3],
+    by_code: [u64; Code::ALL.len()],
     /// What the file system holds, as far as it could be read.
     pub totals: Totals,
 }
@@ -148,6 +150,9 @@ impl Report {
             if let Some(count) = self.counts.get_mut(finding.severity() as usize) {
                 *count += 1;
             }
+            if let Some(count) = self.by_code.get_mut(finding.code as usize) {
+                *count += 1;
+            }
             self.findings.push(finding);
         }
         self.findings
@@ -160,9 +165,35 @@ impl Report {
         self.count(Severity::Error) == 0 && self.count(Severity::Fatal) == 0
     }
 
-    /// Whether there is a finding with this code among those kept.
+    /// Whether there is a finding with this code, kept or only counted.
     #[must_use]
     pub fn has(&self, code: Code) -> bool {
-        self.findings.iter().any(|finding| finding.code == code)
+        self.by_code.get(code as usize).is_some_and(|n| *n > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_has_a_code_whether_or_not_its_findings_are_kept() {
+        let mut sink = Sink::new();
+        for _ in 0..KEPT + 5 {
+            sink.say(Code::LinkCount, Place::FILE_SYSTEM, "one of many");
+        }
+        let mut other = Sink::new();
+        other.say(Code::MetadataOverlap, Place::FILE_SYSTEM, "alone");
+        sink.absorb(other);
+        let mut report = sink.into_report(Totals::default());
+        assert_eq!(report.findings.len() as u64, KEPT + 1);
+        assert_eq!(report.count(Severity::Error), KEPT + 6);
+        report.findings.clear();
+        assert!(report.has(Code::LinkCount) && report.has(Code::MetadataOverlap));
+        assert!(!report.has(Code::BlockShared) && !report.is_clean());
+        let mut late = Sink::new();
+        late.say(Code::BlockShared, Place::FILE_SYSTEM, "found elsewhere");
+        report.add_missing(late);
+        assert!(report.has(Code::BlockShared));
     }
 }

@@ -126,13 +126,13 @@ pub(super) fn sound(draft: &Draft, sb: &Superblock, progress: &dyn Progress) -> 
         return Err(refused("it was not closed: replay its journal first"));
     }
     let survey = look(draft, progress)?;
-    let mut findings = survey.report.findings.iter();
-    match findings.find(|finding| finding.severity() > crate::Severity::Warning) {
-        None => Ok(survey),
-        Some(finding) => Err(refused(&format!(
-            "it is not sound ({finding}): repair it first"
-        ))),
+    if survey.report.is_clean() {
+        return Ok(survey);
     }
+    let mut findings = survey.report.findings.iter();
+    let first = findings.find(|finding| finding.severity() > crate::Severity::Warning);
+    let what = first.map_or_else(String::new, |finding| format!(" ({finding})"));
+    Err(refused(&format!("it is not sound{what}: repair it first")))
 }
 
 fn refused(why: &str) -> Error {

@@ -3,8 +3,11 @@
 //! A file system that is repaired, made larger or smaller, or tuned may say that it was closed. If it still said so
 //! between two of the writes, a crash there would leave a mixture that is mounted as if it were sound: the superblock
 //! asks for a check before anything else is written. What waits in a journal is brought home by a step of its own, which
-//! ends with an empty journal; only then anything is mended. A log that nothing waits in is emptied first. So a crash leaves a journal that is replayed over nothing
-//! but what it holds itself, or none.
+//! ends with an empty journal; only then anything is mended. A log that nothing waits in is emptied first. So a crash
+//! leaves a journal that is replayed over nothing but what it holds itself, or none.
+//!
+//! The superblock may wait in the journal too. It is brought home like all else before the journal is emptied, but for
+//! that it still says that something waits: until the journal is empty, that is so.
 
 use super::draft::Changes;
 use crate::error::Result;
@@ -19,25 +22,65 @@ pub(super) fn primary(block_size: u64) -> u64 {
 /// The block that begins at byte `offset` and holds the primary superblock, as it is meanwhile; `None` for another
 /// block, and where it does not say that all is well: then a check is due anyway.
 pub(super) fn marked(offset: u64, block: &[u8]) -> Option<Vec<u8>> {
+    changed(offset, block, mark)
+}
+
+/// Has a superblock ask for a check; false if it does already.
+fn mark(sb: &mut Superblock) -> bool {
+    let is_clean = sb.state().contains(State::CLEAN);
+    if is_clean {
+        sb.set_state((sb.state() - State::CLEAN) | State::ERRORS);
+    }
+    is_clean
+}
+
+/// The block that begins at byte `offset` with the primary superblock in it changed; `None` for a block without it, and
+/// where nothing is to change.
+fn changed(
+    offset: u64,
+    block: &[u8],
+    change: impl FnOnce(&mut Superblock) -> bool,
+) -> Option<Vec<u8>> {
     let at = usize::try_from(SUPERBLOCK_OFFSET.checked_sub(offset)?).ok()?;
     let range = at..at.checked_add(SUPERBLOCK_LEN)?;
     let mut sb = Superblock::parse(block.get(range.clone())?).ok()?;
-    if !sb.state().contains(State::CLEAN) {
+    if !change(&mut sb) {
         return None;
     }
-    sb.set_state((sb.state() - State::CLEAN) | State::ERRORS);
-    let mut marked = block.to_vec();
-    marked.get_mut(range)?.copy_from_slice(&sb.encode());
-    Some(marked)
+    let mut changed = block.to_vec();
+    changed.get_mut(range)?.copy_from_slice(&sb.encode());
+    Some(changed)
+}
+
+/// The byte at which the block with the primary superblock begins, and how many bytes of it the device has.
+fn primary_of(changes: &Changes) -> (u64, usize) {
+    let size = u64::from(changes.block_size());
+    let offset = primary(size);
+    let len = size.min(changes.base().size().saturating_sub(offset));
+    (offset, len as usize)
+}
+
+/// The primary superblock's block as a step has it before the journal is emptied: it asks for a check, and says that
+/// something waits. `None` for the last step, which finds the journal empty.
+pub(super) fn before_emptying(changes: &Changes, step: usize) -> Result<Option<Vec<u8>>> {
+    if step + 1 >= changes.steps_count() {
+        return Ok(None);
+    }
+    let (offset, len) = primary_of(changes);
+    let block = changes.after_step(step, offset, len)?;
+    Ok(changed(offset, &block, |sb| {
+        sb.set_needs_recovery(true);
+        mark(sb);
+        true
+    }))
 }
 
 /// The primary superblock's block as a step leaves it: only the last one may say that all is well.
 pub(super) fn after_step(changes: &Changes, step: usize) -> Result<Vec<u8>> {
-    let size = changes.block_size();
-    let primary = primary(size.into());
-    let block = changes.after_step(step, primary, size as usize)?;
+    let (offset, len) = primary_of(changes);
+    let block = changes.after_step(step, offset, len)?;
     let is_last = step + 1 == changes.steps_count();
-    Ok(match marked(primary, &block).filter(|_| !is_last) {
+    Ok(match marked(offset, &block).filter(|_| !is_last) {
         Some(marked) => marked,
         None => block,
     })
@@ -50,9 +93,8 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         return Ok(());
     }
     let device = changes.base();
-    let size = changes.block_size();
-    let primary = primary(size.into());
-    let mut now = vec![0; size as usize];
+    let (primary, len) = primary_of(changes);
+    let mut now = vec![0; len];
     device.read_at(primary, &mut now)?;
     if let Some(marked) = marked(primary, &now) {
         device.write_at(primary, &marked)?;
@@ -65,6 +107,10 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
         write_some(changes, step, &|offset| {
             offset != primary && !is_first(offset) && !is_held(offset)
         })?;
+        // The journal may hold the superblock: emptied before that is durable, it would be lost.
+        if let Some(block) = before_emptying(changes, step)? {
+            put(&**device, primary, &block)?;
+        }
         write_some(changes, step, &is_held)?;
         put(&**device, primary, &after_step(changes, step)?)?;
     }

@@ -116,13 +116,18 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let after = changes.after_step(last, offset, len)?;
     let mut between = Vec::new();
     for step in 0..last {
-        let meanwhile = match is_primary {
-            true => under_way::after_step(changes, step)?,
-            false => changes.after_step(step, offset, len)?,
-        };
-        let sum = sum(&meanwhile);
-        if meanwhile != before && meanwhile != after && !between.contains(&sum) {
-            between.push(sum);
+        let mut contents = Vec::new();
+        if is_primary {
+            contents.extend(under_way::before_emptying(changes, step)?);
+            contents.push(under_way::after_step(changes, step)?);
+        } else {
+            contents.push(changes.after_step(step, offset, len)?);
+        }
+        for meanwhile in contents {
+            let sum = sum(&meanwhile);
+            if meanwhile != before && meanwhile != after && !between.contains(&sum) {
+                between.push(sum);
+            }
         }
     }
     let is_same = before == after && between.is_empty() && !is_primary;

@@ -653,10 +653,13 @@ fn an_empty_orphan_file_without_checksums_has_none() {
 }
 
 #[test]
-fn a_seed_of_checksums_goes_where_there_are_none() {
+fn the_feature_for_a_seed_of_checksums_goes_where_there_are_none_and_the_seed_stays() {
     let mut image = Image::new(&["-O", "^metadata_csum"]);
     image.debugfs(&["feature metadata_csum_seed"]);
-    image.must_be_mended_here("metadata_csum_seed", Code::SuperblockField);
+    image.superblock(0x270, &0x1234_5678_u32.to_le_bytes());
+    let mended = image.must_be_mended_here("metadata_csum_seed", Code::SuperblockField);
+    // What it was is not given up: the other feature may be what is wrong.
+    assert_eq!(mended.sb().raw().checksum_seed.get(), 0x1234_5678);
 }
 
 #[test]

@@ -1,16 +1,14 @@
 //! Repairs that are cut off while a journal waits: what is left is recognised, no journal is replayed over what was
 //! mended, and both ways on lead to the end.
 
-use crate::support::{check_bytes, problems};
+use crate::support::{check_bytes, logged_superblock, problems, superblock};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
-use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
+use extant_format::superblock::{SUPERBLOCK_OFFSET, State};
 use extant_fsck::repair::{self, Plan, revert, write_undo};
 use extant_testkit::crash::{Fault, FaultDevice, FaultRule, IoKind};
 use extant_testkit::oracle::{self, debugfs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-const BLOCK: usize = 1024;
 
 fn plan(device: SharedDevice) -> Plan {
     let options = repair::Options::default().now(1_700_000_000);
@@ -23,11 +21,6 @@ fn bytes_of(device: &MemoryDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.size() as usize];
     device.read_at(0, &mut bytes).unwrap();
     bytes
-}
-
-fn superblock(image: &[u8]) -> Superblock {
-    let at = SUPERBLOCK_OFFSET as usize;
-    Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap()
 }
 
 /// Fails all writes after so many.
@@ -49,8 +42,21 @@ fn block_of_inode(path: &Path, of: &str) -> usize {
     number.parse().unwrap()
 }
 
+/// What a journal holds, and in which file system.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// Bytes in a block.
+    block: usize,
+    /// The label in a superblock that waits too.
+    label: Option<&'static str>,
+    /// Given to debugfs afterwards.
+    requests: &'static [&'static str],
+}
+
 /// A journal that waits, over damage in several blocks.
 struct Waiting {
+    /// Bytes in a block.
+    block: usize,
     path: PathBuf,
     image: Vec<u8>,
     /// What a mount would make of it.
@@ -61,11 +67,14 @@ struct Waiting {
 
 impl Waiting {
     /// In the journal is a block of the inode table as it was damaged, which is sound where it lies: to replay it once more
-    /// over what was mended takes the mend back. Requests are given to debugfs afterwards.
-    fn new(dir: &Path, requests: &[&str]) -> Self {
+    /// over what was mended takes the mend back.
+    fn new(dir: &Path, kind: Kind) -> Self {
         let path = dir.join("image");
-        let options = ["-t", "ext4", "-b", "1024", "-N", "128", "-J", "size=1"];
-        oracle::mke2fs(&path, 8 << 20, &options);
+        let size = kind.block.to_string();
+        // A log has 1,024 blocks at least.
+        let journal = format!("size={}", kind.block / 1024);
+        let options = ["-t", "ext4", "-b", &size, "-N", "128", "-J", &journal];
+        oracle::mke2fs(&path, (kind.block as u64 + 7168) << 10, &options);
         let source = dir.join("source");
         std::fs::write(&source, vec![7; 50_000]).unwrap();
         let mut made = vec!["mkdir dir".to_owned(), "mkdir dir/below".to_owned()];
@@ -80,30 +89,36 @@ impl Waiting {
         oracle::debugfs_write(&path, &["sif /one links_count 5", "sif /two size 100"]);
         let damaged = std::fs::read(&path).unwrap();
         let block = dir.join("block");
-        std::fs::write(&block, &damaged[at * BLOCK..][..BLOCK]).unwrap();
+        std::fs::write(&block, &damaged[at * kind.block..][..kind.block]).unwrap();
         std::fs::write(&path, &sound).unwrap();
-        let write = format!("jw -b {at} {}", block.display());
+        let mut logged = vec!["jo".to_owned(), format!("jw -b {at} {}", block.display())];
+        if let Some(label) = kind.label {
+            let (at, content) = logged_superblock(&sound, kind.block, label.as_bytes());
+            let block = dir.join("superblock");
+            std::fs::write(&block, content).unwrap();
+            logged.push(format!("jw -b {at} {}", block.display()));
+        }
+        logged.push("jc".to_owned());
         let first = debugfs(&path, "blocks <8>");
         let log: usize = first.split_whitespace().next().unwrap().parse().unwrap();
-        let more = [
-            "unlink /dir",
-            "freeb 4000 40",
-            "set_bg 0 free_blocks_count 1",
-        ];
+        let freed = format!("freeb {} 40", log + 10);
+        let more = ["unlink /dir", &freed, "set_bg 0 free_blocks_count 1"];
         oracle::debugfs_write(&path, &more);
-        oracle::debugfs_write(&path, &["jo", &write, "jc"]);
-        if !requests.is_empty() {
-            oracle::debugfs_write(&path, requests);
+        let logged: Vec<&str> = logged.iter().map(String::as_str).collect();
+        oracle::debugfs_write(&path, &logged);
+        if !kind.requests.is_empty() {
+            oracle::debugfs_write(&path, kind.requests);
         }
         let image = std::fs::read(&path).unwrap();
         let twin = dir.join("twin");
         std::fs::copy(&path, &twin).unwrap();
         oracle::e2fsck(&twin, &["-y", "-E", "journal_only"]);
         Self {
+            block: kind.block,
             path,
             image,
             replayed: std::fs::read(twin).unwrap(),
-            log: log * BLOCK,
+            log: log * kind.block,
         }
     }
 
@@ -126,9 +141,10 @@ impl Waiting {
         if !self.waits(image) {
             return;
         }
-        let blocks = image.chunks(BLOCK).zip(self.image.chunks(BLOCK));
-        for (i, ((now, before), replayed)) in blocks.zip(self.replayed.chunks(BLOCK)).enumerate() {
-            let is_primary = i * BLOCK == SUPERBLOCK_OFFSET as usize;
+        let [now, before, replayed] =
+            [image, &self.image, &self.replayed].map(|image| image.chunks(self.block));
+        for (i, ((now, before), replayed)) in now.zip(before).zip(replayed).enumerate() {
+            let is_primary = i == SUPERBLOCK_OFFSET as usize / self.block;
             let is_known = now == before || now == replayed || is_primary;
             assert!(
                 is_known,
@@ -140,12 +156,24 @@ impl Waiting {
 
 #[test]
 fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or_back() {
-    let kinds: [&[&str]; 3] = [&[], &["ssv state 0"], &["feature -needs_recovery"]];
-    for requests in kinds {
+    let kinds: [(usize, Option<&str>, &[&str]); 5] = [
+        (1024, None, &[]),
+        (1024, None, &["ssv state 0"]),
+        (1024, None, &["feature -needs_recovery"]),
+        // Linux logs the superblock for the list of orphans, the label and when the file system is made larger.
+        (1024, Some("logged"), &[]),
+        (4096, Some("logged"), &["ssv state 0"]),
+    ];
+    for (block, label, requests) in kinds {
         let dir = tempfile::tempdir().unwrap();
-        let waiting = Waiting::new(dir.path(), requests);
+        let kind = Kind {
+            block,
+            label,
+            requests,
+        };
+        let waiting = Waiting::new(dir.path(), kind);
         let start = &waiting.image;
-        assert!(waiting.waits(start), "{requests:?}");
+        assert!(waiting.waits(start), "{kind:?}");
         let memory = Arc::new(MemoryDevice::from_image(start));
         let device = Arc::new(FaultDevice::new(memory.clone()));
         let all = plan(device.clone());
@@ -159,10 +187,12 @@ fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or
         assert!(check_bytes(&repaired, true).unwrap().is_clean());
         std::fs::write(&waiting.path, &repaired).unwrap();
         oracle::assert_clean(&waiting.path);
+        let label = label.unwrap_or_default().as_bytes();
+        assert_eq!(superblock(&repaired).label(), label, "{kind:?}");
         let mut between = 0;
         // Without any write it is as it was.
         for cut in 1..writes {
-            let name = format!("{requests:?}, {cut} of {writes} writes");
+            let name = format!("{kind:?}, {cut} of {writes} writes");
             memory.write_at(0, start).unwrap();
             stop(&device, cut);
             all.apply().unwrap_err();
@@ -178,12 +208,13 @@ fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or
             again.apply().unwrap();
             let done = bytes_of(&twin);
             assert!(check_bytes(&done, true).unwrap().is_clean(), "{name}");
-            let differs = done.chunks(BLOCK).zip(repaired.chunks(BLOCK));
+            assert_eq!(superblock(&done).label(), label, "{name}: lost the label");
+            let differs = done.chunks(block).zip(repaired.chunks(block));
             let differs: Vec<usize> = differs
                 .enumerate()
                 .filter(|(_, (a, b))| a != b)
                 .map(|(i, _)| i)
-                .filter(|i| i * BLOCK != SUPERBLOCK_OFFSET as usize && i * BLOCK != waiting.log)
+                .filter(|i| *i != SUPERBLOCK_OFFSET as usize / block && i * block != waiting.log)
                 .collect();
             assert_eq!(differs, [0; 0], "{name}: repaired otherwise");
 
@@ -203,7 +234,7 @@ fn a_repair_that_is_cut_off_while_a_journal_waits_is_recognised_and_can_go_on_or
             stop(&device, cut);
             let is_whole = revert(&*device, || Ok(&undo[..])).is_ok();
             device.heal();
-            waiting.judge(&format!("{requests:?}, back by {cut}"), &bytes_of(&memory));
+            waiting.judge(&format!("{kind:?}, back by {cut}"), &bytes_of(&memory));
             revert(&*device, || Ok(&undo[..])).unwrap();
             assert!(bytes_of(&memory) == *start, "back by {cut}");
             if is_whole {

@@ -2,6 +2,7 @@
 //! looks deleted, and what was written after the repair that is taken back.
 
 use crate::damage::Base;
+use crate::support::logged_superblock;
 use extant::{Filesystem, MountOptions};
 use extant_blockdev::{BlockDevice, DeviceResult, MemoryDevice, SharedDevice};
 use extant_fsck::repair::{self, Options, Plan, revert, write_undo};
@@ -37,14 +38,29 @@ fn first_block(path: &Path, of: &str) -> u64 {
 
 /// An image whose journal holds a first block of `/large` full of nines; and the first block of the journal.
 fn with_waiting_journal(dir: &Path, requests: &[&str]) -> (Vec<u8>, u64) {
+    with_logged(dir, None, requests)
+}
+
+/// Such an image, whose journal also holds the superblock with a label.
+fn with_logged(dir: &Path, label: Option<&str>, requests: &[&str]) -> (Vec<u8>, u64) {
     let base = Base::new(dir);
     let (path, _) = base.damaged("ssv mnt_count 1");
     let block = first_block(&path, "/large");
     let log = first_block(&path, "<8>");
     let source = dir.join("nines");
     std::fs::write(&source, [9; BLOCK]).unwrap();
-    let write = format!("jw -b {block} {}", source.display());
-    debugfs_write(&path, &["jo", &write, "jc"]);
+    let mut writes = vec!["jo".to_owned()];
+    writes.push(format!("jw -b {block} {}", source.display()));
+    if let Some(label) = label {
+        let image = std::fs::read(&path).unwrap();
+        let (number, block) = logged_superblock(&image, BLOCK, label.as_bytes());
+        let source = dir.join("superblock");
+        std::fs::write(&source, block).unwrap();
+        writes.push(format!("jw -b {number} {}", source.display()));
+    }
+    writes.push("jc".to_owned());
+    let writes: Vec<&str> = writes.iter().map(String::as_str).collect();
+    debugfs_write(&path, &writes);
     if !requests.is_empty() {
         debugfs_write(&path, requests);
     }
@@ -137,24 +153,44 @@ impl BlockDevice for Noting {
 
 #[test]
 fn a_journal_is_emptied_only_when_what_it_held_is_durable() {
-    let dir = tempfile::tempdir().unwrap();
-    let (image, log) = with_waiting_journal(dir.path(), &[]);
-    let device = Arc::new(Noting {
-        inner: MemoryDevice::from_image(&image),
-        done: Mutex::default(),
-    });
-    let plan = plan(device.clone()).unwrap();
-    plan.apply().unwrap();
-    let done = device.done.lock().unwrap();
-    let parts: Vec<&[Option<u64>]> = done.split(Option::is_none).collect();
-    let (log, primary) = (Some(log * BLOCK as u64), Some(BLOCK as u64));
-    let [mark, home, second, third, fourth, []] = parts[..] else {
-        panic!("{parts:?}");
-    };
-    assert!(!home.is_empty() && !home.contains(&log) && !home.contains(&primary));
-    // It asks for a check first, then nothing waits, then all is well.
-    assert_eq!((mark, second), (&[primary][..], &[log][..]));
-    assert_eq!((third, fourth), (&[primary][..], &[primary][..]));
+    for label in [None, Some("logged")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, log) = with_logged(dir.path(), label, &[]);
+        let device = Arc::new(Noting {
+            inner: MemoryDevice::from_image(&image),
+            done: Mutex::default(),
+        });
+        let plan = plan(device.clone()).unwrap();
+        plan.apply().unwrap();
+        let done = device.done.lock().unwrap();
+        let parts: Vec<&[Option<u64>]> = done.split(Option::is_none).collect();
+        let (log, primary) = (&[Some(log * BLOCK as u64)][..], &[Some(BLOCK as u64)][..]);
+        let [mark, home, ref rest @ .., []] = parts[..] else {
+            panic!("{parts:?}");
+        };
+        // It asks for a check first.
+        assert_eq!(mark, primary);
+        assert!(!home.is_empty() && !home.contains(&log[0]) && !home.contains(&primary[0]));
+        // The superblock that waited comes home, before the log is empty; then nothing waits, then all is well. Backups
+        // are written with all else.
+        match label {
+            None => assert_eq!(rest, [log, primary, primary]),
+            Some(label) => {
+                let [superblock, emptied, recovered, .., last] = rest else {
+                    panic!("{parts:?}");
+                };
+                assert_eq!(
+                    [*superblock, *emptied, *recovered, *last],
+                    [primary, log, primary, primary]
+                );
+                let label = label.as_bytes();
+                assert_eq!(
+                    crate::support::superblock(&bytes_of(&device.inner)).label(),
+                    label
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Checking images in files and in memory.
 
 use extant_blockdev::{MemoryDevice, OpenSpec};
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_fsck::{Options, Report, Severity};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,26 @@ pub(crate) fn problems(report: &Report) -> String {
         .iter()
         .filter(|finding| finding.severity() > Severity::Warning);
     bad.map(|finding| format!("{finding}\n")).collect()
+}
+
+/// The primary superblock of an image.
+pub(crate) fn superblock(image: &[u8]) -> Superblock {
+    let at = SUPERBLOCK_OFFSET as usize;
+    Superblock::parse(&image[at..at + SUPERBLOCK_LEN]).unwrap()
+}
+
+/// The block with the primary superblock as a file system logs it that is mounted and gets another label; and its number.
+pub(crate) fn logged_superblock(image: &[u8], block_size: usize, label: &[u8]) -> (usize, Vec<u8>) {
+    let mut sb = superblock(image).with(|raw| {
+        raw.volume_name = [0; 16];
+        raw.volume_name[..label.len()].copy_from_slice(label);
+    });
+    sb.as_mut().unwrap().set_needs_recovery(true);
+    let number = SUPERBLOCK_OFFSET as usize / block_size;
+    let at = SUPERBLOCK_OFFSET as usize % block_size;
+    let mut block = image[number * block_size..][..block_size].to_vec();
+    block[at..at + SUPERBLOCK_LEN].copy_from_slice(&sb.unwrap().encode());
+    (number, block)
 }
 
 /// Expects nothing worse than warnings.
