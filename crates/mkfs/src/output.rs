@@ -128,14 +128,17 @@ impl Output {
         })
     }
 
-    /// The first `size` bytes of a `window` of something that exists, which may end before the window does.
+    /// The first `size` bytes of a `window` of something that exists, which may end before the window does. A window that ends
+    /// behind what exists has no end of its own: what lies at the end is left alone.
     ///
     /// # Errors
     /// When it cannot be opened for writing or has no room for so many bytes.
     pub fn in_place(path: &Path, window: &Range<u64>, size: u64) -> Result<Self, OutputError> {
         let whole = OpenSpec::read_write(path).open()?;
-        let end = window.end.min(whole.size());
-        let len = end.saturating_sub(window.start).max(size);
+        let len = match window.end <= whole.size() {
+            true => window.end.saturating_sub(window.start).max(size),
+            false => size,
+        };
         let place: SharedDevice = Arc::new(WindowDevice::new(whole, window.start, len)?);
         let device = WindowDevice::new(Arc::clone(&place), 0, size)?;
         unmark(&*place, size, true)?;

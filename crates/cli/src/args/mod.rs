@@ -38,8 +38,8 @@ Examples:
   extant cp -a rootfs.img:/usr/share ./share
 
 IMAGE:/path names a file inside an image; IMAGE alone is its root. An image is a file or a block
-device; a partition of a whole disk is chosen with --partition or --offset, or with its image:
-IMAGE#2:/path, so that two images of a command may differ. Exit code 0 means that all was done,
+device; a partition of a whole disk is chosen with --partition or --offset, or by commands about
+files with its image: IMAGE#2:/path, so that two images of a command may differ. Exit code 0 means that all was done,
 1 that something failed, 2 that the command line makes no sense."
 )]
 pub(crate) struct Args {

@@ -259,15 +259,43 @@ fn a_part_of_a_disk_that_is_in_a_raid_is_refused_by_its_end() {
     for lasting in lasting_marks(size) {
         let disk = place.arg("disk");
         let file = File::create(&disk).unwrap();
-        file.set_len(start + size).unwrap();
+        file.set_len(start + size + (1 << 20)).unwrap();
+        tool("sgdisk").args(["-n", "1:1M:+80M", &disk]).ok();
         for (at, bytes) in &lasting.places {
             file.write_all_at(bytes, start + at).unwrap();
         }
-        let args = ["mkfs", &disk, "--offset", "1M", "--size", "8M", "-q"];
+        let args = ["mkfs", &disk, "--partition", "1", "--size", "8M", "-q"];
         let run = extant(args).fails(1);
         assert!(run.stderr.contains("--force"), "{}", run.stderr);
         extant([&args[..], &["--force"]].concat()).ok();
         extant(args).ok();
+    }
+}
+
+#[test]
+fn what_lies_at_the_end_of_a_disk_is_left_alone_by_what_is_made_at_an_offset() {
+    let place = Place::new();
+    let (start, size) = (1 << 20, 80 << 20);
+    for lasting in lasting_marks(size) {
+        let disk = place.arg("disk");
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let file = options.open(&disk).unwrap();
+        file.set_len(start + size).unwrap();
+        for (at, bytes) in &lasting.places {
+            file.write_all_at(bytes, start + at).unwrap();
+        }
+        let tail = |at: u64| {
+            let mut bytes = vec![0; (start + size - at) as usize];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            bytes
+        };
+        let before = tail(start + (8 << 20));
+        let args = ["mkfs", &disk, "--offset", "1M", "--size", "8M", "-q"];
+        for line in [&[&args[..], &["--force"]].concat()[..], &args] {
+            extant(line).ok();
+            assert!(tail(start + (8 << 20)) == before);
+        }
     }
 }
 

@@ -99,16 +99,15 @@ impl Fs {
         let mut left = within;
         while left.start < left.end {
             let _changing = self.begin_change()?;
+            // What is spared now may be wanted before it is given back: those who find no space wait for it.
+            let _alone = alloc.prealloc.keep_waiting();
             let mut batch = self.take_spare_runs(alloc, group, left.clone(), least)?;
-            let mut alone = None;
             if batch.runs.is_empty() && batch.next < left.end {
-                // Nothing can be spared: a small piece, while those wait who find no space.
-                alone = Some(alloc.prealloc.keep_waiting());
+                // Nothing can be spared: a small piece.
                 batch = self.take_last_runs(alloc, group, left.clone(), least)?;
             }
             left.start = batch.next;
             told += u64::from(self.tell(alloc, group, &batch)?);
-            drop(alone);
         }
         Ok(told)
     }

@@ -83,7 +83,9 @@ impl Fs {
             return Ok(());
         };
         let mut bytes = [0; SUPERBLOCK_LEN];
-        self.device().read_at(offset, &mut bytes)?;
+        if self.device().read_at(offset, &mut bytes).is_err() {
+            return Ok(());
+        }
         let backup: std::result::Result<_, FormatError> = Superblock::parse(&bytes);
         match backup {
             Ok(backup) if backup.uuid() == self.superblock().uuid() => {

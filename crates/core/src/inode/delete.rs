@@ -114,7 +114,7 @@ impl Fs {
             return Ok(false);
         }
         live.update(handle, |inode| {
-            inode.bury(time);
+            inode.bury(self, time);
             inode.disk.ctime = time;
         })?;
         if let Err(e) = self.free_inode(handle, live.ino(), false) {
@@ -215,7 +215,7 @@ impl Fs {
         let was = live.membership();
         self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
-        live.update(handle, |inode| inode.bury(crate::data::now()))?;
+        live.update(handle, |inode| inode.bury(self, crate::data::now()))?;
         let freed = self.free_inode(handle, live.ino(), image.is_dir());
         if let Err(e) = freed {
             live.update(handle, Inode::unbury)?;
@@ -241,11 +241,11 @@ impl Fs {
 
 impl Inode {
     /// Makes this the record of a free inode, as Linux leaves it: the type stays.
-    fn bury(&mut self, time: Timestamp) {
+    fn bury(&mut self, fs: &Fs, time: Timestamp) {
         self.freed = true;
         self.disk.links = 0;
         self.disk.size = 0;
-        self.disk.dtime = deletion_time(time);
+        self.disk.dtime = deletion_time(time, fs.geometry().inodes_count());
     }
 
     fn unbury(&mut self) {
@@ -284,7 +284,8 @@ fn maps_blocks(image: &Inode) -> bool {
             && ExtentNode::parse(&image.disk.map).is_ok_and(is_empty))
 }
 
-/// A time as the deletion time says it: seconds, never 0.
-fn deletion_time(time: Timestamp) -> u32 {
-    u32::try_from(time.secs.max(1)).unwrap_or(u32::MAX)
+/// A time as the deletion time says it: seconds, and never so few that they are taken for the number of the next inode in
+/// the list of orphans.
+fn deletion_time(time: Timestamp, inodes: u32) -> u32 {
+    u32::try_from(time.secs.max(inodes.into())).unwrap_or(u32::MAX)
 }

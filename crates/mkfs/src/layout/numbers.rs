@@ -308,10 +308,8 @@ impl<'a> Numbers<'a> {
                 // Copies of the descriptors would fill groups: spread one copy over meta groups.
                 self.features.incompat |= Incompat::META_BG;
                 self.features.compat -= Compat::RESIZE_INODE;
-                // What was asked for stays in the superblock, without a meaning, as mke2fs leaves it.
-                if self.asked_gdt_blocks() == 0 {
-                    self.reserved_gdt = 0;
-                }
+                // mke2fs leaves the number that was asked for, which e2fsck then wants to be 0.
+                self.reserved_gdt = 0;
             }
             if !self.drop_last_group()? {
                 return Ok(());

@@ -55,7 +55,7 @@ fn kind(tree: &Tree) -> Option<(&'static str, &'static str)> {
         .is_some_and(|dir| tree.children(dir).any(|(name, _)| is_digest(name)));
     let has_layers = || {
         tree.children(NodeId::ROOT)
-            .any(|(name, id)| is_layer(tree, name, id))
+            .any(|(name, id)| is_layer(tree, name, id, file("version")))
     };
     if file("oci-layout") && blobs.is_some() {
         return Some(("an OCI layout", "oci-layout"));
@@ -69,14 +69,15 @@ fn kind(tree: &Tree) -> Option<(&'static str, &'static str)> {
     (file("repositories") && has_layers()).then_some(("what docker save writes", "repositories"))
 }
 
-/// A layer: `DIGEST/layer.tar`, `DIGEST.tar`, also compressed, or a file that is called by its digest alone.
-fn is_layer(tree: &Tree, name: &[u8], id: NodeId) -> bool {
+/// A layer: `DIGEST/layer.tar`, `DIGEST.tar`, also compressed, or, beside a file `version` (`has_version`), a file that is called
+/// by its digest alone.
+fn is_layer(tree: &Tree, name: &[u8], id: NodeId, has_version: bool) -> bool {
     let suffixes: [&[u8]; 4] = [b".tar", b".tar.gz", b".tar.zst", b".tgz"];
     let stem = suffixes
         .iter()
         .find_map(|suffix| name.strip_suffix(*suffix));
-    is_digest(stem.unwrap_or(name))
-        && (tree.node(id).kind() == FileType::Regular || tree.child(id, b"layer.tar").is_some())
+    let is_file = tree.node(id).kind() == FileType::Regular && (stem.is_some() || has_version);
+    is_digest(stem.unwrap_or(name)) && (is_file || tree.child(id, b"layer.tar").is_some())
 }
 
 fn is_digest(name: &[u8]) -> bool {

@@ -188,7 +188,11 @@ pub(super) fn run(args: &Info, place: &Where) -> Outcome {
 
 /// The disk that an image is the whole of, if it is one and no part of it was chosen.
 fn disk(from: &Place, place: &Where) -> Option<Disk> {
-    if place.partition.is_some() || place.offset.is_some() || place.superblock.is_some() {
+    if from.partition.is_some()
+        || place.partition.is_some()
+        || place.offset.is_some()
+        || place.superblock.is_some()
+    {
         return None;
     }
     Disk::of(&OpenSpec::read_only(&from.image).open().ok()?)

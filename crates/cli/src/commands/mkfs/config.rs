@@ -119,7 +119,9 @@ impl Config {
             image: args.image.clone(),
             from: args.from.clone(),
             window: window.offset.map(|start| {
-                let end = window.room.and_then(|room| start.checked_add(room));
+                // What begins at an offset alone has no end of its own.
+                let room = window.room.filter(|_| place.offset.is_none());
+                let end = room.and_then(|room| start.checked_add(room));
                 start..end.unwrap_or(u64::MAX)
             }),
             normalisation: Normalisation {

@@ -336,7 +336,10 @@ impl InodeRules {
         };
         let attributes = inode.file_acl.get();
         !inode.flags.intersects(suspect)
-            && (!inode.flags.contains(InodeFlags::ENCRYPT) || self.journal != Some(ino))
+            && (!inode
+                .flags
+                .intersects(InodeFlags::ENCRYPT | InodeFlags::EA_INODE)
+                || self.class(ino) == NumberClass::User)
             && (attributes == 0 || self.blocks.contains(&attributes))
     }
 
