@@ -94,13 +94,17 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
     }
     let device = changes.base();
     let (primary, len) = primary_of(changes);
+    // Before the mark is on the device, from which blocks come that no step changes.
+    let superblocks = (0..changes.steps_count())
+        .map(|step| Ok((before_emptying(changes, step)?, after_step(changes, step)?)))
+        .collect::<Result<Vec<_>>>()?;
     let mut now = vec![0; len];
     device.read_at(primary, &mut now)?;
     if let Some(marked) = marked(primary, &now) {
         device.write_at(primary, &marked)?;
         device.flush()?;
     }
-    for step in 0..changes.steps_count() {
+    for (step, (before, after)) in superblocks.into_iter().enumerate() {
         let is_first = |offset| changes.is_first(offset);
         write_some(changes, step, &is_first)?;
         let is_held = |offset| changes.is_held(offset);
@@ -108,11 +112,11 @@ pub(super) fn write(changes: &Changes) -> Result<()> {
             offset != primary && !is_first(offset) && !is_held(offset)
         })?;
         // The journal may hold the superblock: emptied before that is durable, it would be lost.
-        if let Some(block) = before_emptying(changes, step)? {
+        if let Some(block) = before {
             put(&**device, primary, &block)?;
         }
         write_some(changes, step, &is_held)?;
-        put(&**device, primary, &after_step(changes, step)?)?;
+        put(&**device, primary, &after)?;
     }
     Ok(())
 }
