@@ -15,7 +15,7 @@ pub(crate) fn now() -> Timestamp {
     clock::now()
 }
 
-/// The same in seconds since 1970.
+/// Seconds since 1970 until now, or until the time that stands in its place; 0 before 1970.
 pub(crate) fn seconds_now() -> u64 {
     u64::try_from(now().secs).unwrap_or(0)
 }
