@@ -322,10 +322,12 @@ fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink)
 fn unused_but_named(volume: &Volume, group: Group, desc: &GroupDesc, used: &[u8], sink: &mut Sink) {
     let bits = volume.geo.inodes_per_group();
     let base = u64::from(group.get()) * u64::from(bits) + 1;
-    // No number of inodes that is larger than a group is believed.
-    let Some(first) = bits.checked_sub(desc.itable_unused) else {
+    // More than the group has are those of groups before it, too; more than there are then are none at all.
+    let end = base + u64::from(bits);
+    let Some(unused_from) = end.checked_sub(u64::from(desc.itable_unused)) else {
         return;
     };
+    let first = unused_from.saturating_sub(base) as u32;
     // Of the file system's own inodes only the root directory has a name.
     let has_name = |bit: u32| {
         let ino = base + u64::from(bit);

@@ -220,7 +220,7 @@ impl<'a> Checker<'a> {
         }
         // What an inode without a type has in its map leads nowhere.
         let mut clusters = match inode.file_type() {
-            Some(file_type) if special::has_map(inode, file_type) => {
+            Some(file_type) if special::has_map(self.volume, inode, file_type) => {
                 let tally = self.map(ino, inode, scan)?;
                 if file_type == FileType::Regular {
                     self.check_size(place, file_type, inode, &tally, scan);
@@ -272,7 +272,7 @@ impl<'a> Checker<'a> {
         }
         if inline {
             special::inline_data(self.volume, ino, inode, slot, &mut scan.sink);
-        } else if special::has_map(inode, file_type) {
+        } else if special::has_map(self.volume, inode, file_type) {
             let tally = self.map(ino, inode, scan)?;
             clusters = tally.claims.clusters;
             let flagged = inode.flags.contains(InodeFlags::EXTENTS);

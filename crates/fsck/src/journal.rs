@@ -25,19 +25,19 @@ pub(crate) fn recovered(
     let mut before = Sink::new();
     let sb = find_superblock(&*device, &mut Sink::new())?;
     let external = sb.has_external_journal();
+    if external && let Some(journal) = &journal {
+        judge_external(&**journal, &sb, &mut before)?;
+    }
     if as_is || !sb.needs_recovery() || sb.journal_ino().is_none() && !external {
         return Ok((device, false, before));
     }
     let volume = Volume::open(Arc::clone(&device), &mut before)?;
-    crate::superblock::fields(&volume, &mut before);
+    crate::superblock::check_before_replay(&volume, &mut before);
     let (log_device, runs) = match (external, journal) {
         (false, _) => (Arc::clone(&device), log_runs(&volume)?),
         (true, None) => return Err(Error::ExternalJournal),
         (true, Some(journal)) => {
             let runs = external_log(&*journal, &sb).map_err(Error::Journal)?;
-            if let Ok(log) = Log::open(&*journal, &runs, volume.block_size()) {
-                judge(log.superblock(), Place::FILE_SYSTEM, &mut before);
-            }
             (journal, runs)
         }
     };
@@ -111,6 +111,21 @@ fn aborted(errno: i32, sink: &mut Sink) {
 }
 
 /// What Linux refuses of a journal's superblock that can be read.
+/// Looks at the superblock of a journal on a device of its own.
+fn judge_external(journal: &dyn BlockDevice, sb: &Superblock, sink: &mut Sink) -> Result<()> {
+    let runs = external_log(journal, sb).map_err(Error::Journal)?;
+    // Whatever keeps it from being opened is said when it is to be replayed.
+    let Ok(log) = Log::open(journal, &runs, sb.block_size()) else {
+        return Ok(());
+    };
+    if !log.superblock().v2 {
+        let text = "the journal on another device has a superblock of the first version, which says nothing of users";
+        sink.say(Code::JournalSuperblock, Place::FILE_SYSTEM, text);
+    }
+    judge(log.superblock(), Place::FILE_SYSTEM, sink);
+    Ok(())
+}
+
 fn judge(log: &JournalSuperblock, place: Place, sink: &mut Sink) {
     if log.users_count > 1 {
         let what = "file systems that use the journal";
@@ -125,6 +140,15 @@ fn judge(log: &JournalSuperblock, place: Place, sink: &mut Sink) {
         let len = log.max_len.saturating_sub(log.first);
         sink.number(Code::JournalSuperblock, place, what, len, MIN_BLOCKS - 1);
     }
+    if !keeps_fast_commits(log) {
+        let text = "the log has fast commits, and no room for them";
+        sink.say(Code::JournalSuperblock, place, text);
+    }
+}
+
+/// Whether fast commits, if the log has them, leave it the blocks that Linux wants at least.
+pub(crate) fn keeps_fast_commits(log: &JournalSuperblock) -> bool {
+    !log.incompat.contains(IncompatFeatures::FAST_COMMIT) || log.area().end < log.max_len
 }
 
 /// Whether the log is as long as Linux wants it at least.
@@ -186,7 +210,7 @@ pub(crate) fn lacks_fast_commits(volume: &Volume) -> bool {
 fn has_room_for_fast_commits(log: &JournalSuperblock) -> bool {
     let mut with = log.clone();
     with.incompat |= IncompatFeatures::FAST_COMMIT;
-    log.incompat.contains(IncompatFeatures::FAST_COMMIT) || with.area().end < log.max_len
+    log.incompat.contains(IncompatFeatures::FAST_COMMIT) || keeps_fast_commits(&with)
 }
 
 /// Checks the journal's inode and superblock.

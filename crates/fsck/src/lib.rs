@@ -165,6 +165,7 @@ pub fn check_with_journal(
     let of = survey::Input {
         device,
         recovered,
+        remembers_errors: before.has(Code::SuperblockState),
         as_is: options.as_is,
     };
     let mut report = survey::run(of, sink, progress)?.report;

@@ -7,7 +7,7 @@ use crate::report::Sink;
 use crate::volume::Volume;
 use crate::{Code, Place};
 use extant_format::features::{Compat, RoCompat};
-use extant_format::inode::FileType;
+use extant_format::inode::{FileType, Inode};
 use extant_format::orphan_file::{OrphanBlock, block_seed};
 use extant_format::{Ino, Pblk};
 use std::collections::HashSet;
@@ -31,9 +31,44 @@ pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Resu
     Ok(orphans)
 }
 
+/// Says what Linux does with orphans where the superblock remembers errors: it gives up a list, and mounts nothing for
+/// reading where a file holds some.
+pub(crate) fn with_errors(volume: &Volume, orphans: &HashSet<Ino>, sink: &mut Sink) {
+    let code = match volume.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
+        true => Code::OrphanFile,
+        false => Code::OrphanList,
+    };
+    if !orphans.is_empty() {
+        let text = "files wait to be deleted or cut, which Linux does not do while the file system remembers errors";
+        sink.say(code, Place::FILE_SYSTEM, text);
+    }
+}
+
 /// Whether an inode can be an orphan at all.
 fn is_possible(volume: &Volume, ino: Ino) -> bool {
-    (volume.sb.first_ino().get()..=volume.geo.inodes_count()).contains(&ino.get())
+    let sb = &volume.sb;
+    let own = [sb.orphan_file_ino(), sb.journal_ino()];
+    let mut own = own.into_iter().chain(sb.quota_inodes());
+    (sb.first_ino().get()..=volume.geo.inodes_count()).contains(&ino.get())
+        && !own.any(|own| own == Some(ino))
+}
+
+/// The inode of an orphan, or why Linux does not take it for one: it deletes files without a link, and cuts those with
+/// one to their size.
+fn candidate(volume: &Volume, ino: Ino) -> Result<std::result::Result<Inode, &'static str>> {
+    let Some((_, inode)) = volume.inode(ino)? else {
+        return Ok(Err("an inode that cannot be read"));
+    };
+    let can_be_cut = match inode.file_type() {
+        None => return Ok(Err("an inode that is not in use")),
+        Some(FileType::Regular | FileType::Directory) => true,
+        Some(FileType::Symlink) => !volume.rules.is_fast_symlink(&inode),
+        Some(_) => false,
+    };
+    Ok(match inode.links == 0 || can_be_cut {
+        true => Ok(inode),
+        false => Err("a file with a link and without a length that could be cut"),
+    })
 }
 
 /// Whether the last word of a block of the orphan file, where its checksum is if there are any, is not zero.
@@ -55,17 +90,15 @@ fn list(volume: &Volume, orphans: &mut HashSet<Ino>, sink: &mut Sink) -> Result<
             sink.say(Code::OrphanList, place, text);
             return Ok(());
         }
-        let Some((_, inode)) = volume.inode(ino)? else {
-            let text = "the list of orphans names an inode that cannot be read";
-            sink.say(Code::OrphanList, place, text);
-            return Ok(());
+        let inode = match candidate(volume, ino)? {
+            Ok(inode) => inode,
+            Err(why) => {
+                let text = format!("the list of orphans names {why}");
+                sink.say(Code::OrphanList, place, text);
+                orphans.remove(&ino);
+                return Ok(());
+            }
         };
-        if inode.file_type().is_none() {
-            let text = "the list of orphans names an inode that is not in use";
-            sink.say(Code::OrphanList, place, text);
-            orphans.remove(&ino);
-            return Ok(());
-        }
         next = inode.next_orphan();
     }
     Ok(())
@@ -142,8 +175,12 @@ fn file(
                     let text =
                         format!("slot {slot} names inode {orphan}, but the file should be empty");
                     sink.say(Code::OrphanFile, place, text);
-                } else {
-                    orphans.insert(orphan);
+                } else if let Err(why) = candidate(volume, orphan)? {
+                    let text = format!("slot {slot} names inode {orphan}, {why}");
+                    sink.say(Code::OrphanFile, place, text);
+                } else if !orphans.insert(orphan) {
+                    let text = format!("slot {slot} names inode {orphan}, which is named already");
+                    sink.say(Code::OrphanFile, place, text);
                 }
             }
         }

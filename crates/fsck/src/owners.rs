@@ -95,7 +95,7 @@ fn one(
     let mapped = ino == Ino::BAD_BLOCKS
         || inode
             .file_type()
-            .is_some_and(|file_type| special::has_map(&inode, file_type));
+            .is_some_and(|file_type| special::has_map(volume, &inode, file_type));
     if ino == Ino::RESIZE && volume.has_compat(Compat::RESIZE_INODE) {
         let root = indirect::root_pointers(&inode.map)
             .get(13)

@@ -92,6 +92,11 @@ impl Sink {
         self.by_code.get(code as usize).copied().unwrap_or(0)
     }
 
+    /// Whether anything was found of this kind.
+    pub(crate) fn has(&self, code: Code) -> bool {
+        self.by_code.get(code as usize).is_some_and(|n| *n > 0)
+    }
+
     /// Findings of all severities so far.
     pub(crate) fn total(&self) -> u64 {
         self.counts.iter().sum()

@@ -14,19 +14,34 @@ use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES};
 use extant_format::{Group, Ino, Pblk, indirect};
 
 /// Whether the map of an inode without inline data leads to blocks.
-pub(crate) fn has_map(inode: &Inode, file_type: FileType) -> bool {
+pub(crate) fn has_map(volume: &Volume, inode: &Inode, file_type: FileType) -> bool {
     match file_type {
         FileType::Regular | FileType::Directory => true,
         FileType::Symlink => {
-            // A target in a block has one pointer, whatever the size says of a target that fills the map.
+            // A target in a block has one pointer, whatever the size says of a target that fills the map. With more of
+            // them, or with another size, it is in a block all the same, where one is counted that holds a long one.
             let rest = inode.map.get(4..).unwrap_or_default();
             let pointer_alone = rest.iter().all(|byte| *byte == 0);
             inode.flags.contains(InodeFlags::EXTENTS)
                 || looks_like_extents(inode)
                 || inode.size >= MAP_BYTES as u64 && pointer_alone
+                || !volume.rules.is_fast_symlink(inode) && leads_to_a_target(volume, inode)
         }
         _ => false,
     }
+}
+
+/// Whether the first pointer of a map leads to a block that holds a target too long for the map, and nothing else.
+fn leads_to_a_target(volume: &Volume, inode: &Inode) -> bool {
+    let first = le32(&inode.map, 0).into();
+    if first == 0 || !volume.physical().contains(&first) {
+        return false;
+    }
+    let is_target = |bytes: Vec<u8>| {
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
+        len >= MAP_BYTES && bytes.iter().skip(len).all(|byte| *byte == 0)
+    };
+    volume.block(Pblk::new(first)).is_ok_and(is_target)
 }
 
 /// Whether the map of a symbolic link is a target as long as the size says, whatever the flags are.

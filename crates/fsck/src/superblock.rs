@@ -16,41 +16,50 @@ const BACKUPS_MAX: usize = 64;
 
 /// Checks fields against each other, the backups, and the device's size.
 pub(crate) fn check(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result<()> {
-    let place = Place::FILE_SYSTEM;
-    let needed = volume
-        .geo
-        .blocks_count()
-        .saturating_mul(volume.block_size().bytes().into());
-    let size = volume.device().size();
-    if size < needed {
-        sink.number(
-            Code::DeviceTooShort,
-            place,
-            "size of the device in bytes",
-            size,
-            needed,
-        );
-    }
+    device_size(volume, sink);
     fields(volume, sink);
     state(volume, recovered, sink);
     backups(volume, sink)?;
     mmp(volume, sink)
 }
 
+/// Checks what Linux reads of the superblock before it replays the journal, which may hold another one.
+pub(crate) fn check_before_replay(volume: &Volume, sink: &mut Sink) {
+    device_size(volume, sink);
+    fields(volume, sink);
+    errors(volume, sink);
+}
+
+fn device_size(volume: &Volume, sink: &mut Sink) {
+    let needed = volume
+        .geo
+        .blocks_count()
+        .saturating_mul(volume.block_size().bytes().into());
+    let size = volume.device().size();
+    if size < needed {
+        let (place, what) = (Place::FILE_SYSTEM, "size of the device in bytes");
+        sink.number(Code::DeviceTooShort, place, what, size, needed);
+    }
+}
+
 /// Checks fields against each other.
-pub(crate) fn fields(volume: &Volume, sink: &mut Sink) {
+fn fields(volume: &Volume, sink: &mut Sink) {
     let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
     for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
         sink.say(Code::SuperblockField, Place::FILE_SYSTEM, rule.wrong);
     }
 }
 
-fn state(volume: &Volume, recovered: bool, sink: &mut Sink) {
-    let state = volume.sb.state();
-    if state.contains(State::ERRORS) {
+fn errors(volume: &Volume, sink: &mut Sink) {
+    if volume.sb.state().contains(State::ERRORS) {
         let text = "the file system remembers errors";
         sink.say(Code::SuperblockState, Place::FILE_SYSTEM, text);
     }
+}
+
+fn state(volume: &Volume, recovered: bool, sink: &mut Sink) {
+    errors(volume, sink);
+    let state = volume.sb.state();
     if !state.contains(State::CLEAN) && !recovered && !volume.sb.needs_recovery() {
         let text = "the file system was not closed";
         sink.say(Code::SuperblockState, Place::FILE_SYSTEM, text);

@@ -14,6 +14,7 @@ use crate::{
 };
 use extant_blockdev::SharedDevice;
 use extant_format::features::RoCompat;
+use extant_format::superblock::State;
 use extant_format::{Ino, Pblk};
 use std::collections::HashSet;
 
@@ -23,6 +24,8 @@ pub(crate) struct Input {
     pub(crate) device: SharedDevice,
     /// There was something to recover.
     pub(crate) recovered: bool,
+    /// Whether the superblock as it lies, which a journal may replace, remembers errors.
+    pub(crate) remembers_errors: bool,
     /// The bytes as they lie: a log that waits is no fault.
     pub(crate) as_is: bool,
 }
@@ -64,12 +67,16 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
     let Input {
         device,
         recovered,
+        remembers_errors,
         as_is,
     } = input;
     let volume = Volume::open(device, &mut sink)?;
     superblock::check(&volume, recovered, &mut sink)?;
     journal::check(&volume, recovered, as_is, &mut sink)?;
     let orphans = orphans::collect(&volume, recovered, &mut sink)?;
+    if remembers_errors || volume.sb.state().contains(State::ERRORS) {
+        orphans::with_errors(&volume, &orphans, &mut sink);
+    }
     let fixed = metadata::fixed(&volume, &mut sink);
 
     let (mut scan, table) = scan::run(&volume, &orphans, progress)?;

@@ -34,8 +34,9 @@ pub const ROOT_CAPACITY: u16 = 4;
 pub const MAX_WRITTEN_LEN: u32 = 1 << 15;
 /// Most blocks in one unwritten extent.
 pub const MAX_UNWRITTEN_LEN: u32 = MAX_WRITTEN_LEN - 1;
-/// One past the largest logical block an extent may cover.
-pub const LBLK_END: u64 = 1 << 32;
+/// One past the largest logical block an extent may cover: Linux counts the blocks of a file in 32 bits, and so the last
+/// number is no block.
+pub const LBLK_END: u64 = (1 << 32) - 1;
 
 /// Entries a node in a block holds.
 #[must_use]

@@ -127,7 +127,8 @@ fn entries_that_lie_are_refused_with_their_place() {
     assert_eq!(outside.expected, Expected::Between(10, 990));
     assert!(check(&leaf(&[run(0, 1, 9)])).is_err());
     assert!(check(&leaf(&[run(u32::MAX, 2, 100)])).is_err());
-    check(&leaf(&[run(u32::MAX, 1, 100)])).unwrap();
+    assert!(check(&leaf(&[run(u32::MAX, 1, 100)])).is_err());
+    check(&leaf(&[run(u32::MAX - 1, 1, 100)])).unwrap();
     check(&leaf(&[])).unwrap();
 }
 

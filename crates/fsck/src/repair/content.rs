@@ -24,7 +24,7 @@ pub(super) fn symlink(
     slot: &mut [u8],
 ) -> Result<()> {
     let volume = work.volume();
-    let now = work.now;
+    let now = work.deletion_time();
     if inode.flags.contains(InodeFlags::ENCRYPT) {
         return encrypted_symlink(work, ino, inode, slot);
     }
@@ -44,7 +44,7 @@ pub(super) fn symlink(
         set_target_len(inode, len, target.len(), now);
         return Ok(());
     }
-    if !crate::special::has_map(inode, FileType::Symlink) {
+    if !crate::special::has_map(volume, inode, FileType::Symlink) {
         let len = inode.map.iter().position(|byte| *byte == 0);
         if len.is_none()
             && let Some(last) = inode.map.last_mut()
@@ -98,7 +98,7 @@ pub(super) fn owns_target(work: &Work<'_>, ino: Ino) -> Result<bool> {
         return Ok(true);
     };
     let apart = super::entries::is_inline(volume, &inode)
-        || !crate::special::has_map(&inode, FileType::Symlink);
+        || !crate::special::has_map(volume, &inode, FileType::Symlink);
     if apart {
         return Ok(true);
     }
@@ -146,7 +146,7 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
         length(&inode.map, room + 1).filter(|len| *len == room)
     } else {
         let has_map = inode.flags.contains(InodeFlags::EXTENTS)
-            || crate::special::has_map(inode, FileType::Symlink);
+            || crate::special::has_map(volume, inode, FileType::Symlink);
         match length(&inode.map, MAP_BYTES).filter(|_| !has_map) {
             Some(len) => Some(len),
             None => match maps::lookup(&maps::runs(volume, ino, inode)?, 0) {
@@ -157,7 +157,7 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
     };
     // Of the two lengths of a target in the map the other may be the right one.
     let fits = (CIPHERTEXT_MIN as u64 + 2..MAP_BYTES as u64).contains(&inode.size);
-    let in_map = !crate::special::has_map(inode, FileType::Symlink)
+    let in_map = !crate::special::has_map(volume, inode, FileType::Symlink)
         && !super::entries::is_inline(volume, inode);
     match len {
         Some(len) => inode.size = len as u64,
@@ -167,7 +167,7 @@ fn encrypted_symlink(work: &Work<'_>, ino: Ino, inode: &mut Inode, slot: &[u8]) 
                 *to = from;
             }
         }
-        None => delete(inode, work.now),
+        None => delete(inode, work.deletion_time()),
     }
     Ok(())
 }
@@ -190,7 +190,7 @@ pub(super) fn drop_false_inline_flag(
         judged.flags.insert(InodeFlags::EXTENTS);
     }
     let file_type = judged.file_type();
-    let has_map = file_type.is_some_and(|kind| crate::special::has_map(&judged, kind));
+    let has_map = file_type.is_some_and(|kind| crate::special::has_map(volume, &judged, kind));
     if has_map && is_counted_map(volume, ino, &judged)? {
         *inode = judged;
     }

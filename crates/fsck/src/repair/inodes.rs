@@ -17,6 +17,9 @@ use extant_format::inode::{FileType, Inode, InodeFlags, MAP_BYTES, Mode};
 use extant_format::{Ino, Pblk};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+/// The longest value of an attribute that Linux hands out, in bytes.
+const LARGEST_ATTRIBUTE: u64 = 64 << 10;
+
 const CODES: &[Code] = &[
     Code::InodeGarbage,
     Code::InodeChecksum,
@@ -243,7 +246,7 @@ impl One<'_> {
             return Ok(());
         }
         if self.has(Code::InodeMode) || inode.file_type().is_none() {
-            self.mode(volume, inode, work.now)?;
+            self.mode(volume, inode, work.deletion_time())?;
         }
         content::drop_false_inline_flag(volume, self.ino, inode, slot)?;
         if self.has(Code::InodeReserved) && self.ino == Ino::BAD_BLOCKS {
@@ -264,10 +267,10 @@ impl One<'_> {
         }
         if self.has(Code::InodeDeletionTime) {
             let is_deleted = inode.links == 0 && inode.mode.bits() != 0;
-            inode.dtime = if is_deleted { work.now.max(1) } else { 0 };
+            inode.dtime = if is_deleted { work.deletion_time() } else { 0 };
         }
         if self.has(Code::InodeDeletedUndated) {
-            self.undated(inode, work.now);
+            self.undated(inode, work.deletion_time());
         }
         if self.has(Code::InodeFlags) || self.has(Code::InodeFlagsUnused) {
             // Attributes that are mended yet may hold an encryption context.
@@ -411,11 +414,17 @@ impl One<'_> {
             }
             return Ok(());
         };
-        inode.size = match inode.file_type() {
+        let size = match inode.file_type() {
             Some(FileType::Directory) => end,
             _ if expected < found => end,
             _ => expected.next_multiple_of(block),
         };
+        if inode.flags.contains(InodeFlags::EA_INODE) && size > LARGEST_ATTRIBUTE {
+            // Nobody could read such a value: what is mapped there is none.
+            delete(inode, work.deletion_time());
+            return Ok(());
+        }
+        inode.size = size;
         Ok(())
     }
 }
@@ -431,7 +440,7 @@ fn is_unused_of_feature(volume: &Volume, ino: Ino) -> bool {
 /// An inode that nothing is left of.
 pub(super) fn delete(inode: &mut Inode, now: u32) {
     inode.links = 0;
-    inode.dtime = now.max(1);
+    inode.dtime = now;
 }
 
 fn clear_behind_device(inode: &mut Inode) {
@@ -462,10 +471,12 @@ fn flags(
     let volume = work.volume();
     let judged = inode.clone();
     let subject = subject(volume, ino, &judged, slot);
-    let mapped = matches!(
-        inode.file_type(),
-        Some(FileType::Regular | FileType::Directory | FileType::Symlink)
-    );
+    // The list of bad blocks has a map without a type.
+    let mapped = ino == Ino::BAD_BLOCKS
+        || matches!(
+            inode.file_type(),
+            Some(FileType::Regular | FileType::Directory | FileType::Symlink)
+        );
     let tree = looks_like_extents(inode) && mapped;
     let inline = mapped && xattr::inline_value(volume, inode, slot).is_some();
     for rule in volume.rules.broken(&subject) {
@@ -507,14 +518,14 @@ fn flags(
         inode.flags.remove(InodeFlags::ENCRYPT);
         if file_type == FileType::Symlink && !crate::special::is_text(inode) {
             // Without its context nobody can tell the target any more.
-            delete(inode, work.now);
+            delete(inode, work.deletion_time());
         }
     }
     if crate::special::lacks_inline_flag(volume, inode, slot) {
         inode.flags.insert(InodeFlags::INLINE_DATA);
     }
-    let mapped =
-        crate::special::has_map(inode, file_type) && !inode.flags.contains(InodeFlags::INLINE_DATA);
+    let mapped = crate::special::has_map(volume, inode, file_type)
+        && !inode.flags.contains(InodeFlags::INLINE_DATA);
     if mapped && looks_like_extents(inode) && volume.has_incompat(Incompat::EXTENTS) {
         inode.flags.insert(InodeFlags::EXTENTS);
     }

@@ -12,7 +12,7 @@ use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
 use extant_format::features::{Compat, Incompat};
 use extant_format::inode::{FileType, Inode, InodeFlags, Mode};
-use extant_format::jbd2::{JournalSuperblock, MAGIC, MIN_BLOCKS};
+use extant_format::jbd2::{IncompatFeatures, JournalSuperblock, MAGIC, MIN_BLOCKS};
 use extant_format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{Ino, Pblk, extent, indirect};
 use extant_jbd2::{JournalError, Log, LogRun, Recovery};
@@ -342,6 +342,10 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             log.max_len = log.max_len.min(len);
             if !crate::journal::is_long_enough(&log) {
                 (log.first, log.max_len) = (1, len);
+            }
+            if !crate::journal::keeps_fast_commits(&log) {
+                log.incompat.remove(IncompatFeatures::FAST_COMMIT);
+                log.fast_commit_blocks = 0;
             }
             log.users_count = log.users_count.min(1);
             log.ro_compat = 0;

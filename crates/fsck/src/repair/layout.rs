@@ -142,6 +142,7 @@ fn by_reach(work: &mut Work<'_>) -> Result<bool> {
     let input = Input {
         device: with_superblock(work, &other)?,
         recovered: false,
+        remembers_errors: false,
         as_is: false,
     };
     let then = match survey::run(input, Sink::new(), &()) {

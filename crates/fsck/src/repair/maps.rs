@@ -136,7 +136,7 @@ impl Salvage<'_> {
         let physical = self.volume.physical();
         let last = extent.pblk.get().saturating_add(extent.len.into());
         let is_sound = extent.len > 0
-            && extent.end() < extent::LBLK_END
+            && extent.end() <= extent::LBLK_END
             && physical.contains(&extent.pblk.get())
             && last <= physical.end;
         if !is_sound {
@@ -339,6 +339,6 @@ pub(super) fn is_mapped(volume: &Volume, ino: Ino, inode: &Inode) -> bool {
         && volume.has_incompat(extant_format::features::Incompat::INLINE_DATA);
     let by_type = inode
         .file_type()
-        .is_some_and(|file_type| special::has_map(inode, file_type));
+        .is_some_and(|file_type| special::has_map(volume, inode, file_type));
     (ino == Ino::BAD_BLOCKS || by_type) && !inline
 }

@@ -231,6 +231,7 @@ fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
     let input = Input {
         device: draft.device(),
         recovered: false,
+        remembers_errors: false,
         as_is: false,
     };
     survey::run(input, Sink::new(), progress)

@@ -42,13 +42,13 @@ fn finish(work: &mut Work<'_>, ino: Ino) -> Result<()> {
         return Ok(());
     }
     if inode.links == 0 {
-        let now = work.now;
+        let now = work.deletion_time();
         work.edit_inode(ino, |inode, _| inode.dtime = now)?;
         work.mend(Code::OrphansPending, place, "deleted: it has no name");
         return Ok(());
     }
     if let Some(file_type) = inode.file_type()
-        && special::has_map(&inode, file_type)
+        && special::has_map(volume, &inode, file_type)
         && !inode.flags.contains(InodeFlags::INLINE_DATA)
     {
         cut(work, ino, &inode)?;

@@ -99,6 +99,7 @@ pub(super) fn is_better(
     let input = Input {
         device: Arc::new(trial),
         recovered: false,
+        remembers_errors: false,
         as_is: false,
     };
     match survey::run(input, Sink::new(), &()) {

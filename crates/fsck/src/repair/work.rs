@@ -35,6 +35,12 @@ impl<'a> Work<'a> {
         &self.survey.volume
     }
 
+    /// When files are deleted that are: in a deleted inode a number up to that of inodes is read as the next orphan.
+    pub(super) fn deletion_time(&self) -> u32 {
+        let inodes = self.volume().geo.inodes_count();
+        self.now.max(inodes.saturating_add(1))
+    }
+
     /// Findings with one of these codes.
     pub(super) fn findings(&self, codes: &'static [Code]) -> impl Iterator<Item = &'a Finding> {
         let all = &self.survey.report.findings;

@@ -99,7 +99,7 @@ pub(super) fn value_inode(work: &mut Work<'_>, ino: Ino, inode: &mut Inode) -> R
     let referred = work.survey.ea.count(ino);
     let possible = (1..=u64::from(VALUE_MAX)).contains(&inode.size);
     if referred == 0 || !possible {
-        delete(inode, work.now);
+        delete(inode, work.deletion_time());
         return Ok(());
     }
     let value = maps::read_file(volume, ino, inode, VALUE_MAX as usize)?;

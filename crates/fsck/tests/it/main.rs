@@ -1,5 +1,6 @@
 //! The checker against e2fsck: images that are sound, and images that are not.
 
+mod beside_others;
 mod charges;
 mod clean;
 mod damage;

@@ -10,8 +10,9 @@ pub use debugfs::{debugfs, debugfs_write};
 pub use dumpe2fs::{Dump, GroupDump, dumpe2fs, dumpe2fs_header};
 pub use ext4_view::view_tree;
 pub use recovery::{
-    Recovery, check_clean, e2fsck_recover, e2fsck_recover_beside, e2fsck_truncates_clusters,
-    kernel_reads, kernel_recover, opinion, same_recovery,
+    Recovery, check_clean, e2fsck_drops_attribute_blocks, e2fsck_recover, e2fsck_recover_beside,
+    e2fsck_recover_over_damage, e2fsck_truncates_clusters, kernel_reads, kernel_recover, opinion,
+    same_recovery,
 };
 pub use second::DISAGREE;
 

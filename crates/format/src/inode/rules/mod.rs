@@ -205,7 +205,7 @@ impl InodeRules {
         let bytes = |blocks: u64| (blocks << log2).min(i64::MAX as u64);
         let first = geometry.first_data_block().get().saturating_add(1);
         // The last block has no number behind it that could end a range.
-        let most_by_extents = bytes(extent::LBLK_END - 1);
+        let most_by_extents = bytes(extent::LBLK_END);
         let most_by_pointers = bytes(indirect::blocks_reached(block_size));
         let suspect = unless(&features, &SUSPECT) | InodeFlags::INLINE_DATA;
         let noted = suspect | unless(&features, &NOTED);

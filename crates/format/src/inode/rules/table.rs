@@ -107,7 +107,8 @@ pub const RULES: &[Rule] = &[
         "needs the feature extent",
         "the feature extent, as the map is said to be an extent tree",
         |s| {
-            let judged = s.class.is_file() || s.class == NumberClass::Resize;
+            let own = matches!(s.class, NumberClass::Resize | NumberClass::BadBlocks);
+            let judged = s.class.is_file() || own || s.inode.links > 0;
             judged && s.has(InodeFlags::EXTENTS) && !s.incompat(Incompat::EXTENTS)
         }
     ),

@@ -5,6 +5,7 @@ use super::view::{Map, Seen, View};
 use crate::error::Result;
 use crate::maps::Run;
 use crate::special;
+use crate::volume::Volume;
 use extant_format::Pblk;
 use extant_format::inode::{FileType, InodeFlags, MAP_BYTES, Mode};
 use std::ops::Range;
@@ -51,8 +52,10 @@ impl Sides<'_> {
         let type_changes = new.file_type != old.file_type;
         if old.file_type == FileType::Symlink {
             let target = self.before.target(old)?;
-            let is_file =
-                type_changes && target.as_ref().is_some_and(|t| is_short_in_block(old, t));
+            let is_file = type_changes
+                && target
+                    .as_ref()
+                    .is_some_and(|t| is_short_in_block(&self.before.volume, old, t));
             if target.is_none() || is_file {
                 return self.doubtful_link(old, &new);
             }
@@ -313,8 +316,10 @@ impl Sides<'_> {
 }
 
 /// Whether a target lies in a block that would fit the inode, where each program that makes links has it.
-fn is_short_in_block(seen: &Seen, target: &[u8]) -> bool {
-    !seen.is_inline && special::has_map(&seen.inode, seen.file_type) && target.len() < MAP_BYTES
+fn is_short_in_block(volume: &Volume, seen: &Seen, target: &[u8]) -> bool {
+    !seen.is_inline
+        && special::has_map(volume, &seen.inode, seen.file_type)
+        && target.len() < MAP_BYTES
 }
 
 /// Where a logical block is, if it is mapped and written, and how many from there on are so side by side, at most `len`.

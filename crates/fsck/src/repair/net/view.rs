@@ -182,7 +182,7 @@ impl View {
 
     /// Hands on the pieces of a map; returns whether nothing is wrong with it.
     pub(super) fn walk(&self, seen: &Seen, each: &mut dyn FnMut(Piece)) -> Result<bool> {
-        if seen.is_inline || !special::has_map(&seen.inode, seen.file_type) {
+        if seen.is_inline || !special::has_map(&self.volume, &seen.inode, seen.file_type) {
             return Ok(true);
         }
         let mut sink = Sink::new();
@@ -291,7 +291,7 @@ impl View {
         let inode = &seen.inode;
         let mut bytes = if seen.is_inline {
             self.stored_inline(seen)
-        } else if special::has_map(inode, seen.file_type) {
+        } else if special::has_map(&self.volume, inode, seen.file_type) {
             let runs = self.map(seen)?.runs;
             match maps::lookup(&runs, 0) {
                 Some(at) => self.volume.block(at)?,

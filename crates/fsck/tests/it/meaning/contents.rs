@@ -18,7 +18,9 @@ const PIECES: u64 = 16_384;
 /// Memory for an engine, in bytes.
 const CACHE: usize = 8 << 20;
 /// The flags of inodes whose content or names Linux does not hand out as they lie: encrypted and sealed ones.
-const CLOSED: u32 = 0x800 | 0x10_0000;
+const CLOSED: u32 = ENCRYPTED | 0x10_0000;
+/// The flag of encrypted inodes.
+const ENCRYPTED: u32 = 0x800;
 
 /// What a name leads to, as far as it can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +65,11 @@ impl Kind {
     /// where a target ends, the size of the link says or the zero byte behind it.
     pub(super) fn is_kept_in(&self, new: &Self) -> bool {
         match (self, new) {
-            (Self::File(_, old), Self::File(_, new)) => {
-                old.iter().all(|(at, sum)| new.get(at) == Some(sum))
-            }
+            (Self::File(len, old), Self::File(longer, new)) => old.iter().all(|(at, sum)| {
+                // Of a file that has become longer, other bytes lie behind those of the piece that was its last one.
+                let goes_on = longer > len && (at + 1) * PIECE > *len;
+                new.get(at).is_some_and(|new_sum| new_sum == sum || goes_on)
+            }),
             (Self::Link(old), Self::Link(new)) => old.starts_with(new) || new.starts_with(old),
             (old, new) => old == new,
         }
@@ -137,6 +141,8 @@ pub(super) fn by_engine(device: SharedDevice, journal: Option<SharedDevice>) -> 
         let kind = match metadata.file_type() {
             FileType::Directory => Some(Kind::Directory),
             FileType::Symlink => entry.read_link().ok().map(Kind::Link),
+            // Without the key only holes can be read, and those say nothing.
+            FileType::Regular if metadata.flags() & ENCRYPTED != 0 => None,
             FileType::Regular => files
                 .entry(metadata.ino())
                 .or_insert_with(|| read_file(&entry, metadata.len()))

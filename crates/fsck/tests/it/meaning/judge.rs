@@ -311,7 +311,9 @@ impl Judge<'_> {
             _ if silent => None,
             // It would need the device that the superblock names.
             _ if waits && self.dir.join("mutant.journal").exists() => None,
-            _ if waits => oracle::e2fsck_recover(path).err(),
+            _ if waits => oracle::e2fsck_recover_over_damage(path)
+                .err()
+                .filter(|report| !oracle::e2fsck_drops_attribute_blocks(report)),
             _ => Some(theirs.to_string()),
         }
     }

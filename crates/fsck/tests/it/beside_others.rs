@@ -1,0 +1,304 @@
+//! Single fields for which e2fsck or Linux refuses a file system: found, and mended so that neither does.
+
+use crate::support::problems;
+use extant_blockdev::{MemoryDevice, OpenSpec, SharedDevice};
+use extant_fsck::repair;
+use extant_fsck::{Code, Options, Report};
+use extant_testkit::hostile::meaning::{Subject, kinds};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{self, debugfs, debugfs_write, mke2fs};
+use extant_testkit::require;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes in a block of the images.
+const BLOCK: usize = 1024;
+/// Where the superblock says what features there are that a reader may ignore.
+const RO_COMPAT_AT: usize = 1024 + 0x64;
+const ORPHAN_PRESENT: u32 = 0x1_0000;
+
+/// An image without checksums, with a tree of a file, links and a device in it.
+fn image(dir: &Path, kind: &str, features: &str) -> PathBuf {
+    let path = dir.join("image");
+    let tree = dir.join("tree");
+    if !tree.exists() {
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), "some text").unwrap();
+        std::fs::write(tree.join("doomed"), "another").unwrap();
+        std::os::unix::fs::symlink("file", tree.join("short")).unwrap();
+        std::os::unix::fs::symlink("long/".repeat(20), tree.join("long")).unwrap();
+    }
+    let features = format!("^metadata_csum,^uninit_bg,{features}");
+    let options = ["-t", kind, "-b", "1024", "-J", "size=1", "-O", &features];
+    mke2fs(
+        &path,
+        12 << 20,
+        &[&options[..], &["-d", tree.to_str().unwrap()]].concat(),
+    );
+    debugfs_write(&path, &["mknod device c 1 3"]);
+    path
+}
+
+fn poke(path: &Path, at: usize, new: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at..at + new.len()].copy_from_slice(new);
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn inode_of(path: &Path, name: &str) -> u32 {
+    let told = debugfs(path, &format!("stat {name}"));
+    let number = told.split_whitespace().nth(1).unwrap();
+    number.parse().unwrap()
+}
+
+fn first_block_of(path: &Path, file: &str) -> usize {
+    let list = debugfs(path, &format!("blocks {file}"));
+    list.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+fn judged(path: &Path) -> Report {
+    let device = OpenSpec::read_only(path).open().unwrap();
+    extant_fsck::check(device, Options::default(), &()).unwrap()
+}
+
+fn linux_mounts(path: &Path) -> bool {
+    KernelMount::try_mount(path, Mode::ReadOnly, "").is_ok()
+}
+
+/// Whether Linux does not mount it for reading, or leaves errors in it once it could write, or what e2fsck does not accept.
+fn linux_spoils(path: &Path) -> bool {
+    let copy = path.with_extension("spoilt");
+    std::fs::copy(path, &copy).unwrap();
+    if !linux_mounts(&copy) {
+        return true;
+    }
+    std::fs::copy(path, &copy).unwrap();
+    KernelMount::mount(&copy, Mode::ReadWrite, "").unmount();
+    let state = oracle::dumpe2fs_header(&copy);
+    state.field("Filesystem state").contains("errors") || oracle::e2fsck(&copy, &["-fn"]).code != 0
+}
+
+/// Expects that others refuse it, that the check says why, and that a repair makes it right for all.
+fn is_found_and_mended(what: &str, path: &Path, code: Code) {
+    let report = judged(path);
+    assert!(report.has(code), "{what}: {}", problems(&report));
+    assert!(!report.is_clean(), "{what}");
+    let theirs = oracle::e2fsck(path, &["-fn"]);
+    let is_refused = theirs.code != 0 || linux_spoils(path);
+    assert!(is_refused, "{what}: e2fsck and Linux find nothing");
+    let device = OpenSpec::read_write(path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{what}: {}", problems(&plan.left));
+    plan.may_be_written().unwrap();
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(path, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{what}: {theirs}");
+    assert!(judged(path).is_clean(), "{what}");
+    assert!(linux_mounts(path), "{what}: Linux does not mount it");
+    assert_eq!(debugfs(path, "cat file"), "some text", "{what}");
+}
+
+/// Writes the number of an inode into the first slots of an orphan file.
+fn name_as_orphans(path: &Path, numbers: &[u32]) {
+    let bytes = std::fs::read(path).unwrap();
+    let flags = bytes[RO_COMPAT_AT..RO_COMPAT_AT + 4].try_into().unwrap();
+    let flags = u32::from_le_bytes(flags) | ORPHAN_PRESENT;
+    poke(path, RO_COMPAT_AT, &flags.to_le_bytes());
+    let slots: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    poke(path, first_block_of(path, "<12>") * BLOCK, &slots);
+}
+
+#[test]
+fn what_can_be_no_orphan_is_found_in_an_orphan_file() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    for what in ["device", "short", "<12>", "twice", "unused"] {
+        let path = image(dir.path(), "ext4", "orphan_file");
+        let file = inode_of(&path, "file");
+        let orphans = match what {
+            "twice" => vec![file, file],
+            "unused" => vec![1000],
+            name => vec![inode_of(&path, name)],
+        };
+        name_as_orphans(&path, &orphans);
+        is_found_and_mended(what, &path, Code::OrphanFile);
+    }
+}
+
+#[test]
+fn a_device_with_a_name_is_found_in_the_list_of_orphans() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    for what in ["device", "short"] {
+        let path = image(dir.path(), "ext4", "^orphan_file");
+        let number = inode_of(&path, what);
+        poke(&path, 1024 + 0xE8, &number.to_le_bytes());
+        is_found_and_mended(what, &path, Code::OrphanList);
+    }
+}
+
+/// Linux does not delete them then: it forgets a list, and refuses to mount for reading where a file has some.
+#[test]
+fn files_that_wait_to_be_deleted_are_found_where_errors_are_remembered() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "orphan_file");
+    let file = inode_of(&path, "file");
+    name_as_orphans(&path, &[file]);
+    assert!(judged(&path).is_clean());
+    debugfs_write(&path, &["ssv state 3"]);
+    is_found_and_mended("a file of orphans", &path, Code::OrphanFile);
+
+    let path = image(dir.path(), "ext4", "^orphan_file");
+    let doomed = inode_of(&path, "doomed");
+    let kill = format!("sif <{doomed}> links_count 0");
+    debugfs_write(&path, &[&kill, "unlink doomed"]);
+    poke(&path, 1024 + 0xE8, &doomed.to_le_bytes());
+    let report = judged(&path);
+    assert!(report.is_clean(), "{}", problems(&report));
+    debugfs_write(&path, &["ssv state 3"]);
+    is_found_and_mended("a list of orphans", &path, Code::OrphanList);
+}
+
+/// By the arithmetic of e2fsck such a number reaches back into the groups before.
+#[test]
+fn more_unused_inodes_than_a_group_has_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext2", "^has_journal");
+    let header = oracle::dumpe2fs_header(&path);
+    let one_more = header.number("Inodes per group") + 1;
+    let write = format!("set_bg 0 itable_unused {one_more}");
+    debugfs_write(&path, &[&write]);
+    is_found_and_mended("unused inodes", &path, Code::GroupUnusedInodes);
+}
+
+#[test]
+fn a_flag_for_extents_without_the_feature_is_found_on_reserved_inodes_too() {
+    let dir = tempfile::tempdir().unwrap();
+    for (what, also) in [
+        ("the list of bad blocks", "sif <1> uid 0"),
+        ("a spare inode", "sif <9> links_count 1"),
+    ] {
+        let path = image(dir.path(), "ext3", "has_journal");
+        let number = if also.contains("<1>") { 1 } else { 9 };
+        let flags = format!("sif <{number}> flags 0x80000");
+        debugfs_write(&path, &[&flags, also]);
+        is_found_and_mended(what, &path, Code::InodeFlags);
+    }
+}
+
+/// Linux counts the blocks of a file in 32 bits, so that the last number is no block.
+#[test]
+fn a_block_with_the_last_number_of_all_is_none() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "extent");
+    // The first logical block of the first extent in the inode.
+    let at = inode_at(&path, "file") + 0x28 + 12;
+    poke(&path, at, &u32::MAX.to_le_bytes());
+    let report = judged(&path);
+    assert!(report.has(Code::ExtentNode), "{}", problems(&report));
+    assert_ne!(oracle::e2fsck(&path, &["-fn"]).code, 0);
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{theirs}");
+}
+
+#[test]
+fn a_log_with_fast_commits_and_no_room_for_them_is_found() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "^fast_commit");
+    let log = first_block_of(&path, "<8>") * BLOCK;
+    poke(&path, log + 0x28, &0x20u32.to_be_bytes());
+    is_found_and_mended("fast commits", &path, Code::JournalSuperblock);
+}
+
+/// Linux reads the size before it replays the journal.
+#[test]
+fn a_size_beyond_the_device_is_found_although_the_journal_holds_the_right_one() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "64bit");
+    let copy = dir.path().join("superblock");
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&copy, &whole[1024..2048]).unwrap();
+    let write = format!("jw -b 1 {}", copy.display());
+    debugfs_write(&path, &["jo", &write, "jc"]);
+    assert!(judged(&path).is_clean());
+    let blocks = (whole.len() / BLOCK + 1) as u32;
+    poke(&path, 1024 + 4, &blocks.to_le_bytes());
+    let report = judged(&path);
+    assert!(report.has(Code::DeviceTooShort), "{}", problems(&report));
+    assert!(!report.is_clean());
+    assert!(!linux_mounts(&path));
+    // Which of the two sizes is right nothing tells but the device.
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let refused = repair::plan(device, repair::Options::default(), &()).unwrap_err();
+    assert!(refused.to_string().contains("12583936"), "{refused}");
+}
+
+#[test]
+fn the_target_of_a_link_is_kept_where_a_second_block_or_another_size_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for what in ["block[4]", "size"] {
+        let path = image(dir.path(), "ext2", "^has_journal");
+        let number = inode_of(&path, "long");
+        let block = first_block_of(&path, "long");
+        let value = match what {
+            "size" => 1,
+            _ => first_block_of(&path, "file"),
+        };
+        let write = format!("sif <{number}> {what} {value}");
+        debugfs_write(&path, &[&write]);
+        is_found_and_mended(what, &path, Code::Symlink);
+        let told = debugfs(&path, "stat long");
+        assert!(told.contains("Size: 100"), "{told}");
+        assert_eq!(first_block_of(&path, "long"), block);
+        let target = "long/".repeat(20);
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[block * BLOCK..][..100], *target.as_bytes());
+    }
+}
+
+/// Where the record of a file's inode lies.
+fn inode_at(path: &Path, name: &str) -> usize {
+    let told = debugfs(path, &format!("imap {name}"));
+    let (_, place) = told.split_once("located at block ").expect("a place");
+    let (block, offset) = place.split_once(", offset ").expect("an offset");
+    let offset = offset.trim().trim_start_matches("0x");
+    block.parse::<usize>().unwrap() * BLOCK + usize::from_str_radix(offset, 16).unwrap()
+}
+
+/// Linux does not mount with such a journal, whether anything waits in it or not.
+#[test]
+fn a_journal_elsewhere_whose_superblock_is_of_the_first_version_is_found() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let kind = kinds()
+        .into_iter()
+        .find(|kind| kind.name() == "other-journal");
+    let made = Subject::new(kind.unwrap(), dir.path()).unchanged();
+    let mut journal = made.journal.unwrap();
+    let judged = |journal: &[u8]| {
+        let image: SharedDevice = Arc::new(MemoryDevice::from_image(&made.image));
+        let journal: SharedDevice = Arc::new(MemoryDevice::from_image(journal));
+        extant_fsck::check_with_journal(image, Some(journal), Options::default(), &()).unwrap()
+    };
+    assert!(judged(&journal).is_clean());
+    // The magic number of the journal, and the second version.
+    let head = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
+    let at = journal.windows(8).position(|bytes| bytes == head).unwrap();
+    journal[at + 7] = 3;
+    let report = judged(&journal);
+    assert!(
+        report.has(Code::JournalSuperblock) && !report.is_clean(),
+        "{}",
+        problems(&report)
+    );
+}
