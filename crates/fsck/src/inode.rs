@@ -51,6 +51,8 @@ struct Tally {
     /// The last block that is not unwritten.
     last_written: Option<u64>,
     misaligned: Option<Run>,
+    /// The first run that begins inside a cluster of the file whose blocks before it lie in another one.
+    split: Option<Run>,
     unwritten: bool,
 }
 
@@ -272,6 +274,10 @@ impl<'a> Checker<'a> {
         }
         if inline {
             special::inline_data(self.volume, ino, inode, slot, &mut scan.sink);
+            if ino == Ino::ROOT && inode.blocks == 0 {
+                let text = "the root directory has no block, and Linux mounts none without";
+                scan.sink.say(Code::InlineData, place, text);
+            }
         } else if special::has_map(self.volume, inode, file_type) {
             let tally = self.map(ino, inode, scan)?;
             clusters = tally.claims.clusters;
@@ -404,6 +410,8 @@ impl<'a> Checker<'a> {
         let volume = self.volume;
         let ratio = volume.cluster_ratio();
         let Scan { sink, claims, .. } = scan;
+        // The last cluster so far: of the file, and on the device.
+        let mut split: Option<(u64, u64)> = None;
         maps::walk(volume, ino, inode, sink, &mut |piece| match piece {
             Piece::Node(block) => {
                 tally.claims.node();
@@ -422,6 +430,11 @@ impl<'a> Checker<'a> {
                 if ratio > 1 && run.pblk % ratio != lblk % ratio {
                     tally.misaligned.get_or_insert(run);
                 }
+                let (first, last) = (volume.cluster_of(run.pblk), lblk + len - 1);
+                if ratio > 1 && split.is_some_and(|end| end.0 == lblk / ratio && end.1 != first) {
+                    tally.split.get_or_insert(run);
+                }
+                split = Some((last / ratio, volume.cluster_of(run.pblk + len - 1)));
                 let clusters = volume.clusters_of(run.pblk..run.pblk + len);
                 claims.claim(tally.claims.data(clusters, lblk / ratio));
             }
@@ -436,6 +449,11 @@ impl<'a> Checker<'a> {
                 run.pblk % ratio,
                 u64::from(run.lblk) % ratio,
             );
+        }
+        if let Some(run) = tally.split {
+            let place = Place::ino(ino).at_lblk(maps::lblk(run.lblk.into()));
+            let text = "the blocks of one cluster of the file lie in two clusters";
+            sink.say(Code::ExtentMisaligned, place, text);
         }
         // A sound file system claims every cluster once.
         let claimed = claims.total() - scan.claimed_before;

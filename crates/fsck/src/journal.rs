@@ -111,6 +111,12 @@ fn aborted(errno: i32, sink: &mut Sink) {
 }
 
 /// What Linux refuses of a journal's superblock that can be read.
+/// Whether the superblock of the log has a place for the features of the journal that Linux turns on when it mounts such
+/// a file system.
+pub(crate) fn suits(log: &JournalSuperblock, volume: &Volume) -> bool {
+    log.v2 || !volume.has_incompat(Incompat::BIT64) && !volume.sb.has_metadata_csum()
+}
+
 /// Looks at the superblock of a journal on a device of its own.
 fn judge_external(journal: &dyn BlockDevice, sb: &Superblock, sink: &mut Sink) -> Result<()> {
     let runs = external_log(journal, sb).map_err(Error::Journal)?;
@@ -265,6 +271,10 @@ pub(crate) fn check(volume: &Volume, recovered: bool, as_is: bool, sink: &mut Si
                 aborted(log.superblock().errno, sink);
             }
             judge(log.superblock(), place, sink);
+            if !suits(log.superblock(), volume) {
+                let text = "a superblock of the first version has no place for the features that 64bit and metadata_csum need";
+                sink.say(Code::JournalSuperblock, place, text);
+            }
             let flagged = volume.has_incompat(Incompat::RECOVER);
             if !log.is_clean() && !recovered && !as_is && !flagged {
                 let text = "the journal holds transactions, but the superblock says it is clean";

@@ -92,15 +92,47 @@ fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Res
     if !Builder::rebuild(work, ino, &runs)? {
         return Ok(());
     }
-    let size = volume.block_size().len();
-    let mut bytes = vec![0; size];
     let count = copies.len();
+    copy(work, copies)?;
+    let text = format!("{count} blocks were copied to a place of their own");
+    work.mend(Code::BlockShared, Place::ino(ino), text);
+    Ok(())
+}
+
+/// Brings the blocks of each cluster of a file into one, which is the file's alone. Returns whether there were others.
+pub(super) fn join(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> {
+    let volume = work.volume();
+    let mut is_shared = false;
+    for run in runs {
+        let clusters = volume.clusters_of(run.pblk..run.pblk + u64::from(run.len));
+        for set in [&work.survey.shared, &work.survey.over_fixed] {
+            set.runs(clusters.clone(), &mut |_| is_shared = true);
+        }
+    }
+    if is_shared {
+        // They are copied with those of others.
+        return Ok(false);
+    }
+    let Some((runs, copies)) = apart(work, runs, &mut BlockSet::default())? else {
+        return Ok(false);
+    };
+    if copies.is_empty() || !Builder::rebuild(work, ino, &runs)? {
+        return Ok(false);
+    }
+    let count = copies.len();
+    copy(work, copies)?;
+    let text = format!("{count} blocks were copied into the cluster that they belong to");
+    work.mend(Code::ExtentMisaligned, Place::ino(ino), text);
+    Ok(true)
+}
+
+fn copy(work: &mut Work<'_>, copies: Copies) -> Result<()> {
+    let volume = work.volume();
+    let mut bytes = vec![0; volume.block_size().len()];
     for (from, to) in copies {
         volume.read(from, &mut bytes)?;
         work.put_block(to, &bytes)?;
     }
-    let text = format!("{count} blocks were copied to a place of their own");
-    work.mend(Code::BlockShared, Place::ino(ino), text);
     Ok(())
 }
 
@@ -118,8 +150,8 @@ fn apart(
     let ratio = volume.cluster_ratio();
     let mut new: Vec<Run> = Vec::new();
     let mut copies = Vec::new();
-    // The cluster that was decided last: of the file, of the device, and where it goes.
-    let mut last: Option<(u64, u64, u64)> = None;
+    // The cluster of the file that was decided last, and where it goes.
+    let mut last: Option<(u64, u64)> = None;
     for run in runs {
         let mut done = 0;
         while done < run.len {
@@ -129,14 +161,15 @@ fn apart(
             let within = (pblk - volume.geo.first_data_block().get()) % ratio;
             let len = (ratio - within).min(u64::from(run.len - done)) as u32;
             let target = match last {
-                Some((l, c, target)) if (l, c) == (logical, cluster) => target,
+                // What lies apart from the rest of a cluster joins it.
+                Some((l, target)) if l == logical => target,
                 _ if is_anothers(work, cluster, kept) => match work.new_block()? {
                     Some(block) => volume.cluster_of(block.get()),
                     None => return Ok(None),
                 },
                 _ => cluster,
             };
-            last = Some((logical, cluster, target));
+            last = Some((logical, target));
             let place = volume.block_of_cluster(target).get() + within;
             if target != cluster && !run.unwritten {
                 for i in 0..u64::from(len) {

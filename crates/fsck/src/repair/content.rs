@@ -247,6 +247,16 @@ pub(super) fn attributes(volume: &Volume, inode: &Inode, slot: &mut [u8]) -> Res
     rewrite(volume, inode, slot, content)
 }
 
+/// Takes away the attribute of inline data, of an inode that has a map now.
+pub(super) fn drop_inline(work: &mut Work<'_>, ino: Ino) -> Result<()> {
+    let volume = work.volume();
+    let Some((mut slot, inode)) = volume.inode(ino)? else {
+        return Ok(());
+    };
+    rewrite(volume, &inode, &mut slot, Content::Dropped)?;
+    work.put_inode(ino, &inode, &mut slot)
+}
+
 /// What becomes of the attribute of inline data.
 #[derive(Clone, Copy)]
 enum Content<'a> {

@@ -124,7 +124,7 @@ fn one_name_each(
 
 /// An entry that is kept.
 #[derive(Clone, Debug)]
-struct Kept {
+pub(super) struct Kept {
     ino: Ino,
     name: Vec<u8>,
     file_type: EntryType,
@@ -132,7 +132,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn as_new(&self) -> NewEntry<'_> {
+    pub(super) fn as_new(&self) -> NewEntry<'_> {
         NewEntry {
             ino: self.ino,
             name: &self.name,
@@ -612,7 +612,7 @@ pub(super) fn first_block(work: &Work<'_>, dir: Ino, inode: &Inode, parent: Ino)
 }
 
 /// The entries of a directory in its inode, and its parent.
-fn inline_entries(
+pub(super) fn inline_entries(
     work: &Work<'_>,
     inode: &Inode,
     slot: &[u8],

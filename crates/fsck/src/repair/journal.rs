@@ -347,6 +347,9 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
                 log.incompat.remove(IncompatFeatures::FAST_COMMIT);
                 log.fast_commit_blocks = 0;
             }
+            if !crate::journal::suits(&log, volume) {
+                (log.v2, log.users_count) = (true, 1);
+            }
             log.users_count = log.users_count.min(1);
             log.ro_compat = 0;
             log.start = 0;

@@ -1,5 +1,6 @@
 //! Maps of inodes: what is sound in them, and building them anew.
 
+use super::clones;
 use super::work::Work;
 use crate::error::Result;
 use crate::maps::Run;
@@ -30,7 +31,13 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         let mut runs = salvage(volume, ino, &inode)?;
         if codes.contains(&Code::ExtentMisaligned) {
             let ratio = volume.cluster_ratio();
+            let all = runs.len();
             runs.retain(|run| run.pblk % ratio == u64::from(run.lblk) % ratio);
+            let is_sound = runs.len() == all && codes.len() == 1;
+            // What others share is copied later.
+            if clones::join(work, ino, &runs)? || is_sound {
+                continue;
+            }
         }
         if codes.contains(&Code::DirTooLarge) {
             runs = drawn_together(&runs, special::dir_blocks_max(volume));

@@ -56,6 +56,7 @@ mod own_files;
 mod quota;
 mod reseal;
 pub mod resize;
+mod root;
 mod space;
 mod special;
 mod superblock;
@@ -158,6 +159,7 @@ const STAGES: &[Stage] = &[
     clones::mend,
     xattrs::mend,
     special::mend,
+    root::mend,
     dirs::mend,
     tree::mend,
     tree::links,

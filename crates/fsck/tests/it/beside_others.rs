@@ -2,6 +2,7 @@
 
 use crate::support::problems;
 use extant_blockdev::{MemoryDevice, OpenSpec, SharedDevice};
+use extant_format::Ino;
 use extant_fsck::repair;
 use extant_fsck::{Code, Options, Report};
 use extant_testkit::hostile::meaning::{Subject, kinds};
@@ -219,6 +220,22 @@ fn a_log_with_fast_commits_and_no_room_for_them_is_found() {
     is_found_and_mended("fast commits", &path, Code::JournalSuperblock);
 }
 
+#[test]
+fn a_log_whose_superblock_has_no_place_for_needed_features_is_found() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "64bit");
+    let log = first_block_of(&path, "<8>") * BLOCK;
+    poke(&path, log + 4, &3u32.to_be_bytes());
+    is_found_and_mended("the first version", &path, Code::JournalSuperblock);
+    // Without such features it will do.
+    let path = image(dir.path(), "ext3", "has_journal");
+    let log = first_block_of(&path, "<8>") * BLOCK;
+    poke(&path, log + 4, &3u32.to_be_bytes());
+    assert!(judged(&path).is_clean());
+    assert!(linux_mounts(&path));
+}
+
 /// Linux reads the size before it replays the journal.
 #[test]
 fn a_size_beyond_the_device_is_found_although_the_journal_holds_the_right_one() {
@@ -288,17 +305,104 @@ fn a_journal_elsewhere_whose_superblock_is_of_the_first_version_is_found() {
     let judged = |journal: &[u8]| {
         let image: SharedDevice = Arc::new(MemoryDevice::from_image(&made.image));
         let journal: SharedDevice = Arc::new(MemoryDevice::from_image(journal));
-        extant_fsck::check_with_journal(image, Some(journal), Options::default(), &()).unwrap()
+        extant_fsck::check_with_journal(image, Some(journal), Options::default(), &())
     };
-    assert!(judged(&journal).is_clean());
+    assert!(judged(&journal).unwrap().is_clean());
     // The magic number of the journal, and the second version.
     let head = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
     let at = journal.windows(8).position(|bytes| bytes == head).unwrap();
     journal[at + 7] = 3;
+    let refused = judged(&journal).unwrap_err();
+    assert!(refused.to_string().contains("blocktype"), "{refused}");
+    // Nothing waits in it any more.
+    journal[at + 0x1C..at + 0x20].fill(0);
     let report = judged(&journal);
-    assert!(
-        report.has(Code::JournalSuperblock) && !report.is_clean(),
-        "{}",
-        problems(&report)
-    );
+    assert!(report.is_err() || !report.unwrap().is_clean());
+}
+
+#[test]
+fn blocks_of_one_cluster_in_two_places_are_found_and_brought_together() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let content = dir.path().join("content");
+    let bytes: Vec<u8> = (0..24 * BLOCK).map(|n| (n / BLOCK) as u8 + 1).collect();
+    std::fs::write(&content, &bytes).unwrap();
+    let options = ["-t", "ext4", "-b", "1024", "-C", "4096", "-O"];
+    let features = ["bigalloc,^metadata_csum,^uninit_bg,^resize_inode"];
+    mke2fs(&path, 24 << 20, &[&options[..], &features].concat());
+    let write = format!("write {} file", content.display());
+    debugfs_write(&path, &[&write]);
+    let first = first_block_of(&path, "file");
+    // The second half of the first cluster lies in one behind the file's.
+    let apart = first + 24 + 2;
+    let root = inode_at(&path, "file") + 0x28;
+    let extent = |lblk: u32, len: u16, pblk: usize| {
+        let mut entry = lblk.to_le_bytes().to_vec();
+        entry.extend(len.to_le_bytes());
+        entry.extend(0u16.to_le_bytes());
+        entry.extend((pblk as u32).to_le_bytes());
+        entry
+    };
+    let extents = [
+        extent(0, 2, first),
+        extent(2, 2, apart),
+        extent(4, 20, first + 4),
+    ];
+    poke(&path, root + 2, &3u16.to_le_bytes());
+    poke(&path, root + 12, &extents.concat());
+    poke(&path, apart * BLOCK, &bytes[2 * BLOCK..4 * BLOCK]);
+    poke(&path, (first + 2) * BLOCK, &[0xEE; 2 * BLOCK]);
+    let report = judged(&path);
+    assert!(report.has(Code::ExtentMisaligned), "{}", problems(&report));
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert_ne!(theirs.code, 0);
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.may_be_written().unwrap();
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{theirs}");
+    let mount = KernelMount::mount(&path, Mode::ReadOnly, "");
+    assert!(std::fs::read(mount.join("file")).unwrap() == bytes);
+    mount.unmount();
+}
+
+/// Linux asks for a block of the root directory; the others do not.
+#[test]
+fn a_root_directory_that_lies_in_its_inode_is_found_and_gets_a_block() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "inline_data");
+    let kept = dir.path().join("kept");
+    std::fs::write(&kept, "more text").unwrap();
+    let write = format!("write {} kept", kept.display());
+    debugfs_write(&path, &["mkdir small", "cd small", &write]);
+    let (root, small) = (inode_at(&path, "/"), inode_at(&path, "small"));
+    let bytes = std::fs::read(&path).unwrap();
+    let mut record = bytes[small..small + 256].to_vec();
+    // It names its parent first, which is the root itself.
+    record[0x28..0x2C].copy_from_slice(&2u32.to_le_bytes());
+    poke(&path, root, &record);
+    assert!(!linux_mounts(&path));
+    let report = judged(&path);
+    let finding = report
+        .findings
+        .iter()
+        .find(|finding| finding.code == Code::InlineData && finding.place.ino == Some(Ino::ROOT));
+    assert!(finding.is_some(), "{}", problems(&report));
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default().allow_loss(true), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{theirs}");
+    let mount = KernelMount::mount(&path, Mode::ReadOnly, "");
+    let text = std::fs::read_to_string(mount.join("kept")).unwrap();
+    assert_eq!(text, "more text");
+    assert!(mount.join("lost+found").is_dir());
+    mount.unmount();
 }

@@ -54,8 +54,12 @@ const UNANNOUNCED: &[&str] = &[
     "Run journal anyway? yes",
 ];
 
-/// What it says besides about descriptors that the journal replaces.
-const REPLACED: &[&str] = &["ext2fs_check_desc: Corrupt group descriptor"];
+/// What it says besides where descriptors are damaged that the journal replaces, or a copy of something sound.
+const REPLACED: &[&str] = &[
+    "ext2fs_check_desc: Corrupt group descriptor",
+    // The superblock has a copy of the map of the journal.
+    "Backing up journal inode block information.",
+];
 
 /// Recovers `image` as `e2fsck -fy` does, and checks it again with `e2fsck -fn`.
 ///
