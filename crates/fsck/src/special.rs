@@ -19,7 +19,7 @@ pub(crate) fn has_map(volume: &Volume, inode: &Inode, file_type: FileType) -> bo
         FileType::Regular | FileType::Directory => true,
         FileType::Symlink => {
             // A target in a block has one pointer, whatever the size says of a target that fills the map. With more of
-            // them, or with another size, it is in a block all the same, where one is counted that holds a long one.
+            // them, or with another size, it is in a block all the same, where one is counted that holds a target.
             let rest = inode.map.get(4..).unwrap_or_default();
             let pointer_alone = rest.iter().all(|byte| *byte == 0);
             inode.flags.contains(InodeFlags::EXTENTS)
@@ -31,7 +31,8 @@ pub(crate) fn has_map(volume: &Volume, inode: &Inode, file_type: FileType) -> bo
     }
 }
 
-/// Whether the first pointer of a map leads to a block that holds a target too long for the map, and nothing else.
+/// Whether the first pointer of a map leads to a block that holds a target and nothing else: one that is too long for the
+/// map, or as long as the size says.
 fn leads_to_a_target(volume: &Volume, inode: &Inode) -> bool {
     let first = le32(&inode.map, 0).into();
     if first == 0 || !volume.physical().contains(&first) {
@@ -39,7 +40,8 @@ fn leads_to_a_target(volume: &Volume, inode: &Inode) -> bool {
     }
     let is_target = |bytes: Vec<u8>| {
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(0);
-        len >= MAP_BYTES && bytes.iter().skip(len).all(|byte| *byte == 0)
+        let fits = len >= MAP_BYTES || len > 0 && len as u64 == inode.size;
+        fits && bytes.iter().skip(len).all(|byte| *byte == 0)
     };
     volume.block(Pblk::new(first)).is_ok_and(is_target)
 }

@@ -453,6 +453,10 @@ impl State {
         desc.free_inodes = desc.free_inodes.saturating_sub(1);
         desc.used_dirs += u32::from(is_dir);
         if !self.has_uninit {
+            // Nobody believes what was never used, and e2fsck finds fault with inodes there.
+            desc.itable_unused = 0;
+            desc.flags
+                .remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
             return met;
         }
         // As Linux does: a group with inodes has both bitmaps.

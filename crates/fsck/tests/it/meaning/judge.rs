@@ -189,7 +189,10 @@ impl Judge<'_> {
         let device = in_memory(&mutant.image);
         let journal = mutant.journal.as_ref().map(|journal| in_memory(journal));
         if let Err(e) = write(device.clone(), journal.clone()) {
-            return fault(Outcome::NotWritten, e.to_string());
+            if !is_sealed(device) {
+                fault(Outcome::NotWritten, e.to_string());
+            }
+            return;
         }
         let (image, journal) = (bytes_of(&device), journal.map(|device| bytes_of(&device)));
         match checked(&image, journal.as_ref()) {
@@ -396,6 +399,14 @@ fn write(device: Arc<MemoryDevice>, journal: Option<Arc<MemoryDevice>>) -> extan
     fs.rename("/written/file", "/written-file")?;
     fs.remove_dir("/written")?;
     fs.close()
+}
+
+/// Whether the root directory is immutable, or names are only added to it.
+fn is_sealed(device: SharedDevice) -> bool {
+    const IMMUTABLE_OR_APPEND: u32 = 0x30;
+    let fs = Filesystem::open_device(device, MountOptions::read_only());
+    let root = fs.and_then(|fs| fs.metadata("/"));
+    root.is_ok_and(|root| root.flags() & IMMUTABLE_OR_APPEND != 0)
 }
 
 /// Inodes whose maps lead into what the file system uses itself. Linux does not read there: what it holds is no content
