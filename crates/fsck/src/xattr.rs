@@ -372,6 +372,10 @@ pub(crate) fn value_inodes(
             sink.say(Code::InodeFlags, place, text);
             continue;
         }
+        if summary.links != 1 {
+            let what = "link count of an inode that holds a value";
+            sink.number(Code::LinkCount, place, what, summary.links, 1u32);
+        }
         if own.ref_count != referred {
             let what = "references to the value";
             sink.number(

@@ -223,9 +223,15 @@ pub(super) fn links(work: &mut Work<'_>) -> Result<()> {
     let survey = work.survey;
     let has_links = work.volume().has_ro_compat(RoCompat::DIR_NLINK);
     for (ino, summary) in survey.table.in_use() {
+        // What holds the value of an attribute has one link, however many refer to it.
+        let is_value = summary.is_ea_inode() && !summary.is_orphan();
         let apart = summary.is_nameless() || summary.is_ea_inode() || summary.kind == 0;
-        let counted = survey.names.get(ino);
-        if apart || counted == 0 {
+        let counted = match is_value && summary.links > 1 {
+            true => 1,
+            false if apart => 0,
+            false => survey.names.get(ino),
+        };
+        if counted == 0 {
             continue;
         }
         if summary.is_dir() && counted > LINKS_MAX && !has_links {

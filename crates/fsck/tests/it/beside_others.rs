@@ -406,3 +406,24 @@ fn a_root_directory_that_lies_in_its_inode_is_found_and_gets_a_block() {
     assert!(mount.join("lost+found").is_dir());
     mount.unmount();
 }
+
+/// Its references are counted elsewhere.
+#[test]
+fn an_inode_that_holds_a_value_has_one_link() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "ea_inode");
+    let value = dir.path().join("value");
+    std::fs::write(&value, [b'v'; 3000]).unwrap();
+    let set = format!("ea_set -f {} file user.large", value.display());
+    debugfs_write(&path, &[&set]);
+    // debugfs does not charge the file with the value.
+    oracle::e2fsck(&path, &["-fy"]);
+    assert!(judged(&path).is_clean());
+    // The last inode in use is the one that was made last.
+    let header = oracle::dumpe2fs_header(&path);
+    let last = header.number("Inode count") - header.number("Free inodes");
+    let write = format!("sif <{last}> links_count 4097");
+    debugfs_write(&path, &[&write]);
+    is_found_and_mended("links", &path, Code::LinkCount);
+}
