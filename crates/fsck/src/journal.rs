@@ -32,7 +32,7 @@ pub(crate) fn recovered(
         return Ok((device, false, before));
     }
     let volume = Volume::open(Arc::clone(&device), &mut before)?;
-    crate::superblock::check_before_replay(&volume, &mut before);
+    crate::superblock::check_before_replay(&volume, &mut before)?;
     let (log_device, runs) = match (external, journal) {
         (false, _) => (Arc::clone(&device), log_runs(&volume)?),
         (true, None) => return Err(Error::ExternalJournal),

@@ -24,10 +24,11 @@ pub(crate) fn check(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result
 }
 
 /// Checks what Linux reads of the superblock before it replays the journal, which may hold another one.
-pub(crate) fn check_before_replay(volume: &Volume, sink: &mut Sink) {
+pub(crate) fn check_before_replay(volume: &Volume, sink: &mut Sink) -> Result<()> {
     device_size(volume, sink);
     fields(volume, sink);
     errors(volume, sink);
+    mmp(volume, sink)
 }
 
 fn device_size(volume: &Volume, sink: &mut Sink) {

@@ -260,6 +260,21 @@ fn a_size_beyond_the_device_is_found_although_the_journal_holds_the_right_one() 
     assert!(refused.to_string().contains("12583936"), "{refused}");
 }
 
+/// It is looked for before the journal is replayed.
+#[test]
+fn multiple_mount_protection_without_a_block_is_found_although_the_journal_has_none_of_it() {
+    require!(KernelExt4);
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "64bit");
+    let copy = dir.path().join("superblock");
+    std::fs::write(&copy, &std::fs::read(&path).unwrap()[1024..2048]).unwrap();
+    let write = format!("jw -b 1 {}", copy.display());
+    debugfs_write(&path, &["jo", &write, "jc"]);
+    let before = std::fs::read(&path).unwrap()[1024 + 0x61];
+    poke(&path, 1024 + 0x61, &[before | 1]);
+    is_found_and_mended("mmp", &path, Code::Mmp);
+}
+
 #[test]
 fn the_target_of_a_link_is_kept_where_a_second_block_or_another_size_is_named() {
     let dir = tempfile::tempdir().unwrap();
