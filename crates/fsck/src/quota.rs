@@ -62,6 +62,17 @@ fn one(
         let what = "size of the file";
         sink.number(Code::QuotaFile, place, what, inode.size, FILE_MAX as u64);
     }
+    let blocks = volume.block_size().blocks_for(inode.size);
+    let runs = maps::runs(volume, ino, &inode)?;
+    let written: u64 = runs
+        .iter()
+        .filter(|run| !run.unwritten)
+        .map(|run| u64::from(run.len))
+        .sum();
+    if written < blocks {
+        let what = "blocks of the file, which has no holes";
+        sink.number(Code::QuotaFile, place, what, written, blocks);
+    }
     let bytes = maps::read_file(volume, ino, &inode, FILE_MAX)?;
     let magic = MAGICS.get(kind).copied().unwrap_or(0);
     if le32(&bytes, 0) != magic || le32(&bytes, 4) != 1 {

@@ -38,6 +38,10 @@ fn nonsense_on_the_command_line_exits_with_2_and_a_sentence() {
     extant(["frobnicate"]).fails(2);
     extant(["ls", "--frobnicate", "x"]).fails(2);
     extant(["completions", "elephant"]).fails(2);
+    // What looks like another option is not offered in its place.
+    let told = extant(["mkfs", "--verbos", "x"]).fails(2).stderr;
+    assert!(told.contains("unexpected argument '--verbos'"), "{told}");
+    assert!(!told.contains("--version"), "{told}");
 }
 
 #[test]

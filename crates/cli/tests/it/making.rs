@@ -1,9 +1,12 @@
 //! `mkfs`: images from the command line.
 
 use crate::support::{Place, extant, extant_with, small_plan};
-use extant_testkit::oracle::{assert_clean, dumpe2fs_header};
+use extant_testkit::mount::{KernelMount, Mode};
+use extant_testkit::oracle::{assert_clean, dumpe2fs_header, mke2fs};
 use extant_testkit::plan::{SparseForm, TarForm};
+use extant_testkit::require;
 use extant_testkit::tree::{Compare, Holes, Tree};
+use rustix::fs::IFlags;
 use std::path::Path;
 
 fn source(place: &Place) -> String {
@@ -137,6 +140,43 @@ fn sources_are_normalised_as_asked() {
     let host = found.iter().find(|e| e["path"] == "/etc/hostname").unwrap();
     assert_eq!((&host["uid"], &host["gid"]), (&5.into(), &6.into()));
     assert_eq!(host["mtime"], "1970-01-01T00:16:40Z");
+}
+
+#[test]
+fn flags_of_chattr_are_those_of_the_source() {
+    require!(KernelExt4);
+    let place = Place::new();
+    let (disk, image) = (place.path().join("disk"), place.arg("new.img"));
+    mke2fs(&disk, 8 << 20, &["-t", "ext4"]);
+    let mount = KernelMount::mount(&disk, Mode::ReadWrite, "");
+    std::fs::create_dir(mount.join("dir")).unwrap();
+    for (name, flags) in [
+        ("plain", IFlags::empty()),
+        ("sealed", IFlags::IMMUTABLE | IFlags::NODUMP),
+        ("log", IFlags::APPEND | IFlags::NOATIME),
+    ] {
+        let file = std::fs::File::create(mount.join(name)).unwrap();
+        let all = rustix::fs::ioctl_getflags(&file).unwrap();
+        rustix::fs::ioctl_setflags(&file, all | flags).unwrap();
+    }
+    extant(["mkfs", &image, "--from", mount.path().to_str().unwrap()]).ok();
+    for name in ["sealed", "log"] {
+        let file = std::fs::File::open(mount.join(name)).unwrap();
+        let all = rustix::fs::ioctl_getflags(&file).unwrap();
+        let without = all - (IFlags::IMMUTABLE | IFlags::APPEND);
+        rustix::fs::ioctl_setflags(&file, without).unwrap();
+    }
+    mount.unmount();
+    let listed = extant(["lsattr", &format!("{image}:/")]).ok().text();
+    let shown = |name: &str| {
+        let line = listed.lines().find(|line| line.ends_with(name));
+        let flags = line.and_then(|line| line.split_whitespace().next());
+        let flags = flags.unwrap_or_else(|| panic!("{name}: {listed}"));
+        flags.replace(['-', 'e'], "")
+    };
+    assert_eq!(shown("plain"), "");
+    assert_eq!(shown("sealed"), "id");
+    assert_eq!(shown("log"), "aA");
 }
 
 #[test]

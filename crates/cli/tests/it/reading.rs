@@ -41,6 +41,11 @@ fn the_long_form_shows_what_ls_shows() {
     assert!(words[5].starts_with("2017-07-14"), "{line}");
     let links = extant(["ls", "-l", &format!("{image}:/etc")]).ok().text();
     assert!(links.contains("link -> hostname\n"), "{links}");
+    let short = extant(["ls", "-lh", &format!("{image}:/usr/lib")]).ok();
+    let short = short.text();
+    let line = short.lines().find(|line| line.ends_with("libone.so"));
+    let size = line.and_then(|line| line.split_whitespace().nth(4));
+    assert_eq!(size, Some("98K"), "{short}");
 }
 
 #[test]

@@ -260,6 +260,27 @@ fn a_size_beyond_the_device_is_found_although_the_journal_holds_the_right_one() 
     assert!(refused.to_string().contains("12583936"), "{refused}");
 }
 
+/// e2fsck takes them for zeros; what changes such a file needs its blocks.
+#[test]
+fn a_quota_file_with_holes_is_found_and_written_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = image(dir.path(), "ext4", "quota");
+    // debugfs does not charge its owner with the device.
+    oracle::e2fsck(&path, &["-fy"]);
+    assert!(judged(&path).is_clean());
+    debugfs_write(&path, &["sif <3> size 0x10000"]);
+    let report = judged(&path);
+    assert!(report.has(Code::QuotaFile), "{}", problems(&report));
+    let device = OpenSpec::read_write(&path).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{}", problems(&plan.left));
+    plan.may_be_written().unwrap();
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(&path, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{theirs}");
+}
+
 /// It is looked for before the journal is replayed.
 #[test]
 fn multiple_mount_protection_without_a_block_is_found_although_the_journal_has_none_of_it() {
