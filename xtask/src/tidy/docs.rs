@@ -6,7 +6,9 @@ use std::path::Path;
 use super::Finding;
 
 pub(super) fn check(root: &Path) -> Vec<Finding> {
-    let mut names = vec!["README.md".to_owned(), "CHANGELOG.md".to_owned()];
+    let mut names: Vec<String> = ["README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]
+        .map(|name| format!("{name}.md"))
+        .into();
     names.extend(
         fs::read_dir(root.join("docs"))
             .into_iter()
