@@ -3,7 +3,7 @@
 use super::{Chain, Step, compare, fill, made, run_chains};
 use crate::support::{copy_of, extant};
 use extant_testkit::mount::{KernelMount, Mode};
-use extant_testkit::oracle::{check_clean, dumpe2fs_header};
+use extant_testkit::oracle::{check_clean, dumpe2fs_header, e2fsck};
 use extant_testkit::require;
 use extant_testkit::tool::tool;
 use extant_testkit::tree::Compare;
@@ -141,7 +141,10 @@ fn online(chain: &mut Chain) -> Step {
 
 /// What others have made of the image, if that is sound and has what it had; otherwise the image as it was before.
 fn theirs_or_before(chain: &mut Chain, done: bool, who: &str) -> Step {
-    let is_sound = check_clean(chain.path()).is_ok();
+    // This one e2fsck says, and exits with 0.
+    let theirs = e2fsck(chain.path(), &["-fn"]);
+    let is_valid = !theirs.text().contains("Resize inode not valid");
+    let is_sound = is_valid && check_clean(chain.path()).is_ok();
     // Other numbers of inodes are other times of directories for resize2fs.
     if is_sound && chain.differences(&times_left_out())?.is_empty() {
         return chain.learn();
