@@ -40,6 +40,8 @@ pub(super) enum Kind {
     /// Its size, and a sum of each piece that is not all zeros.
     File(u64, BTreeMap<u64, u64>),
     Special,
+    /// A file whose content takes a key.
+    Encrypted,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             Self::Link(_) => "link",
             Self::File(..) => "file",
             Self::Special => "special file",
+            Self::Encrypted => "encrypted file",
         }
     }
 
@@ -57,7 +60,7 @@ impl Kind {
         match self {
             Self::Link(_) => true,
             Self::File(_, pieces) => !pieces.is_empty(),
-            Self::Directory | Self::Special => false,
+            Self::Directory | Self::Special | Self::Encrypted => false,
         }
     }
 
@@ -70,6 +73,8 @@ impl Kind {
                 let goes_on = longer > len && (at + 1) * PIECE > *len;
                 new.get(at).is_some_and(|new_sum| new_sum == sum || goes_on)
             }),
+            // What is encrypted is read as it lies once the flag is gone, and not any more once it is back.
+            (Self::Encrypted, _) | (Self::File(..), Self::Encrypted) => true,
             (Self::Link(old), Self::Link(new)) => old.starts_with(new) || new.starts_with(old),
             (old, new) => old == new,
         }
@@ -141,8 +146,7 @@ pub(super) fn by_engine(device: SharedDevice, journal: Option<SharedDevice>) -> 
         let kind = match metadata.file_type() {
             FileType::Directory => Some(Kind::Directory),
             FileType::Symlink => entry.read_link().ok().map(Kind::Link),
-            // Without the key only holes can be read, and those say nothing.
-            FileType::Regular if metadata.flags() & ENCRYPTED != 0 => None,
+            FileType::Regular if metadata.flags() & ENCRYPTED != 0 => Some(Kind::Encrypted),
             FileType::Regular => files
                 .entry(metadata.ino())
                 .or_insert_with(|| read_file(&entry, metadata.len()))
