@@ -150,12 +150,17 @@ fn flags_of_chattr_are_those_of_the_source() {
     mke2fs(&disk, 8 << 20, &["-t", "ext4"]);
     let mount = KernelMount::mount(&disk, Mode::ReadWrite, "");
     std::fs::create_dir(mount.join("dir")).unwrap();
-    for (name, flags) in [
-        ("plain", IFlags::empty()),
-        ("sealed", IFlags::IMMUTABLE | IFlags::NODUMP),
-        ("log", IFlags::APPEND | IFlags::NOATIME),
+    // With content, without, and with a hole.
+    for (name, flags, content, len) in [
+        ("plain", IFlags::empty(), "text", 4),
+        ("sealed", IFlags::IMMUTABLE | IFlags::NODUMP, "text", 4),
+        ("log", IFlags::APPEND | IFlags::NOATIME, "", 0),
+        ("hole", IFlags::NODUMP, "text", 1 << 20),
     ] {
-        let file = std::fs::File::create(mount.join(name)).unwrap();
+        std::fs::write(mount.join(name), content).unwrap();
+        let file = std::fs::File::options().write(true).open(mount.join(name));
+        let file = file.unwrap();
+        file.set_len(len).unwrap();
         let all = rustix::fs::ioctl_getflags(&file).unwrap();
         rustix::fs::ioctl_setflags(&file, all | flags).unwrap();
     }
@@ -177,6 +182,7 @@ fn flags_of_chattr_are_those_of_the_source() {
     assert_eq!(shown("plain"), "");
     assert_eq!(shown("sealed"), "id");
     assert_eq!(shown("log"), "aA");
+    assert_eq!(shown("hole"), "d");
 }
 
 #[test]

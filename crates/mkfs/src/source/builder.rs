@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rayon::slice::ParallelSliceMut;
 
-use super::data::DataStore;
+use super::data::{DataStore, LateFlags};
 use super::error::{SourceError, SourceResult};
 use super::model::{
     Coverage, DataExtent, Entry, FileRow, FileType, NO_DATA, Name, Node, NodeId, Origin, Payload,
@@ -455,6 +455,7 @@ impl Canonical {
             inline: Vec::with_capacity(from.inline.len()),
             xattrs: vec![Arc::from([])],
             store: DataStore::Memory,
+            late_flags: LateFlags::default(),
             warnings: Vec::new(),
         };
         let mut xattr_renumber = vec![NONE; from.xattrs.len()];
@@ -477,6 +478,7 @@ impl Canonical {
             stack[below..].reverse();
         }
         self.to.store = store;
+        self.to.late_flags = LateFlags::of(self.to.nodes.len());
         self.to
     }
 
@@ -576,8 +578,14 @@ fn permissions(kind: FileType, mode: u16) -> u16 {
     }
 }
 
+/// In the place of flags: they are read when the file is opened for its content.
+pub(crate) const FLAGS_LATER: u32 = u32::MAX;
+
 /// The flags that ext4 lets users set on a file of this kind. A flag that needs a feature is not among them.
-fn settable_flags(kind: FileType, flags: u32) -> u32 {
+pub(crate) fn settable_flags(kind: FileType, flags: u32) -> u32 {
+    if flags == FLAGS_LATER && kind == FileType::Regular {
+        return flags;
+    }
     // Secure removal, undeletion, compression, synchronous, immutable, append only, no dump, no access time, data
     // journalling, no tail merging.
     const FILES: u32 = 0xff | 0x4000 | 0x8000;

@@ -8,9 +8,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::builder::{FLAGS_LATER, settable_flags};
 use super::error::{SourceError, SourceResult};
-use super::model::{DataExtent, Extents, NodeId, Origin, Tree};
+use super::model::{DataExtent, Extents, FileType, NodeId, Origin, Tree};
 use super::root::Root;
 
 /// What is open for as long as a tree lives.
@@ -22,6 +25,40 @@ pub(crate) enum DataStore {
     Directory(Root),
     /// The archive itself, or the file its data was spooled to.
     Archive { file: File, path: PathBuf },
+}
+
+/// Flags of files that were opened, by node.
+#[derive(Debug, Default)]
+pub(crate) struct LateFlags(OnceLock<Box<[AtomicU32]>>, usize);
+
+impl LateFlags {
+    /// Beside the flags: they are known.
+    const KNOWN: u32 = 1 << 31;
+
+    /// For so many nodes, of none of which they are known.
+    pub(crate) fn of(nodes: usize) -> Self {
+        Self(OnceLock::new(), nodes)
+    }
+
+    fn set(&self, id: NodeId, flags: u32) {
+        let all = self
+            .0
+            .get_or_init(|| (0..self.1).map(|_| AtomicU32::new(0)).collect());
+        if let Some(slot) = all.get(id.index()) {
+            slot.store(flags | Self::KNOWN, Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self, id: NodeId) -> Option<u32> {
+        let slot = self.0.get()?.get(id.index())?.load(Ordering::Relaxed);
+        (slot & Self::KNOWN != 0).then_some(slot & !Self::KNOWN)
+    }
+}
+
+/// The flags of an open file. A file system without them says so in many ways.
+fn flags_of(file: &File) -> u32 {
+    let flags = rustix::fs::ioctl_getflags(file).map_or(0, |flags| flags.bits());
+    settable_flags(FileType::Regular, flags & !LateFlags::KNOWN)
 }
 
 /// The data of one regular file, open for reading at any offset by any number of threads.
@@ -55,7 +92,11 @@ impl Tree {
             (Some(Origin::Inline { .. }), _) => From::Memory(&self.inline),
             (Some(Origin::Archive { .. }), DataStore::Archive { file, .. }) => From::Shared(file),
             (Some(Origin::Path { .. }), DataStore::Directory(root)) => {
-                From::Own(root.open_file(&self.path_parts(id))?)
+                let file = root.open_file(&self.path_parts(id))?;
+                if self.node(id).flags == FLAGS_LATER {
+                    self.late_flags.set(id, flags_of(&file));
+                }
+                From::Own(file)
             }
             _ => From::Nothing,
         };
@@ -66,6 +107,23 @@ impl Tree {
         };
         data.check_unchanged()?;
         Ok(data)
+    }
+
+    /// Finds out the flags of `chattr` of a node, as `FS_IOC_GETFLAGS` numbers them: those that a user can set on ext4.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Self::open), for a file that was not opened before.
+    pub fn flags(&self, id: NodeId) -> SourceResult<u32> {
+        let flags = self.node(id).flags;
+        if flags != FLAGS_LATER {
+            return Ok(flags);
+        }
+        if let Some(flags) = self.late_flags.get(id) {
+            return Ok(flags);
+        }
+        self.open(id)?;
+        Ok(self.late_flags.get(id).unwrap_or(0))
     }
 
     /// Reads one piece of a regular file: [`open`](Self::open) and

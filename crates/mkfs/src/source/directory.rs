@@ -20,7 +20,7 @@ use rayon::prelude::*;
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
-use super::builder::{Content, Meta, Stored, TreeBuilder};
+use super::builder::{Content, FLAGS_LATER, Meta, Stored, TreeBuilder};
 use super::data::DataStore;
 use super::error::{SourceError, SourceResult};
 use super::exclude::Excludes;
@@ -287,6 +287,14 @@ impl<'a> Listing<'a> {
             FileType::Fifo => What::Fifo,
             FileType::Socket => What::Socket,
         };
+        // A file whose content is read is opened for that, and has its flags read then.
+        let flags = match &what {
+            What::Regular {
+                size: 1..,
+                extents: None,
+            } => FLAGS_LATER,
+            _ => self.flags(name, kind),
+        };
         Ok(Found {
             name: Box::from(name),
             meta: Meta {
@@ -295,7 +303,7 @@ impl<'a> Listing<'a> {
                 gid: stat.stx_gid,
                 times: times(&stat),
                 xattrs: self.xattrs(name)?,
-                flags: self.flags(name, kind),
+                flags,
             },
             id: (
                 rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::data::DataStore;
+use super::data::{DataStore, LateFlags};
 pub use extant_format::inode::{FileType, Timestamp};
 
 /// Index of a node in its [`Tree`].
@@ -186,7 +186,9 @@ pub struct Node {
     /// Type and permission bits, as in `st_mode`.
     pub mode: u16,
     /// Flags of `chattr`, as the system numbers them ([`Meta::flags`](super::Meta::flags)).
-    pub flags: u32,
+    ///
+    /// Of a file of a directory that has content they are read with it: [`Tree::flags`] has them.
+    pub(crate) flags: u32,
     pub(crate) name: Name,
     pub(crate) parent: NodeId,
     pub(crate) xattrs: u32,
@@ -296,6 +298,8 @@ pub struct Tree {
     /// Row 0 is the empty set.
     pub(crate) xattrs: Vec<Arc<[Xattr]>>,
     pub(crate) store: DataStore,
+    /// Flags that were read when files were opened, by node.
+    pub(crate) late_flags: LateFlags,
     /// What reading the source had to say.
     pub(crate) warnings: Vec<String>,
 }

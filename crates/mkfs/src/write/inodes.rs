@@ -98,7 +98,7 @@ impl InodeEncoder<'_> {
         inode.crtime = Some(node.times.crtime());
         inode.file_acl = Pblk::new(placed.attrs.block);
         inode.links = self.links(id, node);
-        inode.flags = InodeFlags::from_bits_retain(node.flags);
+        inode.flags = InodeFlags::from_bits_retain(self.tree.flags(id)?);
         match node.kind() {
             FileType::Directory => self.map_directory(&mut inode, placed)?,
             FileType::Regular => {
