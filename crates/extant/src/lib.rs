@@ -1,7 +1,8 @@
 //! ext4 in user space, in the manner of [`std::fs`].
 //!
 //! Open an image, a partition of a disk image or any [`SharedDevice`], then use paths as you would
-//! with the standard library. Nothing here needs root or a mount, and the image is never written.
+//! with the standard library. Nothing here needs root or a mount. [`Filesystem::open`] never writes to the image;
+//! [`Filesystem::open_writable`] changes it through its journal.
 //!
 //! ```no_run
 //! use extant::Filesystem;

@@ -18,19 +18,39 @@ pub(super) fn write(chain: &mut Chain) -> Step {
     chain.learn()
 }
 
-/// Bytes and inodes that are free.
-fn free(chain: &Chain) -> (u64, u64) {
+/// What is free.
+struct Free {
+    bytes: u64,
+    inodes: u64,
+    /// The least that a file, a directory or a block of attributes takes, in bytes.
+    cluster: u64,
+}
+
+fn free(chain: &Chain) -> Free {
     let header = dumpe2fs_header(chain.path());
-    let blocks = header.number("Free blocks");
-    (
-        blocks * header.number("Block size"),
-        header.number("Free inodes"),
-    )
+    // Linux keeps a fiftieth back for itself, up to 4,096 clusters.
+    let kept = header.number("Block count") / 50;
+    let size = header.number("Block size");
+    let cluster = match header.has_feature("bigalloc") {
+        true => header.number("Cluster size"),
+        false => size,
+    };
+    Free {
+        bytes: header.number("Free blocks").saturating_sub(kept) * size,
+        inodes: header.number("Free inodes"),
+        cluster,
+    }
 }
 
 /// A tree for which there is room.
 fn plan(chain: &mut Chain) -> Option<TreePlan> {
-    let (bytes, inodes) = free(chain);
+    let Free {
+        bytes,
+        inodes,
+        cluster,
+    } = free(chain);
+    // A file with its last block, attributes and a node of its map.
+    let least = (3 * cluster).max(10_000);
     let mut entries = chain.rng.between(5, 60).min(inodes / 2);
     while entries > 3 {
         let mut plan = random_plan(chain.rng.next_u64(), entries as usize);
@@ -42,8 +62,8 @@ fn plan(chain: &mut Chain) -> Option<TreePlan> {
             .nodes()
             .iter()
             .map(|node| match &node.kind {
-                NodeKind::File(content) => content.size + 10_000,
-                _ => 10_000,
+                NodeKind::File(content) => content.size + least,
+                _ => least,
             })
             .sum();
         if needed < bytes / 3 {
@@ -55,7 +75,7 @@ fn plan(chain: &mut Chain) -> Option<TreePlan> {
 }
 
 fn by_linux(chain: &mut Chain) -> Step {
-    let (bytes, _) = free(chain);
+    let Free { bytes, .. } = free(chain);
     let plan = plan(chain);
     let mount = KernelMount::try_mount(chain.path(), Mode::ReadWrite, OPTIONS)
         .map_err(|e| format!("Linux does not mount it: {e}"))?;
