@@ -1,8 +1,7 @@
 //! Fields with which Linux does not mount a file system: found, and mended so that it does.
 
-use crate::support::problems;
+use crate::support::{problems, repair_whole};
 use extant_blockdev::OpenSpec;
-use extant_fsck::repair;
 use extant_fsck::{Code, Options, Report};
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::oracle::{self, debugfs, debugfs_write, mke2fs};
@@ -49,14 +48,7 @@ fn is_found_and_mended(what: &str, path: &Path, code: Code) {
     let report = judged(path);
     assert!(report.has(code), "{what}: {}", problems(&report));
     assert!(!report.is_clean(), "{what}");
-    let device = OpenSpec::read_write(path).open().unwrap();
-    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
-    assert!(plan.is_complete(), "{what}: {}", problems(&plan.left));
-    plan.apply().unwrap();
-    drop(plan);
-    let theirs = oracle::e2fsck(path, &["-fn"]);
-    assert_eq!(theirs.code, 0, "{what}: {theirs}");
-    assert!(judged(path).is_clean(), "{what}");
+    repair_whole(what, path);
     assert!(linux_mounts(path), "{what}: Linux does not mount it");
 }
 
@@ -141,12 +133,7 @@ fn names_are_hashed_as_before_the_journal_is_replayed() {
     poke(&path, &[(1024 + 0xEC, &[1, 2, 3])]);
     let report = judged(&path);
     assert!(report.has(Code::SuperblockField), "{}", problems(&report));
-    let device = OpenSpec::read_write(&path).open().unwrap();
-    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
-    assert!(plan.is_complete(), "{}", problems(&plan.left));
-    plan.apply().unwrap();
-    drop(plan);
-    assert_eq!(oracle::e2fsck(&path, &["-fn"]).code, 0);
+    repair_whole("repaired", &path);
 }
 
 #[test]
@@ -170,10 +157,5 @@ fn an_index_that_names_a_hash_of_unsigned_letters_is_found_and_mended() {
     poke(&path, &[(root * BLOCK + 0x1C, &[4])]);
     assert_ne!(oracle::e2fsck(&path, &["-fn"]).code, 0);
     assert!(judged(&path).has(Code::DirIndex));
-    let device = OpenSpec::read_write(&path).open().unwrap();
-    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
-    assert!(plan.is_complete(), "{}", problems(&plan.left));
-    plan.apply().unwrap();
-    drop(plan);
-    assert_eq!(oracle::e2fsck(&path, &["-fn"]).code, 0);
+    repair_whole("repaired", &path);
 }

@@ -2,7 +2,8 @@
 
 use extant_blockdev::{MemoryDevice, OpenSpec};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
-use extant_fsck::{Options, Report, Severity};
+use extant_fsck::{Options, Report, Severity, repair};
+use extant_testkit::oracle;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -51,4 +52,18 @@ pub(crate) fn logged_superblock(image: &[u8], block_size: usize, label: &[u8]) -
 /// Expects nothing worse than warnings.
 pub(crate) fn assert_clean(what: &str, report: &Report) {
     assert!(report.is_clean(), "{what}:\n{}", problems(report));
+}
+
+/// Repairs an image without a loss, so that e2fsck accepts it and nothing is left for us.
+pub(crate) fn repair_whole(what: &str, image: &Path) {
+    let device = OpenSpec::read_write(image).open().unwrap();
+    let plan = repair::plan(device, repair::Options::default(), &()).unwrap();
+    assert!(plan.is_complete(), "{what}: {}", problems(&plan.left));
+    plan.may_be_written()
+        .unwrap_or_else(|e| panic!("{what}: {e}"));
+    plan.apply().unwrap();
+    drop(plan);
+    let theirs = oracle::e2fsck(image, &["-fn"]);
+    assert_eq!(theirs.code, 0, "{what}: {theirs}");
+    assert_clean(what, &check(image, false));
 }

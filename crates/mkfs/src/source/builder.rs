@@ -477,8 +477,10 @@ impl Canonical {
             self.visit(old, new, &mut stack);
             stack[below..].reverse();
         }
+        if matches!(store, DataStore::Directory(_)) {
+            self.to.late_flags = LateFlags::of(self.to.nodes.len());
+        }
         self.to.store = store;
-        self.to.late_flags = LateFlags::of(self.to.nodes.len());
         self.to
     }
 

@@ -8,7 +8,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::builder::{FLAGS_LATER, settable_flags};
@@ -27,9 +26,9 @@ pub(crate) enum DataStore {
     Archive { file: File, path: PathBuf },
 }
 
-/// Flags of files that were opened, by node.
+/// Flags of files that were opened, by node; of a source that is no directory there are none.
 #[derive(Debug, Default)]
-pub(crate) struct LateFlags(OnceLock<Box<[AtomicU32]>>, usize);
+pub(crate) struct LateFlags(Box<[AtomicU32]>);
 
 impl LateFlags {
     /// Beside the flags: they are known.
@@ -37,20 +36,17 @@ impl LateFlags {
 
     /// For so many nodes, of none of which they are known.
     pub(crate) fn of(nodes: usize) -> Self {
-        Self(OnceLock::new(), nodes)
+        Self((0..nodes).map(|_| AtomicU32::new(0)).collect())
     }
 
     fn set(&self, id: NodeId, flags: u32) {
-        let all = self
-            .0
-            .get_or_init(|| (0..self.1).map(|_| AtomicU32::new(0)).collect());
-        if let Some(slot) = all.get(id.index()) {
+        if let Some(slot) = self.0.get(id.index()) {
             slot.store(flags | Self::KNOWN, Ordering::Relaxed);
         }
     }
 
     fn get(&self, id: NodeId) -> Option<u32> {
-        let slot = self.0.get()?.get(id.index())?.load(Ordering::Relaxed);
+        let slot = self.0.get(id.index())?.load(Ordering::Relaxed);
         (slot & Self::KNOWN != 0).then_some(slot & !Self::KNOWN)
     }
 }
