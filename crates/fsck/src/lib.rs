@@ -160,11 +160,13 @@ pub fn check_with_journal(
     progress: &dyn Progress,
 ) -> Result<Report> {
     let mut sink = Sink::new();
+    let has_journal = journal.is_some();
     let (device, recovered, before) =
         journal::recovered(device, journal, options.as_is, &mut sink)?;
     let of = survey::Input {
         device,
         recovered,
+        has_journal,
         remembers_errors: before.has(Code::SuperblockState),
         as_is: options.as_is,
     };

@@ -26,6 +26,8 @@ pub(crate) struct Input {
     pub(crate) recovered: bool,
     /// Whether the superblock as it lies, which a journal may replace, remembers errors.
     pub(crate) remembers_errors: bool,
+    /// Whether the journal on a device of its own, if there is one, was looked at before.
+    pub(crate) has_journal: bool,
     /// The bytes as they lie: a log that waits is no fault.
     pub(crate) as_is: bool,
 }
@@ -68,11 +70,14 @@ pub(crate) fn run(input: Input, mut sink: Sink, progress: &dyn Progress) -> Resu
         device,
         recovered,
         remembers_errors,
+        has_journal,
         as_is,
     } = input;
     let volume = Volume::open(device, &mut sink)?;
     superblock::check(&volume, recovered, &mut sink)?;
-    journal::check(&volume, recovered, as_is, &mut sink)?;
+    if !(has_journal && volume.sb.has_external_journal()) {
+        journal::check(&volume, recovered, as_is, &mut sink)?;
+    }
     let orphans = orphans::collect(&volume, recovered, &mut sink)?;
     if remembers_errors || volume.sb.state().contains(State::ERRORS) {
         orphans::with_errors(&volume, &orphans, &mut sink);

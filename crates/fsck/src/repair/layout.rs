@@ -143,6 +143,7 @@ fn by_reach(work: &mut Work<'_>) -> Result<bool> {
         device: with_superblock(work, &other)?,
         recovered: false,
         remembers_errors: false,
+        has_journal: false,
         as_is: false,
     };
     let then = match survey::run(input, Sink::new(), &()) {

@@ -234,6 +234,7 @@ fn look(draft: &Draft, progress: &dyn Progress) -> Result<Survey> {
         device: draft.device(),
         recovered: false,
         remembers_errors: false,
+        has_journal: false,
         as_is: false,
     };
     survey::run(input, Sink::new(), progress)

@@ -100,6 +100,7 @@ pub(super) fn is_better(
         device: Arc::new(trial),
         recovered: false,
         remembers_errors: false,
+        has_journal: false,
         as_is: false,
     };
     match survey::run(input, Sink::new(), &()) {

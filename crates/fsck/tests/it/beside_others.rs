@@ -325,7 +325,9 @@ fn a_journal_elsewhere_whose_superblock_is_of_the_first_version_is_found() {
         let journal: SharedDevice = Arc::new(MemoryDevice::from_image(journal));
         extant_fsck::check_with_journal(image, Some(journal), Options::default(), &())
     };
-    assert!(judged(&journal).unwrap().is_clean());
+    let report = judged(&journal).unwrap();
+    assert!(report.is_clean(), "{}", problems(&report));
+    assert!(!report.has(Code::JournalExternal), "it was looked at");
     // The magic number of the journal, and the second version.
     let head = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 4];
     let at = journal.windows(8).position(|bytes| bytes == head).unwrap();
