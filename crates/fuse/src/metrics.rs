@@ -1,5 +1,6 @@
 //! What a mount has done, in the text format of Prometheus.
 
+use crate::protocol::Operation;
 use extant_core::fs::Fs;
 use extant_sync::{CountedAtomicU64, PerCpu, RmwClass, ShardedCounter};
 use std::fmt::Write;
@@ -7,59 +8,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 static COUNTS: RmwClass = RmwClass::new("fuse metrics");
-
-/// Requests that are told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    Lookup,
-    Forget,
-    Getattr,
-    Setattr,
-    Readlink,
-    Mknod,
-    Mkdir,
-    Unlink,
-    Rmdir,
-    Symlink,
-    Rename,
-    Link,
-    Read,
-    Write,
-    Fsync,
-    Readdir,
-    Statfs,
-    Xattr,
-    Ioctl,
-    Fallocate,
-    Lseek,
-    CopyRange,
-}
-
-/// Their names, in that order.
-const NAMES: [&str; 22] = [
-    "lookup",
-    "forget",
-    "getattr",
-    "setattr",
-    "readlink",
-    "mknod",
-    "mkdir",
-    "unlink",
-    "rmdir",
-    "symlink",
-    "rename",
-    "link",
-    "read",
-    "write",
-    "fsync",
-    "readdir",
-    "statfs",
-    "xattr",
-    "ioctl",
-    "fallocate",
-    "lseek",
-    "copy_range",
-];
 
 /// Classes of latency: up to 1 µs, 2 µs, 4 µs and so on, the last without end.
 const CLASSES: usize = 24;
@@ -92,7 +40,7 @@ impl Histogram {
 #[derive(Debug)]
 pub(crate) struct Timed<'a> {
     metrics: &'a Metrics,
-    request: Request,
+    operation: Operation,
     since: Instant,
 }
 
@@ -102,7 +50,7 @@ impl Drop for Timed<'_> {
         // The number of bits of the microseconds, which is 0 below one.
         let class = (u64::BITS - (nanos.saturating_sub(1) / 1000).leading_zeros()) as usize;
         let shard = self.metrics.shards.local();
-        if let Some(histogram) = shard.get(self.request as usize) {
+        if let Some(histogram) = shard.get(self.operation as usize) {
             let count: &CountedAtomicU64 = &histogram.classes[class.min(CLASSES - 1)];
             count.fetch_add(1, Relaxed);
             histogram.nanos.fetch_add(nanos, Relaxed);
@@ -113,16 +61,16 @@ impl Drop for Timed<'_> {
 impl Metrics {
     pub(crate) fn new() -> Self {
         Self {
-            shards: PerCpu::new(|_| NAMES.iter().map(|_| Histogram::new()).collect()),
+            shards: PerCpu::new(|_| Operation::NAMES.iter().map(|_| Histogram::new()).collect()),
             through_rings: ShardedCounter::new(),
         }
     }
 
     /// Times a request until what this returns is dropped.
-    pub(crate) fn time(&self, request: Request) -> Timed<'_> {
+    pub(crate) fn time(&self, operation: Operation) -> Timed<'_> {
         Timed {
             metrics: self,
-            request,
+            operation,
             since: Instant::now(),
         }
     }
@@ -160,7 +108,7 @@ impl Metrics {
             "# HELP {name} Time until a request of the kernel was answered."
         )?;
         writeln!(text, "# TYPE {name} histogram")?;
-        for (request, op) in NAMES.iter().enumerate() {
+        for (request, op) in Operation::NAMES.iter().enumerate() {
             let all = || self.shards.iter().filter_map(|shard| shard.get(request));
             let sum = |class: usize| -> u64 {
                 all()

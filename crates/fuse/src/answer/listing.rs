@@ -2,7 +2,6 @@
 
 use super::convert::{entry, kind};
 use super::{Answerer, node};
-use crate::metrics::Request as Timing;
 use crate::protocol::{Attr, Dirent, EntryOut, ReadIn, Request};
 use crate::service::{Answer, Errno, Listed};
 use std::ops::ControlFlow;
@@ -81,17 +80,14 @@ impl Answerer {
         out: &mut [u8],
         mut add: impl FnMut(&mut Listing<'_>, &Listed<'_>) -> bool,
     ) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Readdir);
         let asked: ReadIn = request.fixed()?;
         let room = out.get_mut(..asked.size as usize).ok_or(Errno::INVALID)?;
         let mut listing = Listing { out: room, len: 0 };
-        let listed = self.service.ask(|s| {
-            s.readdir(node(request), asked.offset, |listed| {
-                match add(&mut listing, &listed) {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
-            })
+        let listed = self.service.readdir(node(request), asked.offset, |listed| {
+            match add(&mut listing, &listed) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         });
         match listed {
             // What was found before a failure counts; the next call meets it first.

@@ -21,22 +21,20 @@ mod tests;
 
 pub(crate) use sealing::seals;
 
-use crate::metrics::Request as Timing;
 use crate::protocol::{
-    AccessIn, AttrOut, BatchForgetIn, CopyRangeIn, CreateIn, EntryOut, FallocateIn, ForgetIn,
-    ForgetOne, Form, FsyncIn, GetXattrIn, LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn,
-    MknodIn, Opcode, OpenOut, ReadIn, Rename2In, RenameIn, Request, SetXattrIn, SetattrIn,
-    StatfsOut, WriteIn, WriteOut, access, set, setxattr_flags, split_name, write_flags,
+    AccessIn, AttrOut, CopyRangeIn, CreateIn, EntryOut, FallocateIn, Form, FsyncIn, GetXattrIn,
+    LengthOut, LinkIn, LseekIn, LseekOut, Malformed, MkdirIn, MknodIn, Opcode, Open, OpenOut,
+    ReadIn, Rename2In, RenameIn, Reply, Request, SetXattrIn, SetattrIn, StatfsOut, Takes, WriteIn,
+    WriteOut, access, set, setxattr_flags, split_name, write_flags,
 };
 use crate::service::{
     Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
 };
 use convert::{FOREVER, entry, statx, timestamp, ttl};
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{Immutable, IntoBytes};
 
 /// How long words that nodes are forgotten may wait for more of them. Interrupts wait as long at most, and so does the end
 /// of the mount.
@@ -148,6 +146,48 @@ fn durability(asked: &WriteIn) -> Option<bool> {
     (is_direct && flags & libc::O_DSYNC != 0).then_some(flags & libc::O_SYNC != libc::O_SYNC)
 }
 
+/// Whether a transfer is long, or made durable.
+fn long_transfer(request: &Request<'_>) -> Option<Long> {
+    let size = match request.opcode {
+        Some(Opcode::Write) => {
+            let asked: WriteIn = request.fixed().ok()?;
+            if durability(&asked).is_some() {
+                return Some(Long::Other);
+            }
+            asked.size
+        }
+        _ => request.fixed::<ReadIn>().ok()?.size,
+    };
+    (size >= LONG_TRANSFER).then_some(Long::Transfer)
+}
+
+/// Whether the data only is to be made durable.
+fn data_only(request: &Request<'_>) -> Answer<bool> {
+    let FsyncIn { flags, .. } = request.fixed()?;
+    Ok(flags & DATA_ONLY != 0)
+}
+
+/// An answer without a body.
+fn done(answered: Answer) -> Answer<usize> {
+    answered.map(|()| 0)
+}
+
+/// Where the kernel checks nothing, nobody but the superuser asks. Who has his user ID and acts for somebody else, as servers of
+/// files do, is refused names and rights, as far as it is asked for: what that one may do is not known here. Content is not asked for by who opens
+/// a file, so that this is no protection.
+fn check(opcode: Opcode, request: &Request<'_>) -> Answer {
+    if request.header.uid == SUPERUSER {
+        return Ok(());
+    }
+    let is_open = match opcode.traits().open {
+        Open::ToAll => true,
+        Open::ToRoot => false,
+        // Times of writing the kernel tells in the name of whoever made it do so.
+        Open::ByArguments => request.fixed::<SetattrIn>()?.valid & set::BY_OWNERS == 0,
+    };
+    is_open.then_some(()).ok_or(Errno::ACCESS)
+}
+
 impl Answerer {
     pub(crate) fn new(service: Arc<Service>, agreed: Agreed, notify: Arc<dyn Notify>) -> Self {
         Self {
@@ -179,92 +219,63 @@ impl Answerer {
 
     /// Whether a request may take so long that others should not wait for it.
     pub(crate) fn may_take_long(&self, request: &Request<'_>) -> Option<Long> {
-        let is_long = |size: u32| (size >= LONG_TRANSFER).then_some(Long::Transfer);
-        match request.opcode? {
-            Opcode::Read => is_long(request.fixed::<ReadIn>().ok()?.size),
-            Opcode::Write => {
-                let asked: WriteIn = request.fixed().ok()?;
-                match durability(&asked) {
-                    None => is_long(asked.size),
-                    Some(_) => Some(Long::Other),
-                }
-            }
-            Opcode::Fsync
-            | Opcode::Fsyncdir
-            | Opcode::Syncfs
-            | Opcode::Destroy
-            | Opcode::Fallocate
-            | Opcode::CopyFileRange
-            | Opcode::CopyFileRange64 => Some(Long::Other),
-            Opcode::Setattr if self.cuts_much(request) => Some(Long::Other),
-            Opcode::Setattr
-            | Opcode::Symlink
-            | Opcode::Mknod
-            | Opcode::Mkdir
-            | Opcode::Unlink
-            | Opcode::Rmdir
-            | Opcode::Rename
-            | Opcode::Rename2
-            | Opcode::Link
-            | Opcode::Setxattr
-            | Opcode::Removexattr => self.service.syncs().then_some(Long::Other),
-            // The map may become one of another kind, and all groups be gone through.
-            Opcode::Ioctl if sealing::may_take_long(request) => Some(Long::Other),
-            Opcode::Ioctl => self.service.syncs().then_some(Long::Other),
-            _ => None,
+        match request.opcode?.traits().takes {
+            Takes::Short => None,
+            Takes::Long => Some(Long::Other),
+            Takes::ByLength => long_transfer(request),
+            Takes::ByArguments if self.changes_much(request) => Some(Long::Other),
+            Takes::ByArguments | Takes::BySync => self.service.syncs().then_some(Long::Other),
+        }
+    }
+
+    /// Whether a request cuts a file that is large, or makes another kind of map of it, or goes through all groups.
+    fn changes_much(&self, request: &Request<'_>) -> bool {
+        match request.opcode {
+            Some(Opcode::Setattr) => self.cuts_much(request),
+            Some(Opcode::Ioctl) => sealing::may_take_long(request),
+            _ => false,
         }
     }
 
     /// Whether a request sets the size of a file that is large.
     fn cuts_much(&self, request: &Request<'_>) -> bool {
         let sets_size = |asked: SetattrIn| asked.valid & set::SIZE != 0;
+        let found = |s: &Service| s.getattr(node(request));
         request.fixed().is_ok_and(sets_size)
             && self
                 .service
-                .ask(|s| s.getattr(node(request)))
+                .inspect(Opcode::Setattr, found)
                 .is_ok_and(|found| found.metadata.size >= MUCH)
     }
 
     /// Whether a request is to be answered after the kernel has written the file back, which needs answers of all others
     /// meanwhile.
     pub(crate) fn waits_for_kernel(&self, request: &Request<'_>) -> bool {
+        let can_be_sealed = |s: &Service| s.can_be_sealed(node(request));
         // Without gathering writes it keeps those of memory that files are mapped to.
-        seals(request) && self.service.ask(|s| s.can_be_sealed(node(request))) != Ok(false)
+        seals(request) && self.service.inspect(Opcode::Ioctl, can_be_sealed) != Ok(false)
     }
 
     /// Does what a request asks that gets no answer; `false` for all others.
     pub(crate) fn forgets(&self, request: &Request<'_>) -> bool {
-        match request.opcode {
-            Some(Opcode::Forget) => {
-                let _timed = self.service.time(Timing::Forget);
-                if let Ok(ForgetIn { lookups }) = request.fixed() {
-                    self.forget(node(request), lookups);
-                }
-                true
-            }
-            Some(Opcode::BatchForget) => {
-                let _timed = self.service.time(Timing::Forget);
-                let count = request.fixed::<BatchForgetIn>().map_or(0, |all| all.count);
-                let mut rest = request.rest();
-                for _ in 0..count {
-                    let Ok((one, more)) = ForgetOne::read_from_prefix(rest) else {
-                        break;
-                    };
-                    self.forget(Node(one.node), one.lookups);
-                    rest = more;
-                }
-                true
-            }
-            _ => false,
+        let Some(opcode) = request.opcode else {
+            return false;
+        };
+        if opcode.traits().reply != Reply::Never {
+            return false;
         }
-    }
-
-    fn forget(&self, node: Node, lookups: u64) {
-        // There is no answer to this.
-        let _ = self.service.ask(|s| {
-            s.forget(node, lookups);
-            Ok(())
-        });
+        let mut nodes = request.forgotten();
+        let mut forget = || {
+            self.service.admit(opcode, asker(request), || {
+                for one in nodes.by_ref() {
+                    self.service.forget(Node(one.node), one.lookups);
+                }
+                Ok(())
+            })
+        };
+        // One that panics does not keep the others.
+        while forget() == Err(Errno::IO) {}
+        true
     }
 
     /// Answers a request: returns the bytes of the answer's body, which is at the beginning of `out`.
@@ -284,59 +295,38 @@ impl Answerer {
         answered
     }
 
-    /// Whether a request that found no space has done nothing, so that it may be done once more: not what tells of a failure
-    /// once, nor what is done in steps, nor what is made durable behind the change.
+    /// Whether a request that found no space has done nothing, so that it may be done once more: not what is made durable
+    /// behind the change.
     fn may_be_tried_again(&self, request: &Request<'_>) -> bool {
-        let has_done_nothing = matches!(
-            request.opcode,
-            Some(
-                Opcode::Write
-                    | Opcode::Mknod
-                    | Opcode::Mkdir
-                    | Opcode::Symlink
-                    | Opcode::Link
-                    | Opcode::Setxattr
-            )
-        );
+        let has_done_nothing = request.opcode.is_some_and(|opcode| opcode.traits().repeats);
         has_done_nothing && !self.service.syncs()
     }
 
+    /// Checks and admits a request, once: whatever it does happens inside.
     fn answer_now(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        // Whatever happens, whoever asked gets an answer.
-        let dispatched = catch_unwind(AssertUnwindSafe(|| self.dispatch(request, out)));
-        dispatched.unwrap_or_else(|_| {
-            tracing::error!("a request panicked, and was answered with an I/O error");
-            Err(Errno::IO)
-        })
-    }
-
-    fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let opcode = request.opcode.ok_or(Errno::NO_SYSCALL)?;
         if !self.agreed.checks {
-            self.check(opcode, request)?;
+            check(opcode, request)?;
         }
+        let dispatch = || self.dispatch(opcode, request, out);
+        self.service.admit(opcode, asker(request), dispatch)
+    }
+
+    fn dispatch(&self, opcode: Opcode, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
+        let service = &self.service;
+        let node = node(request);
         match opcode {
             Opcode::Lookup => self.lookup(request, out),
-            Opcode::Getattr => self.getattr(request, out),
-            Opcode::Statx => self.statx(request, out),
+            Opcode::Getattr => put_attr(out, &service.getattr(node)?),
+            Opcode::Statx => put(out, &statx(&service.getattr(node)?)),
             Opcode::Setattr => self.setattr(request, out),
-            Opcode::Readlink => self.readlink(request, out),
+            Opcode::Readlink => put_bytes(out, &service.readlink(node)?),
             Opcode::Symlink => self.symlink(request, out),
             Opcode::Mknod => self.mknod(request, out),
             Opcode::Mkdir => self.mkdir(request, out),
             Opcode::Tmpfile => self.tmpfile(request, out),
-            Opcode::Unlink => {
-                let _timed = self.service.time(Timing::Unlink);
-                let name = request.name()?;
-                self.service.ask(|s| s.unlink(node(request), name))?;
-                Ok(0)
-            }
-            Opcode::Rmdir => {
-                let _timed = self.service.time(Timing::Rmdir);
-                let name = request.name()?;
-                self.service.ask(|s| s.rmdir(node(request), name))?;
-                Ok(0)
-            }
+            Opcode::Unlink => done(service.unlink(node, request.name()?)),
+            Opcode::Rmdir => done(service.rmdir(node, request.name()?)),
             Opcode::Rename => {
                 let RenameIn { new_parent } = request.fixed()?;
                 self.rename(request, Node(new_parent), 0)
@@ -354,45 +344,21 @@ impl Answerer {
             Opcode::Opendir => put(out, &opened(KEEP_CACHE | CACHE_DIR)),
             Opcode::Read => self.read(request, out),
             Opcode::Write => self.write(request, out),
-            Opcode::Fsync => {
-                let _timed = self.service.time(Timing::Fsync);
-                let FsyncIn { flags, .. } = request.fixed()?;
-                let data_only = flags & DATA_ONLY != 0;
-                self.service.ask(|s| s.fsync(node(request), data_only))?;
-                Ok(0)
-            }
-            Opcode::Fsyncdir => {
-                let _timed = self.service.time(Timing::Fsync);
-                let FsyncIn { flags, .. } = request.fixed()?;
-                let data_only = flags & DATA_ONLY != 0;
-                self.service.ask(|s| s.fsyncdir(node(request), data_only))?;
-                Ok(0)
-            }
+            Opcode::Fsync => done(service.fsync(node, data_only(request)?)),
+            Opcode::Fsyncdir => done(service.fsyncdir(node, data_only(request)?)),
             Opcode::Readdir => self.readdir(request, out),
             Opcode::Readdirplus => self.readdirplus(request, out),
             Opcode::Statfs => self.statfs(request, out),
             Opcode::Setxattr => self.setxattr(request),
             Opcode::Getxattr => {
-                let _timed = self.service.time(Timing::Xattr);
                 let GetXattrIn { size, .. } = request.fixed()?;
-                let name = request.name()?;
-                let value = self.service.ask(|s| s.getxattr(node(request), name))?;
-                xattr(&value, size, out)
+                xattr(&service.getxattr(node, request.name()?)?, size, out)
             }
             Opcode::Listxattr => {
-                let _timed = self.service.time(Timing::Xattr);
                 let GetXattrIn { size, .. } = request.fixed()?;
-                let asker = asker(request);
-                let names = self.service.ask(|s| s.listxattr(asker, node(request)))?;
-                xattr(&names, size, out)
+                xattr(&service.listxattr(asker(request), node)?, size, out)
             }
-            Opcode::Removexattr => {
-                let _timed = self.service.time(Timing::Xattr);
-                let name = request.name()?;
-                self.service
-                    .ask_for(asker(request), |s| s.removexattr(node(request), name))?;
-                Ok(0)
-            }
+            Opcode::Removexattr => done(service.removexattr(node, request.name()?)),
             Opcode::Access => self.access(request),
             // Told of files that were made without a name, and with `direct_io` of all: nothing here keeps them open.
             Opcode::Release | Opcode::Releasedir => Ok(0),
@@ -400,21 +366,16 @@ impl Answerer {
             Opcode::Fallocate => self.fallocate(request),
             Opcode::Lseek => self.lseek(request, out),
             Opcode::CopyFileRange => {
-                let copied = self.copy_range(request)?;
-                let size = short(copied);
+                let size = short(self.copy_range(request)?);
                 put(out, &WriteOut { size, padding: 0 })
             }
             Opcode::CopyFileRange64 => {
                 let len = self.copy_range(request)?;
                 put(out, &LengthOut { len })
             }
-            Opcode::Syncfs => {
-                let _timed = self.service.time(Timing::Fsync);
-                self.service.ask(Service::syncfs)?;
-                Ok(0)
-            }
+            Opcode::Syncfs => done(service.syncfs()),
             Opcode::Destroy => {
-                self.service.farewell().asked();
+                service.farewell().asked();
                 Ok(0)
             }
             // They get no answer.
@@ -422,49 +383,10 @@ impl Answerer {
         }
     }
 
-    /// Where the kernel checks nothing, nobody but the superuser asks. Who has his user ID and acts for somebody else, as servers of
-    /// files do, is refused names and rights, as far as it is asked for: what that one may do is not known here. Content is not asked for by who opens
-    /// a file, so that this is no protection.
-    fn check(&self, opcode: Opcode, request: &Request<'_>) -> Answer {
-        if request.header.uid == SUPERUSER {
-            return Ok(());
-        }
-        let is_about_names_or_rights = matches!(
-            opcode,
-            Opcode::Lookup
-                | Opcode::Symlink
-                | Opcode::Mknod
-                | Opcode::Mkdir
-                | Opcode::Tmpfile
-                | Opcode::Unlink
-                | Opcode::Rmdir
-                | Opcode::Rename
-                | Opcode::Rename2
-                | Opcode::Link
-                | Opcode::Open
-                | Opcode::Opendir
-                | Opcode::Readdir
-                | Opcode::Readdirplus
-                | Opcode::Access
-                | Opcode::Ioctl
-                | Opcode::Setxattr
-                | Opcode::Getxattr
-                | Opcode::Listxattr
-                | Opcode::Removexattr
-        );
-        // Times of writing the kernel tells in the name of whoever made it do so.
-        let sets_more_than_times =
-            opcode == Opcode::Setattr && request.fixed::<SetattrIn>()?.valid & set::BY_OWNERS != 0;
-        match is_about_names_or_rights || sets_more_than_times {
-            true => Err(Errno::ACCESS),
-            false => Ok(()),
-        }
-    }
-
     /// What the superuser may do: all, but start what nobody may start, and write to what is immutable. Not asked for where the kernel checks.
     fn access(&self, request: &Request<'_>) -> Answer<usize> {
         let AccessIn { mask, .. } = request.fixed()?;
-        let found = self.service.ask(|s| s.access(node(request)))?;
+        let found = self.service.access(node(request))?;
         if mask & access::EXECUTE != 0 && !found.executable {
             return Err(Errno::ACCESS);
         }
@@ -475,9 +397,8 @@ impl Answerer {
     }
 
     fn lookup(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Lookup);
         let name = request.name()?;
-        match self.service.ask(|s| s.lookup(node(request), name))? {
+        match self.service.lookup(node(request), name)? {
             Some(found) => put(out, &entry(&found)),
             None => {
                 let stays = match self.service.folds_names() {
@@ -489,19 +410,7 @@ impl Answerer {
         }
     }
 
-    fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Getattr);
-        put_attr(out, &self.service.ask(|s| s.getattr(node(request)))?)
-    }
-
-    fn statx(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Getattr);
-        let found = self.service.ask(|s| s.getattr(node(request)))?;
-        put(out, &statx(&found))
-    }
-
     fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Setattr);
         let asked: SetattrIn = request.fixed()?;
         let has = |bit| asked.valid & bit != 0;
         let stamp = |bit, now, secs, nanos| {
@@ -520,30 +429,19 @@ impl Answerer {
             ctime: has(set::CTIME).then(|| timestamp(asked.ctime, asked.ctime_nanos)),
         };
         let asker = asker(request);
-        let found = self
-            .service
-            .ask_for(asker, |s| s.setattr(asker, node(request), changes))?;
+        let found = self.service.setattr(asker, node(request), changes)?;
         put_attr(out, &found)
     }
 
-    fn readlink(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Readlink);
-        put_bytes(out, &self.service.ask(|s| s.readlink(node(request)))?)
-    }
-
     fn symlink(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Symlink);
         let (name, target) = request.names()?;
         let (target, _) = split_name(target)?;
         let asker = asker(request);
-        let made = self
-            .service
-            .ask_for(asker, |s| s.symlink(asker, node(request), name, target))?;
+        let made = self.service.symlink(asker, node(request), name, target)?;
         put(out, &entry(&made))
     }
 
     fn mknod(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Mknod);
         let asked: MknodIn = request.fixed()?;
         let name = request.name()?;
         let made = Made {
@@ -552,14 +450,11 @@ impl Answerer {
             device: asked.device,
         };
         let asker = asker(request);
-        let made = self
-            .service
-            .ask_for(asker, |s| s.mknod(asker, node(request), name, made))?;
+        let made = self.service.mknod(asker, node(request), name, made)?;
         put(out, &entry(&made))
     }
 
     fn mkdir(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Mkdir);
         let asked: MkdirIn = request.fixed()?;
         let name = request.name()?;
         let made = Made {
@@ -568,14 +463,11 @@ impl Answerer {
             device: 0,
         };
         let asker = asker(request);
-        let made = self
-            .service
-            .ask_for(asker, |s| s.mkdir(asker, node(request), name, made))?;
+        let made = self.service.mkdir(asker, node(request), name, made)?;
         put(out, &entry(&made))
     }
 
     fn tmpfile(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Mknod);
         let asked: CreateIn = request.fixed()?;
         let made = Made {
             mode: asked.mode,
@@ -583,31 +475,24 @@ impl Answerer {
             device: 0,
         };
         let asker = asker(request);
-        let made = self
-            .service
-            .ask_for(asker, |s| s.tmpfile(asker, node(request), made))?;
+        let made = self.service.tmpfile(asker, node(request), made)?;
         let len = put(out, &entry(&made))?;
         Ok(len + put(out.get_mut(len..).ok_or(Errno::IO)?, &self.opened())?)
     }
 
     fn rename(&self, request: &Request<'_>, new_parent: Node, flags: u32) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Rename);
         let (name, rest) = request.names()?;
         let (new_name, _) = split_name(rest)?;
         let how = Renaming::from_flags(flags)?;
         let (from, to) = ((node(request), name), (new_parent, new_name));
-        self.service
-            .ask_for(asker(request), |s| s.rename(from, to, how))?;
+        self.service.rename(from, to, how)?;
         Ok(0)
     }
 
     fn link(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Link);
         let LinkIn { target } = request.fixed()?;
         let name = request.name()?;
-        let linked = self.service.ask_for(asker(request), |s| {
-            s.link(Node(target), node(request), name)
-        })?;
+        let linked = self.service.link(Node(target), node(request), name)?;
         put(out, &entry(&linked))
     }
 
@@ -620,15 +505,12 @@ impl Answerer {
     }
 
     fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Read);
         let asked: ReadIn = request.fixed()?;
         let into = out.get_mut(..asked.size as usize).ok_or(Errno::INVALID)?;
-        self.service
-            .ask(|s| s.read(node(request), asked.offset, into))
+        self.service.read(node(request), asked.offset, into)
     }
 
     fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Write);
         let asked: WriteIn = request.fixed()?;
         let data = request.rest().get(..asked.size as usize);
         let data = data.ok_or(Malformed)?;
@@ -641,9 +523,9 @@ impl Answerer {
         let asker = asker(request);
         let written = self
             .service
-            .ask(|s| s.write(asker, node(request), asked.offset, data, how))?;
+            .write(asker, node(request), asked.offset, data, how)?;
         if let Some(data_only) = durability(&asked) {
-            self.service.ask(|s| s.fsync(node(request), data_only))?;
+            self.service.fsync(node(request), data_only)?;
         }
         // No more than there was, which came with a length of 32 bits.
         let size = short(written as u64);
@@ -651,8 +533,7 @@ impl Answerer {
     }
 
     fn statfs(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Statfs);
-        let found = self.service.ask(|s| s.statfs(node(request)))?;
+        let found = self.service.statfs(node(request))?;
         let answer = StatfsOut {
             blocks: found.blocks,
             free: found.free,
@@ -668,7 +549,6 @@ impl Answerer {
     }
 
     fn setxattr(&self, request: &Request<'_>) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Xattr);
         let asked: SetXattrIn = request.fixed()?;
         let (name, value) = request.names()?;
         let value = value.get(..asked.size as usize).ok_or(Malformed)?;
@@ -676,11 +556,13 @@ impl Answerer {
         let flags = request.setxattr_extension().flags;
         // The kernel sets the flag for default lists as well, which say nothing of the mode.
         let from_outside = name == ACCESS_LIST && flags & setxattr_flags::KILL_SET_GID != 0;
-        self.service
-            .ask_for(asker(request), |s| match from_outside {
-                true => s.set_access_list_from_outside(node(request), value),
-                false => s.setxattr(node(request), name, value, asked.flags),
-            })?;
+        if from_outside {
+            self.service
+                .set_access_list_from_outside(node(request), value)?;
+        } else {
+            self.service
+                .setxattr(node(request), name, value, asked.flags)?;
+        }
         if !self.agreed.checks && name == ACCESS_LIST {
             // It says the mode, too, which a kernel that does not check takes no notice of.
             self.notify.attributes_changed(node(request));
@@ -689,18 +571,15 @@ impl Answerer {
     }
 
     fn fallocate(&self, request: &Request<'_>) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Fallocate);
         let asked: FallocateIn = request.fixed()?;
         let range = (asked.offset, asked.len);
         let asker = asker(request);
-        self.service.ask_for(asker, |s| {
-            s.fallocate(asker, node(request), range, asked.mode)
-        })?;
+        self.service
+            .fallocate(asker, node(request), range, asked.mode)?;
         Ok(0)
     }
 
     fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Lseek);
         if self.agreed.gathers || !self.service.tells_holes() {
             // It does not ask for data that it keeps back, of mapped memory if it gathers none: told that there is no such
             // call, it takes all for data.
@@ -709,21 +588,19 @@ impl Answerer {
         let asked: LseekIn = request.fixed()?;
         let offset = self
             .service
-            .ask(|s| s.lseek(node(request), asked.offset, asked.whence))?;
+            .lseek(node(request), asked.offset, asked.whence)?;
         put(out, &LseekOut { offset })
     }
 
     fn copy_range(&self, request: &Request<'_>) -> Answer<u64> {
-        let _timed = self.service.time(Timing::CopyRange);
         let asked: CopyRangeIn = request.fixed()?;
         let (from, to) = (
             (node(request), asked.offset),
             (Node(asked.to), asked.to_offset),
         );
         let asker = asker(request);
-        self.service.ask_for(asker, |s| {
-            s.copy_range(asker, from, to, asked.len.min(MOST_COPIED))
-        })
+        self.service
+            .copy_range(asker, from, to, asked.len.min(MOST_COPIED))
     }
 }
 

@@ -4,7 +4,6 @@
 //! what it hands on afterwards is refused, so it is asked for it first. Nor does it expect attributes to change, so it is told.
 
 use super::{Answerer, asker, node, put, put_bytes};
-use crate::metrics::Request as Timing;
 use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};
 use crate::service::{Answer, Errno, SET_FLAGS, changes_record, is_about_whole, makes_immutable};
 
@@ -29,12 +28,11 @@ pub(super) fn may_take_long(request: &Request<'_>) -> bool {
 
 impl Answerer {
     pub(super) fn ioctl(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let _timed = self.service.time(Timing::Ioctl);
         let (asked, input) = input(request)?;
         let asker = asker(request);
-        let output = self.service.ask_for(asker, |s| {
-            s.ioctl(asker, node(request), asked.command, input)
-        })?;
+        let output = self
+            .service
+            .ioctl(asker, node(request), asked.command, input)?;
         if changes_record(asked.command) {
             // Its time of change, which the kernel does not expect of an `ioctl`.
             self.notify.attributes_changed(node(request));

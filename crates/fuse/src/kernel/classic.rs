@@ -3,7 +3,7 @@
 use super::turn::Turn;
 use super::{Device, Kernel, LARGEST_TRANSFER, Later};
 use crate::answer::Answerer;
-use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Request};
+use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Reply, Request};
 use crate::service::{Errno, Node};
 use std::io;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ pub(super) fn run(
             answer_when_written(device, answerer, kernel, later, bytes);
         } else {
             // What is read is transferred to a page, too.
-            let told = match request.opcode {
-                Some(Opcode::Read) => told.whole(),
+            let told = match request.opcode.map(|opcode| opcode.traits().reply) {
+                Some(Reply::Data) => told.whole(),
                 _ => told.at_page(),
             };
             answer(device, answerer, &request, told);

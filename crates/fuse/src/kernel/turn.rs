@@ -4,7 +4,7 @@ use super::device::{Device, Received};
 use super::watch::Reader;
 use crate::answer::Answerer;
 use crate::awake::Awake;
-use crate::protocol::{Opcode, Request};
+use crate::protocol::{Reply, Request};
 use extant_sync::Leader;
 use std::io;
 
@@ -61,7 +61,8 @@ impl<'a> Turn<'a> {
 
     /// Tells the others of a request that this thread is about to do.
     pub(super) fn took(&mut self, request: &Request<'_>, answerer: &Answerer) {
-        let is_told = matches!(request.opcode, Some(Opcode::Forget | Opcode::BatchForget));
+        let reply = request.opcode.map(|opcode| opcode.traits().reply);
+        let is_told = reply == Some(Reply::Never);
         match self {
             Self::Waits => {}
             Self::BesideRings(reader) => {

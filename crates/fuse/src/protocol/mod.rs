@@ -5,7 +5,8 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `mod` | requests: their numbers, and how one is taken apart |
+//! | `mod` | how a request is taken apart |
+//! | `opcode` | what a request can ask for, and what follows from that: one table |
 //! | `asked` | what each asks with |
 //! | `told` | what is answered |
 //!
@@ -13,6 +14,7 @@
 //! file descriptor, which io_uring is not. Mounting and the handshake are left to `fuser`.
 
 mod asked;
+mod opcode;
 mod told;
 
 pub(crate) use asked::{
@@ -20,6 +22,7 @@ pub(crate) use asked::{
     GetXattrIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
     SetXattrExtension, SetXattrIn, SetattrIn, WriteIn, access, set, setxattr_flags, write_flags,
 };
+pub(crate) use opcode::{Form, Needs, Opcode, Open, Operation, Reply, Takes};
 pub(crate) use told::{
     Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
     StatxOut, StatxTime, WriteOut, statx_mask,
@@ -60,144 +63,6 @@ pub(crate) struct OutHeader {
 pub(crate) const IN_HEADER: usize = size_of::<InHeader>();
 /// Bytes of [`OutHeader`].
 pub(crate) const OUT_HEADER: usize = size_of::<OutHeader>();
-
-/// What a request asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opcode {
-    Lookup,
-    Forget,
-    Getattr,
-    Setattr,
-    Readlink,
-    Symlink,
-    Mknod,
-    Mkdir,
-    Unlink,
-    Rmdir,
-    Rename,
-    Link,
-    Open,
-    Read,
-    Write,
-    Statfs,
-    Release,
-    Fsync,
-    Setxattr,
-    Getxattr,
-    Listxattr,
-    Removexattr,
-    Opendir,
-    Readdir,
-    Releasedir,
-    Fsyncdir,
-    Access,
-    Destroy,
-    Ioctl,
-    BatchForget,
-    Fallocate,
-    Readdirplus,
-    Rename2,
-    Lseek,
-    CopyFileRange,
-    Syncfs,
-    Tmpfile,
-    Statx,
-    CopyFileRange64,
-}
-
-impl Opcode {
-    /// Those that are answered, by their numbers.
-    fn new(number: u32) -> Option<Self> {
-        Some(match number {
-            1 => Self::Lookup,
-            2 => Self::Forget,
-            3 => Self::Getattr,
-            4 => Self::Setattr,
-            5 => Self::Readlink,
-            6 => Self::Symlink,
-            8 => Self::Mknod,
-            9 => Self::Mkdir,
-            10 => Self::Unlink,
-            11 => Self::Rmdir,
-            12 => Self::Rename,
-            13 => Self::Link,
-            14 => Self::Open,
-            15 => Self::Read,
-            16 => Self::Write,
-            17 => Self::Statfs,
-            18 => Self::Release,
-            20 => Self::Fsync,
-            21 => Self::Setxattr,
-            22 => Self::Getxattr,
-            23 => Self::Listxattr,
-            24 => Self::Removexattr,
-            27 => Self::Opendir,
-            28 => Self::Readdir,
-            29 => Self::Releasedir,
-            30 => Self::Fsyncdir,
-            34 => Self::Access,
-            38 => Self::Destroy,
-            39 => Self::Ioctl,
-            42 => Self::BatchForget,
-            43 => Self::Fallocate,
-            44 => Self::Readdirplus,
-            45 => Self::Rename2,
-            46 => Self::Lseek,
-            47 => Self::CopyFileRange,
-            50 => Self::Syncfs,
-            51 => Self::Tmpfile,
-            52 => Self::Statx,
-            53 => Self::CopyFileRange64,
-            _ => return None,
-        })
-    }
-
-    /// Bytes of the fixed part that follows the header; names and data come behind it.
-    fn fixed(self, form: Form) -> usize {
-        match self {
-            Self::Lookup
-            | Self::Readlink
-            | Self::Symlink
-            | Self::Unlink
-            | Self::Rmdir
-            | Self::Statfs
-            | Self::Removexattr
-            | Self::Destroy => 0,
-            Self::Forget => size_of::<ForgetIn>(),
-            Self::Getattr => 16,
-            Self::Setattr => size_of::<SetattrIn>(),
-            Self::Mknod => size_of::<MknodIn>(),
-            Self::Mkdir => size_of::<MkdirIn>(),
-            Self::Rename => size_of::<RenameIn>(),
-            Self::Link => size_of::<LinkIn>(),
-            Self::Open | Self::Opendir | Self::Syncfs => 8,
-            Self::Access => size_of::<AccessIn>(),
-            Self::Read | Self::Readdir | Self::Readdirplus => size_of::<ReadIn>(),
-            Self::Write => size_of::<WriteIn>(),
-            Self::Fsync | Self::Fsyncdir => size_of::<FsyncIn>(),
-            Self::Setxattr if form.extends_setxattr => {
-                size_of::<SetXattrIn>() + size_of::<SetXattrExtension>()
-            }
-            Self::Setxattr => size_of::<SetXattrIn>(),
-            Self::Getxattr | Self::Listxattr => size_of::<GetXattrIn>(),
-            Self::Ioctl => size_of::<IoctlIn>(),
-            Self::BatchForget => size_of::<BatchForgetIn>(),
-            Self::Fallocate => size_of::<FallocateIn>(),
-            Self::Rename2 => size_of::<Rename2In>(),
-            Self::Lseek => size_of::<LseekIn>(),
-            Self::CopyFileRange | Self::CopyFileRange64 => size_of::<CopyRangeIn>(),
-            Self::Tmpfile => size_of::<CreateIn>(),
-            Self::Statx | Self::Release | Self::Releasedir => 24,
-        }
-    }
-}
-
-/// What was agreed upon about the form of requests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Form {
-    /// [`SetXattrExtension`] is there.
-    pub(crate) extends_setxattr: bool,
-}
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
@@ -270,6 +135,23 @@ impl<'a> Request<'a> {
     /// What follows the fixed part.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
+    }
+
+    /// Lists the nodes that the kernel forgets by this request, with how many lookups of each; none if it does not.
+    pub(crate) fn forgotten(&self) -> impl Iterator<Item = ForgetOne> + use<'a> {
+        let (one, count) = match self.opcode {
+            Some(Opcode::Forget) => (self.fixed::<ForgetIn>().ok(), 0),
+            Some(Opcode::BatchForget) => {
+                let all = self.fixed::<BatchForgetIn>();
+                (None, all.map_or(0, |all| all.count as usize))
+            }
+            _ => (None, 0),
+        };
+        let node = self.header.node;
+        let one = one.map(|ForgetIn { lookups }| ForgetOne { node, lookups });
+        let listed = self.rest.chunks_exact(size_of::<ForgetOne>()).take(count);
+        let listed = listed.filter_map(|record| ForgetOne::read_from_bytes(record).ok());
+        one.into_iter().chain(listed)
     }
 
     /// The name that follows the fixed part.
@@ -429,6 +311,28 @@ mod tests {
         let plain = Request::parse(&bytes, Form::default()).unwrap();
         assert_eq!(plain.setxattr_extension().flags, 0);
         assert_eq!(plain.names(), Ok((&b"user.a"[..], &b"v"[..])));
+    }
+
+    #[test]
+    fn forgotten_nodes_are_listed_as_far_as_they_are_there() {
+        let one = ForgetIn { lookups: 3 };
+        let mut bytes = header(2, IN_HEADER + 8).as_bytes().to_vec();
+        bytes.extend(one.as_bytes());
+        let listed = |bytes: &[u8]| -> Vec<_> {
+            let request = Request::parse(bytes, EXTENDED).unwrap();
+            let forgotten = request.forgotten();
+            forgotten.map(|one| (one.node, one.lookups)).collect()
+        };
+        assert_eq!(listed(&bytes), [(1, 3)]);
+        // The count is of three, or of one, and there are two and a half.
+        for (count, expected) in [(3, &[(12, 1), (13, 2)][..]), (1, &[(12, 1)])] {
+            let all = BatchForgetIn { count, unused: 0 };
+            let mut bytes = header(42, IN_HEADER + 8 + 40).as_bytes().to_vec();
+            bytes.extend(all.as_bytes());
+            bytes.extend([12_u64, 1, 13, 2, 14].as_bytes());
+            assert_eq!(listed(&bytes), expected);
+        }
+        assert_eq!(listed(header(1, IN_HEADER).as_bytes()), []);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `mod` | the way from a node to an inode, attributes, errors |
+//! | `gate` | how a request comes to the file system, and how it is contained |
 //! | `names` | whatever changes or reads a directory |
 //! | `content` | file data |
 //! | `attributes` | the record, flags and extended attributes |
@@ -17,6 +18,7 @@
 
 mod attributes;
 mod content;
+mod gate;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -28,7 +30,7 @@ pub(crate) use names::{Listed, Made, Renaming};
 pub(crate) use whole::is_about_whole;
 
 use crate::farewell::Farewell;
-use crate::metrics::{Metrics, Request, Timed};
+use crate::metrics::Metrics;
 use crate::nodes::Nodes;
 use crate::options::Options;
 use extant_core::alloc::Spending;
@@ -39,7 +41,6 @@ use extant_format::Ino;
 use extant_format::features::Incompat;
 use extant_format::inode::InodeFlags;
 use extant_sync::{CountedAtomicU64, JoinGate, LockClass, Rank, RmwClass};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -179,26 +180,6 @@ impl Service {
         }
     }
 
-    /// Answers one request: with [`Errno::GONE`] after the end, and with [`Errno::IO`] if it panics, which costs that
-    /// request only.
-    pub(crate) fn ask<T>(&self, request: impl FnOnce(&Self) -> Answer<T>) -> Answer<T> {
-        let _inside = self.gate.join().ok_or(Errno::GONE)?;
-        catch_unwind(AssertUnwindSafe(|| request(self))).unwrap_or_else(|_| {
-            tracing::error!("a request panicked, and was answered with an I/O error");
-            Err(Errno::IO)
-        })
-    }
-
-    /// As [`ask`](Self::ask), for a request that may need space, which is what he may have who asks.
-    pub(crate) fn ask_for<T>(
-        &self,
-        asker: Asker,
-        request: impl FnOnce(&Self) -> Answer<T>,
-    ) -> Answer<T> {
-        let _spending = self.spending_for(asker);
-        self.ask(request)
-    }
-
     /// Whoever asks takes only space that he may have. Of his groups the kernel names one.
     fn spending_for(&self, asker: Asker) -> Spending {
         self.fs.spending_for(&Caller::new(asker.uid, asker.gid))
@@ -270,21 +251,6 @@ impl Service {
     /// Makes everything durable.
     pub(crate) fn syncfs(&self) -> Answer {
         Ok(ops::syncfs(&self.fs)?)
-    }
-
-    /// Answers nothing any more, waits for the requests that are under way, and deletes the files that the kernel
-    /// kept without names.
-    pub(crate) fn finish(&self) {
-        self.gate.close();
-        self.gate.wait_drained();
-        for held in self.nodes.clear() {
-            self.release(held);
-        }
-    }
-
-    /// Times a request until what this returns is dropped.
-    pub(crate) fn time(&self, request: Request) -> Timed<'_> {
-        self.metrics.time(request)
     }
 
     /// Counts a request that came through io_uring.

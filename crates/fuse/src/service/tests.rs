@@ -1,6 +1,7 @@
 //! Requests as the kernel makes them, without a kernel: whose rights count, what is an error, and how it ends.
 
 use super::*;
+use crate::protocol::Opcode;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::MountOptions;
 use extant_core::inode::Timestamp;
@@ -158,9 +159,18 @@ fn only_who_may_changes_flags() {
 #[test]
 fn a_request_that_panics_costs_nobody_else() {
     let served = Served::new(16 << 20);
-    let asked: Answer = served.service.ask(|_| panic!("on purpose"));
+    let asked: Answer = served
+        .service
+        .admit(Opcode::Getattr, SOMEBODY, || panic!("on purpose"));
     assert_eq!(asked, Err(Errno::IO));
-    assert!(served.service.ask(|s| s.getattr(Node::ROOT)).is_ok());
+    let looked = served
+        .service
+        .inspect::<()>(Opcode::Ioctl, |_| panic!("on purpose"));
+    assert_eq!(looked, Err(Errno::IO));
+    let after = served.service.admit(Opcode::Getattr, SOMEBODY, || {
+        served.service.getattr(Node::ROOT)
+    });
+    assert!(after.is_ok());
     served.end();
 }
 
@@ -172,13 +182,13 @@ fn the_end_waits_for_requests_and_answers_no_more() {
     let made = std::thread::scope(|scope| {
         let service = &served.service;
         let request = scope.spawn(move || {
-            service.ask(|s| {
+            service.admit(Opcode::Getattr, SOMEBODY, || {
                 inside.send(()).unwrap();
                 // Answered however long it takes the end to come.
-                while s.gate.join().is_some() {
+                while service.gate.join().is_some() {
                     std::thread::yield_now();
                 }
-                let answer = s.getattr(Node::ROOT);
+                let answer = service.getattr(Node::ROOT);
                 done.send(()).unwrap();
                 answer
             })
@@ -189,8 +199,19 @@ fn the_end_waits_for_requests_and_answers_no_more() {
         request.join().unwrap()
     });
     assert!(made.is_ok());
-    let late = served.service.ask(|s| s.getattr(Node::ROOT));
+    let late = served
+        .service
+        .inspect(Opcode::Setattr, |s| s.getattr(Node::ROOT));
     assert_eq!(late.unwrap_err(), Errno::GONE);
+    for opcode in [Opcode::Getattr, Opcode::Mknod] {
+        let late: Answer = served
+            .service
+            .admit(opcode, SOMEBODY, || panic!("let in after the end"));
+        assert_eq!(late, Err(Errno::GONE), "{opcode:?}");
+    }
+    // What is asked last needs nothing of what is closed.
+    let last = served.service.admit(Opcode::Destroy, SOMEBODY, || Ok(()));
+    assert_eq!(last, Ok(()));
     served.service.fs.close().unwrap();
     assert_clean(&served.image());
 }
