@@ -1,9 +1,10 @@
 //! Which of the mechanisms of this room work as they did before they were improved, to compare with.
 
-use super::times::stamp;
-use super::{FileCache, WriteOptions};
 use crate::Result;
 use crate::clock::now;
+use crate::data::FileCache;
+use crate::data::WriteOptions;
+use crate::data::times::stamp;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use std::sync::Arc;

@@ -4,12 +4,12 @@
 //! beside its attributes. Its content is in the record, so each change is a transaction's like any other of the record, and
 //! no folio has any of it. Once it has left it does not come back.
 
-use super::buffered::To;
-use super::read::device_offset;
-use super::times::stamp;
-use super::write::{WriteOptions, check_changeable};
 use crate::alloc::Request;
 use crate::clock::now;
+use crate::data::buffered::To;
+use crate::data::stored::read::device_offset;
+use crate::data::through::write::{WriteOptions, check_changeable};
+use crate::data::times::stamp;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};
 use crate::map::MapGuard;

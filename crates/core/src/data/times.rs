@@ -1,9 +1,9 @@
 //! Times that writes leave behind.
 
-use super::WriteOptions;
-use super::cache::FileCache;
 use crate::Result;
 use crate::clock::{coarse_now, now};
+use crate::data::WriteOptions;
+use crate::data::cache::FileCache;
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode, Timestamp, Writer};
 use extant_format::inode::Inode as DiskInode;

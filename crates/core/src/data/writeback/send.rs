@@ -2,11 +2,11 @@
 
 use super::Piece;
 use crate::Result;
+use crate::data::cache::folio::{FOLIO_BYTES, Folio};
+use crate::data::cache::page::PAGE;
 use crate::data::cache::{self, FileCache};
-use crate::data::folio::{FOLIO_BYTES, Folio};
-use crate::data::offload::spawn_or_keep;
-use crate::data::page::PAGE;
-use crate::data::read::device_offset;
+use crate::data::stored::read::device_offset;
+use crate::data::writeback::offload::spawn_or_keep;
 use crate::fs::Fs;
 use std::io::IoSlice;
 use std::ops::Range;
