@@ -31,5 +31,5 @@ fi
 run cp -a "$work/docs.img:/" "$work/out"
 diff -r --exclude lost+found --exclude project docs "$work/out"
 cmp README.md "$work/out/project/README.md"
-run cat "$work/docs.img:/architecture.md" | head -n 5
+run cat "$work/docs.img:/design/architecture.md" | head -n 5
 printf '\nThe files in the image are identical to those that went in. The command is %s\n' "$extant"

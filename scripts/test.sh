@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The whole test run, as described in docs/testing.md.
+# The whole test run, as described in docs/dev/testing.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -116,7 +116,7 @@ pub(crate) struct Config {
     pub(crate) bytes: u64,
 
     /// Folder that `report` writes its results, tables and pictures to
-    #[arg(long, default_value = "docs")]
+    #[arg(long, default_value = "docs/report")]
     pub(crate) out: PathBuf,
 
     /// Files that `--json` printed, as of `model`, whose rows `report` draws too

@@ -14,7 +14,7 @@
 //! | `witness` | what was synced, and whether it is there |
 //! | `kills` | `kill -9` in the middle of suites |
 //! | `rings` | requests through io_uring |
-//! | `report` | `docs/conformance.md` |
+//! | `report` | `docs/dev/conformance.md` |
 
 mod differences;
 mod ground;

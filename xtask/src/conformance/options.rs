@@ -23,7 +23,7 @@ Options:
                   meanwhile; rows that are recorded say so
   --release       A release build of extant; otherwise one with overflow checks and assertions
   --work DIR      Where images are made [default: target/conformance/work]
-  --record        Write the results of what was run to docs/conformance.md
+  --record        Write the results of what was run to docs/dev/conformance.md
 
 Needs root, /dev/fuse, loop devices and the kernel's ext4. Installs pjdfstest and fsx from crates.io into
 target/conformance, and Debian packages that are missing, and says so. Runs in namespaces of its own: no mount,

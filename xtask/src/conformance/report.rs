@@ -1,4 +1,4 @@
-//! `docs/conformance.md`: what is between its marks is written here, from what was run.
+//! `docs/dev/conformance.md`: what is between its marks is written here, from what was run.
 
 use super::kills::Killed;
 use super::posix::{Came, Compared, Results};
@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-const DOCUMENT: &str = "docs/conformance.md";
+const DOCUMENT: &str = "docs/dev/conformance.md";
 
 /// What was run, and is not yet in the document.
 pub(super) struct Report {

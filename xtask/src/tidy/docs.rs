@@ -1,4 +1,4 @@
-//! The rule about documents: files they name are there.
+//! The rules about documents: files that they name are there, and so are places that they link to.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +9,24 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
     let mut names: Vec<String> = ["README", "CHANGELOG", "CONTRIBUTING", "SECURITY"]
         .map(|name| format!("{name}.md"))
         .into();
-    names.extend(
-        fs::read_dir(root.join("docs"))
-            .into_iter()
+    for folder in ["docs/user", "docs/design", "docs/dev", "docs/report"] {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
+        let files = entries
             .flatten()
-            .flatten()
-            .map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()))
-            .filter(|name| name.ends_with(".md")),
-    );
+            .map(|entry| format!("{folder}/{}", entry.file_name().to_string_lossy()));
+        names.extend(files.filter(|name| name.ends_with(".md")));
+    }
     let mut findings = Vec::new();
     for name in names {
         let text = fs::read_to_string(root.join(&name)).unwrap_or_default();
-        for (line, what) in missing(&text, &|path| root.join(path).exists()) {
+        let folder = Path::new(&name).parent().unwrap_or(Path::new(""));
+        let page = |link: &str| match link {
+            "" => Some(text.clone()),
+            link => read(&root.join(folder).join(link)),
+        };
+        let mut wrong = missing(&text, &|path| root.join(path).exists());
+        wrong.extend(dangling(&text, &page));
+        for (line, what) in wrong {
             findings.push(Finding {
                 path: name.clone(),
                 line,
@@ -53,6 +59,50 @@ pub(super) fn missing(text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<(usize, 
         }
     }
     found
+}
+
+/// The text of a file; of a folder, which has no headings, nothing.
+fn read(path: &Path) -> Option<String> {
+    if path.is_dir() {
+        return Some(String::new());
+    }
+    let bytes = fs::read(path).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Links to files, or to headings, that are not there; `page` has the text behind a relative path.
+fn dangling(text: &str, page: &dyn Fn(&str) -> Option<String>) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let targets = line.split("](").skip(1);
+        for target in targets.filter_map(|rest| Some(rest.split_once(')')?.0)) {
+            if target.contains("://") {
+                continue;
+            }
+            let (path, heading) = target.split_once('#').unwrap_or((target, ""));
+            let is_there = page(path).is_some_and(|page| {
+                heading.is_empty() || headings(&page).any(|name| name == heading)
+            });
+            if !is_there {
+                found.push((at + 1, format!("the link to {target} leads nowhere")));
+            }
+        }
+    }
+    found
+}
+
+/// The headings of a page as links name them.
+fn headings(page: &str) -> impl Iterator<Item = String> {
+    let lines = page.lines().filter(|line| line.starts_with('#'));
+    lines.map(|line| {
+        let name = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = name.chars().filter_map(|c| match c {
+            ' ' => Some('-'),
+            c if c.is_alphanumeric() || matches!(c, '-' | '_') => Some(c),
+            _ => None,
+        });
+        kept.collect()
+    })
 }
 
 /// What stands between backticks, if it is a word.
@@ -94,5 +144,20 @@ mod tests {
         let lines: Vec<usize> = found.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 7], "{found:?}");
         assert!(missing("`core/one` is no path", &exists).is_empty());
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        let page = |path: &str| match path {
+            "" => Some("# Here\n".to_owned()),
+            "../other.md" => Some("## What `it` says, and why\n".to_owned()),
+            _ => None,
+        };
+        let good =
+            "[a](#here) [b](../other.md) [c](../other.md#what-it-says-and-why) [d](https://x.y/z)";
+        assert!(dangling(good, &page).is_empty());
+        let bad = "[a](#there)\n[b](other.md)\n[c](../other.md#what)";
+        let lines: Vec<usize> = dangling(bad, &page).iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3]);
     }
 }

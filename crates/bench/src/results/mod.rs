@@ -8,7 +8,7 @@
 //! | `OUT/results.jsonl` | one JSON object for each side, variant and number of workers |
 //! | `OUT/performance.md` | the tables, between two marks |
 //! | `OUT/pictures/*.svg` | curves, bars, ratios |
-//! | `OUT/../README.md` | the chosen few, between two marks |
+//! | `OUT/../../README.md` | the chosen few, between two marks |
 
 mod entry;
 mod machine;
@@ -72,7 +72,8 @@ fn show(results: &Results, out: &Path) -> Result<(), String> {
     let pictures = picture::draw(results, &out.join("pictures"))?;
     let page = out.join("performance.md");
     page::replace(&page, "report", &page::tables(results, &pictures))?;
-    let readme = out.parent().map(|parent| parent.join("README.md"));
+    let workspace = out.parent().and_then(Path::parent);
+    let readme = workspace.map(|root| root.join("README.md"));
     match readme.filter(|readme| readme.exists()) {
         Some(readme) => page::replace(&readme, "figures", &page::chosen(results)),
         None => Ok(()),

@@ -307,7 +307,7 @@ fn a_table_of_locks_comes_with_each_variant() {
 fn a_report_has_tables_and_pictures_of_what_was_measured_and_keeps_the_rest() {
     require!(KernelExt4);
     let folder = tempfile::tempdir().expect("a folder");
-    let out = folder.path().join("docs");
+    let out = folder.path().join("docs/report");
     let readme = folder.path().join("README.md");
     std::fs::write(&readme, "x\n<!-- figures:begin -->\n<!-- figures:end -->\n").expect("written");
     let report = |part: &str| {

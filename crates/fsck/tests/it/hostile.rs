@@ -22,7 +22,7 @@ const ORDINARY: u64 = 200;
 /// machine has the file system open.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is wrong, if all of it is what e2fsck does not notice: docs/check.md has the list, and says why it is an error.
+/// What is wrong, if all of it is what e2fsck does not notice: docs/user/check.md has the list, and says why it is an error.
 fn ours_alone(report: &Report) -> Option<BTreeSet<Code>> {
     let bad = |severity| severity > Severity::Warning;
     let errors = || report.findings.iter().filter(|f| bad(f.severity()));

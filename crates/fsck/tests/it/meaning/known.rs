@@ -2,7 +2,7 @@
 
 use super::found::Noted;
 
-/// A difference that is argued: docs/check.md says why.
+/// A difference that is argued: docs/user/check.md says why.
 pub(super) struct Known {
     pub(super) outcome: &'static str,
     /// What the class of the change begins with.
@@ -40,7 +40,7 @@ pub(super) fn why(fault: &Noted) -> Option<&'static str> {
 /// What is argued is said where users read it.
 #[test]
 fn what_is_argued_about_mutants_is_in_the_documents() {
-    let page = include_str!("../../../../../docs/check.md").replace('\n', " ");
+    let page = include_str!("../../../../../docs/user/check.md").replace('\n', " ");
     for known in KNOWN {
         assert!(page.contains(known.why), "{}", known.why);
         let is_narrow = !known.class.is_empty() && !known.told.is_empty();
