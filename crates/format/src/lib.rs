@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`types`] | newtypes for block, inode, group and transaction numbers |
+//! | [`errno`] | error numbers of Linux |
 //! | [`error`] | [`FormatError`]: which structure, which field, what was found, what was expected |
 //! | [`acl`] | POSIX access control lists as ext4 stores them |
 //! | [`bitmap`] | block and inode bitmaps: bits, runs and checksums |
@@ -40,6 +41,7 @@ pub mod bitmap;
 mod bytes;
 pub mod checksum;
 pub mod dir;
+pub mod errno;
 pub mod error;
 pub mod extent;
 pub mod features;
@@ -58,4 +60,4 @@ pub mod types;
 pub mod xattr;
 
 pub use error::{Expected, FormatError, FormatResult, Structure};
-pub use types::{BlockSize, Group, Ino, Lblk, Pblk, Tid};
+pub use types::{BlockSize, Group, Ino, Lblk, NAME_MAX, Pblk, Tid};

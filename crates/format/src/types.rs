@@ -5,6 +5,9 @@
 
 use core::fmt;
 
+/// Longest name of a file in a directory, and longest name of an extended attribute, in bytes.
+pub const NAME_MAX: usize = 255;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($repr:ty)) => {
         $(#[$doc])*

@@ -14,10 +14,9 @@ use crate::bytes::{le16, le32, put};
 use crate::checksum::Crc32c;
 use crate::error::{Expected, FormatError, FormatResult, Structure};
 use crate::inode::FileType;
+pub use crate::types::NAME_MAX;
 use crate::types::{BlockSize, Ino};
 
-/// Longest name in bytes.
-pub const NAME_MAX: usize = 255;
 /// Bytes of an entry before its name.
 pub const ENTRY_HEADER_LEN: usize = 8;
 /// Bytes of the checksum tail.

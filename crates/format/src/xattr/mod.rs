@@ -45,7 +45,7 @@ pub const BLOCK_HEADER_LEN: usize = 32;
 /// Bytes of an entry before its name.
 pub const ENTRY_HEADER_LEN: usize = 16;
 /// Longest name without its prefix, in bytes.
-pub const NAME_MAX: usize = 255;
+pub use crate::types::NAME_MAX;
 /// Longest value the format allows, in bytes (Linux lets programs set 64 KiB).
 pub const VALUE_MAX: u32 = 1 << 24;
 

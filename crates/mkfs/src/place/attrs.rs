@@ -9,14 +9,12 @@ use extant_format::acl::Acl;
 use extant_format::checksum::Crc32c;
 use extant_format::inode::Inode;
 use extant_format::xattr::{self, Attribute, AttributeName, EaInode, NewValue};
-use extant_format::{Ino, Pblk};
+use extant_format::{Ino, NAME_MAX, Pblk};
 use std::sync::Arc;
 
 /// Most inodes that may share a block of attributes; the kernel's limit.
 const SHARE_MAX: u32 = 1024;
 
-/// Most bytes of a name that `getxattr` takes, its namespace included.
-const NAME_MAX: usize = 255;
 /// Most bytes of a value that `getxattr` returns.
 const VALUE_MAX: usize = 64 << 10;
 
@@ -310,6 +308,7 @@ fn on_disk(tree: &Tree, id: NodeId, set: &Arc<[Xattr]>) -> PlaceResult<Vec<Xattr
 
 /// The name as it is stored.
 fn split_name(full: &[u8]) -> Result<AttributeName<'_>, &'static str> {
+    // As many as `getxattr` takes, the namespace included.
     if full.len() > NAME_MAX {
         return Err("Linux knows no names of more than 255 bytes");
     }

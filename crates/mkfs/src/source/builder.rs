@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use extant_format::NAME_MAX;
 use rayon::slice::ParallelSliceMut;
 
 use super::data::{DataStore, LateFlags};
@@ -14,8 +15,6 @@ use super::model::{
     Times, Tree, Xattr,
 };
 
-/// Longest name ext4 stores, in bytes.
-pub const NAME_MAX: usize = 255;
 /// Longest symbolic link target Linux takes, in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 const NONE: u32 = u32::MAX;

@@ -92,7 +92,7 @@ impl FaultRule {
     }
 }
 
-const EIO: i32 = 5;
+const EIO: i32 = rustix::io::Errno::IO.raw_os_error();
 
 /// I/O that reached a fault device, whatever came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -18,6 +18,7 @@ pub(super) const ROOT: Id = 0;
 
 /// Most names that a file, and with `dir_nlink` off a directory, may have.
 const LINK_MAX: u32 = 65_000;
+/// Longest name in bytes, by the model's own word.
 const NAME_MAX: usize = 255;
 const TARGET_MAX: usize = 4095;
 
