@@ -36,6 +36,10 @@ else
     echo "SKIPPED: clippy is not installed"
 fi
 
+# What programs build on: without the engine underneath, which the tests see.
+step "the stable library"
+cargo check --locked -p extant -p extant-capi
+
 step "build"
 # With the tests, whose dependencies have other features than the programs alone: otherwise all is built twice. What tests have
 # judged by e2fsck is judged by `extant check` too.

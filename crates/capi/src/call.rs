@@ -1,15 +1,9 @@
 //! What becomes of a failure on the way to C.
 
+use extant::errno::{EFAULT, EINVAL, EIO, ENODATA, ENXIO, ERANGE};
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
-const EIO: i32 = 5;
-const EFAULT: i32 = 14;
-const EINVAL: i32 = 22;
-const ENXIO: i32 = 6;
-const ERANGE: i32 = 34;
-const ENODATA: i32 = 61;
 
 thread_local! {
     /// Why the last call of this thread failed that did.

@@ -142,7 +142,7 @@ impl Place {
         };
         let fs = Filesystem::open_spec(&spec, options).map_err(|e| {
             let why = match e.cause() {
-                Cause::Engine(engine) => why_not_writable(&self.image, engine),
+                Cause::Image(e) => why_not_writable(&self.image, e.engine()),
                 _ => None,
             };
             self.cannot_open(place, why.unwrap_or_else(|| e.to_string()))
@@ -199,7 +199,7 @@ impl Place {
         let is_whole = offset.is_none() && partition.is_none();
         let fs = Filesystem::open_device(part, options).map_err(|e| {
             let why = match e.cause() {
-                Cause::Engine(engine) => why_not_writable(&self.image, engine),
+                Cause::Image(e) => why_not_writable(&self.image, e.engine()),
                 _ => None,
             };
             let why = why.unwrap_or_else(|| in_image(&self.image, &e));
@@ -239,7 +239,7 @@ impl Place {
         Filesystem::open_spec(&spec, options).map_err(|e| {
             let failure = self.cannot_open(place, &e);
             match (place.superblock, e.cause()) {
-                (None, Cause::Engine(engine)) if is_of_superblock(engine) => {
+                (None, Cause::Image(e)) if is_of_superblock(e.engine()) => {
                     self.with_backup_hint(&spec, failure)
                 }
                 _ => failure,

@@ -34,7 +34,7 @@ impl Filesystem {
             visit(Err(refused));
             return 0;
         }
-        ops::bulkstat(self.engine(), how, |_, found| {
+        ops::bulkstat(self.fs(), how, |_, found| {
             visit(found.map(Metadata::new).map_err(nameless));
         })
     }
@@ -68,7 +68,7 @@ impl Filesystem {
         let visit = |state: &mut S, _, found: extant_core::Result<_>| {
             visit(state, found.map(Metadata::new).map_err(nameless));
         };
-        let (_, states) = ops::bulkstat_fold(self.engine(), how, start, visit);
+        let (_, states) = ops::bulkstat_fold(self.fs(), how, start, visit);
         states
     }
 }

@@ -1,7 +1,11 @@
 //! The error of this crate: which path, and why.
 
 use crate::export::Missing;
+use extant_blockdev::DeviceError;
 use extant_core::Error as EngineError;
+use extant_core::Place;
+use extant_format::FormatError;
+use extant_format::errno::{EINVAL, EIO, ELOOP, EUCLEAN};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -25,8 +29,8 @@ pub struct Error {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The engine says so: missing, corrupt, unreadable. The path is one inside the file system.
-    Engine(EngineError),
+    /// The file system says so: missing, refused, corrupt, unreadable. The path is one inside it.
+    Image(ImageError),
     /// A directory is found in more than one place, which would make a tree without end.
     DirectoryTwice,
     /// A name that no file may have here: it is empty, `.`, `..`, or holds a `/` or a zero byte.
@@ -50,16 +54,116 @@ pub enum Cause {
     },
 }
 
-impl From<EngineError> for Cause {
+impl Cause {
+    pub(crate) fn engine(source: EngineError) -> Self {
+        Self::Image(ImageError(source))
+    }
+}
+
+/// The cause of a failure inside this crate, which `?` makes of an error of the engine.
+pub(crate) struct Why(pub(crate) Cause);
+
+impl From<EngineError> for Why {
     fn from(e: EngineError) -> Self {
-        Self::Engine(e)
+        Self(Cause::engine(e))
+    }
+}
+
+impl From<Cause> for Why {
+    fn from(cause: Cause) -> Self {
+        Self(cause)
+    }
+}
+
+/// What a file system, or the device it lies on, answered in place of a result.
+///
+/// Reads as a sentence without the path, which is in the [`Error`]. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ImageError(EngineError);
+
+impl ImageError {
+    /// Returns the Linux error number.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        self.0.errno()
+    }
+
+    /// Returns the kind of [`io::Error`] that this is.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        io::Error::from_raw_os_error(self.errno()).kind()
+    }
+
+    /// Returns whether a structure of the image breaks the format.
+    #[must_use]
+    pub fn is_corruption(&self) -> bool {
+        self.0.is_corruption()
+    }
+
+    /// Returns where the corrupt structure lies, if one was found and its place is known.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match &self.0 {
+            EngineError::Corrupt { place, .. } => Some(*place),
+            EngineError::NotExt4 { .. } => Some(Place::Superblock),
+            _ => None,
+        }
+    }
+
+    /// Returns what is wrong with the corrupt structure, if one was found.
+    #[must_use]
+    pub fn format(&self) -> Option<&FormatError> {
+        match &self.0 {
+            EngineError::Corrupt { source, .. } | EngineError::NotExt4 { source, .. } => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns what the device said, if it failed or refused.
+    #[must_use]
+    pub fn device(&self) -> Option<&DeviceError> {
+        match &self.0 {
+            EngineError::Device(source) => Some(source),
+            _ => None,
+        }
+    }
+
+    /// Returns the names of the features that this crate cannot handle, separated by `, `, if they
+    /// are why.
+    #[must_use]
+    pub fn unsupported_features(&self) -> Option<&str> {
+        match &self.0 {
+            EngineError::Unsupported { features } => Some(features),
+            _ => None,
+        }
+    }
+
+    /// Returns the error of the engine.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn engine(&self) -> &EngineError {
+        &self.0
+    }
+}
+
+impl fmt::Display for ImageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for ImageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
     }
 }
 
 impl Error {
     /// An engine error about `path`.
     pub(crate) fn engine(path: impl Into<PathBuf>, source: EngineError) -> Self {
-        Self::new(path, Cause::Engine(source))
+        Self::new(path, Cause::engine(source))
     }
 
     pub(crate) fn new(path: impl Into<PathBuf>, cause: Cause) -> Self {
@@ -93,12 +197,8 @@ impl Error {
     /// The Linux error number for this failure.
     #[must_use]
     pub fn errno(&self) -> i32 {
-        const EIO: i32 = 5;
-        const EINVAL: i32 = 22;
-        const ELOOP: i32 = 40;
-        const EUCLEAN: i32 = 117;
         match &self.cause {
-            Cause::Engine(e) => e.errno(),
+            Cause::Image(e) => e.errno(),
             Cause::DirectoryTwice | Cause::NameTwice | Cause::TooMuchData => EUCLEAN,
             Cause::BadName | Cause::NotKept(_) => EINVAL,
             Cause::TooDeep => ELOOP,
@@ -129,7 +229,7 @@ impl fmt::Display for Error {
             _ => write!(f, "{path}: ")?,
         }
         match &self.cause {
-            Cause::Engine(e) => fmt::Display::fmt(e, f),
+            Cause::Image(e) => fmt::Display::fmt(e, f),
             Cause::DirectoryTwice => {
                 f.write_str("the file system is corrupt: this directory has a second place")
             }
@@ -158,7 +258,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
-            Cause::Engine(e) => Some(e),
+            Cause::Image(e) => Some(e),
             Cause::Host { source, .. } => Some(&**source),
             _ => None,
         }

@@ -115,7 +115,9 @@ impl Filesystem {
         self.caller.as_deref()
     }
 
-    /// The engine underneath, which works by inode.
+    /// Returns the engine underneath, which works by inode. Without the feature `unstable` there is
+    /// no such method.
+    #[cfg(feature = "unstable")]
     #[must_use]
     pub fn engine(&self) -> &Arc<Fs> {
         self.fs()

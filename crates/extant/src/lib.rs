@@ -1,23 +1,73 @@
 //! ext4 in user space, in the manner of [`std::fs`].
 //!
-//! Open an image, a partition of a disk image or any [`SharedDevice`], then use paths as you would
-//! with the standard library. Nothing here needs root or a mount. [`Filesystem::open`] never writes to the image;
-//! [`Filesystem::open_writable`] changes it through its journal.
+//! Open an image, a block device, a partition of either or any [`SharedDevice`], then use paths as
+//! with the standard library. Nothing here needs root or a mount.
 //!
-//! ```no_run
+//! [`Filesystem::open`] reads and never writes to the image: a journal that was not closed cleanly
+//! is replayed into memory. [`Filesystem::open_writable`] changes the image through its journal: a
+//! crash leaves what was there before a change or what is there after it. [`File::sync_all`] and
+//! [`Filesystem::sync`] say from when on a change is durable.
+//!
+//! # Reading
+//!
+//! ```
 //! use extant::Filesystem;
 //! use std::io::Read;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let fs = Filesystem::open("rootfs.img")?;
-//! for entry in fs.read_dir("/etc")? {
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("disk.img");
+//! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
+//! # let built = extant_mkfs::BuildOptions { size: extant_mkfs::Size::Bytes(16 << 20), format: options, threads: None };
+//! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
+//! # Filesystem::open_writable(&image)?.write("/hostname", "box\n")?;
+//! let fs = Filesystem::open(&image)?;
+//! for entry in fs.read_dir("/")? {
 //!     println!("{}", entry?.file_name().display());
 //! }
 //! let mut text = String::new();
-//! fs.open_file("/etc/hostname")?.read_to_string(&mut text)?;
+//! fs.open_file("/hostname")?.read_to_string(&mut text)?;
+//! assert_eq!(text, "box\n");
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Changing
+//!
+//! ```
+//! use extant::Filesystem;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! # let image = dir.path().join("disk.img");
+//! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
+//! # let built = extant_mkfs::BuildOptions { size: extant_mkfs::Size::Bytes(16 << 20), format: options, threads: None };
+//! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
+//! let fs = Filesystem::open_writable(&image)?;
+//! fs.create_dir_all("/etc/app.d")?;
+//! fs.write("/etc/app.d/name", "first\n")?;
+//! fs.rename("/etc/app.d/name", "/etc/app.d/id")?;
+//! fs.open_file("/etc/app.d/id")?.sync_all()?; // Durable from here on.
+//! fs.close()?;
+//!
+//! assert_eq!(Filesystem::open(&image)?.read_to_string("/etc/app.d/id")?, "first\n");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Errors
+//!
+//! An [`Error`] names the path and the [`Cause`]. [`Error::errno`] gives the Linux error number, to
+//! compare with those of [`errno`]; [`ImageError`] says more about a corrupt image or a failing
+//! device.
+//!
+//! # Features
+//!
+//! | feature | default | meaning |
+//! |---|---|---|
+//! | `unstable` | no | the engine underneath: `Filesystem::engine`, `ImageError::engine` and the module `engine`; any version may change them |
+//!
+//! # Modules
 //!
 //! | module | owns |
 //! |---|---|
@@ -27,8 +77,10 @@
 //! | `read_dir` | [`ReadDir`]: one directory |
 //! | `walk` | [`Walk`]: everything below a directory |
 //! | `metadata` | [`Metadata`] |
+//! | [`device`] | what an implementation of [`BlockDevice`] is made of |
 //! | `quota` | what users, groups and projects use and may use |
 //! | `error` | [`Error`]: which path, and why |
+//! | [`errno`] | error numbers of Linux |
 //! | [`export`] | taking many files out: to a directory, or as a tar archive |
 //!
 //! # Paths
@@ -45,6 +97,7 @@
 mod attributes;
 mod bulkstat;
 mod change;
+pub mod device;
 mod error;
 pub mod export;
 mod file;
@@ -59,10 +112,15 @@ mod read_dir;
 mod remove;
 mod walk;
 
-pub use error::{Cause, Error, Escaped, Result};
-pub use extant_blockdev::{Backend, OpenSpec, SharedDevice};
+pub use error::{Cause, Error, Escaped, ImageError, Result};
+pub use extant_blockdev::{
+    Backend, BlockDevice, Content, DeviceError, DeviceResult, MemoryDevice, OpenSpec, SharedDevice,
+};
+#[cfg(feature = "unstable")]
+pub use extant_core as engine;
+pub use extant_core::Place;
 pub use extant_core::fs::{
-    AccessTimes, JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice,
+    AccessTimes, DataMode, JournalChoice, MountOptions, Notice, StatFs, SuperblockChoice,
 };
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
 pub use extant_core::ops::{
@@ -70,7 +128,12 @@ pub use extant_core::ops::{
 };
 pub use extant_core::quota::{Enforced, Grace, Limits, Quota, QuotaChange, QuotaKind, SideChange};
 pub use extant_format::acl::{Acl, AclEntry, AclWho};
+pub use extant_format::errno;
 pub use extant_format::inode::InodeFlags as FileFlags;
+pub use extant_format::superblock::{ErrorRecord, ErrorsBehaviour};
+pub use extant_format::{
+    BlockSize, Expected, FormatError, FormatResult, Group, Ino, Lblk, Pblk, Structure, Tid,
+};
 pub use file::File;
 pub use filesystem::Filesystem;
 pub use metadata::Metadata;

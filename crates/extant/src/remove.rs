@@ -6,6 +6,7 @@
 //!   meanwhile, nothing is removed that did not lie below the directory.
 //! - Depth is on the heap, as a hostile image may have a great deal of it.
 
+use crate::error::Why;
 use crate::filesystem::bytes;
 use crate::path::resolve_parent;
 use crate::read_dir::Listing;
@@ -58,10 +59,10 @@ impl Filesystem {
         };
         removal
             .enter(&name)
-            .map_err(|cause| Error::new(path, cause))?;
+            .map_err(|why| Error::new(path, why.0))?;
         while !removal.levels.is_empty() {
-            if let Err(cause) = removal.step() {
-                let said = problem(Error::new(removal.place(path), cause));
+            if let Err(why) = removal.step() {
+                let said = problem(Error::new(removal.place(path), why.0));
                 if said.is_break() {
                     break;
                 }
@@ -94,9 +95,9 @@ struct Level {
 
 impl Removal<'_> {
     /// Begins to empty the directory of this name in the last one.
-    fn enter(&mut self, name: &[u8]) -> Result<(), Cause> {
+    fn enter(&mut self, name: &[u8]) -> Result<(), Why> {
         if matches!(name, b"." | b"..") {
-            return Err(Cause::BadName);
+            return Err(Cause::BadName.into());
         }
         let dir = ops::lookup_held(self.by, self.last(), name)?;
         let found = dir.snapshot();
@@ -104,7 +105,7 @@ impl Removal<'_> {
             return Err(EngineError::NotADirectory.into());
         }
         if self.entered.contains(&found.ino()) {
-            return Err(Cause::DirectoryTwice);
+            return Err(Cause::DirectoryTwice.into());
         }
         ops::open(self.by, &dir, OpenFor::reading())?;
         let (listing, read) = Listing::read(self.by.fs(), &found);
@@ -125,7 +126,7 @@ impl Removal<'_> {
     }
 
     /// Removes the next name, or enters the directory that has it, or removes the last directory once it is empty.
-    fn step(&mut self) -> Result<(), Cause> {
+    fn step(&mut self) -> Result<(), Why> {
         let Some(level) = self.levels.last_mut() else {
             return Ok(());
         };

@@ -84,7 +84,7 @@ impl Listing<'_> {
                 Ok(entry) if entry.metadata().is_dir() => self.directory(entry.path(), true)?,
                 Ok(_) => {}
                 // What listings run into they say themselves.
-                Err(e) if matches!(e.cause(), Cause::Engine(_)) => self.all_done = false,
+                Err(e) if matches!(e.cause(), Cause::Image(_)) => self.all_done = false,
                 Err(e) => self.problem(&e),
             }
         }

@@ -48,7 +48,7 @@ pub(super) enum Failure {
 
 impl From<extant_core::Error> for Failure {
     fn from(e: extant_core::Error) -> Self {
-        Self::Image(Cause::Engine(e))
+        Self::Image(Cause::engine(e))
     }
 }
 

@@ -57,7 +57,7 @@ pub fn to_directory(
     let mut report = Report::default();
     let (plan, root, how, dest) = if inode.is_dir() {
         let links = options.preserve.links;
-        let plan = Plan::of_directory(fs.engine(), path, &inode, links, &mut report);
+        let plan = Plan::of_directory(fs.fs(), path, &inode, links, &mut report);
         let (root, how) = open_destination(dest)?;
         (plan, root, how, dest)
     } else {
@@ -152,12 +152,12 @@ impl<'a> Export<'a> {
 
     fn maker(&self) -> Maker<'a> {
         Maker {
-            fs: self.fs.engine(),
+            fs: self.fs.fs(),
             plan: self.plan,
             preserve: self.options.preserve,
             devices: self.options.devices,
             dest: self.dest,
-            data_left: data_limit(self.fs.engine()),
+            data_left: data_limit(self.fs.fs()),
             is_root: extant_host::euid() == 0,
             buffer: Vec::new(),
             report: Report::default(),
@@ -386,7 +386,7 @@ impl<'a> Export<'a> {
         ino: extant_format::Ino,
         is_new: bool,
     ) -> std::result::Result<(), Failure> {
-        let inode = self.fs.engine().inode(ino)?;
+        let inode = self.fs.fs().inode(ino)?;
         let open = host("open the directory");
         let dir = self.plan.dir(index);
         let opened;

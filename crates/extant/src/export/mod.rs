@@ -42,7 +42,10 @@ use std::fmt;
 const MOST_PROBLEMS: usize = 1000;
 
 /// What [`to_directory`] keeps besides names, content, holes and symbolic links.
+///
+/// Made from [`Preserve::ALL`] or [`Preserve::NONE`], changed field by field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Preserve {
     /// Mode bits exactly, set-id and sticky bits included. Without it permissions are those of the
     /// file minus the umask, and the special bits are dropped.
@@ -116,6 +119,7 @@ impl fmt::Debug for ExportOptions<'_> {
 
 /// How far an export is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Progress {
     /// What there is to do is known.
     Planned {
@@ -201,7 +205,7 @@ impl Report {
 
 /// Sees to it that files can be copied from where they lie.
 fn write_back(fs: &crate::Filesystem, path: &std::path::Path) -> crate::Result<()> {
-    let written = fs.engine().write_back();
+    let written = fs.fs().write_back();
     written.map_err(|e| Error::engine(path, e))
 }
 

@@ -262,7 +262,7 @@ impl Scan<'_> {
         name: &[u8],
         ino: Ino,
     ) -> Result<(), Cause> {
-        let inode = self.fs.named_inode(ino).map_err(Cause::Engine)?;
+        let inode = self.fs.named_inode(ino).map_err(Cause::engine)?;
         if inode.is_dir() {
             if !self.entered.insert(ino) {
                 return Err(Cause::DirectoryTwice);

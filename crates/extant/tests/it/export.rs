@@ -16,6 +16,7 @@ fn a_tree_comes_out_whole_and_the_progress_adds_up() {
         Progress::Done { files, .. } => {
             done.fetch_add(files, Ordering::SeqCst);
         }
+        other => panic!("{other:?}"),
     };
     let mut options = ExportOptions::new(Preserve::ALL);
     options.progress = Some(&tell);

@@ -18,6 +18,7 @@ mod inline;
 mod inline_dirs;
 mod large_xattrs;
 mod model;
+mod names;
 mod paths;
 mod quiet;
 mod reserve;

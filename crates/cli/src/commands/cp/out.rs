@@ -51,15 +51,15 @@ fn one(args: &Cp, fs: &Filesystem, from: &Place, dest: &Path, bar: &Bar) -> Outc
     let tell = |progress: Progress| match progress {
         Progress::Planned { bytes, .. } => bar.total(bytes),
         Progress::Done { bytes, .. } => bar.advance(bytes),
+        _ => {}
     };
     let preserve = match (args.archive, args.preserve) {
         (true, _) => Preserve::ALL,
-        (false, true) => Preserve {
-            mode: true,
-            owner: true,
-            times: true,
-            ..Preserve::NONE
-        },
+        (false, true) => {
+            let mut some = Preserve::NONE;
+            (some.mode, some.owner, some.times) = (true, true, true);
+            some
+        }
         (false, false) => Preserve::NONE,
     };
     let mut options = ExportOptions::new(preserve);

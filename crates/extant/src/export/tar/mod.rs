@@ -78,11 +78,11 @@ pub fn to_tar(
     super::write_back(fs, path)?;
     let mut walk = fs.walk(path)?;
     let mut archive = Archive {
-        fs: fs.engine(),
+        fs: fs.fs(),
         writer,
         written: 0,
         linked: HashMap::new(),
-        data_left: data_limit(fs.engine()),
+        data_left: data_limit(fs.fs()),
         report: TarReport::default(),
     };
     while let Some(entry) = walk.next() {

@@ -1,14 +1,9 @@
 //! Rules that need no kernel to compare with: each is one that something once broke.
 
 use crate::support::Blank;
+use extant::errno::{EACCES, EOPNOTSUPP, EPERM, EROFS, EXDEV};
 use extant::{Bulkstat, Caller, DeviceNumber, Error, File, FileFlags, FileType, Filesystem};
 use extant::{EXECUTE, OpenOptions, READ, Timestamp, WRITE};
-
-const EPERM: i32 = 1;
-const EACCES: i32 = 13;
-const EXDEV: i32 = 18;
-const EROFS: i32 = 30;
-const EOPNOTSUPP: i32 = 95;
 
 fn stranger(fs: &Filesystem) -> Filesystem {
     fs.on_behalf_of(Caller::new(1005, 1005))

@@ -38,7 +38,7 @@ impl Lacking {
     fn note(&mut self, what: impl std::fmt::Display, e: &Error) {
         self.is_final |= e.kind() != ErrorKind::StorageFull && is_final(e);
         self.what.push(match e.cause() {
-            Cause::Engine(e) => format!("{what} ({e})"),
+            Cause::Image(e) => format!("{what} ({e})"),
             _ => format!("{what} ({e})"),
         });
     }

@@ -268,7 +268,7 @@ impl Copy<'_> {
     fn about(&self, to: &Path, e: &extant::Error) -> String {
         let (image, to) = (Escaped::path(&self.dest.image), Escaped::path(to));
         match e.cause() {
-            Cause::Engine(cause) => format!("{image}:{to}: {cause}"),
+            Cause::Image(cause) => format!("{image}:{to}: {cause}"),
             _ => format!("{image}:{to}: {e}"),
         }
     }
