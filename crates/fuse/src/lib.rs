@@ -13,7 +13,9 @@
 //! | `farewell` | the last request, which is answered when all is done |
 //! | `mounts` | what the system has mounted, and which mount is which |
 //! | `presence` | how the end of a mount's processes is noticed |
-//! | `kernel` | the way to the kernel: the handshake, and requests that are read from the device; the only room that knows `fuser` |
+//! | `kernel` | the way to the kernel: the handshake, and requests that are read from the device |
+//! | `notifier` | what the kernel is told without being asked |
+//! | `threads` | the threads that answer |
 //! | `ring` | requests that come through io_uring |
 //! | `protocol` | what requests and answers look like |
 //! | `answer` | one request, answered by the service |
@@ -43,6 +45,7 @@ mod memory;
 mod metrics;
 mod mounts;
 mod nodes;
+mod notifier;
 mod options;
 mod presence;
 mod protocol;
@@ -52,6 +55,7 @@ mod sandbox;
 mod service;
 mod session;
 mod signals;
+mod threads;
 mod unmount;
 
 pub use attach::MissingBlockDevice;

@@ -1,10 +1,12 @@
 //! Requests that are read from the device, one after the other by each thread.
 
 use super::turn::Turn;
-use super::{Device, Kernel, LARGEST_TRANSFER, Later};
+use super::{Device, LARGEST_TRANSFER};
 use crate::answer::Answerer;
+use crate::notifier::Notifier;
 use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Reply, Request};
 use crate::service::{Errno, Node};
+use crate::threads::Later;
 use std::io;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -50,7 +52,7 @@ impl Message {
 pub(super) fn run(
     device: &Arc<Device>,
     answerer: &Answerer,
-    kernel: &Kernel,
+    notifier: &Notifier,
     later: &Later,
     mut turn: Turn<'_>,
 ) -> io::Result<()> {
@@ -70,7 +72,7 @@ pub(super) fn run(
             continue;
         }
         if answerer.waits_for_kernel(&request) {
-            answer_when_written(device, answerer, kernel, later, bytes);
+            answer_when_written(device, answerer, notifier, later, bytes);
         } else {
             // What is read is transferred to a page, too.
             let told = match request.opcode.map(|opcode| opcode.traits().reply) {
@@ -108,19 +110,19 @@ fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, told: &mu
 fn answer_when_written(
     device: &Arc<Device>,
     answerer: &Answerer,
-    kernel: &Kernel,
+    notifier: &Notifier,
     later: &Later,
     bytes: &[u8],
 ) {
     let (in_time, bytes) = (Arc::clone(device), bytes.to_vec());
-    let (answerer, kernel) = (answerer.clone(), kernel.clone());
+    let (answerer, notifier) = (answerer.clone(), notifier.clone());
     let form = answerer.form();
     let unique = Request::parse(&bytes, form).map_or(0, |request| request.header.unique);
     let is_taken = later.run(move || {
         let Ok(request) = Request::parse(&bytes, form) else {
             return;
         };
-        kernel.write_back(Node(request.header.node));
+        notifier.write_back(Node(request.header.node));
         let mut told = vec![0; PAGE];
         answer(&in_time, &answerer, &request, &mut told);
     });

@@ -1,6 +1,6 @@
 //! The way to the kernel: what is agreed upon with it, by the `fuser` crate, and the threads that requests come to.
 //!
-//! With nothing else, the only file that knows `fuser`: it answers `FUSE_INIT`, and mounts nothing. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
+//! Beside the [`notifier`](crate::notifier) the only file that knows `fuser`: it answers `FUSE_INIT`, and mounts nothing. Requests after that are taken apart by [`protocol`](crate::protocol) and answered by
 //! [`Answerer`], whichever way they come:
 //!
 //! | file | owns |
@@ -18,28 +18,25 @@ mod watch;
 
 pub(crate) use device::Device;
 
-use crate::answer::{Agreed, Answerer, Notify};
+use crate::answer::{Agreed, Answerer};
 use crate::attach::{self, MissingBlockDevice};
 use crate::awake::Awake;
 use crate::mounts::MountId;
+use crate::notifier::Notifier;
 use crate::options::{Options, machine_memory};
 use crate::protocol::Form;
 use crate::rights;
 use crate::ring::{self, Rings};
-use crate::service::{Node, Service};
+use crate::service::Service;
+use crate::threads::{Later, Threads};
 use crate::unmount::clear;
 use device::Reading;
 use extant_sync::{Leaders, LockClass, Rank};
-use fuser::{
-    Config, Filesystem, INodeNo, InitFlags, KernelConfig, Notifier, Request, Session, SessionACL,
-};
+use fuser::{Config, Filesystem, InitFlags, KernelConfig, Request, Session, SessionACL};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 use turn::Turn;
 use watch::Watch;
 
@@ -103,105 +100,6 @@ impl Reception {
 pub(crate) struct Connection {
     _session: Session<Handshake>,
     threads: Threads,
-}
-
-/// The threads that answer.
-#[derive(Debug)]
-pub(crate) struct Threads {
-    running: Vec<JoinHandle<()>>,
-    ended: Receiver<io::Result<()>>,
-    ends: Sender<io::Result<()>>,
-}
-
-impl Threads {
-    fn new() -> Self {
-        let (ends, ended) = mpsc::channel();
-        Self {
-            running: Vec::new(),
-            ended,
-            ends,
-        }
-    }
-
-    /// Starts one more.
-    ///
-    /// # Errors
-    /// When the system has no thread for it.
-    pub(crate) fn start(
-        &mut self,
-        name: String,
-        run: impl FnOnce() -> io::Result<()> + Send + 'static,
-    ) -> io::Result<()> {
-        let ends = self.ends.clone();
-        let thread = std::thread::Builder::new().name(name);
-        let started = thread.spawn(move || {
-            let ended = catch_unwind(AssertUnwindSafe(run))
-                .unwrap_or_else(|_| Err(io::Error::other("a thread that answers panicked")));
-            // Nobody waits any more after an error.
-            let _ = ends.send(ended);
-        });
-        self.running.push(started?);
-        Ok(())
-    }
-
-    /// Waits until all have ended, or one in an error: others may never end then.
-    fn wait(self) -> io::Result<()> {
-        for _ in 0..self.running.len() {
-            // A sender is here.
-            self.ended.recv().unwrap_or(Ok(()))?;
-        }
-        for thread in self.running {
-            // What it had to say it has said.
-            let _ = thread.join();
-        }
-        Ok(())
-    }
-}
-
-/// A thread for what waits until the kernel has written a file back, which needs answers of all others meanwhile. It is there
-/// from the beginning: a confined process starts none later.
-#[derive(Clone, Debug)]
-pub(crate) struct Later(Sender<Job>);
-
-type Job = Box<dyn FnOnce() + Send>;
-
-impl Later {
-    /// Starts it. It ends when the last of these is dropped.
-    ///
-    /// # Errors
-    /// When the system has no thread for it.
-    fn start(threads: &mut Threads) -> io::Result<Self> {
-        let (sender, jobs) = mpsc::channel::<Job>();
-        threads.start("extant-seal".to_owned(), move || {
-            jobs.into_iter().for_each(|job| job());
-            Ok(())
-        })?;
-        Ok(Self(sender))
-    }
-
-    /// Has it do this after what it was given before. `false` when it is gone.
-    pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        self.0.send(Box::new(job)).is_ok()
-    }
-}
-
-/// What the kernel is told without being asked.
-#[derive(Clone, Debug)]
-pub(crate) struct Kernel(Notifier);
-
-impl Kernel {
-    /// Has it write back what it has of a file, and forget it.
-    pub(crate) fn write_back(&self, node: Node) {
-        // A file that it has nothing of is an error, too. What cannot be written is told by fsync.
-        let _ = self.0.inval_inode(INodeNo(node.0), 0, 0);
-    }
-}
-
-impl Notify for Kernel {
-    fn attributes_changed(&self, node: Node) {
-        // Of its content nothing. It may have forgotten the file already.
-        let _ = self.0.inval_inode(INodeNo(node.0), -1, 0);
-    }
 }
 
 impl Channel {
@@ -275,23 +173,23 @@ impl Channel {
     /// # Errors
     /// When the system has no thread for it.
     pub(crate) fn serve(self, service: Arc<Service>) -> io::Result<Connection> {
-        let kernel = Kernel(self.session.notifier());
-        let answerer = Answerer::new(service, self.agreed, Arc::new(kernel.clone()));
+        let notifier = Notifier::new(self.session.notifier());
+        let answerer = Answerer::new(service, self.agreed, Arc::new(notifier.clone()));
         let mut threads = Threads::new();
         let later = Later::start(&mut threads)?;
         let count = self.devices.len();
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
-            let (answerer, kernel) = (answerer.clone(), kernel.clone());
+            let (answerer, notifier) = (answerer.clone(), notifier.clone());
             let later = later.clone();
             let reception = Arc::clone(&self.reception);
             threads.start(format!("extant-fuse-{number}"), move || {
                 let turn = reception.turn(number);
-                classic::run(&Arc::new(device), &answerer, &kernel, &later, turn)
+                classic::run(&Arc::new(device), &answerer, &notifier, &later, turn)
             })?;
         }
         if let Some(rings) = self.rings {
-            ring::serve(rings, &answerer, (&kernel, later), count, &mut threads)?;
+            ring::serve(rings, &answerer, (&notifier, later), count, &mut threads)?;
         }
         Ok(Connection {
             _session: self.session,

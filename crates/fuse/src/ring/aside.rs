@@ -3,8 +3,9 @@
 use super::memory::Slot;
 use super::queue::answer;
 use crate::answer::{Answerer, Long};
-use crate::kernel::{Kernel, Later};
+use crate::notifier::Notifier;
 use crate::service::{Errno, Node};
+use crate::threads::Later;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -96,12 +97,12 @@ pub(super) struct Aside {
     /// By [`Long`]: what waits for commits keeps no transfers waiting.
     jobs: [Arc<Jobs>; 2],
     answerer: Answerer,
-    kernel: Kernel,
+    notifier: Notifier,
     later: Later,
 }
 
 impl Aside {
-    pub(super) fn new(answerer: &Answerer, kernel: &Kernel, later: Later) -> Self {
+    pub(super) fn new(answerer: &Answerer, notifier: &Notifier, later: Later) -> Self {
         let jobs = || {
             Arc::new(Jobs {
                 waiting: Mutex::new(&JOBS, Waiting::default()),
@@ -112,7 +113,7 @@ impl Aside {
         Self {
             jobs: [jobs(), jobs()],
             answerer: answerer.clone(),
-            kernel: kernel.clone(),
+            notifier: notifier.clone(),
             later,
         }
     }
@@ -136,7 +137,7 @@ impl Aside {
     /// Has a request answered after the kernel has written the file back, by the thread for that: this needs answers to
     /// others meanwhile, also of those who are beside.
     pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
-        let (answerer, kernel) = (self.answerer.clone(), self.kernel.clone());
+        let (answerer, notifier) = (self.answerer.clone(), self.notifier.clone());
         let header = slot.asked().header;
         // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
@@ -145,7 +146,7 @@ impl Aside {
             let Ok(mut slot) = take.recv() else {
                 return;
             };
-            kernel.write_back(Node(header.node));
+            notifier.write_back(Node(header.node));
             answer(&mut slot, &answerer, &mut Vec::new());
             then.put(slot);
         });

@@ -24,7 +24,8 @@ mod queue;
 
 use crate::answer::Answerer;
 use crate::awake::Awake;
-use crate::kernel::{Kernel, Later, Threads};
+use crate::notifier::Notifier;
+use crate::threads::{Later, Threads};
 use aside::Aside;
 use queue::Queue;
 use std::io;
@@ -91,11 +92,11 @@ impl Rings {
 pub(crate) fn serve(
     rings: Rings,
     answerer: &Answerer,
-    (kernel, later): (&Kernel, Later),
+    (notifier, later): (&Notifier, Later),
     beside: usize,
     threads: &mut Threads,
 ) -> io::Result<()> {
-    let aside = Arc::new(Aside::new(answerer, kernel, later));
+    let aside = Arc::new(Aside::new(answerer, notifier, later));
     for (kind, jobs) in aside.jobs().into_iter().enumerate() {
         for number in 0..beside {
             let jobs = Arc::clone(&jobs);
