@@ -145,7 +145,8 @@ impl Held {
         };
         let (sender, answer) = mpsc::channel();
         // Whoever lives may take its time, which is an answer as well.
-        let asks = std::thread::Builder::new().spawn(move || {
+        let thread = std::thread::Builder::new().name("extant-alive".to_owned());
+        let asks = thread.spawn(move || {
             let _ = sender.send(rustix::fs::fstatfs(&root).err());
         });
         let answer = asks.map(|_| answer.recv_timeout(ALIVE));

@@ -277,7 +277,8 @@ impl Mounted {
         }
         let id = self.id();
         // It may wait for the end. Without a thread for it, those who use the mount have their time all the same.
-        let leaves = std::thread::Builder::new().spawn(move || leave(&id));
+        let thread = std::thread::Builder::new().name("extant-leave".to_owned());
+        let leaves = thread.spawn(move || leave(&id));
         if let Err(e) = leaves {
             tracing::error!("nobody can be asked to leave the mount: {e}");
         }

@@ -349,34 +349,89 @@ fn a_mount_that_was_begun_for_reading_stays_so_and_ends_well() {
     }
 }
 
+/// The title of a process in lists of processes: its arguments.
+fn title(process: Pid) -> Vec<String> {
+    let line = fs::read(format!("/proc/{}/cmdline", process.as_raw_nonzero())).unwrap();
+    let line = String::from_utf8(line).unwrap();
+    let words = line.strip_suffix('\0').expect("an end").split('\0');
+    words.map(str::to_owned).collect()
+}
+
+/// The name of a process in lists of processes, and those of its threads.
+fn names(process: Pid) -> (String, Vec<String>) {
+    let process = process.as_raw_nonzero();
+    let name = |of: &Path| {
+        let name = fs::read_to_string(of.join("comm")).unwrap();
+        name.trim_end().to_owned()
+    };
+    let own = PathBuf::from(format!("/proc/{process}"));
+    let threads = fs::read_dir(own.join("task")).unwrap();
+    let threads = threads.map(|thread| name(&thread.unwrap().path()));
+    (name(&own), threads.collect())
+}
+
 #[test]
 fn the_processes_of_a_mount_have_its_name_and_the_worker_nothing_of_the_callers_environment() {
     require!(Fuse);
     let dir = Mount::new();
     let (image, point) = (dir.image(), dir.point());
     let status = Command::new(env!("CARGO_BIN_EXE_extant"))
-        .arg("mount")
-        .args([&image, &point])
+        .current_dir(image.parent().unwrap())
+        .args(["mount", "-o", "noatime", "image", "dir"])
         .env("SECRET_TOKEN", "hunter2")
         .env("TZ", "UTC")
         .status()
         .unwrap();
     assert!(status.success());
     let (keeper, worker) = (keeper(&image), processes("--worker", &image)[0]);
-    for process in [keeper, worker] {
-        let of = |what: &str| format!("/proc/{}/{what}", process.as_raw_nonzero());
-        assert_eq!(fs::read_to_string(of("comm")).unwrap(), "extant\n");
-        assert!(
-            fs::read(of("cmdline"))
-                .unwrap()
-                .starts_with(b"extant\0mount\0")
-        );
+    let ends = texts(&[&image, &point]);
+    for (process, thread) in [(keeper, "extant-worker"), (worker, "extant-fuse-0")] {
+        assert_eq!(names(process).0, "extant");
+        // A thread takes its name when it first runs.
+        wait_until("all threads but the first have names of their own", || {
+            let (_, threads) = names(process);
+            let unnamed = threads.iter().filter(|name| *name == "extant").count();
+            unnamed == 1 && threads.iter().any(|name| name == thread)
+        });
+        let title = title(process);
+        assert_eq!(title[..2], ["extant", "mount"]);
+        assert!(title.ends_with(&ends), "{title:?}");
+        assert!(!title.concat().contains("hunter2"), "{title:?}");
     }
     let environment = fs::read(format!("/proc/{}/environ", worker.as_raw_nonzero())).unwrap();
     let environment = String::from_utf8_lossy(&environment);
     assert!(!environment.contains("hunter2"), "{environment}");
     assert!(environment.contains("TZ=UTC"), "{environment}");
     umount(&point);
+}
+
+#[test]
+fn a_mount_in_the_foreground_has_its_name_whatever_the_program_is_called() {
+    require!(Fuse);
+    let dir = Mount::new();
+    let (image, point) = (dir.image(), dir.point());
+    let renamed = dir.place.join("exe");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_extant"), &renamed).unwrap();
+    for options in [&["--foreground"][..], &["--foreground", "--no-sandbox"]] {
+        let mut child = Command::new(&renamed)
+            .arg("mount")
+            .args(options)
+            .args([&image, &point])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let is_there = || extant(["stats", &point.display().to_string()]).code == 0;
+        wait_until("it works", is_there);
+        let process = Pid::from_child(&child);
+        assert_eq!(names(process).0, "extant");
+        assert!(title(process).ends_with(&texts(&[&image, &point])));
+        for worker in processes("--worker", &image) {
+            assert_eq!(names(worker).0, "extant");
+        }
+        umount(&point);
+        assert!(child.wait().unwrap().success());
+    }
+    assert_clean(&image);
 }
 
 #[test]

@@ -102,7 +102,8 @@ fn is_kept(variable: &OsStr) -> bool {
     KEPT.contains(&name) || KEPT_BEGINNINGS.iter().any(|b| name.starts_with(b))
 }
 
-/// Has a process that was started so be called what it is: its file was `/proc/self/exe`.
+/// Names this process `extant` in lists of processes, whatever the file is called that was started: `/proc/self/exe`, or
+/// the helper of mount(8).
 pub(super) fn take_name() {
     // It is for people to read.
     let _ = rustix::thread::set_name(c"extant");
@@ -117,7 +118,8 @@ pub(super) fn why_ended(status: &ExitStatus) -> Failure {
     }
 }
 
-/// The arguments behind the command and the role. Paths are made absolute: the other process does not stay here.
+/// The arguments behind the command and the role: lists of processes show them, so they name the image and the directory,
+/// and nothing in them is secret. Paths are made absolute: the other process does not stay here.
 fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut list: Vec<OsString> = Vec::new();

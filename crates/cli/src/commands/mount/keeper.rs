@@ -61,7 +61,7 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
     // All threads are there before anything is mounted that would have to be cleared away without them.
     let (started, worker) = channel();
     let of_worker = sender.clone();
-    start_thread(move || {
+    start_thread("extant-worker", move || {
         let Ok((output, pid)) = worker.recv() else {
             return;
         };
@@ -74,13 +74,11 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
     })?;
     if background.is_some() {
         let sender = sender.clone();
-        start_thread(move || tell_when_abandoned(&sender))?;
+        start_thread("extant-command", move || tell_when_abandoned(&sender))?;
     }
-    start_thread(
-        move || {
-            while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
-        },
-    )?;
+    start_thread("extant-signals", move || {
+        while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
+    })?;
     let mut child = launch(WORKER, args, place)?;
     // The thread waits for it.
     let _ = started.send((child.stdout.take(), Pid::from_child(&child)));
@@ -105,8 +103,10 @@ pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
     }
 }
 
-fn start_thread(run: impl FnOnce() + Send + 'static) -> Outcome {
-    let started = std::thread::Builder::new().spawn(run);
+/// Starts a thread, which lists of threads show under its name, of up to 15 bytes.
+fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Outcome {
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    let started = thread.spawn(run);
     started.map(drop).map_err(|e| {
         Failure::new(format!(
             "no thread can be started ({e}): raise the limit of processes (ulimit -u)"
@@ -205,7 +205,7 @@ fn until_ended(
     }
     if let Some(id) = kept.id {
         // The worker, which this may wait for, may have to be told to end. Without a thread for it, it is told when time is up.
-        let _ = start_thread(move || extant_fuse::leave(&id));
+        let _ = start_thread("extant-leave", move || extant_fuse::leave(&id));
     }
     let patience = Instant::now() + PATIENCE;
     loop {

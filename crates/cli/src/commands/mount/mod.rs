@@ -24,9 +24,7 @@ use std::time::Duration;
 const UNTIL_FREE: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
-    if args.worker || args.in_background {
-        background::take_name();
-    }
+    background::take_name();
     let mut options = Options::default();
     // mount(8) does not pass on what it takes for the default.
     let is_by_root = args.as_helper && rustix::process::geteuid().is_root();
