@@ -3,6 +3,7 @@
 # read it back.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/toolchain.sh
 
 cargo build --release
 extant=target/release/extant

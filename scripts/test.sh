@@ -2,6 +2,7 @@
 # The whole test run, as described in docs/dev/testing.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/toolchain.sh
 
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 

@@ -1,5 +1,7 @@
 //! Block devices: files, memory, windows and partitions.
 //!
+//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//!
 //! Everything above reads and writes a [`BlockDevice`]; nothing in this crate knows a file
 //! system. Devices are shared ([`SharedDevice`]) and take requests from any number of threads.
 //!

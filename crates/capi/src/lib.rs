@@ -1,5 +1,7 @@
 //! ext4 images from C: the functions of `include/extant.h`.
 //!
+//! Part of the API is the header; the Rust items behind it are internal (`docs/dev/api.md`).
+//!
 //! | module | owns |
 //! |---|---|
 //! | `abi` | the functions that C calls: each decodes, calls the `extant` crate once, and encodes |

@@ -1,5 +1,7 @@
 //! ext4 in user space, in the manner of [`std::fs`].
 //!
+//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//!
 //! Open an image, a block device, a partition of either or any [`SharedDevice`], then use paths as
 //! with the standard library. Nothing here needs root or a mount.
 //!

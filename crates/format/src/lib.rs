@@ -1,5 +1,7 @@
 //! The ext4 on-disk format: typed records, validation, checksums and directory hashes.
 //!
+//! Internal to Extant: any version may change it. Programs use the crate `extant`.
+//!
 //! | module | owns |
 //! |---|---|
 //! | [`types`] | newtypes for block, inode, group and transaction numbers |

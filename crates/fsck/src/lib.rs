@@ -1,6 +1,8 @@
 //! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair, which mends what the
 //! check finds.
 //!
+//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//!
 //! It shares the on-disk format with the rest of the project, and no engine: what it says about an image does
 //! not depend on what wrote it.
 //!

@@ -1,5 +1,7 @@
 //! Mounting ext4 file systems: the engine behind the kernel's FUSE interface.
 //!
+//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//!
 //! | file | owns |
 //! |---|---|
 //! | `options` | what a mount is told, as `-o` has it |

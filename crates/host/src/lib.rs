@@ -1,5 +1,7 @@
 //! Files of the host, by way of the C library.
 //!
+//! Internal to Extant: any version may change it. Programs use the crate `extant`.
+//!
 //! Programs such as `fakeroot` and `pseudo` let an ordinary user build a tree that has owners, device nodes and
 //! capabilities: they stand in front of the C library and tell of a file what they were told before. A system call
 //! made without that library goes past them. So whoever takes files in from the host with their owners, or puts them

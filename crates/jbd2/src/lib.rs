@@ -1,5 +1,7 @@
 //! The JBD2 log on disk: layout, scan, revoke table and replay.
 //!
+//! Internal to Extant: any version may change it. Programs use the crate `extant`.
+//!
 //! A caller finds the journal's blocks (they belong to an inode, or are what [`external_log`] says), opens a [`Log`] over them and,
 //! when it is not clean, asks for its [`Recovery`]: where the newest image of every block lies in
 //! the log. A read-only open lays the images over the device with [`ReplayedDevice`] and writes nothing; a

@@ -1,5 +1,8 @@
 //! Makes ext4 file systems and fills them from a directory or a tar stream.
 //!
+//! Part of the API are the items of this page, [`output`] and [`source`]; the other rooms are open to tests
+//! and to this project, and any version may change them (`docs/dev/api.md`).
+//!
 //! | room | owns |
 //! |---|---|
 //! | [`image`] | from a source to an image: size, place, write |
@@ -10,7 +13,7 @@
 //! | [`place`] | where everything of a source goes |
 //! | [`standing`] | what is in a place before an image is made there |
 //! | [`source`] | what an image is filled from: a directory or a tar stream |
-//! | [`write`] | writing a planned image, each block once |
+//! | [`mod@write`] | writing a planned image, each block once |
 
 pub mod defaults;
 pub mod image;

@@ -1,5 +1,7 @@
 //! Ranked locks, lock statistics, per-CPU shards and a read-mostly hash table.
 //!
+//! Internal to Extant: any version may change it. Programs use the crate `extant`.
+//!
 //! | item | what it is for |
 //! |---|---|
 //! | [`Rank`], [`LockClass`] | the one lock order of the engine, and the kinds of lock in it |

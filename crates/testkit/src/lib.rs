@@ -1,5 +1,7 @@
 //! Test fixtures: what the engine's answers are compared with.
 //!
+//! Internal to Extant: never published, any version may change it.
+//!
 //! | module | owns |
 //! |---|---|
 //! | [`facility`] | what this machine can do (root, loop devices, kernel ext4), and the named skip |

@@ -2,17 +2,17 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`input`] | bytes of the archive: seekable file or stream, compression, spooling of data |
-//! | [`header`] | the 512-byte header: checksum, numbers, names |
-//! | [`pax`] | extended headers: records, times, extended attributes |
-//! | [`sparse`] | the maps of sparse members |
-//! | [`acl`] | access control lists from their text |
-//! | [`assemble`] | members into the tree: paths, hard links, replacement |
+//! | `input` | bytes of the archive: seekable file or stream, compression, spooling of data |
+//! | `header` | the 512-byte header: checksum, numbers, names |
+//! | `pax` | extended headers: records, times, extended attributes |
+//! | `sparse` | the maps of sparse members |
+//! | `acl` | access control lists from their text |
+//! | `assemble` | members into the tree: paths, hard links, replacement |
 //!
 //! Understood: v7, ustar, GNU (long names, old sparse), pax (POSIX, with the keywords of GNU tar,
 //! star, libarchive and Docker); plain, gzip of several members, zstd of several frames. The
 //! archive is hostile input: every error names the byte and the member, memory is bounded by the
-//! number of members and [`EXTENSION_MAX`].
+//! number of members and `EXTENSION_MAX`.
 //!
 //! Data of an uncompressed archive in a regular file stays there and is read in place; otherwise
 //! it goes to an unnamed file in [`TarOptions::spool_dir`].
