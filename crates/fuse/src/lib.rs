@@ -1,6 +1,7 @@
 //! Mounting ext4 file systems: the engine behind the kernel's FUSE interface.
 //!
-//! Part of the API: versions say when it changes (`docs/dev/api.md`).
+//! Open to programs, but it serves the engine itself, which `extant` gives with its feature `unstable`: any
+//! version may change it (`docs/dev/api.md`).
 //!
 //! | file | owns |
 //! |---|---|

@@ -35,7 +35,7 @@ static QUEUE: LockClass = LockClass::new("export queue", Rank::DeviceQueue);
 /// link there leads nowhere); directories are joined.
 ///
 /// One file that cannot be copied does not stop the others: see [`Report::problems`]. One whose content
-/// was copied and that lacks something else is in [`Report::incomplete`].
+/// was copied and that lacks something else is in [`Report::incomplete`](field@super::Report::incomplete).
 ///
 /// # Errors
 /// When `path` does not exist, or the destination cannot be opened or made; also when owners are to be
