@@ -17,6 +17,7 @@ needed=(
     fakeroot:fakeroot
     fakeroot-pseudo:pseudo
     getfattr:attr
+    groff:groff-base
     gzip:gzip
     jq:jq
     losetup:mount

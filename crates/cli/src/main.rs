@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `args` | the command line: every command, its options and its help |
+//! | `help` | help laid out at the terminal's width, and manual pages |
 //! | `place` | `IMAGE:/path`, and opening what it names |
 //! | `images` | the images that a command changes: opened once each, closed at the end |
 //! | `operands` | patterns in operands, and reading what each names |
@@ -35,6 +36,7 @@ mod args;
 mod commands;
 mod failure;
 mod glob;
+mod help;
 mod images;
 mod log;
 mod mode;
@@ -92,6 +94,21 @@ fn arguments() -> impl Iterator<Item = std::ffi::OsString> {
     program.into_iter().chain(command).chain(args)
 }
 
+/// What an error of the command line says. Help is laid out only once it is asked for, since that takes
+/// longer than reading the command line.
+fn help_text(e: &clap::Error) -> String {
+    use clap::error::ErrorKind;
+    let is_help = matches!(
+        e.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let again = is_help.then(|| help::command().try_get_matches_from(arguments()));
+    match again {
+        Some(Err(laid_out)) => help::shown(&laid_out.render().to_string()),
+        _ => e.render().to_string(),
+    }
+}
+
 fn main() -> ExitCode {
     allocator::set_up();
     let args = match args::Args::try_parse_from(arguments()) {
@@ -104,14 +121,15 @@ fn main() -> ExitCode {
                 e.remove(ContextKind::SuggestedArg);
                 e.remove(ContextKind::Usage);
             }
-            let text = e.render().to_string();
+            let text = help_text(&e);
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             failure::say(text.trim_end());
             return ExitCode::from(usage_code(std::env::args_os().skip(1)));
         }
-        Err(help) => {
+        Err(asked) => {
             let mut stdout = std::io::stdout();
-            let written = write!(stdout, "{}", help.render()).and_then(|()| stdout.flush());
+            let text = help_text(&asked);
+            let written = write!(stdout, "{text}").and_then(|()| stdout.flush());
             return match written {
                 Ok(()) => ExitCode::SUCCESS,
                 // A reader that has seen enough of the help is no failure.
@@ -119,6 +137,9 @@ fn main() -> ExitCode {
             };
         }
     };
+    if let Err(failure) = args.refuse_meaningless_location() {
+        return failure.report();
+    }
     if args.command.writes()
         && let Err(failure) = time::stand_still()
     {

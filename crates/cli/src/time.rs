@@ -57,6 +57,11 @@ pub(crate) fn rfc3339(time: Timestamp) -> String {
     }
 }
 
+/// `2026-11-21`.
+pub(crate) fn date(secs: i64) -> String {
+    parts(secs).0
+}
+
 /// `2026-11-21 20:23`.
 pub(crate) fn short(time: Timestamp) -> String {
     let (date, clock) = parts(time.secs);

@@ -21,6 +21,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("fuse2fs", "fuse2fs"),
     ("genext2fs", "genext2fs"),
     ("getfattr", "attr"),
+    ("groff", "groff-base"),
     ("gzip", "gzip"),
     ("lz4", "lz4"),
     ("mke2fs", "e2fsprogs"),

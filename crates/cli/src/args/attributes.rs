@@ -24,7 +24,11 @@ pub(crate) struct Xattr {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum XattrDo {
-    /// List names
+    /// List the names of attributes
+    #[command(after_help = "\
+Examples:
+  extant xattr ls rootfs.img:/bin/ping
+  extant xattr ls -l rootfs.img:/bin/ping")]
     Ls {
         /// The file
         #[arg(value_name = "IMAGE:/path")]
@@ -33,7 +37,10 @@ pub(crate) enum XattrDo {
         #[arg(short = 'l', long)]
         values: bool,
     },
-    /// Write the value of one to standard output, as it is
+    /// Write the value of an attribute to standard output, as it is
+    #[command(after_help = "\
+Examples:
+  extant xattr get rootfs.img:/bin/ping security.capability | xxd")]
     Get {
         /// The file
         #[arg(value_name = "IMAGE:/path")]
@@ -42,7 +49,11 @@ pub(crate) enum XattrDo {
         #[arg(value_name = "NAME")]
         name: OsString,
     },
-    /// Give one a value
+    /// Give an attribute a value
+    #[command(after_help = "\
+Examples:
+  extant xattr set rootfs.img:/srv user.origin https://example.org
+  extant xattr set --replace rootfs.img:/srv user.origin 0x00ff")]
     Set {
         /// The file
         #[arg(value_name = "IMAGE:/path")]
@@ -60,7 +71,11 @@ pub(crate) enum XattrDo {
         #[arg(long)]
         replace: bool,
     },
-    /// Remove one
+    /// Remove an attribute
+    #[command(after_help = "\
+Examples:
+  extant xattr set rootfs.img:/srv user.origin here
+  extant xattr rm rootfs.img:/srv user.origin")]
     Rm {
         /// The file
         #[arg(value_name = "IMAGE:/path")]
@@ -81,9 +96,9 @@ Examples:
   extant acl set -d u:1000:rwx rootfs.img:/srv
   extant acl rm rootfs.img:/srv
 
-Entries are those of setfacl(1): u:USER:rwx, g:GROUP:rwx, u::rwx, g::rwx, m::rwx, o::rwx, separated by
-commas. Names are looked up in the image. The mask becomes what all that it covers have, unless it is
-given. Symbolic links are followed.")]
+Entries are those of setfacl(1): u:USER:rwx, g:GROUP:rwx, u::rwx, g::rwx, m::rwx, o::rwx, \
+separated by commas. Names are looked up in the image. Unless the mask is given, it becomes the \
+union of the entries that it covers. Symbolic links are followed.")]
 pub(crate) struct AclArgs {
     #[command(subcommand)]
     pub(crate) what: AclDo,
@@ -92,12 +107,19 @@ pub(crate) struct AclArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum AclDo {
     /// Show lists, as `getfacl -n` does
+    #[command(after_help = "\
+Examples:
+  extant acl get rootfs.img:/srv")]
     Get {
         /// The files
         #[arg(required = true, value_name = "IMAGE:/path")]
         paths: Vec<OsString>,
     },
     /// Change entries, or add them
+    #[command(after_help = "\
+Examples:
+  extant acl set u:1000:rwx,g:adm:r-x rootfs.img:/srv
+  extant acl set -d u:1000:rwx rootfs.img:/srv")]
     Set {
         /// The entries
         #[arg(value_name = "ENTRIES")]
@@ -105,16 +127,19 @@ pub(crate) enum AclDo {
         /// The files
         #[arg(required = true, value_name = "IMAGE:/path")]
         paths: Vec<OsString>,
-        /// The list that directories hand to what is made in them
+        /// The default list, which directories hand to new files in them
         #[arg(short, long)]
         default: bool,
     },
     /// Remove the list
+    #[command(after_help = "\
+Examples:
+  extant acl rm rootfs.img:/srv")]
     Rm {
         /// The files
         #[arg(required = true, value_name = "IMAGE:/path")]
         paths: Vec<OsString>,
-        /// The list that directories hand to what is made in them
+        /// The default list, which directories hand to new files in them
         #[arg(short, long)]
         default: bool,
     },
@@ -132,13 +157,20 @@ Examples:
   extant chattr -R =d rootfs.img:/var/cache
   extant chattr -R -p 42 +P rootfs.img:/srv/customer
 
-The letters are those of chattr(1): i immutable, a append-only, d no dump, A no access times, S and D synchronous,
-P project inherited, T top of a hierarchy, e extents (-e makes a map of indirect blocks of them, as ext3 has; = leaves
-it), and others that are only kept. Immutable and append-only files
-refuse changes here as they do under Linux. Symbolic links are followed; with -R, those found on the way are
-left alone.")]
+Letters (those of chattr(1)):
+  a\tAppend only
+  i\tImmutable
+  A\tNo access times
+  S, D\tSynchronous changes; of a directory's names
+  P\tThe project is inherited
+  T\tTop of a directory hierarchy
+  d\tNo dump
+  e\tExtents; -e changes them into a map of indirect blocks, as ext3 has it, and = leaves them
+
+Other letters are only stored. Immutable and append-only files refuse changes here as they do under \
+Linux. Symbolic links are followed; with -R, those found on the way are left alone.")]
 pub(crate) struct Chattr {
-    /// What to add (+), to remove (-), or all there is to be (=)
+    /// Letters to add (+), to remove (-), or to set in place of all others (=)
     #[arg(value_name = "+-=LETTERS", allow_hyphen_values = true)]
     pub(crate) change: OsString,
     /// The files

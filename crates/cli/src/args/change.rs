@@ -16,24 +16,24 @@ Examples:
   extant cp -a --owner 0:0 ./overlay/. rootfs.img:/
   extant cp -a old.img:/home new.img:/
 
-SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When DEST is
-outside, a SOURCE that is IMAGE alone is its root.
+SOURCE and DEST are files of the host or IMAGE:/path; at least one of them is in an image. When \
+DEST is outside, a SOURCE that is IMAGE alone means its root.
 
-A directory goes into DEST under its own name if DEST is there already, and becomes DEST otherwise;
-the root of an image, and what ends in `/.`, goes into DEST itself. Holes stay holes.
+If DEST exists, a directory goes into it under its own name; otherwise the directory becomes DEST. \
+The root of an image, and a SOURCE that ends in `/.`, goes into DEST itself. Holes stay holes.
 
-Out of an image, nothing is ever written outside DEST, whatever links the image holds. A file that is there
-already is replaced once the new one is complete, and stays if anything fails before. Content counts most: a
-file whose owner, mode, times, attributes or lists cannot all be set is copied all the same; what it lacks is
-said, and the exit code is 1. Without its owner and group a file gets no set-ID bits. Only root can keep
-owners and make device nodes; that others cannot is a note, no failure. `fakeroot` and `pseudo` are heard,
-both ways.
+Out of an image, nothing is ever written outside DEST, whatever links the image holds. A file that \
+exists is replaced once the new one is complete, and stays if anything fails before. Content comes \
+first: a file is copied even if its owner, mode, times, attributes or lists cannot all be set; what \
+it lacks is said, and the exit code is 1. Without its owner and group a file gets no set-ID bits. \
+Only root can keep owners and make device nodes; for other users a note says so, and that is no \
+failure. Owners that `fakeroot` or `pseudo` pretend are honoured in both directions.
 
-Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the
-permissions of the source (no umask applies), and files that exist keep theirs; symbolic links in DEST
-are followed. With -a, what is there and no directory is replaced.")]
+Into an image, no privilege is needed. Without -a or -p, new files belong to root and have the \
+permissions of the source (no umask applies), files that exist keep their owner and permissions, \
+and symbolic links in DEST are followed. With -a, everything in the way but directories is replaced.")]
 pub(crate) struct Cp {
-    /// What to copy, and where to at last
+    /// Files to copy, and at last the destination
     #[arg(required = true, num_args = 2.., value_names = ["SOURCE", "DEST"])]
     pub(crate) paths: Vec<OsString>,
     /// Keep everything: modes, owners, times, extended attributes, links, devices (implies -r)
@@ -92,16 +92,16 @@ Examples:
 
 Symbolic links are removed, not followed.")]
 pub(crate) struct Rm {
-    /// What to remove
+    /// Files and directories to remove
     #[arg(required = true, value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
-    /// Directories with all that is in them
+    /// Remove directories with all that is in them
     #[arg(short, long, visible_short_alias = 'R')]
     pub(crate) recursive: bool,
-    /// Empty directories
+    /// Remove empty directories
     #[arg(short, long)]
     pub(crate) dir: bool,
-    /// What does not exist is no failure
+    /// Take a file that does not exist for no failure
     #[arg(short, long)]
     pub(crate) force: bool,
 }
@@ -114,16 +114,16 @@ Examples:
   extant mv rootfs.img:/etc/hosts rootfs.img:/etc/hosts.old
   extant mv rootfs.img:/a rootfs.img:/b rootfs.img:/dir/
 
-If the last path is a directory, the others go into it. A file that is in the way is replaced in one step:
-whatever happens, either the old or the new one is there.")]
+If the last path is a directory, the others go into it. A file that is in the way is replaced in \
+one step: whatever happens, either the old or the new one is there.")]
 pub(crate) struct Mv {
-    /// What to move, and where to at last
+    /// Files to move, and at last the destination
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
-    /// Replace nothing: what is in the way stays, and what would have gone there too
+    /// Replace nothing: a file in the way stays, and so does the file that would replace it
     #[arg(short, long)]
     pub(crate) no_clobber: bool,
-    /// Let the two names stand for each other's files, whatever they are
+    /// Exchange the two files, whatever they are
     #[arg(long, conflicts_with = "no_clobber")]
     pub(crate) exchange: bool,
     /// The last path is the name to give, even if it is a directory
@@ -142,19 +142,19 @@ Examples:
   extant ln -sf ../usr/lib/os-release rootfs.img:/etc/os-release
   extant ln -sfn /opt/app-2 rootfs.img:/opt/app
 
-If the last path is a directory, the links go into it under the names of their targets. The target of a
-symbolic link is text: it is stored as it is, and need not exist.")]
+If the last path is a directory, the links go into it under the names of their targets. The \
+target of a symbolic link is text: it is stored as it is, and need not exist.")]
 pub(crate) struct Ln {
-    /// What the links point to, and their place at last
+    /// Targets of the links, and at last the place of the links
     #[arg(required = true, num_args = 2.., value_names = ["TARGET", "IMAGE:/link"])]
     pub(crate) paths: Vec<OsString>,
-    /// Symbolic links
+    /// Make symbolic links
     #[arg(short, long)]
     pub(crate) symbolic: bool,
     /// Replace what is in the way, in one step, unless it is a directory
     #[arg(short, long)]
     pub(crate) force: bool,
-    /// A symbolic link to a directory in the last path's place is a file to replace
+    /// Take a symbolic link to a directory, as the last path, for a file to replace
     #[arg(short, long)]
     pub(crate) no_dereference: bool,
     /// The last path is the name to give, even if it is a directory
@@ -170,9 +170,10 @@ Examples:
   extant chmod -R u=rwX,go-w rootfs.img:/srv
   extant chmod +x rootfs.img:/init
 
-MODE is octal or, as for chmod(1), [ugoa][+-=][rwxXstugo]..., separated by commas; without ugoa it is for
-all three, and no umask applies. Octal modes leave the set-id bits of directories alone unless they have
-more than four digits. Symbolic links are followed; with -R, those found on the way are left alone.")]
+MODE is octal or, as for chmod(1), [ugoa][+-=][rwxXstugo]..., separated by commas; without ugoa \
+it is for all three, and no umask applies. Octal modes leave the set-id bits of directories alone \
+unless they have more than four digits. Symbolic links are followed; with -R, those found on the \
+way are left alone.")]
 pub(crate) struct Chmod {
     /// The permissions
     #[arg(value_name = "MODE", allow_hyphen_values = true)]
@@ -194,12 +195,13 @@ Examples:
   extant chown -R www-data: rootfs.img:/var/www
   extant chown :adm rootfs.img:/var/log
 
-Numbers are taken as they are. Names are looked up in the image, in its /etc/passwd and /etc/group, never
-on the host; `USER:` means the user's own group. Symbolic links are followed unless -h is given; with -R,
-those found on the way are changed themselves.
+Numbers are taken as they are. Names are looked up in the image, in its /etc/passwd and /etc/group, \
+never on the host; `USER:` means the user's own group. Symbolic links are followed unless -h is \
+given; with -R, those found on the way are changed themselves.
 
-As on Linux, a file that changes hands loses its set-ID bits and its capabilities, which were granted to the old owner's
-program. With --keep-privileges it keeps both: for a tree that is given its owners after it was put together.")]
+As on Linux, a file that gets another owner loses its set-ID bits and its capabilities, which were \
+granted to the old owner's program. With --keep-privileges it keeps both: for a tree that gets its \
+owners after it was put together.")]
 pub(crate) struct Chown {
     /// User, group or both, by number or by name
     #[arg(value_name = "USER[:GROUP]")]
@@ -229,13 +231,13 @@ Examples:
   extant touch -d '2026-01-31 12:00:00' rootfs.img:/etc/os-release
   extant touch -cm -d @0 rootfs.img:/var/cache
 
-Times are UTC unless they say otherwise (2026-01-31T12:00:00+01:00). Symbolic links are followed unless
---no-dereference is given.")]
+Times are UTC unless they say otherwise (2026-01-31T12:00:00+01:00). Symbolic links are followed \
+unless --no-dereference is given.")]
 pub(crate) struct Touch {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/path")]
     pub(crate) paths: Vec<OsString>,
-    /// Make nothing: what does not exist is no failure
+    /// Make no file; one that does not exist is no failure
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
     /// Only the time of the last access
@@ -275,7 +277,7 @@ pub(crate) struct Truncate {
     /// The size, or what to add (+) or take away (-), in bytes (K, M, G, T are powers of 1024)
     #[arg(short, long, value_name = "[+-]SIZE", allow_hyphen_values = true)]
     pub(crate) size: String,
-    /// Make nothing: what does not exist is no failure
+    /// Make no file; one that does not exist is no failure
     #[arg(short = 'c', long)]
     pub(crate) no_create: bool,
 }
@@ -287,9 +289,9 @@ Examples:
   extant fallocate -l 1G rootfs.img:/swapfile
   extant fallocate -n -l 64M rootfs.img:/var/log/wtmp
 
-What is added reads as zeros, but its space is taken: writing there does not run out of it. `extant map`
-shows it as unwritten. The other modes are those of fallocate(1); --collapse-range and --insert-range take multiples
-of the block size.")]
+New space reads as zeros and is reserved: a later write there does not run out of space. `extant \
+map` shows it as unwritten. The other modes are those of fallocate(1); --collapse-range and \
+--insert-range take multiples of the block size.")]
 pub(crate) struct Fallocate {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/path")]
@@ -306,7 +308,7 @@ pub(crate) struct Fallocate {
     /// Give the space of the range back: it reads as zeros from then on
     #[arg(short = 'p', long, group = "mode")]
     pub(crate) punch_hole: bool,
-    /// Make the range zeros that have space
+    /// Make the range zeros, and reserve its space
     #[arg(short = 'z', long, group = "mode")]
     pub(crate) zero_range: bool,
     /// Take the range out of the files: what follows moves up
@@ -351,16 +353,16 @@ Examples:
   extant write --append rootfs.img:/etc/fstab < more
   extant write --at 1M disk.img:/swapfile < header
 
-Without --append or --at, what was in the file is gone. A file that exists keeps its owner and
-permissions; symbolic links are followed.")]
+Without --append or --at, the old content of the file is gone. A file that exists keeps its owner \
+and permissions; symbolic links are followed.")]
 pub(crate) struct Write {
     /// The file, which is made if it does not exist
     #[arg(value_name = "IMAGE:/path")]
     pub(crate) path: OsString,
-    /// Write behind what is in the file
+    /// Append to the file
     #[arg(short, long)]
     pub(crate) append: bool,
-    /// Write over what is in the file from this byte on, and leave the rest
+    /// Write over the content from this byte on, and leave the rest
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "append")]
     pub(crate) at: Option<u64>,
     /// Permissions of a file that is made, in octal or as for chmod; 644 if not given
@@ -375,9 +377,9 @@ Examples:
   extant replay crashed.img
   extant replay --json --partition 2 disk.img
 
-Replays the journal onto the image, deletes files that were open without a name, and marks the image
-clean, as mounting it would. Commands that only read replay a journal into memory and leave the image as
-it is; those that change it do this first.")]
+The command replays the journal onto the image, deletes files that were open without a name, and \
+marks the image clean, as mounting it would. Commands that only read replay a journal in memory and \
+leave the image as it is; commands that change an image do this first.")]
 pub(crate) struct Replay {
     /// The images
     #[arg(required = true, value_name = "IMAGE")]

@@ -15,13 +15,14 @@ pub(crate) use mount::{Mount, Stats, Umount};
 pub(crate) use quota::Quota;
 pub(crate) use repair::{ErrorsDo, Repair, Resize, Tune};
 
+use crate::failure::{Failure, Outcome};
 use crate::size;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Makes, changes and looks into ext4 file system images, without root and without a mount.
+/// Make, change and look into ext4 file system images, without root and without a mount
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
@@ -29,7 +30,6 @@ use std::str::FromStr;
     propagate_version = true,
     subcommand_required = true,
     arg_required_else_help = true,
-    max_term_width = 100,
     after_help = "\
 Examples:
   extant mkfs rootfs.img --from ./rootfs --size auto
@@ -37,10 +37,16 @@ Examples:
   extant cp hostname rootfs.img:/etc/
   extant cp -a rootfs.img:/usr/share ./share
 
-IMAGE:/path names a file inside an image; IMAGE alone is its root. An image is a file or a block
-device; a partition of a whole disk is chosen with --partition or --offset, or by commands about
-files with its image: IMAGE#2:/path, so that two images of a command may differ. Exit code 0 means that all was done,
-1 that something failed, 2 that the command line makes no sense."
+IMAGE:/path names a file inside an image; IMAGE alone means its root. An image is a file or a block \
+device. --partition or --offset chooses a partition of a whole disk. Commands about files also take \
+IMAGE#2:/path, so that the images of one command may differ.
+
+`extant COMMAND --help` explains a command. `extant man` writes manual pages.
+
+Exit codes (check, repair, tune and resize have their own):
+  0\tEverything asked for was done
+  1\tSomething failed
+  2\tThe command line makes no sense"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -49,8 +55,28 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
+impl Args {
+    /// Refuses to be told where a file system is for a command that opens none.
+    pub(crate) fn refuse_meaningless_location(&self) -> Outcome {
+        let name = match self.command {
+            Command::Umount(_) => "umount",
+            Command::Stats(_) => "stats",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+            _ => return Ok(()),
+        };
+        if self.place == Where::default() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "`extant {name}` opens no image: --partition, --offset, --superblock, --as-is and \
+             --journal mean nothing to it"
+        )))
+    }
+}
+
 /// Where in a file the file system is.
-#[derive(Debug, Clone, ClapArgs)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, ClapArgs)]
 pub(crate) struct Where {
     /// Use partition N of a whole-disk image (GPT or MBR)
     #[arg(
@@ -70,8 +96,8 @@ pub(crate) struct Where {
         help_heading = "Where the file system is"
     )]
     pub(crate) offset: Option<u64>,
-    /// Read by a backup superblock: the one in this block, in blocks of the file system's own size, or `auto` for the
-    /// first that is found
+    /// Read by a backup superblock: the number of its block, in blocks of the file system's own
+    /// size, or `auto` for the first that is found
     #[arg(
         long,
         global = true,
@@ -83,7 +109,7 @@ pub(crate) struct Where {
     /// Do not replay a journal that was not closed: show what lies on the device
     #[arg(long, global = true, help_heading = "Where the file system is")]
     pub(crate) as_is: bool,
-    /// Where the journal is, if it is on a device of its own: for reading, what waits in it is replayed in memory
+    /// The device that holds the journal, if it is not inside; it is replayed in memory
     #[arg(
         long,
         global = true,
@@ -192,25 +218,30 @@ Examples:
   extant mkfs empty.img --size 16G --label data
   SOURCE_DATE_EPOCH=0 extant mkfs rootfs.img --from rootfs.tar.zst --owner 0:0
 
-An image appears under its name only when it is complete; one inside DIR is left out of itself. With
-SOURCE_DATE_EPOCH set, the same input gives the same bytes, also of all commands that change images.")]
+An image appears under its name only when it is complete. An image inside DIR is left out of \
+itself. With SOURCE_DATE_EPOCH set, the same input gives the same bytes; that holds for every \
+command that changes images.")]
 pub(crate) struct Mkfs {
     /// The image to make: a file, which appears when it is complete, or a block device
     ///
-    /// What extant mkfs has made itself is replaced, and so are empty files and zeros. Anything else that is there (a disk with partitions, another file system, an archive, a text) is named, and you are asked, or, without a terminal, it is left alone unless there is --force. What is in use (mounted, locked by a virtual machine, behind a loop device) is never replaced.
+    /// Images that `extant mkfs` made are replaced, and so are empty files and zeros. Anything else
+    /// (a disk with partitions, another file system, an archive, a text) is named, and you are
+    /// asked. Without a terminal it is left alone, unless --force is given. An image in use (mounted,
+    /// locked by a virtual machine, behind a loop device) is never replaced.
     pub(crate) image: PathBuf,
     /// Replace what is there, whatever it is, unless it is in use
     #[arg(short, long)]
     pub(crate) force: bool,
     /// Size of the file system (64M, 10G), or `auto` for the smallest that holds the source and the headroom
     ///
-    /// With a source the default is `auto`; otherwise, and within a partition or behind an offset, all
-    /// the room there is.
+    /// With a source the default is `auto`. Without one, and within a partition or behind an offset,
+    /// the default is all the room there is.
     #[arg(long, value_name = "SIZE|auto")]
     pub(crate) size: Option<String>,
-    /// Free space on top of what the source needs and of the reserved share, with `--size auto`; 0 for the smallest image
+    /// With `--size auto`, free space beside what the source needs and the reserved share; 0 makes
+    /// the smallest image
     ///
-    /// If not given, there is room for small changes: 5 % of what the source takes and at least 1 MiB.
+    /// By default there is room for small changes: 5 % of what the source takes, and at least 1 MiB.
     #[arg(long, value_name = "SIZE|N%")]
     pub(crate) headroom: Option<String>,
     /// Fill it from a directory, a tar archive (plain, gzip or zstd), or `-` for an archive on
@@ -245,13 +276,13 @@ pub(crate) struct Mkfs {
         help_heading = "Format"
     )]
     pub(crate) inodes: Option<u32>,
-    /// One inode for so many bytes
+    /// Make one inode for so many bytes
     #[arg(long, value_name = "BYTES", value_parser = size::parse, help_heading = "Format")]
     pub(crate) inode_ratio: Option<u64>,
     /// Features to turn on, and off with `^`: `inline_data,^has_journal`; `none` turns off all
     #[arg(long, value_name = "LIST", help_heading = "Format")]
     pub(crate) features: Vec<String>,
-    /// Who must be able to read it: default, latest, linux-3.10, grub, android
+    /// The readers that must understand it: default, latest, linux-3.10, grub, android
     #[arg(long, value_name = "NAME", help_heading = "Format")]
     pub(crate) profile: Option<String>,
     /// Size of the journal, or `none`
@@ -307,10 +338,10 @@ Examples:
   extant ls -l rootfs.img:/etc
   extant ls -R --json rootfs.img:/usr | jq .path
 
-Times are UTC. With --json, one object per line; names that are not UTF-8 come in hexadecimal as
+Times are UTC. With --json, one object per line; names that are not UTF-8 come in hexadecimal as \
 well (path_hex).")]
 pub(crate) struct Ls {
-    /// What to list
+    /// Directories and files to list
     #[arg(required = true, value_name = "IMAGE[:/path]")]
     pub(crate) paths: Vec<OsString>,
     /// Mode, links, owner, size, time
@@ -449,11 +480,11 @@ Examples:
   extant tar rootfs.img:/etc -o etc.tar
   extant tar rootfs.img | docker import - rootfs
 
-The archive is in the pax format, with nanosecond times, extended attributes (SCHILY.xattr), access
-control lists (SCHILY.acl), holes (GNU.sparse 1.0), hard links and device nodes. The same image
-gives the same bytes.")]
+The archive is in the pax format, with nanosecond times, extended attributes (SCHILY.xattr), \
+access control lists (SCHILY.acl), holes (GNU.sparse 1.0), hard links and device nodes. The same \
+image gives the same bytes.")]
 pub(crate) struct Tar {
-    /// What to write
+    /// The directory or file to write
     #[arg(value_name = "IMAGE[:/path]")]
     pub(crate) path: OsString,
     /// Write to this file in place of standard output
@@ -470,7 +501,7 @@ Examples:
   extant info --json --groups disk.img --partition 2 | jq '.group_list[0]'
   extant info disk.img
 
-Of a whole disk, its partitions are listed: one is chosen with --partition.")]
+For a whole disk, its partitions are listed; --partition chooses one.")]
 pub(crate) struct Info {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -489,7 +520,7 @@ pub(crate) struct Info {
     pub(crate) json: bool,
 }
 
-/// Show how much space and how many inodes are in use, and whose
+/// Show how much space and how many inodes are in use, and by whom
 #[derive(Debug, ClapArgs)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "\
@@ -498,8 +529,8 @@ Examples:
   extant df rootfs.img --by owner
   extant df --json --by project rootfs.img | jq '.parts[0]'
 
-Parts are listed by the space they take, largest first. Every file counts once, however many names it
-has. Space is what is allocated; bytes are what files contain, holes included.")]
+Parts are listed by the space they take, largest first. Every file counts once, however many names \
+it has. Space is what is allocated; bytes are what files contain, holes included.")]
 pub(crate) struct Df {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -518,7 +549,7 @@ pub(crate) struct Df {
     help: Option<bool>,
 }
 
-/// By what `df` divides.
+/// What `df` divides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DfBy {
     /// Number of the user who owns a file
@@ -539,7 +570,7 @@ Examples:
   extant map rootfs.img:/usr/bin/python3
   extant map rootfs.img --svg map.svg
 
-In the picture, hold the pointer over a colour to see what it stands for and the block it begins at.")]
+In the picture, hold the pointer over a colour to see its meaning and the block it begins at.")]
 pub(crate) struct Map {
     /// The image, or a file in it
     #[arg(value_name = "IMAGE[:/path]")]
@@ -560,10 +591,15 @@ Examples:
   extant check --json --partition 2 disk.img | jq -r 'select(.code).code' | sort | uniq -c
   extant check --quiet crashed.img || echo needs repair
 
-Nothing is written. A journal that was not closed is replayed in memory first, so what is judged is what
-the next mount will see; with --as-is the bytes are judged as they lie. Exit codes are those of e2fsck: 0
-clean, 4 errors were found, 8 no verdict is possible, 16 the command line makes no sense. Warnings leave
-the code at 0. With --json, one object per finding, and one with the sums at the end.")]
+Nothing is written. A journal that was not closed is replayed in memory first, so that the check \
+judges what the next mount will see; with --as-is it judges the bytes as they lie. Warnings leave \
+the exit code at 0. With --json, each finding is one object, and the sums are the last one.
+
+Exit codes (those of e2fsck):
+  0\tThe image is clean
+  4\tErrors were found
+  8\tNo verdict is possible
+  16\tThe command line makes no sense")]
 pub(crate) struct Check {
     /// The image
     #[arg(value_name = "IMAGE")]

@@ -13,49 +13,57 @@ Examples:
   extant mount --partition 1 whole-disk.img /mnt
   extant umount /mnt
 
-The image is read by a process that can open no other file, no connection and no program, and takes no more than
-its share of memory (--no-sandbox turns that off).
+The command returns when the mount works; the mount goes on in the background. Root needs nothing \
+but /dev/fuse; other users need fusermount3 (package fuse3).
 
-Returns when the mount works, and goes on in the background. Root needs nothing but /dev/fuse; other users need
-fusermount3 (package fuse3). Options of -o:
-  ro, rw                    for reading only, or for writing as well (default)
-  allow_other               other users may use it, as far as its permissions allow them
-  no_default_permissions    permissions are not checked where root mounts and lets nobody else in: files are made and
-                            removed faster. Not for what is exported, or a layer of an overlay
-  dev, suid, noexec         device nodes and set-user-ID work (as they do where mount(8) mounts for root, but for nodev and
-                            nosuid); programs cannot be started
-  no_blkdev                 root's mount gets no loop device, by which the kernel tells of sync and syncfs and waits until
-                            the image is complete in umount
-  sync, dirsync             changes, or those of names, are synchronous
-  commit=SECONDS            age at which changes are committed (5)
-  errors=continue, errors=remount-ro
-                            damage that a change meets is recorded only, or ends all changes (what the superblock says)
-  noload                    with ro: what the journal holds is left out
-  discard                   what becomes free is given back to the device
-  usrquota, grpquota, prjquota
-                            users, groups, projects are held to their limits (the kernel
-                            gathers no writes then, but those to mapped memory)
-  nodelalloc                places of new blocks are chosen at once
-  offset=BYTES, partition=N where in the file the file system is, as --offset and --partition
-  log=FILE                  warnings and errors of the mount are written to the end of this file (in the foreground
-                            they go to standard error)
-  threads=N                 threads that answer the kernel
-  io_uring                  requests come through io_uring, where the kernel offers it: quicker for many
-                            small ones, slower for much data
-  memory=MIB                most memory that the confined process takes (half of the machine's; at least 512)
-  writeback_cache           the kernel gathers writes: quicker for programs that write little at a time, slower for
-                            many small files (no_writeback_cache, the default: passes each on at once)
-  direct_io                 data of files goes past the kernel's memory: quicker for large files read or written once by
-                            large pieces, slower for small files and pieces
-  seek_holes                lseek tells of holes; what was written to mapped memory and is not synced yet still counts
-                            as one. Without, or with writeback_cache, it takes all for data
-  direct_from=BYTES         aligned transfers so long are kept in the kernel's memory only (64 KiB)
-Those that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted, and those of ext4 that say what is
-done in any case (data=ordered, barrier, stripe=N, ...).
+The image is read by a process that can open no other file, make no connection and start no \
+program, and that takes no more than its share of memory. --no-sandbox turns that off.
 
-The mount ends with `extant umount`, umount, or SIGTERM, SIGINT or SIGHUP to the process; the image is clean
-then. In fstab: /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0, with a link
-/sbin/mount.fuse.extant to this program.")]
+Options of -o:
+  ro, rw\tRead only, or write as well (the default)
+  allow_other\tLet other users use the mount, as far as its permissions allow them
+  no_default_permissions\tLeave permissions unchecked where root mounts and lets no other user in: \
+files are made and removed faster. Not for what is exported, or a layer of an overlay
+  dev, suid\tLet device nodes and set-user-ID work. Mounts that mount(8) makes for root have both, \
+unless it is given nodev or nosuid
+  noexec\tLet no program be started
+  no_blkdev\tDo without the loop device of root's mounts. By it the kernel tells of sync and \
+syncfs, and waits in umount until the image is complete
+  sync, dirsync\tMake all changes synchronous, or those of names
+  commit=SECONDS\tCommit changes at this age [default: 5]
+  errors=continue\tOnly record damage that a change meets
+  errors=remount-ro\tEnd all changes when one meets damage. Without errors= the superblock decides
+  noload\tWith ro: leave out what the journal holds
+  discard\tGive space that becomes free back to the device
+  usrquota, grpquota, prjquota\tHold users, groups or projects to their limits. The kernel then \
+gathers no writes but those to mapped memory
+  nodelalloc\tChoose the place of new blocks as soon as they are written
+  offset=BYTES, partition=N\tWhere in the file the file system is, as --offset and --partition
+  log=FILE\tAppend warnings and errors of the mount to this file. In the foreground they go to \
+standard error
+  threads=N\tThreads that answer the kernel
+  io_uring\tTake requests through io_uring, where the kernel offers it: quicker for many small \
+ones, slower for much data
+  memory=MIB\tMost memory that the confined process takes, at least 512 [default: half of the \
+machine's]
+  writeback_cache\tLet the kernel gather writes: quicker for programs that write little at a time, \
+slower for many small files
+  no_writeback_cache\tPass each write on at once (the default)
+  direct_io\tLet data of files go past the kernel's memory: quicker for large files that are read \
+or written once in large pieces, slower for small files and pieces
+  direct_from=BYTES\tKeep aligned transfers of this length or more in the kernel's memory only \
+[default: 64K]
+  seek_holes\tLet lseek tell of holes. A page that was written to mapped memory and is not synced \
+yet still counts as a hole. Without it, or with writeback_cache, all is taken for data
+
+Options that fstab and mount(8) add (defaults, noauto, nofail, x-...) are accepted. So are those of \
+ext4 that ask for what is done in any case (data=ordered, barrier, stripe=N, ...).
+
+The mount ends with `extant umount`, with umount(8), or when the process gets SIGTERM, SIGINT or \
+SIGHUP. The image is clean then.
+
+In fstab, with a link /sbin/mount.fuse.extant to this program:
+  /srv/disk.img /mnt fuse.extant defaults,allow_other 0 0")]
 pub(crate) struct Mount {
     /// The image or block device
     pub(crate) image: PathBuf,
@@ -65,13 +73,13 @@ pub(crate) struct Mount {
     /// Options, separated by commas; may be given more than once
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
-    /// For reading only, as -o ro
+    /// Mount for reading only, as -o ro
     #[arg(short = 'r', long)]
     pub(crate) read_only: bool,
     /// Stay in the foreground until the mount ends
     #[arg(short = 'f', long)]
     pub(crate) foreground: bool,
-    /// Do not confine the process that reads the image: for images that are trusted, where the kernel cannot
+    /// Do not confine the process that reads the image: for trusted images on a kernel that cannot
     #[arg(long)]
     pub(crate) no_sandbox: bool,
     /// Be the process that reads the image, started by another
@@ -103,7 +111,7 @@ pub(crate) struct Mount {
     pub(crate) kind: Option<String>,
 }
 
-/// Show what a mount has done: requests and how long they took, journal, caches
+/// Show what a mount has done: requests and their times, journal, caches
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -124,12 +132,12 @@ Examples:
   extant umount /mnt
   extant umount --lazy /mnt
 
-Returns when everything is in the image and the image is clean.")]
+The command returns when everything is in the image and the image is clean.")]
 pub(crate) struct Umount {
     /// The directory
     #[arg(value_name = "DIR")]
     pub(crate) point: PathBuf,
-    /// Free the directory at once also if it is in use, and end the mount when it no longer is
+    /// Free the directory at once even if it is in use; the mount ends when it is no longer used
     #[arg(short, long)]
     pub(crate) lazy: bool,
 }

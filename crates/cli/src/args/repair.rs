@@ -14,14 +14,22 @@ Examples:
   extant repair --revert rootfs.img.undo rootfs.img
   extant repair --undo /var/tmp/sdb1.undo /dev/sdb1
 
-Everything is found out first, without writing. Then what could be read before is compared with what could be
-read afterwards: a repair that loses anything is refused by name, unless --allow-loss is given. Then the undo
-file is written and made durable, and then the image. The undo file of a regular file is IMAGE.undo, or
-IMAGE.undo.1 and so on where that is there already; for a device --undo says where, or --no-undo that there is
-none. What has no name gets one in lost+found, and of blocks that two files claim one gets a copy. What is not
-mended is named. Exit codes are those of e2fsck: 0 nothing was wrong, 1 all was mended, 4 errors are left (or,
-in a dry run, were found), 8 nothing was done: the image cannot be repaired or written, or something would be
-lost, 16 the command line makes no sense.")]
+Everything is found out first, without writing. Then what can be read now is compared with what \
+could be read after the repair: a repair that loses anything is refused by name, unless \
+--allow-loss is given. Then the undo file is written and made durable, and then the image.
+
+The undo file of a regular file is IMAGE.undo, or IMAGE.undo.1 and so on where that exists. For a \
+device, --undo says where the undo file goes, or --no-undo that there is none.
+
+A file without a name gets one in lost+found. Of a block that two files claim, one file gets a \
+copy. What is not mended is named.
+
+Exit codes (those of e2fsck):
+  0\tNothing was wrong
+  1\tAll was mended
+  4\tErrors are left, or a dry run found errors
+  8\tNothing was done: the image cannot be repaired or written, or something would be lost
+  16\tThe command line makes no sense")]
 pub(crate) struct Repair {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -38,7 +46,8 @@ pub(crate) struct Repair {
     /// Repair also if files are lost that can be read now; each is named
     #[arg(long, conflicts_with = "revert")]
     pub(crate) allow_loss: bool,
-    /// Give up what waits in a journal that cannot be replayed: changes that programs believe to be durable are lost
+    /// Give up the content of a journal that cannot be replayed: changes that programs believe to be
+    /// durable are lost
     #[arg(long, conflicts_with = "revert")]
     pub(crate) discard_journal: bool,
     /// Take a repair back with the undo file that it kept
@@ -64,10 +73,18 @@ Examples:
   extant tune --reserved-percent 1 --errors remount-ro rootfs.img
   extant tune --features '^has_journal' rootfs.img
 
-The image must have been closed and be sound; the backups of the superblock are written too. Where
-checksums start from the UUID, a new one turns on metadata_csum_seed, which keeps the old start. Features
-that can be turned on: dir_index, ext_attr, fast_commit, stable_inodes, large_dir, ea_inode, encrypt,
-large_file, huge_file, dir_nlink, verity, read-only; off: has_journal, fast_commit, read-only.")]
+The image must be closed and sound. The backups of the superblock are written too. Where checksums \
+start from the UUID, a new UUID turns on metadata_csum_seed, which keeps the old start.
+
+Features that can be changed:
+  on\tdir_index, ext_attr, fast_commit, stable_inodes, large_dir, ea_inode, encrypt, large_file, \
+huge_file, dir_nlink, verity, read-only
+  off\thas_journal, fast_commit, read-only
+
+Exit codes:
+  0\tDone
+  8\tNot done
+  16\tThe command line makes no sense")]
 pub(crate) struct Tune {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -87,13 +104,13 @@ pub(crate) struct Tune {
     /// Blocks kept for root
     #[arg(long, value_name = "N")]
     pub(crate) reserved_blocks: Option<u64>,
-    /// Number of the user who may take them
+    /// Number of the user that may take them
     #[arg(long, value_name = "UID")]
     pub(crate) reserved_user: Option<u32>,
     /// Number of the group that may take them
     #[arg(long, value_name = "GID")]
     pub(crate) reserved_group: Option<u32>,
-    /// What Linux does when it finds an error
+    /// Reaction of Linux to an error that it finds
     #[arg(long, value_name = "WHAT")]
     pub(crate) errors: Option<ErrorsDo>,
     /// Mounts after which a check is due; -1 for never
@@ -102,10 +119,10 @@ pub(crate) struct Tune {
     /// Days after which a check is due; 0 for never
     #[arg(long, value_name = "DAYS")]
     pub(crate) check_interval: Option<u32>,
-    /// When it was checked last, in seconds since 1970
+    /// The time of the last check, in seconds since 1970
     #[arg(long, value_name = "SECONDS")]
     pub(crate) last_check: Option<u64>,
-    /// Mount options that hold when nothing is asked for, and off with `^`: `acl,^user_xattr`
+    /// Default mount options to turn on, and off with `^`: `acl,^user_xattr`
     #[arg(long, value_name = "LIST")]
     pub(crate) mount_options: Vec<String>,
     /// Features to turn on, and off with `^`
@@ -140,10 +157,15 @@ Examples:
   extant resize --minimum rootfs.img
   extant resize --partition 2 disk.img
 
-The image must have been closed and be sound. Without SIZE the file system fills its image, partition or
-device. An image file that is too short is extended (sparse), one that is longer than a file system that was
-made smaller is cut to it, unless there is an undo file. Everything is worked out and checked before it is
-written. Exit codes: 0 done, 8 not done, 16 the command line makes no sense.")]
+The image must be closed and sound. Without SIZE the file system fills its image, partition or \
+device. An image file that is too short is extended with a hole. An image file that is longer than \
+the smaller file system is cut to its length, unless there is an undo file. Everything is worked \
+out and checked before it is written.
+
+Exit codes:
+  0\tDone
+  8\tNot done
+  16\tThe command line makes no sense")]
 pub(crate) struct Resize {
     /// The image
     #[arg(value_name = "IMAGE")]
@@ -151,13 +173,13 @@ pub(crate) struct Resize {
     /// Bytes that the file system is to have (K, M, G, T are powers of 1024)
     #[arg(value_name = "SIZE", value_parser = size::parse)]
     pub(crate) size: Option<u64>,
-    /// As small as what is in it allows, in as many rounds as that takes; with --undo in one
+    /// Make it as small as its content allows, in as many rounds as that takes; with --undo in one
     #[arg(short = 'M', long, conflicts_with = "size")]
     pub(crate) minimum: bool,
     /// Keep what the changed blocks held in this new file, for `repair --revert`
     #[arg(long, value_name = "FILE")]
     pub(crate) undo: Option<PathBuf>,
-    /// Say what became of it as JSON
+    /// Say what was done as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,22 +1,20 @@
 //! `extant man`.
 
-use crate::args::{Args, Man};
+use crate::args::Man;
 use crate::failure::{Failure, Outcome};
-use clap::CommandFactory;
+use crate::help::{main_page, manual_pages};
 use std::io::Write;
 
 pub(super) fn run(args: &Man) -> Outcome {
-    let command = Args::command();
-    match &args.dir {
-        Some(dir) => clap_mangen::generate_to(command, dir).map_err(|e| {
+    let Some(dir) = &args.dir else {
+        std::io::stdout().write_all(main_page()?.as_bytes())?;
+        return Ok(());
+    };
+    for (name, page) in manual_pages()? {
+        std::fs::write(dir.join(name), page).map_err(|e| {
             let dir = extant::Escaped::path(dir);
             Failure::new(format!("cannot write manual pages to {dir}: {e}"))
-        }),
-        None => {
-            let mut page = Vec::new();
-            clap_mangen::Man::new(command).render(&mut page)?;
-            std::io::stdout().write_all(&page)?;
-            Ok(())
-        }
+        })?;
     }
+    Ok(())
 }

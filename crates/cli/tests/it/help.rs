@@ -1,16 +1,32 @@
-//! Help, completions and manual pages.
+//! Help and completions.
 
-use crate::support::{Place, extant};
+use crate::support::{extant, extant_with};
+
+/// Widths of terminals, from narrow to wide.
+const WIDTHS: [usize; 5] = [60, 80, 100, 120, 200];
+
+/// No line of the help is longer, however wide the terminal is.
+const WIDEST: usize = 100;
+
+/// The help of a command on a terminal of this width.
+fn help_at(width: usize, command: &[&str], flag: &str) -> String {
+    let args = command.iter().copied().chain([flag]);
+    extant_with(args, |command| {
+        command.env("COLUMNS", width.to_string());
+    })
+    .ok()
+    .text()
+}
 
 /// The names of all commands, as the help lists them.
 pub(crate) fn commands() -> Vec<String> {
-    let help = extant(["--help"]).ok().text();
-    let list = help
-        .split("Commands:\n")
-        .nth(1)
-        .expect("a list of commands");
-    list.lines()
-        .take_while(|line| !line.is_empty())
+    let help = help_at(WIDEST, &[], "--help");
+    let groups = help
+        .split("\nOptions:\n")
+        .next()
+        .expect("groups of commands");
+    groups
+        .lines()
         .filter_map(|line| {
             let name = line.strip_prefix("  ")?.split(' ').next()?;
             (!name.is_empty() && name != "help").then(|| name.to_owned())
@@ -18,18 +34,210 @@ pub(crate) fn commands() -> Vec<String> {
         .collect()
 }
 
+/// All commands with those below them, and the program itself.
+pub(crate) fn all_commands() -> Vec<Vec<String>> {
+    let mut all = vec![Vec::new()];
+    for command in commands() {
+        let help = help_at(WIDEST, &[&command], "--help");
+        all.push(vec![command.clone()]);
+        let below = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let below = below.lines().take_while(|line| !line.is_empty());
+        for name in below.filter_map(|line| line.trim().split(' ').next()) {
+            if name != "help" {
+                all.push(vec![command.clone(), name.to_owned()]);
+            }
+        }
+    }
+    all
+}
+
+pub(crate) fn words(command: &[String]) -> Vec<&str> {
+    command.iter().map(String::as_str).collect()
+}
+
 #[test]
 fn every_command_explains_itself_with_examples() {
-    let commands = commands();
-    assert!(commands.len() >= 12, "{commands:?}");
+    let commands = all_commands();
+    assert!(commands.len() >= 40, "{commands:?}");
     for command in &commands {
-        let help = extant([command, "--help"]).ok().text();
-        assert!(help.contains("Examples:\n  "), "{command}:\n{help}");
-        assert!(
-            help.contains(&format!("extant {command}")),
-            "{command}:\n{help}"
-        );
+        let help = help_at(80, &words(command), "--help");
+        let name = ["extant"].into_iter().chain(words(command));
+        let name = name.collect::<Vec<_>>().join(" ");
+        let examples = help.split("Examples:\n  ").nth(1).unwrap_or_default();
+        let examples = examples.split("\n\n").next().unwrap_or_default();
+        assert!(examples.contains(&name), "{name}:\n{help}");
     }
+}
+
+#[test]
+fn commands_are_listed_in_groups() {
+    let help = help_at(80, &[], "--help");
+    let of = |command: &str| {
+        let before = help.split(&format!("\n  {command} ")).next().unwrap();
+        before
+            .rsplit("\n\n")
+            .next()
+            .unwrap()
+            .split(':')
+            .next()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(of("mkfs"), "Make an image");
+    assert_eq!(of("lsattr"), "Look into an image");
+    assert_eq!(of("tar"), "Take files out, or put them in");
+    assert_eq!(of("chattr"), "Change files in an image");
+    assert_eq!(of("repair"), "Check, repair and adjust an image");
+    assert_eq!(of("umount"), "Mount an image");
+}
+
+/// Columns of white space in front of a line.
+fn indent(line: &str) -> usize {
+    line.chars().take_while(|c| *c == ' ').count()
+}
+
+/// The column at which a line that goes on after this one would begin: that of the text, which in a
+/// list stands behind the term and at least two spaces.
+fn text_column(line: &str) -> usize {
+    let indent = indent(line);
+    if indent == 0 {
+        return 0;
+    }
+    let text = line.trim_start();
+    let Some(gap) = text.find("  ") else {
+        return indent;
+    };
+    let behind = text[gap..].chars().take_while(|c| *c == ' ').count();
+    indent + text[..gap].chars().count() + behind
+}
+
+/// The lines of a help that words fill: not those of usage, nor what is to be typed.
+fn filled(help: &str) -> Vec<&str> {
+    let mut typed = false;
+    let mut lines = Vec::new();
+    for line in help.lines() {
+        typed &= line.starts_with("  ");
+        if !typed && !line.starts_with("Usage: ") && !line.starts_with("       extant ") {
+            lines.push(line);
+        }
+        typed |= line == "Examples:" || line.ends_with("to this program:");
+    }
+    lines
+}
+
+/// What is wrong with how a help fills this width.
+fn raggedness(help: &str, width: usize) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let lines = filled(help);
+    for line in &lines {
+        if line.chars().count() > width {
+            wrong.push(format!("longer than {width}: {line}"));
+        }
+        if line.ends_with(' ') || line.contains('\t') || line.contains('\u{a0}') {
+            wrong.push(format!("stray white space: {line:?}"));
+        }
+    }
+    for pair in lines.windows(2) {
+        let [line, next] = [pair[0], pair[1]];
+        let begins_item = next.trim_start().starts_with("- ");
+        if line.is_empty() || next.is_empty() || begins_item || indent(next) != text_column(line) {
+            continue;
+        }
+        let word = next.split_whitespace().next().unwrap_or_default();
+        if line.chars().count() + 1 + word.chars().count() <= width {
+            wrong.push(format!("{word:?} would have fitted behind: {line}"));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn help_fills_every_width() {
+    let mut wrong = Vec::new();
+    for command in all_commands() {
+        for width in WIDTHS {
+            for flag in ["--help", "-h"] {
+                // There -h is another option.
+                if flag == "-h"
+                    && words(&command)
+                        .first()
+                        .is_some_and(|name| ["ls", "df", "chown"].contains(name))
+                {
+                    continue;
+                }
+                let help = help_at(width, &words(&command), flag);
+                let found = raggedness(&help, width.min(WIDEST));
+                wrong.extend(
+                    found
+                        .iter()
+                        .map(|found| format!("{command:?} at {width}: {found}")),
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn ragged_help_is_recognised() {
+    assert!(raggedness("one two\nthree\n", 7).is_empty());
+    assert_eq!(raggedness("one two\nthree\n", 13).len(), 1);
+    assert_eq!(raggedness("one two\nthree\n", 6).len(), 1);
+    assert!(raggedness("  -a  one\n      two\n  -b  six\n", 9).is_empty());
+    assert_eq!(raggedness("  -a  one\n      two\n  -b  six\n", 13).len(), 1);
+}
+
+#[test]
+fn options_of_a_mount_are_an_aligned_list() {
+    let help = help_at(100, &["mount"], "--help");
+    let list = help.split("Options of -o:\n").nth(1).unwrap();
+    let list: Vec<&str> = list.lines().take_while(|line| !line.is_empty()).collect();
+    assert!(list.len() > 25, "{help}");
+    let column = text_column(list[0]);
+    for line in list {
+        let at = match indent(line) {
+            2 => text_column(line),
+            deeper => deeper,
+        };
+        assert_eq!(at, column, "{line}");
+    }
+}
+
+#[test]
+fn options_about_a_place_are_shown_where_they_mean_something() {
+    let shown = |command: &[&str]| {
+        let help = help_at(100, command, "--help");
+        let all = ["partition", "offset", "superblock", "as-is", "journal"];
+        let is_shown = |name: &&&str| {
+            help.lines().any(|line| {
+                let option = line.trim_start().strip_prefix("--");
+                option.is_some_and(|option| option.split(' ').next() == Some(**name))
+            })
+        };
+        all.iter().filter(is_shown).copied().collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&["umount"]), [""; 0]);
+    assert_eq!(shown(&["man"]), [""; 0]);
+    assert_eq!(shown(&["mkdir"]), ["partition", "offset"]);
+    assert_eq!(shown(&["xattr", "set"]), ["partition", "offset"]);
+    assert_eq!(
+        shown(&["check"]),
+        ["partition", "offset", "as-is", "journal"]
+    );
+    assert_eq!(
+        shown(&["ls"]),
+        ["partition", "offset", "superblock", "as-is", "journal"]
+    );
+    for command in [
+        &["umount", "/none"][..],
+        &["stats", "/none"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        extant(command.iter().copied().chain(["--partition", "2"])).fails(2);
+        extant(["--as-is"].into_iter().chain(command.iter().copied())).fails(2);
+    }
+    extant(["mkdir", "none.img:/x", "--as-is"]).fails(2);
 }
 
 #[test]
@@ -56,17 +264,6 @@ fn completions_are_written_for_each_shell() {
         let script = extant(["completions", shell]).ok().text();
         assert!(script.contains("mkfs"), "{shell}");
     }
-}
-
-#[test]
-fn each_command_has_a_manual_page() {
-    let place = Place::new();
-    extant(["man", "--dir", place.path().to_str().unwrap()]).ok();
-    for command in commands() {
-        let page = place.join(&format!("extant-{command}.1"));
-        assert!(page.is_file(), "{}", page.display());
-    }
-    assert!(extant(["man"]).ok().text().contains(".TH extant 1"));
 }
 
 #[test]

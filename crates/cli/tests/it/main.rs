@@ -11,6 +11,7 @@ mod hostile;
 mod inode_rules;
 mod lacking;
 mod making;
+mod manual_pages;
 mod mapping;
 mod mount_ends;
 mod mount_options;

@@ -1,0 +1,101 @@
+//! The groups of commands, and the options that mean something to each.
+
+/// Commands by what they are for, in the order of the help.
+pub(super) const GROUPS: &[(&str, &[&str])] = &[
+    ("Make an image", &["mkfs"]),
+    (
+        "Look into an image",
+        &[
+            "ls", "tree", "cat", "stat", "find", "lsattr", "info", "df", "map",
+        ],
+    ),
+    ("Take files out, or put them in", &["cp", "tar"]),
+    (
+        "Change files in an image",
+        &[
+            "mkdir",
+            "mknod",
+            "rm",
+            "mv",
+            "ln",
+            "chmod",
+            "chown",
+            "touch",
+            "truncate",
+            "fallocate",
+            "write",
+            "xattr",
+            "acl",
+            "chattr",
+        ],
+    ),
+    (
+        "Check, repair and adjust an image",
+        &["check", "repair", "replay", "resize", "tune", "quota"],
+    ),
+    ("Mount an image", &["mount", "umount", "stats"]),
+    ("Help", &["completions", "man", "help"]),
+];
+
+const PART: &[&str] = &["partition", "offset"];
+const PART_AND_JOURNAL: &[&str] = &["partition", "offset", "as_is", "journal"];
+const ALL: &[&str] = &["partition", "offset", "superblock", "as_is", "journal"];
+
+/// The options about the place of a file system that mean something to a command.
+pub(super) fn location_options(path: &[&str]) -> &'static [&'static str] {
+    match path {
+        ["umount" | "stats" | "completions" | "man" | "help", ..] => &[],
+        ["mkfs" | "mkdir" | "mknod" | "rm" | "mv" | "ln" | "chmod" | "chown" | "touch"] => PART,
+        ["truncate" | "fallocate" | "write" | "chattr" | "replay"] => PART,
+        ["repair" | "tune" | "resize"] => PART,
+        ["xattr" | "acl", "set" | "rm"] => PART,
+        ["check" | "mount"] => PART_AND_JOURNAL,
+        _ => ALL,
+    }
+}
+
+/// Whether a command writes what depends on the time.
+pub(super) fn uses_the_time(path: &[&str]) -> bool {
+    // Only commands that change images have no use for a backup of the superblock.
+    let changes_images = || location_options(path) == PART;
+    matches!(path, [] | ["cp" | "quota" | "man" | "xattr" | "acl"]) || changes_images()
+}
+
+/// Manual pages of other programs that tell more about a command.
+pub(super) fn related(name: &str) -> &'static [(&'static str, &'static str)] {
+    match name {
+        "mkfs" => &[("mke2fs", "8"), ("tar", "1"), ("fakeroot", "1")],
+        "ls" => &[("ls", "1")],
+        "tree" => &[("tree", "1")],
+        "cat" => &[("cat", "1")],
+        "stat" => &[("stat", "1")],
+        "find" => &[("find", "1")],
+        "cp" => &[("cp", "1"), ("fakeroot", "1")],
+        "tar" => &[("tar", "1")],
+        "info" => &[("dumpe2fs", "8")],
+        "df" => &[("df", "1"), ("du", "1")],
+        "quota" => &[("quota", "1"), ("setquota", "8")],
+        "map" => &[("filefrag", "8")],
+        "check" | "repair" => &[("e2fsck", "8")],
+        "tune" => &[("tune2fs", "8")],
+        "resize" => &[("resize2fs", "8")],
+        "mkdir" => &[("mkdir", "1")],
+        "mknod" => &[("mknod", "1")],
+        "rm" => &[("rm", "1")],
+        "mv" => &[("mv", "1")],
+        "ln" => &[("ln", "1")],
+        "chmod" => &[("chmod", "1")],
+        "chown" => &[("chown", "1")],
+        "touch" => &[("touch", "1")],
+        "truncate" => &[("truncate", "1")],
+        "fallocate" => &[("fallocate", "1")],
+        "write" => &[("dd", "1")],
+        "xattr" => &[("getfattr", "1"), ("setfattr", "1"), ("xattr", "7")],
+        "acl" => &[("getfacl", "1"), ("setfacl", "1"), ("acl", "5")],
+        "chattr" | "lsattr" => &[("chattr", "1"), ("lsattr", "1")],
+        "replay" => &[("e2fsck", "8")],
+        "mount" | "umount" => &[("mount", "8"), ("fstab", "5"), ("fusermount3", "1")],
+        "man" => &[("man", "1")],
+        _ => &[],
+    }
+}
