@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::clock::now;
 use crate::data::FileCache;
-use crate::data::WriteOptions;
+use crate::data::io::WriteOptions;
 use crate::data::times::stamp;
 use crate::fs::Fs;
 use crate::inode::LiveInode;

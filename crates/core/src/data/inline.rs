@@ -6,9 +6,8 @@
 
 use crate::alloc::Request;
 use crate::clock::now;
-use crate::data::buffered::To;
-use crate::data::stored::read::device_offset;
-use crate::data::through::write::{WriteOptions, check_changeable};
+use crate::data::io::{Position, WriteOptions, check_changeable, device_offset, inside_file};
+use crate::data::stored::read::read_inline;
 use crate::data::times::stamp;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};
@@ -77,6 +76,23 @@ impl Fs {
     }
 }
 
+/// Reads from byte `offset` of a file whose content lies in its inode. Returns how much was read; `None` for any other
+/// file.
+///
+/// # Errors
+/// When the attributes in the inode break the format.
+pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<Option<usize>> {
+    let len = inside_file(held, offset, buf.len());
+    let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
+        return Ok(Some(0));
+    };
+    let image = held.snapshot();
+    match image.is_inline() {
+        true => read_inline(fs, &image, offset, buf).map(Some),
+        false => Ok(None),
+    }
+}
+
 /// Writes to a file whose content lies in its inode, if what it holds then fits there. Returns where, and how much. `None` for
 /// any other file, and for one that had to outgrow its inode, where nothing has been written yet.
 ///
@@ -85,13 +101,10 @@ impl Fs {
 pub(super) fn write(
     fs: &Fs,
     held: &Held,
-    to: To,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<Option<(u64, usize)>> {
-    if !held.is_inline() {
-        return Ok(None);
-    }
     let written = write_inside(fs, held, to, buf, options)?;
     if written.is_none() {
         outgrow(fs, held)?;
@@ -102,7 +115,7 @@ pub(super) fn write(
 fn write_inside(
     fs: &Fs,
     held: &Held,
-    to: To,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<Option<(u64, usize)>> {
@@ -113,8 +126,8 @@ fn write_inside(
     }
     check_changeable(&image)?;
     let start = match to {
-        To::Byte(at) => at,
-        To::End => image.size(),
+        Position::Byte(at) => at,
+        Position::End => image.size(),
     };
     if buf.is_empty() {
         return Ok(Some((start, 0)));

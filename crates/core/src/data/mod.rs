@@ -2,6 +2,8 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `dispatch` | the way of an operation, chosen once: inline, dax, direct, buffered, through |
+//! | `io` | options, limits, and a file with its cache: what all ways have in common |
 //! | `inline` | content inside the inode |
 //! | `cache/mod` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `cache/caches` | what all files share: budget, eviction, the list of dirty files |
@@ -16,7 +18,7 @@
 //! | `direct/mod` | reading and writing past memory |
 //! | `direct/conversion` | making data of reserved blocks that were written past memory |
 //! | `direct/dax` | reading and writing where the device is memory |
-//! | `through/write` | writing to the device at once |
+//! | `through/read`, `through/write` | reading and writing where memory has nothing of files |
 //! | `reserve/promises` | space that is promised to a file |
 //! | `reserve/nodes` | nodes that mapping delayed blocks takes |
 //! | `reserve/clusters` | writing files where a cluster is more than a block |
@@ -51,7 +53,9 @@ mod baseline;
 mod buffered;
 mod cache;
 mod direct;
+mod dispatch;
 mod inline;
+mod io;
 mod range;
 mod reserve;
 mod stored;
@@ -63,12 +67,15 @@ pub(crate) use crate::clock::coarse_now;
 pub use crate::clock::now;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
-pub use buffered::read::{allocated_live, extents_live, read_live};
+pub use buffered::read::{allocated_live, extents_live};
 pub use buffered::seek::{seek_data_live, seek_hole_live};
 pub(crate) use cache::FileCache;
 pub(crate) use cache::caches::Caches;
 pub use cache::caches::DataStats;
-pub use direct::{append_direct, read_direct, write_direct};
+pub use dispatch::{
+    append, append_direct, read_direct, read_live, write_at, write_direct, write_with,
+};
+pub use io::WriteOptions;
 pub use range::collapse_insert::{collapse_range, insert_range, punch_hole, zero_range};
 pub use range::fallocate::{FallocateMode, fallocate};
 pub(crate) use range::reshape::reshape;
@@ -77,7 +84,6 @@ pub use range::truncate::{grow, truncate, truncate_with};
 pub use stored::read::{read_at, read_content};
 pub use stored::seek::{Piece, allocated, extents, seek_data, seek_hole};
 pub use stored::stream::{Sink, stream, stream_live};
-pub use through::write::{WriteOptions, append, write_at, write_with};
 pub use writeback::durable::{ErrorMark, invalidate, writeback};
 pub(crate) use writeback::durable::{What, fsync, write_back_early};
 pub(crate) use writeback::flusher::make_room;

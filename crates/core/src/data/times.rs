@@ -2,8 +2,8 @@
 
 use crate::Result;
 use crate::clock::{coarse_now, now};
-use crate::data::WriteOptions;
 use crate::data::cache::FileCache;
+use crate::data::io::WriteOptions;
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode, Timestamp, Writer};
 use extant_format::inode::Inode as DiskInode;

@@ -3,10 +3,10 @@
 //!
 //! Where it takes more than that nothing is done here, and [`live`](crate::data::buffered::read) or [`buffered`](crate::data::buffered) do it.
 
-use crate::data::buffered::FileIo;
 use crate::data::cache::folio::{FOLIO_BYTES, mask_of_bytes};
 use crate::data::cache::index::Index;
 use crate::data::cache::number;
+use crate::data::io::FileIo;
 use crate::fs::Fs;
 use crate::inode::Held;
 use extant_sync::{EpochGuard, pin};

@@ -15,45 +15,24 @@ pub(super) mod read;
 pub(super) mod seek;
 
 use crate::alloc::{Ask, Taken};
-use crate::data::WriteOptions;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
-use crate::data::cache::{FileCache, number};
+use crate::data::cache::number;
+use crate::data::io::{FileIo, Position, WriteOptions, check_writable, size_limit, within_limit};
 use crate::data::stored::read::read_device;
-use crate::data::through::write::{check_writable, size_limit, within_limit};
 use crate::data::times;
 use crate::data::writeback::flusher;
-use crate::fs::{DataMode, Fs};
-use crate::inode::{Held, LiveInode};
+use crate::fs::Fs;
+use crate::inode::Held;
 use crate::map::{self, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, xattr};
 use extant_format::{Lblk, Pblk};
 use extant_sync::{RwLockWriteGuard, pin};
-use std::cell::Cell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes that are written before limits are looked after again.
 const CHUNK: usize = 8 << 20;
-
-/// A file whose data is in memory.
-pub(super) struct FileIo<'a> {
-    pub(super) fs: &'a Fs,
-    pub(super) live: &'a Arc<LiveInode>,
-    pub(super) cache: &'a Arc<FileCache>,
-    /// Binary logarithm of the bytes of a block.
-    pub(super) log2: u32,
-    /// Writeback made data of reserved space because there was no room for the map of parts of it.
-    pub(super) has_converted: Cell<bool>,
-}
-
-/// Where a write goes.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum To {
-    Byte(u64),
-    End,
-}
 
 /// Writes to a file through memory. Returns where, and how much.
 ///
@@ -62,7 +41,7 @@ pub(super) enum To {
 pub(super) fn write(
     fs: &Fs,
     held: &Held,
-    to: To,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
@@ -71,12 +50,12 @@ pub(super) fn write(
     let (mut start, mut done) = (None, 0);
     let mut may_retry = true;
     loop {
-        let next = start.map_or(to, |start: u64| To::Byte(start + done as u64));
+        let next = start.map_or(to, |start: u64| Position::Byte(start + done as u64));
         let rest = &buf[done..];
         let now = match next {
-            To::Byte(_) => &rest[..rest.len().min(CHUNK)],
+            Position::Byte(_) => &rest[..rest.len().min(CHUNK)],
             // Its place is found once.
-            To::End => rest,
+            Position::End => rest,
         };
         let (at, some, failed) = match io.write_some(held, next, now, options) {
             Err(_) if done > 0 => break,
@@ -106,17 +85,7 @@ pub(super) fn write(
     Ok((start.unwrap_or(0), done))
 }
 
-impl<'a> FileIo<'a> {
-    pub(super) fn new(fs: &'a Fs, live: &'a Arc<LiveInode>) -> Self {
-        Self {
-            fs,
-            live,
-            cache: live.file_cache_in(fs),
-            log2: fs.block_size().log2(),
-            has_converted: Cell::new(false),
-        }
-    }
-
+impl FileIo<'_> {
     /// Writes what can be written of `data`. Returns where, how much, and why it was not more.
     ///
     /// # Errors
@@ -124,11 +93,11 @@ impl<'a> FileIo<'a> {
     fn write_some(
         &self,
         held: &Held,
-        to: To,
+        to: Position,
         data: &[u8],
         options: WriteOptions<'_>,
     ) -> Result<(u64, usize, Option<Error>)> {
-        if let To::Byte(offset) = to
+        if let Position::Byte(offset) = to
             && let Some((done, failed)) = self.write_inside(held, offset, data, options)?
         {
             return Ok((offset, done, failed));
@@ -137,8 +106,8 @@ impl<'a> FileIo<'a> {
         self.cache.end_bypass();
         let size = self.live.live_size();
         let offset = match to {
-            To::Byte(offset) => offset,
-            To::End => size,
+            Position::Byte(offset) => offset,
+            Position::End => size,
         };
         let data = {
             let guard = pin();
@@ -361,7 +330,7 @@ impl<'a> FileIo<'a> {
         let clusters = self.unmapped_clusters(folio, holes)?;
         self.cache
             .promise(self.fs, self.live, holes.count_ones(), &clusters)?;
-        if self.fs.data().mode() == DataMode::Delayed {
+        if self.fs.data().has_delayed_allocation() {
             return Ok(Vec::new());
         }
         let size = self.fs.cluster_size();

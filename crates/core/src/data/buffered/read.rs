@@ -3,84 +3,31 @@
 //! What is not in memory is read from the device into folios first, more of it at once the longer somebody
 //! reads on from where he stopped. Holes take no memory.
 
-use crate::data::buffered::FileIo;
-use crate::data::buffered::fast_path;
+use crate::Result;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
+use crate::data::cache::number;
 use crate::data::cache::readahead::MOST_FOLIOS;
-use crate::data::direct::dax;
-use crate::data::stored::read::{device_offset, read_device, read_inline};
+use crate::data::io::{FileIo, blocks_of, device_offset, inside_file};
 use crate::data::stored::seek::{self, Piece};
-use crate::fs::{DataMode, Fs};
-use crate::inode::{FileType, Held, Inode, LiveInode};
+use crate::fs::Fs;
+use crate::inode::{Held, LiveInode};
 use crate::map::{self, Mapping, Target};
-use crate::{Error, Result};
 use extant_sync::{RwLockWriteGuard, pin};
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whether the content of a file lies in its record.
-///
-/// # Errors
-/// When it is no regular file, or its content can be read by nobody without a key.
-pub(in crate::data) fn is_inline_file(held: &Held) -> Result<bool> {
-    let guard = pin();
-    let image = held.image(&guard);
-    match image.file_type() {
-        FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
-        FileType::Regular => Ok(image.is_inline()),
-        FileType::Directory => Err(Error::IsADirectory),
-        _ => Err(Error::NotARegularFile),
-    }
-}
-
-/// Reads from byte `offset` of a regular file that others may change meanwhile. Returns how much was
-/// read: less than the buffer holds only at the end of the file, 0 past it.
-///
-/// Bytes that are being overwritten at the same time may be old or new, each by itself.
-///
-/// # Errors
-/// As for [`read_at`](crate::data::read_at).
-pub fn read_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let at_once = match fs.data().is_dax() {
-        true => dax::read_at_once(fs, held, offset, buf)?,
-        false => fast_path::read(fs, held, offset, buf),
-    };
-    if let Some(read) = at_once {
-        return Ok(read);
-    }
-    let is_inline = is_inline_file(held)?;
-    let left = held.live_size().saturating_sub(offset);
-    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-    let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
-        return Ok(0);
-    };
-    if is_inline {
-        let image = held.snapshot();
-        // It may have outgrown the inode since.
-        if image.is_inline() {
-            return read_inline(fs, &image, offset, buf);
-        }
-    }
-    if fs.data().is_dax() {
-        return dax::read(fs, held, offset, buf);
-    }
-    if fs.data().mode() == DataMode::Through {
-        return read_device_live(fs, held, offset, buf);
-    }
-    read_through(fs, held.live(), offset, buf)
-}
-
 /// Reads through memory what a file has of `buf.len()` bytes from `offset` on.
-pub(in crate::data) fn read_through(
+pub(in crate::data) fn read(
     fs: &Fs,
     live: &Arc<LiveInode>,
     offset: u64,
     buf: &mut [u8],
 ) -> Result<usize> {
-    let left = live.live_size().saturating_sub(offset);
-    let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-    let buf = &mut buf[..len];
+    let len = inside_file(live, offset, buf.len());
+    let Some(buf) = buf.get_mut(..len).filter(|buf| !buf.is_empty()) else {
+        return Ok(0);
+    };
     let io = FileIo::new(fs, live);
     let mut done = 0;
     let mut missed = false;
@@ -100,44 +47,11 @@ pub(in crate::data) fn read_through(
     Ok(len)
 }
 
-/// Reads from the device into `buf`, past what memory may hold: where writes go through to it.
-fn read_device_live(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    // Blocks stay where they are until everything is read.
-    let _stay = held.pages().read();
-    let wanted = buf.len();
-    let readable = |image: &Inode| {
-        let left = image.size().saturating_sub(offset);
-        usize::try_from(left).unwrap_or(usize::MAX).min(wanted)
-    };
-    let (image, runs) = map::runs_live(fs, held, |image| {
-        let end = offset + readable(image) as u64;
-        crate::data::through::write::blocks_of(fs, &(offset..end))
-    })?;
-    let len = readable(&image);
-    let log2 = fs.block_size().log2();
-    let mut at = offset;
-    let mut rest = &mut buf[..len];
-    for run in runs {
-        let skip = at.saturating_sub(u64::from(run.lblk.get()) << log2);
-        let here = (run.end() << log2).saturating_sub(at);
-        let here = usize::try_from(here).unwrap_or(usize::MAX).min(rest.len());
-        let (now, after) = rest.split_at_mut(here);
-        match run.target {
-            Target::Written(pblk) => read_device(fs, pblk, skip, now)?,
-            Target::Unwritten(_) | Target::Hole => now.fill(0),
-        }
-        at += now.len() as u64;
-        rest = after;
-    }
-    rest.fill(0);
-    Ok(len)
-}
-
 impl FileIo<'_> {
     /// Copies what is in memory from byte `offset` on, up to the end of its folio at most. Returns how
     /// much.
     fn copy_known(&self, offset: u64, buf: &mut [u8]) -> usize {
-        let index = crate::data::cache::number(offset);
+        let index = number(offset);
         let guard = pin();
         let Some(folio) = self.cache.index.get(index, &guard) else {
             return 0;
@@ -173,8 +87,8 @@ impl FileIo<'_> {
         };
         self.cache.note_memory_use();
         let end = offset + buf.len() as u64;
-        let first = crate::data::cache::number(offset);
-        let last = crate::data::cache::number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));
+        let first = number(offset);
+        let last = number(end - 1).min(first.saturating_add(MOST_FOLIOS - 1));
         let reader = self.cache.readers.reader(offset);
         // With little memory, what is read ahead would be gone when it is asked for.
         let ahead = match self.cache.caches.is_full() {
@@ -182,7 +96,7 @@ impl FileIo<'_> {
             false => reader.window,
         };
         let size = self.live.live_size();
-        let top = crate::data::cache::number(size.saturating_sub(1)).max(last);
+        let top = number(size.saturating_sub(1)).max(last);
         let until = match ahead {
             0 => last,
             ahead => last.max(first.saturating_add(ahead - 1)).min(top),
@@ -262,16 +176,16 @@ impl FileIo<'_> {
     /// much. So reading holes takes no memory, however large they are.
     fn skip_hole(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let end = offset + buf.len() as u64;
-        let last = crate::data::cache::number(end - 1);
+        let last = number(end - 1);
         // In this order: what somebody wrote before is in a folio, or in the map by now.
-        let unused = (crate::data::cache::number(offset)..=last)
+        let unused = (number(offset)..=last)
             .take_while(|&index| self.cache.index.get(index, &pin()).is_none())
             .count() as u64;
         if unused == 0 {
             return Ok(0);
         }
         let end = end.min(((offset >> FOLIO_LOG2) + unused) << FOLIO_LOG2);
-        let blocks = crate::data::through::write::blocks_of(self.fs, &(offset..end));
+        let blocks = blocks_of(self.fs, &(offset..end));
         let (_, runs) = map::runs_live(self.fs, self.live, |_| blocks.clone())?;
         let data = runs
             .iter()

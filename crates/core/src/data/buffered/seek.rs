@@ -11,9 +11,10 @@
 use crate::Result;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, mask};
+use crate::data::io::blocks_of;
 use crate::data::stored::seek;
 use crate::data::writeback::write_back;
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::map::{self, Runs, Target};
 use std::ops::Range;
@@ -50,7 +51,7 @@ fn look(fs: &Fs, held: &Held, offset: u64, data: bool) -> Result<Option<(Option<
     let Some(file) = held.file_cache() else {
         return Ok(None);
     };
-    if fs.data().mode() == DataMode::Through || held.snapshot().is_inline() {
+    if !fs.data().is_write_back() || held.snapshot().is_inline() {
         return Ok(None);
     }
     let version = held.map_version();
@@ -83,11 +84,7 @@ fn find(
         return Ok(None);
     }
     let log2 = fs.block_size().log2();
-    for run in Runs::over(
-        fs,
-        image,
-        crate::data::through::write::blocks_of(fs, &range),
-    ) {
+    for run in Runs::over(fs, image, blocks_of(fs, &range)) {
         let run = run?;
         let blocks = run.lblk.get().into()..run.end();
         let found = match run.target {

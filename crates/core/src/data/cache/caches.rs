@@ -11,6 +11,7 @@
 use crate::data::cache::FileCache;
 use crate::data::cache::index::Size;
 use crate::data::cache::page::{PAGE, Pool};
+use crate::data::dispatch::Way;
 use crate::data::writeback::flusher::Flusher;
 use crate::fs::{DataMode, MountOptions, Shed};
 use crate::inode::LiveInode;
@@ -38,8 +39,10 @@ type Clock = VecDeque<(Weak<FileCache>, u32)>;
 /// What the caches of all files share.
 #[derive(Debug)]
 pub(crate) struct Caches {
-    mode: DataMode,
-    dax: bool,
+    /// The way of content outside inodes.
+    way: Way,
+    /// Blocks get their places when they are written back.
+    has_delayed_allocation: bool,
     pub(in crate::data) pool: Pool,
     /// Bytes of memory in use: pages, what is known of maps, folios and what leads to them.
     memory: ShardedCounter,
@@ -72,11 +75,8 @@ impl Caches {
         let bytes = options.cache_bytes.unwrap_or_else(share_of_memory);
         let most_memory = bytes.max(16 * PAGE) as u64;
         Self {
-            mode: match options.dax {
-                true => DataMode::Through,
-                false => options.data_mode,
-            },
-            dax: options.dax,
+            way: Way::usual(options.dax, options.data_mode),
+            has_delayed_allocation: !options.dax && options.data_mode == DataMode::Delayed,
             pool: Pool::new(bytes),
             memory: ShardedCounter::new(),
             most_memory,
@@ -107,14 +107,22 @@ impl Caches {
         &self.flusher
     }
 
-    /// How data gets to the device.
-    pub(crate) fn mode(&self) -> DataMode {
-        self.mode
+    /// Whether blocks get their places when they are written back, and not before.
+    #[inline]
+    pub(in crate::data) fn has_delayed_allocation(&self) -> bool {
+        self.has_delayed_allocation
     }
 
-    /// Whether data is copied straight to the device, which is memory.
-    pub(in crate::data) fn is_dax(&self) -> bool {
-        self.dax
+    /// The way of content outside inodes.
+    #[inline]
+    pub(in crate::data) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether writes wait in memory until they are written back.
+    #[inline]
+    pub(in crate::data) fn is_write_back(&self) -> bool {
+        self.way == Way::Buffered
     }
 
     /// Counts bytes of memory that came into use, or left it.

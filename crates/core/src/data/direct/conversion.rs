@@ -8,8 +8,8 @@
 //!
 //! - Blocks are on the device before they are noted, and whoever noted them holds `op` until they are converted.
 
-use crate::data::buffered::FileIo;
 use crate::data::cache::FileCache;
+use crate::data::io::{FileIo, blocks_of};
 use crate::data::through::write;
 use crate::data::writeback::{Kind, Piece};
 use crate::fs::Fs;
@@ -138,7 +138,7 @@ impl FileIo<'_> {
     pub(in crate::data) fn write_reserved(&self, offset: u64, buf: &[u8]) -> Result<bool> {
         self.cache.settle_detached(self.fs)?;
         let bytes = offset..offset + buf.len() as u64;
-        let blocks = write::blocks_of(self.fs, &bytes);
+        let blocks = blocks_of(self.fs, &bytes);
         let runs = map::stable(self.live, |image| {
             map::runs_of(self.fs, image, blocks.clone())
         })?;

@@ -11,9 +11,10 @@
 //! - What was copied and is not durable is noted, and the file is on the list of dirty ones.
 
 use crate::Result;
-use crate::data::WriteOptions;
 use crate::data::cache::FileCache;
 use crate::data::direct::{read_known, read_shared, retried, write_exclusive, write_shared};
+use crate::data::dispatch::Way;
+use crate::data::io::{Position, WriteOptions, inside_file};
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
 use crate::mutants::{Mutant, is_on};
@@ -69,16 +70,17 @@ impl FileCache {
 
 /// The device as memory, if it is used so.
 fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
-    match fs.data().is_dax() {
-        true => fs.device().direct(),
-        false => None,
+    if fs.data().way() == Way::Dax {
+        fs.device().direct()
+    } else {
+        None
     }
 }
 
 /// Reads from byte `offset` of a file, if it is a regular one and what is known of it says that this lies in one row; `None`
 /// otherwise, where nothing was read.
 #[inline]
-pub(in crate::data) fn read_at_once(
+pub(in crate::data) fn read_known_row(
     fs: &Fs,
     held: &Held,
     offset: u64,
@@ -93,6 +95,9 @@ pub(in crate::data) fn read_at_once(
 
 /// Reads from byte `offset` of a regular file.
 pub(in crate::data) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    if inside_file(held, offset, buf.len()) == 0 {
+        return Ok(0);
+    }
     // What is found out about the map is kept there.
     let file = held.file_cache_in(fs);
     let _shared = held.op().read();
@@ -102,7 +107,7 @@ pub(in crate::data) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -
 /// Writes at byte `offset` of a file, if that is over data, and the device sees to it that it is whole. `None` otherwise,
 /// where nothing was written.
 #[inline]
-pub(in crate::data) fn write_at_once(
+pub(in crate::data) fn write_known_row(
     fs: &Fs,
     held: &Held,
     offset: u64,
@@ -110,7 +115,7 @@ pub(in crate::data) fn write_at_once(
     options: WriteOptions<'_>,
 ) -> Result<Option<usize>> {
     match held.file_cache() {
-        Some(file) => write_shared(fs, held, file, offset, buf, options),
+        Some(file) => write_shared(fs, held, file, offset, buf, options, Way::Dax),
         None => Ok(None),
     }
 }
@@ -119,13 +124,13 @@ pub(in crate::data) fn write_at_once(
 pub(in crate::data) fn write(
     fs: &Fs,
     held: &Held,
-    offset: Option<u64>,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
     let file = held.file_cache_in(fs);
     retried(fs, held, || {
-        write_exclusive(fs, held, file, offset, buf, options)
+        write_exclusive(fs, held, file, to, buf, options, Way::Dax)
     })
 }
 

@@ -28,21 +28,18 @@
 mod conversion;
 pub(super) mod dax;
 
-use crate::data::WriteOptions;
-use crate::data::buffered::FileIo;
-use crate::data::buffered::read::{is_inline_file, read_live};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, mask_of_bytes};
-use crate::data::inline::outgrow;
-use crate::data::stored::read::device_offset;
-use crate::data::through::write;
-use crate::data::through::write::{
-    Pages, blocks_of, check_writable, target_offset, within_limit, write_alone,
+use crate::data::dispatch::Way;
+use crate::data::io::{
+    FileIo, Position, WriteOptions, blocks_of, check_writable, device_offset, target_offset,
+    within_limit,
 };
+use crate::data::through::write::{Pages, write_alone};
 use crate::data::times;
 use crate::data::writeback::flusher;
 use crate::data::writeback::{write_back, write_back_quiet};
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
 use crate::map::{self, KnownRuns, Mapping, Target};
 use crate::mutants::{Mutant, is_on};
@@ -137,31 +134,28 @@ impl FileCache {
     }
 }
 
-/// Reads from byte `offset` of a regular file past memory. Returns how much was read: less than the buffer
-/// holds only at the end of the file, 0 past it.
-///
-/// # Errors
-/// [`Error::Misaligned`] unless `offset` and the length of `buf` are multiples of a sector of the device; as for
-/// [`read_live`](crate::data::read_live).
-pub fn read_direct(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    check_aligned(fs, offset, buf.len())?;
-    if fs.data().is_dax() {
-        return read_live(fs, held, offset, buf);
-    }
+/// Reads from byte `offset` of a file, if it is bypassed; `None` otherwise, where nothing was read.
+#[inline]
+pub(super) fn read_bypassed(
+    fs: &Fs,
+    held: &Held,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Option<usize>> {
     // What is bypassed is a regular file.
     if let Some(file) = held.file_cache()
         && file.is_bypassed()
     {
-        let shared = held.op().read();
+        let _shared = held.op().read();
         if file.is_bypassed() {
-            return read_shared(fs, held, file, offset, buf);
+            return read_shared(fs, held, file, offset, buf).map(Some);
         }
-        drop(shared);
     }
-    let is_inline = is_inline_file(held)?;
-    if is_inline || fs.data().mode() == DataMode::Through {
-        return read_live(fs, held, offset, buf);
-    }
+    Ok(None)
+}
+
+/// Reads from byte `offset` of a regular file whose content lies outside its inode.
+pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let file = held.file_cache_in(fs);
     let (mut is_settled, mut is_tried) = (false, false);
     loop {
@@ -285,71 +279,47 @@ fn read_runs(
     Ok(len)
 }
 
-/// Writes `buf` at byte `offset` of a regular file, past memory; the file grows if it ends before. Returns how
-/// much was written.
-///
-/// # Errors
-/// [`Error::Misaligned`] unless `offset` and the length of `buf` are multiples of a sector of the device; as for
-/// [`write_at`](crate::data::write_at).
-pub fn write_direct(
+/// Writes at byte `offset` of a file, if it is bypassed and that takes nothing but its lock, held shared; `None`
+/// otherwise.
+#[inline]
+pub(super) fn write_bypassed(
     fs: &Fs,
     held: &Held,
     offset: u64,
     buf: &[u8],
     options: WriteOptions<'_>,
-) -> Result<usize> {
-    // Overwriting takes no handle, which would find this.
-    fs.journal()?.check_open()?;
-    check_aligned(fs, offset, buf.len())?;
-    if fs.data().is_dax()
-        && let Some(written) = dax::write_at_once(fs, held, offset, buf, options)?
-    {
-        return Ok(written);
-    }
+) -> Result<Option<usize>> {
     // Content of what is bypassed lies outside the record, and is written past memory.
-    if let Some(file) = held.file_cache()
-        && file.is_bypassed()
-        && let Some(written) = write_shared(fs, held, file, offset, buf, options)?
-    {
-        return Ok(written);
-    }
-    outgrow(fs, held)?;
-    if fs.data().mode() == DataMode::Through {
-        return write::write_with(fs, held, offset, buf, options);
-    }
-    check_writable(held.image(&pin()))?;
-    let file = held.file_cache_in(fs);
-    if !file.is_bypassed() && file.note_turn() {
-        bypass(fs, held, file)?;
-        if let Some(written) = write_shared(fs, held, file, offset, buf, options)? {
-            return Ok(written);
+    match held.file_cache() {
+        Some(file) if file.is_bypassed() => {
+            write_shared(fs, held, file, offset, buf, options, Way::Direct)
         }
+        _ => Ok(None),
     }
-    retried(fs, held, || {
-        write_exclusive(fs, held, file, Some(offset), buf, options).map(|(_, written)| written)
-    })
 }
 
-/// Writes `buf` at the end of a regular file, past memory. Returns where that was, and how much was written.
-///
-/// # Errors
-/// As for [`write_direct`]; [`Error::Misaligned`] also when the file does not end at a sector.
-pub fn append_direct(
+/// Writes to a regular file whose content lies outside its inode. Returns where, and how much.
+pub(super) fn write(
     fs: &Fs,
     held: &Held,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
 ) -> Result<(u64, usize)> {
-    fs.journal()?;
-    check_aligned(fs, 0, buf.len())?;
-    outgrow(fs, held)?;
-    if fs.data().mode() == DataMode::Through {
-        return write::append(fs, held, buf, options);
-    }
     check_writable(held.image(&pin()))?;
     let file = held.file_cache_in(fs);
+    if let Position::Byte(offset) = to
+        && !file.is_bypassed()
+        && file.note_turn()
+    {
+        bypass(fs, held, file)?;
+        let written = write_shared(fs, held, file, offset, buf, options, Way::Direct)?;
+        if let Some(written) = written {
+            return Ok((offset, written));
+        }
+    }
     retried(fs, held, || {
-        write_exclusive(fs, held, file, None, buf, options)
+        write_exclusive(fs, held, file, to, buf, options, Way::Direct)
     })
 }
 
@@ -365,7 +335,7 @@ pub(super) fn retried<R>(fs: &Fs, held: &Held, mut write: impl FnMut() -> Result
 }
 
 /// Refuses what does not begin and end with sectors.
-fn check_aligned(fs: &Fs, offset: u64, len: usize) -> Result<()> {
+pub(super) fn check_aligned(fs: &Fs, offset: u64, len: usize) -> Result<()> {
     let sector = fs.sector();
     let mask = u64::from(sector) - 1;
     match (offset | len as u64) & mask {
@@ -412,8 +382,9 @@ pub(super) fn write_shared(
     offset: u64,
     buf: &[u8],
     options: WriteOptions<'_>,
+    way: Way,
 ) -> Result<Option<usize>> {
-    let is_dax = fs.data().is_dax();
+    let is_dax = way == Way::Dax;
     if !(is_dax || file.is_bypassed()) || buf.is_empty() {
         return Ok(None);
     }
@@ -477,7 +448,7 @@ fn write_runs_shared(
         Target::Unwritten(_) => (bytes.start | bytes.end) & ((1 << log2) - 1) == 0,
         Target::Hole => false,
     };
-    let may_share = match (fs.data().is_dax(), runs) {
+    let may_share = match (fs.data().way() == Way::Dax, runs) {
         (false, runs) => runs.iter().all(fits),
         (true, [run]) if holds_data(run) => {
             let skip = bytes
@@ -546,16 +517,20 @@ pub(super) fn write_exclusive(
     fs: &Fs,
     held: &Held,
     file: &Arc<FileCache>,
-    offset: Option<u64>,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
+    way: Way,
 ) -> Result<(u64, usize)> {
     let live = held.live();
     let _alone = held.op().write();
     fs.journal()?.check_open()?;
     let size = held.live_size();
-    let offset = offset.unwrap_or(size);
-    if !fs.data().is_dax() {
+    let offset = match to {
+        Position::Byte(offset) => offset,
+        Position::End => size,
+    };
+    if way != Way::Dax {
         check_aligned(fs, offset, buf.len())?;
     }
     let buf = {
@@ -569,7 +544,7 @@ pub(super) fn write_exclusive(
     }
     xattr::take_away(fs, held, options.writer)?;
     let bytes = offset..offset + buf.len() as u64;
-    let nothing_in_memory = fs.data().is_dax() || file.is_bypassed();
+    let nothing_in_memory = way == Way::Dax || file.is_bypassed();
     if nothing_in_memory
         && bytes.end <= size
         && let Some(runs) = known(fs, live, file, &bytes)
@@ -582,8 +557,7 @@ pub(super) fn write_exclusive(
     // Addresses stay what they are, and nobody else changes the map.
     let _stay = held.pages().read();
     let _quiet = file.quiesce();
-    let memory = fs.data().mode() != DataMode::Through && !nothing_in_memory;
-    if memory {
+    if !nothing_in_memory {
         write_back_quiet(fs, live, file)?;
     }
     let io = FileIo::new(fs, live);
@@ -599,7 +573,7 @@ pub(super) fn write_exclusive(
         file.set_tail(u64::MAX);
         io.write_and_map(held, offset, buf, options)
     };
-    if memory {
+    if !nothing_in_memory {
         // Also what somebody read into memory meanwhile.
         file.invalidate(&bytes);
     }

@@ -13,11 +13,11 @@
 //! ones, and one that reserves blocks for holes and sets the size.
 
 use crate::clock::now;
-use crate::data::WriteOptions;
 use crate::data::inline::outgrow_alone;
+use crate::data::io::WriteOptions;
+use crate::data::io::{blocks_of, check_changeable, check_content, size_limit};
 use crate::data::range::fallocate::{FallocateMode, fallocate_alone};
 use crate::data::range::zeros::zero_mapped;
-use crate::data::through::write::{blocks_of, check_changeable, check_content, size_limit};
 use crate::data::times::stamp;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;

@@ -15,10 +15,10 @@
 
 use crate::alloc::{Ask, Taken};
 use crate::clock::now;
-use crate::data::WriteOptions;
 use crate::data::inline::outgrow_alone;
+use crate::data::io::WriteOptions;
+use crate::data::io::{blocks_of, check_changeable, size_limit};
 use crate::data::range::zeros::zero_mapped;
-use crate::data::through::write::{blocks_of, check_changeable, size_limit};
 use crate::data::times::stamp;
 use crate::data::writeback::flusher;
 use crate::data::writeback::write_back;

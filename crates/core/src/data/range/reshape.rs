@@ -1,6 +1,6 @@
 //! Another kind of map for a file or directory: `chattr +e` and `chattr -e`.
 
-use crate::data::through::write::size_limit;
+use crate::data::io::size_limit;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};

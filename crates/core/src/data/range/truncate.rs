@@ -1,16 +1,16 @@
 //! Setting the size of a file, both ways, and taking blocks away.
 
 use crate::clock::now;
-use crate::data::WriteOptions;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_BYTES, mask_of_bytes};
 use crate::data::inline::{outgrow_alone, replace, resized_alone};
+use crate::data::io::WriteOptions;
+use crate::data::io::{check_changeable, check_content, size_limit};
 use crate::data::range::zeros::{has_data, zero_mapped};
 use crate::data::reserve::clusters::{cuts_cluster, promise_cut};
-use crate::data::through::write::{check_changeable, check_content, size_limit};
 use crate::data::times::stamp;
 use crate::data::writeback::write_back;
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::{Held, Inode, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard};
@@ -153,7 +153,7 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     }
     fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
     let stale = known.map_or_else(|| has_data(fs, image, tail.clone()), Ok)?;
-    if stale && fs.data().mode() == DataMode::Through {
+    if stale && !fs.data().is_write_back() {
         // As an orphan the file is seen to after a crash. Only when the new size is durable may what lies past it
         // go: a crash must not leave the old size and zeros where data was.
         let handle = fs.start(1 + fs.orphan_credits())?;

@@ -1,6 +1,6 @@
 //! Bytes of files on the device.
 
-use crate::data::through::write::blocks_of;
+use crate::data::io::blocks_of;
 use crate::fs::Fs;
 use crate::inode::Inode;
 use crate::map::{self, Target};

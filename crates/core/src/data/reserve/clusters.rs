@@ -11,9 +11,9 @@
 
 use crate::Result;
 use crate::alloc::{Ask, Taken};
-use crate::data::buffered::FileIo;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{Folio, rows};
+use crate::data::io::FileIo;
 use crate::data::reserve::promises::Claim;
 use crate::data::writeback::{Batch, Kind, Piece};
 use crate::fs::Fs;

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::alloc::ClusterSize;
 use crate::data::cache::FileCache;
 use crate::data::reserve::nodes::Tree;
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::LiveInode;
 use extant_format::Ino;
 use extant_sync::pin;
@@ -36,7 +36,7 @@ pub(in crate::data) enum Claim {
 
 /// Whether blocks that are not mapped yet are promised a place, and do not have it.
 fn places_are_promised(fs: &Fs) -> bool {
-    fs.data().mode() == DataMode::Delayed
+    fs.data().has_delayed_allocation()
 }
 
 impl FileCache {

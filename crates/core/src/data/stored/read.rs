@@ -1,6 +1,7 @@
 //! Reading a range of a file into the caller's buffer.
 
-use crate::data::buffered::read::read_through;
+use crate::data::buffered;
+use crate::data::io::device_offset;
 use crate::fs::Fs;
 use crate::inode::{FileType, Inode};
 use crate::map::{Runs, Target};
@@ -19,7 +20,7 @@ pub fn read_at(fs: &Fs, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<us
         FileType::Regular if inode.is_encrypted() => Err(Error::Encrypted),
         FileType::Regular => match fs.with_data(inode) {
             // The device may not have all of it.
-            Some(live) => read_through(fs, &live, offset, buf),
+            Some(live) => buffered::read::read(fs, &live, offset, buf),
             None => read_content(fs, inode, offset, buf),
         },
         FileType::Directory => Err(Error::IsADirectory),
@@ -70,15 +71,6 @@ pub(in crate::data) fn read_device(fs: &Fs, pblk: Pblk, skip: u64, buf: &mut [u8
     let offset = device_offset(fs, pblk, skip).unwrap_or(u64::MAX);
     fs.device().read_at(offset, buf)?;
     Ok(())
-}
-
-/// The byte of the device `skip` bytes past the start of a physical block.
-pub(in crate::data) fn device_offset(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
-    let start = fs.block_size().offset_of(pblk);
-    match start.and_then(|start| start.checked_add(skip)) {
-        Some(offset) => Ok(offset),
-        None => Err(Error::InvalidInput("a position past the end of any device")),
-    }
 }
 
 pub(in crate::data) fn read_inline(

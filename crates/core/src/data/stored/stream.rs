@@ -1,8 +1,8 @@
 //! Reading a whole file in order, holes kept apart: what copying out needs.
 
 use crate::Result;
-use crate::data::buffered::read::read_live;
 use crate::data::buffered::seek::{seek_data_live, seek_hole_live};
+use crate::data::dispatch::read_live;
 use crate::data::stored::read::{read_at, read_content, read_device};
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};

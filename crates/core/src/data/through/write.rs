@@ -1,6 +1,6 @@
-//! Writing a range of a file, and doing so without memory in between ([`DataMode::Through`]).
+//! Writing a range of a file to the device at once.
 //!
-//! # How a write reaches the device then
+//! # How a write reaches the device
 //!
 //! Bytes inside the file whose blocks hold data already are overwritten where they are, by any number
 //! of threads at once. Everything else changes the map or the size, alone: blocks are taken in the
@@ -16,20 +16,18 @@
 
 use crate::alloc::{Request, Taken};
 use crate::clock::now;
-use crate::data::buffered::{self, To};
-use crate::data::direct::dax;
-use crate::data::inline;
+use crate::data::io::{
+    Position, WriteOptions, blocks_of, check_writable, device_offset, target_offset, within_limit,
+};
 use crate::data::range::zeros::{ZEROS, zero_mapped};
-use crate::data::stored::read::device_offset;
 use crate::data::times;
-use crate::fs::{DataMode, Fs};
-use crate::inode::{FileType, Held, Inode, Writer};
+use crate::fs::Fs;
+use crate::inode::{Held, Inode};
 use crate::map::{self, MapGuard, Mapping, NewRuns, Placer, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, xattr};
-use extant_format::features::RoCompat;
 use extant_format::inode::InodeFlags;
-use extant_format::{Lblk, Pblk, indirect};
+use extant_format::{Lblk, Pblk};
 use extant_sync::pin;
 use std::io::IoSlice;
 use std::ops::Range;
@@ -39,88 +37,35 @@ const CHUNK: u64 = 8 << 20;
 /// Runs that one handle maps at most.
 const MOST_RUNS: usize = 12;
 
-/// How content is changed.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WriteOptions<'a> {
-    /// Who does it: programs lose what that takes away from them.
-    pub writer: Writer<'a>,
-}
-
-/// Writes `buf` at byte `offset` of a regular file, which grows if it ends before. Returns how much was
-/// written: less than all only when something failed after a part was written, such as space that ran
-/// out.
+/// Writes to a regular file whose content lies outside its inode. Returns where, and how much.
 ///
 /// # Errors
-/// When nothing was written: [`Error::IsADirectory`] or [`Error::NotARegularFile`] for anything but a
-/// regular file, [`Error::FileTooLarge`] past what the map can reach, [`Error::NoSpace`],
-/// [`Error::ReadOnly`], [`Error::Unsupported`] for files whose map this engine does not change,
-/// [`Error::Corrupt`] when the map breaks the format, [`Error::Device`] when the device fails.
-pub fn write_at(fs: &Fs, held: &Held, offset: u64, buf: &[u8]) -> Result<usize> {
-    write_with(fs, held, offset, buf, WriteOptions::default())
-}
-
-/// Writes as [`write_at`] does, in a certain way.
-///
-/// # Errors
-/// As for [`write_at`].
-pub fn write_with(
+/// As for [`write_at`](crate::data::write_at).
+pub(in crate::data) fn write(
     fs: &Fs,
     held: &Held,
-    offset: u64,
+    to: Position,
     buf: &[u8],
     options: WriteOptions<'_>,
-) -> Result<usize> {
-    fs.journal()?.check_open()?;
-    if fs.data().is_dax()
-        && let Some(written) = dax::write_at_once(fs, held, offset, buf, options)?
-    {
-        return Ok(written);
-    }
-    if let Some((_, written)) = inline::write(fs, held, To::Byte(offset), buf, options)? {
-        return Ok(written);
-    }
-    if fs.data().mode() != DataMode::Through {
-        let (_, written) = buffered::write(fs, held, To::Byte(offset), buf, options)?;
-        return Ok(written);
-    }
-    if fs.data().is_dax() {
-        return dax::write(fs, held, Some(offset), buf, options).map(|(_, written)| written);
-    }
-    let image = held.snapshot();
-    check_writable(&image)?;
-    let buf = within_limit(fs, &image, offset, buf)?;
-    if buf.is_empty() {
-        return Ok(0);
-    }
-    if let Some(written) = overwrite(fs, held, offset, buf, options)? {
-        return Ok(written);
-    }
-    let _alone = held.op().write();
-    check_writable(&held.snapshot())?;
-    xattr::take_away(fs, held, options.writer)?;
-    write_alone(fs, held, offset, buf, options, Pages::Ours)
-}
-
-/// Writes `buf` at the end of a regular file, wherever that is when no other write is under way.
-/// Returns where that was, and how much was written.
-///
-/// # Errors
-/// As for [`write_at`].
-pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Result<(u64, usize)> {
-    fs.journal()?.check_open()?;
-    if let Some(done) = inline::write(fs, held, To::End, buf, options)? {
-        return Ok(done);
-    }
-    if fs.data().mode() != DataMode::Through {
-        return buffered::write(fs, held, To::End, buf, options);
-    }
-    if fs.data().is_dax() {
-        return dax::write(fs, held, None, buf, options);
+) -> Result<(u64, usize)> {
+    if let Position::Byte(offset) = to {
+        let image = held.snapshot();
+        check_writable(&image)?;
+        let buf = within_limit(fs, &image, offset, buf)?;
+        if buf.is_empty() {
+            return Ok((offset, 0));
+        }
+        if let Some(written) = overwrite(fs, held, offset, buf, options)? {
+            return Ok((offset, written));
+        }
     }
     let _alone = held.op().write();
     let image = held.snapshot();
     check_writable(&image)?;
-    let offset = image.size();
+    let offset = match to {
+        Position::Byte(offset) => offset,
+        Position::End => image.size(),
+    };
     let buf = within_limit(fs, &image, offset, buf)?;
     if buf.is_empty() {
         return Ok((offset, 0));
@@ -128,83 +73,6 @@ pub fn append(fs: &Fs, held: &Held, buf: &[u8], options: WriteOptions<'_>) -> Re
     xattr::take_away(fs, held, options.writer)?;
     let written = write_alone(fs, held, offset, buf, options, Pages::Ours)?;
     Ok((offset, written))
-}
-
-/// Refuses what has no content that can be written where it lies.
-pub(in crate::data) fn check_writable(image: &Inode) -> Result<()> {
-    check_changeable(image)?;
-    match image.is_inline() {
-        true => Err(Error::Internal("a write inside an inode")),
-        false => Ok(()),
-    }
-}
-
-/// Refuses what has no content that can be changed, wherever that lies.
-pub(in crate::data) fn check_changeable(image: &Inode) -> Result<()> {
-    match image.file_type() {
-        FileType::Regular if image.is_encrypted() => Err(Error::Encrypted),
-        FileType::Regular
-            if image
-                .flags()
-                .intersects(InodeFlags::VERITY | InodeFlags::IMMUTABLE) =>
-        {
-            Err(Error::NotPermitted)
-        }
-        FileType::Regular => Ok(()),
-        FileType::Directory => Err(Error::IsADirectory),
-        _ => Err(Error::NotARegularFile),
-    }
-}
-
-/// Refuses to change what a file has by now if it may only grow.
-pub(in crate::data) fn check_content(image: &Inode) -> Result<()> {
-    match image.flags().contains(InodeFlags::APPEND) {
-        true => Err(Error::NotPermitted),
-        false => Ok(()),
-    }
-}
-
-/// One past the last byte that a file can have.
-pub(in crate::data) fn size_limit(fs: &Fs, image: &Inode) -> u64 {
-    let block_size = fs.block_size();
-    let blocks = if image.flags().contains(InodeFlags::EXTENTS) {
-        u32::MAX.into()
-    } else {
-        indirect::blocks_reached(block_size).min(most_charged(fs))
-    };
-    (blocks << block_size.log2()).min(i64::MAX as u64)
-}
-
-/// Blocks of a file mapped by indirect blocks that can be charged to it along with those of pointers.
-fn most_charged(fs: &Fs) -> u64 {
-    if fs.superblock().has_ro_compat(RoCompat::HUGE_FILE) {
-        return u64::MAX;
-    }
-    let all = u64::from(u32::MAX) >> (fs.block_size().log2() - 9);
-    let per_block = u64::from(indirect::pointers_per_block(fs.block_size()));
-    // On each level, and the last ones that are not full.
-    let pointers = all / per_block + all / per_block / per_block + 4;
-    all - pointers
-}
-
-/// The part of `buf` that a file can have at `offset`.
-pub(in crate::data) fn within_limit<'b>(
-    fs: &Fs,
-    image: &Inode,
-    offset: u64,
-    buf: &'b [u8],
-) -> Result<&'b [u8]> {
-    let room = size_limit(fs, image).saturating_sub(offset);
-    if room == 0 && !buf.is_empty() {
-        return Err(Error::FileTooLarge);
-    }
-    let len = usize::try_from(room).unwrap_or(usize::MAX).min(buf.len());
-    Ok(buf.get(..len).unwrap_or(buf))
-}
-
-/// The blocks that `range`, in bytes, touches.
-pub(in crate::data) fn blocks_of(fs: &Fs, range: &Range<u64>) -> Range<u64> {
-    range.start >> fs.block_size().log2()..fs.block_size().blocks_for(range.end)
 }
 
 /// Overwrites, if every block of the range lies inside the file and holds data, and nothing is taken away with that. `None`
@@ -255,14 +123,6 @@ fn overwrite(
     }
     held.note_data(fs, failures);
     Ok(Some(done))
-}
-
-/// The byte of the device `skip` bytes past the start of `target`.
-pub(in crate::data) fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
-    match target.pblk() {
-        Some(pblk) => device_offset(fs, pblk, skip),
-        None => Err(Error::InvalidInput("a write to blocks without a place")),
-    }
 }
 
 /// Who locks the inode's `pages` while blocks are written to.
@@ -588,7 +448,9 @@ fn finish<'f>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::MountOptions;
+    use crate::data::write_at;
+    use crate::fs::{DataMode, MountOptions};
+    use crate::inode::FileType;
     use crate::ops;
     use extant_format::Ino;
     use extant_testkit::crash::Content;

@@ -1,8 +1,9 @@
 //! Making the content of a file durable.
 
 use crate::data::cache::FileCache;
+use crate::data::dispatch::Way;
 use crate::data::writeback::write_back;
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::Held;
 use crate::journal::Seq;
 use crate::mutants::{Mutant, is_on};
@@ -100,7 +101,7 @@ pub(crate) fn fsync(fs: &Fs, held: &Held, mark: Option<&ErrorMark>, what: What) 
 fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
     let lacks_time_only =
         || (held.file_cache()).is_none_or(|file| file.is_written(held.image(&pin()).size()));
-    if what == What::All || fs.data().is_dax() || !lacks_time_only() {
+    if what == What::All || fs.data().way() == Way::Dax || !lacks_time_only() {
         write_back(fs, held.live())?;
     }
     // Before the commit, which flushes: then that will do.
@@ -133,8 +134,7 @@ fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
 /// and written anew: programs that replace a file so count on finding the old or the new content after a
 /// crash. What goes wrong is told by `fsync`.
 pub(crate) fn write_back_early(fs: &Fs, held: &Held) {
-    let is_early = fs.data().mode() != DataMode::Through;
-    if is_early && held.file_cache().is_some_and(|file| file.delayed() > 0) {
+    if fs.data().is_write_back() && held.file_cache().is_some_and(|file| file.delayed() > 0) {
         let _ = write_back(fs, held.live());
     }
 }

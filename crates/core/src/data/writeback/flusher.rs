@@ -4,7 +4,7 @@
 use crate::data::writeback::offload::spawn_or_keep;
 use crate::data::writeback::small_files::write_back_files;
 use crate::data::writeback::write_back;
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::{Error, Result};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
@@ -186,7 +186,7 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
 impl Fs {
     /// The inode of an image, if memory has data of the file that the device may not have.
     pub(in crate::data) fn with_data(&self, image: &Inode) -> Option<Arc<LiveInode>> {
-        if self.data().mode() == DataMode::Through || image.is_inline() || self.journal().is_err() {
+        if !self.data().is_write_back() || image.is_inline() || self.journal().is_err() {
             return None;
         }
         let live = self.inode_table().get_live(image.ino())?;

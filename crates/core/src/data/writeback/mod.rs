@@ -28,10 +28,10 @@ mod send;
 mod small_files;
 
 use crate::alloc::{Ask, Taken};
-use crate::data::buffered::FileIo;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, Folio, mask, rows};
-use crate::fs::{DataMode, Fs};
+use crate::data::io::FileIo;
+use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
 use crate::journal::Handle;
 use crate::map::{self, MapGuard, NewRuns, NodeSpace, Target};
@@ -60,7 +60,7 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
         return Ok(());
     };
     debug_assert_no_locks_at_or_above(Rank::Writeback);
-    if fs.data().mode() == DataMode::Through {
+    if !fs.data().is_write_back() {
         // Data is there already.
         let _alone = cache.quiesce();
         if let Err(e) = crate::data::direct::dax::persist(fs, cache) {
@@ -406,9 +406,10 @@ impl<'f> FileIo<'f> {
         let scattered = pieces.iter().filter(|p| p.kind == Kind::New).count() > 1;
         let size = self.live.live_size();
         // Otherwise those that are delayed have their places.
-        let mut promised = match self.fs.data().mode() {
-            DataMode::Delayed => batch.delayed,
-            DataMode::Placed | DataMode::Through => 0,
+        let mut promised = if self.fs.data().has_delayed_allocation() {
+            batch.delayed
+        } else {
+            0
         };
         // What is left of the last run that was taken.
         let mut run = (Pblk::default(), 0_u32);

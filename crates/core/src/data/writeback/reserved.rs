@@ -5,8 +5,8 @@
 //! zeros on the device, and the tree needs no more than before. So writing to reserved space never runs out of it.
 
 use crate::Result;
-use crate::data::buffered::FileIo;
-use crate::data::stored::read::device_offset;
+use crate::data::io::FileIo;
+use crate::data::io::device_offset;
 use crate::data::writeback::{Kind, Piece};
 use crate::inode::Inode;
 use crate::map::{self, MapGuard, NewRuns, Target};

@@ -5,7 +5,7 @@ use crate::Result;
 use crate::data::cache::folio::{FOLIO_BYTES, Folio};
 use crate::data::cache::page::PAGE;
 use crate::data::cache::{self, FileCache};
-use crate::data::stored::read::device_offset;
+use crate::data::io::device_offset;
 use crate::data::writeback::offload::spawn_or_keep;
 use crate::fs::Fs;
 use std::io::IoSlice;

@@ -9,12 +9,12 @@
 //! writes back, or that meets any difficulty, is left to be written back by itself.
 
 use crate::Result;
-use crate::data::buffered::FileIo;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::FOLIO_LOG2;
-use crate::data::stored::read::device_offset;
+use crate::data::io::FileIo;
+use crate::data::io::device_offset;
 use crate::data::writeback::{Batch, Kind, Mapped, Piece, write_back};
-use crate::fs::{DataMode, Fs};
+use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::journal::Handle;
 use crate::map;
@@ -119,7 +119,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
 
     /// Takes in a file, if it is small and nothing stands in the way.
     fn take_in(&mut self, live: &'f Arc<LiveInode>, cache: &'f Arc<FileCache>) -> bool {
-        if self.fs.data().mode() == DataMode::Through || is_on(Mutant::DataAfterMapping) {
+        if !self.fs.data().is_write_back() || is_on(Mutant::DataAfterMapping) {
             return false;
         }
         let Some(alone) = cache.try_quiesce() else {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::alloc::Request;
+use crate::fs::DataMode;
 use crate::fs::MountOptions;
 use crate::inode::{Caller, FileType, Held, NewInode};
 use crate::ops;
