@@ -32,10 +32,10 @@ pub(crate) fn set_up() {
 }
 
 /// Gives the system what has been free for as long as it is kept, or all that is free.
-pub(crate) fn give_back(at_once: bool) {
+pub(crate) fn give_back(all: bool) {
     // It does nothing for a thread that has not asked for memory yet.
     drop(std::hint::black_box(Box::new(0_u8)));
-    mi_collect(at_once);
+    mi_collect(all);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ static FAREWELL: LockClass = LockClass::new("fuse farewell", Rank::Leaf);
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The kernel asks for the end, and waits for it.
-    Asked,
+    Requested,
     /// The kernel gave the mount up.
     Over(io::Result<()>),
     Signal,
@@ -27,14 +27,14 @@ pub(crate) struct Farewell {
 #[derive(Debug)]
 struct State {
     /// Who is told that it came.
-    told: Option<Sender<Event>>,
+    events: Option<Sender<Event>>,
     is_closed: bool,
 }
 
 impl Farewell {
     pub(crate) fn new() -> Self {
         let state = State {
-            told: None,
+            events: None,
             is_closed: false,
         };
         Self {
@@ -44,15 +44,15 @@ impl Farewell {
     }
 
     /// Has `events` told when the kernel asks.
-    pub(crate) fn tell(&self, events: Sender<Event>) {
-        self.state.lock().told = Some(events);
+    pub(crate) fn report_to(&self, events: Sender<Event>) {
+        self.state.lock().events = Some(events);
     }
 
     /// The kernel asks: returns when the file system is closed.
-    pub(crate) fn asked(&self) {
+    pub(crate) fn wait_closed(&self) {
         let mut state = self.state.lock();
-        let is_heard = |told: &Sender<Event>| told.send(Event::Asked).is_ok();
-        if state.told.as_ref().is_some_and(is_heard) {
+        let is_heard = |events: &Sender<Event>| events.send(Event::Requested).is_ok();
+        if state.events.as_ref().is_some_and(is_heard) {
             self.changed
                 .wait_while(&mut state, |state| !state.is_closed);
         }

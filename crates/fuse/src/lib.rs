@@ -71,4 +71,4 @@ pub use presence::show_presence;
 pub use service::METRICS;
 pub use session::{Attached, Ended, Mounted, PATIENCE, check_point};
 pub use signals::Signals;
-pub use unmount::{clear, leave, unmount};
+pub use unmount::{clear, sync_and_detach, unmount};

@@ -26,7 +26,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 const OWN_GROUP: &str = "/proc/self/cgroup";
 
 /// Gives free memory of the process back to the system: all of it at once if it says so, or what has been free for long.
-pub type GiveBack = fn(at_once: bool);
+pub type GiveBack = fn(all: bool);
 
 /// What says how short of memory the system is.
 #[derive(Debug, Default)]
@@ -145,19 +145,19 @@ mod tests {
         std::fs::write(&system, pressure(5_000_000)).unwrap();
         std::fs::write(&group, pressure(0)).unwrap();
         let missing = dir.path().join("none");
-        let mut told = Pressure::of(&[Some(system.clone()), Some(group.clone()), Some(missing)]);
+        let mut sources = Pressure::of(&[Some(system.clone()), Some(group.clone()), Some(missing)]);
         // What was before is not told.
-        assert!(!told.is_short());
+        assert!(!sources.is_short());
         std::fs::write(&system, pressure(5_049_999)).unwrap();
-        assert!(!told.is_short());
+        assert!(!sources.is_short());
         std::fs::write(&system, pressure(5_099_999)).unwrap();
-        assert!(told.is_short());
-        assert!(!told.is_short());
+        assert!(sources.is_short());
+        assert!(!sources.is_short());
         std::fs::write(&group, pressure(50_000)).unwrap();
-        assert!(told.is_short());
+        assert!(sources.is_short());
         std::fs::write(&system, "no such thing").unwrap();
         std::fs::write(&group, "").unwrap();
-        assert!(!told.is_short());
+        assert!(!sources.is_short());
         assert!(!Pressure::of(&[None]).is_short());
     }
 

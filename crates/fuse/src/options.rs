@@ -379,7 +379,7 @@ impl Options {
 
     /// Whether the kernel may gather writes: not of owners who are held to limits, as it would take more than these allow; and not
     /// past its memory, where it would neither gather them nor believe the times that it is told.
-    pub(crate) fn gathers_writes(&self) -> bool {
+    pub(crate) fn uses_writeback_cache(&self) -> bool {
         let limited = self.user_limits || self.group_limits || self.project_limits;
         self.writeback && !self.direct_io && !limited
     }
@@ -457,17 +457,17 @@ mod tests {
 
     #[test]
     fn writes_past_the_kernels_memory_are_not_gathered() {
-        assert!(!parsed("writeback_cache,direct_io").gathers_writes());
-        assert!(parsed("writeback_cache,direct_io,no_direct_io").gathers_writes());
+        assert!(!parsed("writeback_cache,direct_io").uses_writeback_cache());
+        assert!(parsed("writeback_cache,direct_io,no_direct_io").uses_writeback_cache());
     }
 
     #[test]
     fn writes_are_not_gathered_where_limits_hold() {
-        assert!(!parsed("").gathers_writes());
+        assert!(!parsed("").uses_writeback_cache());
         for one in ["usrquota", "quota", "grpquota", "prjquota"] {
             let limited = format!("writeback_cache,{one}");
-            assert!(!parsed(&limited).gathers_writes(), "{one}");
-            assert!(parsed(&format!("{limited},noquota")).gathers_writes());
+            assert!(!parsed(&limited).uses_writeback_cache(), "{one}");
+            assert!(parsed(&format!("{limited},noquota")).uses_writeback_cache());
         }
     }
 

@@ -34,14 +34,14 @@ pub fn show_presence(id: &MountId) {
 
 /// The process that keeps a mount, or else the one that writes its image, as it is seen by who unmounts.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct MountProcess {
     socket: Option<OwnedFd>,
     process: Option<Pid>,
     /// By which its last moments are seen, after it has closed the socket. Not before Linux 5.3.
     handle: Option<OwnedFd>,
 }
 
-impl Keeper {
+impl MountProcess {
     /// Of the mount that `user` has made, if it can be seen.
     pub(crate) fn of(id: &MountId, user: u32) -> Option<Self> {
         let kind = (AddressFamily::Unix, SockType::Stream);
@@ -58,7 +58,7 @@ impl Keeper {
         let process = Pid::from_raw(peer.pid());
         let handle = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         // Otherwise its number may have been somebody else's by then.
-        let is_there = !is_told_within(&socket, Duration::ZERO).unwrap_or(true);
+        let is_there = !ends_within(&socket, Duration::ZERO).unwrap_or(true);
         Some(Self {
             socket: Some(socket),
             process,
@@ -88,8 +88,8 @@ impl Keeper {
     /// When the system has no memory for it.
     pub(crate) fn is_gone_within(&self, time: Duration) -> io::Result<bool> {
         // The socket is closed first.
-        for told in [&self.socket, &self.handle].into_iter().flatten() {
-            if !is_told_within(told, time)? {
+        for descriptor in [&self.socket, &self.handle].into_iter().flatten() {
+            if !ends_within(descriptor, time)? {
                 return Ok(false);
             }
         }
@@ -106,7 +106,7 @@ impl Keeper {
 }
 
 /// Whether a descriptor tells of its end within that time.
-fn is_told_within(of: &OwnedFd, time: Duration) -> io::Result<bool> {
+fn ends_within(of: &OwnedFd, time: Duration) -> io::Result<bool> {
     let mut only = [PollFd::new(of, PollFlags::IN)];
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     match poll(&mut only, Some(&time)) {

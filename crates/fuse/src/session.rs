@@ -10,7 +10,7 @@ use crate::options::{Options, machine_memory};
 use crate::sandbox;
 use crate::service::Service;
 use crate::signals::Signals;
-use crate::unmount::{clear, has_helper, leave};
+use crate::unmount::{clear, has_helper, sync_and_detach};
 use extant_core::fs::Fs;
 use extant_core::inode::Inode;
 use extant_format::Ino;
@@ -133,7 +133,7 @@ impl Attached {
         let giving = giving.map_err(MountError::Session)?;
         let service = Arc::new(Service::new(fs, &self.options));
         let (sender, events) = mpsc::channel();
-        service.farewell().tell(sender.clone());
+        service.farewell().report_to(sender.clone());
         let connection = self
             .channel
             .serve(Arc::clone(&service))
@@ -236,8 +236,8 @@ impl Mounted {
             true => sandbox::start_no_more_threads().map_err(MountError::Sandbox),
             false => Ok(()),
         });
-        let is_told = signals.is_some_and(Signals::at_once);
-        let ended = ended.and_then(|()| self.until_over(is_told));
+        let is_immediate = signals.is_some_and(Signals::ends_immediately);
+        let ended = ended.and_then(|()| self.until_over(is_immediate));
         self.service.finish();
         let closed = close();
         self.service.farewell().closed();
@@ -261,7 +261,7 @@ impl Mounted {
     }
 
     /// How it ends, and whether the kernel has given it up then.
-    fn until_over(&self, at_once: bool) -> Result<(Ended, bool), MountError> {
+    fn until_over(&self, is_immediate: bool) -> Result<(Ended, bool), MountError> {
         let over = |result: io::Result<()>| match result {
             Ok(()) => Ok((Ended::Unmounted, true)),
             Err(e) => Err(MountError::Session(e)),
@@ -269,22 +269,22 @@ impl Mounted {
         // One sender is here, so there is an event some time.
         match self.events.recv() {
             Ok(Event::Over(result)) => return over(result),
-            Ok(Event::Asked) => return Ok((Ended::Unmounted, false)),
+            Ok(Event::Requested) => return Ok((Ended::Unmounted, false)),
             Ok(Event::Signal) | Err(_) => {}
         }
-        if at_once {
+        if is_immediate {
             return Ok((Ended::StillUsed, false));
         }
         let id = self.id();
         // It may wait for the end. Without a thread for it, those who use the mount have their time all the same.
-        let thread = std::thread::Builder::new().name("extant-leave".to_owned());
-        let leaves = thread.spawn(move || leave(&id));
+        let thread = std::thread::Builder::new().name("extant-sync_and_detach".to_owned());
+        let leaves = thread.spawn(move || sync_and_detach(&id));
         if let Err(e) = leaves {
             tracing::error!("nobody can be asked to leave the mount: {e}");
         }
         match self.events.recv_timeout(PATIENCE) {
             Ok(Event::Over(result)) => over(result),
-            Ok(Event::Asked) => Ok((Ended::Unmounted, false)),
+            Ok(Event::Requested) => Ok((Ended::Unmounted, false)),
             // Somebody is in a hurry.
             Ok(Event::Signal) | Err(RecvTimeoutError::Timeout) => Ok((Ended::StillUsed, false)),
             Err(RecvTimeoutError::Disconnected) => Ok((Ended::Unmounted, true)),

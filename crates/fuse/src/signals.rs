@@ -6,23 +6,23 @@ use std::io;
 /// What ends a mount.
 const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
 /// What ends the process that reads the image.
-const TOLD: Signal = Signal::SIGUSR1;
+const END_WORKER: Signal = Signal::SIGUSR1;
 
 /// Signals that wait to be asked for, instead of killing the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Signals {
     set: SigSet,
-    at_once: bool,
+    is_immediate: bool,
 }
 
 impl Signals {
     /// Of those held back, asks for the one only by which a mount's own process is told to end: the others are for
     /// whoever started it.
     #[must_use]
-    pub fn told(self) -> Self {
+    pub fn for_worker(self) -> Self {
         Self {
-            set: SigSet::from_iter([TOLD]),
-            at_once: true,
+            set: SigSet::from_iter([END_WORKER]),
+            is_immediate: true,
         }
     }
 
@@ -33,17 +33,17 @@ impl Signals {
     /// When the system refuses.
     pub fn hold_back() -> io::Result<Self> {
         let set = SigSet::from_iter(ENDING);
-        let all = SigSet::from_iter(ENDING.into_iter().chain([TOLD]));
+        let all = SigSet::from_iter(ENDING.into_iter().chain([END_WORKER]));
         all.thread_block()?;
         Ok(Self {
             set,
-            at_once: false,
+            is_immediate: false,
         })
     }
 
     /// Whether the mount is to end at once, as somebody else has asked those who use it to leave.
-    pub(crate) fn at_once(self) -> bool {
-        self.at_once
+    pub(crate) fn ends_immediately(self) -> bool {
+        self.is_immediate
     }
 
     /// Waits for one of them.

@@ -61,11 +61,11 @@ impl Threads {
 /// A thread for what waits until the kernel has written a file back, which needs answers of all others meanwhile. It is there
 /// from the beginning: a confined process starts none later.
 #[derive(Clone, Debug)]
-pub(crate) struct Later(Sender<Job>);
+pub(crate) struct WriteBackThread(Sender<Job>);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-impl Later {
+impl WriteBackThread {
     /// Starts it. It ends when the last of these is dropped.
     ///
     /// # Errors

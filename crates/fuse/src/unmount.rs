@@ -8,7 +8,7 @@
 
 use crate::error::MountError;
 use crate::mounts::{self, Elsewhere, Held, Mount, MountId};
-use crate::presence::Keeper;
+use crate::presence::MountProcess;
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
@@ -52,10 +52,10 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
         .map_err(failed)?
         .ok_or_else(|| MountError::NotMounted(point.to_owned()))?;
     let held = Held::at(&path).ok().flatten();
-    let keeper = held.as_ref().map_or(End::OfImage, keeper_of);
+    let end = held.as_ref().map_or(End::OfImage, end_of);
     // The table may say something else since it was begun. Of one that died the image is free as well.
     let reads_only = mount.read_only
-        || keeper.is_of_process()
+        || end.is_of_process()
             && is_free(&mount.image).is_some()
             && !held.as_ref().is_some_and(Held::is_dead);
     // What is held cannot be unmounted.
@@ -64,8 +64,8 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
     if lazy {
         return Ok(());
     }
-    match keeper {
-        End::OfProcess(keeper) => wait_for_keeper(&mount, &keeper)?,
+    match end {
+        End::OfProcess(process) => wait_for_process(&mount, &process)?,
         End::Nothing => wait_for_last_moments(&mount.image),
         End::OfImage if reads_only => wait_for_reader(&mount.image),
         End::OfImage => wait_for_writer(&mount)?,
@@ -83,7 +83,7 @@ pub fn unmount(point: &Path, lazy: bool) -> Result<(), MountError> {
 #[derive(Debug)]
 enum End {
     /// Its process is gone.
-    OfProcess(Keeper),
+    OfProcess(MountProcess),
     /// It is over: nobody answers.
     Nothing,
     /// The image is not locked any more.
@@ -96,15 +96,16 @@ impl End {
     }
 }
 
-/// Who keeps a mount, or writes its image. Whoever has the image locked is of this mount as long as anybody answers for it:
-/// once it has ended another one may have the image, and is not waited for.
-fn keeper_of(held: &Held) -> End {
+/// Finds what the end of a mount is known by: the process that keeps it, or the one that writes its image. A process that has
+/// the image locked is of this mount as long as anybody answers for it: once it has ended another one may have the image, and
+/// is not waited for.
+fn end_of(held: &Held) -> End {
     let mount = &held.mount;
-    let keeper = Keeper::of(&held.id, mount.user);
-    if let Some(keeper) = keeper {
-        return End::OfProcess(keeper);
+    let process = MountProcess::of(&held.id, mount.user);
+    if let Some(process) = process {
+        return End::OfProcess(process);
     }
-    let writer = open_image(&mount.image).and_then(|image| Keeper::that_writes(&image));
+    let writer = open_image(&mount.image).and_then(|image| MountProcess::that_writes(&image));
     match writer {
         _ if held.is_dead() => End::Nothing,
         Some(writer) => End::OfProcess(writer),
@@ -116,7 +117,7 @@ fn keeper_of(held: &Held) -> End {
 /// fetched.
 ///
 /// It waits for the processes that answer, so call it in a thread of its own where these must not wait for it.
-pub fn leave(id: &MountId) {
+pub fn sync_and_detach(id: &MountId) {
     let Ok(Some(held)) = Held::by_id(id) else {
         return;
     };
@@ -242,18 +243,18 @@ impl PathLock {
 }
 
 /// Waits until the process that keeps the mount is gone, and so those that it started.
-fn wait_for_keeper(mount: &Mount, keeper: &Keeper) -> Result<(), MountError> {
+fn wait_for_process(mount: &Mount, process: &MountProcess) -> Result<(), MountError> {
     let failed = |source| MountError::Point {
         point: mount.point.clone(),
         source,
     };
     for waited in 1_u32.. {
-        if keeper.is_gone_within(PAUSE).map_err(failed)? {
+        if process.is_gone_within(PAUSE).map_err(failed)? {
             break;
         }
         if waited.is_multiple_of(PATIENT) {
             refuse_elsewhere(mount)?;
-            if let Some(process) = keeper.stopped() {
+            if let Some(process) = process.stopped() {
                 return Err(MountError::Stopped {
                     point: mount.point.clone(),
                     process,

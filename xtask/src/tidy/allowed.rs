@@ -55,7 +55,7 @@ pub(super) const UNSAFE_FILES: &[(&str, &str)] = &[
         "commands are pushed that tell the kernel of that memory",
     ),
     (
-        "crates/fuse/tests/it/raw.rs",
+        "crates/fuse/tests/it/syscalls.rs",
         "a confined process tries system calls that no safe function makes",
     ),
     (

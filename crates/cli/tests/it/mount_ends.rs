@@ -40,10 +40,10 @@ fn processes(role: &str, image: &Path) -> Vec<Pid> {
         .collect()
 }
 
-fn keeper(image: &Path) -> Pid {
+fn supervisor(image: &Path) -> Pid {
     *processes("--in-background", image)
         .first()
-        .expect("a keeper")
+        .expect("a supervisor")
 }
 
 /// Stops a process until this is dropped.
@@ -161,15 +161,15 @@ fn what_is_left_of_a_mount_never_clears_the_one_that_comes_after_it() {
                 mount(images[old], &point, options);
                 write(old, format!("after-{round}"));
             }
-            // The keeper comes too late.
+            // The supervisor comes too late.
             1 => {
-                let stopped = Stopped::new(keeper(images[old]));
+                let stopped = Stopped::new(supervisor(images[old]));
                 detach();
                 mount(images[old], &point, options);
                 write(old, format!("after-{round}"));
                 let late = stopped.0;
                 drop(stopped);
-                wait_until("the old keeper is gone", || {
+                wait_until("the old supervisor is gone", || {
                     !processes("--in-background", images[old]).contains(&late)
                 });
                 write(old, format!("later-{round}"));
@@ -225,7 +225,7 @@ fn a_dead_mount_is_cleared_away_and_nothing_else() {
     rustix::mount::mount("tmpfs", &point, "tmpfs", MountFlags::empty(), None).unwrap();
     let worker = processes("--worker", &image);
     kill_process(worker[0], Signal::KILL).unwrap();
-    wait_until("the keeper is gone", || {
+    wait_until("the supervisor is gone", || {
         processes("mount", &image).is_empty()
     });
     fs::write(point.join("file"), b"of the tmpfs").unwrap();
@@ -243,7 +243,7 @@ fn umount_says_when_the_process_that_keeps_the_mount_cannot_end() {
     let dir = Mount::new();
     let (image, point) = (dir.image(), dir.point());
     mount(&image, &point, "rw");
-    let stopped = Stopped::new(keeper(&image));
+    let stopped = Stopped::new(supervisor(&image));
     let run = extant(["umount", &point.display().to_string()]).fails(1);
     let number = stopped.0.as_raw_nonzero();
     let says = format!("kill -CONT {number}");
@@ -383,9 +383,9 @@ fn the_processes_of_a_mount_have_its_name_and_the_worker_nothing_of_the_callers_
         .status()
         .unwrap();
     assert!(status.success());
-    let (keeper, worker) = (keeper(&image), processes("--worker", &image)[0]);
+    let (supervisor, worker) = (supervisor(&image), processes("--worker", &image)[0]);
     let ends = texts(&[&image, &point]);
-    for (process, thread) in [(keeper, "extant-worker"), (worker, "extant-fuse-0")] {
+    for (process, thread) in [(supervisor, "extant-worker"), (worker, "extant-fuse-0")] {
         assert_eq!(names(process).0, "extant");
         // A thread takes its name when it first runs.
         wait_until("all threads but the first have names of their own", || {
@@ -475,7 +475,7 @@ fn umount_does_not_wait_for_whoever_has_the_image_next() {
     assert!(status.unwrap().success());
     assert_eq!(processes("--worker", &image), []);
     drop(next.join().unwrap());
-    wait_until("the keeper is gone", || {
+    wait_until("the supervisor is gone", || {
         processes("mount", &image).is_empty()
     });
     assert_clean(&image);

@@ -68,8 +68,8 @@ impl Mount {
 
     /// Kills the process that reads the image.
     fn kill_worker(&self) {
-        let keeper = self.daemon.as_ref().expect("it runs").id();
-        let children = format!("/proc/{keeper}/task/{keeper}/children");
+        let supervisor = self.daemon.as_ref().expect("it runs").id();
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
         let children = fs::read_to_string(children).unwrap();
         let worker = children.split_whitespace().next().expect("it has a worker");
         let worker = Pid::from_raw(worker.parse().unwrap()).unwrap();
@@ -564,8 +564,9 @@ fn the_memory_of_files_that_were_removed_goes_back_to_the_system() {
     require!(Fuse);
     let mut mount = Mount::new();
     mount.serve("threads=2");
-    let keeper = mount.daemon.as_ref().expect("it runs").id();
-    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).unwrap();
+    let supervisor = mount.daemon.as_ref().expect("it runs").id();
+    let children =
+        fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap();
     let worker = children.split_whitespace().next().expect("it has a worker");
     let used = || {
         let status = fs::read_to_string(format!("/proc/{worker}/status")).unwrap();

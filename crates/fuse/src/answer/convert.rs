@@ -150,9 +150,9 @@ mod tests {
 
     #[test]
     fn times_before_1970_are_what_the_kernel_said() {
-        let told = timestamp(-2, 300_000_000);
-        assert_eq!((told.secs, told.nanos), (-2, 300_000_000));
-        let shown = moment(told);
+        let sent = timestamp(-2, 300_000_000);
+        assert_eq!((sent.secs, sent.nanos), (-2, 300_000_000));
+        let shown = moment(sent);
         assert_eq!((shown.secs, shown.nanos), (-2, 300_000_000));
     }
 }

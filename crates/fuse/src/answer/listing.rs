@@ -55,7 +55,7 @@ impl Answerer {
         self.list(request, out, |listing, listed| {
             let is_dots = matches!(listed.name, b"." | b"..");
             let found = self.service.listed(listed.ino).filter(|_| !is_dots);
-            let told = match &found {
+            let reply = match &found {
                 Some(found) => entry(found),
                 // Without a node the kernel shows it, and asks again before it uses it.
                 None => EntryOut {
@@ -66,7 +66,7 @@ impl Answerer {
                     ..EntryOut::default()
                 },
             };
-            let fits = listing.add(told.as_bytes(), listed);
+            let fits = listing.add(reply.as_bytes(), listed);
             if fits && found.is_some() {
                 self.service.remember(listed.ino);
             }
@@ -80,10 +80,10 @@ impl Answerer {
         out: &mut [u8],
         mut add: impl FnMut(&mut Listing<'_>, &Listed<'_>) -> bool,
     ) -> Answer<usize> {
-        let asked: ReadIn = request.fixed()?;
-        let room = out.get_mut(..asked.size as usize).ok_or(Errno::INVALID)?;
+        let args: ReadIn = request.fixed()?;
+        let room = out.get_mut(..args.size as usize).ok_or(Errno::INVALID)?;
         let mut listing = Listing { out: room, len: 0 };
-        let listed = self.service.readdir(node(request), asked.offset, |listed| {
+        let listed = self.service.readdir(node(request), args.offset, |listed| {
             match add(&mut listing, &listed) {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),

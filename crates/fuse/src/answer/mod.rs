@@ -28,7 +28,7 @@ use crate::protocol::{
     WriteOut, access, set, setxattr_flags, split_name, write_flags,
 };
 use crate::service::{
-    Answer, Asker, Attributes, Changes, Errno, Made, Node, Renaming, Service, Stamp, Writing,
+    Answer, Attributes, Changes, Credentials, Errno, Made, Node, Renaming, Service, Stamp, Writing,
 };
 use convert::{FOREVER, entry, statx, timestamp, ttl};
 use std::fmt;
@@ -65,7 +65,7 @@ pub(crate) struct Agreed {
     /// It keeps no data of files that are read and written, which is said whenever one is opened.
     pub(crate) direct_io: bool,
     /// It gathers writes, not only those to mapped memory.
-    pub(crate) gathers: bool,
+    pub(crate) writeback_cache: bool,
     /// It checks who may do what. If not, only the superuser gets in.
     pub(crate) checks: bool,
     /// How it puts its requests.
@@ -102,8 +102,8 @@ impl From<Malformed> for Errno {
     }
 }
 
-fn asker(request: &Request<'_>) -> Asker {
-    Asker {
+fn caller(request: &Request<'_>) -> Credentials {
+    Credentials {
         uid: request.header.uid,
         gid: request.header.gid,
     }
@@ -140,9 +140,9 @@ fn short(len: u64) -> u32 {
 
 /// Whether a direct write is to be durable when it is answered, and the data only. After one by `O_DIRECT` that a program waits for the
 /// kernel asks for that itself, as after all others; after one that goes on beside the program, and with `direct_io`, it does not.
-fn durability(asked: &WriteIn) -> Option<bool> {
-    let flags = asked.flags.cast_signed();
-    let is_direct = asked.write_flags & write_flags::LOCK_OWNER != 0;
+fn durability(args: &WriteIn) -> Option<bool> {
+    let flags = args.flags.cast_signed();
+    let is_direct = args.write_flags & write_flags::LOCK_OWNER != 0;
     (is_direct && flags & libc::O_DSYNC != 0).then_some(flags & libc::O_SYNC != libc::O_SYNC)
 }
 
@@ -150,11 +150,11 @@ fn durability(asked: &WriteIn) -> Option<bool> {
 fn long_transfer(request: &Request<'_>) -> Option<Long> {
     let size = match request.opcode {
         Some(Opcode::Write) => {
-            let asked: WriteIn = request.fixed().ok()?;
-            if durability(&asked).is_some() {
+            let args: WriteIn = request.fixed().ok()?;
+            if durability(&args).is_some() {
                 return Some(Long::Other);
             }
-            asked.size
+            args.size
         }
         _ => request.fixed::<ReadIn>().ok()?.size,
     };
@@ -239,7 +239,7 @@ impl Answerer {
 
     /// Whether a request sets the size of a file that is large.
     fn cuts_much(&self, request: &Request<'_>) -> bool {
-        let sets_size = |asked: SetattrIn| asked.valid & set::SIZE != 0;
+        let sets_size = |args: SetattrIn| args.valid & set::SIZE != 0;
         let found = |s: &Service| s.getattr(node(request));
         request.fixed().is_ok_and(sets_size)
             && self
@@ -266,7 +266,7 @@ impl Answerer {
         }
         let mut nodes = request.forgotten();
         let mut forget = || {
-            self.service.admit(opcode, asker(request), || {
+            self.service.admit(opcode, caller(request), || {
                 for one in nodes.by_ref() {
                     self.service.forget(Node(one.node), one.lookups);
                 }
@@ -309,7 +309,7 @@ impl Answerer {
             check(opcode, request)?;
         }
         let dispatch = || self.dispatch(opcode, request, out);
-        self.service.admit(opcode, asker(request), dispatch)
+        self.service.admit(opcode, caller(request), dispatch)
     }
 
     fn dispatch(&self, opcode: Opcode, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
@@ -332,8 +332,8 @@ impl Answerer {
                 self.rename(request, Node(new_parent), 0)
             }
             Opcode::Rename2 => {
-                let asked: Rename2In = request.fixed()?;
-                self.rename(request, Node(asked.new_parent), asked.flags)
+                let args: Rename2In = request.fixed()?;
+                self.rename(request, Node(args.new_parent), args.flags)
             }
             Opcode::Link => self.link(request, out),
             Opcode::Open if self.agreed.stateless && !self.agreed.direct_io => {
@@ -356,7 +356,7 @@ impl Answerer {
             }
             Opcode::Listxattr => {
                 let GetXattrIn { size, .. } = request.fixed()?;
-                xattr(&service.listxattr(asker(request), node)?, size, out)
+                xattr(&service.listxattr(caller(request), node)?, size, out)
             }
             Opcode::Removexattr => done(service.removexattr(node, request.name()?)),
             Opcode::Access => self.access(request),
@@ -375,7 +375,7 @@ impl Answerer {
             }
             Opcode::Syncfs => done(service.syncfs()),
             Opcode::Destroy => {
-                service.farewell().asked();
+                service.farewell().wait_closed();
                 Ok(0)
             }
             // They get no answer.
@@ -411,8 +411,8 @@ impl Answerer {
     }
 
     fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: SetattrIn = request.fixed()?;
-        let has = |bit| asked.valid & bit != 0;
+        let args: SetattrIn = request.fixed()?;
+        let has = |bit| args.valid & bit != 0;
         let stamp = |bit, now, secs, nanos| {
             has(bit).then(|| match has(now) {
                 true => Stamp::Now,
@@ -420,62 +420,62 @@ impl Answerer {
             })
         };
         let changes = Changes {
-            mode: has(set::MODE).then_some(asked.mode),
-            uid: has(set::UID).then_some(asked.uid),
-            gid: has(set::GID).then_some(asked.gid),
-            size: has(set::SIZE).then_some(asked.size),
-            atime: stamp(set::ATIME, set::ATIME_NOW, asked.atime, asked.atime_nanos),
-            mtime: stamp(set::MTIME, set::MTIME_NOW, asked.mtime, asked.mtime_nanos),
-            ctime: has(set::CTIME).then(|| timestamp(asked.ctime, asked.ctime_nanos)),
+            mode: has(set::MODE).then_some(args.mode),
+            uid: has(set::UID).then_some(args.uid),
+            gid: has(set::GID).then_some(args.gid),
+            size: has(set::SIZE).then_some(args.size),
+            atime: stamp(set::ATIME, set::ATIME_NOW, args.atime, args.atime_nanos),
+            mtime: stamp(set::MTIME, set::MTIME_NOW, args.mtime, args.mtime_nanos),
+            ctime: has(set::CTIME).then(|| timestamp(args.ctime, args.ctime_nanos)),
         };
-        let asker = asker(request);
-        let found = self.service.setattr(asker, node(request), changes)?;
+        let caller = caller(request);
+        let found = self.service.setattr(caller, node(request), changes)?;
         put_attr(out, &found)
     }
 
     fn symlink(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
         let (name, target) = request.names()?;
         let (target, _) = split_name(target)?;
-        let asker = asker(request);
-        let made = self.service.symlink(asker, node(request), name, target)?;
+        let caller = caller(request);
+        let made = self.service.symlink(caller, node(request), name, target)?;
         put(out, &entry(&made))
     }
 
     fn mknod(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: MknodIn = request.fixed()?;
+        let args: MknodIn = request.fixed()?;
         let name = request.name()?;
         let made = Made {
-            mode: asked.mode,
-            umask: asked.umask,
-            device: asked.device,
+            mode: args.mode,
+            umask: args.umask,
+            device: args.device,
         };
-        let asker = asker(request);
-        let made = self.service.mknod(asker, node(request), name, made)?;
+        let caller = caller(request);
+        let made = self.service.mknod(caller, node(request), name, made)?;
         put(out, &entry(&made))
     }
 
     fn mkdir(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: MkdirIn = request.fixed()?;
+        let args: MkdirIn = request.fixed()?;
         let name = request.name()?;
         let made = Made {
-            mode: asked.mode,
-            umask: asked.umask,
+            mode: args.mode,
+            umask: args.umask,
             device: 0,
         };
-        let asker = asker(request);
-        let made = self.service.mkdir(asker, node(request), name, made)?;
+        let caller = caller(request);
+        let made = self.service.mkdir(caller, node(request), name, made)?;
         put(out, &entry(&made))
     }
 
     fn tmpfile(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: CreateIn = request.fixed()?;
+        let args: CreateIn = request.fixed()?;
         let made = Made {
-            mode: asked.mode,
-            umask: asked.umask,
+            mode: args.mode,
+            umask: args.umask,
             device: 0,
         };
-        let asker = asker(request);
-        let made = self.service.tmpfile(asker, node(request), made)?;
+        let caller = caller(request);
+        let made = self.service.tmpfile(caller, node(request), made)?;
         let len = put(out, &entry(&made))?;
         Ok(len + put(out.get_mut(len..).ok_or(Errno::IO)?, &self.opened())?)
     }
@@ -505,26 +505,26 @@ impl Answerer {
     }
 
     fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: ReadIn = request.fixed()?;
-        let into = out.get_mut(..asked.size as usize).ok_or(Errno::INVALID)?;
-        self.service.read(node(request), asked.offset, into)
+        let args: ReadIn = request.fixed()?;
+        let into = out.get_mut(..args.size as usize).ok_or(Errno::INVALID)?;
+        self.service.read(node(request), args.offset, into)
     }
 
     fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        let asked: WriteIn = request.fixed()?;
-        let data = request.rest().get(..asked.size as usize);
+        let args: WriteIn = request.fixed()?;
+        let data = request.rest().get(..args.size as usize);
         let data = data.ok_or(Malformed)?;
-        let kept_back = asked.write_flags & write_flags::CACHE != 0;
+        let from_cache = args.write_flags & write_flags::CACHE != 0;
         let how = Writing {
-            kept_back,
-            is_dated: kept_back && self.agreed.gathers,
-            clear_set_ids: asked.write_flags & write_flags::KILL_SET_IDS != 0,
+            from_cache,
+            is_dated: from_cache && self.agreed.writeback_cache,
+            clear_set_ids: args.write_flags & write_flags::KILL_SET_IDS != 0,
         };
-        let asker = asker(request);
+        let caller = caller(request);
         let written = self
             .service
-            .write(asker, node(request), asked.offset, data, how)?;
-        if let Some(data_only) = durability(&asked) {
+            .write(caller, node(request), args.offset, data, how)?;
+        if let Some(data_only) = durability(&args) {
             self.service.fsync(node(request), data_only)?;
         }
         // No more than there was, which came with a length of 32 bits.
@@ -549,9 +549,9 @@ impl Answerer {
     }
 
     fn setxattr(&self, request: &Request<'_>) -> Answer<usize> {
-        let asked: SetXattrIn = request.fixed()?;
+        let args: SetXattrIn = request.fixed()?;
         let (name, value) = request.names()?;
-        let value = value.get(..asked.size as usize).ok_or(Malformed)?;
+        let value = value.get(..args.size as usize).ok_or(Malformed)?;
         // The kernel checks groups only where it checks at all.
         let flags = request.setxattr_extension().flags;
         // The kernel sets the flag for default lists as well, which say nothing of the mode.
@@ -561,7 +561,7 @@ impl Answerer {
                 .set_access_list_from_outside(node(request), value)?;
         } else {
             self.service
-                .setxattr(node(request), name, value, asked.flags)?;
+                .setxattr(node(request), name, value, args.flags)?;
         }
         if !self.agreed.checks && name == ACCESS_LIST {
             // It says the mode, too, which a kernel that does not check takes no notice of.
@@ -571,36 +571,36 @@ impl Answerer {
     }
 
     fn fallocate(&self, request: &Request<'_>) -> Answer<usize> {
-        let asked: FallocateIn = request.fixed()?;
-        let range = (asked.offset, asked.len);
-        let asker = asker(request);
+        let args: FallocateIn = request.fixed()?;
+        let range = (args.offset, args.len);
+        let caller = caller(request);
         self.service
-            .fallocate(asker, node(request), range, asked.mode)?;
+            .fallocate(caller, node(request), range, args.mode)?;
         Ok(0)
     }
 
     fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Answer<usize> {
-        if self.agreed.gathers || !self.service.tells_holes() {
+        if self.agreed.writeback_cache || !self.service.tells_holes() {
             // It does not ask for data that it keeps back, of mapped memory if it gathers none: told that there is no such
             // call, it takes all for data.
             return Err(Errno::NO_SYSCALL);
         }
-        let asked: LseekIn = request.fixed()?;
+        let args: LseekIn = request.fixed()?;
         let offset = self
             .service
-            .lseek(node(request), asked.offset, asked.whence)?;
+            .lseek(node(request), args.offset, args.whence)?;
         put(out, &LseekOut { offset })
     }
 
     fn copy_range(&self, request: &Request<'_>) -> Answer<u64> {
-        let asked: CopyRangeIn = request.fixed()?;
+        let args: CopyRangeIn = request.fixed()?;
         let (from, to) = (
-            (node(request), asked.offset),
-            (Node(asked.to), asked.to_offset),
+            (node(request), args.offset),
+            (Node(args.to), args.to_offset),
         );
-        let asker = asker(request);
+        let caller = caller(request);
         self.service
-            .copy_range(asker, from, to, asked.len.min(MOST_COPIED))
+            .copy_range(caller, from, to, args.len.min(MOST_COPIED))
     }
 }
 

@@ -48,7 +48,7 @@ impl Answered {
         let agreed = Agreed {
             stateless: true,
             direct_io: parsed.direct_io,
-            gathers: false,
+            writeback_cache: false,
             checks,
             form: EXTENDED,
         };
@@ -62,7 +62,7 @@ impl Answered {
             umask: 0,
             device: 0,
         };
-        let root = Asker { uid: 0, gid: 0 };
+        let root = Credentials { uid: 0, gid: 0 };
         let made = self.answerer.service.mknod(root, ROOT, name, made);
         made.unwrap().node
     }
@@ -151,11 +151,11 @@ fn what_finds_no_room_is_tried_again_when_what_was_removed_is_about_to_leave_som
     let fill = |node: Node| {
         let mut offset = 0;
         let how = Writing {
-            kept_back: false,
+            from_cache: false,
             is_dated: false,
             clear_set_ids: false,
         };
-        let root = Asker { uid: 0, gid: 0 };
+        let root = Credentials { uid: 0, gid: 0 };
         while let Ok(written) = service.write(root, node, offset, &[7; BLOCK], how) {
             offset += written as u64;
         }
@@ -258,9 +258,9 @@ fn where_nobody_checks_only_root_asks_about_names_and_rights() {
         let served = Answered::new("", checks);
         let file = served.file(b"file");
         let mode = |mode: u32, valid: u32| {
-            let mut asked = SetattrIn::new_zeroed();
-            (asked.valid, asked.mode, asked.mtime) = (valid, mode, 1000);
-            asked
+            let mut args = SetattrIn::new_zeroed();
+            (args.valid, args.mode, args.mtime) = (valid, mode, 1000);
+            args
         };
         let set_mode = mode(0o600, set::MODE);
         let set_time = mode(0, set::MTIME | set::CTIME);

@@ -6,7 +6,7 @@ use crate::answer::Answerer;
 use crate::notifier::Notifier;
 use crate::protocol::{IN_HEADER, OUT_HEADER, Opcode, OutHeader, Reply, Request};
 use crate::service::{Errno, Node};
-use crate::threads::Later;
+use crate::threads::WriteBackThread;
 use std::io;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -53,13 +53,13 @@ pub(super) fn run(
     device: &Arc<Device>,
     answerer: &Answerer,
     notifier: &Notifier,
-    later: &Later,
+    writeback: &WriteBackThread,
     mut turn: Turn<'_>,
 ) -> io::Result<()> {
-    let mut asked = Message::new(BEFORE_DATA);
-    let mut told = Message::new(OUT_HEADER);
-    while let Some(len) = turn.next(device, asked.whole())? {
-        let bytes = asked.whole().get(..len).unwrap_or_default();
+    let mut incoming = Message::new(BEFORE_DATA);
+    let mut outgoing = Message::new(OUT_HEADER);
+    while let Some(len) = turn.next(device, incoming.whole())? {
+        let bytes = incoming.whole().get(..len).unwrap_or_default();
         let Ok(request) = Request::parse(bytes, answerer.form()) else {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -72,14 +72,14 @@ pub(super) fn run(
             continue;
         }
         if answerer.waits_for_kernel(&request) {
-            answer_when_written(device, answerer, notifier, later, bytes);
+            answer_when_written(device, answerer, notifier, writeback, bytes);
         } else {
             // What is read is transferred to a page, too.
-            let told = match request.opcode.map(|opcode| opcode.traits().reply) {
-                Some(Reply::Data) => told.whole(),
-                _ => told.at_page(),
+            let outgoing = match request.opcode.map(|opcode| opcode.traits().reply) {
+                Some(Reply::Data) => outgoing.whole(),
+                _ => outgoing.at_page(),
             };
-            answer(device, answerer, &request, told);
+            answer(device, answerer, &request, outgoing);
         }
         if request.opcode == Some(Opcode::Destroy) {
             break;
@@ -89,8 +89,10 @@ pub(super) fn run(
     Ok(())
 }
 
-fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, told: &mut [u8]) {
-    let (head, body) = told.split_at_mut_checked(OUT_HEADER).unwrap_or_default();
+fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, outgoing: &mut [u8]) {
+    let (head, body) = outgoing
+        .split_at_mut_checked(OUT_HEADER)
+        .unwrap_or_default();
     let (len, error) = match answerer.answer(request, body) {
         Ok(len) => (len, 0),
         Err(Errno(number)) => (0, -number),
@@ -102,29 +104,29 @@ fn answer(device: &Device, answerer: &Answerer, request: &Request<'_>, told: &mu
         unique: request.header.unique,
     };
     head.copy_from_slice(header.as_bytes());
-    device.send(told.get(..len).unwrap_or_default());
+    device.send(outgoing.get(..len).unwrap_or_default());
 }
 
-/// Answers in a thread beside, after the kernel has written the file back. This needs answers of the others
-/// meanwhile, of which all may be here at once.
+/// Answers in a thread of its own, after the kernel has written the file back. The kernel needs answers of the other threads
+/// meanwhile, and all of them may be here at the same time.
 fn answer_when_written(
     device: &Arc<Device>,
     answerer: &Answerer,
     notifier: &Notifier,
-    later: &Later,
+    writeback: &WriteBackThread,
     bytes: &[u8],
 ) {
     let (in_time, bytes) = (Arc::clone(device), bytes.to_vec());
     let (answerer, notifier) = (answerer.clone(), notifier.clone());
     let form = answerer.form();
     let unique = Request::parse(&bytes, form).map_or(0, |request| request.header.unique);
-    let is_taken = later.run(move || {
+    let is_taken = writeback.run(move || {
         let Ok(request) = Request::parse(&bytes, form) else {
             return;
         };
         notifier.write_back(Node(request.header.node));
-        let mut told = vec![0; PAGE];
-        answer(&in_time, &answerer, &request, &mut told);
+        let mut outgoing = vec![0; PAGE];
+        answer(&in_time, &answerer, &request, &mut outgoing);
     });
     if !is_taken {
         tracing::error!("no thread for a file that becomes immutable");

@@ -28,7 +28,7 @@ use crate::protocol::Form;
 use crate::rights;
 use crate::ring::{self, Rings};
 use crate::service::Service;
-use crate::threads::{Later, Threads};
+use crate::threads::{Threads, WriteBackThread};
 use crate::unmount::clear;
 use device::Reading;
 use extant_sync::{Leaders, LockClass, Rank};
@@ -122,7 +122,7 @@ impl Channel {
             false => None,
         };
         let handshake = Handshake {
-            gathers: options.gathers_writes() && !options.read_only,
+            writeback_cache: options.uses_writeback_cache() && !options.read_only,
             direct_io: options.direct_io,
             checks,
             has_rings: rings.is_some(),
@@ -176,20 +176,26 @@ impl Channel {
         let notifier = Notifier::new(self.session.notifier());
         let answerer = Answerer::new(service, self.agreed, Arc::new(notifier.clone()));
         let mut threads = Threads::new();
-        let later = Later::start(&mut threads)?;
+        let writeback = WriteBackThread::start(&mut threads)?;
         let count = self.devices.len();
         // What does not come through rings, and all of it where they fail.
         for (number, device) in self.devices.into_iter().enumerate() {
             let (answerer, notifier) = (answerer.clone(), notifier.clone());
-            let later = later.clone();
+            let writeback = writeback.clone();
             let reception = Arc::clone(&self.reception);
             threads.start(format!("extant-fuse-{number}"), move || {
                 let turn = reception.turn(number);
-                classic::run(&Arc::new(device), &answerer, &notifier, &later, turn)
+                classic::run(&Arc::new(device), &answerer, &notifier, &writeback, turn)
             })?;
         }
         if let Some(rings) = self.rings {
-            ring::serve(rings, &answerer, (&notifier, later), count, &mut threads)?;
+            ring::serve(
+                rings,
+                &answerer,
+                (&notifier, writeback),
+                count,
+                &mut threads,
+            )?;
         }
         Ok(Connection {
             _session: self.session,
@@ -209,7 +215,7 @@ impl Connection {
 #[derive(Debug)]
 struct Handshake {
     /// The kernel shall keep writes back.
-    gathers: bool,
+    writeback_cache: bool,
     /// The kernel shall keep no data of files that are read and written.
     direct_io: bool,
     /// The kernel shall check who may do what.
@@ -245,8 +251,8 @@ impl Filesystem for Handshake {
         }
         wanted.set(allow_mmap, direct_io);
         let writeback = InitFlags::FUSE_WRITEBACK_CACHE;
-        let gathers = self.gathers && offered.contains(writeback);
-        wanted.set(writeback, gathers);
+        let writeback_cache = self.writeback_cache && offered.contains(writeback);
+        wanted.set(writeback, writeback_cache);
         let over_rings = self.has_rings && offered.contains(InitFlags::FUSE_OVER_IO_URING);
         wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
         let stateless =
@@ -259,7 +265,7 @@ impl Filesystem for Handshake {
         let agreed = Agreed {
             stateless,
             direct_io,
-            gathers,
+            writeback_cache,
             checks: self.checks,
             form: Form {
                 extends_setxattr: offered.contains(InitFlags::FUSE_SETXATTR_EXT),

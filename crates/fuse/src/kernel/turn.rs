@@ -62,17 +62,17 @@ impl<'a> Turn<'a> {
     /// Tells the others of a request that this thread is about to do.
     pub(super) fn took(&mut self, request: &Request<'_>, answerer: &Answerer) {
         let reply = request.opcode.map(|opcode| opcode.traits().reply);
-        let is_told = reply == Some(Reply::Never);
+        let forgets = reply == Some(Reply::Never);
         match self {
             Self::Waits => {}
             Self::BesideRings(reader) => {
-                if !is_told {
-                    reader.was_asked();
+                if !forgets {
+                    reader.saw_request();
                 }
             }
             Self::Leads(leading) => {
                 // Nobody waits for what gets no answer: it does not tell how many ask.
-                leading.leader.took((!is_told).then_some(leading.was_there));
+                leading.leader.took((!forgets).then_some(leading.was_there));
                 if answerer.may_take_long(request).is_some() {
                     leading.leader.gives_way();
                 }
@@ -83,7 +83,7 @@ impl<'a> Turn<'a> {
     /// Nodes were forgotten as told. Returns when this thread is to go on.
     pub(super) fn forgot(&mut self, answerer: &Answerer) {
         match self {
-            Self::BesideRings(reader) if answerer.uses_rings() => reader.was_told(answerer),
+            Self::BesideRings(reader) if answerer.uses_rings() => reader.saw_forget(answerer),
             _ => self.answered(),
         }
     }

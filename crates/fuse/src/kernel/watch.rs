@@ -64,12 +64,12 @@ impl Watch {
 
 impl Reader<'_> {
     /// A request came that is to be answered.
-    pub(super) fn was_asked(&self) {
+    pub(super) fn saw_request(&self) {
         self.watch.call();
     }
 
     /// Nodes were forgotten, and the rings answer everything else. Returns when this thread should read again.
-    pub(super) fn was_told(&mut self, answerer: &Answerer) {
+    pub(super) fn saw_forget(&mut self, answerer: &Answerer) {
         match self.stays {
             true => self.pause(answerer),
             false => self.rest(),
@@ -143,7 +143,7 @@ mod tests {
             }
             until(|| resting(&watch) == 2);
             assert!(called.try_recv().is_err());
-            stays.was_asked();
+            stays.saw_request();
             called.recv().unwrap();
             called.recv().unwrap();
             until(|| resting(&watch) == 2);

@@ -7,25 +7,25 @@
 //! |---|---|
 //! | `mod` | how a request is taken apart |
 //! | `opcode` | what a request can ask for, and what follows from that: one table |
-//! | `asked` | what each asks with |
-//! | `told` | what is answered |
+//! | `request` | the fixed part of each request |
+//! | `reply` | the records that replies are made of |
 //!
 //! Why not a library: none that is kept well passes on `FUSE_TMPFILE` and `FUSE_STATX`, or takes requests from anywhere but a
 //! file descriptor, which io_uring is not. Mounting and the handshake are left to `fuser`.
 
-mod asked;
 mod opcode;
-mod told;
+mod reply;
+mod request;
 
-pub(crate) use asked::{
+pub(crate) use opcode::{Form, Needs, Opcode, Open, Operation, Reply, Takes};
+pub(crate) use reply::{
+    Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
+    StatxOut, StatxTime, WriteOut, statx_mask,
+};
+pub(crate) use request::{
     AccessIn, BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, FsyncIn,
     GetXattrIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn,
     SetXattrExtension, SetXattrIn, SetattrIn, WriteIn, access, set, setxattr_flags, write_flags,
-};
-pub(crate) use opcode::{Form, Needs, Opcode, Open, Operation, Reply, Takes};
-pub(crate) use told::{
-    Attr, AttrOut, Dirent, EntryOut, IoctlOut, LengthOut, LseekOut, OpenOut, StatfsOut, Statx,
-    StatxOut, StatxTime, WriteOut, statx_mask,
 };
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};

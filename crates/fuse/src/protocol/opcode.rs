@@ -3,7 +3,7 @@
 //! Everything that depends on the opcode alone has its column here. What depends on the arguments as well is marked so, and
 //! decided where they are read.
 
-use super::asked::{
+use super::request::{
     AccessIn, BatchForgetIn, CopyRangeIn, CreateIn, FallocateIn, ForgetIn, FsyncIn, GetXattrIn,
     IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, ReadIn, Rename2In, RenameIn, SetXattrExtension,
     SetXattrIn, SetattrIn, WriteIn,

@@ -82,7 +82,7 @@ pub(super) struct Slot {
 
 /// A request's header and its fixed part.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct Parts {
     pub(super) header: InHeader,
     pub(super) fixed: [u8; FIXED],
 }
@@ -124,7 +124,7 @@ impl Slot {
     }
 
     /// The header and the fixed part of the request that is here.
-    pub(super) fn asked(&self) -> Asked {
+    pub(super) fn request(&self) -> Parts {
         let (header, rest) = self.headers().split_at(HEADER);
         let mut fixed = [0; FIXED];
         fixed.copy_from_slice(rest.get(..FIXED).unwrap_or_default());
@@ -133,7 +133,7 @@ impl Slot {
         let Ok(header) = InHeader::read_from_bytes(&bytes) else {
             unreachable!("any bytes are a header");
         };
-        Asked { header, fixed }
+        Parts { header, fixed }
     }
 
     fn word<const LEN: usize>(&self, at: usize) -> [u8; LEN] {
@@ -159,7 +159,7 @@ impl Slot {
     }
 
     /// Puts the header of an answer, whose body of `len` bytes is at the beginning of the payload.
-    pub(super) fn tell(&mut self, unique: u64, error: i32, len: usize) {
+    pub(super) fn reply(&mut self, unique: u64, error: i32, len: usize) {
         let len = u32::try_from(len).unwrap_or(0);
         let header = OutHeader {
             len: len + OUT_HEADER as u32,
@@ -190,13 +190,13 @@ impl Slot {
             },
         ];
         // SAFETY: within the slot's page and aligned in it; nobody else uses it.
-        let told = unsafe {
-            let told = begin.add(PARTS).cast::<[libc::iovec; 2]>();
-            told.write(parts);
-            told
+        let addresses = unsafe {
+            let addresses = begin.add(PARTS).cast::<[libc::iovec; 2]>();
+            addresses.write(parts);
+            addresses
         };
         let mut entry = opcode::UringCmd80::new(device, REGISTER)
-            .addr(Some(told.addr() as u64))
+            .addr(Some(addresses.addr() as u64))
             .cmd(command(0, queue))
             .build()
             .user_data(self.number as u64);
@@ -241,7 +241,7 @@ mod tests {
         for slot in &mut slots {
             let number = slot.number();
             slot.payload_mut().fill(number as u8 + 1);
-            slot.tell(number as u64, -5, 8192);
+            slot.reply(number as u64, -5, 8192);
         }
         for slot in &slots {
             assert_eq!(slot.rest().len(), 8192);
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_length_that_is_no_length_of_a_payload_is_none() {
         let mut slots = Slot::several(0, 1, 4096).unwrap();
-        slots[0].tell(1, 0, 4097);
+        slots[0].reply(1, 0, 4097);
         assert_eq!(slots[0].rest(), b"");
     }
 }

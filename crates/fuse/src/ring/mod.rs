@@ -1,16 +1,16 @@
 //! Requests through io_uring (Linux 6.14 and later): each processor's come to a thread that stays on it, and an answer and
 //! the next request are one system call.
 //!
-//! Waking a thread on another processor costs more than most answers do. Here whoever asks and whoever answers take
-//! turns on one processor. So that nobody waits for somebody else's slow request, those that may take long are handed to
-//! threads beside it.
+//! Waking a thread on another processor costs more than most answers do. Here the program that asks and the thread that answers take
+//! turns on one processor. So that nobody waits for somebody else's slow request, those that may take long are offloaded to
+//! worker threads.
 //!
 //! | file | owns |
 //! |---|---|
 //! | `mod` | whether there are rings, and how many |
 //! | `memory` | what the kernel writes requests to and reads answers from |
 //! | `queue` | the thread of one processor |
-//! | `aside` | requests that may take long |
+//! | `offload` | requests that may take long, and the worker threads that answer them |
 //!
 //! Forgotten nodes and interrupts come by the [device](crate::kernel) all the same, and so does everything if the kernel refuses
 //! what a ring is registered with. A ring that fails later ends the mount: nobody else is asked what is asked on its processor.
@@ -18,15 +18,15 @@
 //! The rings are made before a process is confined, which cannot make any; each does two kinds of work on two files only,
 //! commands to the mount and waiting for its event, and the kernel refuses it all others.
 
-mod aside;
 mod memory;
+mod offload;
 mod queue;
 
 use crate::answer::Answerer;
 use crate::awake::Awake;
 use crate::notifier::Notifier;
-use crate::threads::{Later, Threads};
-use aside::Aside;
+use crate::threads::{Threads, WriteBackThread};
+use offload::Offload;
 use queue::Queue;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -85,31 +85,31 @@ impl Rings {
     }
 }
 
-/// Starts the threads that answer what comes through `rings`, and `beside` for each kind of what may take long.
+/// Starts a thread for each of the `rings`, and as many as `workers` for each kind of request that may take long.
 ///
 /// # Errors
 /// When the system has no thread for one.
 pub(crate) fn serve(
     rings: Rings,
     answerer: &Answerer,
-    (notifier, later): (&Notifier, Later),
-    beside: usize,
+    (notifier, writeback): (&Notifier, WriteBackThread),
+    workers: usize,
     threads: &mut Threads,
 ) -> io::Result<()> {
-    let aside = Arc::new(Aside::new(answerer, notifier, later));
-    for (kind, jobs) in aside.jobs().into_iter().enumerate() {
-        for number in 0..beside {
+    let offload = Arc::new(Offload::new(answerer, notifier, writeback));
+    for (kind, jobs) in offload.jobs() {
+        for number in 0..workers {
             let jobs = Arc::clone(&jobs);
-            threads.start(format!("extant-beside-{kind}-{number}"), move || {
+            threads.start(format!("extant-{kind}-{number}"), move || {
                 jobs.run();
                 Ok(())
             })?;
         }
     }
     for queue in rings.queues {
-        let (answerer, aside) = (answerer.clone(), Arc::clone(&aside));
+        let (answerer, offload) = (answerer.clone(), Arc::clone(&offload));
         let name = format!("extant-ring-{}", queue.number());
-        threads.start(name, move || queue.run(&answerer, &aside))?;
+        threads.start(name, move || queue.run(&answerer, &offload))?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The thread of one processor.
 #![allow(unsafe_code)]
 
-use super::aside::{Aside, Returns};
 use super::memory::Slot;
+use super::offload::{Offload, Returns};
 use crate::answer::Answerer;
 use crate::awake::Awake;
 use crate::protocol::Request;
@@ -104,7 +104,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the ring fails: what is asked on its processor finds no answer any more.
-    pub(super) fn run(mut self, answerer: &Answerer, aside: &Aside) -> io::Result<()> {
+    pub(super) fn run(mut self, answerer: &Answerer, offload: &Offload) -> io::Result<()> {
         self.stay_on_its_processor();
         self.ring.submitter().register_enable_rings()?;
         // Those that the kernel has, by their numbers.
@@ -142,7 +142,7 @@ impl Queue {
                     alive -= 1;
                     continue;
                 }
-                match serve(slot, answerer, aside, &self.returns, &mut short) {
+                match serve(slot, answerer, offload, &self.returns, &mut short) {
                     Served::Answered(slot) => self.give_back(slot, &mut lent)?,
                     Served::HandedOn => {}
                     // It gets no answer before others have theirs, who need a slot for that.
@@ -150,10 +150,10 @@ impl Queue {
                         if lent.0.len() - self.waiting > first || self.add(&mut lent, &mut alive)? {
                             self.waiting += 1;
                             slot.waits = true;
-                            aside.answer_when_written(slot, Arc::clone(&self.returns));
+                            offload.answer_when_written(slot, Arc::clone(&self.returns));
                         } else {
-                            let unique = slot.asked().header.unique;
-                            slot.tell(unique, -Errno::AGAIN.0, 0);
+                            let unique = slot.request().header.unique;
+                            slot.reply(unique, -Errno::AGAIN.0, 0);
                             self.give_back(slot, &mut lent)?;
                         }
                     }
@@ -279,17 +279,17 @@ enum Served {
 fn serve(
     mut slot: Slot,
     answerer: &Answerer,
-    aside: &Aside,
+    offload: &Offload,
     returns: &Arc<Returns>,
     short: &mut Vec<u8>,
 ) -> Served {
-    let asked = slot.asked();
-    let request = Request::from_parts(asked.header, &asked.fixed, slot.rest(), answerer.form());
+    let parts = slot.request();
+    let request = Request::from_parts(parts.header, &parts.fixed, slot.rest(), answerer.form());
     if answerer.waits_for_kernel(&request) {
         return Served::WaitsForKernel(slot);
     }
     if let Some(long) = answerer.may_take_long(&request) {
-        aside.answer(slot, long, Arc::clone(returns));
+        offload.answer(slot, long, Arc::clone(returns));
         return Served::HandedOn;
     }
     answer(&mut slot, answerer, short);
@@ -299,25 +299,25 @@ fn serve(
 /// Puts the answer to the request in a slot in its place.
 pub(super) fn answer(slot: &mut Slot, answerer: &Answerer, short: &mut Vec<u8>) {
     answerer.came_through_ring();
-    let asked = slot.asked();
-    let unique = asked.header.unique;
+    let parts = slot.request();
+    let unique = parts.header.unique;
     let answered = if slot.rest().len() <= SHORT {
         short.clear();
         short.extend_from_slice(slot.rest());
-        let request = Request::from_parts(asked.header, &asked.fixed, short, answerer.form());
+        let request = Request::from_parts(parts.header, &parts.fixed, short, answerer.form());
         answerer.answer(&request, slot.payload_mut())
     } else {
-        let mut told = [0; SHORT_ANSWER];
-        let request = Request::from_parts(asked.header, &asked.fixed, slot.rest(), answerer.form());
-        let answered = answerer.answer(&request, &mut told);
+        let mut body = [0; SHORT_ANSWER];
+        let request = Request::from_parts(parts.header, &parts.fixed, slot.rest(), answerer.form());
+        let answered = answerer.answer(&request, &mut body);
         let len = answered.unwrap_or(0);
-        if let (Some(into), Some(told)) = (slot.payload_mut().get_mut(..len), told.get(..len)) {
-            into.copy_from_slice(told);
+        if let (Some(into), Some(body)) = (slot.payload_mut().get_mut(..len), body.get(..len)) {
+            into.copy_from_slice(body);
         }
         answered
     };
     match answered {
-        Ok(len) => slot.tell(unique, 0, len),
-        Err(Errno(number)) => slot.tell(unique, -number, 0),
+        Ok(len) => slot.reply(unique, 0, len),
+        Err(Errno(number)) => slot.reply(unique, -number, 0),
     }
 }

@@ -1,7 +1,7 @@
 //! The record, flags and extended attributes.
 
 use super::whole::is_about_whole;
-use super::{Answer, Asker, Attributes, Errno, METRICS, Node, Service};
+use super::{Answer, Attributes, Credentials, Errno, METRICS, Node, Service};
 use extant_core::inode::{Held, Timestamp};
 use extant_core::ops::{self, Caller, SetXattr};
 use extant_format::inode::{FileType, InodeFlags};
@@ -154,10 +154,15 @@ fn is_write_behind(held: &Held, changes: &Changes) -> bool {
 }
 
 impl Service {
-    pub(crate) fn setattr(&self, asker: Asker, node: Node, changes: Changes) -> Answer<Attributes> {
+    pub(crate) fn setattr(
+        &self,
+        caller: Credentials,
+        node: Node,
+        changes: Changes,
+    ) -> Answer<Attributes> {
         let held = self.hold(node)?;
         if let Some(size) = changes.size {
-            self.truncate(asker, &held, size)?;
+            self.truncate(caller, &held, size)?;
         }
         // First the owner, which takes the set-ID bits away, then the mode, which may set them.
         if changes.uid.is_some() || changes.gid.is_some() {
@@ -193,8 +198,8 @@ impl Service {
     }
 
     /// The names of all attributes, a zero byte behind each.
-    pub(crate) fn listxattr(&self, asker: Asker, node: Node) -> Answer<Vec<u8>> {
-        let caller = Caller::new(asker.uid, asker.gid);
+    pub(crate) fn listxattr(&self, caller: Credentials, node: Node) -> Answer<Vec<u8>> {
+        let caller = Caller::new(caller.uid, caller.gid);
         let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?)?;
         Ok(names
             .into_iter()
@@ -230,14 +235,14 @@ impl Service {
     /// What `ioctl` does about flags, and about the file system as a whole; returns what it gives back.
     pub(crate) fn ioctl(
         &self,
-        asker: Asker,
+        caller: Credentials,
         node: Node,
         command: u32,
         input: &[u8],
     ) -> Answer<Vec<u8>> {
         let held = self.hold(node)?;
         if is_about_whole(command) {
-            return self.ask_whole(asker, command, input);
+            return self.whole_ioctl(caller, command, input);
         }
         let image = held.snapshot();
         let now = image.flags() & VISIBLE;
@@ -251,12 +256,12 @@ impl Service {
             GET_FLAGS => return Ok(now.bits().to_ne_bytes().to_vec()),
             GET_XFLAGS => return Ok(extended(now, had)),
             SET_FLAGS => {
-                let asked = InodeFlags::from_bits_retain(word()?);
+                let flags = InodeFlags::from_bits_retain(word()?);
                 let possible = ops::changeable(image.file_type()) | InodeFlags::JOURNAL_DATA;
-                if !VISIBLE.contains(asked) || !possible.contains(asked & MODIFIABLE) {
+                if !VISIBLE.contains(flags) || !possible.contains(flags & MODIFIABLE) {
                     return Err(Errno::NOT_SUPPORTED);
                 }
-                (asked & MODIFIABLE) | (now & !MODIFIABLE)
+                (flags & MODIFIABLE) | (now & !MODIFIABLE)
             }
             SET_XFLAGS => {
                 let bytes = input.get(12..).and_then(<[u8]>::first_chunk::<4>);
@@ -265,7 +270,7 @@ impl Service {
             }
             _ => return Err(Errno::NOT_A_TTY),
         };
-        let caller = Caller::new(asker.uid, asker.gid);
+        let caller = Caller::new(caller.uid, caller.gid);
         let by = self.fs.acting_for(&caller);
         let (set, clear) = (wanted & !now, now & !wanted);
         let gives = || ops::set_project(by, &held, project);

@@ -1,6 +1,6 @@
 //! File data.
 
-use super::{Answer, Asker, Errno, Node, Service};
+use super::{Answer, Credentials, Errno, Node, Service};
 use extant_core::inode::Held;
 use extant_core::ops::{self, Acting, Caller, FallocateMode};
 use extant_format::inode::InodeFlags;
@@ -23,7 +23,7 @@ const PAGE: u64 = 4096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writing {
     /// The kernel kept it back, and looks at errors only, not at how much was written.
-    pub(crate) kept_back: bool,
+    pub(crate) from_cache: bool,
     /// The kernel noted when it took it, and tells.
     pub(crate) is_dated: bool,
     pub(crate) clear_set_ids: bool,
@@ -40,8 +40,8 @@ fn anybody(held: &Held) -> Caller {
 
 /// Who pays for data that the kernel kept back: it does not say any more who wrote that. That the owner is in the file's
 /// group nobody knows.
-fn owner(held: &Held) -> Asker {
-    Asker {
+fn owner(held: &Held) -> Credentials {
+    Credentials {
         uid: held.view().disk().uid,
         gid: ANYBODY,
     }
@@ -61,16 +61,16 @@ impl Service {
     /// Writes all of `data`, or as much as there is room for: which is an error for data that was kept back.
     pub(crate) fn write(
         &self,
-        asker: Asker,
+        caller: Credentials,
         node: Node,
         offset: u64,
         data: &[u8],
         how: Writing,
     ) -> Answer<usize> {
         let held = self.hold(node)?;
-        let _spending = self.spending_for(match how.kept_back {
+        let _spending = self.spending_for(match how.from_cache {
             true => owner(&held),
-            false => asker,
+            false => caller,
         });
         self.nodes.mark(&held);
         let anybody = anybody(&held);
@@ -80,11 +80,11 @@ impl Service {
             true => self.fs.acting_for(&anybody),
             false if is_dated => Acting::for_earlier(&self.fs),
             // Who wrote has lost what there was to lose, or wrote to mapped memory, which takes nothing.
-            false if how.kept_back => Acting::for_mapped(&self.fs),
+            false if how.from_cache => Acting::for_mapped(&self.fs),
             false => (&self.fs).into(),
         };
         let mut written = self.write_some(by, &held, offset, data)?;
-        while how.kept_back && written < data.len() {
+        while how.from_cache && written < data.len() {
             let rest = data.get(written..).unwrap_or_default();
             match self.write_some(by, &held, offset + written as u64, rest)? {
                 0 => return Err(Errno::NO_SPACE),
@@ -119,14 +119,14 @@ impl Service {
 
     pub(crate) fn fallocate(
         &self,
-        asker: Asker,
+        caller: Credentials,
         node: Node,
         (offset, len): (u64, u64),
         mode: i32,
     ) -> Answer {
         let held = self.hold(node)?;
         let anybody = anybody(&held);
-        let by = self.changing_for(asker, &anybody);
+        let by = self.changing_for(caller, &anybody);
         let mode = mode.cast_unsigned();
         let keep_size = mode & KEEP_SIZE != 0;
         match mode & !KEEP_SIZE {
@@ -157,7 +157,7 @@ impl Service {
 
     pub(crate) fn copy_range(
         &self,
-        asker: Asker,
+        caller: Credentials,
         (from, offset): (Node, u64),
         (to, to_offset): (Node, u64),
         len: u64,
@@ -165,22 +165,22 @@ impl Service {
         let (from, to) = (self.hold(from)?, self.hold(to)?);
         self.nodes.mark(&to);
         let anybody = anybody(&to);
-        let by = self.changing_for(asker, &anybody);
+        let by = self.changing_for(caller, &anybody);
         let copied = ops::copy_range(by, (&from, offset), (&to, to_offset), len)?;
         self.changed(&to)?;
         Ok(copied)
     }
 
     /// Cuts or grows a file.
-    pub(super) fn truncate(&self, asker: Asker, held: &Held, size: u64) -> Answer {
+    pub(super) fn truncate(&self, caller: Credentials, held: &Held, size: u64) -> Answer {
         let anybody = anybody(held);
-        let by = self.changing_for(asker, &anybody);
+        let by = self.changing_for(caller, &anybody);
         Ok(ops::ftruncate(by, held, size)?)
     }
 
     /// Whoever asks, as far as that decides what programs lose: user 0 leaves them set-ID bits.
-    fn changing_for<'a>(&'a self, asker: Asker, anybody: &'a Caller) -> Acting<'a> {
-        match asker.uid {
+    fn changing_for<'a>(&'a self, caller: Credentials, anybody: &'a Caller) -> Acting<'a> {
+        match caller.uid {
             0 => (&self.fs).into(),
             _ => self.fs.acting_for(anybody),
         }

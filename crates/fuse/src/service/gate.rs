@@ -1,6 +1,6 @@
 //! The gate that all requests pass to the file system: the only place where they are counted in, timed and contained.
 
-use super::{Answer, Asker, Errno, Service};
+use super::{Answer, Credentials, Errno, Service};
 use crate::protocol::{Needs, Opcode};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,7 +13,7 @@ impl Service {
     pub(crate) fn admit<T>(
         &self,
         opcode: Opcode,
-        asker: Asker,
+        caller: Credentials,
         request: impl FnOnce() -> Answer<T>,
     ) -> Answer<T> {
         let traits = opcode.traits();
@@ -21,7 +21,7 @@ impl Service {
             let _timed = traits
                 .operation
                 .map(|operation| self.metrics.time(operation));
-            let _spending = (traits.needs == Needs::Space).then(|| self.spending_for(asker));
+            let _spending = (traits.needs == Needs::Space).then(|| self.spending_for(caller));
             let _inside = match traits.needs {
                 Needs::Nothing => None,
                 Needs::Engine | Needs::Space => Some(self.gate.join().ok_or(Errno::GONE)?),

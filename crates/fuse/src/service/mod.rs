@@ -117,7 +117,7 @@ pub const METRICS: &str = "system.extant.metrics";
 
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Credentials {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
@@ -181,8 +181,8 @@ impl Service {
     }
 
     /// Whoever asks takes only space that he may have. Of his groups the kernel names one.
-    fn spending_for(&self, asker: Asker) -> Spending {
-        self.fs.spending_for(&Caller::new(asker.uid, asker.gid))
+    fn spending_for(&self, caller: Credentials) -> Spending {
+        self.fs.spending_for(&Caller::new(caller.uid, caller.gid))
     }
 
     /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.

@@ -3,7 +3,7 @@
 //! The kernel holds a directory's lock over each of these requests, so names in it stand still between a look and a
 //! change.
 
-use super::{Answer, Asker, Attributes, Errno, Node, Service, file_type_of};
+use super::{Answer, Attributes, Credentials, Errno, Node, Service, file_type_of};
 use extant_core::inode::{DeviceNumber, FileType, Held, Inode, NewInode};
 use extant_core::ops::{self, Cookie, RenameFlags};
 use extant_core::{Error, Result};
@@ -119,12 +119,12 @@ impl Service {
         ino != Ino::ROOT && ino < self.fs.superblock().first_ino()
     }
 
-    fn new_inode(&self, asker: Asker, made: Made, file_type: FileType) -> NewInode {
+    fn new_inode(&self, caller: Credentials, made: Made, file_type: FileType) -> NewInode {
         let permissions = |bits: u32| u16::try_from(bits & PERMISSIONS).unwrap_or(0);
         let mut new = NewInode::new(file_type, permissions(made.mode), ops::now());
         new.umask = permissions(made.umask);
-        new.uid = asker.uid;
-        new.gid = asker.gid;
+        new.uid = caller.uid;
+        new.gid = caller.gid;
         if file_type.is_device() {
             new.device = DeviceNumber::decode(0, made.device);
         }
@@ -133,48 +133,53 @@ impl Service {
 
     /// Tells the kernel about an inode that was made in `dir`, and gives it up.
     fn made(&self, dir: &Held, held: Held) -> Answer<Attributes> {
-        let told = self.names_changed(dir).map(|()| self.entry(&held));
+        let entry = self.names_changed(dir).map(|()| self.entry(&held));
         self.release(held);
-        told
+        entry
     }
 
     pub(crate) fn mknod(
         &self,
-        asker: Asker,
+        caller: Credentials,
         parent: Node,
         name: &[u8],
         made: Made,
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(asker, made, file_type_of(made.mode)?);
+        let new = self.new_inode(caller, made, file_type_of(made.mode)?);
         self.made(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
     /// Makes a file without a name, near `parent`. It is there until the kernel forgets it, unless it gets a name.
-    pub(crate) fn tmpfile(&self, asker: Asker, parent: Node, made: Made) -> Answer<Attributes> {
+    pub(crate) fn tmpfile(
+        &self,
+        caller: Credentials,
+        parent: Node,
+        made: Made,
+    ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(asker, made, FileType::Regular);
+        let new = self.new_inode(caller, made, FileType::Regular);
         let held = ops::tmpfile(&self.fs, &dir, &new)?;
-        let told = self.entry(&held);
+        let entry = self.entry(&held);
         self.lost_a_name(held);
-        Ok(told)
+        Ok(entry)
     }
 
     pub(crate) fn mkdir(
         &self,
-        asker: Asker,
+        caller: Credentials,
         parent: Node,
         name: &[u8],
         made: Made,
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
-        let new = self.new_inode(asker, made, FileType::Directory);
+        let new = self.new_inode(caller, made, FileType::Directory);
         self.made(&dir, ops::mkdir(&self.fs, &dir, name, &new)?)
     }
 
     pub(crate) fn symlink(
         &self,
-        asker: Asker,
+        caller: Credentials,
         parent: Node,
         name: &[u8],
         target: &[u8],
@@ -185,7 +190,7 @@ impl Service {
             umask: 0,
             device: 0,
         };
-        let new = self.new_inode(asker, made, FileType::Symlink);
+        let new = self.new_inode(caller, made, FileType::Symlink);
         self.made(&dir, ops::symlink(&self.fs, &dir, name, target, &new)?)
     }
 

@@ -11,8 +11,8 @@ use extant_testkit::oracle::{assert_clean, mke2fs};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-const ROOT_USER: Asker = Asker { uid: 0, gid: 0 };
-const SOMEBODY: Asker = Asker {
+const ROOT_USER: Credentials = Credentials { uid: 0, gid: 0 };
+const SOMEBODY: Credentials = Credentials {
     uid: 1000,
     gid: 1000,
 };
@@ -76,9 +76,9 @@ impl Served {
 fn data_that_was_kept_back_and_finds_no_room_is_an_error() {
     let served = Served::new(8 << 20);
     let file = served.file(b"file", 0o644);
-    let write = |kept_back, offset| {
+    let write = |from_cache, offset| {
         let how = Writing {
-            kept_back,
+            from_cache,
             is_dated: false,
             clear_set_ids: false,
         };
@@ -103,7 +103,7 @@ fn who_changes_a_program_of_somebody_else_takes_its_set_id_bits() {
     let served = Served::new(16 << 20);
     let source = served.file(b"source", 0o644);
     let how = Writing {
-        kept_back: false,
+        from_cache: false,
         is_dated: false,
         clear_set_ids: false,
     };
@@ -111,16 +111,16 @@ fn who_changes_a_program_of_somebody_else_takes_its_set_id_bits() {
         .service
         .write(ROOT_USER, source, 0, b"text", how)
         .unwrap();
-    for (asker, left) in [(ROOT_USER, 0o4755), (SOMEBODY, 0o755)] {
-        let name = |what: &str| format!("{what}-{}", asker.uid).into_bytes();
+    for (caller, left) in [(ROOT_USER, 0o4755), (SOMEBODY, 0o755)] {
+        let name = |what: &str| format!("{what}-{}", caller.uid).into_bytes();
         let copied = served.file(&name("copied"), SET_UID_PROGRAM);
         let (from, to) = ((source, 0), (copied, 0));
-        assert_eq!(served.service.copy_range(asker, from, to, 4), Ok(4));
+        assert_eq!(served.service.copy_range(caller, from, to, 4), Ok(4));
         assert_eq!(served.mode(copied), left);
         let grown = served.file(&name("grown"), SET_UID_PROGRAM);
         served
             .service
-            .fallocate(asker, grown, (0, 4096), 0)
+            .fallocate(caller, grown, (0, 4096), 0)
             .unwrap();
         assert_eq!(served.mode(grown), left);
     }
@@ -137,7 +137,7 @@ fn only_who_may_changes_flags() {
     };
     let before = flags();
     let wanted = (before | APPEND).to_ne_bytes();
-    let set = |asker, number| served.service.ioctl(asker, file, number, &wanted);
+    let set = |caller, number| served.service.ioctl(caller, file, number, &wanted);
     assert_eq!(set(SOMEBODY, SET_FLAGS), Err(Errno(1)));
     assert_eq!(set(SOMEBODY, SET_FLAGS_32), Err(Errno::NOT_A_TTY));
     assert_eq!(flags(), before);
@@ -159,10 +159,10 @@ fn only_who_may_changes_flags() {
 #[test]
 fn a_request_that_panics_costs_nobody_else() {
     let served = Served::new(16 << 20);
-    let asked: Answer = served
+    let answered: Answer = served
         .service
         .admit(Opcode::Getattr, SOMEBODY, || panic!("on purpose"));
-    assert_eq!(asked, Err(Errno::IO));
+    assert_eq!(answered, Err(Errno::IO));
     let looked = served
         .service
         .inspect::<()>(Opcode::Ioctl, |_| panic!("on purpose"));
@@ -337,7 +337,7 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
     let service = &served.service;
     let file = served.file(b"file", SET_UID_PROGRAM);
     let at = Timestamp::from_secs;
-    let told = Changes {
+    let changes = Changes {
         atime: Some(Stamp::At(at(1000))),
         mtime: Some(Stamp::At(at(2000))),
         ctime: Some(at(3000)),
@@ -349,10 +349,10 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
     };
     let value = [2; 20];
     service.setxattr(file, capability, &value, 0).unwrap();
-    service.setattr(ROOT_USER, file, told).unwrap();
+    service.setattr(ROOT_USER, file, changes).unwrap();
     assert_eq!(times(), (at(1000), at(2000), at(3000)));
     let how = |is_dated| Writing {
-        kept_back: true,
+        from_cache: true,
         is_dated,
         clear_set_ids: false,
     };
@@ -371,7 +371,7 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
     assert_eq!(service.getxattr(file, capability).unwrap(), value);
     // Who writes by a call takes them away.
     let called = Writing {
-        kept_back: false,
+        from_cache: false,
         ..how(false)
     };
     service.write(ROOT_USER, file, 0, b"more", called).unwrap();
@@ -386,7 +386,7 @@ fn what_only_root_may_read_is_listed_to_nobody_else() {
     for name in [&b"trusted.a"[..], b"user.b"] {
         served.service.setxattr(file, name, b"value", 0).unwrap();
     }
-    let listed = |asker| served.service.listxattr(asker, file).unwrap();
+    let listed = |caller| served.service.listxattr(caller, file).unwrap();
     assert_eq!(listed(ROOT_USER).len(), b"trusted.a.user.b.".len());
     assert_eq!(listed(SOMEBODY), b"user.b\0");
     served.end();
@@ -398,7 +398,7 @@ fn what_is_copied_until_space_runs_out_counts() {
     let served = Served::new(8 << 20);
     let (from, to) = (served.file(b"from", 0o644), served.file(b"to", 0o644));
     let how = Writing {
-        kept_back: true,
+        from_cache: true,
         is_dated: false,
         clear_set_ids: false,
     };
@@ -430,7 +430,7 @@ fn what_the_kernel_still_has_without_a_name_at_the_end_is_deleted() {
     let before = free();
     let file = served.file(b"file", 0o644);
     let how = Writing {
-        kept_back: true,
+        from_cache: true,
         is_dated: false,
         clear_set_ids: false,
     };
@@ -456,7 +456,7 @@ fn times_that_the_kernel_tells_are_kept_of_files_that_have_or_may_get_names() {
     let served = Served::new(16 << 20);
     let service = &served.service;
     let at = Timestamp::from_secs;
-    let told = Changes {
+    let changes = Changes {
         mtime: Some(Stamp::At(at(2000))),
         ctime: Some(at(3000)),
         ..Changes::default()
@@ -475,7 +475,7 @@ fn times_that_the_kernel_tells_are_kept_of_files_that_have_or_may_get_names() {
         service.unlink(Node::ROOT, name).unwrap();
     }
     for (node, is_kept) in [(named, true), (twice, true), (gone, false), (unnamed, true)] {
-        service.setattr(ROOT_USER, node, told).unwrap();
+        service.setattr(ROOT_USER, node, changes).unwrap();
         let found = service.getattr(node).unwrap().metadata;
         let times = (found.mtime, found.ctime);
         assert_eq!(times == (at(2000), at(3000)), is_kept, "{node:?}");

@@ -3,7 +3,7 @@
 //! Linux asks for `CAP_SYS_ADMIN`, of which the kernel does not tell a FUSE file system. Here root may, and the user who mounted,
 //! whose image it is.
 
-use super::{Answer, Asker, Errno, Service};
+use super::{Answer, Credentials, Errno, Service};
 use extant_core::alloc::TrimRange;
 use extant_core::ops;
 
@@ -23,8 +23,13 @@ pub(crate) fn is_about_whole(command: u32) -> bool {
 
 impl Service {
     /// What such an `ioctl` gives back.
-    pub(super) fn ask_whole(&self, asker: Asker, command: u32, input: &[u8]) -> Answer<Vec<u8>> {
-        if command != GET_LABEL && asker.uid != 0 && asker.uid != self.owner {
+    pub(super) fn whole_ioctl(
+        &self,
+        caller: Credentials,
+        command: u32,
+        input: &[u8],
+    ) -> Answer<Vec<u8>> {
+        if command != GET_LABEL && caller.uid != 0 && caller.uid != self.owner {
             return Err(Errno::NOT_PERMITTED);
         }
         match command {
@@ -50,7 +55,7 @@ impl Service {
                 .ok_or(Errno::INVALID)
         };
         let (start, len, min_len) = (number(0)?, number(8)?, number(16)?);
-        let told = ops::trim(
+        let trimmed = ops::trim(
             &self.fs,
             TrimRange {
                 start,
@@ -58,7 +63,7 @@ impl Service {
                 min_len,
             },
         )?;
-        Ok([start, told, min_len]
+        Ok([start, trimmed, min_len]
             .into_iter()
             .flat_map(u64::to_ne_bytes)
             .collect())

@@ -1,7 +1,7 @@
 //! Files that are known by a handle, as servers of files know them, after the kernel has forgotten them.
 
-use crate::raw::Handle;
 use crate::support::Image;
+use crate::syscalls::Handle;
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
 use std::fs::{self, File};

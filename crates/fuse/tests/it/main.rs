@@ -1,13 +1,13 @@
 //! Mounted file systems, used by programs as any other.
 
-mod agreeing;
-mod confined;
-mod crowd;
-mod exercised;
+mod attributes;
+mod coherence;
+mod concurrency;
 mod handles;
 mod linux;
-mod nameless;
-mod others;
-mod raw;
-mod shown;
+mod other_users;
+mod random_file;
+mod sandbox;
 mod support;
+mod syscalls;
+mod unlinked_files;

@@ -3,13 +3,13 @@
 //! | process | does |
 //! |---|---|
 //! | the command | starts the next one and ends when the mount works; in the foreground it is the next one itself |
-//! | the keeper (`keeper`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
+//! | the supervisor (`supervisor`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
 //! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
 //!
-//! Without a sandbox there is no keeper: the worker can unmount.
+//! Without a sandbox there is no supervisor: the worker can unmount.
 
 mod background;
-mod keeper;
+mod supervisor;
 
 use crate::args::{Mount, Stats, Umount, Where};
 use crate::failure::{Failure, Outcome, in_image, say};
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
         serve(args, place, &options)
     } else if args.foreground || args.in_background {
-        keeper::keep(args, place)
+        supervisor::supervise(args, place)
     } else {
         background::start(args, place)
     }
@@ -75,7 +75,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     };
     let mut signals = Signals::hold_back().map_err(Failure::new)?;
     if args.worker {
-        signals = signals.told();
+        signals = signals.for_worker();
     }
     if args.foreground || options.log.is_some() {
         crate::log::start(options.log.as_deref())?;

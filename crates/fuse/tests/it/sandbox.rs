@@ -1,7 +1,7 @@
 //! What a confined process can do: answer, and nothing else.
 
-use crate::raw::call;
 use crate::support::Image;
+use crate::syscalls::call;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
 use extant_fuse::{Attached, METRICS, Options};
@@ -144,7 +144,7 @@ fn filtered() -> Vec<(&'static str, bool)> {
             ) == Err(Errno::NOMEM),
         ),
         (
-            "outliving the keeper",
+            "outliving the supervisor",
             refused(libc::SYS_prctl, [libc::PR_SET_PDEATHSIG as u64, 0, 0, 0, 0]),
         ),
     ];
@@ -280,7 +280,7 @@ fn confined(without: &str, options: &str) -> Vec<String> {
     let image = Image::new(16 << 20, &[]);
     let point = Point(tempfile::tempdir().unwrap());
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["confined::child", "--exact", "--nocapture"])
+        .args(["sandbox::child", "--exact", "--nocapture"])
         .env(IMAGE, image.path())
         .env(POINT, point.path())
         .env(WITHOUT, without)

@@ -1,11 +1,11 @@
-//! Requests that may take long, answered by threads beside the rings.
+//! Requests that may take long, answered by worker threads instead of the rings' own.
 
 use super::memory::Slot;
 use super::queue::answer;
 use crate::answer::{Answerer, Long};
 use crate::notifier::Notifier;
 use crate::service::{Errno, Node};
-use crate::threads::Later;
+use crate::threads::WriteBackThread;
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -13,8 +13,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-static JOBS: LockClass = LockClass::new("fuse requests aside", Rank::Leaf);
-static RETURNS: LockClass = LockClass::new("fuse answers from aside", Rank::Leaf);
+static JOBS: LockClass = LockClass::new("fuse offloaded requests", Rank::Leaf);
+static RETURNS: LockClass = LockClass::new("fuse offloaded replies", Rank::Leaf);
 
 /// Slots that go back to their queue with an answer.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Job {
     returns: Arc<Returns>,
 }
 
-/// What waits for the threads beside.
+/// What waits for the worker threads of one kind.
 #[derive(Debug)]
 pub(super) struct Jobs {
     waiting: Mutex<Waiting>,
@@ -73,7 +73,7 @@ struct Waiting {
 }
 
 impl Jobs {
-    /// Answers until nobody hands anything on any more.
+    /// Answers until the [`Offload`] is dropped, from which the requests come.
     pub(super) fn run(&self) {
         let mut short = Vec::new();
         while let Some(mut job) = self.next() {
@@ -91,18 +91,22 @@ impl Jobs {
     }
 }
 
-/// Hands requests on. The threads beside end when it is dropped.
+/// Hands requests to worker threads, which end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct Offload {
     /// By [`Long`]: what waits for commits keeps no transfers waiting.
     jobs: [Arc<Jobs>; 2],
     answerer: Answerer,
     notifier: Notifier,
-    later: Later,
+    writeback: WriteBackThread,
 }
 
-impl Aside {
-    pub(super) fn new(answerer: &Answerer, notifier: &Notifier, later: Later) -> Self {
+impl Offload {
+    pub(super) fn new(
+        answerer: &Answerer,
+        notifier: &Notifier,
+        writeback: WriteBackThread,
+    ) -> Self {
         let jobs = || {
             Arc::new(Jobs {
                 waiting: Mutex::new(&JOBS, Waiting::default()),
@@ -114,16 +118,17 @@ impl Aside {
             jobs: [jobs(), jobs()],
             answerer: answerer.clone(),
             notifier: notifier.clone(),
-            later,
+            writeback,
         }
     }
 
-    /// For the threads beside.
-    pub(super) fn jobs(&self) -> [Arc<Jobs>; 2] {
-        self.jobs.clone()
+    /// Lists what the worker threads of each kind do, and what those are called.
+    pub(super) fn jobs(&self) -> [(&'static str, Arc<Jobs>); 2] {
+        let [transfers, others] = &self.jobs;
+        [("io", Arc::clone(transfers)), ("long", Arc::clone(others))]
     }
 
-    /// Has a request answered beside.
+    /// Has a request answered by a worker thread.
     pub(super) fn answer(&self, slot: Slot, long: Long, returns: Arc<Returns>) {
         let [transfers, others] = &self.jobs;
         let jobs = match long {
@@ -134,15 +139,15 @@ impl Aside {
         jobs.changed.notify_one();
     }
 
-    /// Has a request answered after the kernel has written the file back, by the thread for that: this needs answers to
-    /// others meanwhile, also of those who are beside.
+    /// Has a request answered after the kernel has written the file back, by the thread for that: the kernel needs answers to
+    /// other requests meanwhile, also to those that are offloaded.
     pub(super) fn answer_when_written(&self, mut slot: Slot, returns: Arc<Returns>) {
         let (answerer, notifier) = (self.answerer.clone(), self.notifier.clone());
-        let header = slot.asked().header;
+        let header = slot.request().header;
         // Where there is no thread, the closure is dropped with all it has, so it gets the slot last.
         let (give, take) = std::sync::mpsc::sync_channel::<Slot>(1);
         let then = Arc::clone(&returns);
-        let is_taken = self.later.run(move || {
+        let is_taken = self.writeback.run(move || {
             let Ok(mut slot) = take.recv() else {
                 return;
             };
@@ -155,13 +160,13 @@ impl Aside {
             drop(give.send(slot));
         } else {
             tracing::error!("no thread for a file that becomes immutable");
-            slot.tell(header.unique, -Errno::IO.0, 0);
+            slot.reply(header.unique, -Errno::IO.0, 0);
             returns.put(slot);
         }
     }
 }
 
-impl Drop for Aside {
+impl Drop for Offload {
     fn drop(&mut self) {
         for jobs in &self.jobs {
             jobs.waiting.lock().is_over = true;

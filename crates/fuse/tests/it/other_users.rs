@@ -1,7 +1,7 @@
 //! Users who are not root, and what the kernel and the mount settle between them.
 
-use crate::raw::{act_for, write_mapped};
 use crate::support::Image;
+use crate::syscalls::{act_for, write_mapped};
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
 use rustix::fs::{FallocateFlags, Gid, IFlags, Uid, XattrFlags, fallocate};
@@ -295,7 +295,7 @@ fn seal_written(path: &Path, number: u8) {
 /// In a process of its own, as this one answers.
 fn seal_mapped(path: &Path, number: u8) {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["others::child_that_maps", "--exact", "--nocapture"])
+        .args(["other_users::child_that_maps", "--exact", "--nocapture"])
         .env(MAPPED, path)
         .env("EXTANT_TEST_NUMBER", number.to_string())
         .output()

@@ -51,7 +51,7 @@ fn wait_for(child: Pid) {
 }
 
 /// Starts a worker and keeps its mount until it ends.
-pub(super) fn keep(args: &Mount, place: &Where) -> Outcome {
+pub(super) fn supervise(args: &Mount, place: &Where) -> Outcome {
     let background = match args.in_background {
         true => Some(Background::begin(args)?),
         false => None,
@@ -205,7 +205,7 @@ fn until_ended(
     }
     if let Some(id) = kept.id {
         // The worker, which this may wait for, may have to be told to end. Without a thread for it, it is told when time is up.
-        let _ = start_thread("extant-leave", move || extant_fuse::leave(&id));
+        let _ = start_thread("extant-leave", move || extant_fuse::sync_and_detach(&id));
     }
     let patience = Instant::now() + PATIENCE;
     loop {

@@ -1,7 +1,7 @@
 //! Direct and buffered users of one file, and what either is told of a full file system.
 
-use crate::raw::Asynchronous;
 use crate::support::{Image, Mount};
+use crate::syscalls::Asynchronous;
 use extant_testkit::mount::{KernelMount, Mode};
 use extant_testkit::require;
 use extant_testkit::rings::Enabled;
