@@ -97,14 +97,14 @@ fn scene() -> Scene {
     scene
 }
 
-/// The same after [`OPERATIONS`] creates that are not committed yet.
+/// A scene after [`OPERATIONS`] creates that are not committed yet.
 fn scene_with_creates() -> Scene {
     let scene = scene();
     create_all(&scene);
     scene
 }
 
-/// The same after [`OPERATIONS`] directories were made and committed.
+/// A scene after [`OPERATIONS`] directories were made and committed.
 fn scene_with_dirs() -> Scene {
     let scene = scene();
     mkdir_all(&scene);
@@ -112,7 +112,7 @@ fn scene_with_dirs() -> Scene {
     scene
 }
 
-/// The same with a file of [`OPERATIONS`] blocks, on the device and in memory.
+/// A scene with a file of [`OPERATIONS`] blocks, on the device and in memory.
 fn scene_with_content() -> Scene {
     let scene = scene();
     (0..OPERATIONS).for_each(|i| put(&scene, i));
@@ -120,7 +120,7 @@ fn scene_with_content() -> Scene {
     scene
 }
 
-/// The same, used past memory alone for some time.
+/// A scene with content whose file was used past memory alone for some time.
 fn scene_with_direct() -> Scene {
     let scene = scene_with_content();
     let mut block = BLOCK;
@@ -138,7 +138,7 @@ fn reopened() -> Arc<Fs> {
     Fs::open(device, MountOptions::read_write().background(false)).expect("open")
 }
 
-/// The same with all inodes in memory.
+/// An image with [`OPERATIONS`] files, opened anew, with all inodes in memory.
 fn reopened_and_seen() -> Arc<Fs> {
     let fs = reopened();
     look_at_all(&fs, BulkstatWay::Cache);
@@ -339,7 +339,7 @@ fn overwrite(scene: Scene) -> Scene {
     scene
 }
 
-// The same, made durable each time.
+// Overwrites that are made durable each time.
 #[library_benchmark]
 #[bench::on(scene_with_content())]
 fn overwrite_fdatasync(scene: Scene) -> Scene {

@@ -119,14 +119,22 @@ pub(crate) struct Config {
     #[arg(long, default_value = "docs/report")]
     pub(crate) out: PathBuf,
 
-    /// Files that `--json` printed, as of `model`, whose rows `report` draws too
+    /// Files that `--json` printed, as of `model`, whose rows `report` draws too: of the machine and build of the others
     #[arg(long, value_delimiter = ',')]
     pub(crate) rows: Vec<PathBuf>,
 
     /// Parts of `report` to measure, the others stay as they are; `none` shows again what is there
-    /// [default: all]
+    /// [default: all, in the place of what is there]
     #[arg(long, value_delimiter = ',')]
     pub(crate) part: Option<Vec<String>>,
+
+    /// Measure each part of `report` once and at a fraction of its size, and say so on the page
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Take any build for `report`, say on the page that it is a draft, and leave the front page alone
+    #[arg(long)]
+    pub(crate) draft: bool,
 }
 
 /// The workloads.
@@ -148,7 +156,7 @@ pub(crate) enum WorkloadName {
     Sparse,
     /// Write a file by single KiB in random order
     Fill,
-    /// The same by four KiB in a row
+    /// Write a file by four KiB in a row, rows in random order
     Fill4,
     /// Create and remove many files of 2 KiB
     Smallfiles,
@@ -175,9 +183,9 @@ pub(crate) enum WorkloadName {
 pub(crate) enum KernelForm {
     /// `mke2fs -t ext4`, loop device through the page cache
     Plain,
-    /// The same with `-O orphan_file`
+    /// `mke2fs -t ext4 -O orphan_file`, loop device through the page cache
     OrphanFile,
-    /// The same as plain, the loop device with direct I/O
+    /// `mke2fs -t ext4`, the loop device with direct I/O
     DirectIo,
 }
 
@@ -205,7 +213,7 @@ pub(crate) enum Side {
     Fuse2fs,
     /// The engine with the unimproved forms of its mechanisms (needs `--features baseline`)
     Baseline,
-    /// The same, which keeps at most 512 preallocations of a file
+    /// The engine with the unimproved forms, which keeps at most 512 preallocations of a file
     #[value(name = "baseline-512")]
     BaselineCapped,
     /// `mke2fs -d`

@@ -7,6 +7,7 @@
 //! | `crew` | workers that start together, and the time they take |
 //! | `fragments` | in how many pieces files and free space are |
 //! | `locks` | lock statistics per operation |
+//! | `machine` | the machine and the build that measured |
 //! | `model` | more cores than there are, by simulation |
 //! | `source_tree` | the generated tree that images are built from |
 //! | `store` | backing files on tmpfs, fresh for every repetition |
@@ -28,6 +29,7 @@ mod check;
 mod crew;
 mod fragments;
 mod locks;
+mod machine;
 mod model;
 mod peer;
 mod report;
@@ -39,12 +41,18 @@ mod source_tree;
 mod store;
 mod workload;
 
+use args::WorkloadName;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     allocator::set_up();
     let config = args::parse();
-    match runner::run(&config) {
+    let done = match config.workload {
+        WorkloadName::Model => model::run(&config),
+        WorkloadName::Report => results::run(&config),
+        _ => runner::run(&config),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("extant-bench: {error}");

@@ -1,5 +1,6 @@
 //! Medians, ratios, the table and the JSON lines.
 
+use crate::machine::Origin;
 use crate::peer::Figures;
 use serde::Serialize;
 
@@ -40,13 +41,26 @@ impl Row {
     }
 }
 
-/// One JSON object per line.
+/// A row of a part of the report, and where it comes from.
+#[derive(Serialize)]
+struct Kept<'a> {
+    part: &'a str,
+    #[serde(flatten)]
+    origin: &'a Origin,
+    #[serde(flatten)]
+    row: &'a Row,
+}
+
+/// A row as one JSON object.
+pub(crate) fn json(part: &str, origin: &Origin, row: &Row) -> String {
+    serde_json::to_string(&Kept { part, origin, row }).expect("a row of plain values serialises")
+}
+
+/// Prints one JSON object per line.
 pub(crate) fn print_json(rows: &[&Row]) {
+    let origin = Origin::here();
     for row in rows {
-        println!(
-            "{}",
-            serde_json::to_string(row).expect("a row of plain values serialises")
-        );
+        println!("{}", json(row.workload, &origin, row));
     }
 }
 

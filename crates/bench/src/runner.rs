@@ -2,9 +2,7 @@
 
 use crate::args::{Config, KernelForm, Side, WorkloadName};
 use crate::locks::LockTable;
-use crate::model;
 use crate::report::{self, Row};
-use crate::results;
 use crate::workload::{self, Case, Shape, Workload};
 use std::thread;
 
@@ -20,11 +18,6 @@ struct Lane {
 /// # Errors
 /// A side that fails or whose result does not pass its check, as a sentence.
 pub(crate) fn run(config: &Config) -> Result<(), String> {
-    match config.workload {
-        WorkloadName::Model => return model::run(config),
-        WorkloadName::Report => return results::run(config),
-        _ => {}
-    }
     let lanes = lanes(config)?;
     let rows: Vec<&Row> = lanes.iter().map(|lane| &lane.row).collect();
     if config.json {

@@ -231,7 +231,7 @@ fn classes(snapshot: &Snapshot) -> BTreeMap<String, Used> {
     classes
 }
 
-/// One operation: times as one worker had them, who meets whom as two workers did, in a file system of so many groups.
+/// One operation: times as one worker had them, meetings as two workers had them, in a file system of so many groups.
 fn operation(alone: &Seen, together: &Seen, line_ns: f64, groups: u64) -> Operation {
     let mut shared = Vec::new();
     for (name, used) in &together.classes {

@@ -2,8 +2,8 @@
 //! change cache lines others have changed.
 //!
 //! Each worker has a core of its own and repeats one operation: some time for itself, then its visits to
-//! places of which there are few. A place serves one worker at a time, in the order in which they came. Whoever finds
-//! there what another core has left first waits for the cache lines to come over: one of the lock, and so many that the
+//! places of which there are few. A place serves one worker at a time, in the order in which they came. A visitor that
+//! finds there what another core has left first waits for the cache lines to come over: one of the lock, and so many that the
 //! lock guards. That makes a lock slower the moment a second core uses it, which is what the published figures of
 //! lists and global locks show. Nothing else of a machine is here: no memory bandwidth, no clock that falls when all
 //! cores are busy, no preemption.
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) hold_ns: f64,
     /// Cache lines besides the lock's own that a visit changes.
     pub(crate) lines: f64,
-    /// A worker keeps to one place, which nobody else visits as long as there are enough.
+    /// A worker keeps to one place, which no other visits as long as there are enough.
     pub(crate) keeps: bool,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Nanoseconds of an operation that meets nobody.
+    /// Nanoseconds of an operation that meets no other.
     pub(crate) fn alone_ns(&self) -> f64 {
         let visits = self.shared.iter().map(|s| s.visits * s.hold_ns);
         self.think_ns + visits.sum::<f64>()
     }
 }
 
-/// One place: who changed it last, and until when it is taken. Those who wait are served in the order of arrival, so
+/// One place: which worker changed it last, and until when it is taken. Those who wait are served in the order of arrival, so
 /// all they leave behind is that time.
 #[derive(Clone, Copy)]
 struct Place {

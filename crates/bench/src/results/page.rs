@@ -2,7 +2,8 @@
 
 use super::entry::{Entry, Results};
 use super::plan::PARTS;
-use std::collections::BTreeSet;
+use crate::machine::Origin;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,41 +17,59 @@ const FIGURES: &[(&str, usize)] = &[
     ("orphans noted per operation", 2),
 ];
 
-/// What the front page shows: what it is called there, the part, the variant, the workers.
-const CHOSEN: &[(&str, &str, &str, u32)] = &[
-    ("create files, two workers", "metadata", "create-own", 2),
-    ("stat, two workers", "metadata", "stat", 2),
-    ("unlink, two workers", "metadata", "unlink", 2),
+/// What the front page shows: what it is called there, the part, the variant, the workers (0: however many), and how
+/// Extant takes part.
+const CHOSEN: &[(&str, &str, &str, u32, &str)] = &[
     (
-        "append 4 KiB and `fsync`, four workers",
+        "make an image from a directory",
+        "build",
+        "default",
+        0,
+        "engine",
+    ),
+    (
+        "take all files out of it",
+        "extract",
+        "default",
+        0,
+        "engine",
+    ),
+    (
+        "create files, two threads",
+        "metadata",
+        "create-own",
+        2,
+        "engine",
+    ),
+    (
+        "append 4 KiB and `fsync`, four threads",
         "fsync",
         "default",
         4,
+        "engine",
     ),
     (
-        "reserve 8 KiB with `fallocate`, two workers",
+        "reserve 8 KiB with `fallocate`, two threads",
         "fallocate2",
         "default",
         2,
+        "engine",
     ),
     (
-        "write 1 GiB in random pieces of 1 KiB",
-        "fill",
-        "delalloc",
-        1,
-    ),
-    (
-        "truncate a file by a byte, two workers",
-        "orphan",
-        "file",
-        2,
-    ),
-    (
-        "visit all inodes, in memory, two workers",
+        "visit all inodes, in memory, two threads",
         "bulkstat",
         "warm",
         2,
+        "engine",
     ),
+    (
+        "mounted: create files, two threads",
+        "mounted metadata",
+        "create-own",
+        2,
+        "mount",
+    ),
+    ("mounted: read a large file", "stream", "read", 1, "mount"),
 ];
 
 /// Puts `text` between the marks `<!-- NAME:begin -->` and `<!-- NAME:end -->` of a file. A file that is not there
@@ -76,40 +95,62 @@ pub(super) fn replace(path: &Path, name: &str, text: &str) -> Result<(), String>
         .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// All parts as tables, with the pictures that show them.
-pub(super) fn tables(results: &Results, pictures: &[PathBuf]) -> String {
+/// All parts as tables, with the pictures that show them. Without an origin it is a draft.
+pub(super) fn tables(results: &Results, pictures: &[PathBuf], origin: Option<&Origin>) -> String {
     let mut text = String::new();
-    for machine in &results.machines {
-        let _ = writeln!(text, "Measured on: {machine}.");
+    match origin {
+        Some(origin) => {
+            line(&mut text, &format!("Machine: {}.", origin.machine));
+            line(&mut text, &format!("Build: {}.", origin.build));
+        }
+        None => line(
+            &mut text,
+            "A draft: of any builds and machines, not for quoting.",
+        ),
     }
-    let _ = writeln!(
-        text,
-        "\nMedians, with the slowest and the fastest run in brackets; *x* is how many times better the engine in process is.\n\
-         Sides alternate. One command: `cargo run --release -p extant-bench -- report`."
+    if results.entries.iter().any(|entry| entry.origin.quick) {
+        line(
+            &mut text,
+            "The quick form: smaller work, one run of each side.",
+        );
+    }
+    text.push('\n');
+    line(
+        &mut text,
+        "Medians, with the slowest and the fastest run in brackets. *x* is how many times better the engine in process is. \
+         Sides alternate.",
     );
-    for part in PARTS {
+    let usual = usual(&results.entries);
+    if !usual.is_empty() {
+        text.push_str("\nUnless a table says otherwise:\n\n");
+        for (side, clauses) in &usual {
+            line(&mut text, &format!("- {side}: {}", clauses.join("; ")));
+        }
+    }
+    let known = PARTS.iter().map(|part| (part.name, part.about));
+    let model = ("model", "More cores than there are, by simulation.");
+    for (name, about) in known.chain([model]) {
         let rows: Vec<&Entry> = results
             .entries
             .iter()
-            .filter(|entry| entry.part == part.name)
+            .filter(|entry| entry.part == name)
             .collect();
         if rows.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "\n### {}\n\n{}\n", part.name, part.about);
+        let _ = writeln!(text, "\n### {name}\n");
+        line(&mut text, about);
+        text.push('\n');
         text.push_str(&table(&rows));
-        text.push_str(&circumstances(&rows));
-        let stem = part.name.replace(' ', "-");
+        text.push_str(&circumstances(&rows, &usual));
+        let stem = name.replace(' ', "-");
         for path in pictures {
             let file = path.file_stem().and_then(|stem| stem.to_str());
             let own = |file: &&str| {
                 file.strip_prefix(stem.as_str())
                     .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
             };
-            // Two bars or lines of few points say no more than the table.
-            let workers: BTreeSet<_> = rows.iter().map(|row| row.workers).collect();
-            let drawn = workers.len() > 2 || rows.iter().any(|row| row.size().is_some());
-            if let Some(file) = file.filter(own).filter(|_| drawn) {
+            if let Some(file) = file.filter(own) {
                 let _ = writeln!(text, "\n![{file}](pictures/{file}.svg)");
             }
         }
@@ -119,6 +160,27 @@ pub(super) fn tables(results: &Results, pictures: &[PathBuf]) -> String {
     }
     text
 }
+
+/// Adds a paragraph or an item of a list, wrapped.
+fn line(text: &mut String, words: &str) {
+    let indent = if words.starts_with("- ") { "  " } else { "" };
+    let mut width = 0;
+    for word in words.split(' ') {
+        if width > 0 && width + 1 + word.len() > WIDTH {
+            let _ = write!(text, "\n{indent}");
+            width = indent.len();
+        } else if width > 0 {
+            text.push(' ');
+            width += 1;
+        }
+        text.push_str(word);
+        width += word.len();
+    }
+    text.push('\n');
+}
+
+/// The longest line of text.
+const WIDTH: usize = 100;
 
 /// How a side is called in a heading: forms of the kernel's are told apart.
 fn side(row: &Entry) -> String {
@@ -136,25 +198,66 @@ fn side(row: &Entry) -> String {
 /// Peers that have no number of workers: their row stands beside all of the engine's.
 const WITHOUT_WORKERS: &[&str] = &["mke2fs", "genext2fs", "debugfs"];
 
-/// How much was done, and which build did it.
-fn circumstances(rows: &[&Entry]) -> String {
-    let mut told: Vec<(String, &str)> = Vec::new();
-    let mut builds: Vec<&str> = Vec::new();
+/// What most parts say of a side, by side.
+type Usual = BTreeMap<String, Vec<String>>;
+
+/// What the options of a row consist of.
+fn clauses(row: &Entry) -> Vec<String> {
+    row.options.split("; ").map(str::to_owned).collect()
+}
+
+/// In how many parts a side has to say something for it to be usual.
+const OFTEN: usize = 3;
+
+/// The set-up that most rows of a side have, in many parts, to be said once.
+fn usual(entries: &[Entry]) -> Usual {
+    let mut rows: BTreeMap<String, Vec<(&str, Vec<String>)>> = BTreeMap::new();
+    for entry in entries {
+        let of_side = rows.entry(side(entry)).or_default();
+        of_side.push((&entry.part, clauses(entry)));
+    }
+    let of_side = |rows: &Vec<(&str, Vec<String>)>| {
+        let mut usual: Vec<String> = Vec::new();
+        for clause in rows.iter().flat_map(|(_, clauses)| clauses) {
+            let with = rows.iter().filter(|(_, clauses)| clauses.contains(clause));
+            let is_of_most = 2 * with.clone().count() > rows.len();
+            let parts: BTreeSet<&str> = with.map(|(part, _)| *part).collect();
+            if is_of_most && parts.len() >= OFTEN && !usual.contains(clause) {
+                usual.push(clause.clone());
+            }
+        }
+        usual
+    };
+    let all = rows
+        .iter()
+        .map(|(side, rows)| (side.clone(), of_side(rows)));
+    all.filter(|(_, clauses)| !clauses.is_empty()).collect()
+}
+
+/// What a part says of its sides beyond what is usual: all that is to say where something usual is missing.
+fn circumstances(rows: &[&Entry], usual: &Usual) -> String {
+    let mut told: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
-        let how = (side(row), row.options.as_str());
-        if !told.contains(&how) {
-            told.push(how);
+        let (side, mut clauses) = (side(row), clauses(row));
+        if let Some(usual) = usual.get(&side)
+            && usual.iter().all(|clause| clauses.contains(clause))
+        {
+            clauses.retain(|clause| !usual.contains(clause));
         }
-        if !row.build.is_empty() && !builds.contains(&row.build.as_str()) {
-            builds.push(&row.build);
+        let what = clauses.join("; ");
+        match told.iter_mut().find(|(known, _)| *known == what) {
+            _ if what.is_empty() => {}
+            Some((_, sides)) if sides.contains(&side) => {}
+            Some((_, sides)) => sides.push(side),
+            None => told.push((what, vec![side])),
         }
     }
-    let mut text = "\n".to_owned();
-    for (side, options) in told {
-        let _ = writeln!(text, "- {side}: {options}");
-    }
-    if !builds.is_empty() {
-        let _ = writeln!(text, "- build: {}", builds.join(", "));
+    let mut text = String::new();
+    for (at, (what, sides)) in told.iter().enumerate() {
+        if at == 0 {
+            text.push('\n');
+        }
+        line(&mut text, &format!("- {}: {what}", sides.join(", ")));
     }
     text
 }
@@ -174,10 +277,12 @@ fn table(rows: &[&Entry]) -> String {
             cases.push((&row.variant, row.workers));
         }
     }
-    let figures: Vec<&(&str, usize)> = FIGURES
-        .iter()
-        .filter(|(name, _)| rows.iter().any(|row| row.figures.contains_key(*name)))
-        .collect();
+    // A column of zeros explains nothing.
+    let is_told = |(name, digits): &&(&str, usize)| {
+        let mut values = rows.iter().filter_map(|row| row.figures.get(*name));
+        values.any(|value| format!("{value:.digits$}").contains(|c| matches!(c, '1'..='9')))
+    };
+    let figures: Vec<&(&str, usize)> = FIGURES.iter().filter(is_told).collect();
     let unit = rows.first().map_or("", |row| row.unit.as_str());
     let mut text = format!("| {unit} | workers |");
     for side in &sides {
@@ -253,26 +358,36 @@ fn number(value: f64, unit: &str) -> String {
 /// The table of the front page.
 pub(super) fn chosen(results: &Results) -> String {
     let mut text = "| | Extant | Linux |\n|---|---|---|\n".to_owned();
-    for (label, part, variant, workers) in CHOSEN {
+    for (label, part, variant, workers, ours) in CHOSEN {
         let find = |side: &str| {
             results.entries.iter().find(|row| {
                 row.part == *part
                     && row.variant == *variant
-                    && row.workers == *workers
+                    && (row.workers == *workers || *workers == 0)
                     && row.side == side
             })
         };
-        if let (Some(engine), Some(kernel)) = (find("engine"), find("kernel")) {
+        if let (Some(ours), Some(kernel)) = (find(ours), find("kernel")) {
             let _ = writeln!(
                 text,
-                "| {label} | **{}** ({:.1}x) | {} |",
-                number(engine.median, &engine.unit),
-                engine.times(kernel),
-                number(kernel.median, &kernel.unit)
+                "| {label} | {} ({:.1}x) | {} |",
+                with_unit(ours),
+                ours.times(kernel),
+                with_unit(kernel)
             );
         }
     }
     text
+}
+
+/// A median as it reads where no heading has the unit.
+fn with_unit(row: &Entry) -> String {
+    let number = number(row.median, &row.unit);
+    match row.unit.as_str() {
+        "s" => number,
+        "ops/s" => format!("{number}/s"),
+        unit => format!("{number} {unit}"),
+    }
 }
 
 #[cfg(test)]
@@ -282,7 +397,11 @@ mod tests {
     fn entry(side: &str, workers: u32, median: f64) -> Entry {
         Entry {
             part: "metadata".to_owned(),
-            build: String::new(),
+            origin: Origin {
+                machine: "one".to_owned(),
+                build: "abc".to_owned(),
+                quick: false,
+            },
             workload: "metadata".to_owned(),
             side: side.to_owned(),
             variant: "stat".to_owned(),
@@ -342,15 +461,86 @@ mod tests {
     }
 
     #[test]
-    fn a_part_says_how_much_was_done_and_by_which_build() {
+    fn a_part_says_how_much_was_done_and_sides_that_say_the_same_share_a_line() {
         let mut rows = [entry("engine", 1, 50_000.0), entry("kernel", 1, 10_000.0)];
         rows[0].options = "7 files; in process".to_owned();
         rows[1].options = "7 files; loop mount".to_owned();
-        rows[0].build = "abc1234".to_owned();
+        let of =
+            |rows: &[Entry], usual: &Usual| circumstances(&rows.iter().collect::<Vec<_>>(), usual);
         assert_eq!(
-            circumstances(&rows.iter().collect::<Vec<_>>()),
-            "\n- engine: 7 files; in process\n- kernel: 7 files; loop mount\n- build: abc1234\n"
+            of(&rows, &Usual::new()),
+            "\n- engine: 7 files; in process\n- kernel: 7 files; loop mount\n"
         );
+        let usual = Usual::from([
+            ("engine".to_owned(), vec!["in process".to_owned()]),
+            ("kernel".to_owned(), vec!["loop mount".to_owned()]),
+        ]);
+        assert_eq!(of(&rows, &usual), "\n- engine, kernel: 7 files\n");
+        // One that lacks what is usual says all that it is.
+        rows[1].options = "7 files; direct loop mount".to_owned();
+        assert_eq!(
+            of(&rows, &usual),
+            "\n- engine: 7 files\n- kernel: 7 files; direct loop mount\n"
+        );
+    }
+
+    #[test]
+    fn the_set_up_of_many_parts_is_said_once() {
+        let part = |name: &str| Entry {
+            part: name.to_owned(),
+            options: format!("{name} files; in process"),
+            ..entry("engine", 1, 1.0)
+        };
+        let results = Results {
+            entries: ["metadata", "fsync", "sparse"].map(part).into(),
+        };
+        let text = tables(&results, &[], Some(&results.entries[0].origin));
+        assert_eq!(text.matches("in process\n").count(), 1, "{text}");
+        assert!(text.contains("\n- engine: fsync files\n"), "{text}");
+        assert!(text.starts_with("Machine: one.\nBuild: abc.\n"), "{text}");
+        assert!(tables(&results, &[], None).starts_with("A draft"), "{text}");
+    }
+
+    #[test]
+    fn a_column_of_zeros_is_left_out() {
+        let mut rows = [entry("engine", 1, 5.0), entry("kernel", 1, 4.0)];
+        for row in &mut rows {
+            row.figures
+                .insert("flushes per operation".to_owned(), 0.001);
+            row.figures.insert("handles per commit".to_owned(), 0.0);
+        }
+        rows[1].figures.insert("handles per commit".to_owned(), 2.0);
+        let text = table(&rows.iter().collect::<Vec<_>>());
+        assert!(!text.contains("flushes per operation"), "{text}");
+        assert!(text.contains("| handles per commit |"), "{text}");
+        assert!(text.contains("| 0.0, 2.0 |"), "{text}");
+    }
+
+    #[test]
+    fn the_front_page_has_eight_rows_at_most_and_says_where_extant_is_slower() {
+        assert!(CHOSEN.len() <= 8);
+        let row = |side, median| Entry {
+            part: "stream".to_owned(),
+            variant: "read".to_owned(),
+            unit: "MB/s".to_owned(),
+            ..entry(side, 1, median)
+        };
+        let results = Results {
+            entries: vec![row("mount", 500.0), row("kernel", 1000.0)],
+        };
+        assert_eq!(
+            chosen(&results),
+            "| | Extant | Linux |\n|---|---|---|\n\
+             | mounted: read a large file | 500 MB/s (0.5x) | 1000 MB/s |\n"
+        );
+    }
+
+    #[test]
+    fn no_line_of_text_is_longer_than_a_page_is_wide() {
+        let mut text = String::new();
+        line(&mut text, &format!("- {}", "word ".repeat(60).trim()));
+        assert!(text.lines().all(|line| line.len() <= WIDTH), "{text}");
+        assert!(text.lines().skip(1).all(|line| line.starts_with("  word")));
     }
 
     #[test]

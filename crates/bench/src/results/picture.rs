@@ -1,5 +1,5 @@
 //! Pictures of results: curves over the number of workers where several were measured, or over the size where variants
-//! are sizes, bars otherwise, and in one more how many times the rate of the kernel the engine reaches in each case.
+//! are sizes, and in one more how many times the rate of the kernel the engine reaches in each case.
 
 use super::entry::{Entry, Results};
 use plotters::prelude::*;
@@ -13,13 +13,19 @@ type Drawn = Result<(), Box<dyn Error>>;
 const SIZE: (u32, u32) = (720, 400);
 const FONT: &str = "sans-serif";
 
-/// Draws the pictures of `results` into a folder. Returns where they are.
+/// Draws the pictures of `results` into a folder, and removes others that are there. Returns where they are.
 ///
 /// # Errors
-/// A picture that cannot be written, by its path.
+/// A picture that cannot be written or removed, by its path.
 pub(super) fn draw(results: &Results, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
     std::fs::create_dir_all(folder).map_err(|e| failed(folder, &e))?;
+    let old = std::fs::read_dir(folder).map_err(|e| failed(folder, &e))?;
+    for path in old.flatten().map(|entry| entry.path()) {
+        if path.extension().is_some_and(|end| end == "svg") {
+            std::fs::remove_file(&path).map_err(|e| failed(&path, &e))?;
+        }
+    }
     let mut drawn = Vec::new();
     let mut picture = |name: &str, how: &dyn Fn(&Path) -> Drawn| {
         let path = folder.join(format!("{name}.svg"));
@@ -28,13 +34,13 @@ pub(super) fn draw(results: &Results, folder: &Path) -> Result<Vec<PathBuf>, Str
         Ok::<_, String>(())
     };
     for (name, rows) in together(results) {
-        let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
         let sizes = rows.iter().all(|row| row.size().is_some());
-        picture(&name, &|path| match workers.len() {
-            _ if sizes => curves(path, &name, &rows, "size", &|row| row.size().unwrap_or(1.0)),
-            0 | 1 => bars(path, &name, &rows),
-            _ => curves(path, &name, &rows, "workers", &|row| row.workers.into()),
-        })?;
+        let (over, place): (_, fn(&Entry) -> f64) = if sizes {
+            ("size", |row| row.size().unwrap_or(1.0))
+        } else {
+            ("workers", |row| row.workers.into())
+        };
+        picture(&name, &|path| curves(path, &name, &rows, over, &place))?;
     }
     let all: Vec<&Entry> = results.entries.iter().collect();
     if all.iter().any(|row| ratio(row, &all).is_some()) {
@@ -43,8 +49,8 @@ pub(super) fn draw(results: &Results, folder: &Path) -> Result<Vec<PathBuf>, Str
     Ok(drawn)
 }
 
-/// Rows that make a picture, by its name: those of one part and variant, or of all variants that are sizes, if that are
-/// more than two.
+/// Rows that make a picture, by its name: those of one part and variant, or of all variants that are sizes. Two bars, or
+/// lines of two points, say no more than the table does and make none.
 fn together(results: &Results) -> BTreeMap<String, Vec<&Entry>> {
     let mut pictures: BTreeMap<String, Vec<&Entry>> = BTreeMap::new();
     for entry in &results.entries {
@@ -59,7 +65,15 @@ fn together(results: &Results) -> BTreeMap<String, Vec<&Entry>> {
         let name = format!("{}{of}", entry.part.replace(' ', "-"));
         pictures.entry(name).or_default().push(entry);
     }
-    pictures.retain(|_, rows| rows.len() > 2);
+    pictures.retain(|_, rows| {
+        let workers: BTreeSet<u32> = rows.iter().map(|row| row.workers).collect();
+        let sizes: BTreeSet<&str> = rows
+            .iter()
+            .filter(|row| row.size().is_some())
+            .map(|row| row.variant.as_str())
+            .collect();
+        workers.len() > 2 || sizes.len() > 2
+    });
     pictures
 }
 
@@ -194,48 +208,6 @@ fn ratios(path: &Path, rows: &[&Entry]) -> Drawn {
             (times.max(1.0), SegmentValue::CenterOf(at)),
             (FONT, 11),
         )
-    }))?;
-    root.present()?;
-    Ok(())
-}
-
-/// One bar for each side.
-fn bars(path: &Path, title: &str, rows: &[&Entry]) -> Drawn {
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    let most = rows.iter().map(|row| row.max).fold(0.0, f64::max);
-    let count = i32::try_from(rows.len())?;
-    let unit = rows.first().map_or("", |row| row.unit.as_str());
-    let name = |at: &SegmentValue<i32>| match at {
-        SegmentValue::CenterOf(at) => usize::try_from(*at)
-            .ok()
-            .and_then(|at| rows.get(at))
-            .map_or(String::new(), |row| row.side.clone()),
-        _ => String::new(),
-    };
-    let mut chart = ChartBuilder::on(&root)
-        .caption(title, (FONT, 20))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(80)
-        .build_cartesian_2d((0..count - 1).into_segmented(), 0.0..most * 1.1)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .y_desc(unit)
-        .x_label_formatter(&name)
-        .y_label_formatter(&|value| short(*value))
-        .light_line_style(WHITE)
-        .draw()?;
-    let mut places = 0..;
-    chart.draw_series(rows.iter().zip(&mut places).map(|(row, at)| {
-        let corners = [
-            (SegmentValue::Exact(at), 0.0),
-            (SegmentValue::Exact(at + 1), row.median),
-        ];
-        let mut bar = Rectangle::new(corners, Palette99::pick(at as usize).filled());
-        bar.set_margin(0, 0, 12, 12);
-        bar
     }))?;
     root.present()?;
     Ok(())

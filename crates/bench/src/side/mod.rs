@@ -63,7 +63,7 @@ pub(crate) trait Mounted: Sync {
     /// `syncfs`.
     fn sync(&self) -> Result<(), String>;
 
-    /// The same, and has nothing left to be done in the background, where that can be had.
+    /// `syncfs`, after which nothing is left to be done in the background, where that can be had.
     fn settle(&self) -> Result<(), String> {
         self.sync()
     }

@@ -64,7 +64,7 @@ struct Stream {
     end: u64,
 }
 
-/// What is to be done next, whoever does it.
+/// What is to be done next, for every side alike.
 struct Trace {
     rng: Rng,
     /// Bytes of a block.

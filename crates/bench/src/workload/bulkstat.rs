@@ -33,7 +33,7 @@ const AMPLE: usize = 8;
 /// Looks at inodes that `warm` times, at least: once over half a million is done before a clock says much.
 const LOOKS: u64 = 5_000_000;
 
-/// What workers share that look at inodes in memory: who takes the next part of the tables.
+/// What workers share that look at inodes in memory: the taking of the next part of the tables.
 const RARE: &[&str] = &["bulkstat parts"];
 
 /// See the module.

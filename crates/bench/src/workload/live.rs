@@ -161,7 +161,7 @@ impl Inside for Live {
         let alive = alive(case);
         let dir = mounted.root()?;
         let file = mounted.create(&dir, c"file")?;
-        // All calls lie in the middle of the file: whoever appends has nothing kept ready before it.
+        // All calls lie in the middle of the file: an append has nothing kept ready before it.
         mounted.truncate(&file, self.blocks(alive) * BLOCK)?;
         let reserve = |block: &u64| mounted.fallocate(&file, block * BLOCK, BLOCK);
         let mut gaps = Gaps::new(case);

@@ -41,7 +41,7 @@ pub(crate) trait Workload {
     fn run(&mut self, case: &Case) -> Result<Measured, String>;
 }
 
-/// One thing to measure: who does what with how many threads.
+/// One thing to measure: which side does what with how many threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
     /// Who.

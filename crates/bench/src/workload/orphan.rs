@@ -1,4 +1,4 @@
-//! `orphan`: what noting orphans costs those who truncate, and those who unlink files that are open.
+//! `orphan`: what noting orphans costs truncations, and unlinks of files that are open.
 //!
 //! | variant | one operation |
 //! |---|---|

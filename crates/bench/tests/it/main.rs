@@ -1,5 +1,7 @@
 //! The bench as a program: small runs of what works in an image, with their reports.
 
+mod report;
+
 use extant_testkit::require;
 use serde_json::Value;
 use std::process::Command;
@@ -16,6 +18,16 @@ fn bench(args: &[&str]) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// Runs the bench, which has to fail, and gives what it says.
+fn refused(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_extant-bench"))
+        .args(args)
+        .output()
+        .expect("the bench starts");
+    assert!(!output.status.success(), "{args:?} succeeded");
+    String::from_utf8(output.stderr).expect("text")
 }
 
 /// A small run of a workload on a 64 MiB image, one repetition, as JSON rows.
@@ -301,56 +313,4 @@ fn a_table_of_locks_comes_with_each_variant() {
         "{fsync}"
     );
     assert!(fsync.contains("journal progress"), "{fsync}");
-}
-
-#[test]
-fn a_report_has_tables_and_pictures_of_what_was_measured_and_keeps_the_rest() {
-    require!(KernelExt4);
-    let folder = tempfile::tempdir().expect("a folder");
-    let out = folder.path().join("docs/report");
-    let readme = folder.path().join("README.md");
-    std::fs::write(&readme, "x\n<!-- figures:begin -->\n<!-- figures:end -->\n").expect("written");
-    let report = |part: &str| {
-        bench(&[
-            "report",
-            "--part",
-            part,
-            "--runs",
-            "1",
-            "--image-mib",
-            "64",
-            "--fallocations",
-            "2000",
-            "--writes",
-            "100",
-            "--out",
-            out.to_str().expect("text"),
-        ]);
-        std::fs::read_to_string(out.join("performance.md")).expect("a page")
-    };
-    report("sparse");
-    let page = report("fallocate2");
-    for text in [
-        "### fallocate2",
-        "### sparse",
-        "| engine | kernel | x |",
-        "| delalloc | 1 |",
-        "| default | 64 |",
-        "(pictures/fallocate2.svg)",
-    ] {
-        assert!(page.contains(text), "{text} in {page}");
-    }
-    for picture in ["fallocate2.svg", "ratios.svg"] {
-        let svg = std::fs::read_to_string(out.join("pictures").join(picture)).expect("a picture");
-        assert!(
-            svg.starts_with("<svg") && svg.contains("kernel"),
-            "{picture}"
-        );
-    }
-    let front = std::fs::read_to_string(&readme).expect("the front page");
-    assert!(
-        front.contains("| reserve 8 KiB with `fallocate`, two workers | **"),
-        "{front}"
-    );
-    assert_eq!(report("none"), page);
 }
