@@ -2,7 +2,7 @@
 //!
 //! New memory costs a fault for each page when it is touched first, and a fault is a large part of what it takes to bring
 //! the eight inodes that fit there into memory. Caches under a budget give memory back and want as much again, often
-//! within seconds, so free memory stays with the process for some time, after which it goes when somebody asks for memory, or
+//! within seconds, so free memory stays with the process for some time, after which it goes when memory is asked for, or
 //! [`give_back`] is called; `MIMALLOC_PURGE_DELAY` of the environment counts first.
 
 use std::ffi::{c_int, c_long};

@@ -19,7 +19,7 @@ pub(crate) enum Failure {
     Said,
     /// Something is to be told by this exit code alone; all has been said.
     Code(u8),
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed the pipe.
     PipeClosed,
 }
 
@@ -53,7 +53,7 @@ impl Failure {
 /// Prints a message for people.
 pub(crate) fn say(text: impl fmt::Display) {
     use io::Write;
-    // With standard error gone there is nobody to tell.
+    // With standard error gone there is no place to tell it.
     let _ = writeln!(io::stderr(), "extant: {text}");
 }
 

@@ -1,9 +1,9 @@
 //! The images that a command changes: opened once each, closed at the end whatever happened.
 
-use crate::args::Where;
+use crate::args::ImageLocation;
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::image_path::ImagePath;
 use crate::operands::expand;
-use crate::place::Place;
 use extant::{Cause, Filesystem, WalkEntry};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ pub(crate) type FileId = (u64, u64);
 /// The images of one command.
 #[derive(Debug)]
 pub(crate) struct Images<'a> {
-    place: &'a Where,
+    location: &'a ImageLocation,
     open: Vec<Opened>,
 }
 
@@ -29,25 +29,25 @@ struct Opened {
 }
 
 impl<'a> Images<'a> {
-    pub(crate) fn new(place: &'a Where) -> Self {
+    pub(crate) fn new(location: &'a ImageLocation) -> Self {
         Self {
-            place,
+            location,
             open: Vec::new(),
         }
     }
 
     /// The image of a place, to be changed.
-    pub(crate) fn writable(&mut self, at: &Place) -> Outcome<Filesystem> {
+    pub(crate) fn writable(&mut self, at: &ImagePath) -> Outcome<Filesystem> {
         self.get(at, true)
     }
 
     /// The image of a place, to be read. One that is to be changed as well must have been opened for
     /// that before.
-    pub(crate) fn readable(&mut self, at: &Place) -> Outcome<Filesystem> {
+    pub(crate) fn readable(&mut self, at: &ImagePath) -> Outcome<Filesystem> {
         self.get(at, false)
     }
 
-    fn get(&mut self, at: &Place, writable: bool) -> Outcome<Filesystem> {
+    fn get(&mut self, at: &ImagePath, writable: bool) -> Outcome<Filesystem> {
         // One that does not exist is an error of opening.
         let id = at
             .image
@@ -62,8 +62,8 @@ impl<'a> Images<'a> {
             return Ok(opened.fs.clone());
         }
         let opened = match writable {
-            true => at.open_writable(self.place),
-            false => at.open(self.place),
+            true => at.open_writable(self.location),
+            false => at.open(self.location),
         };
         let fs = opened.map_err(|failure| self.with_advice(failure, id))?;
         self.open.push(Opened {
@@ -78,7 +78,7 @@ impl<'a> Images<'a> {
 
     /// Adds to a failure of opening a further image what to do about partitions.
     fn with_advice(&self, failure: Failure, id: Option<FileId>) -> Failure {
-        let is_chosen = self.place.partition.is_some() || self.place.offset.is_some();
+        let is_chosen = self.location.partition.is_some() || self.location.offset.is_some();
         let advice = if id.is_some() && self.open.iter().any(|opened| opened.id == id) {
             "Two partitions of one disk are not opened at once: copy out into a directory first, and then in."
         } else if is_chosen && !self.open.is_empty() {
@@ -163,14 +163,14 @@ impl Problems {
 /// Changes what each operand names, or all that match it where it is a pattern. What fails is said, and the others are done all the same.
 pub(crate) fn change_each(
     operands: &[OsString],
-    place: &Where,
-    mut change: impl FnMut(&Filesystem, &Place, &mut Problems) -> Outcome,
+    location: &ImageLocation,
+    mut change: impl FnMut(&Filesystem, &ImagePath, &mut Problems) -> Outcome,
 ) -> Outcome {
     let places = operands
         .iter()
-        .map(|text| Place::inside(text))
+        .map(|text| ImagePath::inside(text))
         .collect::<Outcome<Vec<_>>>()?;
-    let mut images = Images::new(place);
+    let mut images = Images::new(location);
     let done = (|| {
         let mut problems = Problems::default();
         // Said once for each file system.
@@ -210,7 +210,7 @@ pub(crate) fn change_each(
 /// that would fail as well.
 pub(crate) fn change_tree(
     fs: &Filesystem,
-    at: &Place,
+    at: &ImagePath,
     start: &Path,
     problems: &mut Problems,
     mut change: impl FnMut(&WalkEntry) -> extant::Result<()>,

@@ -42,7 +42,7 @@ impl Subscriber for Log {
             _ => "warning",
         };
         let Line { message, fields } = line;
-        // Nobody is left to tell when this fails.
+        // A failure to tell has no other place to be told.
         let _ = match self {
             Self::Terminal => writeln!(std::io::stderr(), "extant: {level}: {message}{fields}"),
             Self::File(file) => {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `args` | the command line: every command, its options and its help |
 //! | `help` | help laid out at the terminal's width, and manual pages |
-//! | `place` | `IMAGE:/path`, and opening what it names |
+//! | `image_path` | `IMAGE:/path`, and opening what it names |
 //! | `images` | the images that a command changes: opened once each, closed at the end |
 //! | `operands` | patterns in operands, and reading what each names |
 //! | `path` | last names, symbolic links at the end |
@@ -14,7 +14,7 @@
 //! | `output` | standard output: terminal or not, names made safe, closed pipes |
 //! | `record` | a file as a JSON object |
 //! | `no_room` | what there is no room for, and the way out |
-//! | `replayed` | fast commits, replayed in memory for those who check and repair |
+//! | `replayed` | fast commits, replayed in memory for `check` and `repair` |
 //! | `room` | whether something fits, asked before what is there is cut |
 //! | `progress` | the bar on a terminal |
 //! | `size`, `time`, `glob`, `mode`, `owner`, `acl` | numbers of bytes, moments, patterns, permissions, owners and lists as text |
@@ -37,6 +37,7 @@ mod commands;
 mod failure;
 mod glob;
 mod help;
+mod image_path;
 mod images;
 mod log;
 mod mode;
@@ -45,7 +46,6 @@ mod operands;
 mod output;
 mod owner;
 mod path;
-mod place;
 mod progress;
 mod record;
 mod replayed;
@@ -58,19 +58,20 @@ use clap::error::{ContextKind, ContextValue};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The exit code for a command line that makes no sense: `check`, `repair` and `tune` have those of `e2fsck`.
-fn usage_code(args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
-    let mut args = args.skip_while(|arg| arg.as_encoded_bytes().starts_with(b"-"));
-    match args.next() {
-        Some(command)
-            if ["check", "repair", "tune", "resize"]
-                .iter()
-                .any(|own| command == *own) =>
-        {
-            16
+/// The exit code for a command line that makes no sense: `check`, `repair`, `tune` and `resize` have those
+/// of `e2fsck`.
+fn usage_code(mut args: impl Iterator<Item = std::ffi::OsString>) -> u8 {
+    const WITH_VALUES: [&str; 4] = ["--partition", "--offset", "--superblock", "--journal"];
+    const AS_E2FSCK: [&str; 4] = ["check", "repair", "tune", "resize"];
+    while let Some(arg) = args.next() {
+        if WITH_VALUES.iter().any(|option| arg == *option) {
+            args.next();
+        } else if !arg.as_encoded_bytes().starts_with(b"-") {
+            let is_as_e2fsck = AS_E2FSCK.iter().any(|command| arg == *command);
+            return if is_as_e2fsck { 16 } else { 2 };
         }
-        _ => 2,
     }
+    2
 }
 
 /// The arguments, with the command in front where the program is called as a helper of mount(8):
@@ -114,7 +115,7 @@ fn main() -> ExitCode {
     let args = match args::Args::try_parse_from(arguments()) {
         Ok(args) => args,
         Err(mut e) if e.use_stderr() => {
-            // Nobody who misspells another option wants the version, nor a usage line with it.
+            // A misspelt option is no question for the version, and a usage line for that does not help.
             if e.get(ContextKind::SuggestedArg)
                 == Some(&ContextValue::String("--version".to_owned()))
             {

@@ -30,7 +30,7 @@ enum Operator {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
-    /// These bits; with `execute_if`, execution as well, of directories and of what somebody executes.
+    /// These bits; with `execute_if`, execution as well, of directories and of files that any class may execute.
     Bits { bits: u16, execute_if: bool },
     /// What those at this shift have: 6 for the user, 3 for the group, 0 for others.
     CopyOf(u16),
@@ -101,7 +101,7 @@ impl Step {
     }
 }
 
-/// One part between commas: whom it is about, then one or more operators.
+/// One part between commas: the classes it is about, then one or more operators.
 fn parse_clause(clause: &[u8], steps: &mut Vec<Step>) -> Option<()> {
     let is_operator = |byte: &u8| matches!(byte, b'+' | b'-' | b'=');
     let at = clause.iter().position(is_operator)?;

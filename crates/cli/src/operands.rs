@@ -1,11 +1,11 @@
 //! What operands name: patterns are looked up in the image, and a command that reads goes on after one that cannot be
 //! read.
 
-use crate::args::Where;
+use crate::args::ImageLocation;
 use crate::failure::{Failure, Outcome};
 use crate::glob;
+use crate::image_path::ImagePath;
 use crate::images::{Images, Problems};
-use crate::place::Place;
 use extant::{Filesystem, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 /// Reads what each operand names. What fails is said, and the others are read all the same.
 pub(crate) fn read_each(
     operands: &[OsString],
-    place: &Where,
-    mut read: impl FnMut(&Filesystem, &Place) -> Outcome,
+    location: &ImageLocation,
+    mut read: impl FnMut(&Filesystem, &ImagePath) -> Outcome,
 ) -> Outcome {
     let mut problems = Problems::default();
-    for (fs, at) in found(operands, &mut Images::new(place), &mut problems) {
+    for (fs, at) in found(operands, &mut Images::new(location), &mut problems) {
         match read(&fs, &at) {
             Err(Failure::PipeClosed) => return Err(Failure::PipeClosed),
             outcome => problems.check(outcome),
@@ -32,10 +32,10 @@ pub(crate) fn found(
     operands: &[OsString],
     images: &mut Images<'_>,
     problems: &mut Problems,
-) -> Vec<(Filesystem, Place)> {
+) -> Vec<(Filesystem, ImagePath)> {
     let mut all = Vec::new();
     for text in operands {
-        let at = Place::parse(text);
+        let at = ImagePath::parse(text);
         let opened = images
             .readable(&at)
             .and_then(|fs| Ok((expand(&fs, &at)?, fs)));
@@ -49,7 +49,7 @@ pub(crate) fn found(
 
 /// What a place stands for: itself, or where its path is a pattern and no file has that name, all that match, in order.
 /// A pattern that nothing matches stands for itself, too: there is no such file then.
-pub(crate) fn expand(fs: &Filesystem, at: &Place) -> Outcome<Vec<Place>> {
+pub(crate) fn expand(fs: &Filesystem, at: &ImagePath) -> Outcome<Vec<ImagePath>> {
     let path = at.path.as_os_str().as_bytes();
     if !glob::is_pattern(path) || fs.symlink_metadata(&at.path).is_ok() {
         return Ok(vec![at.clone()]);
@@ -59,12 +59,12 @@ pub(crate) fn expand(fs: &Filesystem, at: &Place) -> Outcome<Vec<Place>> {
         return Ok(vec![at.clone()]);
     }
     found.sort();
-    let place = |path| Place { path, ..at.clone() };
+    let place = |path| ImagePath { path, ..at.clone() };
     Ok(found.into_iter().map(place).collect())
 }
 
 /// The one place that something is to be put at: what a pattern matches, if that is one file; itself, if it matches none.
-pub(crate) fn expand_one(fs: &Filesystem, at: &Place) -> Outcome<Place> {
+pub(crate) fn expand_one(fs: &Filesystem, at: &ImagePath) -> Outcome<ImagePath> {
     match &expand(fs, at)?[..] {
         [one] => Ok(one.clone()),
         all => Err(Failure::new(format!(

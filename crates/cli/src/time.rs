@@ -20,6 +20,11 @@ pub(crate) fn seconds_now() -> u64 {
     u64::try_from(now().secs).unwrap_or(0)
 }
 
+/// Seconds since 1970 until now, as [`seconds_now`], at most what 32 bits hold.
+pub(crate) fn seconds_now_32() -> u32 {
+    u32::try_from(seconds_now()).unwrap_or(u32::MAX)
+}
+
 /// The moment that reproducible builds agree on, if there is one.
 pub(crate) fn source_date_epoch() -> Outcome<Option<u64>> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {

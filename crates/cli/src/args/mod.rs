@@ -50,7 +50,7 @@ Exit codes (check, repair, tune and resize have their own):
 )]
 pub(crate) struct Args {
     #[command(flatten)]
-    pub(crate) place: Where,
+    pub(crate) location: ImageLocation,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -65,7 +65,7 @@ impl Args {
             Command::Man(_) => "man",
             _ => return Ok(()),
         };
-        if self.place == Where::default() {
+        if self.location == ImageLocation::default() {
             return Ok(());
         }
         Err(Failure::usage(format!(
@@ -77,7 +77,7 @@ impl Args {
 
 /// Where in a file the file system is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, ClapArgs)]
-pub(crate) struct Where {
+pub(crate) struct ImageLocation {
     /// Use partition N of a whole-disk image (GPT or MBR)
     #[arg(
         long,
@@ -520,7 +520,7 @@ pub(crate) struct Info {
     pub(crate) json: bool,
 }
 
-/// Show how much space and how many inodes are in use, and by whom
+/// Show how much space and how many inodes are in use, and by which owners
 #[derive(Debug, ClapArgs)]
 #[command(disable_help_flag = true)]
 #[command(after_help = "\
@@ -552,7 +552,7 @@ pub(crate) struct Df {
 /// What `df` divides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DfBy {
-    /// Number of the user who owns a file
+    /// Number of the user that owns a file
     Owner,
     /// Number of its group
     Group,

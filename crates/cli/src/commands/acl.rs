@@ -1,21 +1,21 @@
 //! `extant acl`.
 
 use crate::acl::{Change, changed, of_mode};
-use crate::args::{AclArgs, AclDo, Where};
+use crate::args::{AclArgs, AclDo, ImageLocation};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::change_each;
 use crate::operands::read_each;
 use crate::output::Output;
-use crate::place::Place;
 use extant::{Acl, AclKind, Filesystem};
 use std::io::Write;
 
-pub(super) fn run(args: &AclArgs, place: &Where) -> Outcome {
+pub(super) fn run(args: &AclArgs, location: &ImageLocation) -> Outcome {
     match &args.what {
         AclDo::Get { paths } => {
             let mut output = Output::new();
             let mut is_first = true;
-            let done = read_each(paths, place, |fs, from| {
+            let done = read_each(paths, location, |fs, from| {
                 if !std::mem::take(&mut is_first) {
                     writeln!(output)?;
                 }
@@ -31,7 +31,7 @@ pub(super) fn run(args: &AclArgs, place: &Where) -> Outcome {
         } => {
             let changes = Change::parse_all(entries).map_err(Failure::usage)?;
             let kind = kind_of(*default);
-            change_each(paths, place, |fs, at, _| {
+            change_each(paths, location, |fs, at, _| {
                 let fail = |e: extant::Error| at.failure(&e);
                 let changes = changes
                     .iter()
@@ -43,7 +43,7 @@ pub(super) fn run(args: &AclArgs, place: &Where) -> Outcome {
                 fs.set_acl(&at.path, kind, Some(&acl)).map_err(fail)
             })
         }
-        AclDo::Rm { paths, default } => change_each(paths, place, |fs, at, _| {
+        AclDo::Rm { paths, default } => change_each(paths, location, |fs, at, _| {
             let fail = |e: extant::Error| at.failure(&e);
             let kind = kind_of(*default);
             if kind == AclKind::Access && fs.acl(&at.path, kind).map_err(fail)?.is_some() {
@@ -64,7 +64,7 @@ fn kind_of(default: bool) -> AclKind {
 }
 
 /// The list that is changed: the one there is, or what the access list or the mode say.
-fn start(fs: &Filesystem, at: &Place, kind: AclKind) -> extant::Result<Acl> {
+fn start(fs: &Filesystem, at: &ImagePath, kind: AclKind) -> extant::Result<Acl> {
     if let Some(acl) = fs.acl(&at.path, kind)? {
         return Ok(acl);
     }
@@ -85,7 +85,7 @@ fn without_names(acl: &Acl) -> Option<Acl> {
     Acl::new(base.copied().collect()).ok()
 }
 
-fn show(fs: &Filesystem, from: &Place, output: &mut Output) -> Outcome {
+fn show(fs: &Filesystem, from: &ImagePath, output: &mut Output) -> Outcome {
     let fail = |e: extant::Error| from.failure(&e);
     let found = fs.metadata(&from.path).map_err(fail)?;
     output.write_all(b"# file: ")?;

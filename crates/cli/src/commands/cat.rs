@@ -1,24 +1,24 @@
 //! `extant cat`.
 
-use crate::args::{Cat, Where};
+use crate::args::{Cat, ImageLocation};
 use crate::failure::Outcome;
+use crate::image_path::ImagePath;
 use crate::operands::read_each;
 use crate::output::Output;
-use crate::place::Place;
 use extant::Filesystem;
 use std::io::Write;
 
 /// Bytes read at once.
 const CHUNK: usize = 1 << 20;
 
-pub(super) fn run(args: &Cat, place: &Where) -> Outcome {
+pub(super) fn run(args: &Cat, location: &ImageLocation) -> Outcome {
     let mut output = Output::new();
-    let done = read_each(&args.paths, place, |fs, from| one(fs, from, &mut output));
+    let done = read_each(&args.paths, location, |fs, from| one(fs, from, &mut output));
     output.finish()?;
     done
 }
 
-fn one(fs: &Filesystem, from: &Place, output: &mut Output) -> Outcome {
+fn one(fs: &Filesystem, from: &ImagePath, output: &mut Output) -> Outcome {
     let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
     let size = usize::try_from(file.metadata().len()).unwrap_or(usize::MAX);
     let mut buffer = vec![0; size.clamp(1, CHUNK)];

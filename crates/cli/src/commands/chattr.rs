@@ -1,17 +1,17 @@
 //! `extant chattr` and `extant lsattr`.
 
-use crate::args::{Chattr, Lsattr, Where};
+use crate::args::{Chattr, ImageLocation, Lsattr};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
 use crate::operands::read_each;
 use crate::output::Output;
 use crate::path::follow;
-use crate::place::Place;
 use extant::{FileFlags, FileType, Filesystem, Metadata};
 use std::io::Write;
 use std::path::Path;
 
-/// What a mode of the command line does to flags, and who is to pay.
+/// What a mode of the command line does to flags, and which project is to pay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Change {
     set: FileFlags,
@@ -69,7 +69,7 @@ impl Change {
     }
 }
 
-pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
+pub(super) fn run(args: &Chattr, location: &ImageLocation) -> Outcome {
     let text = args.change.to_string_lossy();
     let (mut change, mut paths) = (Change::default(), args.paths.clone());
     match args.project.is_some() && !text.starts_with(['+', '-', '=']) {
@@ -80,7 +80,7 @@ pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
     if paths.is_empty() {
         return Err(Failure::usage("name the files to change: IMAGE:/path"));
     }
-    change_each(&paths, place, |fs, at, problems| {
+    change_each(&paths, location, |fs, at, problems| {
         let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;
         if args.recursive && found.is_dir() {
             return tree(fs, at, change, problems);
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Chattr, place: &Where) -> Outcome {
 }
 
 /// Everything at and below a directory but symbolic links.
-fn tree(fs: &Filesystem, at: &Place, change: Change, problems: &mut Problems) -> Outcome {
+fn tree(fs: &Filesystem, at: &ImagePath, change: Change, problems: &mut Problems) -> Outcome {
     let start = follow(fs, &at.path).map_err(|e| at.failure(&e))?;
     change_tree(fs, at, &start, problems, |entry| match entry.file_type() {
         FileType::Symlink => Ok(()),
@@ -100,9 +100,9 @@ fn tree(fs: &Filesystem, at: &Place, change: Change, problems: &mut Problems) ->
     })
 }
 
-pub(super) fn list(args: &Lsattr, place: &Where) -> Outcome {
+pub(super) fn list(args: &Lsattr, location: &ImageLocation) -> Outcome {
     let mut output = Output::new();
-    let done = read_each(&args.paths, place, |fs, from| {
+    let done = read_each(&args.paths, location, |fs, from| {
         let fail = |e: extant::Error| from.failure(&e);
         let path = follow(fs, &from.path).map_err(fail)?;
         let found = fs.metadata(&path).map_err(fail)?;

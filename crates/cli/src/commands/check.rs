@@ -1,6 +1,7 @@
 //! `extant check`. Its exit codes are those of `e2fsck`: 0 clean, 4 errors left, 8 no verdict, 16 usage.
 
-use crate::args::{Check, Where};
+use super::exit_codes::{ERRORS, OPERATIONAL};
+use crate::args::{Check, ImageLocation};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -11,11 +12,6 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-
-/// Errors are left.
-pub(super) const ERRORS: u8 = 4;
-/// No verdict could be given.
-pub(super) const OPERATIONAL: u8 = 8;
 
 /// A finding, for programs.
 #[derive(Debug, Serialize)]
@@ -45,8 +41,8 @@ struct Summary {
     blocks: u64,
 }
 
-pub(super) fn run(args: &Check, place: &Where) -> Outcome {
-    let report = check(args, place).map_err(|text| {
+pub(super) fn run(args: &Check, location: &ImageLocation) -> Outcome {
+    let report = check(args, location).map_err(|text| {
         say(text);
         Failure::Code(OPERATIONAL)
     })?;
@@ -64,8 +60,8 @@ pub(super) fn run(args: &Check, place: &Where) -> Outcome {
     }
 }
 
-fn check(args: &Check, place: &Where) -> Result<Report, String> {
-    if place.superblock.is_some() {
+fn check(args: &Check, location: &ImageLocation) -> Result<Report, String> {
+    if location.superblock.is_some() {
         return Err(
             "--superblock is about reading files: a check finds a backup by itself".to_owned(),
         );
@@ -73,11 +69,11 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", Escaped::path(image));
     let device = OpenSpec::read_only(image)
-        .offset(place.offset)
-        .partition(place.partition)
+        .offset(location.offset)
+        .partition(location.partition)
         .open()
         .map_err(|e| e.to_string())?;
-    let journal = match &place.journal {
+    let journal = match &location.journal {
         Some(path) => Some(
             OpenSpec::read_only(path)
                 .open()
@@ -86,7 +82,7 @@ fn check(args: &Check, place: &Where) -> Result<Report, String> {
         None => None,
     };
     let bars = Bars::new("checking");
-    let options = Options::default().as_is(place.as_is);
+    let options = Options::default().as_is(location.as_is);
     let judge = |device| extant_fsck::check_with_journal(device, journal.clone(), options, &bars);
     let report = match judge(Arc::clone(&device)) {
         Err(e) if e.is_fast_commit() => match replayed::in_memory(device) {

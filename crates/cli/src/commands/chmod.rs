@@ -1,17 +1,17 @@
 //! `extant chmod`.
 
-use crate::args::{Chmod, Where};
+use crate::args::{Chmod, ImageLocation};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
 use crate::mode::ModeChange;
 use crate::path::follow;
-use crate::place::Place;
 use extant::{FileType, Filesystem, Metadata, Result};
 use std::path::Path;
 
-pub(super) fn run(args: &Chmod, place: &Where) -> Outcome {
+pub(super) fn run(args: &Chmod, location: &ImageLocation) -> Outcome {
     let change = ModeChange::parse(&args.mode).map_err(Failure::usage)?;
-    change_each(&args.paths, place, |fs, at, problems| {
+    change_each(&args.paths, location, |fs, at, problems| {
         let found = fs.metadata(&at.path).map_err(|e| at.failure(&e))?;
         if args.recursive && found.is_dir() {
             return tree(fs, at, &change, problems);
@@ -26,7 +26,7 @@ fn one(fs: &Filesystem, path: &Path, found: &Metadata, change: &ModeChange) -> R
 }
 
 /// Everything at and below a directory, symbolic links left alone.
-fn tree(fs: &Filesystem, at: &Place, change: &ModeChange, problems: &mut Problems) -> Outcome {
+fn tree(fs: &Filesystem, at: &ImagePath, change: &ModeChange, problems: &mut Problems) -> Outcome {
     let start = follow(fs, &at.path).map_err(|e| at.failure(&e))?;
     change_tree(fs, at, &start, problems, |entry| match entry.file_type() {
         FileType::Symlink => Ok(()),

@@ -1,20 +1,20 @@
 //! `extant chown`.
 
-use crate::args::{Chown, Where};
+use crate::args::{Chown, ImageLocation};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, change_tree};
 use crate::owner::{Owner, OwnerSpec};
 use crate::path::follow;
-use crate::place::Place;
 use extant::Filesystem;
 use std::path::Path;
 
 /// The attribute that holds a file's capabilities.
 const CAPABILITIES: &str = "security.capability";
 
-pub(super) fn run(args: &Chown, place: &Where) -> Outcome {
+pub(super) fn run(args: &Chown, location: &ImageLocation) -> Outcome {
     let spec = OwnerSpec::parse(&args.owner).map_err(Failure::usage)?;
-    change_each(&args.paths, place, |fs, at, problems| {
+    change_each(&args.paths, location, |fs, at, problems| {
         let owner = spec.look_up(fs).map_err(Failure::new)?;
         let fail = |e: extant::Error| at.failure(&e);
         let is_dir = || fs.symlink_metadata(&at.path).map(|found| found.is_dir());
@@ -33,7 +33,7 @@ pub(super) fn run(args: &Chown, place: &Where) -> Outcome {
 fn tree(
     args: &Chown,
     fs: &Filesystem,
-    at: &Place,
+    at: &ImagePath,
     owner: Owner,
     problems: &mut Problems,
 ) -> Outcome {

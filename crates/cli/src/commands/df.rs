@@ -1,9 +1,9 @@
 //! `extant df`.
 
-use crate::args::{Df, DfBy, Where};
+use crate::args::{Df, DfBy, ImageLocation};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::size::human;
 use extant::{Bulkstat, FileType, Filesystem, Metadata};
 use serde::Serialize;
@@ -42,14 +42,14 @@ struct Sum {
     bytes: u64,
 }
 
-pub(super) fn run(args: &Df, place: &Where) -> Outcome {
-    let from = Place::parse(&args.image);
+pub(super) fn run(args: &Df, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.image);
     if !from.is_root() {
         return Err(Failure::usage(
             "df shows a whole image: give it without a path; `find IMAGE:/path --json` lists sizes below one",
         ));
     }
-    let fs = from.open(place)?;
+    let fs = from.open(location)?;
     let stat = fs.statfs().map_err(|e| from.failure(&e))?;
     let block = u64::from(stat.block_size.bytes());
     let used = stat.blocks.saturating_sub(stat.free);

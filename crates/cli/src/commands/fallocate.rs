@@ -1,16 +1,16 @@
 //! `extant fallocate`.
 
-use crate::args::{Fallocate, Where};
+use crate::args::{Fallocate, ImageLocation};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::size;
 use extant::{File, OpenOptions};
 
-pub(super) fn run(args: &Fallocate, place: &Where) -> Outcome {
+pub(super) fn run(args: &Fallocate, location: &ImageLocation) -> Outcome {
     let len = size::parse(&args.length).map_err(Failure::usage)?;
     let at = size::parse(&args.at).map_err(Failure::usage)?;
     let changes_content = args.punch_hole || args.collapse_range || args.insert_range;
-    change_each(&args.paths, place, |fs, file, _| {
+    change_each(&args.paths, location, |fs, file, _| {
         OpenOptions::new()
             .write(true)
             // Where there is no file there is nothing to take out.

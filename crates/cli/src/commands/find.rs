@@ -1,9 +1,9 @@
 //! `extant find`.
 
-use crate::args::{Find, Where};
+use crate::args::{Find, ImageLocation};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::{Record, letter};
 use crate::{glob, size};
 use extant::{Bulkstat, FileType, Filesystem, Metadata, Walk, WalkEntry};
@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn run(args: &Find, place: &Where) -> Outcome {
+pub(super) fn run(args: &Find, location: &ImageLocation) -> Outcome {
     let wanted = Wanted::new(args)?;
-    let from = Place::parse(&args.path);
-    let fs = from.open(place)?;
+    let from = ImagePath::parse(&args.path);
+    let fs = from.open(location)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     if from.is_root() && args.max_depth.is_none() && wanted.asks_inodes() {
         leave_out_others(&fs, &wanted, &mut walk);

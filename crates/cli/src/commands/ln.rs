@@ -1,33 +1,33 @@
 //! `extant ln`.
 
-use crate::args::{Ln, Where};
+use crate::args::{ImageLocation, Ln};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{Images, Problems, is_in_the_way};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, look_at_link};
-use crate::place::Place;
 use extant::{Escaped, Filesystem, Result};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: &Ln, place: &Where) -> Outcome {
+pub(super) fn run(args: &Ln, location: &ImageLocation) -> Outcome {
     let Some((link, targets)) = args.paths.split_last() else {
         return Err(Failure::usage("nothing to link: name a target and a link"));
     };
-    let link = Place::inside(link)?;
+    let link = ImagePath::inside(link)?;
     let targets = targets
         .iter()
         .map(|text| target(args, text, &link))
         .collect::<Outcome<Vec<_>>>()?;
-    let mut images = Images::new(place);
+    let mut images = Images::new(location);
     let done = all(args, &mut images, &targets, &link);
     images.close(done)
 }
 
 /// What a link is to point to: for a symbolic one the text, otherwise the path in the image.
-fn target(args: &Ln, text: &OsString, link: &Place) -> Outcome<PathBuf> {
-    let inside = Place::inside_if_any(text);
+fn target(args: &Ln, text: &OsString, link: &ImagePath) -> Outcome<PathBuf> {
+    let inside = ImagePath::inside_if_any(text);
     match (args.symbolic, inside) {
         (true, Some(place)) => Err(Failure::usage(format!(
             "the target of a symbolic link is a path as seen inside the image: write {} and not {}",
@@ -48,7 +48,7 @@ fn target(args: &Ln, text: &OsString, link: &Place) -> Outcome<PathBuf> {
     }
 }
 
-fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &Place) -> Outcome {
+fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &ImagePath) -> Outcome {
     let fs = images.writable(link)?;
     let link = &expand_one(&fs, link)?;
     let targets = &match args.symbolic {
@@ -79,10 +79,10 @@ fn all(args: &Ln, images: &mut Images<'_>, targets: &[PathBuf], link: &Place) ->
 }
 
 /// Hard links are made to files of the image: a pattern means those that it matches.
-fn matched(fs: &Filesystem, targets: &[PathBuf], link: &Place) -> Outcome<Vec<PathBuf>> {
+fn matched(fs: &Filesystem, targets: &[PathBuf], link: &ImagePath) -> Outcome<Vec<PathBuf>> {
     let mut all = Vec::new();
     for path in targets {
-        let at = Place {
+        let at = ImagePath {
             path: path.clone(),
             ..link.clone()
         };

@@ -1,10 +1,10 @@
 //! `extant ls`.
 
-use crate::args::{Ls, Where};
+use crate::args::{ImageLocation, Ls};
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::ImagePath;
 use crate::operands::read_each;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::{Record, mode_text};
 use crate::size::short;
 use crate::{glob, time};
@@ -14,13 +14,13 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn run(args: &Ls, place: &Where) -> Outcome {
+pub(super) fn run(args: &Ls, location: &ImageLocation) -> Outcome {
     let mut output = Output::new();
     let mut first = true;
     let is_pattern =
-        |text: &OsString| glob::is_pattern(Place::parse(text).path.as_os_str().as_bytes());
+        |text: &OsString| glob::is_pattern(ImagePath::parse(text).path.as_os_str().as_bytes());
     let headings = args.paths.len() > 1 || args.paths.iter().any(is_pattern);
-    let done = read_each(&args.paths, place, |fs, from| {
+    let done = read_each(&args.paths, location, |fs, from| {
         let mut listing = Listing {
             args,
             fs,
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Ls, place: &Where) -> Outcome {
 struct Listing<'a> {
     args: &'a Ls,
     fs: &'a Filesystem,
-    from: &'a Place,
+    from: &'a ImagePath,
     output: &'a mut Output,
     all_done: bool,
     /// Whether directories are announced by their paths.

@@ -1,6 +1,6 @@
 //! `extant mkdir`.
 
-use crate::args::{Mkdir, Where};
+use crate::args::{ImageLocation, Mkdir};
 use crate::failure::{Failure, Outcome};
 use crate::images::{change_each, is_in_the_way};
 use crate::mode::ModeChange;
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Permissions unless said otherwise.
 const MODE: u16 = 0o755;
 
-pub(super) fn run(args: &Mkdir, place: &Where) -> Outcome {
+pub(super) fn run(args: &Mkdir, location: &ImageLocation) -> Outcome {
     let mode = match &args.mode {
         None => MODE,
         // Changes are those of a directory that everybody may use.
@@ -19,7 +19,7 @@ pub(super) fn run(args: &Mkdir, place: &Where) -> Outcome {
             .map_err(Failure::usage)?
             .apply(0o777, true),
     };
-    change_each(&args.paths, place, |fs, at, _| {
+    change_each(&args.paths, location, |fs, at, _| {
         let made = match args.parents {
             true => with_parents(fs, &at.path, mode),
             false => fs.create_dir_with(&at.path, mode),

@@ -1,6 +1,6 @@
 //! `extant mknod`.
 
-use crate::args::{Mknod, Where};
+use crate::args::{ImageLocation, Mknod};
 use crate::failure::{Failure, Outcome};
 use crate::images::change_each;
 use crate::mode::ModeChange;
@@ -9,7 +9,7 @@ use extant::{DeviceNumber, FileType};
 /// Permissions unless said otherwise.
 const MODE: u16 = 0o644;
 
-pub(super) fn run(args: &Mknod, place: &Where) -> Outcome {
+pub(super) fn run(args: &Mknod, location: &ImageLocation) -> Outcome {
     let mode = match &args.mode {
         None => MODE,
         // Changes are those of a file that everybody may read and write.
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Mknod, place: &Where) -> Outcome {
             return Err(Failure::usage("pipes and sockets have no numbers"));
         }
     };
-    change_each(std::slice::from_ref(&args.path), place, |fs, at, _| {
+    change_each(std::slice::from_ref(&args.path), location, |fs, at, _| {
         fs.create_special(&at.path, kind, device, mode)
             .map_err(|e| at.failure(&e))
     })

@@ -1,20 +1,20 @@
 //! `extant mv`.
 
-use crate::args::{Mv, Where};
+use crate::args::{ImageLocation, Mv};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{FileId, Images, Problems};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, is_dir, last_name, look_at_link};
-use crate::place::Place;
 use extant::{Escaped, Filesystem};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-pub(super) fn run(args: &Mv, place: &Where) -> Outcome {
+pub(super) fn run(args: &Mv, location: &ImageLocation) -> Outcome {
     let places = args
         .paths
         .iter()
-        .map(|text| Place::inside(text))
+        .map(|text| ImagePath::inside(text))
         .collect::<Outcome<Vec<_>>>()?;
     let Some((dest, sources)) = places.split_last() else {
         return Err(Failure::usage("nothing to move: name a file and where to"));
@@ -27,13 +27,13 @@ pub(super) fn run(args: &Mv, place: &Where) -> Outcome {
             Escaped::path(&dest.image)
         )));
     }
-    let mut images = Images::new(place);
+    let mut images = Images::new(location);
     let done = all(args, &mut images, sources, dest);
     images.close(done)
 }
 
 /// The image's file, whatever it is called, and the partition on it.
-fn file(place: &Place) -> (Result<FileId, &Path>, Option<u32>) {
+fn file(place: &ImagePath) -> (Result<FileId, &Path>, Option<u32>) {
     let id = match place.image.metadata() {
         Ok(found) => Ok((found.dev(), found.ino())),
         Err(_) => Err(&*place.image),
@@ -41,7 +41,7 @@ fn file(place: &Place) -> (Result<FileId, &Path>, Option<u32>) {
     (id, place.partition)
 }
 
-fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> Outcome {
+fn all(args: &Mv, images: &mut Images<'_>, sources: &[ImagePath], dest: &ImagePath) -> Outcome {
     let fs = images.writable(dest)?;
     if args.exchange {
         let [source] = sources else {
@@ -82,7 +82,7 @@ fn all(args: &Mv, images: &mut Images<'_>, sources: &[Place], dest: &Place) -> O
     problems.outcome()
 }
 
-fn one(args: &Mv, fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
+fn one(args: &Mv, fs: &Filesystem, from: &ImagePath, to: &Path) -> Outcome {
     let fail = |e: extant::Error| from.failure(&e);
     let source = fs.symlink_metadata(&from.path).map_err(fail)?;
     // Names what is missing, which renaming does not.
@@ -100,7 +100,7 @@ fn one(args: &Mv, fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
 }
 
 /// Two names of one file: the one that is moved goes. A name cannot be moved onto itself.
-fn same_file(fs: &Filesystem, from: &Place, to: &Path) -> Outcome {
+fn same_file(fs: &Filesystem, from: &ImagePath, to: &Path) -> Outcome {
     let fail = |e: extant::Error| from.failure(&e);
     let place = |path: &Path| -> Result<_, extant::Error> {
         let parent = path.parent().unwrap_or(Path::new("/"));

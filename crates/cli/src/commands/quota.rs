@@ -1,9 +1,9 @@
 //! `extant quota`.
 
-use crate::args::{Quota as Args, Where};
+use crate::args::{ImageLocation, Quota as Args};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::size::human;
 use crate::time::short;
 use extant::{Filesystem, Limits, Quota, QuotaChange, QuotaKind, SideChange, Timestamp};
@@ -50,17 +50,17 @@ impl From<Quota> for Entry {
     }
 }
 
-pub(super) fn run(args: &Args, place: &Where) -> Outcome {
-    let from = Place::parse(&args.image);
+pub(super) fn run(args: &Args, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.image);
     if !from.is_root() {
         return Err(Failure::usage(
             "quota is about a whole image: give it without a path",
         ));
     }
     if args.changes_something() {
-        return set(args, &from, place);
+        return set(args, &from, location);
     }
-    let fs = from.open(place)?;
+    let fs = from.open(location)?;
     let chosen = [args.user, args.group, args.project];
     let all = !chosen.contains(&true);
     let mut found = BTreeMap::new();
@@ -105,7 +105,7 @@ pub(super) fn run(args: &Args, place: &Where) -> Outcome {
     output.finish()
 }
 
-fn uncounted(from: &Place, kind: QuotaKind) -> Failure {
+fn uncounted(from: &ImagePath, kind: QuotaKind) -> Failure {
     let what = kind.name();
     Failure::new(format!(
         "{}: the image does not count what {what}s use",
@@ -114,7 +114,7 @@ fn uncounted(from: &Place, kind: QuotaKind) -> Failure {
 }
 
 /// Sets limits of one owner, or times of grace.
-fn set(args: &Args, from: &Place, place: &Where) -> Outcome {
+fn set(args: &Args, from: &ImagePath, location: &ImageLocation) -> Outcome {
     let chosen = [args.user, args.group, args.project];
     let kinds: Vec<QuotaKind> = QuotaKind::ALL
         .into_iter()
@@ -129,7 +129,7 @@ fn set(args: &Args, from: &Place, place: &Where) -> Outcome {
     if args.json {
         return Err(Failure::usage("--json is for showing: set limits first"));
     }
-    let fs = from.open_writable(place)?;
+    let fs = from.open_writable(location)?;
     let fail = |e: extant::Error| from.failure(&e);
     let mut graces = Vec::new();
     for &kind in &kinds {

@@ -1,13 +1,13 @@
 //! `extant repair`. Its exit codes are those of `e2fsck`: 0 nothing to do, 1 mended, 4 errors left, 8 not possible,
 //! 16 usage.
 
-use super::check::{Bars, ERRORS, OPERATIONAL, line};
-use super::tune::coded;
-use super::undo::{command, keep, keep_beside};
-use crate::args::{Repair, Where};
+use super::check::{Bars, line};
+use super::exit_codes::{ERRORS, OPERATIONAL, coded};
+use super::undo::{command, half_written, keep, keep_beside};
+use crate::args::{ImageLocation, Repair};
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::refuse_reading_options;
 use crate::output::Output;
-use crate::place::refuse_reading_options;
 use crate::replayed;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::Severity;
@@ -73,11 +73,11 @@ struct Summary {
     undo: Option<String>,
 }
 
-pub(super) fn run(args: &Repair, place: &Where) -> Outcome {
-    refuse_reading_options(place).map_err(coded)?;
+pub(super) fn run(args: &Repair, location: &ImageLocation) -> Outcome {
+    refuse_reading_options(location).map_err(coded)?;
     let done = match &args.revert {
-        Some(undo) => revert(args, place, undo).map(|()| None),
-        None => repair(args, place),
+        Some(undo) => revert(args, location, undo).map(|()| None),
+        None => repair(args, location),
     };
     match done {
         Ok(None) => Ok(()),
@@ -94,17 +94,17 @@ fn named(args: &Repair, e: &dyn std::fmt::Display) -> String {
     format!("{}: {e}", Escaped::path(Path::new(&args.image)))
 }
 
-fn spec(args: &Repair, place: &Where) -> OpenSpec {
+fn spec(args: &Repair, location: &ImageLocation) -> OpenSpec {
     let image = Path::new(&args.image);
     let spec = match args.dry_run {
         true => OpenSpec::read_only(image),
         false => OpenSpec::read_write(image),
     };
-    spec.offset(place.offset).partition(place.partition)
+    spec.offset(location.offset).partition(location.partition)
 }
 
-fn revert(args: &Repair, place: &Where, undo: &Path) -> Result<(), String> {
-    let device = spec(args, place).open().map_err(|e| e.to_string())?;
+fn revert(args: &Repair, location: &ImageLocation, undo: &Path) -> Result<(), String> {
+    let device = spec(args, location).open().map_err(|e| e.to_string())?;
     let blocks = repair::revert(&*device, || Ok(BufReader::new(File::open(undo)?)))
         .map_err(|e| named(args, &e))?;
     if !args.quiet {
@@ -121,10 +121,10 @@ fn revert(args: &Repair, place: &Where, undo: &Path) -> Result<(), String> {
 }
 
 /// Repairs; returns the exit code if it is not 0.
-fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
-    let device = spec(args, place).open().map_err(|e| e.to_string())?;
+fn repair(args: &Repair, location: &ImageLocation) -> Result<Option<u8>, String> {
+    let device = spec(args, location).open().map_err(|e| e.to_string())?;
     let options = repair::Options::default()
-        .now(seconds_now())
+        .now(crate::time::seconds_now_32())
         .allow_loss(args.allow_loss)
         .discard_journal(args.discard_journal);
     let bars = Bars::new("repairing");
@@ -156,12 +156,12 @@ fn repair(args: &Repair, place: &Where) -> Result<Option<u8>, String> {
     };
     let refused = plan.may_be_written().err();
     if !args.dry_run && blocks > 0 && refused.is_none() {
-        done.undo = keep_what_was(args, place, &plan)?;
+        done.undo = keep_what_was(args, location, &plan)?;
         plan.apply()
             .map_err(|e| named(args, &half_written(done.undo.as_deref(), &e)))?;
         done.written = true;
     }
-    match tell(args, place, &plan, &done) {
+    match tell(args, location, &plan, &done) {
         Ok(()) | Err(Failure::PipeClosed) => {}
         Err(_) => return Err("cannot write the output".to_owned()),
     }
@@ -185,7 +185,11 @@ struct Done {
 }
 
 /// Keeps what the blocks hold that are to be written, and returns in which file.
-fn keep_what_was(args: &Repair, place: &Where, plan: &Plan) -> Result<Option<PathBuf>, String> {
+fn keep_what_was(
+    args: &Repair,
+    location: &ImageLocation,
+    plan: &Plan,
+) -> Result<Option<PathBuf>, String> {
     if args.no_undo {
         return Ok(None);
     }
@@ -207,37 +211,20 @@ fn keep_what_was(args: &Repair, place: &Where, plan: &Plan) -> Result<Option<Pat
     if plan.changes.are_sums().map_err(|e| named(args, &e))? {
         return Ok(None);
     }
-    let place = match (place.offset, place.partition) {
+    let options = match (location.offset, location.partition) {
         (None, None) => "",
         _ => " (on another file system)",
     };
     Err(named(
         args,
         &format!(
-            "{why}: say with --undo FILE{place} where to keep it, or with --no-undo that the repair need not be taken \
+            "{why}: say with --undo FILE{options} where to keep it, or with --no-undo that the repair need not be taken \
              back. Nothing is written"
         ),
     ))
 }
 
-/// What to do after writing failed.
-pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> String {
-    let how = match undo {
-        Some(undo) => format!(
-            "take them back with --revert {}, or repair again",
-            Escaped::path(undo)
-        ),
-        None => "repair again".to_owned(),
-    };
-    format!("{e}. A PART OF THE CHANGES IS WRITTEN: {how}")
-}
-
-/// Seconds since 1970.
-pub(super) fn seconds_now() -> u32 {
-    u32::try_from(crate::time::seconds_now()).unwrap_or(u32::MAX)
-}
-
-fn tell(args: &Repair, place: &Where, plan: &Plan, done: &Done) -> Outcome {
+fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Outcome {
     let mut output = Output::new();
     let left = plan.left.count(Severity::Error) + plan.left.count(Severity::Fatal);
     if !args.quiet {
@@ -284,7 +271,7 @@ fn tell(args: &Repair, place: &Where, plan: &Plan, done: &Done) -> Outcome {
                 writeln!(
                     output,
                     ": to take it back: {}",
-                    command(undo, &args.image, place)
+                    command(undo, &args.image, location)
                 )?;
             }
         }

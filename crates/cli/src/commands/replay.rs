@@ -1,10 +1,10 @@
 //! `extant replay`.
 
-use crate::args::{Replay, Where};
+use crate::args::{ImageLocation, Replay};
 use crate::failure::{Failure, Outcome, in_image};
+use crate::image_path::ImagePath;
 use crate::images::Problems;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::lossless;
 use extant::Notice;
 use serde::Serialize;
@@ -26,11 +26,11 @@ struct Replayed {
     warnings: Vec<String>,
 }
 
-pub(super) fn run(args: &Replay, place: &Where) -> Outcome {
+pub(super) fn run(args: &Replay, location: &ImageLocation) -> Outcome {
     let mut output = Output::new();
     let mut problems = Problems::default();
     for text in &args.images {
-        let outcome = one(text, place).and_then(|replayed| {
+        let outcome = one(text, location).and_then(|replayed| {
             match args.json {
                 true => output.json_line(&replayed)?,
                 false => tell(&replayed, text, &mut output)?,
@@ -43,15 +43,15 @@ pub(super) fn run(args: &Replay, place: &Where) -> Outcome {
     problems.outcome()
 }
 
-fn one(text: &OsStr, place: &Where) -> Outcome<Replayed> {
+fn one(text: &OsStr, location: &ImageLocation) -> Outcome<Replayed> {
     // The whole text is the image's name: there is no path in it.
-    let image = Place {
+    let image = ImagePath {
         image: PathBuf::from(text),
         partition: None,
         path: PathBuf::from("/"),
         has_path: false,
     };
-    let fs = image.open_writable(place)?;
+    let fs = image.open_writable(location)?;
     let (name, name_hex) = lossless(text.as_bytes());
     let mut replayed = Replayed {
         image: name,

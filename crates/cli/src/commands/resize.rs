@@ -1,13 +1,14 @@
 //! `extant resize`. Its exit codes are those of `tune`.
 
 use super::check::Bars;
-use super::repair::{half_written, seconds_now};
-use super::tune::{coded, superblock_of};
-use super::undo::keep;
-use crate::args::{Resize, Where};
+use super::exit_codes::coded;
+use super::tune::superblock_of;
+use super::undo::{half_written, keep};
+use crate::args::{ImageLocation, Resize};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::refuse_reading_options;
 use crate::output::Output;
-use crate::place::refuse_reading_options;
+use crate::time::seconds_now_32;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::repair::{
     Options,
@@ -29,19 +30,19 @@ struct Resized {
 /// Rounds in which a file system is made as small as possible; each makes room for the next, and two or three do.
 const ROUNDS_MAX: u32 = 16;
 
-pub(super) fn run(args: &Resize, place: &Where) -> Outcome {
-    resize(args, place).map_err(coded)
+pub(super) fn run(args: &Resize, location: &ImageLocation) -> Outcome {
+    resize(args, location).map_err(coded)
 }
 
-fn resize(args: &Resize, place: &Where) -> Outcome {
-    refuse_reading_options(place)?;
-    let mut resized = once(args, place)?;
+fn resize(args: &Resize, location: &ImageLocation) -> Outcome {
+    refuse_reading_options(location)?;
+    let mut resized = once(args, location)?;
     // What moved out of the way lets less do. An undo file is of one round.
     if args.minimum && args.undo.is_none() {
         let first = resized.blocks_before;
         for _ in 1..ROUNDS_MAX {
             let before = resized.blocks;
-            match once(args, place) {
+            match once(args, location) {
                 Ok(again) => resized.blocks = again.blocks,
                 // It is as the round before left it, smaller and sound.
                 Err(NotDone::Before(_)) => break,
@@ -78,13 +79,13 @@ impl From<NotDone> for Failure {
     }
 }
 
-fn once(args: &Resize, place: &Where) -> Result<Resized, NotDone> {
+fn once(args: &Resize, location: &ImageLocation) -> Result<Resized, NotDone> {
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     let spec = || {
         OpenSpec::read_write(image)
-            .offset(place.offset)
-            .partition(place.partition)
+            .offset(location.offset)
+            .partition(location.partition)
     };
     let mut device = spec().open().map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
@@ -102,12 +103,12 @@ fn once(args: &Resize, place: &Where) -> Result<Resized, NotDone> {
     let mut was = None;
     if needed > device.size() {
         // Only a file that is nothing but a file system ends where that ends.
-        was = lengthen(image, place, needed).map_err(|e| named(&e))?;
+        was = lengthen(image, location, needed).map_err(|e| named(&e))?;
         drop(device);
         device = spec().open().map_err(Failure::new)?;
     }
     let bars = Bars::new("checking");
-    let options = Options::default().now(seconds_now());
+    let options = Options::default().now(seconds_now_32());
     let plan = resize::plan(device, size, options, &bars);
     bars.finish();
     let kept = plan.and_then(|plan| match &args.undo {
@@ -131,7 +132,7 @@ fn once(args: &Resize, place: &Where) -> Result<Resized, NotDone> {
     let now = superblock_of(&*plan.changes.device()).map_err(|e| during(&e))?;
     let is_smaller = now.blocks_count() < sb.blocks_count();
     if is_smaller && all_of_it && args.undo.is_none() {
-        cut(image, place, now.blocks_count() * block_size).map_err(|e| during(&e))?;
+        cut(image, location, now.blocks_count() * block_size).map_err(|e| during(&e))?;
     }
     Ok(Resized {
         block_size: sb.block_size().bytes(),
@@ -141,16 +142,16 @@ fn once(args: &Resize, place: &Where) -> Result<Resized, NotDone> {
 }
 
 /// The image as a file that may get another length, and the length that it has.
-fn file_of(image: &Path, place: &Where) -> io::Result<Option<(File, u64)>> {
+fn file_of(image: &Path, location: &ImageLocation) -> io::Result<Option<(File, u64)>> {
     let file = File::options().write(true).open(image)?;
     let about = file.metadata()?;
-    let is_whole = about.is_file() && place.partition.is_none() && place.offset.is_none();
+    let is_whole = about.is_file() && location.partition.is_none() && location.offset.is_none();
     Ok(is_whole.then_some((file, about.len())))
 }
 
 /// Makes the image longer; returns how long it was.
-fn lengthen(image: &Path, place: &Where, len: u64) -> io::Result<Option<u64>> {
-    let Some((file, was)) = file_of(image, place)? else {
+fn lengthen(image: &Path, location: &ImageLocation, len: u64) -> io::Result<Option<u64>> {
+    let Some((file, was)) = file_of(image, location)? else {
         return Ok(None);
     };
     file.set_len(len)?;
@@ -158,8 +159,8 @@ fn lengthen(image: &Path, place: &Where, len: u64) -> io::Result<Option<u64>> {
 }
 
 /// Ends the image where its file system ends.
-fn cut(image: &Path, place: &Where, len: u64) -> io::Result<()> {
-    match file_of(image, place)? {
+fn cut(image: &Path, location: &ImageLocation, len: u64) -> io::Result<()> {
+    match file_of(image, location)? {
         Some((file, was)) if was > len => file.set_len(len),
         _ => Ok(()),
     }

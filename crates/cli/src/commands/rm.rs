@@ -1,15 +1,15 @@
 //! `extant rm`.
 
-use crate::args::{Rm, Where};
+use crate::args::{ImageLocation, Rm};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::{Problems, change_each, is_final};
 use crate::path::{last_name, look_at_link};
-use crate::place::Place;
 use extant::Filesystem;
 use std::ops::ControlFlow;
 
-pub(super) fn run(args: &Rm, place: &Where) -> Outcome {
-    change_each(&args.paths, place, |fs, at, problems| {
+pub(super) fn run(args: &Rm, location: &ImageLocation) -> Outcome {
+    change_each(&args.paths, location, |fs, at, problems| {
         if last_name(&at.path).is_none() {
             return Err(Failure::new(format!(
                 "{} is not removed: name what is in it, not the directory by `.`, `..` or `/`",
@@ -26,7 +26,7 @@ pub(super) fn run(args: &Rm, place: &Where) -> Outcome {
     })
 }
 
-fn directory(args: &Rm, fs: &Filesystem, at: &Place, problems: &mut Problems) -> Outcome {
+fn directory(args: &Rm, fs: &Filesystem, at: &ImagePath, problems: &mut Problems) -> Outcome {
     if args.recursive {
         return tree(fs, at, problems);
     }
@@ -40,7 +40,7 @@ fn directory(args: &Rm, fs: &Filesystem, at: &Place, problems: &mut Problems) ->
 }
 
 /// Removes a directory and all that is in it. What cannot be removed is said, and the rest is removed all the same.
-fn tree(fs: &Filesystem, at: &Place, problems: &mut Problems) -> Outcome {
+fn tree(fs: &Filesystem, at: &ImagePath, problems: &mut Problems) -> Outcome {
     let mut stopped = false;
     let removed = fs.remove_dir_all_with(&at.path, |e| {
         problems.note(at.failure(&e));

@@ -1,10 +1,10 @@
 //! `extant stat`.
 
-use crate::args::{Stat, Where};
+use crate::args::{ImageLocation, Stat};
 use crate::failure::Outcome;
+use crate::image_path::ImagePath;
 use crate::operands::read_each;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::{Record, hex, kind, lossless, mode_text};
 use crate::time::long;
 use extant::{Filesystem, Metadata};
@@ -35,10 +35,10 @@ struct Attribute {
     value_hex: String,
 }
 
-pub(super) fn run(args: &Stat, place: &Where) -> Outcome {
+pub(super) fn run(args: &Stat, location: &ImageLocation) -> Outcome {
     let mut output = Output::new();
     let mut is_first = true;
-    let done = read_each(&args.paths, place, |fs, from| {
+    let done = read_each(&args.paths, location, |fs, from| {
         let found = look(fs, from).map_err(|e| from.failure(&e))?;
         if args.json {
             output.json_line(&found.into_full(from))?;
@@ -61,7 +61,7 @@ struct Found {
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-fn look(fs: &Filesystem, from: &Place) -> extant::Result<Found> {
+fn look(fs: &Filesystem, from: &ImagePath) -> extant::Result<Found> {
     let metadata = fs.symlink_metadata(&from.path)?;
     let target = match metadata.is_symlink() {
         true => Some(fs.read_link(&from.path)?.as_os_str().as_bytes().to_vec()),
@@ -83,7 +83,7 @@ fn look(fs: &Filesystem, from: &Place) -> extant::Result<Found> {
 }
 
 impl Found {
-    fn into_full(self, from: &Place) -> Full {
+    fn into_full(self, from: &ImagePath) -> Full {
         let path = from.path.as_os_str().as_bytes();
         Full {
             record: Record::new(path, &self.metadata, self.target.as_deref()),
@@ -94,7 +94,7 @@ impl Found {
         }
     }
 
-    fn print(&self, from: &Place, output: &mut Output) -> std::io::Result<()> {
+    fn print(&self, from: &ImagePath, output: &mut Output) -> std::io::Result<()> {
         let Self { metadata, .. } = self;
         output.write_all(b"  Path: ")?;
         output.name(from.path.as_os_str().as_bytes())?;

@@ -1,8 +1,8 @@
 //! `extant tar`.
 
-use crate::args::{Tar, Where};
+use crate::args::{ImageLocation, Tar};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::place::Place;
+use crate::image_path::ImagePath;
 use crate::progress::Bar;
 use extant::export::{Progress, to_tar};
 use extant::{Cause, Escaped};
@@ -12,8 +12,8 @@ use std::path::Path;
 /// Bytes gathered before they are written.
 const BUFFER: usize = 256 << 10;
 
-pub(super) fn run(args: &Tar, place: &Where) -> Outcome {
-    let from = Place::parse(&args.path);
+pub(super) fn run(args: &Tar, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.path);
     if args.output.is_none() && io::stdout().is_terminal() {
         return Err(Failure::usage(
             "an archive does not belong on a terminal: send it to a file or program, or name a file \
@@ -21,14 +21,14 @@ pub(super) fn run(args: &Tar, place: &Where) -> Outcome {
         ));
     }
     match &args.output {
-        None => write(&from, place, io::stdout().lock()),
-        Some(path) => to_file(&from, place, path),
+        None => write(&from, location, io::stdout().lock()),
+        Some(path) => to_file(&from, location, path),
     }
     .and_then(|has_all| if has_all { Ok(()) } else { Err(Failure::Said) })
 }
 
 /// Writes to a file that appears under its name when it is complete. Whether everything is in it.
-fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome<bool> {
+fn to_file(from: &ImagePath, location: &ImageLocation, path: &Path) -> Outcome<bool> {
     let failed = |e: io::Error| {
         let path = Escaped::path(path);
         Failure::new(format!("cannot write {path}: {e}"))
@@ -36,7 +36,7 @@ fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome<bool> {
     let is_special = std::fs::metadata(path).is_ok_and(|found| !found.is_file());
     if is_special {
         let file = std::fs::File::options().write(true).open(path);
-        return write(from, place, file.map_err(failed)?);
+        return write(from, location, file.map_err(failed)?);
     }
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -48,14 +48,14 @@ fn to_file(from: &Place, place: &Where, path: &Path) -> Outcome<bool> {
         .permissions(mode)
         .tempfile_in(parent)
         .map_err(failed)?;
-    let has_all = write(from, place, file.as_file())?;
+    let has_all = write(from, location, file.as_file())?;
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(has_all)
 }
 
 /// Writes an archive, and says what is not in it. Whether that is nothing.
-fn write(from: &Place, place: &Where, to: impl Write) -> Outcome<bool> {
-    let fs = from.open(place)?;
+fn write(from: &ImagePath, location: &ImageLocation, to: impl Write) -> Outcome<bool> {
+    let fs = from.open(location)?;
     let bar = Bar::new("archiving");
     if let Ok(space) = fs.statfs() {
         let used = space.blocks.saturating_sub(space.free);

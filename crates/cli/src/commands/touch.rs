@@ -1,14 +1,14 @@
 //! `extant touch`.
 
-use crate::args::{Touch, Where};
+use crate::args::{ImageLocation, Touch};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::change_each;
 use crate::path::{follow, look, look_at_link};
-use crate::place::Place;
 use crate::time::{now, parse_date, parse_stamp};
 use extant::{Filesystem, OpenOptions, Timestamp};
 
-pub(super) fn run(args: &Touch, place: &Where) -> Outcome {
+pub(super) fn run(args: &Touch, location: &ImageLocation) -> Outcome {
     let now = now();
     let time = match (&args.date, &args.stamp) {
         (Some(text), _) => parse_date(text).map_err(Failure::usage)?,
@@ -18,7 +18,7 @@ pub(super) fn run(args: &Touch, place: &Where) -> Outcome {
     let both = args.access == args.modification;
     let accessed = (both || args.access).then_some(time);
     let modified = (both || args.modification).then_some(time);
-    change_each(&args.paths, place, |fs, at, _| {
+    change_each(&args.paths, location, |fs, at, _| {
         one(args, fs, at, accessed, modified).map_err(|e| at.failure(&e))
     })
 }
@@ -26,7 +26,7 @@ pub(super) fn run(args: &Touch, place: &Where) -> Outcome {
 fn one(
     args: &Touch,
     fs: &Filesystem,
-    at: &Place,
+    at: &ImagePath,
     accessed: Option<Timestamp>,
     modified: Option<Timestamp>,
 ) -> extant::Result<()> {

@@ -1,16 +1,16 @@
 //! `extant tree`.
 
-use crate::args::{Tree, Where};
+use crate::args::{ImageLocation, Tree};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use extant::FileType;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-pub(super) fn run(args: &Tree, place: &Where) -> Outcome {
-    let from = Place::parse(&args.path);
-    let fs = from.open(place)?;
+pub(super) fn run(args: &Tree, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.path);
+    let fs = from.open(location)?;
     let mut walk = fs.walk(&from.path).map_err(|e| from.failure(&e))?;
     let mut output = Output::new();
     // For each level above the current one: whether more names come after it.

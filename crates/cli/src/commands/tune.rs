@@ -1,14 +1,15 @@
 //! `extant tune`. Its exit codes are those of `tune2fs`, with 8 and 16 as `check` has them.
 
-use super::check::{Bars, OPERATIONAL};
+use super::check::Bars;
+use super::exit_codes::coded;
 use super::mkfs::parse_uuid;
-use super::repair::{half_written, seconds_now};
-use super::undo::keep;
-use crate::args::{ErrorsDo, Tune, Where};
-use crate::failure::{Failure, Outcome, say};
+use super::undo::{half_written, keep};
+use crate::args::{ErrorsDo, ImageLocation, Tune};
+use crate::failure::{Failure, Outcome};
+use crate::image_path::refuse_reading_options;
 use crate::output::Output;
-use crate::place::refuse_reading_options;
 use crate::record::uuid;
+use crate::time::seconds_now_32;
 use extant::{Escaped, OpenSpec};
 use extant_blockdev::BlockDevice;
 use extant_format::features::Feature;
@@ -38,27 +39,12 @@ const MOUNT_DEFAULTS: &[(&str, MountDefaults)] = &[
     ("nodelalloc", MountDefaults::NO_DELALLOC),
 ];
 
-pub(super) fn run(args: &Tune, place: &Where) -> Outcome {
-    tune(args, place).map_err(coded)
+pub(super) fn run(args: &Tune, location: &ImageLocation) -> Outcome {
+    tune(args, location).map_err(coded)
 }
 
-/// A failure with the exit code that it has here.
-pub(super) fn coded(failure: Failure) -> Failure {
-    match failure {
-        Failure::Failed(text) => {
-            say(text);
-            Failure::Code(OPERATIONAL)
-        }
-        Failure::Usage(text) => {
-            say(text);
-            Failure::Code(16)
-        }
-        other => other,
-    }
-}
-
-fn tune(args: &Tune, place: &Where) -> Outcome {
-    refuse_reading_options(place)?;
+fn tune(args: &Tune, location: &ImageLocation) -> Outcome {
+    refuse_reading_options(location)?;
     let image = Path::new(&args.image);
     let named = |e: &dyn std::fmt::Display| Failure::new(format!("{}: {e}", Escaped::path(image)));
     if args.list && args.changes_something() {
@@ -68,7 +54,7 @@ fn tune(args: &Tune, place: &Where) -> Outcome {
         true => OpenSpec::read_write(image),
         false => OpenSpec::read_only(image),
     };
-    let spec = spec.offset(place.offset).partition(place.partition);
+    let spec = spec.offset(location.offset).partition(location.partition);
     let device = spec.open().map_err(Failure::new)?;
     let sb = superblock_of(&*device).map_err(|e| named(&e))?;
     if !args.changes_something() {
@@ -76,7 +62,7 @@ fn tune(args: &Tune, place: &Where) -> Outcome {
     }
     let settings = settings(args, &sb)?;
     let bars = Bars::new("checking");
-    let options = Options::default().now(seconds_now());
+    let options = Options::default().now(seconds_now_32());
     let plan = tune::plan(device, &settings, options, &bars);
     bars.finish();
     let plan = plan.map_err(|e| named(&e))?;

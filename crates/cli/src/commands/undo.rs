@@ -1,6 +1,7 @@
 //! Undo files of `repair`, `tune` and `resize`: where they lie, and that they are durable before anything is written.
 
-use crate::args::Where;
+use crate::args::ImageLocation;
+use extant::Escaped;
 use extant_fsck::Error;
 use extant_fsck::repair::{self, Plan};
 use std::ffi::{OsStr, OsString};
@@ -25,7 +26,8 @@ pub(super) fn keep(path: &Path, plan: &Plan) -> extant_fsck::Result<()> {
     kept
 }
 
-/// The same beside the image: `IMAGE.undo`, or if that is there `IMAGE.undo.1` and so on. Returns where.
+/// Writes the undo file beside the image, as [`keep`] does: `IMAGE.undo`, or `IMAGE.undo.1` and so on
+/// where that exists. Returns where it lies.
 pub(super) fn keep_beside(image: &Path, plan: &Plan) -> extant_fsck::Result<PathBuf> {
     for n in 0..BESIDE_MAX {
         let mut name = OsString::from(image);
@@ -62,13 +64,25 @@ fn fill(path: &Path, file: &File, plan: &Plan) -> extant_fsck::Result<()> {
         .map_err(Error::Undo)
 }
 
+/// What to do after writing failed.
+pub(super) fn half_written(undo: Option<&Path>, e: &dyn std::fmt::Display) -> String {
+    let how = match undo {
+        Some(undo) => format!(
+            "take them back with --revert {}, or repair again",
+            Escaped::path(undo)
+        ),
+        None => "repair again".to_owned(),
+    };
+    format!("{e}. A PART OF THE CHANGES IS WRITTEN: {how}")
+}
+
 /// The command that takes changes back, as a shell reads it.
-pub(super) fn command(undo: &Path, image: &OsStr, place: &Where) -> String {
+pub(super) fn command(undo: &Path, image: &OsStr, location: &ImageLocation) -> String {
     let mut words = String::from("extant repair ");
-    if let Some(offset) = place.offset {
+    if let Some(offset) = location.offset {
         words.push_str(&format!("--offset {offset} "));
     }
-    if let Some(partition) = place.partition {
+    if let Some(partition) = location.partition {
         words.push_str(&format!("--partition {partition} "));
     }
     format!("{words}--revert {} {}", word(undo.as_os_str()), word(image))

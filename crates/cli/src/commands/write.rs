@@ -1,12 +1,12 @@
 //! `extant write`.
 
-use crate::args::{Where, Write};
+use crate::args::{ImageLocation, Write};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::Images;
 use crate::mode::ModeChange;
 use crate::operands::expand_one;
 use crate::path::{look, look_at_link};
-use crate::place::Place;
 use crate::progress::Bar;
 use crate::room;
 use extant::{File, Filesystem, OpenOptions};
@@ -20,22 +20,22 @@ const IN_MEMORY: usize = 16 << 20;
 /// Permissions of a file that is made, unless said otherwise.
 const MODE: u16 = 0o644;
 
-pub(super) fn run(args: &Write, place: &Where) -> Outcome {
-    let at = Place::inside(&args.path)?;
+pub(super) fn run(args: &Write, location: &ImageLocation) -> Outcome {
+    let at = ImagePath::inside(&args.path)?;
     let mode = match &args.mode {
         None => MODE,
         Some(text) => ModeChange::parse(text)
             .map_err(Failure::usage)?
             .apply(MODE, false),
     };
-    let mut images = Images::new(place);
+    let mut images = Images::new(location);
     let done = images
         .writable(&at)
         .and_then(|fs| copy(args, &fs, &expand_one(&fs, &at)?, mode));
     images.close(done)
 }
 
-fn copy(args: &Write, fs: &Filesystem, at: &Place, mode: u16) -> Outcome {
+fn copy(args: &Write, fs: &Filesystem, at: &ImagePath, mode: u16) -> Outcome {
     let fail = |e: extant::Error| at.failure(&e);
     let there = look(fs, &at.path).map_err(fail)?;
     let mut input = io::stdin().lock();
@@ -55,7 +55,7 @@ fn copy(args: &Write, fs: &Filesystem, at: &Place, mode: u16) -> Outcome {
     }
 }
 
-fn put(args: &Write, fs: &Filesystem, at: &Place, mode: u16, input: &mut impl Read) -> Outcome {
+fn put(args: &Write, fs: &Filesystem, at: &ImagePath, mode: u16, input: &mut impl Read) -> Outcome {
     let mut buffer = vec![0; CHUNK];
     // Before the file is touched: input that cannot be read leaves it as it is.
     let first = fill(input, &mut buffer)?;

@@ -1,31 +1,31 @@
 //! `extant xattr`.
 
-use crate::args::{Where, Xattr, XattrDo};
+use crate::args::{ImageLocation, Xattr, XattrDo};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::images::change_each;
 use crate::output::Output;
 use crate::path::follow;
-use crate::place::Place;
 use crate::record::hex;
 use extant::{Escaped, Filesystem, SetXattr};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-pub(super) fn run(args: &Xattr, place: &Where) -> Outcome {
-    let path_of = |fs: &Filesystem, at: &Place| match args.no_dereference {
+pub(super) fn run(args: &Xattr, location: &ImageLocation) -> Outcome {
+    let path_of = |fs: &Filesystem, at: &ImagePath| match args.no_dereference {
         true => Ok(at.path.clone()),
         false => follow(fs, &at.path).map_err(|e| at.failure(&e)),
     };
     match &args.what {
         XattrDo::Ls { path, values } => {
-            let from = Place::parse(path);
-            let fs = from.open(place)?;
+            let from = ImagePath::parse(path);
+            let fs = from.open(location)?;
             list(&fs, &from, path_of(&fs, &from)?, *values)
         }
         XattrDo::Get { path, name } => {
-            let from = Place::parse(path);
-            let fs = from.open(place)?;
+            let from = ImagePath::parse(path);
+            let fs = from.open(location)?;
             let found = fs.get_xattr(path_of(&fs, &from)?, name);
             let value = found.map_err(|e| from.failure(&e))?.ok_or_else(|| {
                 Failure::new(format!(
@@ -51,13 +51,13 @@ pub(super) fn run(args: &Xattr, place: &Where) -> Outcome {
                 (_, true) => SetXattr::Replace,
                 _ => SetXattr::Any,
             };
-            change_each(std::slice::from_ref(path), place, |fs, at, _| {
+            change_each(std::slice::from_ref(path), location, |fs, at, _| {
                 fs.set_xattr_if(path_of(fs, at)?, name, &value, how)
                     .map_err(|e| at.failure(&e))
             })
         }
         XattrDo::Rm { path, name } => {
-            change_each(std::slice::from_ref(path), place, |fs, at, _| {
+            change_each(std::slice::from_ref(path), location, |fs, at, _| {
                 fs.remove_xattr(path_of(fs, at)?, name)
                     .map_err(|e| at.failure(&e))
             })
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Xattr, place: &Where) -> Outcome {
     }
 }
 
-fn list(fs: &Filesystem, from: &Place, path: PathBuf, values: bool) -> Outcome {
+fn list(fs: &Filesystem, from: &ImagePath, path: PathBuf, values: bool) -> Outcome {
     let mut output = Output::new();
     let mut all = fs.xattrs(path).map_err(|e| from.failure(&e))?;
     all.sort();

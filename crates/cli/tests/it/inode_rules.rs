@@ -97,7 +97,7 @@ const SPECIMENS: &[Specimen] = &[
 
 const LONG_ATTRIBUTE: &str = "ea_set /big user.long 0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
 
-/// What somebody reads at a path.
+/// What a reader finds at a path.
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     /// The inode itself is refused.

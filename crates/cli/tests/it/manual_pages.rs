@@ -177,6 +177,8 @@ fn exit_codes_are_those_of_the_page() {
         let is_as_e2fsck = codes.iter().any(|code| code == "8");
         let (failure, usage) = if is_as_e2fsck { (8, 16) } else { (1, 2) };
         extant(words.iter().chain(&["--nonsense"])).fails(usage);
+        let behind_an_option = ["--partition", "2"].iter().chain(&words);
+        extant(behind_an_option.chain(&["--nonsense"])).fails(usage);
         // What has commands below it, and what needs no image, cannot fail so.
         if !["", "xattr", "acl", "completions"].contains(&words.join(" ").as_str()) {
             let args = without_an_image(&words);

@@ -1,4 +1,4 @@
-//! The end of a mount: what is cleared away, who waits for what, and what is in the image by then.
+//! The end of a mount: what is cleared away, which process waits for which, and what is in the image by then.
 
 use crate::mounting::{Mount, wait_until};
 use crate::support::extant;

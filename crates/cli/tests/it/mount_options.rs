@@ -62,7 +62,7 @@ fn devices_and_set_user_id_work_where_mount_8_mounts_for_root_unless_said_otherw
     }
     assert_eq!(lines[6], "1", "{told}");
     assert_clean(&mount.image());
-    // Who mounts himself says so.
+    // A user that mounts says so.
     let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
     extant(["mount", &both[0], &both[1]]).ok();
     let table = fs::read_to_string("/proc/mounts").unwrap();
@@ -129,7 +129,7 @@ fn errors_remount_ro_ends_all_changes_when_damage_is_found() {
         let own = ["remount-ro", "continue"][usize::from(!goes_on)];
         mke2fs(&mount.image(), 64 << 20, &["-t", "ext4", "-e", own]);
         let both = [mount.image(), mount.point()].map(|path| path.display().to_string());
-        // A bitmap that is not what its checksum says, which whoever wants a block comes upon.
+        // A bitmap that is not what its checksum says, which every allocation comes upon.
         damage_block_bitmaps(&mount);
         let options = format!("errors={asked}");
         extant(["mount", "-o", &options, &both[0], &both[1]]).ok();

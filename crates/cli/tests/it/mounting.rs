@@ -151,7 +151,7 @@ fn a_mount_goes_on_in_the_background_until_it_is_unmounted() {
     extant(["mount", &both[0], &both[1]]).ok();
     fs::write(mount.at("file"), b"content").unwrap();
 
-    // Nobody else gets at it meanwhile.
+    // No other process gets at it meanwhile.
     let other = mount.place.join("other");
     fs::create_dir(&other).unwrap();
     let run = extant(["mount", &both[0], &other.display().to_string()]).fails(1);
@@ -159,7 +159,7 @@ fn a_mount_goes_on_in_the_background_until_it_is_unmounted() {
     let run = extant(["mount", &both[0], &both[1]]).fails(1);
     assert!(run.stderr.contains("extant umount"), "{}", run.stderr);
 
-    // Nor is it taken from those who use it.
+    // Nor is it taken from the processes that use it.
     let open = File::open(mount.at("file")).unwrap();
     let run = extant(["umount", &both[1]]).fails(1);
     assert!(run.stderr.contains("--lazy"), "{}", run.stderr);
@@ -319,7 +319,7 @@ fn a_mount_that_does_not_work_yet_can_be_given_up() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         table.contains(mount.point().to_str().unwrap())
     };
-    // Who started the tests may have had any other signal ignored, and what ignores it never hears of it.
+    // The program that started the tests may have had any other signal ignored, and what ignores it never hears of it.
     for (role, signal) in [(None, Signal::KILL), (Some("--foreground"), Signal::TERM)] {
         let start = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_extant"))
@@ -394,7 +394,7 @@ fn who_writes_through_a_mount_is_held_to_his_limits() {
         assert_eq!(mount.ended(), Some(0));
         assert_clean(&mount.image());
     }
-    // Projects bind what is in them, whoever writes it but root.
+    // Projects bind what is in them, whichever user but root writes it.
     mount.serve("allow_other,prjquota");
     let dir = mount.at("project");
     fs::create_dir(&dir).unwrap();

@@ -61,7 +61,7 @@ fn quota_shows_what_the_image_counts() {
     let line = text.lines().find(|line| line.starts_with("8 ")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words, ["8", "196", "KiB", "-", "-", "1", "-", "-"]);
-    // Who has nothing uses nothing.
+    // A user without files uses nothing.
     let none = extant(["quota", "--json", "-p", "--id", "5", &image])
         .ok()
         .json();
@@ -138,7 +138,7 @@ fn limits_are_set_one_by_one_and_taken_away() {
     assert!(seven["inode_soft"].is_null() && seven["space_grace_ends"].is_null());
     let theirs = row(&image, "user", 7);
     assert_eq!(theirs[1..], [1 << 10, 3 << 19, 1, 0, 20], "{theirs:?}");
-    // More is in use than that: the time of grace begins. Who has nothing gets limits, too.
+    // More is in use than that: the time of grace begins. A user without files gets limits, too.
     set("-u --id 7 --space-soft 100K --space-hard 0").ok();
     let seven = user("7");
     assert!(seven["space_hard"].is_null());

@@ -127,7 +127,7 @@ impl Place {
         self.dir.path().join(name)
     }
 
-    /// The same as an argument.
+    /// Gives the path of a file in it as an argument.
     pub(crate) fn arg(&self, name: &str) -> String {
         self.join(name).display().to_string()
     }
@@ -195,7 +195,7 @@ pub(crate) fn change<S: AsRef<OsStr>>(image: &str, args: impl IntoIterator<Item 
     run
 }
 
-/// A program that will run as an ordinary user, to whom the place is open and its directory `public` belongs; `extant` of
+/// A program that will run as an ordinary user, which may enter the place and owns its directory `public`; `extant` of
 /// the place is the command under test, and the program if none is named.
 pub(crate) fn ordinary_user(place: &Place, program: &str) -> Tool {
     let public = place.join("public");

@@ -8,20 +8,20 @@
 mod into;
 mod out;
 
-use crate::args::{Cp, Where};
+use crate::args::{Cp, ImageLocation};
 use crate::failure::{Failure, Outcome};
-use crate::place::Place;
+use crate::image_path::ImagePath;
 use extant::Escaped;
 use std::path::Path;
 
-pub(super) fn run(args: &Cp, place: &Where) -> Outcome {
+pub(super) fn run(args: &Cp, location: &ImageLocation) -> Outcome {
     let Some((dest, sources)) = args.paths.split_last() else {
         return Err(Failure::usage(
             "nothing to copy: name a file and where to put it",
         ));
     };
-    if let Some(dest) = Place::inside_if_any(dest) {
-        return into::run(args, place, sources, &dest);
+    if let Some(dest) = ImagePath::inside_if_any(dest) {
+        return into::run(args, location, sources, &dest);
     }
     if args.owner.is_some() {
         return Err(Failure::usage(
@@ -29,8 +29,8 @@ pub(super) fn run(args: &Cp, place: &Where) -> Outcome {
         ));
     }
     let outside = sources.iter().find(|source| {
-        let place = Place::parse(source);
-        !place.has_path && !place.image.metadata().is_ok_and(|found| !found.is_dir())
+        let location = ImagePath::parse(source);
+        !location.has_path && !location.image.metadata().is_ok_and(|found| !found.is_dir())
     });
     if let Some(source) = outside {
         return Err(Failure::usage(format!(
@@ -39,5 +39,5 @@ pub(super) fn run(args: &Cp, place: &Where) -> Outcome {
             Escaped::path(Path::new(dest))
         )));
     }
-    out::run(args, place, sources, Path::new(dest))
+    out::run(args, location, sources, Path::new(dest))
 }

@@ -1,11 +1,11 @@
 //! Out of an image.
 
-use crate::args::{Cp, Where};
+use crate::args::{Cp, ImageLocation};
 use crate::failure::{Failure, Outcome, in_image, say};
+use crate::image_path::ImagePath;
 use crate::images::{Images, Problems};
 use crate::operands::found;
 use crate::path::{destination, follow};
-use crate::place::Place;
 use crate::progress::Bar;
 use extant::export::{ExportOptions, Preserve, Progress, Report, to_directory};
 use extant::{Escaped, Filesystem};
@@ -15,9 +15,14 @@ use std::path::{Path, PathBuf};
 /// Files that lack something are named up to this many; more are counted.
 const MOST_NAMED: usize = 50;
 
-pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Path) -> Outcome {
+pub(super) fn run(
+    args: &Cp,
+    location: &ImageLocation,
+    sources: &[OsString],
+    dest: &Path,
+) -> Outcome {
     let mut problems = Problems::default();
-    let found = found(sources, &mut Images::new(place), &mut problems);
+    let found = found(sources, &mut Images::new(location), &mut problems);
     let count = found.len().max(sources.len());
     if count > 1 && (args.no_target_directory || !dest.is_dir()) {
         return Err(Failure::new(format!(
@@ -38,7 +43,7 @@ pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Path) -
     problems.outcome()
 }
 
-fn one(args: &Cp, fs: &Filesystem, from: &Place, dest: &Path, bar: &Bar) -> Outcome<bool> {
+fn one(args: &Cp, fs: &Filesystem, from: &ImagePath, dest: &Path, bar: &Bar) -> Outcome<bool> {
     let (path, is_dir) = start(args, fs, from)?;
     if is_dir && !args.archive && !args.recursive {
         return Err(Failure::new(format!(
@@ -71,7 +76,7 @@ fn one(args: &Cp, fs: &Filesystem, from: &Place, dest: &Path, bar: &Bar) -> Outc
 }
 
 /// What to copy: a symbolic link is followed when one file is asked for, as `cp` does.
-fn start(args: &Cp, fs: &Filesystem, from: &Place) -> Outcome<(PathBuf, bool)> {
+fn start(args: &Cp, fs: &Filesystem, from: &ImagePath) -> Outcome<(PathBuf, bool)> {
     let fail = |e: extant::Error| from.failure(&e);
     let mut path = from.path.clone();
     let metadata = if args.archive || args.recursive {
@@ -89,7 +94,7 @@ fn is_root() -> bool {
 }
 
 /// Says what was not done, or not all of it. Whether that was nothing.
-fn tell_problems(report: &Report, from: &Place) -> bool {
+fn tell_problems(report: &Report, from: &ImagePath) -> bool {
     for problem in &report.problems {
         say(in_image(&from.image, problem));
     }

@@ -2,10 +2,10 @@
 
 mod disk;
 
-use crate::args::{Info, Where};
+use crate::args::{ImageLocation, Info};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::{lossless, uuid};
 use crate::size::human;
 use crate::time::{long, rfc3339};
@@ -137,17 +137,17 @@ struct FreeSize {
     blocks: u64,
 }
 
-pub(super) fn run(args: &Info, place: &Where) -> Outcome {
-    let from = Place::parse(&args.image);
+pub(super) fn run(args: &Info, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.image);
     if !from.is_root() {
         return Err(Failure::usage(
             "info is about whole images: name IMAGE without a path, or use `extant stat` for a file",
         ));
     }
-    let fs = match from.open(place) {
+    let fs = match from.open(location) {
         Ok(fs) => fs,
         // A whole disk is no failure here.
-        Err(failure) => match disk(&from, place) {
+        Err(failure) => match disk(&from, location) {
             Some(disk) => {
                 let mut output = Output::new();
                 match args.json {
@@ -187,11 +187,11 @@ pub(super) fn run(args: &Info, place: &Where) -> Outcome {
 }
 
 /// The disk that an image is the whole of, if it is one and no part of it was chosen.
-fn disk(from: &Place, place: &Where) -> Option<Disk> {
+fn disk(from: &ImagePath, location: &ImageLocation) -> Option<Disk> {
     if from.partition.is_some()
-        || place.partition.is_some()
-        || place.offset.is_some()
-        || place.superblock.is_some()
+        || location.partition.is_some()
+        || location.offset.is_some()
+        || location.superblock.is_some()
     {
         return None;
     }

@@ -1,8 +1,8 @@
 //! Where one file's blocks lie.
 
 use crate::failure::Outcome;
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::record::lossless;
 use crate::size::human;
 use extant::{Extent, Filesystem};
@@ -30,7 +30,7 @@ struct Piece {
     device_offset: Option<u64>,
 }
 
-pub(super) fn run(fs: &Filesystem, from: &Place, as_json: bool) -> Outcome {
+pub(super) fn run(fs: &Filesystem, from: &ImagePath, as_json: bool) -> Outcome {
     let file = fs.open_file(&from.path).map_err(|e| from.failure(&e))?;
     let metadata = file.metadata();
     let extents = file.extents().map_err(|e| from.failure(&e))?;

@@ -10,19 +10,19 @@ mod file;
 mod survey;
 mod svg;
 
-use crate::args::{Map, Where};
+use crate::args::{ImageLocation, Map};
 use crate::failure::{Failure, Outcome};
+use crate::image_path::ImagePath;
 use crate::output::Output;
-use crate::place::Place;
 use crate::size::human;
 use extant::Escaped;
 use serde::Serialize;
 use std::io::Write;
 use survey::{Kind, Survey};
 
-pub(super) fn run(args: &Map, place: &Where) -> Outcome {
-    let from = Place::parse(&args.path);
-    let fs = from.open(place)?;
+pub(super) fn run(args: &Map, location: &ImageLocation) -> Outcome {
+    let from = ImagePath::parse(&args.path);
+    let fs = from.open(location)?;
     if from.has_path && from.path.as_os_str() != "/" {
         if args.svg.is_some() {
             return Err(Failure::usage(

@@ -152,7 +152,7 @@ fn draw_legend(svg: &mut String, survey: &Survey, present: &[Kind], top: u64) {
     }
 }
 
-/// Colours that people who see red and green alike can tell apart.
+/// Colours that are told apart without telling red from green.
 fn colour(kind: Kind) -> &'static str {
     match kind {
         Kind::Superblock => "#000000",

@@ -1,6 +1,6 @@
 //! What was asked for, checked in one place: after this no option is text any more.
 
-use crate::args::{Mkfs, TableInit, Where};
+use crate::args::{ImageLocation, Mkfs, TableInit};
 use crate::failure::{Failure, Outcome};
 use crate::size;
 use crate::time::{TIMES, seconds_now, source_date_epoch};
@@ -67,30 +67,30 @@ struct Format {
 }
 
 impl Config {
-    pub(super) fn new(args: &Mkfs, place: &Where) -> Outcome<Self> {
+    pub(super) fn new(args: &Mkfs, location: &ImageLocation) -> Outcome<Self> {
         if args.image.as_os_str() == "-" {
             return Err(Failure::usage(
                 "an image cannot be written to standard output: name a file (./- is one of that name)",
             ));
         }
         refuse_same_file(args)?;
-        if place.as_is {
+        if location.as_is {
             return Err(Failure::usage(
                 "--as-is is about reading: a new image has no journal to replay",
             ));
         }
-        if place.superblock.is_some() {
+        if location.superblock.is_some() {
             return Err(Failure::usage(
                 "--superblock is about reading: a new image has all its superblocks",
             ));
         }
-        if place.journal.is_some() {
+        if location.journal.is_some() {
             return Err(Failure::usage(
                 "--journal is about reading: a new image has its journal inside",
             ));
         }
         let epoch = source_date_epoch()?;
-        let window = Window::new(&args.image, place)?;
+        let window = Window::new(&args.image, location)?;
         let format = Format::new(args)?;
         let asked = args.exclude.iter().map(|p| p.as_bytes().to_vec());
         let excludes = Excludes::new(asked.chain(image_inside_source(args)))
@@ -120,7 +120,7 @@ impl Config {
             from: args.from.clone(),
             window: window.offset.map(|start| {
                 // What begins at an offset alone has no end of its own.
-                let room = window.room.filter(|_| place.offset.is_none());
+                let room = window.room.filter(|_| location.offset.is_none());
                 let end = room.and_then(|room| start.checked_add(room));
                 start..end.unwrap_or(u64::MAX)
             }),
@@ -359,9 +359,9 @@ struct Window {
 }
 
 impl Window {
-    fn new(image: &Path, place: &Where) -> Outcome<Self> {
+    fn new(image: &Path, location: &ImageLocation) -> Outcome<Self> {
         let open = || OpenSpec::read_only(image).open();
-        if let Some(number) = place.partition {
+        if let Some(number) = location.partition {
             let device = open().map_err(Failure::new)?;
             let table = extant_blockdev::list_partitions(&*device).map_err(Failure::new)?;
             let found = table.partitions.iter().find(|p| p.number == number);
@@ -375,7 +375,7 @@ impl Window {
                 sector_size: table.sector.max(device.logical_sector()),
             });
         }
-        if let Some(offset) = place.offset {
+        if let Some(offset) = location.offset {
             let device = open().map_err(Failure::new)?;
             let end = device.size();
             let room = end.checked_sub(offset).filter(|&room| room > 0);

@@ -7,7 +7,7 @@ mod replacing;
 
 pub(super) use config::parse_uuid;
 
-use crate::args::{Mkfs, Where};
+use crate::args::{ImageLocation, Mkfs};
 use crate::failure::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Bar;
@@ -24,8 +24,8 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-pub(super) fn run(args: &Mkfs, place: &Where) -> Outcome {
-    let config = Config::new(args, place)?;
+pub(super) fn run(args: &Mkfs, location: &ImageLocation) -> Outcome {
+    let config = Config::new(args, location)?;
     replacing::check(
         &config.image,
         config.window.as_ref(),

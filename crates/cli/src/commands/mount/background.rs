@@ -4,7 +4,7 @@
 //! on its standard output what it has mounted, and when the mount works; until then its errors go where those of the command
 //! go. The process that reads the image gets what it needs of the environment, and nothing else that is in there.
 
-use crate::args::{Mount, Where};
+use crate::args::{ImageLocation, Mount};
 use crate::failure::{Failure, Outcome};
 use extant_fuse::MountId;
 use std::ffi::{OsStr, OsString};
@@ -66,13 +66,13 @@ fn failed(e: io::Error) -> Failure {
 }
 
 /// Starts the mount in the background, and waits until it works.
-pub(super) fn start(args: &Mount, place: &Where) -> Outcome {
-    start_as("--in-background", args, place).map(drop)
+pub(super) fn start(args: &Mount, location: &ImageLocation) -> Outcome {
+    start_as("--in-background", args, location).map(drop)
 }
 
 /// Starts this program again for the same mount, as what `role` says, and waits until the mount works.
-fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
-    let mut child = launch(role, args, place)?;
+fn start_as(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
+    let mut child = launch(role, args, location)?;
     if words(child.stdout.take()).any(|said| matches!(said, Said::Ready)) {
         return Ok(child);
     }
@@ -80,7 +80,7 @@ fn start_as(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
 }
 
 /// Starts this program again for the same mount, as what `role` says. What it says is in the child's standard output.
-pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> {
+pub(super) fn launch(role: &str, args: &Mount, location: &ImageLocation) -> Outcome<Child> {
     let mut again = Command::new("/proc/self/exe");
     if role == WORKER {
         again.env_clear();
@@ -90,7 +90,7 @@ pub(super) fn launch(role: &str, args: &Mount, place: &Where) -> Outcome<Child> 
     again
         .arg0(NAME)
         .args(["mount", role])
-        .args(arguments(args, place))
+        .args(arguments(args, location))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -120,20 +120,20 @@ pub(super) fn why_ended(status: &ExitStatus) -> Failure {
 
 /// The arguments behind the command and the role: lists of processes show them, so they name the image and the directory,
 /// and nothing in them is secret. Paths are made absolute: the other process does not stay here.
-fn arguments(args: &Mount, place: &Where) -> Vec<OsString> {
+fn arguments(args: &Mount, location: &ImageLocation) -> Vec<OsString> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut list: Vec<OsString> = Vec::new();
-    if let Some(partition) = place.partition {
+    if let Some(partition) = location.partition {
         list.extend(["--partition".into(), partition.to_string().into()]);
     }
-    if let Some(offset) = place.offset {
+    if let Some(offset) = location.offset {
         list.extend(["--offset".into(), offset.to_string().into()]);
     }
-    if let Some(journal) = &place.journal {
+    if let Some(journal) = &location.journal {
         list.extend(["--journal".into(), absolute(journal).into()]);
     }
     let flags = [
-        (place.as_is, "--as-is"),
+        (location.as_is, "--as-is"),
         (args.read_only, "--read-only"),
         (args.no_sandbox, "--no-sandbox"),
         (args.foreground, "--foreground"),

@@ -11,9 +11,9 @@
 mod background;
 mod supervisor;
 
-use crate::args::{Mount, Stats, Umount, Where};
+use crate::args::{ImageLocation, Mount, Stats, Umount};
 use crate::failure::{Failure, Outcome, in_image, say};
-use crate::place::{Place, with_journal};
+use crate::image_path::{ImagePath, with_journal};
 use background::Background;
 use extant::{Enforced, JournalChoice, MountOptions};
 use extant_fuse::{Attached, Ended, Options, Signals, machine_memory};
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// How long an image may be in use by a mount that is ending.
 const UNTIL_FREE: Duration = Duration::from_secs(5);
 
-pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
+pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
     background::take_name();
     let mut options = Options::default();
     // mount(8) does not pass on what it takes for the default.
@@ -32,21 +32,21 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     for list in &args.options {
         options.parse(list).map_err(Failure::usage)?;
     }
-    options.read_only |= args.read_only || place.as_is || place.journal.is_some();
-    if place.superblock.is_some() {
+    options.read_only |= args.read_only || location.as_is || location.journal.is_some();
+    if location.superblock.is_some() {
         return Err(Failure::usage(
             "--superblock is about reading single files: mount the image after `extant repair`",
         ));
     }
     options.check().map_err(Failure::usage)?;
-    let place = &Where {
+    let location = &ImageLocation {
         superblock: None,
-        partition: place.partition.or(options.partition),
-        offset: place.offset.or(options.offset),
-        as_is: place.as_is || options.no_replay,
-        journal: place.journal.clone(),
+        partition: location.partition.or(options.partition),
+        offset: location.offset.or(options.offset),
+        as_is: location.as_is || options.no_replay,
+        journal: location.journal.clone(),
     };
-    options.offset = place.offset;
+    options.offset = location.offset;
     if args.fake {
         return Ok(());
     }
@@ -54,16 +54,16 @@ pub(super) fn run(args: &Mount, place: &Where) -> Outcome {
     // Before anything is started in the background.
     extant_fuse::check_point(&args.point).map_err(Failure::new)?;
     if args.worker || args.no_sandbox && (args.foreground || args.in_background) {
-        serve(args, place, &options)
+        serve(args, location, &options)
     } else if args.foreground || args.in_background {
-        supervisor::supervise(args, place)
+        supervisor::supervise(args, location)
     } else {
-        background::start(args, place)
+        background::start(args, location)
     }
 }
 
 /// Mounts, and answers until the mount ends.
-fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
+fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
     // Who tells a worker to end.
     if args.worker {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR1))
@@ -81,13 +81,13 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
         crate::log::start(options.log.as_deref())?;
     }
     let image = args.image.canonicalize().unwrap_or(args.image.clone());
-    let at = Place {
+    let at = ImagePath {
         image: image.clone(),
         partition: None,
         path: "/".into(),
         has_path: false,
     };
-    let engine = with_journal(engine_options(place, options), place)?;
+    let engine = with_journal(engine_options(location, options), location)?;
     // One that was unmounted a moment ago is about to let go of it.
     let may_end = || !extant_fuse::is_mounted(&image);
     let device = at.open_when_free(!options.read_only, UNTIL_FREE, may_end)?;
@@ -104,7 +104,7 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
     } else {
         extant_fuse::show_presence(&attached.id());
     }
-    let fs = at.open_on(device, place, engine)?;
+    let fs = at.open_on(device, location, engine)?;
     let mounted = attached.serve(fs.engine().clone()).map_err(Failure::new);
     let mounted = mounted.and_then(|mounted| {
         if let Some(background) = background {
@@ -135,8 +135,8 @@ fn serve(args: &Mount, place: &Where, options: &Options) -> Outcome {
 }
 
 /// What the engine is told.
-fn engine_options(place: &Where, options: &Options) -> MountOptions {
-    let engine = match (options.read_only, place.as_is) {
+fn engine_options(location: &ImageLocation, options: &Options) -> MountOptions {
+    let engine = match (options.read_only, location.as_is) {
         (false, _) => MountOptions::read_write()
             .discard(options.discard)
             .delalloc(options.delalloc)

@@ -5,7 +5,7 @@
 //! no other: when it comes to that, somebody else's mount may be on the directory.
 
 use super::background::{Background, Said, WORKER, launch, why_ended, words};
-use crate::args::{Mount, Where};
+use crate::args::{ImageLocation, Mount};
 use crate::failure::{Failure, Outcome};
 use extant_fuse::{MountId, PATIENCE, Signals, show_presence};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -51,7 +51,7 @@ fn wait_for(child: Pid) {
 }
 
 /// Starts a worker and keeps its mount until it ends.
-pub(super) fn supervise(args: &Mount, place: &Where) -> Outcome {
+pub(super) fn supervise(args: &Mount, location: &ImageLocation) -> Outcome {
     let background = match args.in_background {
         true => Some(Background::begin(args)?),
         false => None,
@@ -79,7 +79,7 @@ pub(super) fn supervise(args: &Mount, place: &Where) -> Outcome {
     start_thread("extant-signals", move || {
         while signals.wait().is_ok() && sender.send(Event::Signal).is_ok() {}
     })?;
-    let mut child = launch(WORKER, args, place)?;
+    let mut child = launch(WORKER, args, location)?;
     // The thread waits for it.
     let _ = started.send((child.stdout.take(), Pid::from_child(&child)));
     let mut worker = Worker(child);

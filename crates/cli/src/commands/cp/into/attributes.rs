@@ -61,7 +61,7 @@ impl Maker<'_> {
         if (uid.is_some() || gid.is_some())
             && let Err(e) = self.fs.set_owner(at, uid, gid)
         {
-            // The owner's powers are not for whoever has the file instead.
+            // The owner's powers are not for the owner that the file gets instead.
             permissions &= !SET_IDS;
             lacking.note("its owner", &e);
         }

@@ -160,7 +160,7 @@ impl<'a> Content<'a> {
 
 fn open_host(path: &Path, how: Reading) -> io::Result<File> {
     let flags = match how {
-        // Should a pipe have taken the file's place, nobody waits for it to be written to.
+        // Should a pipe have taken the file's place, opening it does not wait for a writer.
         Reading::File => OFlags::NOFOLLOW | OFlags::NONBLOCK,
         Reading::FollowedFile => OFlags::NONBLOCK,
         Reading::Stream => OFlags::empty(),

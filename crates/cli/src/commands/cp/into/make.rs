@@ -29,7 +29,7 @@ pub(super) enum Why {
     /// What is wrong with the source, as a sentence.
     Source(String),
     /// What is wrong with the place in the image.
-    Place(&'static str),
+    ImagePath(&'static str),
     /// There is no room for it, and what was there is as it was.
     TooLarge(TooLarge),
     /// There is no room in the destination's image.
@@ -51,7 +51,7 @@ impl Why {
             Self::Image(e) => is_final(e),
             Self::NoRoom(_, what) => *what == NoRoom::Blocks,
             Self::Incomplete(lacking) => lacking.is_final,
-            Self::Source(_) | Self::Place(_) | Self::TooLarge(_) => false,
+            Self::Source(_) | Self::ImagePath(_) | Self::TooLarge(_) => false,
         }
     }
 }
@@ -97,9 +97,9 @@ impl<'a> Maker<'a> {
         }
         match self.fs.create_dir_with(&node.to, mode) {
             Ok(()) => Ok(true),
-            Err(e) if is_in_the_way(&e) => {
-                Err(Why::Place("something that is no directory is in the way"))
-            }
+            Err(e) if is_in_the_way(&e) => Err(Why::ImagePath(
+                "something that is no directory is in the way",
+            )),
             Err(e) => Err(no_room(self.fs, e, true)),
         }
     }
@@ -192,12 +192,12 @@ impl<'a> Maker<'a> {
         };
         let there = match there.is_symlink() {
             false => there,
-            true => look(fs, to)?.ok_or(Why::Place(
+            true => look(fs, to)?.ok_or(Why::ImagePath(
                 "a symbolic link that leads nowhere is in the way: remove it first with `extant rm`",
             ))?,
         };
         if there.is_dir() {
-            return Err(Why::Place(DIRECTORY_IN_THE_WAY));
+            return Err(Why::ImagePath(DIRECTORY_IN_THE_WAY));
         }
         refuse_same(node, &there)?;
         Ok(Some(there))
@@ -312,7 +312,7 @@ fn beside<T>(
     make: impl Fn(&Path) -> Result<T, Error>,
 ) -> Result<(T, PathBuf), Why> {
     if there.is_dir() {
-        return Err(Why::Place(DIRECTORY_IN_THE_WAY));
+        return Err(Why::ImagePath(DIRECTORY_IN_THE_WAY));
     }
     let dir = path.parent().unwrap_or(Path::new("/"));
     // The number of what is replaced keeps threads out of each other's way.
@@ -323,7 +323,7 @@ fn beside<T>(
             made => return Ok((made?, at)),
         }
     }
-    Err(Why::Place(
+    Err(Why::ImagePath(
         "no name is free beside it for the new file: remove what is called .extant-new-* there",
     ))
 }
@@ -336,7 +336,7 @@ fn refuse_same(node: &Node, there: &Metadata) -> Result<(), Why> {
             is_dest: true,
             ..
         } if entry.metadata().ino() == there.ino() => {
-            Err(Why::Place("this is the file that is to be copied"))
+            Err(Why::ImagePath("this is the file that is to be copied"))
         }
         _ => Ok(()),
     }

@@ -23,12 +23,12 @@ mod content;
 mod make;
 mod plan;
 
-use crate::args::{Cp, Where};
+use crate::args::{Cp, ImageLocation};
 use crate::failure::{Failure, Outcome, in_image};
+use crate::image_path::ImagePath;
 use crate::images::{Images, Problems};
 use crate::operands::{expand, expand_one};
 use crate::path::{destination, follow, is_dir};
-use crate::place::Place;
 use crate::progress::Bar;
 use crate::time::is_reproducible;
 use extant::{Cause, Escaped, Filesystem};
@@ -58,9 +58,14 @@ struct Keep {
     owner: Option<Owner>,
 }
 
-pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Place) -> Outcome {
+pub(super) fn run(
+    args: &Cp,
+    location: &ImageLocation,
+    sources: &[OsString],
+    dest: &ImagePath,
+) -> Outcome {
     let owner = args.owner.as_deref().map(Owner::from_str).transpose();
-    let is_from_host = |source: &OsString| Place::inside_if_any(source).is_none();
+    let is_from_host = |source: &OsString| ImagePath::inside_if_any(source).is_none();
     if (args.archive || args.preserve) && sources.iter().any(is_from_host) {
         extant_host::refuse_if_unheard().map_err(Failure::new)?;
     }
@@ -70,7 +75,7 @@ pub(super) fn run(args: &Cp, place: &Where, sources: &[OsString], dest: &Place) 
         xattrs: args.archive && !args.no_xattrs,
         owner: owner.map_err(|e| Failure::usage(format!("--owner: {e}")))?,
     };
-    let mut images = Images::new(place);
+    let mut images = Images::new(location);
     let done = all(args, keep, &mut images, sources, dest);
     images.close(done)
 }
@@ -80,7 +85,7 @@ fn all(
     keep: Keep,
     images: &mut Images<'_>,
     sources: &[OsString],
-    dest: &Place,
+    dest: &ImagePath,
 ) -> Outcome {
     // First, so that an image which is a source as well is opened once.
     let fs = images.writable(dest)?;
@@ -139,7 +144,7 @@ fn start(
     dest: &Filesystem,
     is_recursive: bool,
 ) -> Outcome<Vec<Start>> {
-    let Some(at) = Place::inside_if_any(source) else {
+    let Some(at) = ImagePath::inside_if_any(source) else {
         return Ok(vec![Start::Host(PathBuf::from(source))]);
     };
     let fs = images.readable(&at)?;
@@ -163,7 +168,7 @@ fn start(
 }
 
 /// A directory cannot be copied into itself: there would be no end to it.
-fn refuse_into_itself(fs: &Filesystem, start: &Start, dest: &Place, to: &Path) -> Outcome {
+fn refuse_into_itself(fs: &Filesystem, start: &Start, dest: &ImagePath, to: &Path) -> Outcome {
     let Start::Image {
         path,
         is_dest: true,
@@ -204,7 +209,7 @@ fn refuse_into_itself(fs: &Filesystem, start: &Start, dest: &Place, to: &Path) -
 /// One copy on its way.
 struct Copy<'a> {
     fs: &'a Filesystem,
-    dest: &'a Place,
+    dest: &'a ImagePath,
     keep: Keep,
     plan: &'a Plan,
     bar: Bar,
@@ -246,7 +251,7 @@ impl Copy<'_> {
             match self.failed().contains(&link.first) {
                 true => self.problem(
                     &link.to,
-                    Why::Place("its content could not be copied under its first name"),
+                    Why::ImagePath("its content could not be copied under its first name"),
                     problems,
                 ),
                 false => self.link(link, problems),
@@ -297,7 +302,7 @@ impl Copy<'_> {
                 Escaped::path(&self.dest.image),
                 Escaped::path(to)
             ),
-            Why::Place(text) => format!(
+            Why::ImagePath(text) => format!(
                 "{}:{}: {text}",
                 Escaped::path(&self.dest.image),
                 Escaped::path(to)

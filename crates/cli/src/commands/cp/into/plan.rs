@@ -2,8 +2,8 @@
 
 use super::Keep;
 use crate::failure::{Failure, Outcome, say};
+use crate::image_path::ImagePath;
 use crate::images::{FileId, Problems};
-use crate::place::Place;
 use crate::time::TIMES;
 use extant::{DeviceNumber, Escaped, FileType, Filesystem, Timestamp, WalkEntry};
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(super) enum Start {
     Host(PathBuf),
     Image {
         /// As it was named.
-        from: Place,
+        from: ImagePath,
         fs: Filesystem,
         /// What is copied: with links at the end followed, if they are.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub(super) enum Origin {
 pub(super) enum Reading {
     /// It is a regular file, with holes.
     File,
-    /// The same, through symbolic links.
+    /// A regular file behind symbolic links, with holes.
     FollowedFile,
     /// A pipe or device, to its end.
     Stream,

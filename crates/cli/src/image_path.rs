@@ -1,6 +1,6 @@
 //! `IMAGE:/path`, and opening what it names.
 
-use crate::args::{SuperblockAt, Where};
+use crate::args::{ImageLocation, SuperblockAt};
 use crate::failure::{Failure, Outcome, in_image, say};
 use crate::time;
 use extant::{Cause, Escaped, Filesystem, JournalChoice, MountOptions, OpenSpec, SharedDevice};
@@ -21,7 +21,7 @@ const STEADY_CACHE: usize = 256 << 20;
 
 /// An image, and a path inside it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ImagePath {
     pub(crate) image: PathBuf,
     /// The partition that is named with the image, `IMAGE#N`: stronger than the one for all images of the command.
     pub(crate) partition: Option<u32>,
@@ -31,7 +31,7 @@ pub(crate) struct Place {
     pub(crate) has_path: bool,
 }
 
-impl Place {
+impl ImagePath {
     /// Takes `IMAGE:/path` and `IMAGE#N:/path` apart. `IMAGE` alone means its root. An existing file whose name holds a
     /// colon, or ends like the number of a partition, wins over a shorter one.
     pub(crate) fn parse(text: &OsStr) -> Self {
@@ -84,10 +84,10 @@ impl Place {
     }
 
     /// Which part of the image holds the file system: what was said with it, or else for all images of the command.
-    fn part(&self, place: &Where) -> (Option<u64>, Option<u32>) {
+    fn part(&self, location: &ImageLocation) -> (Option<u64>, Option<u32>) {
         match self.partition {
             Some(number) => (None, Some(number)),
-            None => (place.offset, place.partition),
+            None => (location.offset, location.partition),
         }
     }
 
@@ -120,16 +120,16 @@ impl Place {
     }
 
     /// Opens the image for reading. What may be wrong with it although it opened goes to standard error.
-    pub(crate) fn open(&self, place: &Where) -> Outcome<Filesystem> {
-        let fs = self.open_silently(place)?;
+    pub(crate) fn open(&self, location: &ImageLocation) -> Outcome<Filesystem> {
+        let fs = self.open_silently(location)?;
         self.warn(&fs);
         Ok(fs)
     }
 
-    /// Opens the image for reading and writing, as [`Place::open`] does for reading.
-    pub(crate) fn open_writable(&self, place: &Where) -> Outcome<Filesystem> {
-        refuse_reading_options(place)?;
-        let (offset, partition) = self.part(place);
+    /// Opens the image for reading and writing, as [`ImagePath::open`] does for reading.
+    pub(crate) fn open_writable(&self, location: &ImageLocation) -> Outcome<Filesystem> {
+        refuse_reading_options(location)?;
+        let (offset, partition) = self.part(location);
         let spec = OpenSpec::read_write(&self.image)
             .offset(offset)
             .partition(partition);
@@ -145,14 +145,14 @@ impl Place {
                 Cause::Image(e) => why_not_writable(&self.image, e.engine()),
                 _ => None,
             };
-            self.cannot_open(place, why.unwrap_or_else(|| e.to_string()))
+            self.cannot_open(location, why.unwrap_or_else(|| e.to_string()))
         })?;
         self.warn(&fs);
         Ok(fs)
     }
 
-    /// Opens all of what holds the file system, without looking at it; for reading as long as nobody writes it. If somebody
-    /// uses it of whom there `may_be` an end soon, that is waited for, though not longer than `patience`.
+    /// Opens all of what holds the file system, without looking at it; for reading as long as no process writes it. If a
+    /// process uses it that `may_be` about to end, its end is waited for, at most for `patience`.
     pub(crate) fn open_when_free(
         &self,
         writable: bool,
@@ -186,14 +186,14 @@ impl Place {
         Failure::new(why.unwrap_or(shown))
     }
 
-    /// Opens the file system that lies at a place on a device that [`Place::open_when_free`] has opened.
+    /// Opens the file system that lies at a place on a device that [`ImagePath::open_when_free`] has opened.
     pub(crate) fn open_on(
         &self,
         device: SharedDevice,
-        place: &Where,
+        location: &ImageLocation,
         options: MountOptions,
     ) -> Outcome<Filesystem> {
-        let (offset, partition) = self.part(place);
+        let (offset, partition) = self.part(location);
         let spec = self.spec(false).offset(offset).partition(partition);
         let part = spec.part_of(Arc::clone(&device)).map_err(Failure::new)?;
         let is_whole = offset.is_none() && partition.is_none();
@@ -221,24 +221,24 @@ impl Place {
         }
     }
 
-    fn open_silently(&self, place: &Where) -> Outcome<Filesystem> {
-        let (offset, partition) = self.part(place);
+    fn open_silently(&self, location: &ImageLocation) -> Outcome<Filesystem> {
+        let (offset, partition) = self.part(location);
         let spec = OpenSpec::read_only(&self.image)
             .offset(offset)
             .partition(partition);
-        let journal = match place.as_is {
+        let journal = match location.as_is {
             true => JournalChoice::Ignore,
             false => JournalChoice::Replay,
         };
         let options = MountOptions::read_only().journal(journal).cut_short(true);
-        let options = with_journal(options, place)?;
-        let options = match place.superblock {
+        let options = with_journal(options, location)?;
+        let options = match location.superblock {
             Some(wanted) => options.superblock(self.backup(&spec, wanted)?),
             None => options,
         };
         Filesystem::open_spec(&spec, options).map_err(|e| {
-            let failure = self.cannot_open(place, &e);
-            match (place.superblock, e.cause()) {
+            let failure = self.cannot_open(location, &e);
+            match (location.superblock, e.cause()) {
                 (None, Cause::Image(e)) if is_of_superblock(e.engine()) => {
                     self.with_backup_hint(&spec, failure)
                 }
@@ -287,7 +287,7 @@ impl Place {
     }
 
     /// Why the image did not open, with advice where there is some.
-    fn cannot_open(&self, place: &Where, why: impl fmt::Display) -> Failure {
+    fn cannot_open(&self, place: &ImageLocation, why: impl fmt::Display) -> Failure {
         let hint = if self.part(place) == (None, None) {
             self.partition_hint()
         } else {
@@ -332,7 +332,7 @@ fn is_of_superblock(e: &EngineError) -> bool {
 }
 
 /// Refuses what a command that changes an image has no use for.
-pub(crate) fn refuse_reading_options(place: &Where) -> Outcome {
+pub(crate) fn refuse_reading_options(place: &ImageLocation) -> Outcome {
     if place.as_is {
         return Err(Failure::usage(
             "--as-is is about reading: nothing can be changed before the journal is replayed",
@@ -352,8 +352,8 @@ pub(crate) fn refuse_reading_options(place: &Where) -> Outcome {
     Ok(())
 }
 
-/// The same options with the device that holds the journal, if one was named.
-pub(crate) fn with_journal(options: MountOptions, place: &Where) -> Outcome<MountOptions> {
+/// Adds to the options the device that holds the journal, if one was named.
+pub(crate) fn with_journal(options: MountOptions, place: &ImageLocation) -> Outcome<MountOptions> {
     Ok(match journal_device(place)? {
         Some(device) => options.journal_device(device),
         None => options,
@@ -361,7 +361,7 @@ pub(crate) fn with_journal(options: MountOptions, place: &Where) -> Outcome<Moun
 }
 
 /// The device that holds the journal, if one was named.
-pub(crate) fn journal_device(place: &Where) -> Outcome<Option<SharedDevice>> {
+pub(crate) fn journal_device(place: &ImageLocation) -> Outcome<Option<SharedDevice>> {
     let Some(path) = &place.journal else {
         return Ok(None);
     };
@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str, existing: &[&str]) -> (String, String) {
-        let place = Place::parse_with(OsStr::new(text), |path| {
+        let place = ImagePath::parse_with(OsStr::new(text), |path| {
             existing.iter().any(|known| Path::new(known) == path)
         });
         let show = |path: &Path| path.display().to_string();
@@ -445,7 +445,7 @@ mod tests {
     #[test]
     fn a_partition_is_named_with_its_image_unless_a_file_is_called_so() {
         let partition = |text: &str, existing: &[&str]| {
-            let place = Place::parse_with(OsStr::new(text), |path| {
+            let place = ImagePath::parse_with(OsStr::new(text), |path| {
                 existing.iter().any(|known| Path::new(known) == path)
             });
             let image = place.image.display().to_string();
