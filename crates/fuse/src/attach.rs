@@ -44,7 +44,7 @@ pub(crate) struct Fresh {
 )]
 pub struct MissingBlockDevice(io::Error);
 
-/// Mounts on `point`, a path from the root. With `checks` the kernel checks who may do what.
+/// Mounts on `point`, a path from the root. With `checks` the kernel checks permissions.
 ///
 /// # Errors
 /// When the system does not mount.
@@ -180,7 +180,7 @@ fn by_helper(image: &Path, point: &Path, options: &Options, checks: bool) -> io:
     })
 }
 
-/// The descriptor that comes through a socket; `None` when it is closed before.
+/// Receives the descriptor that comes through a socket; `None` when it is closed before.
 fn received(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     loop {
         let mut byte = [0];

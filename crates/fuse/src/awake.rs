@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a thread stays awake after a request, giving way to everybody, where processors are so few that whoever asked
-/// is woken on one that would sleep otherwise, and has nobody else to give way to. In a virtual machine that costs more than the answer.
+/// How long a thread stays awake after a request, giving way to everybody, where processors are so
+/// few that the program that asked is woken on one that would sleep otherwise, and has nobody else
+/// to give way to. In a virtual machine that costs more than the answer.
 const AWAKE: Duration = Duration::from_micros(50);
 const FEW: usize = 4;
 
@@ -20,17 +21,18 @@ pub(crate) struct Awake {
 }
 
 impl Awake {
-    /// For a machine with so many processors; `None` if that is too many for it to pay.
+    /// Makes one for a machine with so many processors; `None` if that is too many for it to pay.
     pub(crate) fn among(processors: usize) -> Option<Self> {
         (processors <= FEW).then(Self::default)
     }
 
-    /// Whether it would sleep at once now.
+    /// Tells whether it would go to sleep without waiting now.
     pub(crate) fn is_crowded(&self) -> bool {
         self.crowded.is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits a little until something `is_there`, giving way to everybody. Asks at once, and does nothing else if it is.
+    /// Waits a little until something `is_there`, giving way to everybody. Asks first, and does
+    /// nothing else if it is.
     pub(crate) fn wait(&mut self, mut is_there: impl FnMut() -> bool) {
         if is_there() {
             return;
@@ -44,7 +46,8 @@ impl Awake {
                 break;
             }
         }
-        // Who gives way is put behind all others, and who sleeps is put first when he is woken.
+        // A thread that gives way is put behind all others, and one that sleeps is put first when
+        // it is woken.
         self.crowded = (passed >= CROWDED).then(|| since + passed + SLEEPS);
     }
 }

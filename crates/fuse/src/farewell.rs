@@ -1,5 +1,5 @@
-//! The last request of a mount that has a block device, which whoever unmounts waits for: it is answered when the file
-//! system is closed.
+//! The last request of a mount that has a block device, which the process that unmounts waits for:
+//! it is answered when the file system is closed.
 
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
 use std::io;
@@ -17,7 +17,7 @@ pub(crate) enum Event {
     Signal,
 }
 
-/// Has whoever answers that request wait for the end.
+/// Has the thread that answers that request wait for the end.
 #[derive(Debug)]
 pub(crate) struct Farewell {
     state: Mutex<State>,
@@ -26,7 +26,7 @@ pub(crate) struct Farewell {
 
 #[derive(Debug)]
 struct State {
-    /// Who is told that it came.
+    /// Where it is reported that it came.
     events: Option<Sender<Event>>,
     is_closed: bool,
 }
@@ -43,12 +43,12 @@ impl Farewell {
         }
     }
 
-    /// Has `events` told when the kernel asks.
+    /// Reports to `events` when the kernel asks.
     pub(crate) fn report_to(&self, events: Sender<Event>) {
         self.state.lock().events = Some(events);
     }
 
-    /// The kernel asks: returns when the file system is closed.
+    /// Reports that the kernel asks, and returns when the file system is closed.
     pub(crate) fn wait_closed(&self) {
         let mut state = self.state.lock();
         let is_heard = |events: &Sender<Event>| events.send(Event::Requested).is_ok();
@@ -58,7 +58,7 @@ impl Farewell {
         }
     }
 
-    /// The file system is closed, or is not going to be.
+    /// Notes that the file system is closed, or is not going to be.
     pub(crate) fn closed(&self) {
         self.state.lock().is_closed = true;
         self.changed.notify_all();

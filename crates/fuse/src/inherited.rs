@@ -7,9 +7,10 @@ use std::os::fd::{BorrowedFd, RawFd};
 /// First one behind standard input, output and error.
 const FIRST: RawFd = 3;
 
-/// Keeps what is open here from the programs that are started from now on, standard input, output and error excepted: what
-/// whoever started this one left open (a lock, a pipe, a connection) is nothing that a mount should keep open for as long
-/// as it lasts, nor anything for the process that reads the image.
+/// Keeps what is open here from the programs that are started from now on, standard input, output
+/// and error excepted: what the process that started this one left open (a lock, a pipe, a
+/// connection) is nothing that a mount should keep open for as long as it lasts, nor anything for
+/// the process that reads the image.
 ///
 /// Call it before there are other threads.
 ///

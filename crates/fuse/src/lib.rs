@@ -9,6 +9,7 @@
 //! | `session` | the life of a mount: from a file system and a directory to its clean end |
 //! | `sandbox` | what a process that reads an image gives up |
 //! | `inherited` | descriptors that it was started with |
+//! | `rights` | whether it may do everything to files |
 //! | `signals` | the signals that end it |
 //! | `attach` | mounting, with privileges and without |
 //! | `loopdev` | a block device for a mount |
@@ -22,10 +23,12 @@
 //! | `ring` | requests that come through io_uring |
 //! | `protocol` | what requests and answers look like |
 //! | `answer` | one request, answered by the service |
+//! | `memory` | memory of the engine that is given back |
 //! | `awake` | staying awake between requests |
 //! | `service` | what the kernel may ask for, in the engine's terms |
-//! | `metrics` | what a mount has done, for whoever asks |
+//! | `metrics` | what a mount has done, in numbers |
 //! | `nodes` | what the kernel knows, and what must stay because of that |
+//! | `error` | why a mount or its end failed |
 //!
 //! # Invariants
 //!

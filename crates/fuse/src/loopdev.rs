@@ -84,7 +84,8 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// A device over `image` from `offset` on, which cannot be written through if the mount is `read_only`.
+    /// Makes a device over `image` from byte `offset` on, which cannot be written through if the
+    /// mount is `read_only`.
     ///
     /// # Errors
     /// Where there are no loop devices, or this process may not use them.

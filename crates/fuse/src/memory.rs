@@ -25,7 +25,8 @@ const SYSTEM: &str = "/proc/pressure/memory";
 const GROUPS: &str = "/sys/fs/cgroup";
 const OWN_GROUP: &str = "/proc/self/cgroup";
 
-/// Gives free memory of the process back to the system: all of it at once if it says so, or what has been free for long.
+/// Gives free memory of the process back to the system: `all` of it, or what has been free for
+/// long.
 pub type GiveBack = fn(all: bool);
 
 /// What says how short of memory the system is.
@@ -35,7 +36,8 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    /// Of the system, and of the control group that this process is in; nothing where the kernel does not say.
+    /// Opens what tells of the system, and of the control group that this process is in; nothing
+    /// where the kernel does not say.
     pub(crate) fn open() -> Self {
         let own = std::fs::read_to_string(OWN_GROUP).unwrap_or_default();
         Self::of(&[Some(SYSTEM.into()), group_file(&own)])
@@ -51,7 +53,7 @@ impl Pressure {
         }
     }
 
-    /// Whether processes have waited long for memory since the last call; not at the first.
+    /// Tells whether processes have waited long for memory since the last call; not at the first.
     fn is_short(&mut self) -> bool {
         let mut short = false;
         for (file, before) in &mut self.sources {
@@ -69,13 +71,14 @@ impl Pressure {
     }
 }
 
-/// The file of the control group that a list of them, as the process has it, names for version 2.
+/// Finds the file of the control group that a list of them, as the process has it, names for
+/// version 2.
 fn group_file(own: &str) -> Option<PathBuf> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Some(Path::new(GROUPS).join(path).join("memory.pressure"))
 }
 
-/// The time in all that some process waited.
+/// Parses the time in all that some process waited.
 fn waited(text: &[u8]) -> Option<Duration> {
     let text = std::str::from_utf8(text).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;

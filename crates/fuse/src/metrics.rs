@@ -80,12 +80,13 @@ impl Metrics {
         self.through_rings.add(1);
     }
 
-    /// Whether any did.
+    /// Tells whether any request came through io_uring.
     pub(crate) fn uses_rings(&self) -> bool {
         self.through_rings.count() > 0
     }
 
-    /// Everything as text. `known` are the inodes that the kernel knows, and how many of them have no name.
+    /// Writes everything as text. `known` are the inodes that the kernel knows, and how many of
+    /// them have no name.
     pub(crate) fn text(&self, fs: &Fs, known: (u64, u64)) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.

@@ -71,7 +71,7 @@ impl FromStr for MountId {
     }
 }
 
-/// A device number, as the mount table has it.
+/// Parses a device number, as the mount table has it.
 fn numbers(text: &str) -> Option<(u32, u32)> {
     let (major, minor) = text.split_once(':')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -86,7 +86,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What lies uppermost on this directory, if it is ours.
+    /// Finds what lies uppermost on this directory, if it is ours.
     ///
     /// # Errors
     /// When the system does not say.
@@ -111,7 +111,7 @@ impl Held {
         }))
     }
 
-    /// The mount of this identity, wherever in the tree it is.
+    /// Finds the mount of this identity, wherever in the tree it is.
     ///
     /// # Errors
     /// When the system does not say.
@@ -128,23 +128,23 @@ impl Held {
         }
     }
 
-    /// A path to its root that nothing else can come to lie on.
+    /// Returns a path to its root that nothing else can come to lie on.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.root.as_raw_fd()))
     }
 
-    /// Whether it is told from all others for certain.
+    /// Tells whether it is known from all others for certain.
     pub(crate) fn is_certain(&self) -> bool {
         self.id.unique.is_some()
     }
 
-    /// Whether what answered for it is gone.
+    /// Tells whether what answered for it is gone.
     pub(crate) fn is_dead(&self) -> bool {
         let Ok(root) = self.root.try_clone() else {
             return false;
         };
         let (sender, answer) = mpsc::channel();
-        // Whoever lives may take its time, which is an answer as well.
+        // A process that lives may take its time, which is an answer as well.
         let thread = std::thread::Builder::new().name("extant-alive".to_owned());
         let asks = thread.spawn(move || {
             let _ = sender.send(rustix::fs::fstatfs(&root).err());
@@ -154,7 +154,8 @@ impl Held {
     }
 }
 
-/// The number that no other mount gets. Who may not use the mount is not told either.
+/// Returns the number that no other mount gets. A process that may not use the mount is not told
+/// it.
 fn unique(root: &OwnedFd) -> Option<u64> {
     // What is known already: nobody is asked.
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -172,19 +173,20 @@ pub(crate) struct Mount {
     pub(crate) image: PathBuf,
     pub(crate) device: (u32, u32),
     pub(crate) read_only: bool,
-    /// The user who mounted.
+    /// The user ID that mounted it.
     pub(crate) user: u32,
     /// What the table has for the image.
     source: PathBuf,
 }
 
-/// The mount of ours on this directory, which is an absolute path; the newest where several lie on each other.
+/// Finds the mount of ours on this directory, which is an absolute path; the newest where several
+/// lie on each other.
 pub(crate) fn ours_at(point: &Path) -> io::Result<Option<Mount>> {
     let table = fs::read("/proc/self/mountinfo")?;
     Ok(find(&table, point))
 }
 
-/// Whether a mount of this image is in the tree of directories.
+/// Tells whether a mount of this image is in the tree of directories.
 #[must_use]
 pub fn is_mounted(image: &Path) -> bool {
     let number = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
@@ -194,7 +196,7 @@ pub fn is_mounted(image: &Path) -> bool {
     wanted.is_some() && mounts.any(|mount| number(&mount.image) == wanted)
 }
 
-/// Whether another mount than this one may write the same image.
+/// Tells whether another mount than this one may write the same image.
 pub(crate) fn has_other(mount: &Mount) -> bool {
     let number = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
@@ -273,7 +275,7 @@ pub(crate) fn set_keeping(id: &MountId, keeping: Keeping) -> io::Result<()> {
     }
 }
 
-/// Whether anything is mounted on this directory.
+/// Tells whether anything is mounted on this directory.
 pub(crate) fn is_mount_point(point: &Path) -> io::Result<bool> {
     let table = fs::read("/proc/self/mountinfo")?;
     let mut points = lines(&table).map(|line| line.point);
@@ -291,7 +293,7 @@ struct Line {
 }
 
 impl Line {
-    /// The mount, if it is ours.
+    /// Returns the mount, if it is ours.
     fn ours(self) -> Option<Mount> {
         if !TYPES.contains(&self.kind.as_slice()) {
             return None;
@@ -310,7 +312,7 @@ impl Line {
     }
 }
 
-/// The file behind a loop device, or what this is itself.
+/// Finds the file behind a loop device, or returns what this is itself.
 fn behind(source: &Path) -> PathBuf {
     let name = source.strip_prefix("/dev").ok().and_then(Path::to_str);
     let backing = name
@@ -322,7 +324,7 @@ fn behind(source: &Path) -> PathBuf {
     }
 }
 
-/// The lines of a mount table, in the form of proc(5).
+/// Parses the lines of a mount table, in the form of proc(5).
 fn lines(table: &[u8]) -> impl Iterator<Item = Line> {
     table.split(|&byte| byte == b'\n').filter_map(|line| {
         let text = |field| std::str::from_utf8(field).ok();

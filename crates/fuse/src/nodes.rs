@@ -33,7 +33,7 @@ struct Node {
     lookups: u64,
     /// What keeps an inode without names.
     held: Option<Held>,
-    /// What those who write to the file were told about failures of writing back.
+    /// The failures of writing back that writers of the file were told of.
     mark: Option<Arc<ErrorMark>>,
 }
 
@@ -51,14 +51,14 @@ impl Nodes {
         &self.shards[ino as usize % SHARDS]
     }
 
-    /// An entry for the inode is about to be handed out.
+    /// Counts an entry for the inode that is about to be handed out.
     pub(crate) fn remember(&self, ino: u32) {
         let mut nodes = self.shard(ino).lock();
         let node = nodes.entry(ino).or_default();
         node.lookups = node.lookups.saturating_add(1);
     }
 
-    /// The kernel gives `count` entries back. Returns a hold that is to be given up.
+    /// Takes `count` entries back from the kernel. Returns a hold that is to be given up.
     #[must_use]
     pub(crate) fn forget(&self, ino: u32, count: u64) -> Option<Held> {
         let mut nodes = self.shard(ino).lock();
@@ -70,7 +70,8 @@ impl Nodes {
         nodes.remove(&ino)?.held
     }
 
-    /// An inode has lost its last name: keeps the hold if the kernel knows it, and returns it if not.
+    /// Keeps the hold on an inode that has lost its last name if the kernel knows it, and returns
+    /// it if not.
     #[must_use]
     pub(crate) fn keep(&self, held: Held) -> Option<Held> {
         let mut nodes = self.shard(held.ino().get()).lock();
@@ -80,7 +81,7 @@ impl Nodes {
         }
     }
 
-    /// What writers of the file were told about failures; from now on it is kept.
+    /// Returns what writers of the file were told about failures. From now on it is kept.
     pub(crate) fn mark(&self, held: &Held) -> Arc<ErrorMark> {
         let mut nodes = self.shard(held.ino().get()).lock();
         let node = nodes.entry(held.ino().get()).or_default();

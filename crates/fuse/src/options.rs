@@ -22,10 +22,10 @@ pub struct Options {
     pub read_only: bool,
     /// Users other than the one that mounts may use it (`allow_other`).
     pub allow_other: bool,
-    /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it does all the same unless it is the
-    /// superuser who mounts and lets nobody else in.
+    /// The kernel checks owner, mode and access control lists (`default_permissions`). If not, it
+    /// does all the same unless it is the superuser's mount that lets nobody else in.
     pub default_permissions: bool,
-    /// The kernel gathers writes (`writeback_cache`), and does not pass each on at once.
+    /// The kernel gathers writes (`writeback_cache`), and does not pass each on immediately.
     pub writeback: bool,
     /// What is read and written goes past the kernel's memory, which keeps no data of files but of those that are mapped
     /// (`direct_io`).
@@ -70,11 +70,12 @@ pub struct Options {
     pub errors: Option<ErrorsBehaviour>,
     /// What the journal holds is left out, which only reading takes (`noload`).
     pub no_replay: bool,
-    /// The byte of the file at which the file system starts (`offset=BYTES`), for who opens it.
+    /// The byte of the file at which the file system starts (`offset=BYTES`), for the program that
+    /// opens it.
     pub offset: Option<u64>,
-    /// The partition that it is (`partition=N`), for who opens it.
+    /// The partition that it is (`partition=N`), for the program that opens it.
     pub partition: Option<u32>,
-    /// The file that warnings and errors go to (`log=FILE`), for who writes them.
+    /// The file that warnings and errors go to (`log=FILE`), for the program that writes them.
     pub log: Option<PathBuf>,
     /// The most memory that a confined process can take, in MiB (`memory=MIB`): half of the machine's, and at least
     /// 2 GiB, unless said otherwise.
@@ -377,14 +378,16 @@ impl Options {
         Ok(())
     }
 
-    /// Whether the kernel may gather writes: not of owners who are held to limits, as it would take more than these allow; and not
-    /// past its memory, where it would neither gather them nor believe the times that it is told.
+    /// Tells whether the kernel may gather writes: not of owners with limits, as it would take more
+    /// than these allow; and not past its memory, where it would neither gather them nor believe
+    /// the times that it is told.
     pub(crate) fn uses_writeback_cache(&self) -> bool {
         let limited = self.user_limits || self.group_limits || self.project_limits;
         self.writeback && !self.direct_io && !limited
     }
 
-    /// The most memory that a confined process can take, in bytes, on a machine that has so many.
+    /// Returns the most memory that a confined process can take, in bytes, on a machine that has
+    /// `machine` bytes.
     #[must_use]
     pub fn memory_limit(&self, machine: u64) -> u64 {
         match self.memory_mib {

@@ -1,5 +1,6 @@
-//! How whoever unmounts learns that the processes of a mount are gone: they keep a socket of a name that the mount's identity
-//! makes, and who is connected to it notices when it is closed, however that comes.
+//! How `extant umount` learns that the processes of a mount are gone: they keep a socket of a name
+//! that the mount's identity makes, and a process that is connected to it notices when it is
+//! closed, however that comes.
 //!
 //! Nobody answers there, and nothing is said. In another network namespace it cannot be seen: there the process that has the image
 //! locked is looked for, as the system's table of locks has it.
@@ -21,9 +22,9 @@ fn name(id: &MountId) -> String {
     format!("extant mount {id}")
 }
 
-/// Shows that this process keeps that mount, until the process is gone, and not a moment less: whoever unmounts is told that
-/// by the system, which closes what the process had open after all else of it. Where that is not possible it goes without:
-/// then whoever unmounts waits for the image alone.
+/// Shows that this process keeps that mount, until the process is gone, and not a moment less: the
+/// system tells the process that unmounts, as it closes what this process had open after all else
+/// of it. Where that is not possible it goes without: then unmounting waits for the image alone.
 pub fn show_presence(id: &MountId) {
     let address = SocketAddr::from_abstract_name(name(id));
     if let Ok(socket) = address.and_then(|a| UnixListener::bind_addr(&a)) {
@@ -32,7 +33,8 @@ pub fn show_presence(id: &MountId) {
     }
 }
 
-/// The process that keeps a mount, or else the one that writes its image, as it is seen by who unmounts.
+/// The process that keeps a mount, or else the one that writes its image, as it is seen by the
+/// process that unmounts.
 #[derive(Debug)]
 pub(crate) struct MountProcess {
     socket: Option<OwnedFd>,
@@ -42,7 +44,7 @@ pub(crate) struct MountProcess {
 }
 
 impl MountProcess {
-    /// Of the mount that `user` has made, if it can be seen.
+    /// Finds the process that keeps the mount that `user` has made, if it can be seen.
     pub(crate) fn of(id: &MountId, user: u32) -> Option<Self> {
         let kind = (AddressFamily::Unix, SockType::Stream);
         // It never waits for somebody to take the connection.
@@ -66,8 +68,8 @@ impl MountProcess {
         })
     }
 
-    /// That has this image locked against all others, if that can be seen: not from another process namespace, nor on file
-    /// systems that number their files in two ways.
+    /// Finds the process that has this image locked against all others, if that can be seen: not
+    /// from another process namespace, nor on file systems that number their files in two ways.
     pub(crate) fn that_writes(image: &File) -> Option<Self> {
         let about = image.metadata().ok()?;
         let id = (about.dev(), about.ino());
@@ -105,7 +107,7 @@ impl MountProcess {
     }
 }
 
-/// Whether a descriptor tells of its end within that time.
+/// Tells whether what a descriptor is about ends within that time.
 fn ends_within(of: &OwnedFd, time: Duration) -> io::Result<bool> {
     let mut only = [PollFd::new(of, PollFlags::IN)];
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
@@ -116,7 +118,8 @@ fn ends_within(of: &OwnedFd, time: Duration) -> io::Result<bool> {
     }
 }
 
-/// The process that has a file of this device and inode number locked for itself, by a table of locks in the form of proc(5).
+/// Finds the process that has a file of this device and inode number locked for itself, by a table
+/// of locks in the form of proc(5).
 fn locked_by(table: &[u8], (device, inode): (u64, u64)) -> Option<Pid> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let file = format!("{major:02x}:{minor:02x}:{inode}");
@@ -125,7 +128,7 @@ fn locked_by(table: &[u8], (device, inode): (u64, u64)) -> Option<Pid> {
         let mut words = line.split_ascii_whitespace().skip(1);
         let kind = [words.next()?, words.next()?, words.next()?];
         let process = words.next()?;
-        // Those who wait have an arrow in front.
+        // Processes that wait have an arrow in front.
         let is_meant = kind == ["FLOCK", "ADVISORY", "WRITE"] && words.next()? == file;
         is_meant.then(|| Pid::from_raw(process.parse().ok()?))?
     })

@@ -1,4 +1,5 @@
-//! Whether whoever mounts may do everything to files, so that checking what he does is work for nothing.
+//! Whether the user of a mount may do everything to files, so that checking what this user does is
+//! work for nothing.
 //!
 //! The kernel checks modes with attributes that it asks for again after each change of a directory: one request more for
 //! every file that is made or removed. Where only the superuser gets in, and nobody acts for others there, nothing comes of it.
@@ -16,8 +17,8 @@ const EXEMPT: CapabilitySet = CapabilitySet::CHOWN
 /// The number of the first user namespace (`PROC_USER_INIT_INO`).
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFD;
 
-/// Whether this process is the superuser, with his rights, and not of another user namespace than the first: there the kernel
-/// passes access control lists on only if it checks them.
+/// Tells whether this process is the superuser, with all rights, and not of another user namespace
+/// than the first: there the kernel passes access control lists on only if it checks them.
 pub(crate) fn is_superuser() -> bool {
     let is_first = std::fs::metadata("/proc/self/ns/user")
         .is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE);

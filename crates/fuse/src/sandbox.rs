@@ -52,7 +52,7 @@ pub(crate) fn confine(memory: u64, has_rings: bool) -> io::Result<bool> {
     )?;
     let walled = take_files_away()?;
     let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    // While there are privileges: who is refused here can still unmount.
+    // While there are privileges: a process that is refused here can still unmount.
     let has_filters = match filter(plain(WITHOUT), SeccompAction::Allow, missing) {
         Ok(()) => true,
         // A kernel without seccomp, or without its filters.
@@ -92,7 +92,7 @@ fn denied() -> SeccompAction {
     SeccompAction::Errno(libc::EPERM.cast_unsigned())
 }
 
-/// Whether the kernel holds files back from now on.
+/// Takes files away from this process, and tells whether the kernel holds them back from now on.
 fn take_files_away() -> io::Result<bool> {
     let failed = |e: &dyn std::fmt::Display| failed("Landlock", e);
     // What the kernel knows of this; older ones know less.

@@ -21,20 +21,22 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-/// How long those who still use a mount have to leave it after a signal.
+/// How long programs that still use a mount have to leave it after a signal.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Bytes that the kernel reads ahead: as much as one request may be for.
 const READ_AHEAD: u32 = 1 << 20;
 
-/// Percent of the data that waits for being written on this machine which may be of one mount. With the kernel's 1 whoever writes
-/// to what it gathers waits for the daemon after some tens of MiB; with much more, the daemon has nothing to do until somebody asks for `fsync`.
+/// Percent of the data that waits for being written on this machine which may be of one mount. With
+/// the kernel's 1 a program that writes to what it gathers waits for the daemon after some tens of
+/// MiB; with much more, the daemon has nothing to do until a program asks for `fsync`.
 const DIRTY: u32 = 10;
 
 /// How long the last request may take to be read as answered, after which the kernel gives the mount up.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A directory on which something is mounted that nobody answers for yet: who uses it waits.
+/// A directory on which something is mounted that nobody answers for yet: programs that use it
+/// wait.
 #[derive(Debug)]
 pub struct Attached {
     channel: Channel,
@@ -71,7 +73,7 @@ impl Attached {
             Channel::open(image, &point, options).map_err(|e| refused(&point, e))?;
         // It works without, but each read of a file read in sequence is smaller then.
         let _ = set_keeping(&id, Keeping::ReadAhead(READ_AHEAD));
-        // And whoever writes to what is gathered waits sooner.
+        // And programs that write to what is gathered wait sooner.
         let _ = set_keeping(&id, Keeping::Dirty(DIRTY));
         Ok(Self {
             channel,
@@ -86,13 +88,13 @@ impl Attached {
         })
     }
 
-    /// What it is known by among all mounts.
+    /// Returns what it is known by among all mounts.
     #[must_use]
     pub fn id(&self) -> MountId {
         self.cleared.0
     }
 
-    /// Why it has no block device, though it was to have one.
+    /// Says why it has no block device, though it was to have one.
     #[must_use]
     pub fn without_block_device(&self) -> Option<&MissingBlockDevice> {
         self.lacks.as_ref()
@@ -103,10 +105,10 @@ impl Attached {
         self.give_back = Some(how);
     }
 
-    /// Gives up what this process may do beyond answering: it opens no files, makes
-    /// no connections and starts no programs any more, and takes no more memory than [`Options::memory_limit`] says. Call
-    /// it before there are other threads, and before anything is read from the image; files that are open stay so.
-    /// Whoever mounted is left to unmount: a confined process cannot.
+    /// Gives up what this process may do beyond answering: it opens no files, makes no connections
+    /// and starts no programs any more, and takes no more memory than [`Options::memory_limit`]
+    /// says. Call it before there are other threads, and before anything is read from the image;
+    /// files that are open stay so. Another process has to unmount: a confined one cannot.
     ///
     /// # Errors
     /// [`MountError::Sandbox`] when the kernel has neither of the two mechanisms. Dropping this unmounts, unless the
@@ -193,23 +195,24 @@ impl Mounted {
         Attached::new(image, point, options)?.serve(fs)
     }
 
-    /// Where it is mounted, from the root.
+    /// Returns where it is mounted, from the root.
     #[must_use]
     pub fn point(&self) -> &Path {
         &self.point
     }
 
-    /// What it is known by among all mounts.
+    /// Returns what it is known by among all mounts.
     #[must_use]
     pub fn id(&self) -> MountId {
         self.cleared.0
     }
 
-    /// Waits until it is unmounted. One of `signals` unmounts it: those who use it then have some seconds to
-    /// leave. A [confined](Attached::confine) process starts no threads any more from now on.
+    /// Waits until it is unmounted. One of `signals` unmounts it: programs that use it then have
+    /// some seconds to leave. A [confined](Attached::confine) process starts no threads any more
+    /// from now on.
     ///
-    /// Close the file system then, also after an error. Whoever unmounts does not wait for that: see
-    /// [`wait_and_close`](Self::wait_and_close).
+    /// Close the file system then, also after an error. The process that unmounts does not wait for
+    /// that: see [`wait_and_close`](Self::wait_and_close).
     ///
     /// # Errors
     /// [`MountError::Session`] when the session with the kernel broke off.
@@ -217,8 +220,9 @@ impl Mounted {
         self.wait_and_close(signals, || ()).0
     }
 
-    /// As [`wait`](Self::wait); then calls `close`, which is to close the file system, and returns what that returned as
-    /// well. A mount with a block device keeps whoever unmounts it waiting until then.
+    /// Waits until it is unmounted, as [`wait`](Self::wait) does, calls `close`, which is to close
+    /// the file system, and returns what that returned as well. A mount with a block device keeps
+    /// the process that unmounts it waiting until then.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait).
@@ -260,7 +264,7 @@ impl Mounted {
         started.map(drop).map_err(MountError::Session)
     }
 
-    /// How it ends, and whether the kernel has given it up then.
+    /// Waits for the end, and tells how it ends and whether the kernel has given it up then.
     fn until_over(&self, is_immediate: bool) -> Result<(Ended, bool), MountError> {
         let over = |result: io::Result<()>| match result {
             Ok(()) => Ok((Ended::Unmounted, true)),
@@ -276,7 +280,8 @@ impl Mounted {
             return Ok((Ended::StillUsed, false));
         }
         let id = self.id();
-        // It may wait for the end. Without a thread for it, those who use the mount have their time all the same.
+        // It may wait for the end. Without a thread for it, programs that use the mount have their
+        // time all the same.
         let thread = std::thread::Builder::new().name("extant-sync_and_detach".to_owned());
         let leaves = thread.spawn(move || sync_and_detach(&id));
         if let Err(e) = leaves {
@@ -306,12 +311,12 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // Whoever asked for the end gets it.
+        // The kernel may have asked for the end, and gets it.
         self.service.farewell().closed();
     }
 }
 
-/// The directory to mount on, as an absolute path.
+/// Checks the directory to mount on, and returns it as an absolute path.
 ///
 /// # Errors
 /// When it is none, or something is mounted there.
@@ -352,7 +357,7 @@ fn check_device() -> Result<(), MountError> {
     }
 }
 
-/// Why the system does not mount, as far as it says.
+/// Explains why the system does not mount, as far as it says.
 fn refused(point: &Path, e: io::Error) -> MountError {
     let text = e.to_string();
     let advice = if text.contains("user_allow_other") {

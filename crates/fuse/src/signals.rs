@@ -16,8 +16,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Of those held back, asks for the one only by which a mount's own process is told to end: the others are for
-    /// whoever started it.
+    /// Selects, of those held back, the one by which a mount's own process is told to end: the
+    /// others are for the process that started it.
     #[must_use]
     pub fn for_worker(self) -> Self {
         Self {
@@ -41,7 +41,8 @@ impl Signals {
         })
     }
 
-    /// Whether the mount is to end at once, as somebody else has asked those who use it to leave.
+    /// Tells whether the mount is to end without waiting for its users, as another process has
+    /// asked them to leave.
     pub(crate) fn ends_immediately(self) -> bool {
         self.is_immediate
     }

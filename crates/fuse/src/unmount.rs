@@ -1,8 +1,9 @@
 //! Unmounting: by the system call where that is allowed, and by fusermount3 where it is not.
 //!
-//! Whoever asks for it by path gets what lies on that path unmounted. The processes of a mount clear up behind themselves by its
-//! [identity](MountId) only: by then another mount may be on the path. fusermount3 knows paths only, so between the look at
-//! what lies there and its end nobody else of this program mounts there ([`PathLock`]).
+//! A request by path unmounts what lies on that path. The processes of a mount clear up behind
+//! themselves by its [identity](MountId) only: by then another mount may be on the path.
+//! fusermount3 knows paths only, so between the look at what lies there and its end nobody else of
+//! this program mounts there ([`PathLock`]).
 //!
 //! fusermount3 is the system's helper for what users without privileges mount. No other program is run.
 
@@ -113,8 +114,8 @@ fn end_of(held: &Held) -> End {
     }
 }
 
-/// Unmounts this mount, and no other; if somebody uses it, for those who come from now on, after what they wrote so far was
-/// fetched.
+/// Unmounts this mount, and no other; if it is in use, for programs that come from now on, after
+/// what was written so far was fetched.
 ///
 /// It waits for the processes that answer, so call it in a thread of its own where these must not wait for it.
 pub fn sync_and_detach(id: &MountId) {
@@ -148,7 +149,8 @@ pub(crate) fn clear_dead(point: &Path) {
     }
 }
 
-/// The same as [`detach`], for some moments: what looks into new mounts on its own is soon done.
+/// Takes what lies on this directory out of the tree of directories, and tries again for a second
+/// while it is in use: what looks into new mounts on its own is soon done.
 fn detach_patiently(point: &Path, lazy: bool) -> Result<(), MountError> {
     for _ in 0..TRIES {
         match detach(point, lazy) {
@@ -225,8 +227,8 @@ pub(crate) struct PathLock {
 }
 
 impl PathLock {
-    /// For `point`, a path from the root. Where the directory above cannot be locked, or somebody does not let go of it, it
-    /// goes without.
+    /// Locks out other mounts on `point`, a path from the root. Where the directory above cannot be
+    /// locked, or somebody does not let go of it, it goes without.
     pub(crate) fn of(point: &Path) -> Self {
         let above = point.parent().and_then(|above| File::open(above).ok());
         let locked = above.filter(|above| {
@@ -265,8 +267,9 @@ fn wait_for_process(mount: &Mount, process: &MountProcess) -> Result<(), MountEr
     Ok(())
 }
 
-/// Waits for the daemon's end by the image alone: until then it has it locked against everybody. Who only reads it from then on
-/// is no reason to wait, and another mount that writes it says that this one is over.
+/// Waits for the daemon's end by the image alone: until then it has it locked against everybody. A
+/// program that only reads it from then on is no reason to wait, and another mount that writes it
+/// says that this one is over.
 fn wait_for_writer(mount: &Mount) -> Result<(), MountError> {
     for waited in 1_u32.. {
         if is_free(&mount.image).is_some() || !mount.image.exists() || mounts::has_other(mount) {
@@ -315,7 +318,8 @@ fn refuse_elsewhere(mount: &Mount) -> Result<(), MountError> {
     Err(MountError::Elsewhere { point, place })
 }
 
-/// Opens what a mount calls its image: a name that whoever mounted has chosen, so that it may be of anything.
+/// Opens what a mount calls its image: a name that the user of the mount has chosen, so that it may
+/// be of anything.
 fn open_image(image: &Path) -> Option<File> {
     let kind = image.metadata().ok()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -330,21 +334,21 @@ fn open_image(image: &Path) -> Option<File> {
         .ok()
 }
 
-/// The image, if nobody writes to it; locked against who would.
+/// Opens the image if nobody writes to it, and locks it against writers; `None` otherwise.
 fn is_free(image: &Path) -> Option<File> {
     let file = open_image(image)?;
     flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
     Some(file)
 }
 
-/// Whether an image's journal holds what is not in its place yet.
+/// Tells whether an image's journal holds what is not in its place yet.
 fn has_journal_left(image: &File) -> bool {
     let mut bytes = [0; SUPERBLOCK_LEN];
     let read = image.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET);
     read.is_ok() && Superblock::parse(&bytes).is_ok_and(|superblock| superblock.needs_recovery())
 }
 
-/// Whether the helper is to be found.
+/// Tells whether the helper is to be found.
 pub(crate) fn has_helper() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/bin", "/bin", "/sbin"].map(Into::into);

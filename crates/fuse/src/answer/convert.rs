@@ -9,12 +9,13 @@ use std::time::Duration;
 pub(super) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 const SET_IDS: u16 = 0o6000;
 
-/// A time that the kernel passes on: seconds since 1970, which may be negative, and nanoseconds after them.
+/// Converts a time that the kernel passes on: seconds since 1970, which may be negative, and
+/// nanoseconds after them.
 pub(super) fn timestamp(secs: i64, nanos: u32) -> Timestamp {
     Timestamp { secs, nanos }
 }
 
-/// A file type as the upper bits of a mode, and directory entries, have it.
+/// Converts a file type to the number that the upper bits of a mode, and directory entries, have.
 pub(super) fn kind(file_type: FileType) -> u32 {
     match file_type {
         FileType::Fifo => 1,
@@ -27,14 +28,14 @@ pub(super) fn kind(file_type: FileType) -> u32 {
     }
 }
 
-/// A device number in the kernel's wide form.
+/// Converts a device number to the kernel's wide form.
 fn wide(device: DeviceNumber) -> u32 {
     (device.minor & 0xff) | (device.major << 8) | ((device.minor & !0xff) << 12)
 }
 
-/// How long what the kernel is told stays true. Changing a program takes away its set-ID bits without the kernel's
-/// knowledge, so it has to ask before it runs one that has them; and it tells names apart that the file system may take
-/// for the same.
+/// Says how long what the kernel is told stays true. Changing a program takes away its set-ID bits
+/// without the kernel's knowledge, so it has to ask before it runs one that has them; and it tells
+/// names apart that the file system may take for the same.
 pub(super) fn ttl(found: &Attributes) -> Duration {
     let metadata = &found.metadata;
     let is_regular = metadata.file_type == FileType::Regular;
@@ -50,7 +51,7 @@ fn mode(found: &Attributes) -> u32 {
     kind(metadata.file_type) << 12 | u32::from(metadata.mode.permissions())
 }
 
-/// Attributes under the number by which the kernel knows the inode.
+/// Converts attributes, under the number by which the kernel knows the inode.
 pub(super) fn attr(found: &Attributes) -> Attr {
     let metadata = &found.metadata;
     Attr {
@@ -73,7 +74,7 @@ pub(super) fn attr(found: &Attributes) -> Attr {
     }
 }
 
-/// As programs see it: under its own number, the root too.
+/// Converts attributes as programs see them: under the inode's own number, the root too.
 pub(super) fn own_attr(found: &Attributes) -> Attr {
     Attr {
         ino: found.metadata.ino.get().into(),
@@ -81,7 +82,7 @@ pub(super) fn own_attr(found: &Attributes) -> Attr {
     }
 }
 
-/// What a name stands for.
+/// Describes what a name stands for.
 pub(super) fn entry(found: &Attributes) -> EntryOut {
     let stays = ttl(found);
     EntryOut {
@@ -107,7 +108,7 @@ fn moment(time: Timestamp) -> StatxTime {
     }
 }
 
-/// Attributes with the time of birth, if the inode has one.
+/// Converts attributes with the time of birth, if the inode has one.
 pub(super) fn statx(found: &Attributes) -> StatxOut {
     let stays = ttl(found);
     let metadata = &found.metadata;

@@ -66,7 +66,7 @@ pub(crate) struct Agreed {
     pub(crate) direct_io: bool,
     /// It gathers writes, not only those to mapped memory.
     pub(crate) writeback_cache: bool,
-    /// It checks who may do what. If not, only the superuser gets in.
+    /// It checks permissions. If not, only the superuser gets in.
     pub(crate) checks: bool,
     /// How it puts its requests.
     pub(crate) form: Form,
@@ -74,7 +74,7 @@ pub(crate) struct Agreed {
 
 /// The way to tell the kernel something that it does not ask for.
 pub(crate) trait Notify: fmt::Debug + Send + Sync {
-    /// The attributes of an inode have changed in a way that the kernel does not expect.
+    /// Tells that the attributes of an inode have changed in a way that the kernel does not expect.
     fn attributes_changed(&self, node: Node);
 }
 
@@ -133,20 +133,21 @@ fn put_bytes(out: &mut [u8], bytes: &[u8]) -> Answer<usize> {
     Ok(bytes.len())
 }
 
-/// What the kernel reads of an answer of 32 bits.
+/// Cuts a length to the 32 bits of an answer.
 fn short(len: u64) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-/// Whether a direct write is to be durable when it is answered, and the data only. After one by `O_DIRECT` that a program waits for the
-/// kernel asks for that itself, as after all others; after one that goes on beside the program, and with `direct_io`, it does not.
+/// Tells whether a direct write is to be durable when it is answered, and then whether the data
+/// only. After one by `O_DIRECT` that a program waits for the kernel asks for that itself, as after
+/// all others; after an asynchronous one, and with `direct_io`, it does not.
 fn durability(args: &WriteIn) -> Option<bool> {
     let flags = args.flags.cast_signed();
     let is_direct = args.write_flags & write_flags::LOCK_OWNER != 0;
     (is_direct && flags & libc::O_DSYNC != 0).then_some(flags & libc::O_SYNC != libc::O_SYNC)
 }
 
-/// Whether a transfer is long, or made durable.
+/// Tells whether a transfer is long, or made durable.
 fn long_transfer(request: &Request<'_>) -> Option<Long> {
     let size = match request.opcode {
         Some(Opcode::Write) => {
@@ -161,20 +162,22 @@ fn long_transfer(request: &Request<'_>) -> Option<Long> {
     (size >= LONG_TRANSFER).then_some(Long::Transfer)
 }
 
-/// Whether the data only is to be made durable.
+/// Tells whether the data only is to be made durable.
 fn data_only(request: &Request<'_>) -> Answer<bool> {
     let FsyncIn { flags, .. } = request.fixed()?;
     Ok(flags & DATA_ONLY != 0)
 }
 
-/// An answer without a body.
+/// Makes an answer without a body.
 fn done(answered: Answer) -> Answer<usize> {
     answered.map(|()| 0)
 }
 
-/// Where the kernel checks nothing, nobody but the superuser asks. Who has his user ID and acts for somebody else, as servers of
-/// files do, is refused names and rights, as far as it is asked for: what that one may do is not known here. Content is not asked for by who opens
-/// a file, so that this is no protection.
+/// Refuses what is not [open](Open) to the user of a request. Where the kernel checks nothing,
+/// nobody but the superuser asks. A process that has the superuser's ID and acts for another user,
+/// as servers of files do, is refused names and rights, as far as it is asked for: what that user
+/// may do is not known here. Content is not asked for by the process that opens a file, so that
+/// this is no protection.
 fn check(opcode: Opcode, request: &Request<'_>) -> Answer {
     if request.header.uid == SUPERUSER {
         return Ok(());
@@ -182,7 +185,7 @@ fn check(opcode: Opcode, request: &Request<'_>) -> Answer {
     let is_open = match opcode.traits().open {
         Open::ToAll => true,
         Open::ToRoot => false,
-        // Times of writing the kernel tells in the name of whoever made it do so.
+        // The kernel sets times of writing in the name of the user that made it do so.
         Open::ByArguments => request.fixed::<SetattrIn>()?.valid & set::BY_OWNERS == 0,
     };
     is_open.then_some(()).ok_or(Errno::ACCESS)
@@ -197,7 +200,7 @@ impl Answerer {
         }
     }
 
-    /// How the kernel puts its requests.
+    /// Returns how the kernel puts its requests.
     pub(crate) fn form(&self) -> Form {
         self.agreed.form
     }
@@ -207,17 +210,17 @@ impl Answerer {
         self.service.came_through_ring();
     }
 
-    /// What the kernel forgets is read after a [`PAUSE`].
+    /// Notes that forgotten nodes are read after a [`PAUSE`].
     pub(crate) fn forgets_later(&self) {
         self.service.forgets_later();
     }
 
-    /// Whether any request came through io_uring.
+    /// Tells whether any request came through io_uring.
     pub(crate) fn uses_rings(&self) -> bool {
         self.service.uses_rings()
     }
 
-    /// Whether a request may take so long that others should not wait for it.
+    /// Tells whether a request may take so long that others should not wait for it, and why.
     pub(crate) fn may_take_long(&self, request: &Request<'_>) -> Option<Long> {
         match request.opcode?.traits().takes {
             Takes::Short => None,
@@ -228,7 +231,8 @@ impl Answerer {
         }
     }
 
-    /// Whether a request cuts a file that is large, or makes another kind of map of it, or goes through all groups.
+    /// Tells whether a request cuts a file that is large, or makes another kind of map of it, or
+    /// goes through all groups.
     fn changes_much(&self, request: &Request<'_>) -> bool {
         match request.opcode {
             Some(Opcode::Setattr) => self.cuts_much(request),
@@ -237,7 +241,7 @@ impl Answerer {
         }
     }
 
-    /// Whether a request sets the size of a file that is large.
+    /// Tells whether a request sets the size of a file that is large.
     fn cuts_much(&self, request: &Request<'_>) -> bool {
         let sets_size = |args: SetattrIn| args.valid & set::SIZE != 0;
         let found = |s: &Service| s.getattr(node(request));
@@ -248,8 +252,8 @@ impl Answerer {
                 .is_ok_and(|found| found.metadata.size >= MUCH)
     }
 
-    /// Whether a request is to be answered after the kernel has written the file back, which needs answers of all others
-    /// meanwhile.
+    /// Tells whether a request is to be answered after the kernel has written the file back, which
+    /// needs answers of all others meanwhile.
     pub(crate) fn waits_for_kernel(&self, request: &Request<'_>) -> bool {
         let can_be_sealed = |s: &Service| s.can_be_sealed(node(request));
         // Without gathering writes it keeps those of memory that files are mapped to.
@@ -295,8 +299,8 @@ impl Answerer {
         answered
     }
 
-    /// Whether a request that found no space has done nothing, so that it may be done once more: not what is made durable
-    /// behind the change.
+    /// Tells whether a request that found no space has done nothing, so that it may be done once
+    /// more: not what is made durable behind the change.
     fn may_be_tried_again(&self, request: &Request<'_>) -> bool {
         let has_done_nothing = request.opcode.is_some_and(|opcode| opcode.traits().repeats);
         has_done_nothing && !self.service.syncs()
@@ -383,7 +387,8 @@ impl Answerer {
         }
     }
 
-    /// What the superuser may do: all, but start what nobody may start, and write to what is immutable. Not asked for where the kernel checks.
+    /// Checks what the superuser may do: all, but start what nobody may start, and write to what is
+    /// immutable. Not asked for where the kernel checks.
     fn access(&self, request: &Request<'_>) -> Answer<usize> {
         let AccessIn { mask, .. } = request.fixed()?;
         let found = self.service.access(node(request))?;
@@ -496,7 +501,7 @@ impl Answerer {
         put(out, &entry(&linked))
     }
 
-    /// What is told of a file that was opened.
+    /// Makes the answer about a file that was opened.
     fn opened(&self) -> OpenOut {
         opened(match self.agreed.direct_io {
             true => DIRECT_IO | PARALLEL_WRITES,
@@ -615,7 +620,8 @@ fn put_attr(out: &mut [u8], found: &Attributes) -> Answer<usize> {
     put(out, &answer)
 }
 
-/// An attribute's value or the list of names, or how long it is.
+/// Answers with an attribute's value or the list of names, or, where `size` is 0, with its length
+/// in bytes.
 fn xattr(value: &[u8], size: u32, out: &mut [u8]) -> Answer<usize> {
     match size {
         0 => {

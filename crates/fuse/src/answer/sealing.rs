@@ -7,20 +7,21 @@ use super::{Answerer, caller, node, put, put_bytes};
 use crate::protocol::{IoctlIn, IoctlOut, Opcode, Request};
 use crate::service::{Answer, Errno, SET_FLAGS, changes_record, is_about_whole, makes_immutable};
 
-/// What goes into an `ioctl`.
+/// Takes apart what goes into an `ioctl`.
 fn input<'a>(request: &Request<'a>) -> Answer<(IoctlIn, &'a [u8])> {
     let args: IoctlIn = request.fixed()?;
     let input = request.rest().get(..args.in_size as usize);
     Ok((args, input.ok_or(Errno::INVALID)?))
 }
 
-/// Whether a file may not be written any more after this request.
+/// Tells whether a file may not be written any more after this request.
 pub(crate) fn seals(request: &Request<'_>) -> bool {
     request.opcode == Some(Opcode::Ioctl)
         && input(request).is_ok_and(|(args, input)| makes_immutable(args.command, input))
 }
 
-/// Whether a request sets the flags of a file, or asks something of the file system as a whole.
+/// Tells whether a request sets the flags of a file, or asks something of the file system as a
+/// whole.
 pub(super) fn may_take_long(request: &Request<'_>) -> bool {
     input(request).is_ok_and(|(args, _)| args.command == SET_FLAGS || is_about_whole(args.command))
 }

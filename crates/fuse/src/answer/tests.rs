@@ -95,7 +95,7 @@ impl Answered {
         self.ask(16, 0, node, fixed.as_bytes(), data)
     }
 
-    /// Whether a file would begin with `data` after a loss of power now.
+    /// Tells whether a file would begin with `data` after a loss of power now.
     fn would_keep(&self, name: &[u8], data: &[u8]) -> bool {
         let copy = self.dir.path().join("copy");
         std::fs::copy(self.dir.path().join("image"), &copy).unwrap();

@@ -27,7 +27,7 @@ const BEFORE_DATA: usize = IN_HEADER + 40;
 const MOST: usize = LARGEST_TRANSFER as usize + PAGE;
 
 impl Message {
-    /// With `before` bytes before a page.
+    /// Makes room with `before` bytes before a page.
     fn new(before: usize) -> Self {
         let bytes = vec![0; MOST + 2 * PAGE];
         let page = bytes.as_ptr().align_offset(PAGE) + PAGE;
@@ -39,7 +39,8 @@ impl Message {
         self.bytes.get_mut(self.begin..).unwrap_or_default()
     }
 
-    /// From the page on: what is short is in one page, which the kernel has to find once.
+    /// Lends the room from the page on: what is short is in one page, which the kernel has to find
+    /// once.
     fn at_page(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.page..).unwrap_or_default()
     }

@@ -19,9 +19,9 @@ pub(crate) struct Device(File);
 /// How a device is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// Who reads waits for a request.
+    /// A read waits for a request.
     Waits,
-    /// Who reads gets what is there, and waits otherwise.
+    /// A read returns what is there, and the thread waits otherwise.
     Looks,
 }
 
@@ -37,8 +37,8 @@ pub(super) enum Received {
 }
 
 impl Device {
-    /// So many channels of the mount that `first` belongs to, for a thread each. Where the kernel gives no channels, threads
-    /// share one.
+    /// Opens `count` channels of the mount that `first` belongs to, for a thread each. Where the
+    /// kernel gives no channels, threads share one.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -91,7 +91,7 @@ impl Device {
         loop {
             match rustix::io::read(&self.0, &mut *buffer) {
                 Ok(len) => return Ok(Received::Request(len)),
-                // Whoever asked has given up, before it was read.
+                // The program that asked has given up, before it was read.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::NODEV) => return Ok(Received::Over),
@@ -113,7 +113,7 @@ impl Device {
         }
     }
 
-    /// Answers a request. Whoever asked may have given up: that is no error.
+    /// Answers a request. The program that asked may have given up: that is no error.
     pub(super) fn send(&self, answer: &[u8]) {
         if let Err(e) = rustix::io::write(&self.0, answer)
             && !matches!(e, Errno::NOENT | Errno::NODEV)

@@ -8,8 +8,8 @@
 //! | `device` | the descriptors by which the kernel is read and answered |
 //! | `classic` | requests that are read from there |
 //! | `turn` | how a thread comes to them, among others |
-//! | `watch` | who reads there when requests come through rings |
-//! | [`ring`](crate::ring) | requests that come through io_uring |
+//! | `watch` | which thread reads there when requests come through rings |
+//! | [`ring`] | requests that come through io_uring |
 
 mod classic;
 mod device;
@@ -42,7 +42,7 @@ use watch::Watch;
 
 /// Largest transfer that is asked for: what the kernel allows unless told otherwise.
 pub(crate) const LARGEST_TRANSFER: u32 = 1 << 20;
-/// Transfers in the background at once.
+/// Transfers in the background at a time.
 const BACKGROUND: u16 = 64;
 
 static LEADERS: LockClass = LockClass::new("fuse leaders", Rank::Leaf);
@@ -57,12 +57,12 @@ pub(crate) struct Channel {
     rings: Option<Rings>,
 }
 
-/// Who waits for what comes through the device.
+/// The threads that wait for what comes through the device.
 #[derive(Debug)]
 enum Reception {
     /// All threads.
     All,
-    /// One, beside rings.
+    /// One, while rings bring the requests.
     One(Watch),
     /// As few as needed, which stay awake.
     Few(Leaders, Awake),
@@ -85,7 +85,7 @@ impl Reception {
         }
     }
 
-    /// Of the thread of this number.
+    /// Returns the turn of the thread of this number.
     fn turn(&self, number: usize) -> Turn<'_> {
         match self {
             Self::All => Turn::Waits,
@@ -103,7 +103,8 @@ pub(crate) struct Connection {
 }
 
 impl Channel {
-    /// Mounts.
+    /// Mounts `image` on `point`, and agrees with the kernel upon what it does. Returns the mount's
+    /// identity as well, and why it has no block device if it was to have one.
     ///
     /// # Errors
     /// When the system does not mount, or the kernel speaks no protocol that this knows.
@@ -163,7 +164,7 @@ impl Channel {
         })
     }
 
-    /// Whether requests are going to come through io_uring.
+    /// Tells whether requests are going to come through io_uring.
     pub(crate) fn has_rings(&self) -> bool {
         self.rings.is_some()
     }
@@ -218,7 +219,7 @@ struct Handshake {
     writeback_cache: bool,
     /// The kernel shall keep no data of files that are read and written.
     direct_io: bool,
-    /// The kernel shall check who may do what.
+    /// The kernel shall check permissions.
     checks: bool,
     /// Rings are ready.
     has_rings: bool,

@@ -31,7 +31,7 @@ pub(super) struct Leading<'a> {
 }
 
 impl<'a> Turn<'a> {
-    /// Of a thread that stays `awake`.
+    /// Makes the turn of a thread that stays `awake`.
     pub(super) fn leads(leader: Leader<'a>, awake: Awake) -> Self {
         Self::Leads(Leading {
             leader,
@@ -41,7 +41,7 @@ impl<'a> Turn<'a> {
         })
     }
 
-    /// The next request, of so many bytes. `None` when the mount is over.
+    /// Reads the next request, and returns its length in bytes. `None` when the mount is over.
     ///
     /// # Errors
     /// When the connection breaks off.
@@ -80,7 +80,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Nodes were forgotten as told. Returns when this thread is to go on.
+    /// Notes that nodes were forgotten. Returns when this thread is to go on.
     pub(super) fn forgot(&mut self, answerer: &Answerer) {
         match self {
             Self::BesideRings(reader) if answerer.uses_rings() => reader.saw_forget(answerer),
@@ -88,7 +88,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// A request was answered. Returns when this thread is to go on.
+    /// Notes that a request was answered. Returns when this thread is to go on.
     pub(super) fn answered(&mut self) {
         if let Self::Leads(leading) = self {
             leading.has_waited = leading.leader.did();

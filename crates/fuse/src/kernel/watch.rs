@@ -1,4 +1,4 @@
-//! Who reads the device where requests come through rings.
+//! Which thread reads the device where requests come through rings.
 //!
 //! What comes by the device then is that nodes are forgotten: of each file that is removed, right after it. To wake a thread for
 //! each costs as much as a request, so one thread alone reads, and pauses while such words keep coming, which come
@@ -21,7 +21,7 @@ pub(super) struct Watch {
 #[derive(Debug, Default)]
 struct State {
     resting: usize,
-    /// How often those who rested were called.
+    /// How often the threads that rest were called.
     calls: u64,
     is_over: bool,
 }
@@ -44,7 +44,7 @@ impl Watch {
         }
     }
 
-    /// For one thread; for one of all with `stays`.
+    /// Makes the part of one thread; of one of all with `stays`.
     pub(super) fn reader(&self, stays: bool) -> Reader<'_> {
         Reader {
             watch: self,
@@ -63,12 +63,13 @@ impl Watch {
 }
 
 impl Reader<'_> {
-    /// A request came that is to be answered.
+    /// Notes a request that is to be answered, and calls the threads that rest.
     pub(super) fn saw_request(&self) {
         self.watch.call();
     }
 
-    /// Nodes were forgotten, and the rings answer everything else. Returns when this thread should read again.
+    /// Notes that nodes were forgotten while the rings answer everything else. Returns when this
+    /// thread should read again.
     pub(super) fn saw_forget(&mut self, answerer: &Answerer) {
         match self.stays {
             true => self.pause(answerer),
@@ -76,7 +77,8 @@ impl Reader<'_> {
         }
     }
 
-    /// What comes after a while without any is read at once: who removes a single file has its space again.
+    /// Waits for more of them, unless none came for a while: a program that removes a single file
+    /// has its space again.
     fn pause(&mut self, answerer: &Answerer) {
         let now = Instant::now();
         let before = self.last.replace(now);
@@ -98,7 +100,7 @@ impl Reader<'_> {
 }
 
 impl Drop for Reader<'_> {
-    /// Nobody is left to call those who rest when the one that stays is gone.
+    /// Calls the threads that rest: nobody else is left for that when the one that stays is gone.
     fn drop(&mut self) {
         if self.stays {
             self.watch.state.lock().is_over = true;

@@ -79,7 +79,7 @@ pub(crate) struct Request<'a> {
 pub(crate) struct Malformed;
 
 impl<'a> Request<'a> {
-    /// A request as it is read from the device: the header, the fixed part, the rest.
+    /// Takes a request apart as it is read from the device: the header, the fixed part, the rest.
     ///
     /// # Errors
     /// When there is not even a whole header, or it tells another length.
@@ -100,7 +100,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// A request whose fixed part lies apart, in a field that may be longer.
+    /// Puts a request together whose fixed part lies apart, in a field that may be longer.
     pub(crate) fn from_parts(
         header: InHeader,
         field: &'a [u8],
@@ -117,7 +117,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The fixed part.
+    /// Reads the fixed part.
     ///
     /// # Errors
     /// When it is too short.
@@ -125,14 +125,14 @@ impl<'a> Request<'a> {
         Ok(T::read_from_prefix(self.fixed).map_err(|_| Malformed)?.0)
     }
 
-    /// What follows [`SetXattrIn`] in the fixed part; zeros where nothing does.
+    /// Reads what follows [`SetXattrIn`] in the fixed part; zeros where nothing does.
     pub(crate) fn setxattr_extension(&self) -> SetXattrExtension {
         let behind = self.fixed.get(size_of::<SetXattrIn>()..);
         let read = behind.and_then(|bytes| SetXattrExtension::read_from_prefix(bytes).ok());
         read.map_or(SetXattrExtension::new_zeroed(), |(read, _)| read)
     }
 
-    /// What follows the fixed part.
+    /// Returns what follows the fixed part.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -154,7 +154,7 @@ impl<'a> Request<'a> {
         one.into_iter().chain(listed)
     }
 
-    /// The name that follows the fixed part.
+    /// Finds the name that follows the fixed part.
     ///
     /// # Errors
     /// When nothing ends it.
@@ -162,7 +162,7 @@ impl<'a> Request<'a> {
         Ok(self.names()?.0)
     }
 
-    /// The name that follows the fixed part, and what is behind it.
+    /// Finds the name that follows the fixed part, and what is behind it.
     ///
     /// # Errors
     /// When nothing ends it.
@@ -171,7 +171,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A name and what is behind the zero byte that ends it.
+/// Splits bytes into a name and what is behind the zero byte that ends it.
 ///
 /// # Errors
 /// When there is none.

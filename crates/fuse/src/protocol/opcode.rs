@@ -213,13 +213,14 @@ opcodes! {
 }
 
 impl Opcode {
-    /// What follows from this opcode.
+    /// Returns what follows from this opcode.
     pub(crate) fn traits(self) -> &'static Traits {
         // The macro makes a row for each.
         &TRAITS[self as usize]
     }
 
-    /// Bytes of the fixed part that follows the header; names and data come behind it.
+    /// Returns the length in bytes of the fixed part that follows the header; names and data come
+    /// behind it.
     pub(super) fn fixed(self, form: Form) -> usize {
         let extension = match self {
             Self::Setxattr if form.extends_setxattr => size_of::<SetXattrExtension>(),

@@ -121,7 +121,7 @@ pub(crate) mod statx_mask {
 }
 
 impl EntryOut {
-    /// A name that is not there, which stays so.
+    /// Makes the entry of a name that is not there, which stays so for the time `stays`.
     pub(crate) fn nothing(stays: Duration) -> Self {
         Self {
             entry_secs: stays.as_secs(),

@@ -71,7 +71,7 @@ records! {
         /// See [`write_flags`].
         write_flags: u32,
         lock_owner: u64,
-        /// Those of `open`, and what this write asks for beside them.
+        /// Those of `open`, and what this write asks for in addition.
         flags: u32,
         padding: u32,
     }
@@ -130,7 +130,7 @@ pub(crate) mod set {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const CTIME: u32 = 1 << 10;
-    /// What nobody sets but who is asked to.
+    /// What is set on request only.
     pub(crate) const BY_OWNERS: u32 = MODE | UID | GID | SIZE | ATIME;
 }
 

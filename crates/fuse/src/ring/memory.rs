@@ -1,8 +1,8 @@
 //! What the kernel writes requests to, and reads answers from.
 //!
-//! A [`Slot`] is one request's place. Whoever has it may use its memory; the kernel uses that of the slots which
-//! were given to it, and says of each when it is done with it. Nothing here waits for that: a slot that the kernel has
-//! is kept aside by the queue, untouched.
+//! A [`Slot`] is one request's place. Its owner may use its memory; the kernel uses that of the
+//! slots which were given to it, and says of each when it is done with it. Nothing here waits for
+//! that: a slot that the kernel has is kept by the queue, untouched.
 #![allow(unsafe_code)]
 
 use crate::protocol::{IN_HEADER, InHeader, OUT_HEADER, OutHeader};
@@ -88,7 +88,7 @@ pub(super) struct Parts {
 }
 
 impl Slot {
-    /// So many slots with numbers from `first` on, and a payload of so many bytes each.
+    /// Makes `count` slots with numbers from `first` on, and `payload` bytes of payload each.
     ///
     /// # Errors
     /// When there is no memory for them.
@@ -123,7 +123,7 @@ impl Slot {
         unsafe { &mut *self.begin().cast() }
     }
 
-    /// The header and the fixed part of the request that is here.
+    /// Reads the header and the fixed part of the request that is here.
     pub(super) fn request(&self) -> Parts {
         let (header, rest) = self.headers().split_at(HEADER);
         let mut fixed = [0; FIXED];
@@ -143,7 +143,7 @@ impl Slot {
         word
     }
 
-    /// What follows the fixed part of the request that is here.
+    /// Returns what follows the fixed part of the request that is here.
     pub(super) fn rest(&self) -> &[u8] {
         let len = u32::from_ne_bytes(self.word(PAYLOAD_LEN)) as usize;
         // SAFETY: the payload lies behind the page of headers; it is the slot's as they are.
@@ -152,7 +152,7 @@ impl Slot {
         payload.get(..len).unwrap_or_default()
     }
 
-    /// Room for the body of the answer.
+    /// Lends the room for the body of the answer.
     pub(super) fn payload_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above; the reference to the slot is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.begin().add(PAGE), self.memory.payload) }
@@ -175,7 +175,8 @@ impl Slot {
         }
     }
 
-    /// The command that gives the slot to the kernel for the first time, as one of queue `queue`.
+    /// Makes the command that gives the slot to the kernel for the first time, as one of queue
+    /// `queue`.
     pub(super) fn register(&mut self, device: Fixed, queue: u16) -> Entry128 {
         let begin = self.begin();
         let parts = [
@@ -209,7 +210,7 @@ impl Slot {
         entry
     }
 
-    /// The command that gives the answer here to the kernel, and the slot with it.
+    /// Makes the command that gives the answer here to the kernel, and the slot with it.
     pub(super) fn commit(&self, device: Fixed, queue: u16) -> Entry128 {
         let id = u64::from_ne_bytes(self.word(COMMIT_ID));
         opcode::UringCmd80::new(device, COMMIT_AND_FETCH)
@@ -219,7 +220,7 @@ impl Slot {
     }
 }
 
-/// What the kernel reads in a command: flags, which answer, which queue.
+/// Puts together what the kernel reads in a command: flags, which answer, which queue.
 fn command(commit_id: u64, queue: u16) -> [u8; 80] {
     let mut bytes = [0; 80];
     let fields: [(usize, &[u8]); 2] = [(8, &commit_id.to_ne_bytes()), (16, &queue.to_ne_bytes())];

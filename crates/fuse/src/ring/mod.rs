@@ -114,7 +114,7 @@ pub(crate) fn serve(
     Ok(())
 }
 
-/// How many processors a list such as `0-3,8` names.
+/// Counts the processors that a list such as `0-3,8` names.
 fn count(list: &str) -> Option<usize> {
     list.trim().split(',').try_fold(0_usize, |sum, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -24,6 +24,8 @@ pub(super) struct Returns {
 }
 
 impl Returns {
+    /// Makes an empty one.
+    ///
     /// # Errors
     /// When there are no descriptors left.
     pub(super) fn new() -> io::Result<Self> {
@@ -33,7 +35,7 @@ impl Returns {
         })
     }
 
-    /// Readable when slots are there.
+    /// Returns a descriptor that is readable when slots are there.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
@@ -44,7 +46,7 @@ impl Returns {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// What has come back.
+    /// Takes what has come back.
     pub(super) fn take(&self) -> Vec<Slot> {
         // First: what comes after it makes it readable again.
         let _ = rustix::io::read(&self.event, &mut [0; 8]);

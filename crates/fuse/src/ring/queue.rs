@@ -53,7 +53,8 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// A queue with `depth` slots, which may become `most_more` more, and which does nothing yet. Its thread stays `awake` after a request.
+    /// Makes a queue with `depth` slots, which may become `most_more` more, and which does nothing
+    /// yet. Its thread stays `awake` after a request.
     ///
     /// # Errors
     /// When the system has no such rings, or not for us.
@@ -145,7 +146,8 @@ impl Queue {
                 match serve(slot, answerer, offload, &self.returns, &mut short) {
                     Served::Answered(slot) => self.give_back(slot, &mut lent)?,
                     Served::HandedOn => {}
-                    // It gets no answer before others have theirs, who need a slot for that.
+                    // It gets no answer before other requests have theirs, which need a slot for
+                    // that.
                     Served::WaitsForKernel(mut slot) => {
                         if lent.0.len() - self.waiting > first || self.add(&mut lent, &mut alive)? {
                             self.waiting += 1;
@@ -195,12 +197,13 @@ impl Queue {
         true
     }
 
-    /// What the kernel has done, without holding on to the ring.
+    /// Takes what the kernel has done, without holding on to the ring.
     fn next_completion(&mut self) -> Option<cqueue::Entry> {
         self.ring.completion().next()
     }
 
-    /// What a processor asks is answered on it: nobody else is woken. Of a processor that is not there nothing comes.
+    /// Keeps this thread on the processor whose requests it answers: no other is woken. Of a
+    /// processor that is not there nothing comes.
     fn stay_on_its_processor(&self) {
         let mut only = CpuSet::new();
         let number = usize::from(self.number);

@@ -81,7 +81,7 @@ pub(super) const ALLOWED: &[i64] = &[
     libc::SYS_nanosleep,
     libc::SYS_gettimeofday,
     libc::SYS_getrandom,
-    // Who and where it is, without consequences.
+    // The identity and the place of the process, without consequences.
     libc::SYS_uname,
     libc::SYS_sysinfo,
     libc::SYS_getuid,
@@ -117,12 +117,12 @@ const FOR_ALL_THREADS: u64 = 1;
 /// Rules by system call; without any rule a call is meant with whatever arguments.
 pub(super) type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// These calls, whatever their arguments.
+/// Allows these calls, whatever their arguments.
 pub(super) fn plain(calls: &[c_long]) -> Rules {
     calls.iter().map(|&call| (call, Vec::new())).collect()
 }
 
-/// All that process `own` may call, with rings or without.
+/// Lists all that process `own` may call, with rings or without.
 ///
 /// # Errors
 /// None that depends on anything but this file.
@@ -135,7 +135,7 @@ pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> 
     };
     let without = |bits: c_int| SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
     let conditional = [
-        // Neither who gets signals about a file, nor locks, leases and sizes of pipes.
+        // Neither the receiver of signals about a file, nor locks, leases and sizes of pipes.
         (
             libc::SYS_fcntl,
             one_of(
@@ -206,7 +206,7 @@ pub(super) fn allowed(own: u32, has_rings: bool) -> Result<Rules, BackendError> 
     Ok(rules)
 }
 
-/// A rule about one argument that the kernel takes for 32 bits.
+/// Makes a rule about one argument that the kernel takes for 32 bits.
 fn rule(arg: u8, how: SeccompCmpOp, value: u64) -> Result<SeccompRule, BackendError> {
     SeccompRule::new(vec![half(arg, how, value)?])
 }

@@ -45,7 +45,7 @@ fn extended(flags: InodeFlags, project: u32) -> Vec<u8> {
     record
 }
 
-/// The flags with those changed that the record has.
+/// Returns the flags with those changed that the record has.
 fn with_extended(mut flags: InodeFlags, bits: u32) -> InodeFlags {
     for (bit, flag) in XFLAGS {
         flags.set(flag, bits & bit != 0);
@@ -61,7 +61,7 @@ const MODIFIABLE: InodeFlags = ops::CHANGEABLE
     .difference(InodeFlags::NO_COMPRESS)
     .union(InodeFlags::JOURNAL_DATA);
 
-/// Whether an `ioctl` makes a file immutable, if it is not.
+/// Tells whether an `ioctl` makes a file immutable, if it is not.
 pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
     let Some(word) = input.first_chunk::<4>() else {
         return false;
@@ -75,13 +75,14 @@ pub(crate) fn makes_immutable(command: u32, input: &[u8]) -> bool {
     flags.contains(InodeFlags::IMMUTABLE)
 }
 
-/// Whether an `ioctl` may change the record.
+/// Tells whether an `ioctl` may change the record.
 pub(crate) fn changes_record(command: u32) -> bool {
     matches!(command, SET_FLAGS | SET_XFLAGS)
 }
 
 impl Service {
-    /// Whether an inode is a file that can be written to now, and not any more when it is immutable.
+    /// Tells whether an inode is a file that can be written to now, and not any more when it is
+    /// immutable.
     pub(crate) fn can_be_sealed(&self, node: Node) -> Answer<bool> {
         let held = self.hold(node)?;
         let view = held.view();
@@ -140,9 +141,10 @@ impl Changes {
     }
 }
 
-/// Whether the kernel only tells when it took a change, which it does of its own accord where it gathers writes, and
-/// nothing comes of it: of what was appended to a file, writing it has set the times, and nothing else may; and a file that
-/// has lost its last name takes them with it. Until then the kernel knows them.
+/// Tells whether the kernel only says when it took a change, which it does of its own accord where
+/// it gathers writes, and nothing comes of it: of what was appended to a file, writing it has set
+/// the times, and nothing else may; and a file that has lost its last name takes them with it.
+/// Until then the kernel knows them.
 fn is_write_behind(held: &Held, changes: &Changes) -> bool {
     let tells_times_only = changes.ctime.is_some() && changes.atime.is_none();
     if !tells_times_only {
@@ -197,7 +199,7 @@ impl Service {
         Ok(ops::getxattr_live(&self.fs, &self.hold(node)?, name)?)
     }
 
-    /// The names of all attributes, a zero byte behind each.
+    /// Lists the names of all attributes, a zero byte behind each.
     pub(crate) fn listxattr(&self, caller: Credentials, node: Node) -> Answer<Vec<u8>> {
         let caller = Caller::new(caller.uid, caller.gid);
         let names = ops::listxattr_live(self.fs.acting_for(&caller), &self.hold(node)?)?;
@@ -219,7 +221,8 @@ impl Service {
         self.changed(&held)
     }
 
-    /// Sets the access control list for somebody outside the file's group, who may set it for another reason.
+    /// Sets the access control list for a user outside the file's group, with another right to set
+    /// it.
     pub(crate) fn set_access_list_from_outside(&self, node: Node, value: &[u8]) -> Answer {
         let held = self.hold(node)?;
         ops::set_access_list_from_outside(&self.fs, &held, value)?;
@@ -232,7 +235,8 @@ impl Service {
         self.changed(&held)
     }
 
-    /// What `ioctl` does about flags, and about the file system as a whole; returns what it gives back.
+    /// Carries out an `ioctl` about flags, or about the file system as a whole, and returns what it
+    /// gives back.
     pub(crate) fn ioctl(
         &self,
         caller: Credentials,

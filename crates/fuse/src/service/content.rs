@@ -29,17 +29,18 @@ pub(crate) struct Writing {
     pub(crate) clear_set_ids: bool,
 }
 
-/// The user who stands for all that take set-ID bits away: it is nobody's number.
+/// The user ID that stands for all that take set-ID bits away: it is nobody's number.
 const ANYBODY: u32 = u32::MAX;
 
-/// Who changes a file if the kernel wants set-ID bits taken away. What groups he is in the kernel does not say. He counts
-/// as one of the file's: set-group-ID without the group's right to execute gives nobody any rights.
+/// Makes the user that changes a file if the kernel wants set-ID bits taken away. The kernel does
+/// not name the groups. This user counts as one of the file's: set-group-ID without the group's
+/// right to execute gives nobody any rights.
 fn anybody(held: &Held) -> Caller {
     Caller::new(ANYBODY, held.view().disk().gid)
 }
 
-/// Who pays for data that the kernel kept back: it does not say any more who wrote that. That the owner is in the file's
-/// group nobody knows.
+/// Finds the owner, which pays for data that the kernel kept back: it does not name the writer any
+/// more. That the owner is in the file's group nobody knows.
 fn owner(held: &Held) -> Credentials {
     Credentials {
         uid: held.view().disk().uid,
@@ -79,7 +80,8 @@ impl Service {
         let by = match how.clear_set_ids {
             true => self.fs.acting_for(&anybody),
             false if is_dated => Acting::for_earlier(&self.fs),
-            // Who wrote has lost what there was to lose, or wrote to mapped memory, which takes nothing.
+            // The writer has lost what there was to lose, or wrote to mapped memory, which takes
+            // nothing.
             false if how.from_cache => Acting::for_mapped(&self.fs),
             false => (&self.fs).into(),
         };
@@ -143,7 +145,7 @@ impl Service {
         self.changed(&held)
     }
 
-    /// Where data or a hole begins at or after `offset`.
+    /// Finds where data or a hole begins at or after `offset`, in bytes.
     pub(crate) fn lseek(&self, node: Node, offset: i64, whence: i32) -> Answer<u64> {
         let held = self.hold(node)?;
         let offset = u64::try_from(offset).map_err(|_| Errno::NO_DEVICE)?;
@@ -178,7 +180,8 @@ impl Service {
         Ok(ops::ftruncate(by, held, size)?)
     }
 
-    /// Whoever asks, as far as that decides what programs lose: user 0 leaves them set-ID bits.
+    /// Says for which user a file is changed, as far as that decides what programs lose: user 0
+    /// leaves them set-ID bits.
     fn changing_for<'a>(&'a self, caller: Credentials, anybody: &'a Caller) -> Acting<'a> {
         match caller.uid {
             0 => (&self.fs).into(),

@@ -56,7 +56,7 @@ impl Service {
     }
 }
 
-/// Makes an I/O error of a panic: whatever happens, whoever asked gets an answer.
+/// Makes an I/O error of a panic: whatever happens, the kernel gets an answer.
 fn contain<T>(opcode: Opcode, request: impl FnOnce() -> Answer<T>) -> Answer<T> {
     catch_unwind(AssertUnwindSafe(request)).unwrap_or_else(|_| {
         let name = opcode.traits().name;

@@ -11,9 +11,10 @@
 //!
 //! # Invariants
 //!
-//! - Permissions are the kernel's business: it is told to check modes and access control lists itself
-//!   (`default_permissions`), with the caller's groups, which a daemon cannot know without looking them up. Where only the
-//!   superuser gets in and he asks for that (`no_default_permissions`), nobody checks.
+//! - Permissions are the kernel's business: it is told to check modes and access control lists
+//!   itself (`default_permissions`), with the caller's groups, which a daemon cannot know without
+//!   looking them up. Where only the superuser gets in and asks for that
+//!   (`no_default_permissions`), nobody checks.
 //! - Nobody else changes the file system, so what the kernel was told stays true until it changes it.
 
 mod attributes;
@@ -112,10 +113,11 @@ impl From<Error> for Errno {
 /// What a request gets.
 pub(crate) type Answer<T = ()> = Result<T, Errno>;
 
-/// The attribute of the root in which [`Service::metrics`] is read. It is not listed.
+/// The extended attribute of the root that holds what a mount has done, as `extant stats` prints it.
+/// It is not listed.
 pub const METRICS: &str = "system.extant.metrics";
 
-/// Who asks.
+/// The user and the group that a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credentials {
     pub(crate) uid: u32,
@@ -158,7 +160,7 @@ pub(crate) struct Service {
     /// Whether everything else is, where the kernel does not ask for it.
     syncs_all: bool,
     farewell: Farewell,
-    /// The user who mounted.
+    /// The user ID of the mount's process.
     owner: u32,
 }
 
@@ -180,7 +182,8 @@ impl Service {
         }
     }
 
-    /// Whoever asks takes only space that he may have. Of his groups the kernel names one.
+    /// Has this thread take only space that the caller may have. Of the caller's groups the kernel
+    /// names one.
     fn spending_for(&self, caller: Credentials) -> Spending {
         self.fs.spending_for(&Caller::new(caller.uid, caller.gid))
     }
@@ -193,12 +196,12 @@ impl Service {
         }
     }
 
-    /// Whether changes are durable when they are done.
+    /// Tells whether changes are durable when they are done.
     pub(crate) fn syncs(&self) -> bool {
         self.syncs_names || self.syncs_all
     }
 
-    /// Whether the kernel may be told where holes are.
+    /// Tells whether the kernel may learn where holes are.
     pub(crate) fn tells_holes(&self) -> bool {
         self.tells_holes
     }
@@ -207,7 +210,7 @@ impl Service {
         Ok(self.fs.hold(node.ino()?)?)
     }
 
-    /// Whether directories may take names that differ in case for the same.
+    /// Tells whether directories may take names that differ in case for the same.
     pub(crate) fn folds_names(&self) -> bool {
         self.fs.superblock().has_incompat(Incompat::CASEFOLD)
     }
@@ -220,13 +223,13 @@ impl Service {
         }
     }
 
-    /// What the kernel is told about an inode that it gets an entry for.
+    /// Describes an inode that the kernel gets an entry for, and counts the entry.
     fn entry(&self, held: &Held) -> Attributes {
         self.nodes.remember(held.ino().get());
         self.describe(&held.view())
     }
 
-    /// The kernel gives `count` entries back.
+    /// Takes `count` entries back from the kernel.
     pub(crate) fn forget(&self, node: Node, count: u64) {
         let Ok(ino) = node.ino() else {
             return;
@@ -243,7 +246,7 @@ impl Service {
         }
     }
 
-    /// The end that the kernel asks for.
+    /// Returns the end that the kernel asks for.
     pub(crate) fn farewell(&self) -> &Farewell {
         &self.farewell
     }
@@ -258,14 +261,15 @@ impl Service {
         self.metrics.came_through_ring();
     }
 
-    /// What the kernel forgets is not read for a while.
+    /// Notes that forgotten nodes are not read for a while.
     pub(crate) fn forgets_later(&self) {
         let now = self.since.elapsed().as_micros() as u64;
         // 0 stands for never.
         self.paused.store(now.max(1), Relaxed);
     }
 
-    /// Whether nobody has read for less than `within` what the kernel forgets, though there may be something.
+    /// Tells whether forgotten nodes have been left unread for less than `within`, though there may
+    /// be some.
     pub(crate) fn has_unread_forgets(&self, within: Duration) -> bool {
         let now = self.since.elapsed().as_micros() as u64;
         match self.paused.load(Relaxed) {
@@ -274,17 +278,17 @@ impl Service {
         }
     }
 
-    /// Whether any did.
+    /// Tells whether any request came through io_uring.
     pub(crate) fn uses_rings(&self) -> bool {
         self.metrics.uses_rings()
     }
 
-    /// What was done so far, as text.
+    /// Returns what was done so far, as text.
     fn metrics(&self) -> String {
         self.metrics.text(&self.fs, self.nodes.counts())
     }
 
-    /// Space and inodes, as they are for who works there.
+    /// Counts space and inodes, as limits leave them to the files there.
     pub(crate) fn statfs(&self, node: Node) -> Answer<StatFs> {
         match self.hold(node) {
             Ok(held) => Ok(ops::statfs_at(&self.fs, &held)?),
@@ -298,7 +302,7 @@ impl Service {
             .with_inode(node.ino()?, |inode| self.describe(inode))?)
     }
 
-    /// What decides what even the superuser may do to an inode.
+    /// Finds what decides what even the superuser may do to an inode.
     pub(crate) fn access(&self, node: Node) -> Answer<Rights> {
         Ok(self.fs.with_inode(node.ino()?, |inode| Rights {
             executable: inode.is_dir() || inode.disk().mode.permissions() & EXECUTABLE != 0,
@@ -312,7 +316,7 @@ impl Service {
     }
 }
 
-/// The file type in a mode word, as `mknod` has it: no bits mean a regular file.
+/// Finds the file type in a mode word, as `mknod` has it: no bits mean a regular file.
 fn file_type_of(mode: u32) -> Answer<FileType> {
     match mode & 0o170_000 {
         0 => Ok(FileType::Regular),

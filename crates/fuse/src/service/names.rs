@@ -39,7 +39,7 @@ pub(crate) struct Listed<'a> {
     pub(crate) next: u64,
 }
 
-/// Bits of a mode word beside the type.
+/// Bits of a mode word without the type.
 const PERMISSIONS: u32 = 0o7777;
 
 impl Service {
@@ -47,7 +47,7 @@ impl Service {
         self.describe(inode)
     }
 
-    /// The inode that a name stands for; `None` if the name stands for none.
+    /// Looks up the inode that a name stands for; `None` if the name stands for none.
     pub(crate) fn lookup(&self, parent: Node, name: &[u8]) -> Answer<Option<Attributes>> {
         match name {
             b"." => return self.find(parent),
@@ -69,7 +69,8 @@ impl Service {
         }
     }
 
-    /// The inode of a number that the kernel may have forgotten, and found in a file handle again; `None` if there is none.
+    /// Finds the inode of a number that the kernel may have forgotten, and found in a file handle
+    /// again; `None` if there is none.
     fn find(&self, node: Node) -> Answer<Option<Attributes>> {
         let Ok(ino) = node.ino() else {
             return Ok(None);
@@ -95,7 +96,7 @@ impl Service {
         }
     }
 
-    /// The directory that another one is in, which may be known by a file handle only.
+    /// Finds the directory that another one is in, which may be known by a file handle only.
     fn find_parent(&self, dir: Node) -> Answer<Option<Attributes>> {
         match self.find_in(dir, b"..") {
             Ok(found) => Ok(found),
@@ -104,7 +105,7 @@ impl Service {
         }
     }
 
-    /// The inode that a name of a directory stands for.
+    /// Finds the inode that a name of a directory stands for.
     fn find_in(&self, dir: Node, name: &[u8]) -> Answer<Option<Attributes>> {
         match ops::lookup_held(&self.fs, &self.hold(dir)?, name) {
             Ok(held) if self.is_reserved(held.ino()) => Err(Errno::CORRUPT),
@@ -114,7 +115,8 @@ impl Service {
         }
     }
 
-    /// No name stands for such an inode, and the kernel would take number 1 for the root.
+    /// Tells whether an inode is reserved: no name stands for one, and the kernel would take number
+    /// 1 for the root.
     fn is_reserved(&self, ino: Ino) -> bool {
         ino != Ino::ROOT && ino < self.fs.superblock().first_ino()
     }
@@ -298,21 +300,21 @@ impl Service {
         self.fs.with_inode(ino, Inode::file_type).ok()
     }
 
-    /// What the kernel is told about a listed inode; `None` if it cannot be read.
+    /// Describes a listed inode; `None` if it cannot be read.
     pub(crate) fn listed(&self, ino: u64) -> Option<Attributes> {
         let ino = Ino::new(u32::try_from(ino).ok()?);
         if self.is_reserved(ino) {
             return None;
         }
         let look = |inode: &Inode| {
-            // What no name can stand for is met, and told, by who looks the name up.
+            // What no name can stand for is met, and told, by a lookup of the name.
             let is_value = inode.flags().contains(InodeFlags::EA_INODE);
             (!is_value).then(|| self.look(inode))
         };
         self.fs.with_inode(ino, look).ok().flatten()
     }
 
-    /// An entry of a listing goes to the kernel with its attributes, which counts as a lookup.
+    /// Counts a lookup for an entry of a listing that goes to the kernel with its attributes.
     pub(crate) fn remember(&self, ino: u64) {
         if let Ok(ino) = u32::try_from(ino) {
             self.nodes.remember(ino);
@@ -331,7 +333,7 @@ impl Service {
 }
 
 impl Renaming {
-    /// From the flags of `renameat2`.
+    /// Makes it from the flags of `renameat2`.
     pub(crate) fn from_flags(bits: u32) -> Answer<Self> {
         const NO_REPLACE: u32 = 1;
         const EXCHANGE: u32 = 2;

@@ -32,7 +32,7 @@ impl Served {
         Self::with(bytes, "")
     }
 
-    /// With these options of `-o`.
+    /// Makes one with these options of `-o`.
     fn with(bytes: u64, options: &str) -> Self {
         let mut parsed = Options::default();
         parsed.parse(options).unwrap();
@@ -369,7 +369,7 @@ fn what_the_kernel_took_earlier_changes_nothing_but_content_and_the_times_that_i
         .unwrap();
     assert!(times().1 > at(2000));
     assert_eq!(service.getxattr(file, capability).unwrap(), value);
-    // Who writes by a call takes them away.
+    // A write by a call takes them away.
     let called = Writing {
         from_cache: false,
         ..how(false)

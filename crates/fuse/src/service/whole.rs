@@ -1,7 +1,7 @@
 //! What an `ioctl` asks of the file system as a whole: its label, and telling the device of what is free.
 //!
-//! Linux asks for `CAP_SYS_ADMIN`, of which the kernel does not tell a FUSE file system. Here root may, and the user who mounted,
-//! whose image it is.
+//! Linux asks for `CAP_SYS_ADMIN`, of which the kernel does not tell a FUSE file system. Here root
+//! may, and the user of the mount, whose image it is.
 
 use super::{Answer, Credentials, Errno, Service};
 use extant_core::alloc::TrimRange;
@@ -16,13 +16,13 @@ const SET_LABEL: u32 = 0x4100_9432;
 /// Bytes of a label for all file systems of Linux, one of which is zero.
 const LABEL: usize = 256;
 
-/// Whether an `ioctl` is about the file system as a whole.
+/// Tells whether an `ioctl` is about the file system as a whole.
 pub(crate) fn is_about_whole(command: u32) -> bool {
     matches!(command, TRIM | GET_LABEL | SET_LABEL)
 }
 
 impl Service {
-    /// What such an `ioctl` gives back.
+    /// Carries such an `ioctl` out, and returns what it gives back.
     pub(super) fn whole_ioctl(
         &self,
         caller: Credentials,

@@ -343,7 +343,7 @@ fn lists(r: &mut Record<'_>) {
     r.note("flags", flags.split_whitespace().next().map(str::to_owned));
 }
 
-/// What root may do to files of others, and what he may not.
+/// What root may do to files of others, and what it may not.
 fn rights(r: &mut Record<'_>) {
     use extant_testkit::tool::tool;
     use rustix::fs::Access;

@@ -1,4 +1,4 @@
-//! Users who are not root, and what the kernel and the mount settle between them.
+//! Users other than root, and what the kernel and the mount agree on between them.
 
 use crate::support::Image;
 use crate::syscalls::{act_for, write_mapped};
@@ -92,7 +92,8 @@ fn others_do_what_modes_allow_and_leave_programs_no_rights() {
 fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
     require!(Fuse, Root);
     let image = Image::new(16 << 20, &[]);
-    // It is for who asks for it: where others come in by way of root, all is checked otherwise.
+    // It is for users that ask for it: where others come in by way of root, all is checked
+    // otherwise.
     let read_as_somebody = |options: &str| {
         let mount = image.mount(options);
         let secret = mount.at("secret");
@@ -123,7 +124,7 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
             make(&dir.join(number.to_string()), 0o600);
         }
         asked.push(attributes() - before);
-        // As servers of files do it, who are root all the while.
+        // As servers of files do it, which are root all the while.
         let as_somebody = |work: &(dyn Fn() -> std::io::Result<()> + Sync)| {
             std::thread::scope(|scope| {
                 let done = scope.spawn(|| {

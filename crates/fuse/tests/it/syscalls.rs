@@ -34,7 +34,7 @@ pub(crate) fn write_mapped(file: &File, data: &[u8]) {
     }
 }
 
-/// Lets this thread use files as somebody else does, whoever it is otherwise.
+/// Lets this thread use files as another user does, whatever its own user is.
 pub(crate) fn act_for(user: u32) {
     // SAFETY: the call changes an attribute of this thread and touches no memory.
     unsafe {

@@ -49,7 +49,7 @@ pub(super) enum Said {
     Ready,
 }
 
-/// What a started process says, one after the other, until it ends or says something else.
+/// Reads what a started process says, one after the other, until it ends or says something else.
 pub(super) fn words(output: Option<ChildStdout>) -> impl Iterator<Item = Said> {
     let lines = output.map(|output| BufReader::new(output.take(MOST_SAID)).lines());
     lines.into_iter().flatten().map_while(|line| {
@@ -109,7 +109,7 @@ pub(super) fn take_name() {
     let _ = rustix::thread::set_name(c"extant");
 }
 
-/// Why a process ended before the mount worked.
+/// Explains why a process ended before the mount worked.
 pub(super) fn why_ended(status: &ExitStatus) -> Failure {
     match status.code().map(u8::try_from) {
         // It has said why.
@@ -118,8 +118,9 @@ pub(super) fn why_ended(status: &ExitStatus) -> Failure {
     }
 }
 
-/// The arguments behind the command and the role: lists of processes show them, so they name the image and the directory,
-/// and nothing in them is secret. Paths are made absolute: the other process does not stay here.
+/// Lists the arguments behind the command and the role: lists of processes show them, so they name
+/// the image and the directory, and nothing in them is secret. Paths are made absolute: the other
+/// process does not stay here.
 fn arguments(args: &Mount, location: &ImageLocation) -> Vec<OsString> {
     let absolute = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut list: Vec<OsString> = Vec::new();
@@ -163,8 +164,9 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Leaves the terminal's session, unless the mount is to stay in the foreground. Who reads the image always leaves
-    /// it: otherwise, taken over, it could type what the user's shell then does.
+    /// Leaves the terminal's session, unless the mount is to stay in the foreground. The process
+    /// that reads the image always leaves it: otherwise, taken over, it could type what the user's
+    /// shell then does.
     pub(super) fn begin(args: &Mount) -> Outcome<Self> {
         if !args.foreground || args.worker {
             // Only the leader of a group may not: then it is in one of its own already.

@@ -2,7 +2,7 @@
 //!
 //! | process | does |
 //! |---|---|
-//! | the command | starts the next one and ends when the mount works; in the foreground it is the next one itself |
+//! | the command (`background`) | starts the next one and ends when the mount works; in the foreground it is the next one itself |
 //! | the supervisor (`supervisor`) | waits for signals, unmounts, clears up behind a worker that died; never looks at the image |
 //! | the worker (`serve`) | opens the image and the mount, gives up everything else, and answers |
 //!
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Mount, location: &ImageLocation) -> Outcome {
 
 /// Mounts, and answers until the mount ends.
 fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
-    // Who tells a worker to end.
+    // The supervisor tells a worker to end.
     if args.worker {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::USR1))
             .map_err(Failure::new)?;
@@ -134,7 +134,7 @@ fn serve(args: &Mount, location: &ImageLocation, options: &Options) -> Outcome {
     closed
 }
 
-/// What the engine is told.
+/// Collects what the engine is told.
 fn engine_options(location: &ImageLocation, options: &Options) -> MountOptions {
     let engine = match (options.read_only, location.as_is) {
         (false, _) => MountOptions::read_write()
@@ -156,8 +156,8 @@ fn engine_options(location: &ImageLocation, options: &Options) -> MountOptions {
     }
 }
 
-/// File data that the engine keeps: less than usual, as the kernel keeps it too, and a part of what a confined process can
-/// have.
+/// Computes how many bytes of file data the engine keeps: less than usual, as the kernel keeps it
+/// too, and a part of what a confined process can have.
 fn share_of_memory(options: &Options) -> usize {
     const SHARE: u64 = 8;
     const SHARE_OF_LIMIT: u64 = 4;
@@ -167,7 +167,7 @@ fn share_of_memory(options: &Options) -> usize {
     usize::try_from(share.max(LEAST)).unwrap_or(usize::MAX)
 }
 
-/// `extant stats`.
+/// Runs `extant stats`.
 pub(super) fn stats(args: &Stats) -> Outcome {
     /// No attribute is longer.
     const ROOM: usize = 64 << 10;
@@ -184,7 +184,7 @@ pub(super) fn stats(args: &Stats) -> Outcome {
     Ok(())
 }
 
-/// `extant umount`.
+/// Runs `extant umount`.
 pub(super) fn unmount(args: &Umount) -> Outcome {
     extant_fuse::unmount(&args.point, args.lazy).map_err(Failure::new)
 }

@@ -28,8 +28,8 @@ enum Event {
     Ended,
 }
 
-/// The worker. Its number is nobody else's until it was asked how it ended, which the one who sends it signals does: a signal
-/// never reaches a process that has the number by then.
+/// The worker. Its number is no other process's until it was asked how it ended, which the thread
+/// that sends it signals does: a signal never reaches a process that has the number by then.
 struct Worker(Child);
 
 impl Worker {
@@ -37,7 +37,7 @@ impl Worker {
         kill_process(Pid::from_child(&self.0), signal).map_err(Into::into)
     }
 
-    /// How it ended.
+    /// Waits for its end, and returns how it ended.
     fn ended(&mut self) -> io::Result<ExitStatus> {
         self.0.wait()
     }
@@ -46,7 +46,7 @@ impl Worker {
 /// Returns when the process of this number has ended, which stays to be asked how.
 fn wait_for(child: Pid) {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-    // Who asks how it ended waits itself where this cannot be done.
+    // The thread that asks how it ended waits itself where this cannot be done.
     while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(child), options) {}
 }
 
@@ -66,7 +66,7 @@ pub(super) fn supervise(args: &Mount, location: &ImageLocation) -> Outcome {
             return;
         };
         for said in words(output) {
-            // Whoever listens waits for the end.
+            // The thread that listens waits for the end.
             let _ = of_worker.send(Event::Said(said));
         }
         wait_for(pid);
@@ -138,8 +138,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// The worker tells what it has mounted. It is believed once: what comes later is said by a process that has looked at
-    /// the image.
+    /// Notes what the worker has mounted. It is believed once: what comes later is said by a
+    /// process that has looked at the image.
     fn tell(&mut self, id: MountId) {
         if self.id.is_none() {
             self.id = Some(id);
@@ -190,7 +190,8 @@ fn until_ready(events: &Receiver<Event>, worker: &mut Worker, kept: &mut Kept) -
     }
 }
 
-/// Waits for the worker's end. After a signal those who use the mount have some time to leave it.
+/// Waits for the worker's end. After a signal the programs that use the mount have some time to
+/// leave it.
 fn until_ended(
     events: &Receiver<Event>,
     kept: &Kept,
