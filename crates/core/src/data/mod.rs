@@ -8,6 +8,10 @@
 //! | `cache/mod` | [`FileCache`]: the data of one file, and what is live of its record |
 //! | `cache/caches` | what all files share: budget, eviction, the list of dirty files |
 //! | `cache/folio`, `page`, `index` | 64 KiB of a file, the memory it is made of, the folios of a file |
+//! | `cache/dirty` | what of a file is newer than the device |
+//! | `cache/map_hint` | what memory knows of the map of a file |
+//! | `cache/write_pattern` | how a file is written |
+//! | `cache/failures` | what went wrong when a file was written back |
 //! | `cache/folios` | using folios, and letting them go |
 //! | `cache/prefault` | pages made ready ahead of their use |
 //! | `cache/readahead` | readers that read on and on, and how far ahead of them to read |
@@ -21,6 +25,7 @@
 //! | `through/read`, `through/write` | reading and writing where memory has nothing of files |
 //! | `reserve/promises` | space that is promised to a file |
 //! | `reserve/nodes` | nodes that mapping delayed blocks takes |
+//! | `reserve/places` | places that writes chose, of blocks that are not mapped yet |
 //! | `reserve/clusters` | writing files where a cluster is more than a block |
 //! | `writeback/mod` | what is dirty of a file to the device, and into its map |
 //! | `writeback/send` | transfers from folios to the device |

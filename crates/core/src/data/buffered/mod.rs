@@ -185,7 +185,10 @@ impl FileIo<'_> {
     fn copy(&self, offset: u64, data: &[u8], options: WriteOptions<'_>) -> (usize, Option<Error>) {
         let mut done = 0;
         let mut failed = None;
-        let frugal = self.cache.note_write(offset, offset + data.len() as u64);
+        let frugal = self
+            .cache
+            .write_pattern
+            .note_write(offset, offset + data.len() as u64);
         while done < data.len() && failed.is_none() {
             let at = offset + done as u64;
             let inside = at as usize & (FOLIO_BYTES - 1);
@@ -274,7 +277,7 @@ impl FileIo<'_> {
             self.cache.caches.count_dirty(i64::from(newly) << self.log2);
         }
         if was_clean && newly > 0 {
-            self.cache.note_dirty(folio.index());
+            self.cache.dirty.note(folio.index());
             self.cache.list(self.live);
         }
     }
@@ -310,13 +313,13 @@ impl FileIo<'_> {
         let version = self.live.map_version();
         let now = version.load(Ordering::Acquire);
         if now & 1 == 0
-            && let Some(end) = self.cache.mapped_end(now)
+            && let Some(end) = self.cache.map_hint.end(now)
         {
             return Ok(block >= end);
         }
         let end = map::stable(self.live, |image| map::mapped_end(self.fs, image))?;
         if now & 1 == 0 && version.load(Ordering::Acquire) == now {
-            self.cache.set_mapped_end(now, end);
+            self.cache.map_hint.set_end(now, end);
         }
         Ok(block >= end)
     }
@@ -336,7 +339,7 @@ impl FileIo<'_> {
         let size = self.fs.cluster_size();
         let has_place = |lblk: u32| {
             let is_mapped = || clusters.binary_search(&size.logical(lblk)).is_err();
-            !size.is_block() && (is_mapped() || self.cache.placed_at(lblk).is_ok())
+            !size.is_block() && (is_mapped() || self.cache.placed.at(lblk).is_ok())
         };
         let mut missing = holes;
         let mut chosen = Vec::new();
@@ -352,7 +355,11 @@ impl FileIo<'_> {
                     row.start += len;
                     continue;
                 }
-                if self.cache.note_stride(lblk, lblk + (row.end - row.start)) {
+                if self
+                    .cache
+                    .write_pattern
+                    .note_stride(lblk, lblk + (row.end - row.start))
+                {
                     self.fs.keep_for(self.live, Lblk::new(lblk));
                 }
                 let ask = Ask {
@@ -369,7 +376,7 @@ impl FileIo<'_> {
                 })?;
                 let (pblk, found) = taken.park();
                 let inside = size.inside(lblk);
-                if !self.cache.place(self.fs, lblk - inside, pblk, found) {
+                if !self.cache.placed.add(self.fs, lblk - inside, pblk, found) {
                     drop(Taken::unpark(self.fs, pblk, found));
                 } else if !size.is_block() {
                     chosen.push(lblk);

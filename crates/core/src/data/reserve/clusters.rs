@@ -175,7 +175,7 @@ impl<'f> FileIo<'f> {
     /// Gives up the places that writes have chosen for the logical clusters of `len` blocks from `lblk` on.
     pub(in crate::data) fn unplace(&self, lblk: u32, len: u32) {
         let size = self.fs.cluster_size();
-        for (_, pblk, len) in self.cache.unplace(size, lblk, len.into()) {
+        for (_, pblk, len) in self.cache.placed.take(size, lblk, len.into()) {
             drop(Taken::unpark(self.fs, pblk, len));
         }
     }

@@ -27,7 +27,7 @@ impl ErrorMark {
     /// The mark of a file that is being opened.
     #[must_use]
     pub fn new(held: &Held) -> Self {
-        let failures = held.file_cache().map_or(0, |file| file.failures());
+        let failures = held.file_cache().map_or(0, |file| file.failures.count());
         Self {
             told: CountedAtomicU64::new(&MARK, failures),
         }
@@ -35,9 +35,9 @@ impl ErrorMark {
 
     /// The last failure, if it has not been told.
     fn take(&self, file: &FileCache) -> Option<Error> {
-        let failures = file.failures();
+        let failures = file.failures.count();
         let before = self.told.swap(failures, Ordering::AcqRel);
-        (before < failures).then(|| file.failure()).flatten()
+        (before < failures).then(|| file.failures.last()).flatten()
     }
 }
 
@@ -67,7 +67,7 @@ impl FileCache {
         let Some(_alone) = self.try_quiesce() else {
             return false;
         };
-        !self.has_dirty() && self.extended() <= size
+        !self.dirty.has_any() && self.extended() <= size
     }
 }
 
@@ -122,7 +122,7 @@ fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
         Some(failure) if held.take_loss(fs) => {
             if let Some(file) = held.file_cache() {
                 // The inode tells this once: the others who have it open hear of it from here.
-                file.note_failure(&failure);
+                file.failures.note(&failure);
             }
             Err(failure)
         }

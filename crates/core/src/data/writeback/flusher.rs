@@ -239,7 +239,7 @@ impl Fs {
 /// # Errors
 /// When so much is dirty that it has to be written back first, and that fails.
 pub(in crate::data) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
-    let Some(file) = live.file_cache().filter(|file| file.take_grown()) else {
+    let Some(file) = live.file_cache().filter(|file| file.dirty.take_grown()) else {
         return Ok(());
     };
     let caches = fs.data();
@@ -254,7 +254,7 @@ pub(in crate::data) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
         caches.evict();
     } else if caches.is_rather_dirty() {
         caches.flusher.ring();
-    } else if file.take_streams() {
+    } else if file.dirty.take_streams() {
         caches.flusher.write_behind(live);
     }
     Ok(())

@@ -64,7 +64,7 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
         // Data is there already.
         let _alone = cache.quiesce();
         if let Err(e) = crate::data::direct::dax::persist(fs, cache) {
-            cache.note_failure(&e);
+            cache.failures.note(&e);
             return Err(e);
         }
         return FileIo::new(fs, live).store_time();
@@ -93,7 +93,7 @@ pub(super) fn write_back_quiet(
         .and_then(|()| io.store_size())
         .and_then(|()| io.store_time());
     written.inspect_err(|error| {
-        cache.note_failure(error);
+        cache.failures.note(error);
         cache.list(live);
     })
 }
@@ -170,14 +170,14 @@ pub(super) struct Mapped<'f> {
 impl<'f> FileIo<'f> {
     /// Writes all that is dirty, batch by batch.
     fn write_dirty(&self) -> Result<()> {
-        let dirty = self.cache.take_dirty();
+        let dirty = self.cache.dirty.take();
         let mut rest = &dirty[..];
         while !rest.is_empty() {
             let mut batch = Batch::default();
             rest = self.collect(rest, &mut batch);
             if let Err(e) = self.write_batch(&mut batch) {
                 self.restore(&batch);
-                self.cache.put_dirty(rest);
+                self.cache.dirty.put_back(rest);
                 return Err(e);
             }
         }
@@ -188,7 +188,7 @@ impl<'f> FileIo<'f> {
     /// have been mapped before the file was longer for it.
     pub(super) fn store_size(&self) -> Result<()> {
         let size = self.live.live_size();
-        if size <= self.live.snapshot().size() || self.cache.has_dirty() {
+        if size <= self.live.snapshot().size() || self.cache.dirty.has_any() {
             return Ok(());
         }
         let handle = self.fs.start(1)?;
@@ -323,7 +323,7 @@ impl<'f> FileIo<'f> {
             }
             From::Write(lblk) => {
                 let (pblk, len) = taken.park();
-                if !self.cache.place(self.fs, lblk, pblk, len) {
+                if !self.cache.placed.add(self.fs, lblk, pblk, len) {
                     drop(Taken::unpark(self.fs, pblk, len));
                 }
             }
@@ -361,7 +361,7 @@ impl<'f> FileIo<'f> {
                     let mut at = 0;
                     while at < len {
                         let first = lblk + u64::from(at);
-                        let (kind, pblk, here) = match self.cache.placed_at(first as u32) {
+                        let (kind, pblk, here) = match self.cache.placed.at(first as u32) {
                             Ok((pblk, here)) => (Kind::Placed, pblk, here),
                             Err(gap) => (Kind::New, Pblk::default(), gap),
                         };
@@ -554,7 +554,7 @@ impl<'f> FileIo<'f> {
             .unzip();
         let version = self.live.map_version();
         let before = version.load(Ordering::Acquire);
-        let known = self.cache.mapped_end(before);
+        let known = self.cache.map_hint.end(before);
         let edit = |tree: &mut map::Tree<'f>| {
             for piece in pieces {
                 let lblk = Lblk::new(piece.lblk as u32);
@@ -580,7 +580,7 @@ impl<'f> FileIo<'f> {
             && version.load(Ordering::Acquire) == before + 2
         {
             let end = pieces.last().map_or(0, Piece::end);
-            self.cache.set_mapped_end(before + 2, known.max(end));
+            self.cache.map_hint.set_end(before + 2, known.max(end));
         }
         Mapped {
             delayed,
@@ -639,7 +639,7 @@ impl<'f> FileIo<'f> {
             match piece.kind {
                 Kind::New => left += size.touched(lblk, piece.len).len() as u32,
                 Kind::Placed => {
-                    let placed = self.cache.unplace(size, lblk, piece.len.into());
+                    let placed = self.cache.placed.take(size, lblk, piece.len.into());
                     places.extend(placed.into_iter().map(|(lblk, pblk, len)| Given {
                         taken: Taken::unpark(self.fs, pblk, len),
                         from: From::Write(lblk),

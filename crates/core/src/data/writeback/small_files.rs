@@ -109,7 +109,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
             let Some(cache) = live.file_cache() else {
                 continue;
             };
-            cache.unlist();
+            cache.dirty.unlist();
             if !self.take_in(live, cache) {
                 alone.push(Arc::clone(live));
             }
@@ -129,14 +129,14 @@ impl<'f, 'c> Gathering<'f, 'c> {
             return true;
         }
         // Otherwise its transfers are large enough, or it is full of holes.
-        if !cache.is_dirty_in_first_folio_only() || cache.has_detached() {
+        if !cache.dirty.is_in_first_folio_only() || cache.has_detached() {
             return false;
         }
         let io = FileIo::new(self.fs, live);
         let mut batch = Batch::default();
-        let dirty = cache.take_dirty();
+        let dirty = cache.dirty.take();
         // More may have come since the look.
-        cache.put_dirty(io.collect(&dirty, &mut batch));
+        cache.dirty.put_back(io.collect(&dirty, &mut batch));
         let before = (self.segments.len(), self.content.len());
         let planned = io.plan(&mut batch).and_then(|()| {
             self.copy(&io, &batch.pieces)?;

@@ -126,7 +126,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
         let io = FileIo::new(fs, live);
         {
             let _alone = cache.quiesce();
-            let dirty = cache.take_dirty();
+            let dirty = cache.dirty.take();
             let mut batch = Batch::default();
             assert!(io.collect(&dirty, &mut batch).is_empty());
             io.plan(&mut batch).unwrap();
@@ -148,7 +148,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
         bench.set_sectors(0);
         write_back(fs, live).unwrap();
         bench.check_content();
-        assert!(!cache.has_dirty(), "{what}");
+        assert!(!cache.dirty.has_any(), "{what}");
         drop(others);
         bench.fs.sync().unwrap();
         assert_eq!(fs.promised_blocks(), 0, "{what}");
