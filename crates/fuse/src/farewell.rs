@@ -51,8 +51,11 @@ impl Farewell {
     /// Reports that the kernel asks, and returns when the file system is closed.
     pub(crate) fn wait_closed(&self) {
         let mut state = self.state.lock();
-        let is_heard = |events: &Sender<Event>| events.send(Event::Requested).is_ok();
-        if state.events.as_ref().is_some_and(is_heard) {
+        let reported = state
+            .events
+            .as_ref()
+            .map(|events| events.send(Event::Requested));
+        if let Some(Ok(())) = reported {
             self.changed
                 .wait_while(&mut state, |state| !state.is_closed);
         }

@@ -261,7 +261,7 @@ impl Answerer {
     }
 
     /// Does what a request asks that gets no answer; `false` for all others.
-    pub(crate) fn forgets(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn try_forget(&self, request: &Request<'_>) -> bool {
         let Some(opcode) = request.opcode else {
             return false;
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::options::Options;
-use crate::protocol::InHeader;
+use crate::protocol::{InHeader, IoctlIn};
 use crate::service::METRICS;
 use extant_blockdev::OpenSpec;
 use extant_core::fs::{Fs, MountOptions};
@@ -250,6 +250,39 @@ fn only_what_has_done_nothing_is_tried_again() {
         }
         served.end();
     }
+}
+
+/// Panics when it has something to tell.
+#[derive(Debug)]
+struct Panics;
+
+impl Notify for Panics {
+    fn attributes_changed(&self, _: Node) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_request_that_panics_anywhere_is_answered_and_leaves_the_gate() {
+    const SET_FLAGS: u32 = 0x4008_6602;
+    const NO_DUMP: u32 = 0x40;
+    let served = Answered::new("", true);
+    let file = served.file(b"file");
+    let mut args = IoctlIn::new_zeroed();
+    (args.command, args.in_size) = (SET_FLAGS, 4);
+    let rest = NO_DUMP.to_ne_bytes();
+    let request = Request::from_parts(header(39, 0, file), args.as_bytes(), &rest, EXTENDED);
+    let panics = Answerer {
+        notify: Arc::new(Panics),
+        ..served.answerer.clone()
+    };
+    // What the request asked for was done by then.
+    let answered = panics.answer(&request, &mut [0; 512]);
+    assert_eq!(answered, Err(Errno::IO));
+    let again = served.answerer.answer(&request, &mut [0; 512]);
+    assert_eq!(again, Ok(16));
+    // This would wait for a request that is still inside.
+    served.end();
 }
 
 #[test]

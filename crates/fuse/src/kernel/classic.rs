@@ -68,7 +68,7 @@ pub(super) fn run(
             ));
         };
         turn.took(&request, answerer);
-        if answerer.forgets(&request) {
+        if answerer.try_forget(&request) {
             turn.forgot(answerer);
             continue;
         }

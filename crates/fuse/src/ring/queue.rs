@@ -167,7 +167,7 @@ impl Queue {
 
     /// Gives the kernel what is for it, and waits until there is something from it.
     fn wait(&mut self) -> io::Result<()> {
-        if self.stays_awake() && !self.ring.completion().is_empty() {
+        if self.poll_awake() && !self.ring.completion().is_empty() {
             return Ok(());
         }
         match self.ring.submit_and_wait(1) {
@@ -184,7 +184,7 @@ impl Queue {
     }
 
     /// Gives the kernel what is for it and waits a little for something from it, giving way to everybody; `false` if it does not stay awake.
-    fn stays_awake(&mut self) -> bool {
+    fn poll_awake(&mut self) -> bool {
         let Some(awake) = &mut self.awake else {
             return false;
         };

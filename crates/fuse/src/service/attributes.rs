@@ -188,7 +188,7 @@ impl Service {
                 Some(ctime) => ops::utimens_dated(&self.fs, &held, atime, mtime, ctime)?,
             }
         }
-        self.changed(&held)?;
+        self.sync_inode(&held)?;
         Ok(self.describe(&held.view()))
     }
 
@@ -218,7 +218,7 @@ impl Service {
         };
         let held = self.hold(node)?;
         ops::setxattr(&self.fs, &held, name, value, how)?;
-        self.changed(&held)
+        self.sync_inode(&held)
     }
 
     /// Sets the access control list for a user outside the file's group, with another right to set
@@ -226,13 +226,13 @@ impl Service {
     pub(crate) fn set_access_list_from_outside(&self, node: Node, value: &[u8]) -> Answer {
         let held = self.hold(node)?;
         ops::set_access_list_from_outside(&self.fs, &held, value)?;
-        self.changed(&held)
+        self.sync_inode(&held)
     }
 
     pub(crate) fn removexattr(&self, node: Node, name: &[u8]) -> Answer {
         let held = self.hold(node)?;
         ops::removexattr(&self.fs, &held, name)?;
-        self.changed(&held)
+        self.sync_inode(&held)
     }
 
     /// Carries out an `ioctl` about flags, or about the file system as a whole, and returns what it
@@ -282,7 +282,7 @@ impl Service {
             true => gives().and_then(|()| ops::chattr(by, &held, set, clear))?,
             false => ops::chattr(by, &held, set, clear).and_then(|()| gives())?,
         }
-        self.changed(&held)?;
+        self.sync_inode(&held)?;
         Ok(Vec::new())
     }
 }

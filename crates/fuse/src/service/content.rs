@@ -142,7 +142,7 @@ impl Service {
             INSERT_RANGE if !keep_size => ops::insert_range(by, &held, offset, len)?,
             _ => return Err(Errno::NOT_SUPPORTED),
         }
-        self.changed(&held)
+        self.sync_inode(&held)
     }
 
     /// Finds where data or a hole begins at or after `offset`, in bytes.
@@ -169,7 +169,7 @@ impl Service {
         let anybody = anybody(&to);
         let by = self.changing_for(caller, &anybody);
         let copied = ops::copy_range(by, (&from, offset), (&to, to_offset), len)?;
-        self.changed(&to)?;
+        self.sync_inode(&to)?;
         Ok(copied)
     }
 

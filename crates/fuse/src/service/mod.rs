@@ -83,22 +83,22 @@ impl Node {
 pub(crate) struct Errno(pub(crate) i32);
 
 impl Errno {
-    pub(crate) const NO_DEVICE: Self = Self(6);
-    pub(crate) const NOT_PERMITTED: Self = Self(1);
-    pub(crate) const IO: Self = Self(5);
-    pub(crate) const AGAIN: Self = Self(11);
-    pub(crate) const ACCESS: Self = Self(13);
+    pub(crate) const NOT_PERMITTED: Self = Self(libc::EPERM);
+    pub(crate) const IO: Self = Self(libc::EIO);
+    pub(crate) const NO_DEVICE: Self = Self(libc::ENXIO);
+    pub(crate) const AGAIN: Self = Self(libc::EAGAIN);
+    pub(crate) const ACCESS: Self = Self(libc::EACCES);
     /// The mount is over.
-    pub(crate) const GONE: Self = Self(19);
-    pub(crate) const NO_SPACE: Self = Self(28);
-    pub(crate) const CORRUPT: Self = Self(117);
-    pub(crate) const NOT_A_DIRECTORY: Self = Self(20);
-    pub(crate) const INVALID: Self = Self(22);
-    pub(crate) const NOT_A_TTY: Self = Self(25);
-    pub(crate) const NO_SYSCALL: Self = Self(38);
-    pub(crate) const NOT_SUPPORTED: Self = Self(95);
-    pub(crate) const RANGE: Self = Self(34);
-    pub(crate) const STALE: Self = Self(116);
+    pub(crate) const GONE: Self = Self(libc::ENODEV);
+    pub(crate) const NOT_A_DIRECTORY: Self = Self(libc::ENOTDIR);
+    pub(crate) const INVALID: Self = Self(libc::EINVAL);
+    pub(crate) const NOT_A_TTY: Self = Self(libc::ENOTTY);
+    pub(crate) const NO_SPACE: Self = Self(libc::ENOSPC);
+    pub(crate) const RANGE: Self = Self(libc::ERANGE);
+    pub(crate) const NO_SYSCALL: Self = Self(libc::ENOSYS);
+    pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
+    pub(crate) const STALE: Self = Self(libc::ESTALE);
+    pub(crate) const CORRUPT: Self = Self(libc::EUCLEAN);
 }
 
 impl From<Error> for Errno {
@@ -189,7 +189,7 @@ impl Service {
     }
 
     /// Makes a change of an inode durable, if the mount is to. The kernel asks for it itself after it has written.
-    fn changed(&self, held: &Held) -> Answer {
+    fn sync_inode(&self, held: &Held) -> Answer {
         match self.syncs_all {
             true => Ok(ops::fsync(&self.fs, held)?),
             false => Ok(()),

@@ -134,8 +134,8 @@ impl Service {
     }
 
     /// Tells the kernel about an inode that was made in `dir`, and gives it up.
-    fn made(&self, dir: &Held, held: Held) -> Answer<Attributes> {
-        let entry = self.names_changed(dir).map(|()| self.entry(&held));
+    fn hand_out(&self, dir: &Held, held: Held) -> Answer<Attributes> {
+        let entry = self.sync_names(dir).map(|()| self.entry(&held));
         self.release(held);
         entry
     }
@@ -149,7 +149,7 @@ impl Service {
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
         let new = self.new_inode(caller, made, file_type_of(made.mode)?);
-        self.made(&dir, ops::create(&self.fs, &dir, name, &new)?)
+        self.hand_out(&dir, ops::create(&self.fs, &dir, name, &new)?)
     }
 
     /// Makes a file without a name, near `parent`. It is there until the kernel forgets it, unless it gets a name.
@@ -163,7 +163,7 @@ impl Service {
         let new = self.new_inode(caller, made, FileType::Regular);
         let held = ops::tmpfile(&self.fs, &dir, &new)?;
         let entry = self.entry(&held);
-        self.lost_a_name(held);
+        self.keep_if_unnamed(held);
         Ok(entry)
     }
 
@@ -176,7 +176,7 @@ impl Service {
     ) -> Answer<Attributes> {
         let dir = self.hold(parent)?;
         let new = self.new_inode(caller, made, FileType::Directory);
-        self.made(&dir, ops::mkdir(&self.fs, &dir, name, &new)?)
+        self.hand_out(&dir, ops::mkdir(&self.fs, &dir, name, &new)?)
     }
 
     pub(crate) fn symlink(
@@ -193,13 +193,13 @@ impl Service {
             device: 0,
         };
         let new = self.new_inode(caller, made, FileType::Symlink);
-        self.made(&dir, ops::symlink(&self.fs, &dir, name, target, &new)?)
+        self.hand_out(&dir, ops::symlink(&self.fs, &dir, name, target, &new)?)
     }
 
     pub(crate) fn link(&self, node: Node, parent: Node, name: &[u8]) -> Answer<Attributes> {
         let (target, dir) = (self.hold(node)?, self.hold(parent)?);
         ops::link(&self.fs, &target, &dir, name)?;
-        self.names_changed(&dir)?;
+        self.sync_names(&dir)?;
         Ok(self.entry(&target))
     }
 
@@ -220,13 +220,13 @@ impl Service {
         let dir = self.hold(parent)?;
         let victim = ops::lookup_held(&self.fs, &dir, name)?;
         let removed = remove(&self.fs, &dir, name);
-        self.lost_a_name(victim);
+        self.keep_if_unnamed(victim);
         removed?;
-        self.names_changed(&dir)
+        self.sync_names(&dir)
     }
 
     /// Makes the names of a directory durable, if the mount is to.
-    fn names_changed(&self, dir: &Held) -> Answer {
+    fn sync_names(&self, dir: &Held) -> Answer {
         match self.syncs_names {
             true => Ok(ops::fsync(&self.fs, dir)?),
             false => Ok(()),
@@ -234,7 +234,7 @@ impl Service {
     }
 
     /// Keeps an inode that may have lost its last name, if the kernel knows it.
-    fn lost_a_name(&self, held: Held) {
+    fn keep_if_unnamed(&self, held: Held) {
         let unnamed = held.snapshot().disk().links == 0;
         let unknown = match unnamed {
             true => self.nodes.keep(held),
@@ -256,7 +256,7 @@ impl Service {
         let flags = match how {
             Renaming::Exchange => {
                 ops::exchange(&self.fs, from, to)?;
-                return self.names_changed(from.0);
+                return self.sync_names(from.0);
             }
             Renaming::Move(flags) => flags,
         };
@@ -267,11 +267,11 @@ impl Service {
         };
         let renamed = ops::rename_with(&self.fs, from, to, flags);
         if let Some(victim) = victim {
-            self.lost_a_name(victim);
+            self.keep_if_unnamed(victim);
         }
         renamed?;
         // One transaction has both.
-        self.names_changed(from.0)
+        self.sync_names(from.0)
     }
 
     /// Calls `visit` with entries from a cookie on, until it says that there is no room.
