@@ -63,12 +63,9 @@ fn device(scratch: &Path) -> Arc<MemoryDevice> {
         std::fs::write(source.join("dir").join(&*name), b"").expect("a file");
     }
     let tree = scan_directory(&source, &ScanOptions::default()).expect("scan");
-    let options = BuildOptions {
-        // The same seed each time, so that every run hashes names alike.
-        format: FormatOptions::reproducible(IMAGE_BYTES, 1_700_000_000, b"instructions"),
-        size: Size::Bytes(IMAGE_BYTES),
-        threads: NonZero::new(1),
-    };
+    // The same seed each time, so that every run hashes names alike.
+    let format = FormatOptions::reproducible(IMAGE_BYTES, 1_700_000_000, b"instructions");
+    let options = BuildOptions::new(format, Size::Bytes(IMAGE_BYTES)).threads(NonZero::new(1));
     let image = scratch.join("image");
     extant_mkfs::build(Some(&tree), &image, None, &options, &Silent).expect("build");
     let bytes = std::fs::read(&image).expect("read the image");

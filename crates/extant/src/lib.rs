@@ -20,7 +20,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
 //! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
-//! # let built = extant_mkfs::BuildOptions { size: extant_mkfs::Size::Bytes(16 << 20), format: options, threads: None };
+//! # let built = extant_mkfs::BuildOptions::new(options, extant_mkfs::Size::Bytes(16 << 20));
 //! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
 //! # Filesystem::open_writable(&image)?.write("/hostname", "box\n")?;
 //! let fs = Filesystem::open(&image)?;
@@ -43,7 +43,7 @@
 //! # let dir = tempfile::tempdir()?;
 //! # let image = dir.path().join("disk.img");
 //! # let options = extant_mkfs::FormatOptions::new(16 << 20, 0);
-//! # let built = extant_mkfs::BuildOptions { size: extant_mkfs::Size::Bytes(16 << 20), format: options, threads: None };
+//! # let built = extant_mkfs::BuildOptions::new(options, extant_mkfs::Size::Bytes(16 << 20));
 //! # extant_mkfs::build(None, &image, None, &built, &extant_mkfs::Silent)?;
 //! let fs = Filesystem::open_writable(&image)?;
 //! fs.create_dir_all("/etc/app.d")?;

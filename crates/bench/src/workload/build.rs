@@ -207,21 +207,15 @@ fn build_with_engine(
     workers: usize,
 ) -> Result<(), String> {
     let threads = std::num::NonZero::new(workers);
-    let options = ScanOptions {
-        threads,
-        ..ScanOptions::default()
-    };
+    let mut options = ScanOptions::default();
+    options.threads = threads;
     let tree = scan_directory(source, &options).map_err(|e| e.to_string())?;
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_secs());
     let mut format = FormatOptions::new(size, now);
     format.inodes = InodeDensity::Count(inodes as u32);
-    let options = BuildOptions {
-        format,
-        size: Size::Bytes(size),
-        threads,
-    };
+    let options = BuildOptions::new(format, Size::Bytes(size)).threads(threads);
     extant_mkfs::build(Some(&tree), image, None, &options, &Silent).map_err(|e| e.to_string())?;
     Ok(())
 }

@@ -22,6 +22,7 @@ const VARIABLE: &str = "EXTANT_IO";
 
 /// How transfers of a [`FileDevice`] reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Backend {
     /// As the environment variable `EXTANT_IO` says (`system` or `io_uring`, which then is a wish). Otherwise
     /// through io_uring where transfers go past the page cache and the host allows it, and by system calls where not.

@@ -38,6 +38,7 @@ pub enum PartitionType {
 
 /// One partition as its table describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Partition {
     /// The number that Linux gives it; from 1, with gaps.
     pub number: u32,
@@ -53,6 +54,7 @@ pub struct Partition {
 
 /// A device's partition table.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PartitionTable {
     /// How it is written.
     pub kind: TableKind,

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 /// How many inodes there shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum InodeDensity {
     /// By the size class.
     #[default]
@@ -21,6 +22,7 @@ pub enum InodeDensity {
 
 /// How large the journal shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum JournalSize {
     /// By the size of the file system; none if that is too small for one.
     #[default]
@@ -33,6 +35,7 @@ pub enum JournalSize {
 
 /// Whether inode tables are initialised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum TableInit {
     /// Every table is zero and says so. Costs nothing where the target is a fresh sparse file.
     #[default]
@@ -111,8 +114,9 @@ impl FromStr for FeatureRequest {
 }
 
 /// Everything that can be chosen when a file system is made. [`FormatOptions::new`] chooses what
-/// `mke2fs -t ext4` does.
+/// `mke2fs -t ext4` does, and the fields change it.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FormatOptions {
     /// Size in bytes; rounded down to whole blocks.
     pub size: u64,

@@ -9,6 +9,7 @@ use std::str::FromStr;
 /// A profile turns features on, and refuses the ones its readers do not know even when they are
 /// asked for by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Profile {
     /// What `mke2fs -t ext4` 1.47.0 makes on Debian. Every e2fsck since 1.43 (2016) and every
     /// kernel since 3.18 handles it. No `orphan_file`, no `metadata_csum_seed`: an e2fsck before

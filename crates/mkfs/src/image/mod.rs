@@ -37,8 +37,9 @@ pub enum Size {
     Auto(Headroom),
 }
 
-/// What to build, besides the source.
+/// What to build, besides the source. Made with [`BuildOptions::new`], changed field by field.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BuildOptions {
     /// The file system. Its `size` is taken from the field below.
     pub format: FormatOptions,
@@ -48,8 +49,28 @@ pub struct BuildOptions {
     pub threads: Option<NonZero<usize>>,
 }
 
+impl BuildOptions {
+    /// Takes the file system and its size; one thread for each processor works on it.
+    #[must_use]
+    pub fn new(format: FormatOptions, size: Size) -> Self {
+        Self {
+            format,
+            size,
+            threads: None,
+        }
+    }
+
+    /// Sets the number of threads; `None` is one for each processor.
+    #[must_use]
+    pub fn threads(mut self, threads: Option<NonZero<usize>>) -> Self {
+        self.threads = threads;
+        self
+    }
+}
+
 /// What was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Bytes of the file system.
     pub size: u64,

@@ -13,6 +13,7 @@ use extant_format::BlockSize;
 
 /// Free space an image shall have beyond its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Headroom {
     /// This many bytes.
     Bytes(u64),

@@ -37,6 +37,7 @@ const LISTING_BYTES: usize = 64 << 10;
 
 /// How to scan a directory.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct ScanOptions {
     /// What stays out.
     pub excludes: Excludes,

@@ -49,6 +49,7 @@ use std::path::{Path, PathBuf};
 
 /// How to read a source of either kind.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct SourceOptions {
     /// What stays out.
     pub excludes: Excludes,

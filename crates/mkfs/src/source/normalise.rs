@@ -39,6 +39,7 @@ impl FromStr for Owner {
 
 /// What happens to the times of every file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TimePolicy {
     /// They stay as the source has them.
     #[default]

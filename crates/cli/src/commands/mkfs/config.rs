@@ -157,15 +157,14 @@ impl Config {
 
     /// How to read the source.
     pub(super) fn source_options(&self) -> SourceOptions {
-        SourceOptions {
-            excludes: self.excludes.clone(),
-            threads: self.threads,
-            // What cannot be read in place goes where there must be room for it anyway.
-            spool_dir: match self.image.parent() {
-                Some(dir) if !dir.as_os_str().is_empty() && dir.is_dir() => Some(dir.to_owned()),
-                _ => None,
-            },
-        }
+        let mut options = SourceOptions::default();
+        options.excludes = self.excludes.clone();
+        options.threads = self.threads;
+        // What cannot be read in place goes where there must be room for it anyway.
+        let dir = self.image.parent();
+        let dir = dir.filter(|dir| !dir.as_os_str().is_empty() && dir.is_dir());
+        options.spool_dir = dir.map(Path::to_owned);
+        options
     }
 
     /// How to build the image of `tree`.
@@ -213,11 +212,7 @@ impl Config {
             format.root_owner = (owner.uid, owner.gid.unwrap_or(format.root_owner.1));
         }
         format.root_mode = root_mode.unwrap_or(format.root_mode);
-        BuildOptions {
-            format,
-            size: self.size,
-            threads: self.threads,
-        }
+        BuildOptions::new(format, self.size).threads(self.threads)
     }
 }
 

@@ -53,6 +53,7 @@ const GLOBAL_MAX: u64 = 1 << 20;
 
 /// How to read an archive.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct TarOptions {
     /// What stays out.
     pub excludes: Excludes,

@@ -240,10 +240,8 @@ fn through_tar(spec: &TortureSpec, form: TarForm, sparse: SparseForm, wrap: Wrap
     let mut out = BufWriter::new(File::create(&archive).unwrap());
     plan.write_tar(&mut out, form, sparse).unwrap();
     out.flush().unwrap();
-    let options = TarOptions {
-        spool_dir: dir.path().to_owned(),
-        ..TarOptions::default()
-    };
+    let mut options = TarOptions::default();
+    options.spool_dir = dir.path().to_owned();
     let source = match wrap {
         Wrap::Nothing => read_tar(&archive, &options),
         Wrap::Stream => {

@@ -98,11 +98,7 @@ impl Variant {
 
 /// These options, with two threads.
 fn with(format: FormatOptions, size: Size) -> BuildOptions {
-    BuildOptions {
-        format,
-        size,
-        threads: NonZero::new(2),
-    }
+    BuildOptions::new(format, size).threads(NonZero::new(2))
 }
 
 /// An image with everything by default and as small as it can be.

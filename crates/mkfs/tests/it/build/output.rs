@@ -71,7 +71,7 @@ fn auto_is_small_and_leaves_the_headroom_asked_for() {
                 Headroom::Bytes(bytes) => bytes,
                 // Half of what the files take: less than half of the image.
                 Headroom::Percent(_) => tree.stored_bytes() / 2,
-                Headroom::ForChanges => unreachable!("not among those asked for"),
+                _ => unreachable!("not among those asked for"),
             };
             // One block in twenty is kept for privileged users; the headroom is for all.
             let reserved = with_room.blocks / 20 * u64::from(report.block_size);

@@ -54,11 +54,11 @@ fn build_reproducibly(root: &Path, image: &Path, threads: usize) {
         times: TimePolicy::Clamp(Timestamp::from_secs(TIME as i64)),
         ..Normalisation::default()
     });
-    let options = BuildOptions {
-        format: FormatOptions::reproducible(0, TIME, &tree.fingerprint()),
-        size: Size::Auto(Headroom::Percent(5.0)),
-        threads: NonZero::new(threads),
-    };
+    let options = BuildOptions::new(
+        FormatOptions::reproducible(0, TIME, &tree.fingerprint()),
+        Size::Auto(Headroom::Percent(5.0)),
+    )
+    .threads(NonZero::new(threads));
     try_build(&tree, image, &options).unwrap();
 }
 
@@ -109,10 +109,8 @@ fn an_archive_and_a_stream_of_it_give_the_same_image() {
         .unwrap();
     let path = dir.path().join("archive");
     std::fs::write(&path, &archive).unwrap();
-    let options = TarOptions {
-        spool_dir: dir.path().to_owned(),
-        ..TarOptions::default()
-    };
+    let mut options = TarOptions::default();
+    options.spool_dir = dir.path().to_owned();
     let build = |tree: Tree, name: &str| {
         let image = dir.path().join(name);
         try_build(&tree, &image, &auto()).unwrap();

@@ -24,10 +24,9 @@ fn tar(dir: &Path, to: &Path, args: &[&str]) {
 }
 
 fn options(dir: &Path) -> TarOptions {
-    TarOptions {
-        spool_dir: dir.to_owned(),
-        ..TarOptions::default()
-    }
+    let mut options = TarOptions::default();
+    options.spool_dir = dir.to_owned();
+    options
 }
 
 /// A reader that gives one byte, then a few, then many, as pipes do.
@@ -407,10 +406,8 @@ fn excluded_members_stay_out_and_lend_their_data() {
         .member("also", b'1', "out/a", b"");
     let archive = tempfile::NamedTempFile::new().unwrap();
     fs::write(archive.path(), tar.end()).unwrap();
-    let options = TarOptions {
-        excludes: Excludes::new(["/out", "*.o"]).unwrap(),
-        ..TarOptions::default()
-    };
+    let mut options = TarOptions::default();
+    options.excludes = Excludes::new(["/out", "*.o"]).unwrap();
     let tree = read_tar(archive.path(), &options).unwrap();
     assert_eq!(tree.len(), 3);
     assert_eq!(content(&tree, "kept").unwrap(), b"object");

@@ -154,10 +154,8 @@ fn whiteouts_are_refused_whatever_they_are_unless_excluded() {
             "{text}"
         );
     }
-    let options = TarOptions {
-        excludes: Excludes::new([b".wh.*".to_vec()]).unwrap(),
-        ..TarOptions::default()
-    };
+    let mut options = TarOptions::default();
+    options.excludes = Excludes::new([b".wh.*".to_vec()]).unwrap();
     let tar = Tar::new().file("etc/a", b"a").file("etc/.wh.b", b"").end();
     let tree = read_tar_stream(std::io::Cursor::new(tar), Path::new("t"), &options).unwrap();
     assert!(tree.lookup("etc/.wh.b").is_none());
@@ -213,10 +211,8 @@ fn whiteouts_in_a_directory_are_refused_unless_excluded() {
     fs::write(dir.path().join("etc/.where"), "").unwrap();
     let error = source(dir.path()).expect_err("a layer").to_string();
     assert!(error.contains("whiteout etc/.wh.passwd"), "{error}");
-    let options = SourceOptions {
-        excludes: Excludes::new([b".wh.*".to_vec()]).unwrap(),
-        ..SourceOptions::default()
-    };
+    let mut options = SourceOptions::default();
+    options.excludes = Excludes::new([b".wh.*".to_vec()]).unwrap();
     let tree = read_source(dir.path(), options).unwrap();
     assert!(tree.lookup("etc/.where").is_some());
     assert!(tree.lookup("etc/.wh.passwd").is_none());

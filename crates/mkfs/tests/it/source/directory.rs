@@ -91,10 +91,8 @@ fn order_and_threads_do_not_show() {
     };
     let (one, two) = (make(false), make(true));
     let scan_with = |dir: &Path, threads| {
-        let options = ScanOptions {
-            threads: NonZero::new(threads),
-            ..ScanOptions::default()
-        };
+        let mut options = ScanOptions::default();
+        options.threads = NonZero::new(threads);
         scan_directory(dir, &options).unwrap()
     };
     let tree = scan_with(one.path(), 1);
@@ -222,10 +220,8 @@ fn a_directory_that_cannot_be_listed_is_an_error() {
 #[test]
 fn excluded_names_stay_out() {
     let dir = full_fixture();
-    let options = ScanOptions {
-        excludes: Excludes::new(["*hole*", "/dir/sub/", "fifo"]).unwrap(),
-        ..ScanOptions::default()
-    };
+    let mut options = ScanOptions::default();
+    options.excludes = Excludes::new(["*hole*", "/dir/sub/", "fifo"]).unwrap();
     let tree = scan_directory(dir.path(), &options).unwrap();
     for out in ["hole", "many holes", "dir/sub", "dir/sub/third", "fifo"] {
         assert_eq!(tree.lookup(out), None, "{out}");
