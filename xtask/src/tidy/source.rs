@@ -28,9 +28,12 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether the file or this line of it is only built for tests.
+    /// Whether a line is of a test, or of an example, which is a program of somebody else.
     pub(super) fn is_test(&self, line: usize) -> bool {
-        self.name.contains("/tests/") || self.name.ends_with("/tests.rs") || line >= self.tests_from
+        let is_outside = ["/tests/", "/examples/"]
+            .iter()
+            .any(|folder| self.name.contains(folder));
+        is_outside || self.name.ends_with("/tests.rs") || line >= self.tests_from
     }
 
     /// The code lines with their numbers.

@@ -3,6 +3,7 @@
 mod batches;
 mod contents;
 mod direct;
+mod examples;
 mod files;
 mod memory;
 mod model;

@@ -10,6 +10,7 @@ mod claiming;
 mod clusters;
 mod direct;
 mod durable_flags;
+mod examples;
 mod exercise;
 mod export;
 mod files;

@@ -3,6 +3,7 @@
 mod attributes;
 mod coherence;
 mod concurrency;
+mod examples;
 mod handles;
 mod linux;
 mod other_users;

@@ -2,5 +2,6 @@
 
 mod build;
 mod empty;
+mod examples;
 mod geometry;
 mod source;
