@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Length from which transfers go past the engine's memory unless said otherwise.
+/// Bytes from which transfers go past the engine's memory unless said otherwise.
 const DIRECT_FROM: usize = 64 << 10;
 /// Most threads that answer the kernel unless said otherwise.
 const MOST_THREADS: usize = 16;
@@ -18,7 +18,7 @@ const EACH_MORE_MIB: u64 = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Changes nothing (`ro`).
+    /// The image is not changed (`ro`).
     pub read_only: bool,
     /// Users other than the one that mounts may use it (`allow_other`).
     pub allow_other: bool,
@@ -33,12 +33,13 @@ pub struct Options {
     /// `SEEK_HOLE` and `SEEK_DATA` tell of holes where writes are not gathered, for which what was written to mapped memory
     /// and is not synced yet still counts (`seek_holes`). If not, all is data.
     pub seek_holes: bool,
-    /// Threads that answer the kernel (`threads=N`).
+    /// Threads that answer the kernel (`threads=N`); twice as many as there are processors, at
+    /// least 4 and at most 16, unless said otherwise.
     pub threads: Option<usize>,
     /// Requests come through io_uring, where the kernel offers that (`io_uring`).
     pub io_uring: bool,
-    /// Aligned transfers of so many bytes and more are not kept in the engine's memory, as the kernel
-    /// has them in its own (`direct_from=BYTES`; 0 for none).
+    /// The length in bytes from which aligned transfers are not kept in the engine's memory, as the
+    /// kernel has them in its own (`direct_from=BYTES`). `None` keeps all (`direct_from=0`).
     pub direct_from: Option<usize>,
     /// Root's mount gets a block device, where there are loop devices: the kernel then tells it of `sync`, and waits for its end
     /// when it is unmounted (`blkdev`).
@@ -51,19 +52,21 @@ pub struct Options {
     pub exec: bool,
     /// Changes of names are durable when they are done (`dirsync`).
     pub dirsync: bool,
-    /// Writes are, too (`sync`).
+    /// All changes are durable when they are done, writes too (`sync`).
     pub sync: bool,
     /// Free space is given back to the device (`discard`).
     pub discard: bool,
     /// Users are held to their limits (`usrquota`).
     pub user_limits: bool,
-    /// Groups are (`grpquota`).
+    /// Groups are held to their limits (`grpquota`).
     pub group_limits: bool,
-    /// Projects are (`prjquota`).
+    /// Projects are held to their limits (`prjquota`).
     pub project_limits: bool,
-    /// Seconds after which changes are committed (`commit=N`).
+    /// Seconds after which changes are committed (`commit=N`); the engine's choice unless said
+    /// otherwise.
     pub commit_secs: Option<u32>,
-    /// Places of new blocks are chosen at once (`nodelalloc`).
+    /// Places of new blocks are chosen when data is written back, not when a program writes it
+    /// (`delalloc`; off with `nodelalloc`).
     pub delalloc: bool,
     /// What follows when the file system is found corrupt in the course of a change, if not what it says itself (`errors=continue`,
     /// `errors=remount-ro`).
@@ -77,8 +80,8 @@ pub struct Options {
     pub partition: Option<u32>,
     /// The file that warnings and errors go to (`log=FILE`), for the program that writes them.
     pub log: Option<PathBuf>,
-    /// The most memory that a confined process can take, in MiB (`memory=MIB`): half of the machine's, and at least
-    /// 2 GiB, unless said otherwise.
+    /// The most memory in MiB that a confined process can take (`memory=MIB`): half of the
+    /// machine's, and at least 2 GiB, unless said otherwise.
     pub memory_mib: Option<u64>,
 }
 

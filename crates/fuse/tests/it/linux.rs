@@ -14,6 +14,8 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// What was done and what came of it, line by line.
 struct Record<'a> {
@@ -215,7 +217,7 @@ fn records(r: &mut Record<'_>) {
     );
     r.stat("record");
     let file = File::open(&path).unwrap();
-    let time = |secs| std::time::UNIX_EPOCH + std::time::Duration::new(secs, 123_456_789);
+    let time = |secs| std::time::UNIX_EPOCH + Duration::new(secs, 123_456_789);
     let times = fs::FileTimes::new()
         .set_accessed(time(1_000_000_000))
         .set_modified(time(3_000_000_000));
@@ -343,6 +345,22 @@ fn lists(r: &mut Record<'_>) {
     r.note("flags", flags.split_whitespace().next().map(str::to_owned));
 }
 
+/// Starts a program that was just written, and waits for its end. A process that another test starts
+/// at the same time may have the file open for writing until it runs its own program.
+fn start(program: &Path) -> io::Result<ExitStatus> {
+    let mut started = Command::new(program).status();
+    for _ in 0..100 {
+        match started {
+            Err(ref e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+                started = Command::new(program).status();
+            }
+            _ => break,
+        }
+    }
+    started
+}
+
 /// What root may do to files of others, and what it may not.
 fn rights(r: &mut Record<'_>) {
     use extant_testkit::tool::tool;
@@ -358,8 +376,7 @@ fn rights(r: &mut Record<'_>) {
                 accessible(&path, access),
             );
         }
-        let started = std::process::Command::new(&path).status();
-        r.tried("start", started.map(|status| status.code()));
+        r.tried("start", start(&path).map(|status| status.code()));
         r.tried("read", fs::read(&path).map(|content| content.len()));
     }
     // A list changes the mode that was seen before.
@@ -381,9 +398,7 @@ fn rights(r: &mut Record<'_>) {
     r.names("closed");
     r.tried(
         "go there",
-        std::process::Command::new("/bin/true")
-            .current_dir(&dir)
-            .status(),
+        Command::new("/bin/true").current_dir(&dir).status(),
     );
     r.tried("remove", fs::remove_file(dir.join("file")));
 }
