@@ -3,7 +3,7 @@
 //! Everything that the engine stores as a time comes from here. A process in which the clock stands still writes what
 //! depends on nothing but the operations: not on the hour, and not on the CPUs it happens to run on.
 
-use crate::inode::Timestamp;
+use extant_format::inode::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

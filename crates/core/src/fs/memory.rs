@@ -1,15 +1,6 @@
 //! Giving up memory that is not needed.
 
-use super::Fs;
-
-/// What goes of memory whose content can be had from the device again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shed {
-    /// What nobody used since it was last asked.
-    Unused,
-    /// What nobody uses now. File data that only memory has is written first.
-    All,
-}
+use super::{Fs, Shed};
 
 impl Fs {
     /// Frees memory whose content can be had from the device again: of file data, of metadata and of inodes. What is in use

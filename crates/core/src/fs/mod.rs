@@ -50,7 +50,7 @@ use changes::Changes;
 pub(crate) use changes::Changing;
 pub use changes::{Frozen, OpenForWriting};
 use groups::Groups;
-pub use memory::Shed;
+pub use crate::meta::Shed;
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]

@@ -2,8 +2,6 @@
 //!
 //! | file | owns |
 //! |---|---|
-//! | `seq` | numbers of transactions |
-//! | `seal` | which checksum a block's image gets at commit |
 //! | `touched` | what the running transaction has changed, in per-CPU lists |
 //! | `credits` | room in the running transaction, handed out in chunks |
 //! | `handle` | [`Handle`]: the right to change metadata, for one operation |
@@ -52,8 +50,6 @@ mod flush;
 mod handle;
 mod home;
 mod queue;
-mod seal;
-mod seq;
 mod stats;
 mod sync;
 #[cfg(test)]
@@ -62,8 +58,7 @@ mod touched;
 
 pub use flush::FlushTicket;
 pub use handle::Handle;
-pub use seal::Seal;
-pub use seq::Seq;
+pub use crate::meta::{Seal, Seq};
 pub use stats::JournalStats;
 
 use crate::fs::Fs;

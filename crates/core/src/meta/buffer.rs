@@ -1,7 +1,7 @@
 //! A block's content, and what is known about it.
 
 use super::OpenBlock;
-use crate::journal::{Seal, Seq};
+use crate::meta::{Seal, Seq};
 use extant_format::{Ino, Pblk, Structure};
 use extant_sync::{
     CountedAtomicBool, FirstTouch, LockClass, Mutex, PerCpu, Rank, RmwClass, shard_count,

@@ -1,8 +1,7 @@
 //! Which blocks to forget when the budget is used up: CLOCK, one ring per shard.
 
 use super::BlockRef;
-use crate::fs::Shed;
-use crate::journal::Seq;
+use crate::meta::{Seq, Shed};
 use extant_format::Pblk;
 use extant_sync::{LockClass, Mutex, Rank, ShardedCounter};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -9,6 +9,9 @@
 //! | `table` | which blocks are in memory |
 //! | `open` | [`OpenBlock`]: a block that is changed in place |
 //! | `overlay` | [`Overlay`]: newer images of blocks than the device has |
+//! | `seq` | [`Seq`]: numbers of transactions, which images of blocks carry |
+//! | `seal` | [`Seal`]: the checksum that a block's image gets at commit |
+//! | `shed` | [`Shed`]: which memory is given up |
 //!
 //! # Locking
 //!
@@ -34,6 +37,9 @@ mod clock;
 mod inflight;
 mod open;
 mod overlay;
+mod seal;
+mod seq;
+mod shed;
 mod table;
 
 pub(crate) use buffer::Content;
@@ -41,3 +47,6 @@ pub use buffer::{BlockRef, Peeked};
 pub use cache::{Cache, CacheStats};
 pub(crate) use open::{LockedBlock, OpenBlock};
 pub use overlay::Overlay;
+pub use seal::Seal;
+pub use seq::Seq;
+pub use shed::Shed;

@@ -16,7 +16,7 @@
 
 use super::{BlockRef, Cache};
 use crate::Result;
-use crate::journal::Seq;
+use crate::meta::Seq;
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::ops::Deref;
 use std::sync::Arc;

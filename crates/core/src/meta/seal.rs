@@ -28,7 +28,7 @@ const XATTR_CHECKSUM_AT: usize = 16;
 
 impl Seal {
     /// Whether the image is complete as it is.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         matches!(self, Self::Plain)
     }
 
@@ -36,7 +36,7 @@ impl Seal {
     ///
     /// # Errors
     /// When the content is not what it should be, and so has no place for the checksum.
-    pub(super) fn complete(&self, block: Pblk, bytes: &mut [u8]) -> FormatResult<()> {
+    pub(crate) fn complete(&self, block: Pblk, bytes: &mut [u8]) -> FormatResult<()> {
         match *self {
             Self::Plain => Ok(()),
             Self::ExtentNode(seed) => extent::store_checksum(bytes, seed),
