@@ -8,6 +8,7 @@
 //! | [`error`] | the one error: evidence, errno, a sentence |
 //! | [`clock`] | the time of day |
 //! | `fs` | mount, state and statfs |
+//! | `volume` | what is true of an open image |
 //! | `meta` | the metadata block cache |
 //! | `inode` | inodes: loading, the live table, bulkstat |
 //! | `map` | mapping logical to physical blocks: extent trees and indirect maps |
@@ -39,6 +40,7 @@ mod mutants;
 mod names;
 pub mod ops;
 pub mod quota;
+pub mod volume;
 pub mod xattr;
 
 pub use error::{Error, InPlace, Place, Result};

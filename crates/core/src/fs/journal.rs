@@ -29,7 +29,7 @@ impl Fs {
             "replayed the journal into memory"
         );
         let notices = Notice::of_recovery(&recovery);
-        let device = Arc::clone(&self.device);
+        let device = Arc::clone(self.device());
         let replayed: SharedDevice =
             Arc::new(ReplayedDevice::with_log(device, log, recovery.blocks));
         Ok(match &recovery.fast_commits {
@@ -43,18 +43,18 @@ impl Fs {
     /// # Errors
     /// As for [`Fs::replay`].
     pub(super) fn recover_log(&self, options: &MountOptions) -> Result<(Recovery, SharedDevice)> {
-        if self.superblock.has_external_journal() {
+        if self.superblock().has_external_journal() {
             return self.recover_external_log(options);
         }
-        let ino = self.superblock.journal_ino().ok_or_else(|| {
+        let ino = self.superblock().journal_ino().ok_or_else(|| {
             let expected = Expected::Said("an inode, as the journal waits for replay");
             let source = FormatError::new(Structure::Superblock, "journal_inum", 0, expected);
             Error::corrupt(Place::Superblock, source)
         })?;
         let runs = self.journal_runs(ino)?;
-        let log = Log::open(&*self.device, &runs, self.block_size())?;
-        let recovery = log.recover(self.geometry.blocks_count())?;
-        Ok((recovery, Arc::clone(&self.device)))
+        let log = Log::open(&**self.device(), &runs, self.block_size())?;
+        let recovery = log.recover(self.geometry().blocks_count())?;
+        Ok((recovery, Arc::clone(self.device())))
     }
 
     fn recover_external_log(&self, options: &MountOptions) -> Result<(Recovery, SharedDevice)> {
@@ -65,9 +65,9 @@ impl Fs {
                     .to_owned(),
             });
         };
-        let runs = external_log(&**device, &self.superblock)?;
+        let runs = external_log(&**device, self.superblock())?;
         let log = Log::open(&**device, &runs, self.block_size())?;
-        let recovery = log.recover(self.geometry.blocks_count())?;
+        let recovery = log.recover(self.geometry().blocks_count())?;
         Ok((recovery, Arc::clone(device)))
     }
 

@@ -6,14 +6,13 @@
 //! | `open` | the way from a device to a usable [`Fs`] |
 //! | `changes` | who is changing something: freezing, making read-only |
 //! | `policy` | which features this engine reads, and how it refuses the others |
-//! | `groups` | group descriptors |
+//! | `groups` | group descriptors as they are now |
 //! | `writable` | the way to an [`Fs`] that may be changed |
 //! | `super_state` | the superblock while it changes: counts, orphan list, errors |
 //! | `label` | what it is called |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `journal` | where the journal lies, and its replay into memory |
 //! | `fast_commit` | what the journal says besides whole blocks |
-//! | `metadata` | checked metadata blocks, through the cache |
 //! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
 //! | `statfs` | space and inode counts |
@@ -35,7 +34,6 @@ mod groups;
 mod journal;
 mod label;
 mod memory;
-mod metadata;
 mod mmp;
 mod notice;
 mod open;
@@ -46,11 +44,10 @@ mod super_state;
 mod torn;
 mod writable;
 
+pub use crate::meta::Shed;
 use changes::Changes;
 pub(crate) use changes::Changing;
 pub use changes::{Frozen, OpenForWriting};
-use groups::Groups;
-pub use crate::meta::Shed;
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]
@@ -66,44 +63,27 @@ use crate::alloc::Alloc;
 use crate::data::{Caches, DataStats};
 use crate::inode::{LazyTimes, Orphans, Table};
 use crate::journal::Journal;
-use crate::meta::Cache;
 use crate::names::Names;
 use crate::quota::{Accounts, Ledger};
+use crate::volume::Volume;
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
-use extant_blockdev::SharedDevice;
-use extant_format::checksum::Crc32c;
-use extant_format::features::{Incompat, RoCompat};
-use extant_format::geometry::Geometry;
-use extant_format::inode::InodeContext;
-use extant_format::inode::rules::InodeRules;
-use extant_format::superblock::{ErrorsBehaviour, Superblock};
-use extant_format::{BlockSize, Ino};
 use extant_sync::Mutex;
-use std::ops::Range;
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 /// A mounted file system.
 #[derive(Debug)]
 pub struct Fs {
-    /// The device; behind it lies the replayed journal, if there was one to replay.
-    device: SharedDevice,
-    superblock: Superblock,
-    geometry: Geometry,
-    numbers: Numbers,
-    inode_rules: InodeRules,
-    groups: Groups,
+    volume: Arc<Volume>,
     inodes: Table,
     pub(crate) names: Names,
-    cache: Cache,
     data: Arc<Caches>,
     /// Space and inodes, once somebody asked.
     space: OnceLock<StatFs>,
     notices: Vec<Notice>,
     replayed: bool,
     access: AccessPolicy,
-    /// What follows when a structure is found corrupt in the course of a change.
-    pub(crate) errors: ErrorsBehaviour,
     /// What only a file system open for writing has.
     writer: Option<Writer>,
 }
@@ -128,64 +108,20 @@ pub(crate) struct Writer {
     pub(crate) rename_topology: Mutex<()>,
 }
 
-/// Numbers of the superblock and of the device that every operation asks for, worked out once.
-#[derive(Clone, Copy, Debug)]
-struct Numbers {
-    block_size: BlockSize,
-    inode_size: u16,
-    seed: Option<Crc32c>,
-    large_dir: bool,
-    huge_file: bool,
-    counts_usage: bool,
-    first_block: u64,
-    end_block: u64,
-    sector: u32,
-}
+impl Deref for Fs {
+    type Target = Volume;
 
-impl Numbers {
-    fn new(superblock: &Superblock, geometry: &Geometry, device: &SharedDevice) -> Self {
-        Self {
-            sector: device.logical_sector(),
-            block_size: superblock.block_size(),
-            // At most the block size, and checked to be at most 64 KiB less one by the format.
-            inode_size: u16::try_from(superblock.inode_size()).unwrap_or(u16::MAX),
-            seed: superblock
-                .has_metadata_csum()
-                .then(|| Crc32c::seeded(superblock.checksum_seed())),
-            large_dir: superblock.has_incompat(Incompat::LARGEDIR),
-            huge_file: superblock.has_ro_compat(RoCompat::HUGE_FILE),
-            counts_usage: superblock.has_ro_compat(RoCompat::QUOTA),
-            // The superblock's own block belongs to nobody else.
-            first_block: geometry.first_data_block().get().saturating_add(1),
-            end_block: geometry.blocks_count(),
-        }
+    #[inline]
+    fn deref(&self) -> &Volume {
+        &self.volume
     }
 }
 
 impl Fs {
-    /// The device the file system is read from: with the replayed journal in front of it, if
-    /// there was one to replay.
+    /// The open image, as it is without what may change it.
     #[must_use]
-    pub fn device(&self) -> &SharedDevice {
-        &self.device
-    }
-
-    /// The superblock, as it is after replay.
-    #[must_use]
-    pub fn superblock(&self) -> &Superblock {
-        &self.superblock
-    }
-
-    /// Where everything lies.
-    #[must_use]
-    pub fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    /// The metadata block cache.
-    #[must_use]
-    pub fn cache(&self) -> &Cache {
-        &self.cache
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
     }
 
     /// What the data of files in memory shares.
@@ -199,23 +135,6 @@ impl Fs {
         self.data.stats()
     }
 
-    /// The block size.
-    #[must_use]
-    pub fn block_size(&self) -> BlockSize {
-        self.numbers.block_size
-    }
-
-    /// Bytes of a sector of the device.
-    pub(crate) fn sector(&self) -> u32 {
-        self.numbers.sector
-    }
-
-    /// The seed of all metadata checksums, or `None` when the file system has none.
-    #[must_use]
-    pub fn checksum_seed(&self) -> Option<Crc32c> {
-        self.numbers.seed
-    }
-
     /// Whether the journal was dirty and has been replayed into memory.
     #[must_use]
     pub fn was_replayed(&self) -> bool {
@@ -227,30 +146,6 @@ impl Fs {
     #[must_use]
     pub fn notices(&self) -> &[Notice] {
         &self.notices
-    }
-
-    /// Physical blocks that files and their metadata may use.
-    #[must_use]
-    pub fn physical(&self) -> Range<u64> {
-        self.numbers.first_block..self.numbers.end_block
-    }
-
-    /// How the record of inode `ino` is read.
-    #[must_use]
-    pub fn inode_context(&self, ino: Ino) -> InodeContext {
-        InodeContext {
-            inode_size: self.numbers.inode_size,
-            seed: self.numbers.seed,
-            ino,
-            large_dir: self.numbers.large_dir,
-            huge_file: self.numbers.huge_file,
-        }
-    }
-
-    /// What inodes must not say here.
-    #[inline]
-    pub(crate) fn inode_rules(&self) -> &InodeRules {
-        &self.inode_rules
     }
 
     /// The transactions.
@@ -345,12 +240,6 @@ impl Fs {
             .as_ref()
             .map(|w| &w.shared_values)
             .ok_or(Error::ReadOnly)
-    }
-
-    /// Whether it is counted what owners use.
-    #[inline]
-    pub(crate) fn counts_usage(&self) -> bool {
-        self.numbers.counts_usage
     }
 
     /// What holds owners to limits, where any are.

@@ -1,17 +1,17 @@
 //! The way from a device to a usable [`Fs`].
 
 use super::torn::{self, Found};
-use super::{AccessPolicy, Fs, Groups, MountOptions, Notice, Numbers, SuperblockChoice, policy};
+use super::{AccessPolicy, Fs, MountOptions, Notice, SuperblockChoice, policy};
 use crate::data::Caches;
 use crate::fs::JournalChoice;
 use crate::inode::Table;
-use crate::meta::{Cache, Overlay};
+use crate::meta::Overlay;
 use crate::names::Names;
+use crate::volume::{Volume, VolumeOptions};
 use crate::{Error, Place, Result};
 use extant_blockdev::{Content, SharedDevice};
 use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use extant_format::geometry::Geometry;
-use extant_format::inode::rules::InodeRules;
 use extant_format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock,
 };
@@ -45,8 +45,8 @@ impl Fs {
         let Found { superblock, torn } = torn::find_superblock(&device, &options)?;
         let fs = Self::assemble(device, superblock, &options, false, None)?;
         // Like Linux, which looks at the journal only where there is one.
-        let waits = torn.is_some() || fs.superblock.needs_recovery();
-        let dirty = waits && fs.superblock.has_compat(Compat::HAS_JOURNAL);
+        let waits = torn.is_some() || fs.superblock().needs_recovery();
+        let dirty = waits && fs.superblock().has_compat(Compat::HAS_JOURNAL);
         if !dirty || options.journal == JournalChoice::Ignore {
             fs.check_root()?;
             return Ok(Arc::new(fs));
@@ -74,37 +74,29 @@ impl Fs {
             SuperblockChoice::Primary => None,
             SuperblockChoice::Backup { block, .. } => block.checked_add(1),
         };
-        let cache = Cache::new(
-            Arc::clone(&device),
-            geometry.block_size(),
-            geometry.blocks_count(),
-            options.memory - options.memory / INODE_SHARE - options.memory / NAME_SHARE,
-        );
+        let notices = short
+            .into_iter()
+            .chain(Notice::of_superblock(&superblock, options))
+            .collect();
+        let volume = VolumeOptions {
+            backup_descriptors: backup,
+            cache_bytes: options.memory
+                - options.memory / INODE_SHARE
+                - options.memory / NAME_SHARE,
+            overlay,
+            errors: options.errors,
+        };
+        let volume = Arc::new(Volume::new(device, superblock, volume));
         let inodes = Table::new(options.memory / INODE_SHARE, geometry.inode_size());
         #[cfg(feature = "baseline")]
         let inodes = inodes.with_one_lock(options.baseline.inode.one_inode_list);
         Ok(Self {
-            numbers: Numbers::new(&superblock, &geometry, &device),
-            inode_rules: InodeRules::new(&superblock, &geometry),
-            groups: Groups::new(&superblock, backup),
+            volume,
             inodes,
             names: Names::new(options.memory / NAME_SHARE),
-            cache: match overlay {
-                Some(overlay) => cache.with_overlay(overlay),
-                None => cache,
-            },
             data: Arc::new(Caches::new(options)),
             space: OnceLock::new(),
-            notices: short
-                .into_iter()
-                .chain(Notice::of_superblock(&superblock, options))
-                .collect(),
-            errors: options
-                .errors
-                .unwrap_or_else(|| superblock.errors_behaviour()),
-            device,
-            superblock,
-            geometry,
+            notices,
             replayed,
             access: AccessPolicy::of(options),
             writer: None,

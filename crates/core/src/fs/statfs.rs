@@ -70,7 +70,7 @@ impl Fs {
     /// Blocks that not everybody gets while the file system is open for writing: those the superblock reserves, and a few in
     /// any case.
     pub(crate) fn held_back(&self) -> u64 {
-        let reserved = self.superblock.reserved_blocks_count();
+        let reserved = self.superblock().reserved_blocks_count();
         reserved.max(self.held_back_from_all())
     }
 
@@ -78,13 +78,13 @@ impl Fs {
     /// them, as under Linux, which keeps back far more.
     /// A node takes a cluster.
     pub(crate) fn held_back_from_all(&self) -> u64 {
-        let clusters = self.geometry.clusters_count() / SHARE_HELD_BACK;
-        clusters.min(MOST_HELD_BACK) << self.geometry.cluster_bits()
+        let clusters = self.geometry().clusters_count() / SHARE_HELD_BACK;
+        clusters.min(MOST_HELD_BACK) << self.geometry().cluster_bits()
     }
 
     /// Of `free` blocks, those that unprivileged users may take.
     fn available(&self, free: u64) -> u64 {
-        free.saturating_sub(self.superblock.reserved_blocks_count())
+        free.saturating_sub(self.superblock().reserved_blocks_count())
     }
 
     fn count(&self) -> Result<StatFs> {
@@ -96,10 +96,10 @@ impl Fs {
             free_inodes += u64::from(desc.free_inodes);
             directories += u64::from(desc.used_dirs);
         })?;
-        let total = self.geometry.blocks_count();
+        let total = self.geometry().blocks_count();
         let blocks = total.saturating_sub(self.overhead());
         let free = clusters
-            .saturating_mul(1 << self.geometry.cluster_bits())
+            .saturating_mul(1 << self.geometry().cluster_bits())
             .min(total);
         Ok(StatFs {
             block_size: self.block_size(),
@@ -107,37 +107,37 @@ impl Fs {
             free,
             available: self.available(free),
             available_to_root: free.saturating_sub(self.held_back_from_all()),
-            inodes: self.geometry.inodes_count().into(),
+            inodes: self.geometry().inodes_count().into(),
             free_inodes,
             directories,
             name_len: NAME_LEN,
-            uuid: self.superblock.uuid(),
+            uuid: self.superblock().uuid(),
         })
     }
 
     /// Blocks of fixed metadata: as the superblock says, or added up.
     fn overhead(&self) -> u64 {
-        if let Some(clusters) = self.superblock.overhead_clusters() {
-            return u64::from(clusters) << self.geometry.cluster_bits();
+        if let Some(clusters) = self.superblock().overhead_clusters() {
+            return u64::from(clusters) << self.geometry().cluster_bits();
         }
         let headers: u64 = self
-            .geometry
+            .geometry()
             .groups()
-            .filter_map(|group| self.geometry.group_header(group).ok())
+            .filter_map(|group| self.geometry().group_header(group).ok())
             .map(|header| header.blocks())
             .sum();
-        let per_group = 2 + u64::from(self.geometry.inode_table_blocks());
-        self.geometry.first_data_block().get()
+        let per_group = 2 + u64::from(self.geometry().inode_table_blocks());
+        self.geometry().first_data_block().get()
             + headers
-            + per_group * u64::from(self.geometry.groups_count())
+            + per_group * u64::from(self.geometry().groups_count())
             + self.journal_blocks()
     }
 
     fn journal_blocks(&self) -> u64 {
-        if !self.superblock.has_compat(Compat::HAS_JOURNAL) {
+        if !self.superblock().has_compat(Compat::HAS_JOURNAL) {
             return 0;
         }
-        self.superblock
+        self.superblock()
             .journal_ino()
             .and_then(|ino| self.inode(ino).ok())
             .map_or(0, |journal| self.block_size().blocks_for(journal.size()))
@@ -146,6 +146,6 @@ impl Fs {
     /// Whether space is allocated in clusters of several blocks.
     #[must_use]
     pub fn has_clusters(&self) -> bool {
-        self.superblock.has_ro_compat(RoCompat::BIGALLOC)
+        self.superblock().has_ro_compat(RoCompat::BIGALLOC)
     }
 }

@@ -247,7 +247,7 @@ impl Fs {
         let images = options.memory / QUEUE_SHARE / superblock.block_size().len();
         let queue = CheckpointQueue::new(images.max(1));
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
-        let super_state = SuperState::new(&fs.device, fs.superblock.clone())?;
+        let super_state = SuperState::new(fs.device(), fs.superblock().clone())?;
         let mut alloc = Alloc::new(&fs, options)?;
         let log = match log {
             Some((log, runs)) => {

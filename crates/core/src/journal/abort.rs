@@ -57,7 +57,7 @@ impl Fs {
         tracing::error!(%error, "the file system has an error");
         state.note_error(error);
         journal.unwritten.store(true, Ordering::Release);
-        match self.errors {
+        match self.errors() {
             ErrorsBehaviour::Continue | ErrorsBehaviour::Unknown(_) => {}
             ErrorsBehaviour::RemountReadOnly | ErrorsBehaviour::Panic => {
                 journal.abort(error.clone());

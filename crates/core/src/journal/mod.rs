@@ -56,9 +56,9 @@ mod sync;
 mod tests;
 mod touched;
 
+pub use crate::meta::{Seal, Seq};
 pub use flush::FlushTicket;
 pub use handle::Handle;
-pub use crate::meta::{Seal, Seq};
 pub use stats::JournalStats;
 
 use crate::fs::Fs;

@@ -1,12 +1,12 @@
 //! Checked metadata blocks, through the cache.
 
-use super::Fs;
+use super::Volume;
 use crate::meta::BlockRef;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Expected, FormatError, FormatResult, Ino, Pblk, Structure};
 use extant_sync::pin;
 
-impl Fs {
+impl Volume {
     /// A metadata block, read if it is not in memory. `place` is where an error says the block was
     /// found.
     ///
@@ -25,8 +25,8 @@ impl Fs {
         check: impl FnOnce(&[u8]) -> FormatResult<()>,
     ) -> Result<BlockRef> {
         if !self.physical().contains(&block.get()) {
-            let last = self.numbers.end_block.saturating_sub(1);
-            let expected = Expected::Between(self.numbers.first_block, last);
+            let last = self.params.end_block.saturating_sub(1);
+            let expected = Expected::Between(self.params.first_block, last);
             let source = FormatError::new(what, "block", block.get(), expected);
             return Err(Error::corrupt(place, source));
         }
