@@ -7,7 +7,8 @@
 //! |---|---|
 //! | [`error`] | the one error: evidence, errno, a sentence |
 //! | [`clock`] | the time of day |
-//! | `fs` | mount, state and statfs |
+//! | `mount` | the way from a device to a file system, and back |
+//! | `fs` | the file system as a whole: options, the gate of changes, handles, statfs |
 //! | `volume` | what is true of an open image |
 //! | `meta` | the metadata block cache |
 //! | `inode` | inodes: loading, the live table, bulkstat |
@@ -33,6 +34,7 @@ pub mod inode;
 pub mod journal;
 pub mod map;
 pub mod meta;
+mod mount;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 #[cfg(not(feature = "mutants"))]

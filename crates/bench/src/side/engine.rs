@@ -246,7 +246,7 @@ impl Mounted for Engine {
     }
 
     fn preallocations(&self, file: &Held) -> Option<u64> {
-        Some(self.fs.preallocations(file) as u64)
+        Some(file.preallocations() as u64)
     }
 
     fn visit_inodes(&self, how: Visit, workers: usize) -> Result<u64, String> {

@@ -7,8 +7,7 @@
 //! This is a hint: stores that others overwrite do no harm, and a CPU that comes back too early finds out again.
 
 use super::Alloc;
-use crate::fs::Fs;
-use crate::journal::Seq;
+use crate::meta::Seq;
 use extant_format::Group;
 use extant_format::geometry::Geometry;
 use extant_sync::PerCpu;
@@ -58,17 +57,17 @@ impl Aside {
 
 impl Alloc {
     /// Where a CPU takes inodes for files whose directory is in group `home`.
-    pub(super) fn inode_home(&self, fs: &Fs, home: u32, cpu: usize, now: Seq) -> u32 {
+    pub(super) fn inode_home(&self, home: u32, cpu: usize, now: Seq) -> u32 {
         match self.aside.holds(cpu, home, now) {
-            true => beside(fs.geometry(), home, cpu),
+            true => beside(self.volume.geometry(), home, cpu),
             false => home,
         }
     }
 
     /// A CPU takes turns with others at a group. Whether it goes elsewhere for a while.
-    pub(super) fn go_aside(&self, fs: &Fs, group: Group, cpu: usize, now: Seq) -> bool {
+    pub(super) fn go_aside(&self, group: Group, cpu: usize, now: Seq) -> bool {
         let group = group.get();
-        let goes = beside(fs.geometry(), group, cpu) != group;
+        let goes = beside(self.volume.geometry(), group, cpu) != group;
         if goes {
             self.aside.note(cpu, group, now);
         }

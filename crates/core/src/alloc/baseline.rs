@@ -3,7 +3,7 @@
 
 pub(super) mod list;
 
-use super::cluster::Cluster;
+use crate::volume::Cluster;
 use extant_sync::{LockClass, Mutex, MutexGuard, Rank};
 use std::sync::OnceLock;
 

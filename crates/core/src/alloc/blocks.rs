@@ -1,17 +1,16 @@
 //! Taking blocks, committing them, giving them back, freeing them.
 
-use super::cluster::Cluster;
 use super::freed::FreedExtent;
 use super::search::{Near, Search};
 use super::{Alloc, FreedKind, Request, Taken};
-use crate::fs::Fs;
 use crate::journal::Handle;
 use crate::mutants::{Mutant, is_on};
+use crate::volume::Cluster;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 use std::ops::Range;
 
-impl Fs {
+impl Alloc {
     /// Takes blocks: near the goal if there are enough side by side, elsewhere otherwise. They are
     /// the caller's alone, and nobody's on the device, until
     /// [`commit_blocks`](Self::commit_blocks). May wait for the device.
@@ -20,9 +19,8 @@ impl Fs {
     /// [`Error::NoSpace`] when fewer blocks than needed are free to the caller, or nowhere as many side
     /// by side. If [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
     pub(crate) fn take_blocks(&self, request: &Request) -> Result<Taken<'_>> {
-        let alloc = self.alloc()?;
-        let most = self.geometry().clusters_per_group();
-        let size = self.cluster_size();
+        let most = self.volume.geometry().clusters_per_group();
+        let size = self.volume.cluster_size();
         let min = size.count(request.min.max(1));
         let want = size.count(request.len).max(min).min(most);
         if min > want {
@@ -30,11 +28,11 @@ impl Fs {
         }
         // What is kept ready for files comes after what is needed.
         self.with_room(min.into(), || {
-            let budget = alloc.space.take(min, want, || request.share(alloc));
+            let budget = self.space.take(min, want, || request.share(self));
             let budget = budget.ok_or(Error::NoSpace)?;
-            let taken = self.take_charged(self.near(request), budget, min);
+            let taken = self.take_charged(self.near_goal(request), budget, min);
             let found = taken.as_ref().map_or(0, Taken::clusters);
-            alloc.space.give(budget - found);
+            self.space.give(budget - found);
             taken
         })
     }
@@ -42,18 +40,18 @@ impl Fs {
     /// As [`take_blocks`](Self::take_blocks), for blocks that are promised: the promise of as many clusters as
     /// are taken is used up.
     pub(crate) fn take_promised(&self, request: &Request) -> Result<Taken<'_>> {
-        let most = self.geometry().clusters_per_group();
-        let size = self.cluster_size();
+        let most = self.volume.geometry().clusters_per_group();
+        let size = self.volume.cluster_size();
         let want = size.count(request.len).clamp(1, most);
         let min = size.count(request.min.max(1));
-        let taken = self.take_charged(self.near(request), want, min)?;
+        let taken = self.take_charged(self.near_goal(request), want, min)?;
         self.note_promised(-i64::from(taken.clusters()));
         Ok(taken)
     }
 
-    fn near(&self, request: &Request) -> Near {
+    fn near_goal(&self, request: &Request) -> Near {
         Near {
-            goal: self.cluster_size().of(request.goal),
+            goal: self.volume.cluster_size().of(request.goal),
             room: 0,
             below_32_bits: request.below_32_bits,
         }
@@ -62,8 +60,7 @@ impl Fs {
     /// As [`take_blocks`](Self::take_blocks), for at most `want` clusters that the caller has been granted.
     /// Of the grant, what was taken is used up; the rest stays the caller's.
     pub(super) fn take_charged(&self, near: Near, want: u32, min: u32) -> Result<Taken<'_>> {
-        let alloc = self.alloc()?;
-        let (group, run) = Search::new(self, alloc, near, want, min).run()?;
+        let (group, run) = Search::new(self, near, want, min).run()?;
         let (first, clusters) = self.clusters_of(group, &run);
         Ok(Taken::new(self, first, clusters))
     }
@@ -81,10 +78,10 @@ impl Fs {
         handle.touch_superblock();
         let (loaded, mut state) = self.lock_group(group)?;
         // Under the lock: from here on its bitmaps stay in memory until the commit.
-        handle.touch_group(group, &loaded.touched);
+        self.touch_group(handle, group, loaded);
         state.commit(run);
         drop(state);
-        self.alloc()?.free.add(-i64::from(taken.clusters()));
+        self.free.add(-i64::from(taken.clusters()));
         taken.keep();
         Ok(())
     }
@@ -105,17 +102,16 @@ impl Fs {
         len: u32,
         kind: FreedKind,
     ) -> Result<()> {
-        let alloc = self.alloc()?;
-        let pieces = self.check_owned(alloc, start, len)?;
+        let pieces = self.check_owned(start, len)?;
         handle.touch_superblock();
         for piece in pieces {
             let (group, run) = piece?;
             let mut back = 0;
             let mut wait = Vec::new();
             let (loaded, mut state) = self.lock_group(group)?;
-            handle.touch_group(group, &loaded.touched);
+            self.touch_group(handle, group, loaded);
             state.release(run.clone());
-            if kind == FreedKind::Data && alloc.reuses_at_once() {
+            if kind == FreedKind::Data && self.reuses_at_once() {
                 state.split_by_age(run.clone(), |state, run, is_new| match is_new {
                     true => {
                         state.untake(&run);
@@ -127,11 +123,11 @@ impl Fs {
                 wait.push(run.clone());
             }
             drop(state);
-            alloc.free.add((run.end - run.start).into());
+            self.free.add((run.end - run.start).into());
             // After the bits are clear: whoever may take blocks finds some.
-            alloc.space.give(back);
+            self.space.give(back);
             for run in wait {
-                self.free_later(alloc, handle, group, run, kind)?;
+                self.free_later(handle, group, run, kind)?;
             }
         }
         if is_on(Mutant::FreedTooEarly) {
@@ -148,14 +144,14 @@ impl Fs {
     /// with such blocks can be deleted.
     pub(crate) fn hold_groups(&self, handle: &Handle<'_>, blocks: &[(Pblk, u32)]) -> Result<()> {
         for &(start, len) in blocks {
-            if !self.geometry().contains(start, len.into()) {
+            if !self.volume.geometry().contains(start, len.into()) {
                 continue;
             }
             for piece in self.pieces(start, len) {
                 let locked = piece.and_then(|(group, _)| Ok((group, self.lock_group(group)?)));
                 match locked {
                     // Under the lock: from here on its bitmaps stay.
-                    Ok((group, (loaded, _state))) => handle.touch_group(group, &loaded.touched),
+                    Ok((group, (loaded, _state))) => self.touch_group(handle, group, loaded),
                     Err(error) if error.is_corruption() => {}
                     Err(error) => return Err(error),
                 }
@@ -167,32 +163,29 @@ impl Fs {
     /// Has blocks wait for the commit.
     fn free_later(
         &self,
-        alloc: &Alloc,
         handle: &Handle<'_>,
         group: Group,
         run: Range<u32>,
         kind: FreedKind,
     ) -> Result<()> {
         #[cfg(feature = "baseline")]
-        let _alone = alloc.forms.goal_and_freed();
-        let look = alloc.freed.push(FreedExtent {
+        let _alone = self.forms.goal_and_freed();
+        let look = self.freed.push(FreedExtent {
             seq: handle.seq(),
             group,
             run,
             kind,
         });
-        if look && self.is_much_pending(alloc) {
-            self.journal()?.press();
+        if look && self.is_much_pending() {
+            self.journal.press();
         }
         Ok(())
     }
 
     /// Gives taken clusters back, when a [`Taken`] is dropped.
     pub(super) fn give_back(&self, first: Cluster, clusters: u32) {
-        if self.untake(first, clusters)
-            && let Ok(alloc) = self.alloc()
-        {
-            alloc.space.give(clusters);
+        if self.untake(first, clusters) {
+            self.space.give(clusters);
         }
     }
 
@@ -229,30 +222,29 @@ impl Fs {
     /// # Errors
     /// [`Error::Corrupt`] and [`Error::BlockOutOfRange`] for such blocks; when a bitmap cannot be read.
     pub(crate) fn check_in_use(&self, start: Pblk, len: u32) -> Result<()> {
-        self.check_owned(self.alloc()?, start, len).map(drop)
+        self.check_owned(start, len).map(drop)
     }
 
     /// Checks that blocks may be freed, and cuts them where groups end.
     fn check_owned(
         &self,
-        alloc: &Alloc,
         start: Pblk,
         len: u32,
     ) -> Result<impl Iterator<Item = Result<(Group, Range<u32>)>>> {
         let blocks = start.get()..start.get().saturating_add(len.into());
-        if !self.geometry().contains(start, len.into()) {
+        if !self.volume.geometry().contains(start, len.into()) {
             return Err(Error::BlockOutOfRange {
                 block: Pblk::new(blocks.end.saturating_sub(1).max(start.get())),
-                blocks: self.geometry().blocks_count(),
+                blocks: self.volume.geometry().blocks_count(),
             });
         }
-        let blocks = self.cluster_size().around(&blocks);
+        let blocks = self.volume.cluster_size().around(&blocks);
         let wrong = |block: u64, said| {
             let expected = Expected::Said(said);
             let source = FormatError::new(Structure::BlockBitmap, "freed block", block, expected);
             Error::corrupt(Place::Block(Pblk::new(block)), source)
         };
-        if let Some(kept) = alloc.first_kept(blocks) {
+        if let Some(kept) = self.first_kept(blocks) {
             let said = "a block that files may own, not the file system's own metadata";
             return Err(wrong(kept.get(), said));
         }
@@ -275,7 +267,7 @@ impl Fs {
         start: Pblk,
         len: u32,
     ) -> impl Iterator<Item = Result<(Group, Range<u32>)>> {
-        let size = self.cluster_size();
+        let size = self.volume.cluster_size();
         let (mut next, mut left) = (size.of(start), 0);
         if let Some(last) = len.checked_sub(1) {
             let last = size.of(Pblk::new(start.get().saturating_add(last.into())));
@@ -287,7 +279,7 @@ impl Fs {
                 return None;
             }
             let piece = self.run_of(next, left).map(|(group, run)| {
-                let end = run.end.min(self.geometry().clusters_per_group());
+                let end = run.end.min(self.volume.geometry().clusters_per_group());
                 left -= end - run.start;
                 next = next.plus(end - run.start);
                 (group, run.start..end)
@@ -301,8 +293,8 @@ impl Fs {
 
     /// The group of a cluster, and where `len` clusters from it on lie in the group, or past its end.
     fn run_of(&self, first: Cluster, len: u32) -> Result<(Group, Range<u32>)> {
-        let start = self.cluster_size().block(first);
-        let split = self.geometry().bitmap_position(start);
+        let start = self.volume.cluster_size().block(first);
+        let split = self.volume.geometry().bitmap_position(start);
         let (group, at) = split.in_place(Place::Block(start))?;
         Ok((group, at..at.saturating_add(len)))
     }
@@ -310,12 +302,12 @@ impl Fs {
     /// Clusters of a group, by their numbers on the device.
     pub(super) fn clusters_of(&self, group: Group, run: &Range<u32>) -> (Cluster, u32) {
         let (start, _) = self.blocks_of(group, run);
-        (self.cluster_size().of(start), run.end - run.start)
+        (self.volume.cluster_size().of(start), run.end - run.start)
     }
 
     /// The blocks of clusters of a group.
     pub(super) fn blocks_of(&self, group: Group, run: &Range<u32>) -> (Pblk, u32) {
-        let geometry = self.geometry();
+        let geometry = self.volume.geometry();
         let first = u64::from(group.get()) * u64::from(geometry.blocks_per_group());
         let at = u64::from(run.start) << geometry.cluster_bits();
         let start = geometry.first_data_block().get() + first + at;

@@ -1,25 +1,25 @@
 //! Blocks and inodes that somebody else has chosen: a log says which, not the allocator.
 
+use super::Alloc;
 use super::Taken;
 use super::share::Share;
-use crate::fs::Fs;
 use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::{Group, Ino, Pblk, bitmap};
 use extant_sync::{cpu_hint, shard_count};
 use std::ops::Range;
 
-impl Fs {
+impl Alloc {
     /// Takes those of these blocks that are free, wherever they lie; the others have owners. For
     /// whoever is alone with the file system.
     ///
     /// # Errors
     /// [`Error::BlockOutOfRange`]; when a group is damaged or cannot be read.
     pub(crate) fn take_free_among(&self, start: Pblk, len: u32) -> Result<Vec<Taken<'_>>> {
-        if !self.geometry().contains(start, len.into()) {
+        if !self.volume.geometry().contains(start, len.into()) {
             return Err(Error::BlockOutOfRange {
                 block: start,
-                blocks: self.geometry().blocks_count(),
+                blocks: self.volume.geometry().blocks_count(),
             });
         }
         let mut all = Vec::new();
@@ -46,7 +46,7 @@ impl Fs {
         state.take(&(first..end));
         drop(state);
         let len = end - first;
-        if self.alloc()?.space.take(len, len, || Share::All).is_none() {
+        if self.space.take(len, len, || Share::All).is_none() {
             let (_, mut state) = self.lock_group(group)?;
             state.untake(&(first..end));
             return Err(Error::NoSpace);
@@ -65,9 +65,8 @@ impl Fs {
         ino: Ino,
         is_dir: bool,
     ) -> Result<()> {
-        let geometry = self.geometry();
+        let geometry = self.volume.geometry();
         let at = geometry.locate_inode(ino).in_place(Place::Inode(ino))?;
-        let alloc = self.alloc()?;
         loop {
             let (slot, loaded) = self.load_group(at.group)?;
             let Some(mut state) = slot.lock(loaded) else {
@@ -78,16 +77,16 @@ impl Fs {
             }
             if at.index >= state.table_sound {
                 drop(state);
-                alloc.zero_table(self, slot, loaded, at.index)?;
+                self.zero_table(slot, loaded, at.index)?;
                 continue;
             }
-            handle.touch_group(at.group, &loaded.touched);
+            self.touch_group(handle, at.group, loaded);
             handle.touch_superblock();
             let cpu = cpu_hint() % shard_count().max(1);
             state.take_inode(at.index, 0, is_dir, geometry, cpu);
             drop(state);
-            alloc.free_inodes.dec();
-            alloc.dirs.add(is_dir.into());
+            self.free_inodes.dec();
+            self.dirs.add(is_dir.into());
             return Ok(());
         }
     }

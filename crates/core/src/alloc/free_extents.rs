@@ -1,8 +1,9 @@
 //! How the free space lies: the figure for fragmentation.
 
+use super::Alloc;
 use super::buddy::Buddy;
 use super::fixed::{Fixed, FixedBuilder};
-use crate::fs::Fs;
+use crate::volume::Volume;
 use crate::{InPlace, Place, Result};
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Structure, bitmap};
@@ -43,72 +44,70 @@ impl FreeExtents {
         self.blocks += blocks;
         self.longest = self.longest.max(blocks);
     }
-}
 
-impl Fs {
-    /// How the free space lies, by the bitmaps as they are on the device, or will be with what has changed
+    /// Finds how the free space lies, by the bitmaps as they are on the device, or will be with what has changed
     /// since: space that is only kept ready for a file counts as free. Reads the bitmap of each group
     /// that is not in memory.
     ///
     /// # Errors
     /// When the device fails, or descriptors or bitmaps break the format.
-    pub fn free_extents(&self) -> Result<FreeExtents> {
-        let mut found = FreeExtents::default();
+    pub(crate) fn of(volume: &Volume, alloc: Option<&Alloc>) -> Result<Self> {
+        let mut found = Self::default();
         let mut fixed = FixedBuilder::default();
         let mut descs = Vec::new();
-        self.for_each_group(|group, desc| {
-            fixed.add(group, desc, self.geometry().inode_table_blocks());
+        volume.for_each_group(|group, desc| {
+            fixed.add(group, desc, volume.geometry().inode_table_blocks());
             descs.push((group, *desc));
         })?;
-        let fixed = fixed.finish(self.geometry())?;
+        let fixed = fixed.finish(volume.geometry())?;
         for (group, desc) in descs {
             let place = Place::Group(group);
-            let clusters = self.geometry().clusters_in_group(group).in_place(place)?;
-            let used = match self.live_block_bitmap(group) {
+            let clusters = volume.geometry().clusters_in_group(group).in_place(place)?;
+            let used = match alloc.and_then(|alloc| alloc.live_block_bitmap(group)) {
                 Some(bits) => bits.to_vec(),
-                None => self.stored_block_bitmap(group, &desc, &fixed)?,
+                None => stored_block_bitmap(volume, group, &desc, &fixed)?,
             };
-            let bits = self.geometry().cluster_bits();
+            let bits = volume.geometry().cluster_bits();
             for run in Buddy::of_used(&used, clusters).runs(0..clusters) {
                 found.add(u64::from(run.end - run.start) << bits);
             }
         }
         Ok(found)
     }
+}
 
-    /// The bitmap of a group that is not in memory.
-    fn stored_block_bitmap(
-        &self,
-        group: Group,
-        desc: &GroupDesc,
-        fixed: &Fixed,
-    ) -> Result<Vec<u8>> {
-        let (place, what) = (Place::Group(group), Structure::BlockBitmap);
-        let uninit = self.superblock().desc_checksum() != DescChecksum::None
-            && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
-        if !uninit {
-            let bits = self.metadata(desc.block_bitmap, place, what, None, |_| Ok(()))?;
-            return Ok(bits.to_vec());
-        }
-        let mut bits = vec![0; self.block_size().len()];
-        for run in self.fixed_of(group, fixed)? {
-            bitmap::set_range(&mut bits, run);
-        }
-        Ok(bits)
+/// The bitmap of a group that is not in memory.
+fn stored_block_bitmap(
+    volume: &Volume,
+    group: Group,
+    desc: &GroupDesc,
+    fixed: &Fixed,
+) -> Result<Vec<u8>> {
+    let (place, what) = (Place::Group(group), Structure::BlockBitmap);
+    let uninit = volume.superblock().desc_checksum() != DescChecksum::None
+        && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
+    if !uninit {
+        let bits = volume.metadata(desc.block_bitmap, place, what, None, |_| Ok(()))?;
+        return Ok(bits.to_vec());
     }
+    let mut bits = vec![0; volume.block_size().len()];
+    for run in fixed_of(volume, group, fixed)? {
+        bitmap::set_range(&mut bits, run);
+    }
+    Ok(bits)
+}
 
-    /// The clusters of a group that hold fixed metadata: its own, and that of other groups.
-    pub(super) fn fixed_of(&self, group: Group, fixed: &Fixed) -> Result<Vec<Range<u32>>> {
-        let geometry = self.geometry();
-        let place = Place::Group(group);
-        let first = geometry.group_first_block(group).in_place(place)?.get();
-        let blocks = geometry.blocks_in_group(group).in_place(place)?;
-        let bits = geometry.cluster_bits();
-        // Below the blocks of a group, which fit 32 bits.
-        let cluster = |block: u64| ((block - first) >> bits) as u32;
-        Ok(fixed
-            .within(first..first + u64::from(blocks))
-            .map(|range| cluster(range.start)..cluster(range.end - 1) + 1)
-            .collect())
-    }
+/// The clusters of a group that hold fixed metadata: its own, and that of other groups.
+pub(super) fn fixed_of(volume: &Volume, group: Group, fixed: &Fixed) -> Result<Vec<Range<u32>>> {
+    let geometry = volume.geometry();
+    let place = Place::Group(group);
+    let first = geometry.group_first_block(group).in_place(place)?.get();
+    let blocks = geometry.blocks_in_group(group).in_place(place)?;
+    let bits = geometry.cluster_bits();
+    // Below the blocks of a group, which fit 32 bits.
+    let cluster = |block: u64| ((block - first) >> bits) as u32;
+    Ok(fixed
+        .within(first..first + u64::from(blocks))
+        .map(|range| cluster(range.start)..cluster(range.end - 1) + 1)
+        .collect())
 }

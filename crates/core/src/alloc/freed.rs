@@ -6,8 +6,7 @@
 
 use super::{Alloc, FreedKind};
 use crate::Result;
-use crate::fs::Fs;
-use crate::journal::Seq;
+use crate::meta::Seq;
 use extant_format::Group;
 #[cfg(test)]
 use extant_format::Pblk;
@@ -116,28 +115,27 @@ impl Freed {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Blocks that are free on the device to come, but only after the next commit may be used.
     #[must_use]
     pub(crate) fn pending_free_blocks(&self) -> u64 {
-        self.alloc().map_or(0, |alloc| alloc.freed.blocks.count())
+        self.freed.blocks.count()
     }
 
     /// Whether so much of the free space waits for a commit, or in so many pieces, that one is due.
-    pub(super) fn is_much_pending(&self, alloc: &Alloc) -> bool {
-        if alloc.freed.is_long() {
+    pub(super) fn is_much_pending(&self) -> bool {
+        if self.freed.is_long() {
             return true;
         }
-        let pending = alloc.freed.blocks.count();
-        pending > FEW_PENDING && pending > alloc.free.count() / PENDING_SHARE
+        let pending = self.freed.blocks.count();
+        pending > FEW_PENDING && pending > self.free.count() / PENDING_SHARE
     }
 
     /// Calls `visit` with each extent that transactions up to `upto` freed and that has not been
     /// released.
     #[cfg(test)]
     pub(crate) fn for_each_freed(&self, upto: Seq, mut visit: impl FnMut(Pblk, u32, FreedKind)) {
-        let Ok(alloc) = self.alloc() else { return };
-        for list in alloc.freed.lists.iter() {
+        for list in self.freed.lists.iter() {
             let extents: Vec<_> = list.lock().clone();
             for extent in extents.iter().filter(|extent| extent.seq <= upto) {
                 let (start, len) = self.blocks_of(extent.group, &extent.run);
@@ -149,14 +147,13 @@ impl Fs {
     /// Returns what transactions up to `upto` freed to its groups: they have committed, and no old
     /// image of a metadata block among them will be written any more.
     pub(crate) fn release_freed(&self, upto: Seq) {
-        let Ok(alloc) = self.alloc() else { return };
-        let extents = alloc.freed.take(upto);
-        if alloc.freed.discards {
+        let extents = self.freed.take(upto);
+        if self.freed.discards {
             self.discard_extents(&extents);
         }
         for of_group in extents.chunk_by(|a, b| a.0 == b.0) {
             // Cannot fail: the group is in memory as long as they wait.
-            if let Err(error) = self.return_to_group(alloc, of_group) {
+            if let Err(error) = self.return_to_group(of_group) {
                 tracing::error!(%error, "freed blocks cannot be returned to their group");
             }
         }
@@ -164,20 +161,20 @@ impl Fs {
 
     /// Tells the device that nobody needs the content of these, before anybody gets them.
     fn discard_extents(&self, extents: &[(Group, Range<u32>)]) {
-        let size = self.block_size();
+        let size = self.volume.block_size();
         for (group, run) in extents {
             let (start, len) = self.blocks_of(*group, run);
             let offset = size.offset_of(start).unwrap_or(u64::MAX);
             let bytes = u64::from(len) << size.log2();
             // A hint: what comes of it concerns nobody.
-            if let Err(error) = self.device().discard(offset, bytes) {
+            if let Err(error) = self.volume.device().discard(offset, bytes) {
                 tracing::debug!(%error, "the device cannot discard");
                 return;
             }
         }
     }
 
-    fn return_to_group(&self, alloc: &Alloc, extents: &[(Group, Range<u32>)]) -> Result<()> {
+    fn return_to_group(&self, extents: &[(Group, Range<u32>)]) -> Result<()> {
         let Some((group, _)) = extents.first() else {
             return Ok(());
         };
@@ -190,8 +187,8 @@ impl Fs {
         drop(state);
         // After the bits are clear: whoever may take blocks finds some. They are pending until they are
         // there, so that nobody who finds no space takes that for the whole truth.
-        alloc.space.give(blocks);
-        alloc.freed.note_returned(blocks);
+        self.space.give(blocks);
+        self.freed.note_returned(blocks);
         Ok(())
     }
 }

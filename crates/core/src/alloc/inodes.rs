@@ -1,8 +1,8 @@
 //! Taking inodes and freeing them.
 
+use super::Alloc;
 use super::mix;
-use crate::fs::Fs;
-use crate::inode::{FileType, Inode};
+use super::orlov::Parent;
 use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::bitmap;
@@ -10,8 +10,8 @@ use extant_format::{Expected, FormatError, Group, Ino, Structure};
 use extant_sync::{cpu_hint, shard_count};
 use std::sync::atomic::Ordering;
 
-impl Fs {
-    /// Takes an inode for a new file of that type in `parent`, in the transaction of `handle`: a
+impl Alloc {
+    /// Takes an inode for a new file in `parent`, in the transaction of `handle`: a
     /// directory where Orlov's rule says, anything else near its parent. Changes one group and the
     /// superblock. May wait for the device.
     ///
@@ -22,25 +22,24 @@ impl Fs {
     pub(crate) fn take_inode(
         &self,
         handle: &Handle<'_>,
-        parent: &Inode,
-        file_type: FileType,
+        parent: Parent,
+        is_dir: bool,
     ) -> Result<Ino> {
         let cpu = cpu_hint() % shard_count().max(1);
-        self.take_inode_on(cpu, handle, parent, file_type)
+        self.take_inode_on(cpu, handle, parent, is_dir)
     }
 
-    /// The same for a CPU that may be another one than that of the caller.
+    /// Takes an inode as [`take_inode`](Self::take_inode) does, for a CPU that may be another one than
+    /// that of the caller.
     pub(super) fn take_inode_on(
         &self,
         cpu: usize,
         handle: &Handle<'_>,
-        parent: &Inode,
-        file_type: FileType,
+        parent: Parent,
+        is_dir: bool,
     ) -> Result<Ino> {
-        let alloc = self.alloc()?;
-        let is_dir = file_type == FileType::Directory;
         let mut failed = None;
-        for group in alloc.inode_groups(self, parent, is_dir, cpu, handle.seq()) {
+        for group in self.inode_groups(parent, is_dir, cpu, handle.seq()) {
             match self.take_inode_in(handle, group, is_dir, cpu) {
                 Ok(Some(ino)) => return Ok(ino),
                 Ok(None) => {}
@@ -59,12 +58,11 @@ impl Fs {
         is_dir: bool,
         cpu: usize,
     ) -> Result<Option<Ino>> {
-        let alloc = self.alloc()?;
-        if alloc.slot(group)?.free_inodes() == 0 {
+        if self.slot(group)?.free_inodes() == 0 {
             return Ok(None);
         }
         let (slot, loaded) = self.load_group(group)?;
-        let geometry = self.geometry();
+        let geometry = self.volume.geometry();
         let lowest = self.lowest_inode(group);
         loop {
             let Some(mut state) = slot.lock(loaded) else {
@@ -76,20 +74,20 @@ impl Fs {
             };
             if index >= state.table_sound {
                 drop(state);
-                alloc.zero_table(self, slot, loaded, index)?;
+                self.zero_table(slot, loaded, index)?;
                 continue;
             }
             // Only now: a group that has no inode to give does not belong in the transaction.
-            handle.touch_group(group, &loaded.touched);
+            self.touch_group(handle, group, loaded);
             handle.touch_superblock();
             let met = state.take_inode(index, lowest, is_dir, geometry, cpu);
-            if met && !is_dir && alloc.go_aside(self, group, cpu, handle.seq()) {
+            if met && !is_dir && self.go_aside(group, cpu, handle.seq()) {
                 state.takers.one_left();
             }
             drop(state);
-            alloc.free_inodes.dec();
+            self.free_inodes.dec();
             if is_dir {
-                alloc.dirs.inc();
+                self.dirs.inc();
             }
             return geometry
                 .inode_at(group, index)
@@ -105,7 +103,7 @@ impl Fs {
     /// When it is no inode, one of the reserved ones, or not in use; then nothing is changed.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, is_dir: bool) -> Result<()> {
         let place = Place::Inode(ino);
-        let at = self.geometry().locate_inode(ino).in_place(place)?;
+        let at = self.volume.geometry().locate_inode(ino).in_place(place)?;
         let wrong = |said| {
             let expected = Expected::Said(said);
             let found = ino.get().into();
@@ -115,19 +113,18 @@ impl Fs {
         if at.index < self.lowest_inode(at.group) {
             return Err(wrong("an inode that files may have, not a reserved one"));
         }
-        let alloc = self.alloc()?;
         let (loaded, mut state) = self.lock_group(at.group)?;
         if !bitmap::test(state.inodes.bits(), at.index) {
             drop(state);
             return Err(wrong("an inode in use"));
         }
-        handle.touch_group(at.group, &loaded.touched);
+        self.touch_group(handle, at.group, loaded);
         handle.touch_superblock();
         state.free_inode(at.index, is_dir);
         drop(state);
-        alloc.free_inodes.inc();
+        self.free_inodes.inc();
         if is_dir {
-            alloc.dirs.add(-1);
+            self.dirs.add(-1);
         }
         Ok(())
     }
@@ -138,6 +135,7 @@ impl Fs {
     /// When there is no such inode, or its group is damaged or cannot be read.
     pub(crate) fn is_inode_in_use(&self, ino: Ino) -> Result<bool> {
         let at = self
+            .volume
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
@@ -148,21 +146,20 @@ impl Fs {
     /// A generation for a new inode: another one than an earlier inode of that number had, most
     /// likely.
     pub(crate) fn new_generation(&self, ino: Ino) -> u32 {
-        let Ok(alloc) = self.alloc() else { return 0 };
-        let shard = alloc.generations.local_index() as u64;
-        let nth = alloc.generations.local();
+        let shard = self.generations.local_index() as u64;
+        let nth = self.generations.local();
         // Lost increments do no harm: the inode's number is in it too.
         let n = nth.load(Ordering::Relaxed).wrapping_add(1);
         nth.store(n, Ordering::Relaxed);
-        let hash = mix(alloc.seed ^ mix(n << 8 | shard) ^ u64::from(ino.get()) << 32);
+        let hash = mix(self.seed ^ mix(n << 8 | shard) ^ u64::from(ino.get()) << 32);
         // Both halves take part.
         (hash ^ hash >> 32) as u32
     }
 
     /// The first index in the group's table that a file may have.
     fn lowest_inode(&self, group: Group) -> u32 {
-        let first = u64::from(self.superblock().first_ino().get()).saturating_sub(1);
-        let before = u64::from(group.get()) * u64::from(self.geometry().inodes_per_group());
+        let first = u64::from(self.volume.superblock().first_ino().get()).saturating_sub(1);
+        let before = u64::from(group.get()) * u64::from(self.volume.geometry().inodes_per_group());
         u32::try_from(first.saturating_sub(before)).unwrap_or(u32::MAX)
     }
 }

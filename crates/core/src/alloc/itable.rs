@@ -7,7 +7,7 @@
 use super::Alloc;
 use super::group::{Loaded, Slot};
 use crate::Result;
-use crate::fs::Fs;
+use crate::volume::Volume;
 use extant_format::Pblk;
 use extant_format::group_desc::GroupFlags;
 use std::ops::Range;
@@ -23,23 +23,17 @@ impl Alloc {
     ///
     /// # Errors
     /// When the device fails; the table is then as sound as before.
-    pub(super) fn zero_table(
-        &self,
-        fs: &Fs,
-        slot: &Slot,
-        loaded: &Loaded,
-        index: u32,
-    ) -> Result<()> {
-        let zeroed = self.zero_alone(fs, slot, loaded, index)?;
+    pub(super) fn zero_table(&self, slot: &Slot, loaded: &Loaded, index: u32) -> Result<()> {
+        let zeroed = self.zero_alone(slot, loaded, index)?;
         let count = zeroed.end.saturating_sub(zeroed.start);
         let first = loaded.inode_table.get().saturating_add(zeroed.start.into());
         // They are about to be used: one read for all, which nobody has to wait for in turn.
-        fs.cache().prefetch(Pblk::new(first), count);
+        self.volume.cache().prefetch(Pblk::new(first), count);
         Ok(())
     }
 
     /// The same; returns which blocks of the table were zeroed now.
-    fn zero_alone(&self, fs: &Fs, slot: &Slot, loaded: &Loaded, index: u32) -> Result<Range<u32>> {
+    fn zero_alone(&self, slot: &Slot, loaded: &Loaded, index: u32) -> Result<Range<u32>> {
         let _alone = loaded.zeroing.lock();
         let (table, sound) = {
             let state = slot.lock_remembered(loaded);
@@ -48,18 +42,19 @@ impl Alloc {
         if index < sound {
             return Ok(0..0);
         }
-        let geometry = fs.geometry();
+        let geometry = self.volume.geometry();
         let per_block = geometry.inodes_per_block().max(1);
         let first = sound.div_ceil(per_block);
         let end = (index / per_block + 1 + AHEAD).min(geometry.inode_table_blocks());
         zero(
-            fs,
+            &self.volume,
             Pblk::new(table.get() + u64::from(first)),
             end.saturating_sub(first),
         )?;
         for block in first..end {
             // What lay there before may have come in beside a neighbour.
-            fs.cache()
+            self.volume
+                .cache()
                 .discard(Pblk::new(table.get() + u64::from(block)));
         }
         let mut state = slot.lock_remembered(loaded);
@@ -75,14 +70,15 @@ impl Alloc {
 }
 
 /// Zeros `count` blocks from `first` on, a few at a time.
-fn zero(fs: &Fs, first: Pblk, count: u32) -> Result<()> {
-    let size = fs.block_size();
+fn zero(volume: &Volume, first: Pblk, count: u32) -> Result<()> {
+    let size = volume.block_size();
     let zeros = vec![0; size.len() * count.min(AHEAD) as usize];
     for step in (0..count).step_by(AHEAD as usize) {
         let first = Pblk::new(first.get().saturating_add(step.into()));
         let bytes = size.len() * (count - step).min(AHEAD) as usize;
         let offset = size.offset_of(first).unwrap_or(u64::MAX);
-        fs.device()
+        volume
+            .device()
             .write_at(offset, zeros.get(..bytes).unwrap_or(&zeros))?;
     }
     Ok(())

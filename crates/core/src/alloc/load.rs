@@ -4,34 +4,32 @@
 use super::Alloc;
 use super::bits::{Bitmap, is_set};
 use super::buddy::Buddy;
+use super::free_extents::fixed_of;
 use super::group::{Loaded, Locked, Slot, State, Takers};
 use super::order::Standing;
-use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::bitmap;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, FormatResult, Group, Pblk, Structure};
 use std::ops::Range;
 
-impl Fs {
+impl Alloc {
     /// A group with its state, which is loaded if it is not in memory. May wait for the device.
     ///
     /// # Errors
     /// When there is no such group, the device fails, or the group is damaged; then nothing is
     /// allocated in it.
     pub(super) fn load_group(&self, group: Group) -> Result<(&Slot, &Loaded)> {
-        let alloc = self.alloc()?;
-        let slot = alloc.slot(group)?;
+        let slot = self.slot(group)?;
         match slot.loaded() {
             Some(loaded) if !loaded.is_away() => Ok((slot, loaded)),
-            known => self.load_absent(alloc, group, slot, known),
+            known => self.load_absent(group, slot, known),
         }
     }
 
     #[cold]
     fn load_absent<'a>(
         &'a self,
-        alloc: &'a Alloc,
         group: Group,
         slot: &'a Slot,
         known: Option<&'a Loaded>,
@@ -41,21 +39,17 @@ impl Fs {
                 let remembered = slot.lock_remembered(loaded);
                 (Ok(remembered.desc), remembered.left)
             }
-            None => (alloc.descriptor(self, group), 0),
+            None => (self.descriptor(group), 0),
         };
         if known.is_some()
             && let Ok(desc) = &desc
         {
             // What somebody read ahead may be older than what the group was when it left.
-            self.cache().discard(desc.block_bitmap);
-            self.cache().discard(desc.inode_bitmap);
+            self.volume.cache().discard(desc.block_bitmap);
+            self.volume.cache().discard(desc.inode_bitmap);
         }
         let state = desc.and_then(|desc| {
-            let loading = Loading {
-                fs: self,
-                alloc,
-                group,
-            };
+            let loading = Loading { alloc: self, group };
             loading.state(desc)
         });
         let state = match state {
@@ -72,7 +66,7 @@ impl Fs {
                 if is_overtaken {
                     return self.load_group(group);
                 }
-                alloc.give_up(self, slot, &error);
+                self.give_up(slot, &error);
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -82,7 +76,7 @@ impl Fs {
             None => (slot.publish(Box::new(Loaded::new(state))), true),
         };
         if new {
-            self.note_in_memory(alloc, group);
+            self.note_in_memory(group);
         }
         Ok((slot, loaded))
     }
@@ -102,20 +96,19 @@ impl Fs {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// As [`load_group`](Self::load_group), for a search that is likely to go on to the groups behind: their
     /// bitmaps, as far as they lie beside this one's, are read along with it.
     pub(super) fn load_group_ahead(&self, group: Group, most: u32) -> Result<(&Slot, &Loaded)> {
-        let alloc = self.alloc()?;
-        if alloc.slot(group)?.loaded().is_none() {
-            let desc = alloc.descriptor(self, group)?;
+        if self.slot(group)?.loaded().is_none() {
+            let desc = self.descriptor(group)?;
             for (block, what) in [
                 (desc.block_bitmap, Structure::BlockBitmap),
                 (desc.inode_bitmap, Structure::InodeBitmap),
             ] {
                 let count = self.bitmaps_beside(group, block, what, most);
                 if count > 1 {
-                    self.cache().prefetch(block, count);
+                    self.volume.cache().prefetch(block, count);
                 }
             }
         }
@@ -124,12 +117,11 @@ impl Fs {
 
     /// How many bitmaps of groups from `group` on that are not in memory lie side by side from `block` on.
     fn bitmaps_beside(&self, group: Group, block: Pblk, what: Structure, most: u32) -> u32 {
-        let Ok(alloc) = self.alloc() else { return 0 };
-        let uninit = self.superblock().desc_checksum() != DescChecksum::None;
+        let uninit = self.volume.superblock().desc_checksum() != DescChecksum::None;
         let lies = |ahead: u32| {
             let group = Group::new(group.get().checked_add(ahead)?);
-            let unread = alloc.slot(group).ok()?.loaded().is_none();
-            let desc = self.stored_group(group).ok()?;
+            let unread = self.slot(group).ok()?.loaded().is_none();
+            let desc = self.volume.stored_group(group).ok()?;
             let (at, none) = match what {
                 Structure::BlockBitmap => (desc.block_bitmap, GroupFlags::BLOCK_UNINIT),
                 _ => (desc.inode_bitmap, GroupFlags::INODE_UNINIT),
@@ -143,14 +135,13 @@ impl Fs {
 }
 
 struct Loading<'a> {
-    fs: &'a Fs,
     alloc: &'a Alloc,
     group: Group,
 }
 
 impl Loading<'_> {
     fn state(&self, desc: GroupDesc) -> Result<State> {
-        let geometry = self.fs.geometry();
+        let geometry = self.alloc.volume.geometry();
         let place = Place::Group(self.group);
         let clusters = geometry.clusters_in_group(self.group).in_place(place)?;
         let blocks = self.blocks(&desc, clusters)?;
@@ -190,15 +181,15 @@ impl Loading<'_> {
 
     /// Whether parts of the group may be uninitialised: only checksums make that safe.
     fn has_uninit(&self) -> bool {
-        self.fs.superblock().desc_checksum() != DescChecksum::None
+        self.alloc.volume.superblock().desc_checksum() != DescChecksum::None
     }
 
     fn blocks(&self, desc: &GroupDesc, clusters: u32) -> Result<Bitmap> {
         let place = Place::Group(self.group);
         let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::BLOCK_UNINIT);
         let blocks = if uninit {
-            let mut bits = vec![0; self.fs.block_size().len()];
-            for run in self.fs.fixed_of(self.group, &self.alloc.kept)? {
+            let mut bits = vec![0; self.alloc.volume.block_size().len()];
+            for run in fixed_of(&self.alloc.volume, self.group, &self.alloc.kept)? {
                 bitmap::set_range(&mut bits, run);
             }
             bitmap::set_padding(&mut bits, clusters);
@@ -206,9 +197,9 @@ impl Loading<'_> {
         } else {
             let what = Structure::BlockBitmap;
             let bitmap = self.read(desc.block_bitmap, what)?;
-            let per_group = self.fs.geometry().clusters_per_group();
+            let per_group = self.alloc.volume.geometry().clusters_per_group();
             self.check_sum(&bitmap, what, per_group, desc)?;
-            for run in self.fs.fixed_of(self.group, &self.alloc.kept)? {
+            for run in fixed_of(&self.alloc.volume, self.group, &self.alloc.kept)? {
                 self.check_fixed(&bitmap, run).in_place(place)?;
             }
             bitmap
@@ -220,11 +211,11 @@ impl Loading<'_> {
     }
 
     fn inodes(&self, desc: &GroupDesc) -> Result<Bitmap> {
-        let per_group = self.fs.geometry().inodes_per_group();
+        let per_group = self.alloc.volume.geometry().inodes_per_group();
         let what = Structure::InodeBitmap;
         let uninit = self.has_uninit() && desc.flags.contains(GroupFlags::INODE_UNINIT);
         let inodes = if uninit {
-            let mut bits = vec![0; self.fs.block_size().len()];
+            let mut bits = vec![0; self.alloc.volume.block_size().len()];
             bitmap::set_padding(&mut bits, per_group);
             Bitmap::new(&bits)
         } else {
@@ -240,19 +231,22 @@ impl Loading<'_> {
     /// Reads a bitmap. It lives in the group from then on, not in the cache.
     fn read(&self, block: Pblk, what: Structure) -> Result<Bitmap> {
         let place = Place::Group(self.group);
-        let bytes = self.fs.metadata(block, place, what, None, |_| Ok(()))?;
+        let bytes = self
+            .alloc
+            .volume
+            .metadata(block, place, what, None, |_| Ok(()))?;
         let bitmap = Bitmap::new(&bytes);
         drop(bytes);
-        self.fs.cache().discard(block);
+        self.alloc.volume.cache().discard(block);
         Ok(bitmap)
     }
 
     fn check_sum(&self, map: &Bitmap, what: Structure, bits: u32, desc: &GroupDesc) -> Result<()> {
-        if !self.fs.superblock().has_metadata_csum() {
+        if !self.alloc.volume.superblock().has_metadata_csum() {
             return Ok(());
         }
-        let computed = map.checksum(self.fs.superblock().checksum_seed(), bits);
-        let size = self.fs.geometry().desc_size();
+        let computed = map.checksum(self.alloc.volume.superblock().checksum_seed(), bits);
+        let size = self.alloc.volume.geometry().desc_size();
         let (stored, matches) = if what == Structure::BlockBitmap {
             let matches = desc.block_bitmap_csum_matches(computed, size);
             (desc.block_bitmap_csum, matches)

@@ -7,7 +7,6 @@
 
 use super::Alloc;
 use super::image::seal;
-use crate::fs::Fs;
 use extant_format::{BlockSize, Group};
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::VecDeque;
@@ -48,10 +47,10 @@ impl InMemory {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Notes that the bitmaps of `group` came into memory, and lets others go if there are too many.
-    pub(super) fn note_in_memory(&self, alloc: &Alloc, group: Group) {
-        let in_memory = &alloc.in_memory;
+    pub(super) fn note_in_memory(&self, group: Group) {
+        let in_memory = &self.in_memory;
         let mut ring = in_memory.ring.lock();
         ring.push_back(group);
         let mut over = ring.len().saturating_sub(in_memory.most);
@@ -59,12 +58,12 @@ impl Fs {
         if over == 0 {
             return;
         }
-        let durable = self.durable().get();
+        let durable = self.journal.durable().get();
         for _ in 0..LOOKS {
             let Some(group) = in_memory.ring.lock().pop_front() else {
                 return;
             };
-            if self.let_go(alloc, group, durable) {
+            if self.let_go(group, durable) {
                 over -= 1;
             } else {
                 in_memory.ring.lock().push_back(group);
@@ -76,8 +75,8 @@ impl Fs {
     }
 
     /// Lets the bitmaps of a group go, unless somebody uses them or has since the last look.
-    fn let_go(&self, alloc: &Alloc, group: Group, durable: u64) -> bool {
-        let Ok(slot) = alloc.slot(group) else {
+    fn let_go(&self, group: Group, durable: u64) -> bool {
+        let Ok(slot) = self.slot(group) else {
             return true;
         };
         let Some(loaded) = slot.loaded() else {
@@ -94,7 +93,7 @@ impl Fs {
             return false;
         };
         locked.leave(durable, |state| {
-            seal(self, &mut state.desc, &state.blocks, &state.inodes);
+            seal(&self.volume, &mut state.desc, &state.blocks, &state.inodes);
         })
     }
 }

@@ -5,14 +5,13 @@
 //! | `request` | what is asked for, and what was taken |
 //! | `search` | which free blocks a request gets |
 //! | `order` | groups by what they have free |
-//! | `cluster` | what is handed out |
 //! | `buddy` | which blocks of 2^k clusters of a group are free |
 //! | `blocks` | taking blocks, committing them, giving them back, freeing them |
 //! | `exact` | blocks and inodes that somebody else has chosen |
 //! | `space` | how many blocks may be taken |
 //! | `share` | by whom: who may have the reserve |
-//! | `sums` | what the accounting of space holds |
 //! | `inodes` | taking inodes and freeing them |
+//! | `file` | what is asked of a file that gets blocks |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
 //! | `orlov` | which group a new inode should have |
 //! | `aside` | which CPUs keep out of which groups because others take inodes there |
@@ -35,8 +34,8 @@
 //! disk bitmap, and besides what is taken for data still on its way, and what was freed by a
 //! transaction that has not committed. It is never encoded.
 //!
-//! So blocks go through three steps: [`Fs::take_blocks`] marks them in the allocator bitmap, without a
-//! handle; [`Fs::commit_blocks`] marks them in the disk bitmap, under the handle that also maps them;
+//! So blocks go through three steps: [`Alloc::take_blocks`] marks them in the allocator bitmap, without a
+//! handle; [`Alloc::commit_blocks`] marks them in the disk bitmap, under the handle that also maps them;
 //! or they are given back when the [`Taken`] is dropped. Freed blocks leave the disk bitmap at once
 //! and the allocator bitmap after the commit.
 //!
@@ -59,8 +58,8 @@ mod baseline;
 mod bits;
 mod blocks;
 mod buddy;
-mod cluster;
 mod exact;
+mod file;
 mod fixed;
 mod free_extents;
 mod freed;
@@ -77,28 +76,27 @@ mod request;
 mod search;
 mod share;
 mod space;
-mod sums;
 #[cfg(test)]
 mod tests;
 mod trim;
 
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
-pub(crate) use cluster::ClusterSize;
+pub(crate) use file::AllocFile;
 pub use free_extents::{ExtentsOfOrder, FreeExtents};
-pub(crate) use image::GroupImage;
+pub(crate) use orlov::Parent;
 pub(crate) use prealloc::{Ask, FileState};
 pub use request::{FreedKind, Request, Taken};
 pub use share::Spending;
-pub use sums::SpaceSums;
 pub use trim::TrimRange;
 
-use crate::fs::{Fs, MountOptions};
+use crate::journal::{Journal, NumberList};
+use crate::volume::Volume;
 use crate::{Error, InPlace, Place, Result};
 use aside::Aside;
 use extant_format::features::Incompat;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
-use extant_format::{Expected, FormatError, Group, Ino, Pblk, Structure};
+use extant_format::{Expected, FormatError, Group, Pblk, Structure};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank, ShardedCounter};
 use fixed::{Fixed, FixedBuilder};
 use freed::Freed;
@@ -110,6 +108,9 @@ use space::Space;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+/// The list in which handles register groups.
+const GROUPS: NumberList = NumberList::FIRST;
+
 static DESCS: LockClass = LockClass::new("descriptor block", Rank::BufferContent);
 
 /// A block of descriptors as commit last encoded it, once one of its groups is in memory.
@@ -118,6 +119,8 @@ type DescBlock = Mutex<Option<Arc<[u8]>>>;
 /// The allocator of a file system open for writing.
 #[derive(Debug)]
 pub struct Alloc {
+    volume: Arc<Volume>,
+    journal: Arc<Journal>,
     slots: Box<[Slot]>,
     in_memory: InMemory,
     index: Arc<OrderIndex>,
@@ -142,33 +145,59 @@ pub struct Alloc {
     generations: PerCpu<AtomicU64>,
 }
 
-/// Counts that the superblock repeats.
+/// What is free by the disk bitmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SuperCounts {
+pub(crate) struct FreeCounts {
     /// Free blocks.
-    pub(crate) free_blocks: u64,
+    pub(crate) blocks: u64,
     /// Free inodes.
-    pub(crate) free_inodes: u32,
+    pub(crate) inodes: u32,
+}
+
+/// What the accounting of space holds, in clusters. Sums are exact while nothing goes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocSums {
+    /// The lowest count of the places that clusters are granted from.
+    pub(crate) least: i64,
+    /// Clusters that may be granted.
+    pub(crate) grantable: i64,
+    /// Clusters that are free on the device and yet somebody's.
+    pub(crate) promised: i64,
+    /// Freed clusters that wait for a commit.
+    pub(crate) pending: i64,
+}
+
+/// What a caller chooses of an allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocOptions {
+    /// Bytes of memory of all caches, of which bitmaps may have a part.
+    pub(crate) memory: usize,
+    /// Whether the device is told of what is free after each commit.
+    pub(crate) discard: bool,
 }
 
 impl Alloc {
-    /// The allocator of `fs`, whose journal has been replayed. Reads all descriptors; bitmaps come in
+    /// The allocator of `volume`, whose log has been replayed. Reads all descriptors; bitmaps come in
     /// when they are needed.
     ///
     /// # Errors
     /// When the device fails, a descriptor is damaged, or two groups claim one block. [`Error::Unsupported`] for clusters
     /// that cannot be.
-    pub(crate) fn new(fs: &Fs, options: &MountOptions) -> Result<Self> {
-        let geometry = fs.geometry();
-        check_clusters(fs)?;
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        journal: Arc<Journal>,
+        options: AllocOptions,
+    ) -> Result<Self> {
+        let geometry = volume.geometry();
+        check_clusters(&volume)?;
         let count = geometry.groups_count() as usize;
         let index = Arc::new(OrderIndex::new(count));
         let mut slots = Vec::with_capacity(count);
         let mut fixed = FixedBuilder::default();
         let (mut free, mut inodes, mut dirs) = (0_u64, 0_u64, 0_u64);
         let mut wrong = None;
-        let has_sums = fs.superblock().desc_checksum() != DescChecksum::None;
-        fs.for_each_group(|group, desc| {
+        let has_sums = volume.superblock().desc_checksum() != DescChecksum::None;
+        volume.for_each_group(|group, desc| {
             // Without checksums nobody looks at how many inodes were never used.
             let itable_unused = if has_sums { desc.itable_unused } else { 0 };
             let believed = GroupDesc {
@@ -187,7 +216,7 @@ impl Alloc {
         if let Some((group, source)) = wrong {
             return Err(Error::corrupt(Place::Group(group), source));
         }
-        let superblock = fs.superblock();
+        let superblock = volume.superblock();
         let uuid = superblock.uuid();
         // Where the clock stands still, only the count tells one time of use from the next.
         let opened = u64::from(superblock.raw().mnt_count.get());
@@ -196,11 +225,12 @@ impl Alloc {
             .fold(superblock.write_time() ^ opened << 48, |hash, byte| {
                 mix(hash ^ u64::from(*byte))
             });
-        let in_clusters = |blocks: u64| blocks.div_ceil(fs.cluster_size().blocks().into());
+        let in_clusters = |blocks: u64| blocks.div_ceil(volume.cluster_size().blocks().into());
         let fixed = fixed.finish(geometry)?;
         Ok(Self {
+            journal,
             slots: slots.into_boxed_slice(),
-            in_memory: InMemory::new(options.memory, fs.block_size()),
+            in_memory: InMemory::new(options.memory, volume.block_size()),
             index,
             desc_blocks: (0..geometry.desc_blocks())
                 .map(|_| Mutex::new(&DESCS, None))
@@ -209,8 +239,8 @@ impl Alloc {
             fixed,
             space: Space::new(
                 free,
-                in_clusters(fs.held_back()),
-                in_clusters(fs.held_back_from_all()),
+                in_clusters(volume.held_back()),
+                in_clusters(volume.held_back_from_all()),
             ),
             promised: ShardedCounter::new(),
             prealloc: Prealloc::new(geometry.groups_count()),
@@ -223,6 +253,7 @@ impl Alloc {
             aside: Aside::new(),
             seed: mix(seed ^ superblock.mount_time()),
             generations: PerCpu::default(),
+            volume,
         })
     }
 
@@ -261,89 +292,77 @@ impl Alloc {
     }
 
     /// The descriptor of a group that is not in memory. Its block is from then on.
-    fn descriptor(&self, fs: &Fs, group: Group) -> Result<GroupDesc> {
-        let desc = fs.stored_group(group)?;
-        let index = group.get() / fs.geometry().descs_per_block().max(1);
+    fn descriptor(&self, group: Group) -> Result<GroupDesc> {
+        let desc = self.volume.stored_group(group)?;
+        let index = group.get() / self.volume.geometry().descs_per_block().max(1);
         let block = self.desc_block(index)?;
         if block.lock().is_none() {
             // Not under the lock: this may wait for the device. None of the block's groups has
             // been in memory, so none can have changed.
-            let place = fs.geometry().desc_block(index);
+            let place = self.volume.geometry().desc_block(index);
             let place = place.in_place(Place::Superblock)?;
-            let bytes = fs.cache().read(place)?;
+            let bytes = self.volume.cache().read(place)?;
             block.lock().get_or_insert_with(|| bytes.bytes().into());
         }
         Ok(desc)
     }
 
     /// Leaves a damaged group alone from now on.
-    fn give_up(&self, fs: &Fs, slot: &Slot, error: &Error) {
+    fn give_up(&self, slot: &Slot, error: &Error) {
         let free = slot.free();
         if slot.set_bad() {
-            fs.report(error);
+            self.journal.report(error);
             self.space.lose(free);
         }
     }
 }
 
-impl Fs {
-    /// How many blocks a cluster has.
-    #[inline]
-    pub(crate) fn cluster_size(&self) -> ClusterSize {
-        ClusterSize::new(self.geometry().cluster_bits())
-    }
-
-    /// Where the first block of an inode should lie: in the inode's own group.
-    pub(crate) fn near_inode(&self, ino: Ino) -> Pblk {
-        let geometry = self.geometry();
-        geometry
-            .locate_inode(ino)
-            .and_then(|at| geometry.group_first_block(at.group))
-            .unwrap_or_default()
-    }
-
+impl Alloc {
     /// Free blocks and inodes by the disk bitmaps: exact when no handle is inside.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`] when the file system is open for reading only.
-    pub(crate) fn super_counts(&self) -> Result<SuperCounts> {
-        let alloc = self.alloc()?;
-        let inodes = alloc.free_inodes.count();
-        Ok(SuperCounts {
-            free_blocks: alloc.free.count() << self.cluster_size().bits(),
-            free_inodes: u32::try_from(inodes).unwrap_or(u32::MAX),
-        })
+    pub(crate) fn free_counts(&self) -> FreeCounts {
+        let inodes = self.free_inodes.count();
+        FreeCounts {
+            blocks: self.free.count() << self.volume.cluster_size().bits(),
+            inodes: u32::try_from(inodes).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The sums of the accounting, for tests that require that none was ever overdrawn.
+    pub(crate) fn space_sums(&self) -> AllocSums {
+        AllocSums {
+            least: self.space.least(),
+            grantable: self.space.total(),
+            promised: self.promised.sum(),
+            pending: self.freed.pending(),
+        }
     }
 
     /// Blocks that are free by the disk bitmaps and are going to be used by data in memory.
     pub(crate) fn promised_blocks(&self) -> u64 {
-        let clusters = self.alloc().map_or(0, |alloc| alloc.promised.count());
-        clusters << self.cluster_size().bits()
+        self.promised.count() << self.volume.cluster_size().bits()
     }
 
     /// Notes that `clusters` more are promised, or fewer if it is negative.
     fn note_promised(&self, clusters: i64) {
-        if let Ok(alloc) = self.alloc() {
-            alloc.promised.add(clusters);
-        }
+        self.promised.add(clusters);
     }
 
     /// The descriptor of a group, if it is in memory and so may be newer than the device's.
     pub(crate) fn live_group(&self, group: Group) -> Option<GroupDesc> {
-        let slot = self.alloc().ok()?.slot(group).ok()?;
+        let slot = self.slot(group).ok()?;
         Some(slot.lock_remembered(slot.loaded()?).desc)
     }
 
     /// Where the inode table of a group begins, if the group is in memory. Takes no lock.
     pub(crate) fn known_inode_table(&self, group: Group) -> Option<Pblk> {
-        let slot = self.alloc().ok()?.slot(group).ok()?;
+        let slot = self.slot(group).ok()?;
         Some(slot.loaded()?.inode_table)
     }
 
     /// The block bitmap of a group, as commit would encode it, if the group was ever loaded. May wait for
     /// the device.
     fn live_block_bitmap(&self, group: Group) -> Option<Arc<[u8]>> {
-        self.alloc().ok()?.slot(group).ok()?.loaded()?;
+        self.slot(group).ok()?.loaded()?;
         let (_, state) = self.lock_group(group).ok()?;
         Some(state.blocks.image())
     }
@@ -352,12 +371,12 @@ impl Fs {
     /// never used, if the group was ever loaded and so may be newer than on the device. May wait for the
     /// device.
     pub(crate) fn live_inode_bitmap(&self, group: Group) -> Option<(Arc<[u8]>, u32)> {
-        self.alloc().ok()?.slot(group).ok()?.loaded()?;
+        self.slot(group).ok()?.loaded()?;
         let (_, state) = self.lock_group(group).ok()?;
         let unused = if !state.has_uninit {
             0
         } else if state.desc.flags.contains(GroupFlags::INODE_UNINIT) {
-            self.geometry().inodes_per_group()
+            self.volume.geometry().inodes_per_group()
         } else {
             state.desc.itable_unused
         };
@@ -366,12 +385,12 @@ impl Fs {
 }
 
 /// Refuses clusters that no tool makes: files need extents for them, and each has to be whole.
-fn check_clusters(fs: &Fs) -> Result<()> {
-    let (geometry, size) = (fs.geometry(), fs.cluster_size());
+fn check_clusters(volume: &Volume) -> Result<()> {
+    let (geometry, size) = (volume.geometry(), volume.cluster_size());
     let is_whole = |block: u64| block & (u64::from(size.blocks()) - 1) == 0;
     let wrong = if size.is_block() {
         return Ok(());
-    } else if !fs.superblock().has_incompat(Incompat::EXTENTS) {
+    } else if !volume.superblock().has_incompat(Incompat::EXTENTS) {
         "bigalloc without extents"
     } else if !is_whole(geometry.first_data_block().get()) || !is_whole(geometry.blocks_count()) {
         "bigalloc with clusters that are not whole"

@@ -9,10 +9,7 @@
 //! documentation. With `flex_bg` a flex group counts as one group.
 
 use super::{Alloc, mix};
-use crate::fs::Fs;
-use crate::inode::Inode;
-use crate::journal::Seq;
-use extant_format::inode::InodeFlags;
+use crate::meta::Seq;
 use extant_format::{Group, Ino};
 
 /// What a unit of the search has: a group, or a flex group.
@@ -31,28 +28,38 @@ struct Limits {
     max_dirs: u64,
 }
 
+/// The directory that a new inode comes into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parent {
+    /// Its inode.
+    pub(crate) ino: Ino,
+    /// Whether directories in it have nothing to do with each other, so that they are spread: the
+    /// root, and directories with the flag `TOPDIR`.
+    pub(crate) is_top: bool,
+}
+
 impl Alloc {
     /// The groups in which a CPU should look for a free inode in transaction `now`, best first. Ends with all groups.
     pub(super) fn inode_groups(
         &self,
-        fs: &Fs,
-        parent: &Inode,
+        parent: Parent,
         is_dir: bool,
         cpu: usize,
         now: Seq,
     ) -> impl Iterator<Item = Group> + '_ {
         let groups = self.slots.len() as u32;
-        let home = fs
+        let home = self
+            .volume
             .geometry()
-            .locate_inode(parent.ino())
+            .locate_inode(parent.ino)
             .map_or(0, |at| at.group.get())
             .min(groups.saturating_sub(1));
         let (first, hops) = if is_dir {
-            (self.directory_group(fs, parent, home), false)
+            (self.directory_group(parent, home), false)
         } else {
-            (self.inode_home(fs, home, cpu, now), true)
+            (self.inode_home(home, cpu, now), true)
         };
-        let start = u64::from(parent.ino().get());
+        let start = u64::from(parent.ino.get());
         // Files of different directories go on in different places when all of that is full.
         let far = match is_dir {
             true => first,
@@ -81,15 +88,19 @@ impl Alloc {
             })
     }
 
-    fn directory_group(&self, fs: &Fs, parent: &Inode, home: u32) -> u32 {
+    fn directory_group(&self, parent: Parent, home: u32) -> u32 {
         let groups = self.slots.len() as u32;
-        let per_unit = fs.geometry().groups_per_flex().clamp(1, groups.max(1));
+        let per_unit = self
+            .volume
+            .geometry()
+            .groups_per_flex()
+            .clamp(1, groups.max(1));
         let units = groups.div_ceil(per_unit).max(1);
-        let top = parent.ino() == Ino::ROOT || parent.flags().contains(InodeFlags::TOP_DIR);
+        let top = parent.is_top;
         let unit = if top {
             self.spread(per_unit, units)
         } else {
-            self.near(fs, home / per_unit, per_unit, units)
+            self.near(home / per_unit, per_unit, units)
         };
         // Within the unit: with the parent if it is there, else where the fewest directories are. Whoever works below one
         // of those that are spread then does not meet whoever works below another in one group.
@@ -129,8 +140,8 @@ impl Alloc {
     }
 
     /// The first unit from that of the parent on that is not crowded.
-    fn near(&self, fs: &Fs, home: u32, per_unit: u32, units: u32) -> u32 {
-        let geometry = fs.geometry();
+    fn near(&self, home: u32, per_unit: u32, units: u32) -> u32 {
+        let geometry = self.volume.geometry();
         let average = self.average(units);
         let inodes = u64::from(geometry.inodes_per_group()) * u64::from(per_unit);
         let clusters = u64::from(geometry.clusters_per_group()) * u64::from(per_unit);

@@ -1,7 +1,7 @@
 //! What is asked for, and what was taken.
 
-use super::cluster::Cluster;
-use crate::fs::Fs;
+use super::Alloc;
+use crate::volume::Cluster;
 use extant_format::Pblk;
 
 /// A request for blocks.
@@ -32,15 +32,15 @@ pub enum FreedKind {
 #[derive(Debug)]
 #[must_use]
 pub struct Taken<'f> {
-    fs: &'f Fs,
+    alloc: &'f Alloc,
     first: Cluster,
     clusters: u32,
 }
 
 impl<'f> Taken<'f> {
-    pub(in crate::alloc) fn new(fs: &'f Fs, first: Cluster, clusters: u32) -> Self {
+    pub(in crate::alloc) fn new(alloc: &'f Alloc, first: Cluster, clusters: u32) -> Self {
         Self {
-            fs,
+            alloc,
             first,
             clusters,
         }
@@ -63,12 +63,12 @@ impl<'f> Taken<'f> {
 
     /// First block.
     pub fn start(&self) -> Pblk {
-        self.fs.cluster_size().block(self.first)
+        self.alloc.volume.cluster_size().block(self.first)
     }
 
     /// Number of blocks.
     pub fn len(&self) -> u32 {
-        self.clusters << self.fs.cluster_size().bits()
+        self.clusters << self.alloc.volume.cluster_size().bits()
     }
 
     /// Whether nothing is left of it.
@@ -76,15 +76,10 @@ impl<'f> Taken<'f> {
         self.clusters == 0
     }
 
-    /// The file system.
-    pub fn fs(&self) -> &'f Fs {
-        self.fs
-    }
-
     /// Cuts off the first `clusters`, or all if there are no more.
     pub(crate) fn split_front(&mut self, clusters: u32) -> Self {
         let clusters = clusters.min(self.clusters);
-        let front = Self::new(self.fs, self.first, clusters);
+        let front = Self::new(self.alloc, self.first, clusters);
         self.clusters -= clusters;
         self.first = front.behind();
         front
@@ -93,27 +88,27 @@ impl<'f> Taken<'f> {
     /// Gives the blocks back, but keeps the promise of as many: what a caller with
     /// [`reserve_space`](Fs::reserve_space) does when it cannot use them yet.
     pub(crate) fn into_promise(self) {
-        let (fs, first, clusters) = (self.fs, self.first, self.clusters);
+        let (alloc, first, clusters) = (self.alloc, self.first, self.clusters);
         self.keep();
-        fs.untake(first, clusters);
-        fs.note_promised(clusters.into());
+        alloc.untake(first, clusters);
+        alloc.note_promised(clusters.into());
     }
 
     /// The blocks as numbers, for a caller who remembers them: nobody else gets them until
     /// [`unpark`](Self::unpark).
     pub(crate) fn park(self) -> (Pblk, u32) {
         let parked = (self.start(), self.len());
-        self.fs.note_promised(self.clusters.into());
+        self.alloc.note_promised(self.clusters.into());
         self.keep();
         parked
     }
 
     /// Blocks that were parked.
-    pub(crate) fn unpark(fs: &'f Fs, start: Pblk, len: u32) -> Self {
-        let size = fs.cluster_size();
+    pub(crate) fn unpark(alloc: &'f Alloc, start: Pblk, len: u32) -> Self {
+        let size = alloc.volume.cluster_size();
         let clusters = size.count(len);
-        fs.note_promised(-i64::from(clusters));
-        Self::new(fs, size.of(start), clusters)
+        alloc.note_promised(-i64::from(clusters));
+        Self::new(alloc, size.of(start), clusters)
     }
 
     /// The blocks are owned on the device now.
@@ -125,7 +120,7 @@ impl<'f> Taken<'f> {
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         if self.clusters > 0 {
-            self.fs.give_back(self.first, self.clusters);
+            self.alloc.give_back(self.first, self.clusters);
         }
     }
 }

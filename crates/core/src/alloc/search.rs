@@ -14,10 +14,9 @@
 
 use super::Alloc;
 use super::buddy::{ORDERS, order_of};
-use super::cluster::Cluster;
 use super::group::{Loaded, Locked, Slot};
 use super::order::By;
-use crate::fs::Fs;
+use crate::volume::Cluster;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Group;
 use std::ops::Range;
@@ -53,7 +52,6 @@ pub(super) struct Near {
 
 /// A search for clusters.
 pub(super) struct Search<'a> {
-    fs: &'a Fs,
     alloc: &'a Alloc,
     /// The goal.
     home: Group,
@@ -66,12 +64,11 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// A search for `want` clusters side by side, or at least `min`.
-    pub(super) fn new(fs: &'a Fs, alloc: &'a Alloc, near: Near, want: u32, min: u32) -> Self {
-        let goal = fs.cluster_size().block(near.goal);
-        let goal = fs.geometry().bitmap_position(goal);
+    pub(super) fn new(alloc: &'a Alloc, near: Near, want: u32, min: u32) -> Self {
+        let goal = alloc.volume.cluster_size().block(near.goal);
+        let goal = alloc.volume.geometry().bitmap_position(goal);
         let (home, goal) = goal.unwrap_or((Group::new(0), 0));
         Self {
-            fs,
             alloc,
             home,
             goal,
@@ -107,7 +104,7 @@ impl<'a> Search<'a> {
         // A failure is found again by whoever has no other group.
         let (slot, loaded) = match slot.loaded() {
             Some(loaded) if !loaded.is_away() => (slot, loaded),
-            _ => self.fs.load_group_ahead(self.home, AHEAD).ok()?,
+            _ => self.alloc.load_group_ahead(self.home, AHEAD).ok()?,
         };
         let locked = (0..ATTEMPTS).find_map(|_| {
             let locked = self.enter(slot, loaded);
@@ -202,12 +199,12 @@ impl<'a> Search<'a> {
             return Ok(None);
         }
         if wait {
-            let (_, mut state) = self.fs.lock_group(group)?;
+            let (_, mut state) = self.alloc.lock_group(group)?;
             return Ok(self.take(&mut state, group, end, look));
         }
         let (slot, loaded) = match slot.loaded() {
             Some(loaded) if !loaded.is_away() => (slot, loaded),
-            _ => self.fs.load_group_ahead(group, AHEAD)?,
+            _ => self.alloc.load_group_ahead(group, AHEAD)?,
         };
         let Some(mut state) = self.enter(slot, loaded) else {
             return Ok(None);
@@ -244,7 +241,7 @@ impl<'a> Search<'a> {
         if !self.below_32_bits {
             return Ok(u32::MAX);
         }
-        let geometry = self.fs.geometry();
+        let geometry = self.alloc.volume.geometry();
         let place = Place::Group(group);
         let first = geometry.group_first_block(group).in_place(place)?.get();
         let last = geometry.group_last_block(group).in_place(place)?.get();

@@ -7,8 +7,6 @@
 //! What finishes something that was let in before, as writeback does, is nobody's and asks for all there is, whichever thread does it.
 
 use super::{Alloc, Request};
-use crate::fs::Fs;
-use crate::inode::Caller;
 use extant_sync::thread_local;
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -88,38 +86,35 @@ impl Drop for Spending {
     }
 }
 
-impl Fs {
-    /// Has the space that this thread takes until the result is dropped paid from what `caller` may have: the blocks that the superblock
-    /// reserves only if they are reserved for him. Operations that are told for whom they [act](crate::ops::Acting) do that by
-    /// themselves; this is for those who check permissions otherwise. Results are dropped in the reverse order in which they were made.
-    pub fn spending_for(&self, caller: &Caller) -> Spending {
-        let share = match self.is_reserved_for(caller) {
+impl Spending {
+    /// Has the space that this thread takes of `alloc`'s file system until the result is dropped
+    /// paid from what is for all, or the reserve too if that `has_reserve`. `is_limited` says whether
+    /// quotas hold it to limits. Without an allocator there is nothing to take.
+    pub(crate) fn new(alloc: Option<&Alloc>, has_reserve: bool, is_limited: bool) -> Self {
+        let share = match has_reserve {
             true => Share::Reserve,
             false => Share::Open,
         };
-        let limited = caller.uid != 0;
-        // Open for reading only it has nothing to take.
-        let fs = self.alloc().map_or(0, Alloc::id);
+        let entry = Entry {
+            fs: alloc.map_or(0, Alloc::id),
+            share,
+            limited: is_limited,
+        };
         let push = |shares: &RefCell<Vec<Entry>>| {
             let mut shares = shares.borrow_mut();
-            shares.push(Entry { fs, share, limited });
+            shares.push(entry);
             shares.len() - 1
         };
-        Spending {
+        Self {
             depth: SHARES.try_with(push).unwrap_or(usize::MAX),
             _on_this_thread: PhantomData,
         }
     }
+}
 
+impl Alloc {
     /// Whether the thread acts for somebody who is held to limits of quotas: not for user 0, nor for nobody.
     pub(crate) fn is_limited(&self) -> bool {
-        let said = self.alloc().ok().and_then(Alloc::said);
-        said.is_some_and(|entry| entry.limited)
-    }
-
-    /// Group 0 is no group that blocks are reserved for, but stands for none.
-    fn is_reserved_for(&self, caller: &Caller) -> bool {
-        let (user, group) = self.superblock().reserved_for();
-        caller.uid == 0 || caller.uid == user || (group != 0 && caller.is_in(group))
+        self.said().is_some_and(|entry| entry.limited)
     }
 }

@@ -11,7 +11,6 @@
 
 use super::Alloc;
 use super::share::Share;
-use crate::fs::Fs;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Group;
 use std::ops::Range;
@@ -33,6 +32,23 @@ pub struct TrimRange {
     pub min_len: u64,
 }
 
+/// What is left to be told of a group.
+#[derive(Debug)]
+pub(crate) struct TrimPart {
+    group: Group,
+    /// Clusters of the group.
+    left: Range<u32>,
+    /// Clusters of a run that is long enough.
+    least: u32,
+}
+
+impl TrimPart {
+    /// Whether nothing is left.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.is_empty()
+    }
+}
+
 /// A part of a group's free runs, taken.
 #[derive(Debug)]
 struct Batch {
@@ -47,18 +63,17 @@ impl Batch {
     }
 }
 
-impl Fs {
-    /// Tells the device of what is free in a range. Returns how many bytes that were. May wait for the device, often.
+impl Alloc {
+    /// Cuts a range into parts of groups that have free runs as long as is asked for.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when the device cannot do anything about it; [`Error::InvalidInput`] for a range that begins
-    /// behind the end or is shorter than a block, or runs longer than a group; [`Error::ReadOnly`]; when the device fails, or a group is damaged.
-    pub fn trim(&self, range: TrimRange) -> Result<u64> {
-        let alloc = self.alloc()?;
-        let geometry = self.geometry();
-        let shift = self.block_size().log2();
+    /// [`Error::InvalidInput`] for a range that begins behind the end or is shorter than a block, or
+    /// runs longer than a group.
+    pub(crate) fn trim_parts(&self, range: TrimRange) -> Result<Vec<TrimPart>> {
+        let geometry = self.volume.geometry();
+        let shift = self.volume.block_size().log2();
         let (start, count) = (range.start >> shift, range.len >> shift);
-        let least = (range.min_len >> shift).div_ceil(self.cluster_size().blocks().into());
+        let least = (range.min_len >> shift).div_ceil(self.volume.cluster_size().blocks().into());
         let least = u32::try_from(least)
             .ok()
             .filter(|least| *least <= geometry.clusters_per_group())
@@ -69,58 +84,56 @@ impl Fs {
             ));
         }
         let end = start.saturating_add(count).min(geometry.blocks_count());
-        let mut clusters = 0;
+        let mut parts = Vec::new();
         for group in geometry.groups() {
             let place = Place::Group(group);
             let first = geometry.group_first_block(group).in_place(place)?.get();
             let behind = first + u64::from(geometry.blocks_in_group(group).in_place(place)?);
             let (from, to) = (start.max(first), end.min(behind));
-            if from >= to || alloc.slot(group)?.free() < least.max(1) {
+            if from >= to || self.slot(group)?.free() < least.max(1) {
                 continue;
             }
             let bits = geometry.cluster_bits();
             // Below the blocks of a group, which fit 32 bits.
             let cluster = |block: u64| ((block - first) >> bits) as u32;
-            let within = cluster(from)..cluster(to - 1) + 1;
-            clusters += self.trim_group(alloc, group, within, least.max(1))?;
+            parts.push(TrimPart {
+                group,
+                left: cluster(from)..cluster(to - 1) + 1,
+                least: least.max(1),
+            });
         }
-        Ok(clusters << geometry.cluster_bits() << shift)
+        Ok(parts)
     }
 
-    /// Returns how many clusters the device was told of.
-    fn trim_group(
-        &self,
-        alloc: &Alloc,
-        group: Group,
-        within: Range<u32>,
-        least: u32,
-    ) -> Result<u64> {
-        let mut told = 0;
-        let mut left = within;
-        while left.start < left.end {
-            let _changing = self.begin_change()?;
-            // What is spared now may be wanted before it is given back: those who find no space wait for it.
-            let _alone = alloc.prealloc.keep_waiting();
-            let mut batch = self.take_spare_runs(alloc, group, left.clone(), least)?;
-            if batch.runs.is_empty() && batch.next < left.end {
-                // Nothing can be spared: a small piece.
-                batch = self.take_last_runs(alloc, group, left.clone(), least)?;
-            }
-            left.start = batch.next;
-            told += u64::from(self.tell(alloc, group, &batch)?);
+    /// Tells the device of the next free runs of a part, as many as are taken at once; of `part` what
+    /// comes behind them is left. Returns how many bytes that were. The caller is within a change.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the device cannot do anything about it; when the device fails, or
+    /// the group is damaged.
+    pub(crate) fn trim_next(&self, part: &mut TrimPart) -> Result<u64> {
+        // What is spared now may be wanted before it is given back: those who find no space wait for it.
+        let _alone = self.prealloc.keep_waiting();
+        let (group, least) = (part.group, part.least);
+        let mut batch = self.take_spare_runs(group, part.left.clone(), least)?;
+        if batch.runs.is_empty() && batch.next < part.left.end {
+            // Nothing can be spared: a small piece.
+            batch = self.take_last_runs(group, part.left.clone(), least)?;
         }
-        Ok(told)
+        part.left.start = batch.next;
+        let clusters = u64::from(self.tell(group, &batch)?);
+        Ok(clusters << self.volume.geometry().cluster_bits() << self.volume.block_size().log2())
     }
 
     /// Tells the device of what was taken, and gives it back.
-    fn tell(&self, alloc: &Alloc, group: Group, batch: &Batch) -> Result<u32> {
-        let size = self.block_size();
+    fn tell(&self, group: Group, batch: &Batch) -> Result<u32> {
+        let size = self.volume.block_size();
         let mut told = Ok(());
         for run in &batch.runs {
             let (start, len) = self.blocks_of(group, run);
             let offset = size.offset_of(start).unwrap_or(u64::MAX);
             let bytes = u64::from(len) << size.log2();
-            told = match self.device().try_discard(offset, bytes) {
+            told = match self.volume.device().try_discard(offset, bytes) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(Error::Unsupported {
                     features: "discarding on this device".to_owned(),
@@ -139,34 +152,22 @@ impl Fs {
             }
             drop(state);
             // After the bits are clear: whoever may take blocks finds some.
-            alloc.space.give(clusters);
+            self.space.give(clusters);
         }
         told.map(|()| clusters)
     }
 
     /// Takes free runs as far as they can be spared.
-    fn take_spare_runs(
-        &self,
-        alloc: &Alloc,
-        group: Group,
-        within: Range<u32>,
-        least: u32,
-    ) -> Result<Batch> {
+    fn take_spare_runs(&self, group: Group, within: Range<u32>, least: u32) -> Result<Batch> {
         self.take_runs(group, within, least, MOST, |clusters| {
-            alloc.space.take_spare(clusters).then_some(clusters)
+            self.space.take_spare(clusters).then_some(clusters)
         })
     }
 
     /// Takes free runs as far as they are promised to nobody, though others may look for just these.
-    fn take_last_runs(
-        &self,
-        alloc: &Alloc,
-        group: Group,
-        within: Range<u32>,
-        least: u32,
-    ) -> Result<Batch> {
+    fn take_last_runs(&self, group: Group, within: Range<u32>, least: u32) -> Result<Batch> {
         let end = within.end;
-        let take = |clusters| alloc.space.take(1, clusters, || Share::Reserve);
+        let take = |clusters| self.space.take(1, clusters, || Share::Reserve);
         let mut batch = self.take_runs(group, within, least, MOST_WHILE_SHORT, take)?;
         if batch.runs.is_empty() {
             batch.next = end;

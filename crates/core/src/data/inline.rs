@@ -228,7 +228,7 @@ pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
     }
     check_changeable(&image)?;
     match move_out(fs, held) {
-        Err(Error::NoSpace) if fs.pending_free_blocks() > 0 => {
+        Err(Error::NoSpace) if fs.is_space_pending() => {
             fs.commit(fs.journal()?.running())?;
             move_out(fs, held)
         }
@@ -243,7 +243,7 @@ fn move_out(fs: &Fs, held: &Held) -> Result<()> {
     fs.inline_data(&image)?.read(0, &mut block);
     let taken = match image.size() {
         0 => None,
-        _ => Some(fs.take_blocks(&Request {
+        _ => Some(fs.alloc()?.take_blocks(&Request {
             goal: fs.near_inode(image.ino()),
             len: 1,
             min: 1,

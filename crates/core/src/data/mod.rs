@@ -23,6 +23,7 @@
 //! | `direct/conversion` | making data of reserved blocks that were written past memory |
 //! | `direct/dax` | reading and writing where the device is memory |
 //! | `through/read`, `through/write` | reading and writing where memory has nothing of files |
+//! | `reserve/preallocation` | blocks of a file as the allocator gives them |
 //! | `reserve/promises` | space that is promised to a file |
 //! | `reserve/nodes` | nodes that mapping delayed blocks takes |
 //! | `reserve/places` | places that writes chose, of blocks that are not mapped yet |
@@ -62,7 +63,7 @@ mod dispatch;
 mod inline;
 mod io;
 mod range;
-mod reserve;
+pub(crate) mod reserve;
 mod stored;
 mod through;
 mod times;

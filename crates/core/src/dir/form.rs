@@ -5,7 +5,7 @@ use super::htree::default_hasher;
 use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::journal::Seal;
+use crate::meta::Seal;
 use crate::meta::{BlockRef, LockedBlock};
 use crate::{Error, Result};
 use extant_format::Lblk;

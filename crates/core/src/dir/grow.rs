@@ -7,10 +7,11 @@ use super::state::Exclusive;
 use super::{convert, index, inline};
 use crate::alloc::Request;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, LiveInode};
-use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard, Places, Target};
 use crate::meta::BlockRef;
+use crate::meta::Seal;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::{DirBlockBuilder, EntryType, NewEntry};
@@ -155,7 +156,7 @@ impl<'a> Directory<'a> {
         let goal = self.goal()?;
         let first = self.next_lblk()?.get();
         Places::find(self.fs, self.inode, first, count, |behind, len| {
-            self.fs.take_blocks(&Request {
+            self.fs.alloc()?.take_blocks(&Request {
                 goal: behind.unwrap_or(goal),
                 len,
                 min: 1,

@@ -14,8 +14,8 @@ use super::Found;
 use super::block::{Directory, found};
 use super::insert::check_encoding;
 use crate::alloc::Request;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};
-use crate::journal::Handle;
 use crate::map::MapGuard;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::dir::edit::{self, Spot};
@@ -147,7 +147,7 @@ pub(super) fn leave(handle: &Handle<'_>, dir: &Held) -> Result<()> {
         .inline()?
         .fill_block(&mut data, &directory.layout, dir.ino())
         .in_place(Place::Inode(dir.ino()))?;
-    let taken = fs.take_blocks(&Request {
+    let taken = fs.alloc()?.take_blocks(&Request {
         goal: directory.goal()?,
         len: 1,
         min: 1,

@@ -12,7 +12,10 @@ impl Fs {
     /// # Errors
     /// When there is no such group, the device fails, or the descriptor breaks the format.
     pub fn group(&self, group: Group) -> Result<GroupDesc> {
-        match self.live_group(group) {
+        match self
+            .alloc_if_any()
+            .and_then(|alloc| alloc.live_group(group))
+        {
             Some(desc) => Ok(desc),
             None => self.stored_group(group),
         }

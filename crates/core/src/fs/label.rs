@@ -5,45 +5,10 @@
 //! checker minds.
 
 use super::Fs;
-use crate::{Error, Result};
+use crate::Result;
+use crate::volume::Label;
 use extant_format::superblock::{SUPERBLOCK_LEN, Superblock};
 use extant_format::{FormatError, Group};
-
-/// Bytes of a label.
-const LEN: usize = 16;
-
-/// What a file system is called, as it is stored: with zeros behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label([u8; LEN]);
-
-impl Label {
-    fn new(bytes: &[u8]) -> Result<Self> {
-        let mut label = [0; LEN];
-        match label.get_mut(..bytes.len()) {
-            Some(place) if !bytes.contains(&0) => place.copy_from_slice(bytes),
-            _ => {
-                return Err(Error::InvalidInput(
-                    "a label has at most 16 bytes, none of which is zero",
-                ));
-            }
-        }
-        Ok(Self(label))
-    }
-
-    /// Without what is behind.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        self.0
-            .split(|byte| *byte == 0)
-            .next()
-            .map_or(Vec::new(), <[u8]>::to_vec)
-    }
-
-    pub(super) fn in_superblock(self, superblock: &Superblock) -> Superblock {
-        let changed = superblock.with(|raw| raw.volume_name = self.0);
-        // No other field depends on it.
-        changed.unwrap_or_else(|_| superblock.clone())
-    }
-}
 
 impl Fs {
     /// Tells what the file system is called: at most 16 bytes, which may be any.
@@ -94,19 +59,5 @@ impl Fs {
             }
             _ => Ok(()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_label_has_at_most_sixteen_bytes_and_none_is_zero() {
-        for good in [&b""[..], b"root", b"sixteen bytes at", b"\xff\xfe"] {
-            assert_eq!(Label::new(good).unwrap().bytes(), good);
-        }
-        assert!(Label::new(b"seventeen bytes at").is_err());
-        assert!(Label::new(b"a\0b").is_err());
     }
 }

@@ -8,7 +8,13 @@
 //! | `policy` | which features this engine reads, and how it refuses the others |
 //! | `groups` | group descriptors as they are now |
 //! | `writable` | the way to an [`Fs`] that may be changed |
-//! | `super_state` | the superblock while it changes: counts, orphan list, errors |
+//! | `handle` | [`Handle`]: the right to change metadata, with the file system it is of |
+//! | `log_items` | the kinds of metadata that the journal carries |
+//! | `durable` | making everything durable |
+//! | `spending` | for whom a thread takes space |
+//! | `space` | what is free, and telling the device of it |
+//! | `sums` | what the accounting of space and of file data holds |
+//! | `memory` | giving up memory that is not needed |
 //! | `label` | what it is called |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `journal` | where the journal lies, and its replay into memory |
@@ -29,18 +35,23 @@
 //!   against other hosts, the record of an error that stopped the journal, and the label in backups of the superblock.
 
 mod changes;
+mod durable;
 mod fast_commit;
 mod groups;
+mod handle;
 mod journal;
 mod label;
+mod log_items;
 mod memory;
 mod mmp;
 mod notice;
 mod open;
 mod options;
 mod policy;
+mod space;
+mod spending;
 mod statfs;
-mod super_state;
+mod sums;
 mod torn;
 mod writable;
 
@@ -48,6 +59,7 @@ pub use crate::meta::Shed;
 use changes::Changes;
 pub(crate) use changes::Changing;
 pub use changes::{Frozen, OpenForWriting};
+pub use handle::Handle;
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]
@@ -57,15 +69,15 @@ pub use policy::{
     READABLE_COMPAT, READABLE_INCOMPAT, READABLE_RO_COMPAT, WRITABLE_INCOMPAT, WRITABLE_RO_COMPAT,
 };
 pub use statfs::StatFs;
-pub(crate) use super_state::SuperState;
+pub use sums::SpaceSums;
 
 use crate::alloc::Alloc;
 use crate::data::{Caches, DataStats};
-use crate::inode::{LazyTimes, Orphans, Table};
+use crate::inode::{LazyTimes, Orphans, RegisteredInodes, Table};
 use crate::journal::Journal;
 use crate::names::Names;
 use crate::quota::{Accounts, Ledger};
-use crate::volume::Volume;
+use crate::volume::{SuperState, Volume};
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Result};
 use extant_sync::Mutex;
@@ -91,12 +103,14 @@ pub struct Fs {
 /// What a file system open for writing has besides.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    pub(crate) journal: Journal,
-    pub(crate) alloc: Alloc,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) alloc: Arc<Alloc>,
+    /// Inodes that the running transaction has changed.
+    pub(crate) registered_inodes: RegisteredInodes,
     pub(crate) orphans: Orphans,
     pub(crate) shared_attributes: SharedBlocks,
     shared_values: SharedValues,
-    pub(crate) super_state: SuperState,
+    pub(crate) super_state: Arc<SuperState>,
     /// What owners use, where the file system counts that.
     accounts: Option<Accounts>,
     changes: Changes,
@@ -148,6 +162,15 @@ impl Fs {
         &self.notices
     }
 
+    /// What only a file system open for writing has.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] when the file system is open for reading only.
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().ok_or(Error::ReadOnly)
+    }
+
     /// The transactions.
     ///
     /// # Errors
@@ -167,7 +190,7 @@ impl Fs {
     pub(crate) fn super_state(&self) -> Result<&SuperState> {
         self.writer
             .as_ref()
-            .map(|w| &w.super_state)
+            .map(|w| &*w.super_state)
             .ok_or(Error::ReadOnly)
     }
 
@@ -210,14 +233,14 @@ impl Fs {
     pub(crate) fn alloc(&self) -> Result<&Alloc> {
         self.writer
             .as_ref()
-            .map(|w| &w.alloc)
+            .map(|w| &*w.alloc)
             .ok_or(Error::ReadOnly)
     }
 
-    /// The same; `None` if the file system is open for reading only.
+    /// The allocator; `None` if the file system is open for reading only.
     #[inline]
     pub(crate) fn alloc_if_any(&self) -> Option<&Alloc> {
-        self.writer.as_ref().map(|writer| &writer.alloc)
+        self.writer.as_ref().map(|writer| &*writer.alloc)
     }
 
     /// The blocks of attributes that inodes share.

@@ -3,14 +3,10 @@
 use super::Fs;
 use crate::Result;
 use extant_format::BlockSize;
-use extant_format::features::{Compat, RoCompat};
+use extant_format::features::Compat;
 
 /// Longest name of a directory entry, in bytes.
 const NAME_LEN: u32 = 255;
-
-/// One of so many blocks is held back where the superblock reserves fewer.
-const SHARE_HELD_BACK: u64 = 200;
-const MOST_HELD_BACK: u64 = 8;
 
 /// Space and inodes of a file system, as `statfs` reports them. Counts are in blocks of
 /// `block_size`.
@@ -56,30 +52,16 @@ impl Fs {
                 counted
             }
         };
-        if let Ok(now) = self.super_counts() {
+        if let Some(alloc) = self.alloc_if_any() {
+            let now = alloc.free_counts();
             // What data in memory is going to use is free on the device only.
-            counted.free = now.free_blocks.saturating_sub(self.promised_blocks());
+            counted.free = now.blocks.saturating_sub(alloc.promised_blocks());
             counted.available = counted.free.saturating_sub(self.held_back());
             counted.available_to_root = counted.free.saturating_sub(self.held_back_from_all());
-            counted.free_inodes = now.free_inodes.into();
-            counted.directories = self.alloc()?.directories();
+            counted.free_inodes = now.inodes.into();
+            counted.directories = alloc.directories();
         }
         Ok(counted)
-    }
-
-    /// Blocks that not everybody gets while the file system is open for writing: those the superblock reserves, and a few in
-    /// any case.
-    pub(crate) fn held_back(&self) -> u64 {
-        let reserved = self.superblock().reserved_blocks_count();
-        reserved.max(self.held_back_from_all())
-    }
-
-    /// The few of them that no file gets. What writing back data took more for the map than was promised for it comes out of
-    /// them, as under Linux, which keeps back far more.
-    /// A node takes a cluster.
-    pub(crate) fn held_back_from_all(&self) -> u64 {
-        let clusters = self.geometry().clusters_count() / SHARE_HELD_BACK;
-        clusters.min(MOST_HELD_BACK) << self.geometry().cluster_bits()
     }
 
     /// Of `free` blocks, those that unprivileged users may take.
@@ -141,11 +123,5 @@ impl Fs {
             .journal_ino()
             .and_then(|ino| self.inode(ino).ok())
             .map_or(0, |journal| self.block_size().blocks_for(journal.size()))
-    }
-
-    /// Whether space is allocated in clusters of several blocks.
-    #[must_use]
-    pub fn has_clusters(&self) -> bool {
-        self.superblock().has_ro_compat(RoCompat::BIGALLOC)
     }
 }

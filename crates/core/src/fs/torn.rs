@@ -9,8 +9,8 @@
 //! whenever the superblock changes in a way that could make it void.
 
 use super::open::{read_superblock, read_superblock_by};
-use super::super_state::place;
 use super::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
+use crate::volume::place;
 use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::features::Compat;

@@ -18,13 +18,14 @@
 use super::changes::Changes;
 use super::mmp::Claim;
 use super::open::read_superblock;
-use super::super_state::{SuperState, keep_errors, mark_open};
 use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, fast_commit, policy, torn};
-use crate::alloc::Alloc;
+use crate::alloc::{Alloc, AllocOptions};
 use crate::fs::JournalChoice;
-use crate::inode::{LazyTimes, Orphans};
-use crate::journal::{CheckpointQueue, Journal, Seq};
+use crate::inode::{LazyTimes, Orphans, RegisteredInodes};
+use crate::journal::{CheckpointQueue, Journal};
+use crate::meta::Seq;
 use crate::quota::Accounts;
+use crate::volume::{SuperState, keep_errors, mark_open};
 use crate::xattr::{SharedBlocks, SharedValues};
 use crate::{Error, Place, Result};
 use extant_blockdev::{DeviceError, SharedDevice};
@@ -117,8 +118,7 @@ impl Fs {
         }
         fs.recover_orphans()?;
         if options.background {
-            let journal = fs.journal()?;
-            journal.start_background(Arc::downgrade(&fs), options.commit_interval)?;
+            fs.start_journal_thread(options.commit_interval)?;
             let weak = Arc::downgrade(&fs);
             fs.data().flusher().start(weak, options.commit_interval)?;
         }
@@ -248,26 +248,38 @@ impl Fs {
         let queue = CheckpointQueue::new(images.max(1));
         let mut fs = Self::assemble(device, superblock, options, false, Some(queue.overlay()))?;
         let super_state = SuperState::new(fs.device(), fs.superblock().clone())?;
-        let mut alloc = Alloc::new(&fs, options)?;
-        let log = match log {
-            Some((log, runs)) => {
-                alloc.keep_journal(runs)?;
-                Some(log)
-            }
-            None => None,
+        let super_state = Arc::new(super_state);
+        // A transaction may change all of the quota files, for which no operation asks room: it has half of the log.
+        let most = log
+            .as_ref()
+            .map_or(u64::MAX, |(log, _)| u64::from(log.capacity()) / 2);
+        let (log, runs) = match log {
+            Some((log, runs)) => (Some(log), runs),
+            None => (None, &[][..]),
         };
+        let journal = Journal::new(
+            Arc::clone(fs.volume()),
+            Arc::clone(&super_state),
+            first,
+            log,
+            queue,
+        );
+        let journal = Arc::new(journal);
+        let alloc_options = AllocOptions {
+            memory: options.memory,
+            discard: options.discard,
+        };
+        let mut alloc = Alloc::new(Arc::clone(fs.volume()), Arc::clone(&journal), alloc_options)?;
+        alloc.keep_journal(runs)?;
         #[cfg(feature = "baseline")]
         let alloc = alloc.with(options.baseline.alloc);
         let orphans = Orphans::load(&fs, &alloc)?;
         #[cfg(feature = "baseline")]
         let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
-        // A transaction may change all of the quota files, for which no operation asks room: it has half of the log.
-        let most = log
-            .as_ref()
-            .map_or(u64::MAX, |log| u64::from(log.capacity()) / 2);
         fs.writer = Some(Writer {
-            journal: Journal::new(first, log, queue),
-            alloc,
+            journal,
+            alloc: Arc::new(alloc),
+            registered_inodes: RegisteredInodes::new(),
             orphans,
             shared_attributes: SharedBlocks::new(),
             shared_values: SharedValues::new(),

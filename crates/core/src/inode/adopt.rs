@@ -2,7 +2,7 @@
 
 use super::{FileType, Held, Inode, LiveInode};
 use crate::fs::Fs;
-use crate::journal::Handle;
+use crate::fs::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::{Entries, build_node};
 use extant_format::inode::{Inode as DiskInode, InodeContext, InodeFlags, MAP_BYTES};
@@ -62,7 +62,9 @@ impl Fs {
         }
         let mut disk = disk;
         self.empty(&mut disk, file_type)?;
-        self.take_this_inode(handle, ino, file_type == FileType::Directory)?;
+        handle
+            .alloc()
+            .take_this_inode(handle, ino, file_type == FileType::Directory)?;
         let (home, _) = self.locate_inode(ino)?;
         let image = Inode {
             ino,
@@ -120,7 +122,7 @@ impl Fs {
         if ino < self.superblock().first_ino() && ino != Ino::ROOT {
             return Err(wrong(ino, "an inode that files may have"));
         }
-        if !self.is_inode_in_use(ino)? {
+        if !self.alloc()?.is_inode_in_use(ino)? {
             return Ok(None);
         }
         match self.hold(ino) {

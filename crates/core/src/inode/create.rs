@@ -2,8 +2,9 @@
 
 use super::delete::Progress;
 use super::{Held, Inode, LiveInode, SET_GID, acl};
+use crate::alloc::Parent;
 use crate::fs::Fs;
-use crate::journal::Handle;
+use crate::fs::Handle;
 use crate::xattr::{Fresh, charge, leave};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::{Entries, build_node};
@@ -151,8 +152,13 @@ impl Fs {
             false => self.empty_map(&mut disk, new)?,
         }
 
-        let ino = self.take_inode(handle, parent, new.file_type)?;
-        disk.generation = self.new_generation(ino);
+        let place = Parent {
+            ino: parent.ino(),
+            is_top: parent.ino() == Ino::ROOT || parent.flags().contains(InodeFlags::TOP_DIR),
+        };
+        let is_dir = new.file_type == FileType::Directory;
+        let ino = handle.alloc().take_inode(handle, place, is_dir)?;
+        disk.generation = self.alloc()?.new_generation(ino);
         let made = self.check_unused(ino).and_then(|()| {
             let (home, _) = self.locate_inode(ino)?;
             let owners = [disk.uid, disk.gid, disk.project.unwrap_or(0)];
@@ -189,7 +195,9 @@ impl Fs {
                 Ok(held)
             }
             Err(e) => {
-                self.free_inode(handle, ino, new.file_type == FileType::Directory)?;
+                handle
+                    .alloc()
+                    .free_inode(handle, ino, new.file_type == FileType::Directory)?;
                 Err(e)
             }
         }

@@ -14,8 +14,9 @@
 
 use super::orphan::Membership;
 use super::{FileType, Held, Inode, LiveInode, Timestamp};
+use crate::data::reserve::preallocation;
 use crate::fs::Fs;
-use crate::journal::Handle;
+use crate::fs::Handle;
 use crate::map::{self, MapGuard};
 use crate::{Result, xattr};
 use extant_format::extent::{ExtentNode, LBLK_END};
@@ -117,7 +118,7 @@ impl Fs {
             inode.bury(self, time);
             inode.disk.ctime = time;
         })?;
-        if let Err(e) = self.free_inode(handle, live.ino(), false) {
+        if let Err(e) = handle.alloc().free_inode(handle, live.ino(), false) {
             live.update(handle, Inode::unbury)?;
             self.orphan_add(handle, live)?;
             return Err(e);
@@ -200,7 +201,7 @@ impl Fs {
     /// When something it has is broken or cannot be read. The inode is still there.
     pub(crate) fn delete_in(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<Progress> {
         handle.touch_inode(live)?;
-        self.drop_preallocations(live);
+        preallocation::drop_all(self, live);
         let image = live.snapshot();
         if maps_blocks(&image) {
             let guard = MapGuard::lock(live);
@@ -216,7 +217,9 @@ impl Fs {
         self.orphan_erase(handle, live)?;
         // Registered above, so this cannot fail.
         live.update(handle, |inode| inode.bury(self, crate::data::now()))?;
-        let freed = self.free_inode(handle, live.ino(), image.is_dir());
+        let freed = handle
+            .alloc()
+            .free_inode(handle, live.ino(), image.is_dir());
         if let Err(e) = freed {
             live.update(handle, Inode::unbury)?;
             if was != Membership::None {

@@ -2,14 +2,16 @@
 
 use super::{FileType, Inode, LiveInode};
 use crate::fs::Fs;
-use crate::journal::{Seal, Seq};
 use crate::meta::BlockRef;
+use crate::meta::{Seal, Seq};
 use crate::quota::Tally;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
 use extant_format::inode::rules;
-use extant_sync::pin;
+use extant_sync::{LockClass, Mutex, PerCpu, Rank, pin};
 use std::sync::Arc;
+
+static REGISTERED: LockClass = LockClass::new("registered inodes", Rank::JournalRunning);
 
 /// The magic number in front of extended attributes inside an inode.
 pub(super) const XATTR_MAGIC: [u8; 4] = 0xea02_0000_u32.to_le_bytes();
@@ -27,6 +29,35 @@ pub(crate) struct RegisteredInode {
     _block: Option<BlockRef>,
     /// The record to encode, once it was captured.
     image: Option<Arc<Inode>>,
+}
+
+/// The inodes that the running transaction has changed, in per-CPU lists.
+#[derive(Debug)]
+pub(crate) struct RegisteredInodes(PerCpu<Mutex<Vec<RegisteredInode>>>);
+
+impl RegisteredInodes {
+    pub(crate) fn new() -> Self {
+        Self(PerCpu::new(|_| Mutex::new(&REGISTERED, Vec::new())))
+    }
+
+    /// Adds an inode. The caller is within a handle.
+    #[inline]
+    pub(crate) fn push(&self, inode: RegisteredInode) {
+        self.0.local().lock().push(inode);
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_any(&self) -> bool {
+        self.0.iter().any(|list| !list.lock().is_empty())
+    }
+
+    /// Takes the lists of all CPU shards. No handle is inside.
+    pub(crate) fn take(&self) -> Vec<Vec<RegisteredInode>> {
+        let lists = self.0.iter();
+        lists
+            .map(|list| std::mem::take(&mut *list.lock()))
+            .collect()
+    }
 }
 
 impl RegisteredInode {

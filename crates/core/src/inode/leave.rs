@@ -7,7 +7,7 @@
 use super::{Held, Inode};
 use crate::alloc::Taken;
 use crate::fs::Fs;
-use crate::journal::Handle;
+use crate::fs::Handle;
 use crate::map::{Charge, MapGuard};
 use crate::xattr::kept_hash;
 use crate::{Error, InPlace, Place, Result};
@@ -58,7 +58,7 @@ impl Fs {
         let _let_in = self.admit_blocks(held.live(), charge.gained)?;
         handle.touch_inode(held.live())?;
         if let Some(block) = block {
-            self.commit_blocks(handle, block)?;
+            handle.alloc().commit_blocks(handle, block)?;
         }
         held.live().note_datasync(handle);
         held.live().update(handle, |inode| {

@@ -6,7 +6,9 @@ use crate::alloc::FileState;
 use crate::data::FileCache;
 use crate::dir::DirState;
 use crate::fs::Fs;
-use crate::journal::{FlushTicket, Handle, Seq};
+use crate::fs::Handle;
+use crate::journal::FlushTicket;
+use crate::meta::Seq;
 use crate::mutants::{Mutant, is_on};
 use crate::quota::{Share, Tally};
 use crate::{Result, xattr};
@@ -455,6 +457,13 @@ impl LiveInode {
     #[must_use]
     pub(crate) fn alloc_state_if_any(&self) -> Option<&FileState> {
         self.more.get()?.alloc.get().map(Arc::as_ref)
+    }
+
+    /// Preallocations of the file that are alive: a figure for tests and measurements.
+    #[must_use]
+    pub fn preallocations(&self) -> usize {
+        self.alloc_state_if_any()
+            .map_or(0, FileState::preallocations)
     }
 
     pub(crate) fn touched(&self) -> &FirstTouch {

@@ -4,8 +4,8 @@ use super::encode::XATTR_MAGIC;
 use super::orphan::Membership;
 use super::{Held, Inode, InodeId, LiveInode, Metadata};
 use crate::fs::Fs;
-use crate::journal::Seq;
 use crate::meta::BlockRef;
+use crate::meta::Seq;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::rules::Inline;
 use extant_format::inode::{FileType, Inode as DiskInode, InodeFlags, MAP_BYTES, are_sound};
@@ -237,7 +237,10 @@ impl Fs {
             .geometry()
             .locate_inode(ino)
             .in_place(Place::Inode(ino))?;
-        let table = match self.known_inode_table(at.group) {
+        let table = match self
+            .alloc_if_any()
+            .and_then(|alloc| alloc.known_inode_table(at.group))
+        {
             Some(table) => table,
             None => self.group(at.group)?.inode_table,
         };

@@ -96,7 +96,10 @@ impl Fs {
             self.superblock().desc_checksum(),
             extant_format::group_desc::DescChecksum::None
         );
-        let (bitmap, end) = if let Some((bits, unused)) = self.live_inode_bitmap(group) {
+        let (bitmap, end) = if let Some((bits, unused)) = self
+            .alloc_if_any()
+            .and_then(|alloc| alloc.live_inode_bitmap(group))
+        {
             (bits.to_vec(), per_group.saturating_sub(unused))
         } else if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_checksum {
             (Vec::new(), 0)
@@ -124,7 +127,11 @@ impl Fs {
                     }
                 },
             );
-            match (read, self.live_inode_bitmap(group)) {
+            match (
+                read,
+                self.alloc_if_any()
+                    .and_then(|alloc| alloc.live_inode_bitmap(group)),
+            ) {
                 (Ok(block), _) => (block.to_vec(), per_group.saturating_sub(unused)),
                 // Somebody brought the group into memory and changed it since the descriptor was read.
                 (Err(_), Some((bits, unused))) => (bits.to_vec(), per_group.saturating_sub(unused)),

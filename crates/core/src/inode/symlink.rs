@@ -3,8 +3,9 @@
 use super::{FileType, Held, Inode};
 use crate::alloc::Request;
 use crate::fs::Fs;
-use crate::journal::{Handle, Seal};
+use crate::fs::Handle;
 use crate::map::{self, MapGuard};
+use crate::meta::Seal;
 use crate::{Error, Place, Result};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
 use extant_format::{Expected, FormatError, Lblk, Structure};
@@ -96,7 +97,7 @@ impl Fs {
             Some(bytes) if target.len() < self.block_size().len() => bytes.copy_from_slice(target),
             _ => return Err(Error::NameTooLong),
         }
-        let taken = self.take_blocks(&Request {
+        let taken = self.alloc()?.take_blocks(&Request {
             goal: self.near_inode(link.ino()),
             len: 1,
             min: 1,

@@ -27,7 +27,7 @@
 use super::LiveInode;
 use super::orphan::Membership;
 use crate::fs::Shed;
-use crate::journal::Seq;
+use crate::meta::Seq;
 use extant_format::Ino;
 use extant_sync::{
     CountedAtomicI64, CountedAtomicU64, EpochGuard, LockClass, Mutex, PerCpu, Rank, RcuMap,

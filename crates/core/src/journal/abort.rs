@@ -17,7 +17,6 @@
 //! commits or closes.
 
 use super::{CHECKPOINT, Journal, LOG};
-use crate::fs::Fs;
 use crate::{Error, Result};
 use extant_format::superblock::ErrorsBehaviour;
 use std::sync::atomic::Ordering;
@@ -44,68 +43,58 @@ impl Journal {
     pub fn stopped(&self) -> Option<&Error> {
         self.aborted.get()
     }
-}
 
-impl Fs {
     /// Reports that a structure was found corrupt, or that the device failed, in the course of a
     /// change. Never waits; any lock may be held.
     pub(crate) fn report(&self, error: &Error) {
-        let Ok(journal) = self.journal() else { return };
-        let Ok(state) = self.super_state() else {
-            return;
-        };
         tracing::error!(%error, "the file system has an error");
-        state.note_error(error);
-        journal.unwritten.store(true, Ordering::Release);
-        match self.errors() {
+        self.state.note_error(error);
+        self.unwritten.store(true, Ordering::Release);
+        match self.volume.errors() {
             ErrorsBehaviour::Continue | ErrorsBehaviour::Unknown(_) => {}
             ErrorsBehaviour::RemountReadOnly | ErrorsBehaviour::Panic => {
-                journal.abort(error.clone());
+                self.abort(error.clone());
             }
         }
     }
 
     /// The device failed a commit or a checkpoint: the journal stops.
-    pub(super) fn stop(&self, cause: &Error) {
-        let Ok(journal) = self.journal() else { return };
-        if journal.aborted.get().is_none() {
+    pub(crate) fn stop(&self, cause: &Error) {
+        if self.aborted.get().is_none() {
             tracing::error!(error = %cause, "the journal stops");
-            if let Ok(state) = self.super_state() {
-                state.note_error(cause);
-            }
+            self.state.note_error(cause);
         }
-        journal.flushes.failed(cause);
-        journal.abort(cause.clone());
+        self.flushes.failed(cause);
+        self.abort(cause.clone());
         self.write_reports();
     }
 
     /// Writes down what was reported, if anything was. As good as it goes: the device may be what
     /// failed.
-    pub(super) fn write_reports(&self) {
-        let Ok(journal) = self.journal() else { return };
-        if !journal.unwritten.load(Ordering::Acquire) {
+    pub(crate) fn write_reports(&self) {
+        if !self.unwritten.load(Ordering::Acquire) {
             return;
         }
-        journal.unwritten.store(false, Ordering::Release);
-        if journal.aborted.get().is_none() {
-            journal.touch_superblock();
+        self.unwritten.store(false, Ordering::Release);
+        if self.aborted.get().is_none() {
+            self.state.touch();
             return;
         }
-        if let Err(error) = self.write_records(journal) {
+        if let Err(error) = self.write_records() {
             tracing::warn!(%error, "the error could not be recorded");
         }
     }
 
-    fn write_records(&self, journal: &Journal) -> Result<()> {
+    fn write_records(&self) -> Result<()> {
         // No checkpoint writes the superblock meanwhile: what is written here must not be older than
         // what is home.
-        let _alone = journal.checkpointing.lock_ascending(CHECKPOINT);
-        if let (Some(cause), Some(log)) = (journal.aborted.get(), &journal.log) {
+        let _alone = self.checkpointing.lock_ascending(CHECKPOINT);
+        if let (Some(cause), Some(log)) = (self.aborted.get(), &self.log) {
             let mut writer = log.lock_ascending(LOG);
             writer.record_error(cause.errno()).map_err(Error::log)?;
         }
-        self.super_state()?.write_errors(self.device())?;
-        self.device().flush()?;
+        self.state.write_errors(self.volume.device())?;
+        self.volume.device().flush()?;
         Ok(())
     }
 }

@@ -1,13 +1,11 @@
 //! The thread that commits now and then, and checkpoints when the log fills.
 //!
-//! It holds the file system weakly: dropping the last reference ends the thread, and leaves an image
-//! that recovers to the last commit.
+//! What a turn does is a closure, which holds the file system weakly: dropping the last reference
+//! ends the thread, and leaves an image that recovers to the last commit.
 
-use super::checkpoint::Tail;
-use crate::fs::Fs;
 use crate::{Error, Result};
 use extant_sync::{Condvar, LockClass, Mutex, Rank};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,6 +18,15 @@ struct Signals {
     commit: bool,
     wake: bool,
     stop: bool,
+}
+
+/// What is due in a turn of the thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    /// A commit.
+    pub(crate) commit: bool,
+    /// A checkpoint.
+    pub(crate) checkpoint: bool,
 }
 
 #[derive(Debug)]
@@ -47,12 +54,17 @@ impl Background {
         }
     }
 
-    /// Starts the thread, which commits what is `interval` old.
-    pub(super) fn start(&self, fs: Weak<Fs>, interval: Duration) -> Result<()> {
+    /// Starts the thread, for which a commit is due every `interval`. It calls `tend` with what is
+    /// due, until that returns `false`.
+    pub(super) fn start(
+        &self,
+        interval: Duration,
+        tend: impl Fn(Due) -> bool + Send + 'static,
+    ) -> Result<()> {
         let bell = Arc::clone(&self.bell);
         let thread = std::thread::Builder::new()
             .name("extant-journal".to_owned())
-            .spawn(move || run(&fs, &bell, interval))
+            .spawn(move || run(&tend, &bell, interval))
             .map_err(|_| Error::Internal("the system has no thread for the journal"))?;
         *self.thread.lock() = Some(thread);
         Ok(())
@@ -99,17 +111,22 @@ impl Drop for Background {
     }
 }
 
-fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
+fn run(tend: &dyn Fn(Due) -> bool, bell: &Bell, interval: Duration) {
     let mut next = Instant::now() + interval;
     loop {
         let signals = wait(bell, next);
         if signals.stop {
             return;
         }
-        let Some(fs) = fs.upgrade() else { return };
-        let due = Instant::now() >= next;
-        fs.tend(signals.checkpoint, due || signals.commit);
-        if due {
+        let is_time = Instant::now() >= next;
+        let due = Due {
+            commit: is_time || signals.commit,
+            checkpoint: signals.checkpoint,
+        };
+        if !tend(due) {
+            return;
+        }
+        if is_time {
             next = Instant::now() + interval;
         }
     }
@@ -124,21 +141,5 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
             return std::mem::take(&mut *signals);
         }
         bell.rung.wait_for(&mut signals, left);
-    }
-}
-
-impl Fs {
-    /// One turn of the thread. Errors stop the journal where they happen and reach those who wait.
-    fn tend(&self, checkpoint: bool, commit: bool) {
-        self.write_reports();
-        if let Some(_changing) = self.try_begin_change() {
-            let _ = self.reap();
-        }
-        if commit && let Ok(journal) = self.journal() {
-            let _ = self.commit(journal.running());
-        }
-        if checkpoint {
-            let _ = self.checkpoint_with(Tail::NextCommit);
-        }
     }
 }

@@ -11,7 +11,6 @@
 
 use super::commit::tid;
 use super::{CHECKPOINT, Journal, LOG, Seq, home};
-use crate::fs::Fs;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::Pblk;
@@ -22,7 +21,7 @@ const BATCH: usize = 1024;
 
 /// How the tail of the log follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(crate) enum Tail {
     /// At once, with flushes of its own.
     Now,
     /// With the next commit.
@@ -31,24 +30,28 @@ pub(super) enum Tail {
     Empty,
 }
 
-impl Fs {
+impl Journal {
     /// Writes everything committed to where it belongs and frees its space in the log.
     ///
     /// # Errors
     /// When the device fails, which stops the journal; why the journal stopped, when it has.
-    pub fn checkpoint(&self) -> Result<()> {
+    pub(crate) fn checkpoint(&self) -> Result<()> {
         self.checkpoint_with(Tail::Now)
     }
 
-    pub(super) fn checkpoint_with(&self, tail: Tail) -> Result<()> {
-        let journal = self.journal()?;
+    /// Writes everything committed to where it belongs; `tail` says how its space in the log becomes
+    /// free.
+    ///
+    /// # Errors
+    /// When the device fails, which stops the journal; why the journal stopped, when it has.
+    pub(crate) fn checkpoint_with(&self, tail: Tail) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
-        if journal.log.is_none() {
+        if self.log.is_none() {
             return Ok(());
         }
-        let turn = journal.checkpointing.lock_ascending(CHECKPOINT);
-        journal.check_going()?;
-        let outcome = self.write_queued(journal, tail);
+        let turn = self.checkpointing.lock_ascending(CHECKPOINT);
+        self.check_going()?;
+        let outcome = self.write_queued(tail);
         drop(turn);
         if let Err(cause) = &outcome {
             self.stop(cause);
@@ -56,11 +59,11 @@ impl Fs {
         outcome
     }
 
-    fn write_queued(&self, journal: &Journal, tail: Tail) -> Result<()> {
+    fn write_queued(&self, tail: Tail) -> Result<()> {
         // Images enter the queue before their transaction counts as durable.
-        let upto = journal.progress.durable();
-        let blocks = journal.queue.blocks();
-        if let (true, Some(log)) = (is_on(Mutant::TailTooEarly), &journal.log) {
+        let upto = self.progress.durable();
+        let blocks = self.queue.blocks();
+        if let (true, Some(log)) = (is_on(Mutant::TailTooEarly), &self.log) {
             let mut writer = log.lock_ascending(LOG);
             writer
                 .set_tail(Some(tid(upto.next())))
@@ -68,23 +71,27 @@ impl Fs {
         }
         let mut written: Vec<(Pblk, Seq)> = Vec::with_capacity(blocks.len());
         for blocks in blocks.chunks(BATCH) {
-            journal.check_going()?;
-            let mut batch = journal.queue.begin(blocks);
-            home::write(self.device(), self.block_size(), &batch.images)?;
+            self.check_going()?;
+            let mut batch = self.queue.begin(blocks);
+            home::write(
+                self.volume.device(),
+                self.volume.block_size(),
+                &batch.images,
+            )?;
             written.append(&mut batch.seqs);
         }
-        journal.counters.checkpoints.inc();
-        journal.counters.checkpointed.add(written.len() as i64);
+        self.counters.checkpoints.inc();
+        self.counters.checkpointed.add(written.len() as i64);
         if tail != Tail::NextCommit {
-            let begun = journal.flushes.begin();
+            let begun = self.flushes.begin();
             if !is_on(Mutant::HomeNotFlushed) {
-                self.device().flush()?;
+                self.volume.device().flush()?;
             }
-            journal.flushes.done(begun);
-            journal.counters.flushes.inc();
+            self.flushes.done(begun);
+            self.counters.flushes.inc();
         }
-        journal.queue.remove(&written);
-        if let Some(log) = &journal.log {
+        self.queue.remove(&written);
+        if let Some(log) = &self.log {
             let mut writer = log.lock_ascending(LOG);
             let first_live = Some(tid(upto.next()));
             match tail {

@@ -21,11 +21,10 @@
 //! them do so before it closes the gate: until as many ask, and only for part of the time that all their
 //! commits would take. Who was alone at the last commit waits for nobody.
 
-use super::capture::{Captured, capture};
-use super::encode::encode;
+use super::capture::Captured;
+use super::item::{Images, LogItems};
 use super::queue::Image;
 use super::{FlushTicket, Journal, LOG, Seq, home};
-use crate::fs::Fs;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::{Pblk, Tid};
@@ -271,17 +270,16 @@ impl Drop for Leader<'_> {
     }
 }
 
-impl Fs {
+impl Journal {
     /// Makes transaction `upto`, and all before it, durable. Commits in the calling thread unless
     /// another one is at it, and returns when the changes are on the device.
     ///
     /// The caller holds neither a handle nor any lock that is acquired under one.
     ///
     /// # Errors
-    /// Why the journal stopped, when it has; nothing is known to be durable then. On a file system
-    /// open for reading only [`Error::ReadOnly`].
-    pub fn commit(&self, upto: Seq) -> Result<()> {
-        self.commit_what(upto, Idle::Nothing)
+    /// Why the journal stopped, when it has; nothing is known to be durable then.
+    pub(crate) fn commit(&self, items: &LogItems<'_>, upto: Seq) -> Result<()> {
+        self.commit_what(items, upto, Idle::Nothing)
     }
 
     /// Ends a transaction that has no room: returns when another one runs, which is before `full` is durable where
@@ -289,27 +287,26 @@ impl Fs {
     /// yet to use it or give it back: their end is waited for.
     ///
     /// # Errors
-    /// As for [`Fs::commit`].
-    pub(super) fn commit_full(&self, full: Seq) -> Result<()> {
-        self.commit_what(full, Idle::Drain)
+    /// As for [`Journal::commit`].
+    pub(crate) fn commit_full(&self, items: &LogItems<'_>, full: Seq) -> Result<()> {
+        self.commit_what(items, full, Idle::Drain)
     }
 
-    fn commit_what(&self, upto: Seq, idle: Idle) -> Result<()> {
-        let journal = self.journal()?;
+    fn commit_what(&self, items: &LogItems<'_>, upto: Seq, idle: Idle) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         self.write_reports();
-        let progress = &journal.progress;
+        let progress = &self.progress;
         let mut state = progress.state.lock();
         let mut looked = false;
         let mut awake_since = Instant::now();
         loop {
-            if state.durable >= upto || (idle == Idle::Drain && journal.running() > upto) {
+            if state.durable >= upto || (idle == Idle::Drain && self.running() > upto) {
                 if looked {
-                    journal.counters.shared_commits.inc();
+                    self.counters.shared_commits.inc();
                 }
                 return Ok(());
             }
-            if let Err(cause) = journal.check_going() {
+            if let Err(cause) = self.check_going() {
                 // Woken to lead, and will not: nor will the others.
                 drop(state);
                 progress.wake_all();
@@ -325,16 +322,15 @@ impl Fs {
             drop(state);
             let over = || match idle {
                 Idle::Nothing => progress.is_durable(upto),
-                Idle::Drain => journal.running() > upto,
+                Idle::Drain => self.running() > upto,
             };
             let awake = progress.wait_awake(upto, awake_since, over);
             if awake && over() {
-                journal.counters.shared_commits.inc();
+                self.counters.shared_commits.inc();
                 return Ok(());
             }
             state = progress.state.lock();
-            let is_over =
-                state.durable >= upto || (idle == Idle::Drain && journal.running() > upto);
+            let is_over = state.durable >= upto || (idle == Idle::Drain && self.running() > upto);
             if !awake && state.led && !is_over {
                 match idle {
                     Idle::Nothing => progress.sleep(upto, &mut state),
@@ -343,27 +339,34 @@ impl Fs {
                 awake_since = Instant::now();
             }
         }
-        self.lead(journal, state, idle)
+        self.lead(items, state, idle)
     }
 
     /// The last transaction that is durable.
     #[must_use]
     pub(crate) fn durable(&self) -> Seq {
-        self.journal()
-            .map_or(Seq::NONE, |journal| journal.progress.durable())
+        self.progress.durable()
     }
 
-    fn lead(&self, journal: &Journal, mut state: MutexGuard<'_, State>, idle: Idle) -> Result<()> {
-        journal.progress.set_led(&mut state, true);
+    fn lead(
+        &self,
+        items: &LogItems<'_>,
+        mut state: MutexGuard<'_, State>,
+        idle: Idle,
+    ) -> Result<()> {
+        self.progress.set_led(&mut state, true);
         let (before, crowd) = (state.durable, state.crowd);
         drop(state);
-        let leader = Leader { journal, before };
+        let leader = Leader {
+            journal: self,
+            before,
+        };
         if idle == Idle::Nothing {
-            journal.progress.gather(journal.running(), crowd);
+            self.progress.gather(self.running(), crowd);
         }
         let began = Instant::now();
-        let outcome = self.commit_running(journal, idle);
-        journal.progress.took(began.elapsed());
+        let outcome = self.commit_running(items, idle);
+        self.progress.took(began.elapsed());
         if let Err(cause) = &outcome {
             self.stop(cause);
         }
@@ -372,39 +375,51 @@ impl Fs {
     }
 
     /// Commits the running transaction, if there is anything in it.
-    fn commit_running(&self, journal: &Journal, idle: Idle) -> Result<()> {
-        let empty = journal.touched.iter().all(|shard| shard.lock().is_empty());
+    fn commit_running(&self, items: &LogItems<'_>, idle: Idle) -> Result<()> {
+        let empty = self.touched.iter().all(|shard| shard.lock().is_empty())
+            && !items.iter().any(|item| item.has_changes());
         // Closing has to see the end of handles that have not registered anything yet.
-        if empty && idle == Idle::Nothing && journal.closing.get().is_none() {
+        if empty && idle == Idle::Nothing && self.closing.get().is_none() {
             return Ok(());
         }
-        let Some(mut captured) = capture(self, journal)? else {
+        let Some(captured) = self.capture(items)? else {
             return Ok(());
         };
-        journal.progress.wake_for_room();
-        let images = encode(self, &mut captured)?;
-        let flushed = journal.flushes.begin();
-        if is_on(Mutant::CheckpointTooEarly) {
-            home::write(self.device(), self.block_size(), &images)?;
+        self.progress.wake_for_room();
+        let Captured {
+            seq,
+            blocks,
+            items: captured,
+            revoked,
+        } = captured;
+        let mut images = Images::of_blocks(self.volume.cache(), &blocks)?;
+        for item in captured {
+            item.encode(seq, &mut images)?;
         }
-        match &journal.log {
-            Some(log) => self.write_log(journal, log, &captured, &images)?,
+        let images = images.sorted()?;
+        drop(blocks);
+        let flushed = self.flushes.begin();
+        if is_on(Mutant::CheckpointTooEarly) {
+            home::write(self.volume.device(), self.volume.block_size(), &images)?;
+        }
+        match &self.log {
+            Some(log) => self.write_log(log, seq, &revoked, &images)?,
             None => {
-                journal.check_going()?;
-                home::write(self.device(), self.block_size(), &images)?;
-                self.device().flush()?;
-                journal.counters.flushes.inc();
+                self.check_going()?;
+                home::write(self.volume.device(), self.volume.block_size(), &images)?;
+                self.volume.device().flush()?;
+                self.counters.flushes.inc();
             }
         }
-        self.committed(journal, captured, images, flushed);
+        self.committed(items, seq, &revoked, images, flushed);
         Ok(())
     }
 
     fn write_log(
         &self,
-        journal: &Journal,
         log: &Mutex<LogWriter>,
-        captured: &Captured,
+        seq: Seq,
+        revoked: &[Pblk],
         images: &[Image],
     ) -> Result<()> {
         let images: Vec<LogImage<'_>> = images
@@ -415,28 +430,26 @@ impl Fs {
             })
             .collect();
         let transaction = LogTransaction {
-            tid: tid(captured.seq),
+            tid: tid(seq),
             images: &images,
-            revokes: &captured.revoked,
+            revokes: revoked,
         };
-        let fits = |writer: &LogWriter| {
-            writer.needed(images.len(), captured.revoked.len()) <= writer.free()
-        };
+        let fits = |writer: &LogWriter| writer.needed(images.len(), revoked.len()) <= writer.free();
         let mut writer = log.lock_ascending(LOG);
         // The second reason is memory: nobody has checkpointed for long.
-        if !fits(&writer) || journal.queue.len() > journal.most_queued * 2 {
+        if !fits(&writer) || self.queue.len() > self.most_queued * 2 {
             drop(writer);
             self.checkpoint()?;
             writer = log.lock_ascending(LOG);
         }
-        journal.check_going()?;
+        self.check_going()?;
         writer.append(&transaction).map_err(Error::log)?;
         let receipt = writer.commit(transaction.tid, now()).map_err(Error::log)?;
-        journal.counters.flushes.add(receipt.flushes.into());
+        self.counters.flushes.add(receipt.flushes.into());
         let half = writer.free() < writer.capacity() / 2;
         drop(writer);
-        if half || journal.queue.len() > journal.most_queued {
-            journal.background.checkpoint();
+        if half || self.queue.len() > self.most_queued {
+            self.background.checkpoint();
         }
         Ok(())
     }
@@ -444,40 +457,37 @@ impl Fs {
     /// What follows from a transaction's being durable.
     fn committed(
         &self,
-        journal: &Journal,
-        captured: Captured,
+        items: &LogItems<'_>,
+        seq: Seq,
+        revoked: &[Pblk],
         images: Vec<Image>,
         flushed: FlushTicket,
     ) {
-        let seq = captured.seq;
-        let counters = &journal.counters;
+        let counters = &self.counters;
         counters.commits.inc();
         counters.blocks.add(images.len() as i64);
-        counters.revokes.add(captured.revoked.len() as i64);
-        if let (Some(superblock), Ok(state)) = (captured.superblock, self.super_state()) {
-            state.committed(superblock);
-        }
+        counters.revokes.add(revoked.len() as i64);
         let blocks: Vec<Pblk> = images.iter().map(|image| image.block).collect();
-        if journal.log.is_some() {
-            journal.queue.insert(seq, images);
+        if self.log.is_some() {
+            self.queue.insert(seq, images);
         }
         // Images that do not come from the cache are newer than what it may have loaded.
         self.forget_loaded(seq, &blocks);
-        self.cache().set_clean(seq);
-        // Not before: an inode that is forgotten and loaded again no longer knows which transaction an
-        // `fsync` has to wait for.
-        self.inode_table().set_durable(seq);
-        journal.queue.drop_images(&captured.revoked);
-        journal.flushes.done(flushed);
-        // Before anybody is told: who waited for space finds it.
-        self.release_freed(seq);
-        let progress = &journal.progress;
+        self.volume.cache().set_clean(seq);
+        self.queue.drop_images(revoked);
+        self.flushes.done(flushed);
+        // Not before: what is forgotten and loaded again no longer knows what it waits for. And
+        // before anybody is told: a caller that waited for space finds it.
+        for item in items {
+            item.committed(seq);
+        }
+        let progress = &self.progress;
         let mut state = progress.state.lock();
         let next = progress.asked(seq.next()).load(Ordering::Relaxed);
         state.crowd = next.saturating_add(progress.asked(seq).load(Ordering::Relaxed));
         progress.asked(seq).store(0, Ordering::Relaxed);
         state.durable = state.durable.max(seq);
-        let durable = &journal.progress.durable;
+        let durable = &self.progress.durable;
         durable.store(state.durable.get(), Ordering::Release);
     }
 
@@ -485,11 +495,12 @@ impl Fs {
     fn forget_loaded(&self, seq: Seq, blocks: &[Pblk]) {
         for block in blocks {
             let stale = self
+                .volume
                 .cache()
                 .peek(*block, &extant_sync::pin())
                 .is_some_and(|image| image.seq() < seq);
             if stale {
-                self.cache().discard(*block);
+                self.volume.cache().discard(*block);
             }
         }
     }

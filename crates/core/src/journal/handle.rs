@@ -1,26 +1,19 @@
 //! The right to change metadata, for one operation.
 
-use super::{Journal, Seal, Seq, Touched};
-use crate::fs::Fs;
-use crate::inode::{LiveInode, RegisteredInode};
+use super::touched::Touched;
+use super::{Journal, NumberList, Seal, Seq};
 use crate::meta::{BlockRef, LockedBlock};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
-use extant_format::{Group, Pblk};
+use extant_format::Pblk;
 use extant_sync::{FirstTouch, Joined, LockClass, Rank, RankToken};
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 static HANDLE: LockClass = LockClass::new("journal handle", Rank::JournalHandle);
 
 /// Revokes that take as much of the log as one image, at the most.
 const REVOKES_PER_CREDIT: usize = 64;
-
-/// Records of inodes for which a transaction takes one block more than those they are in: capturing that many takes
-/// longer than capturing a block, with everybody waiting. The fewer transactions there are, the fewer times the same blocks
-/// of directories are written.
-const RECORDS_PER_CREDIT: u32 = 16;
 
 /// The right to change metadata: all that is changed under one handle reaches the device together
 /// or not at all.
@@ -29,7 +22,6 @@ const RECORDS_PER_CREDIT: u32 = 16;
 /// A thread holds one at most.
 #[derive(Debug)]
 pub struct Handle<'f> {
-    fs: &'f Fs,
     journal: &'f Journal,
     seq: Seq,
     /// Blocks this handle may still register.
@@ -39,62 +31,67 @@ pub struct Handle<'f> {
     _joined: Joined<'f>,
 }
 
-impl Fs {
-    /// Starts a handle that may change up to `credits` blocks. May wait for a commit.
+/// What comes of asking for a handle.
+#[derive(Debug)]
+pub(crate) enum Start<'j> {
+    /// The handle.
+    Started(Handle<'j>),
+    /// The running transaction is to be committed first: much waits for that. Without a thread,
+    /// that is on the caller.
+    CommitDue,
+    /// The running transaction has no room: it is to end first.
+    Full(Seq),
+}
+
+impl Journal {
+    /// Starts a handle that may change up to `credits` blocks, if there is room in the running
+    /// transaction. May wait while a commit captures.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] on a file system open for reading or closed; [`Error::Stopped`] when an
-    /// error has stopped it; [`Error::InvalidInput`] when no transaction can be as large.
-    pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        let journal = self.journal()?;
-        if credits > journal.credits.limit() {
+    /// [`Error::ReadOnly`] on a file system that is closed; [`Error::Stopped`] when an error has
+    /// stopped it; [`Error::InvalidInput`] when no transaction can be as large.
+    #[inline]
+    pub(crate) fn try_start(&self, credits: u32) -> Result<Start<'_>> {
+        if credits > self.credits.limit() {
             return Err(Error::InvalidInput("an operation larger than the journal"));
         }
-        if journal.unwritten.load(Ordering::Relaxed) {
+        if self.unwritten.load(Ordering::Relaxed) {
             self.write_reports();
         }
-        if journal.pressed.load(Ordering::Relaxed) {
+        if self.pressed.load(Ordering::Relaxed) {
             // Nothing is held here that a commit waits for.
-            journal.pressed.store(false, Ordering::Relaxed);
-            // If that fails the journal has stopped, which is found below.
-            let _ = self.commit(journal.running());
+            self.pressed.store(false, Ordering::Relaxed);
+            return Ok(Start::CommitDue);
         }
         loop {
             let rank = RankToken::enter(&HANDLE);
-            let Some(joined) = journal.gate.join() else {
+            let Some(joined) = self.gate.join() else {
                 drop(rank);
-                journal.gate.wait_open();
+                self.gate.wait_open();
                 continue;
             };
             // Inside the gate, so that closing the file system sees the end of all who got in.
-            journal.check_open()?;
-            if journal.take_room(credits) {
-                journal.counters.handles.inc();
-                return Ok(Handle {
-                    fs: self,
-                    journal,
-                    seq: journal.running(),
+            self.check_open()?;
+            if self.take_room(credits) {
+                self.counters.handles.inc();
+                return Ok(Start::Started(Handle {
+                    journal: self,
+                    seq: self.running(),
                     credits: Cell::new(credits),
                     _rank: rank,
                     _joined: joined,
-                });
+                }));
             }
-            let full = journal.running();
+            let full = self.running();
             drop(joined);
             drop(rank);
-            journal.counters.waits.inc();
-            self.commit_full(full)?;
+            self.counters.waits.inc();
+            return Ok(Start::Full(full));
         }
     }
 }
 
 impl<'f> Handle<'f> {
-    /// The file system.
-    #[must_use]
-    pub fn fs(&self) -> &'f Fs {
-        self.fs
-    }
-
     /// The transaction this handle belongs to.
     #[inline]
     #[must_use]
@@ -126,12 +123,12 @@ impl<'f> Handle<'f> {
         seal: Seal,
         edit: impl FnOnce(&mut [u8]),
     ) -> BlockRef {
-        let mut data = self.fs.cache().copy_of(block);
+        let mut data = self.journal.volume.cache().copy_of(block);
         edit(&mut data);
         self.publish(block.block(), data, seal, Some(block))
     }
 
-    /// The same for a block that is locked, and copied only where that has to be.
+    /// Changes a block that is locked: it is copied only where that has to be.
     ///
     /// # Errors
     /// [`Error::Internal`] when the block has no image, which never happens.
@@ -152,7 +149,7 @@ impl<'f> Handle<'f> {
         Ok(())
     }
 
-    /// The same with new content that the caller has made up.
+    /// Makes `data` the newest content of `block`, whose lock the caller holds.
     pub(crate) fn replace(&self, block: &BlockRef, seal: Seal, data: Box<[u8]>) -> BlockRef {
         self.publish(block.block(), data, seal, Some(block))
     }
@@ -160,18 +157,6 @@ impl<'f> Handle<'f> {
     /// Makes `data` the content of a block that was just allocated.
     pub(crate) fn create(&self, block: Pblk, seal: Seal, data: Box<[u8]>) -> BlockRef {
         self.publish(block, data, seal, None)
-    }
-
-    /// Ends this handle and starts another one, which may belong to a later transaction. What was
-    /// changed must be consistent, and what was looked at may have changed.
-    ///
-    /// # Errors
-    /// As for [`Fs::start`].
-    #[cfg(test)]
-    pub(crate) fn restart(self, credits: u32) -> Result<Self> {
-        let fs = self.fs;
-        drop(self);
-        fs.start(credits)
     }
 
     fn publish(
@@ -187,7 +172,8 @@ impl<'f> Handle<'f> {
             self.spend();
             self.touched(|touched| touched.blocks.push(block));
         }
-        self.fs
+        self.journal
+            .volume
             .cache()
             .publish_image(block, data, self.seq, seal, old)
     }
@@ -196,7 +182,7 @@ impl<'f> Handle<'f> {
     /// frees the block afterwards.
     pub(crate) fn revoke(&self, block: Pblk) {
         if is_on(Mutant::RevokesSkipped) {
-            return self.fs.cache().discard(block);
+            return self.journal.volume.cache().discard(block);
         }
         let revoked = self.touched(|touched| {
             touched.revoked.push(block);
@@ -210,64 +196,30 @@ impl<'f> Handle<'f> {
                 self.credits.set(own - 1);
             }
         }
-        self.fs.cache().discard(block);
+        self.journal.volume.cache().discard(block);
     }
 
-    /// Registers an inode, whose record is about to change.
-    ///
-    /// # Errors
-    /// When the block of the inode table cannot be read, or attributes that count cannot; then nothing is registered.
-    pub(crate) fn touch_inode(&self, live: &Arc<LiveInode>) -> Result<()> {
-        if live.touched().last() == self.seq.get() {
-            return Ok(());
-        }
-        let block = match self.fs.keeps_records_of(live.home(), self.seq) {
-            true => None,
-            false => Some(self.fs.inode_table_block(live)?),
-        };
-        if self.fs.counts_usage() {
-            live.begin_counting(self.fs)?;
-        }
-        if live.touched().touch(self.seq.get()) {
-            // Whoever finds the block counted is in the same transaction, as is the one who keeps it in memory.
-            let first = block
-                .as_ref()
-                .is_some_and(|block| block.records().touch(self.seq.get()));
-            if first || live.ino().get().is_multiple_of(RECORDS_PER_CREDIT) {
+    /// Registers the object `number` of a kind of metadata, which is about to change and takes
+    /// `blocks` blocks of the log. `seen` is the object's own memory of that.
+    pub(crate) fn touch_number(
+        &self,
+        list: NumberList,
+        number: u32,
+        blocks: u32,
+        seen: &FirstTouch,
+    ) {
+        if seen.touch(self.seq.get()) {
+            for _ in 0..blocks {
                 self.spend();
             }
-            self.touched(|touched| {
-                touched
-                    .inodes
-                    .push(RegisteredInode::new(Arc::clone(live), block))
-            });
-        }
-        Ok(())
-    }
-
-    /// Registers a group, whose bitmaps or descriptor are about to change. `seen` is the group's
-    /// own memory of that.
-    pub(crate) fn touch_group(&self, group: Group, seen: &FirstTouch) {
-        if seen.touch(self.seq.get()) {
-            // Two bitmaps, and the block with the descriptor.
-            for _ in 0..3 {
-                self.spend();
-            }
-            self.touched(|touched| touched.groups.push(group));
-        }
-    }
-
-    /// Registers a block of the orphan file, by index. `seen` is that block's own memory of it.
-    pub(crate) fn touch_orphan_block(&self, index: u32, seen: &FirstTouch) {
-        if seen.touch(self.seq.get()) {
-            self.spend();
-            self.touched(|touched| touched.orphan_blocks.push(index));
+            self.touched(|touched| touched.numbers[list.0].push(number));
         }
     }
 
     /// Registers the superblock, whose counts or orphan list are about to change.
+    #[inline]
     pub(crate) fn touch_superblock(&self) {
-        self.touched(|touched| touched.superblock = true);
+        self.journal.state.touch();
     }
 
     fn touched<R>(&self, f: impl FnOnce(&mut Touched) -> R) -> R {
@@ -276,7 +228,7 @@ impl<'f> Handle<'f> {
 
     /// Uses up one credit. An operation that asked for too few is a defect which debug builds show;
     /// others take the room the transaction keeps for it.
-    fn spend(&self) {
+    pub(crate) fn spend(&self) {
         let left = self.credits.get();
         debug_assert!(left > 0, "an operation changes more blocks than it said");
         if left > 0 {

@@ -7,12 +7,11 @@
 //! | `handle` | [`Handle`]: the right to change metadata, for one operation |
 //! | `commit` | who commits, who waits, and what follows from a commit |
 //! | `capture` | what commit takes while handles are drained |
-//! | `encode` | a captured transaction as images of blocks |
+//! | `item` | [`LogItem`]: what commits carry besides whole blocks |
 //! | `queue` | committed images that are not home yet |
 //! | `checkpoint` | writing them home, and moving the log's tail |
 //! | `home` | sorted, large writes |
 //! | `flush` | flushes of the device, shared |
-//! | `sync` | making everything durable |
 //! | `abort` | what an error stops, and where it is recorded |
 //! | `background` | the thread that commits and checkpoints |
 //! | `stats` | what the journal did |
@@ -45,24 +44,27 @@ mod capture;
 mod checkpoint;
 mod commit;
 mod credits;
-mod encode;
 mod flush;
 mod handle;
 mod home;
+mod item;
 mod queue;
 mod stats;
-mod sync;
 #[cfg(test)]
 mod tests;
 mod touched;
 
 pub use crate::meta::{Seal, Seq};
+pub(crate) use background::Due;
+pub(crate) use checkpoint::Tail;
 pub use flush::FlushTicket;
 pub use handle::Handle;
+pub(crate) use handle::Start;
+pub(crate) use item::{CapturedItem, Images, LogItem, NumberList, Numbers};
 pub use stats::JournalStats;
 
-use crate::fs::Fs;
 use crate::meta::Overlay;
+use crate::volume::{SuperState, Volume};
 use crate::{Error, Result};
 use background::Background;
 use commit::Progress;
@@ -73,7 +75,7 @@ use flush::Flushes;
 use queue::Queue;
 use stats::Counters;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use touched::Touched;
 
@@ -98,6 +100,9 @@ const OVERHEAD: u32 = 16;
 /// The transactions of a file system open for writing.
 #[derive(Debug)]
 pub struct Journal {
+    volume: Arc<Volume>,
+    /// The superblock, in which errors are recorded.
+    state: Arc<SuperState>,
     /// Handles are inside; commit closes it.
     gate: JoinGate,
     /// The running transaction. Changes only while the gate is closed and drained.
@@ -126,15 +131,23 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A journal whose next transaction is `first`, over `log`. Its committed images wait in memory
-    /// for their checkpoint, about `most_queued` of them.
-    pub(crate) fn new(first: Seq, log: Option<LogWriter>, queue: CheckpointQueue) -> Self {
+    /// The journal of `volume`, whose next transaction is `first`, over `log`. Its committed images
+    /// wait in `queue` for their checkpoint.
+    pub(crate) fn new(
+        volume: Arc<Volume>,
+        state: Arc<SuperState>,
+        first: Seq,
+        log: Option<LogWriter>,
+        queue: CheckpointQueue,
+    ) -> Self {
         let room = log
             .as_ref()
             .map_or(MOST_BLOCKS, |log| log.capacity() / LOG_SHARE);
         // Of every 16 blocks of log one may be a descriptor.
         let blocks = (room - room / 16).saturating_sub(OVERHEAD);
         Self {
+            volume,
+            state,
             gate: JoinGate::new(&GATE, &INSIDE),
             running: AtomicU64::new(first.get()),
             touched: PerCpu::new(|_| Mutex::new(&TOUCHED, Touched::default())),
@@ -172,9 +185,57 @@ impl Journal {
         self.credits.limit()
     }
 
-    /// Starts the thread that commits and checkpoints.
-    pub(crate) fn start_background(&self, fs: Weak<Fs>, interval: Duration) -> Result<()> {
-        self.background.start(fs, interval)
+    /// Starts the thread that commits and checkpoints: every `interval`, and when that is asked
+    /// for, it calls `tend` with what is due, until that returns `false`.
+    pub(crate) fn start_background(
+        &self,
+        interval: Duration,
+        tend: impl Fn(Due) -> bool + Send + 'static,
+    ) -> Result<()> {
+        self.background.start(interval, tend)
+    }
+
+    /// A ticket for writes of data that are complete: [`Journal::flush_data`] makes them durable.
+    pub(crate) fn data_ticket(&self) -> FlushTicket {
+        self.flushes.ticket()
+    }
+
+    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit
+    /// or a flush has begun since and is over; one flush serves all callers of the same time.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the flush fails.
+    pub(crate) fn flush_data(&self, since: FlushTicket) -> Result<()> {
+        match self.flushes.flush(&**self.volume.device(), since)? {
+            true => self.counters.flushes.inc(),
+            false => self.counters.shared_flushes.inc(),
+        }
+        Ok(())
+    }
+
+    /// How many flushes of data have failed.
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.flushes.failures()
+    }
+
+    /// Why the last flush of data failed that did.
+    pub(crate) fn flush_failure(&self) -> Option<Error> {
+        self.flushes.failure()
+    }
+
+    /// Whether the file system is being closed, or was.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.get().is_some()
+    }
+
+    /// Refuses handles from now on. Returns whether that was the first call.
+    pub(crate) fn begin_closing(&self) -> bool {
+        self.closing.set(()).is_ok()
+    }
+
+    /// Ends the thread and waits for its end.
+    pub(crate) fn stop_background(&self) {
+        self.background.stop();
     }
 
     /// Takes room in the running transaction, if there is as much. The thread commits a transaction that is two
@@ -191,12 +252,6 @@ impl Journal {
         if !self.pressed.load(Ordering::Relaxed) && !self.background.commit() {
             self.pressed.store(true, Ordering::Release);
         }
-    }
-
-    /// Registers the superblock in the running transaction, or in the one after it: whoever has no
-    /// handle does not know.
-    fn touch_superblock(&self) {
-        self.touched.local().lock().superblock = true;
     }
 
     /// Takes back the record of an error that stopped the journal in an earlier life.

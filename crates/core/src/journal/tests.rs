@@ -630,7 +630,7 @@ fn much_freed_space_does_not_wait_long_for_a_commit() {
     let fs = open(&device).unwrap();
     let root = fs.hold(Ino::ROOT).unwrap();
     let before = fs.durable();
-    let free = fs.super_counts().unwrap().free_blocks;
+    let free = fs.alloc().unwrap().free_counts().blocks;
     let mut freed = 0;
     // Far more than there is, if what goes came back only by a sync.
     while freed < free {
@@ -641,12 +641,14 @@ fn much_freed_space_does_not_wait_long_for_a_commit() {
             below_32_bits: false,
             privileged: false,
         };
-        let taken = fs.take_blocks(&request).unwrap();
+        let taken = fs.alloc().unwrap().take_blocks(&request).unwrap();
         let (start, len) = (taken.start(), taken.len());
         let handle = fs.start(20).unwrap();
-        fs.commit_blocks(&handle, taken).unwrap();
+        fs.alloc().unwrap().commit_blocks(&handle, taken).unwrap();
         // Data would come back at once.
-        fs.free_blocks(&handle, start, len, FreedKind::Metadata)
+        fs.alloc()
+            .unwrap()
+            .free_blocks(&handle, start, len, FreedKind::Metadata)
             .unwrap();
         freed += u64::from(len);
     }

@@ -1,44 +1,33 @@
-//! What a transaction has changed.
+//! What the running transaction has changed.
 
-use crate::inode::RegisteredInode;
-use extant_format::{Group, Pblk};
+use super::item::NUMBER_LISTS;
+use extant_format::Pblk;
 
-/// Objects registered in the running transaction by the threads of one CPU shard. Commit takes the
-/// lists of all shards when the gate is closed and drained.
+/// What threads of one CPU shard registered in the running transaction, but for kinds of metadata
+/// that keep lists of their own. Commit takes the lists of all shards when the gate is closed and
+/// drained.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
+pub(super) struct Touched {
     /// Blocks whose newest image is in the metadata cache.
-    pub(crate) blocks: Vec<Pblk>,
-    /// Inodes.
-    pub(crate) inodes: Vec<RegisteredInode>,
-    /// Groups: descriptor and both bitmaps.
-    pub(crate) groups: Vec<Group>,
-    /// Blocks of the orphan file, by index.
-    pub(crate) orphan_blocks: Vec<u32>,
-    /// Whether the superblock changed.
-    pub(crate) superblock: bool,
+    pub(super) blocks: Vec<Pblk>,
+    /// Objects by number, for kinds that are registered so.
+    pub(super) numbers: [Vec<u32>; NUMBER_LISTS],
     /// Blocks that no longer are metadata: their images, in this transaction and in the log, are void.
-    pub(crate) revoked: Vec<Pblk>,
+    pub(super) revoked: Vec<Pblk>,
 }
 
 impl Touched {
     /// Whether nothing is registered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-            && self.inodes.is_empty()
-            && self.groups.is_empty()
-            && self.orphan_blocks.is_empty()
-            && !self.superblock
-            && self.revoked.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.revoked.is_empty() && self.numbers.iter().all(Vec::is_empty)
     }
 
-    /// Takes all that `other` holds but its inodes, of which there may be many: those are returned.
-    pub(crate) fn append(&mut self, other: &mut Self) -> Vec<RegisteredInode> {
+    /// Takes all that `other` holds.
+    pub(super) fn append(&mut self, other: &mut Self) {
         self.blocks.append(&mut other.blocks);
-        self.groups.append(&mut other.groups);
-        self.orphan_blocks.append(&mut other.orphan_blocks);
-        self.superblock |= std::mem::take(&mut other.superblock);
         self.revoked.append(&mut other.revoked);
-        std::mem::take(&mut other.inodes)
+        for (all, more) in self.numbers.iter_mut().zip(&mut other.numbers) {
+            all.append(more);
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! How much one removal may free.
 
 use super::credits::{GROUP, remove_reserve};
+use crate::fs::Handle;
 use crate::inode::Inode;
-use crate::journal::Handle;
 use extant_format::{Group, Pblk};
 
 /// Runs that one removal frees at most, which bounds its memory.

@@ -9,9 +9,10 @@ use super::tree::store::{Charge, commit_all, free, hold_groups};
 use super::tree::{NewNodes, NodeSpace};
 use crate::alloc::Taken;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Inode, LiveInode};
-use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
+use crate::meta::Seal;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::Extent;
 use extant_format::indirect::{

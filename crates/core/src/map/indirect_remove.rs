@@ -5,9 +5,10 @@ use super::indirect::named_twice;
 use super::tree::store::{Charge, free, hold_groups};
 use super::{MapGuard, Removed, check_node_owned};
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Inode, LiveInode};
-use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
+use crate::meta::Seal;
 use crate::{InPlace, Place, Result};
 use extant_format::extent::LBLK_END;
 use extant_format::indirect::{

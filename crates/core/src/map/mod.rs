@@ -57,8 +57,8 @@ pub(crate) use tree::store::Charge;
 pub(crate) use tree::{Move, NodeSpace, Tree, change, change_paid};
 
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::Inode;
-use crate::journal::Handle;
 use crate::{Error, Place, Result};
 use extant_format::inode::InodeFlags;
 use extant_format::{Expected, FormatError, Ino, Lblk, Pblk, Structure};

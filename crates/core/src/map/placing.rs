@@ -4,9 +4,10 @@
 
 use super::Walk;
 use crate::Result;
-use crate::alloc::{ClusterSize, Taken};
+use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::Inode;
+use crate::volume::ClusterSize;
 use extant_format::{Lblk, Pblk};
 
 /// The first block of the cluster that logical cluster `logical` of a file lies in, if any of it is mapped.

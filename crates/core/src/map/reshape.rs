@@ -7,8 +7,8 @@ use super::{
     GROUP, MapGuard, Target, Walk, check_indirect, indirect_insert, indirect_remove, report,
 };
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Inode, LiveInode};
-use crate::journal::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Pblk;
 use extant_format::extent::{
@@ -198,7 +198,7 @@ fn finish(
 ) -> Result<Reshape> {
     // Otherwise freeing them would fail when all is done.
     for &node in &old_nodes {
-        fs.check_in_use(node, 1)?;
+        fs.alloc()?.check_in_use(node, 1)?;
     }
     // Out of range cannot be: the nodes were validated.
     let group = |block: &Pblk| fs.geometry().group_of_block(*block).unwrap_or_default();

@@ -4,8 +4,8 @@ use super::flags::check_changeable;
 use super::naming::{changing_of, check_name, check_project, live_parent, now, touch_parent};
 use super::permission::{Acting, EXECUTE, WRITE, access};
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Access, FileType, Held, LockSet};
-use crate::journal::Handle;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, dir};
 

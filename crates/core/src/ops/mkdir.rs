@@ -4,8 +4,8 @@ use super::naming::{changing_of, check_name, live_parent, now, touch_parent, und
 use super::permission::Acting;
 use crate::dir;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{FileType, Held, NewInode};
-use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::features::RoCompat;
 use extant_format::inode::{Inode as DiskInode, InodeFlags};

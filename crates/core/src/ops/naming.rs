@@ -4,8 +4,8 @@ use super::fsync::fsync;
 use super::permission::Acting;
 pub(super) use crate::data::now;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode};
-use crate::journal::Handle;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 use extant_sync::pin;
@@ -68,7 +68,7 @@ pub(super) fn changing<R>(by: Acting<'_>, mut operation: impl FnMut() -> Result<
     let _changing = by.begin_change()?;
     match operation() {
         Err(Error::NoSpace) => {
-            if fs.pending_free_blocks() > 0 {
+            if fs.is_space_pending() {
                 fs.commit(fs.journal()?.running())?;
             }
             operation()

@@ -1,5 +1,6 @@
 //! The end of an open file.
 
+use crate::data::reserve::preallocation;
 use crate::fs::Fs;
 use crate::inode::Held;
 use crate::{Result, data};
@@ -24,7 +25,7 @@ pub fn release(fs: &Fs, held: Held) -> Result<()> {
     }
     if held.holds() == 1 {
         // Who comes now begins anew.
-        fs.drop_preallocations(&held);
+        preallocation::drop_all(fs, &held);
     }
     drop(held);
     match changing {

@@ -7,8 +7,8 @@ use super::naming::{
 use super::permission::Acting;
 use super::unlink::drop_name;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Access, FileType, Held, LiveInode, LockSet, NewInode};
-use crate::journal::Handle;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Place, Result, data, dir};
 use extant_format::{Expected, FormatError, Ino, Structure};

@@ -4,8 +4,8 @@ use super::flags::{check_changeable, check_not_immutable};
 use super::naming::{changing_of, now};
 use super::permission::Acting;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions, without_set_ids};
-use crate::journal::Handle;
 use crate::xattr::{AclKind, Change, SetXattr};
 use crate::{Result, xattr};
 

@@ -4,8 +4,8 @@ use super::mkdir::remove_subdirectory;
 use super::naming::{changing_of, live_parent, now, reap};
 use super::permission::Acting;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Access, Held, LockSet, Timestamp};
-use crate::journal::Handle;
 use crate::{Error, Result, dir};
 
 /// Removes the name `name` of a file from `dir`. The file itself goes with its last name, or, if it is

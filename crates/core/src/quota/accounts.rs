@@ -21,9 +21,9 @@ use super::share::Tally;
 use crate::alloc::Request;
 use crate::fs::{DataMode, Fs, MountOptions};
 use crate::inode::{Inode, NewInode};
-use crate::journal::{Seal, Seq};
 use crate::map::{self, MapGuard, Mapping, Places, Target};
 use crate::meta::BlockRef;
+use crate::meta::{Seal, Seq};
 use crate::{Error, Result};
 use extant_format::Pblk;
 use extant_format::features::RoCompat;
@@ -361,7 +361,7 @@ impl Fs {
         let first = u32::try_from(first).map_err(|_| Error::FileTooLarge)?;
         let goal = last.map_or(Pblk::new(0), |last| Pblk::new(last.get() + 1));
         let places = Places::find(self, &image, first, more, |behind, len| {
-            self.take_blocks(&Request {
+            self.alloc()?.take_blocks(&Request {
                 goal: behind.unwrap_or(goal),
                 len,
                 min: 1,

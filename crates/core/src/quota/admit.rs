@@ -1,6 +1,7 @@
 //! Asking before an owner uses more.
 
 use super::{Granted, Reason, Share};
+use crate::alloc::Alloc;
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode};
@@ -14,7 +15,7 @@ pub(crate) type Admission<'f> = Option<Granted<'f>>;
 impl Fs {
     /// Why the thread has owners use more.
     pub(crate) fn reason(&self) -> Reason {
-        match self.is_limited() {
+        match self.alloc_if_any().is_some_and(Alloc::is_limited) {
             true => Reason::Asked,
             false => Reason::LetIn,
         }
@@ -71,7 +72,9 @@ impl Fs {
         wanted: u32,
         taken: &[Taken<'_>],
     ) -> Result<u32> {
-        let ledger = self.ledger().filter(|_| self.is_limited());
+        let ledger = self
+            .ledger()
+            .filter(|_| self.alloc_if_any().is_some_and(Alloc::is_limited));
         let Some(ledger) = ledger else {
             return Ok(wanted);
         };

@@ -72,7 +72,7 @@ impl Layout {
             let mut at = start.get();
             while left > 0 {
                 let some = u32::try_from(left).unwrap_or(1 << 20);
-                fs.check_in_use(Pblk::new(at), some)?;
+                fs.alloc()?.check_in_use(Pblk::new(at), some)?;
                 at = at.saturating_add(some.into());
                 left -= u64::from(some);
             }

@@ -3,23 +3,37 @@
 //! | file | owns |
 //! |---|---|
 //! | `params` | numbers of the superblock and the device that every operation asks for |
+//! | `cluster` | clusters, the unit of free space |
+//! | `reserve` | how many free blocks are held back |
 //! | `groups` | group descriptors as the device has them |
+//! | `super_state` | the superblock while it changes: counts, orphan list, errors |
+//! | `label` | a label as the superblock stores it |
 //! | `metadata` | checked metadata blocks, through the cache |
 //!
 //! # Invariants
 //!
-//! - Nothing here changes after opening but the content of the cache. A replay makes a new
-//!   [`Volume`].
+//! - A [`Volume`] does not change after opening but for the content of its cache. A replay makes
+//!   a new one. What changes of the superblock is in a [`SuperState`], which only a file system open
+//!   for writing has.
 //! - Opening reads nothing whose size grows with the image: descriptors come in when a group is
 //!   first touched.
 
+mod cluster;
 mod groups;
+mod label;
 mod metadata;
 mod params;
+mod reserve;
+mod super_state;
+
+pub(crate) use cluster::{Cluster, ClusterSize};
+pub(crate) use label::Label;
+pub(crate) use super_state::{SuperCounts, SuperState, keep_errors, mark_open, place};
 
 use crate::meta::{Cache, Overlay};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
+use extant_format::features::RoCompat;
 use extant_format::geometry::Geometry;
 use extant_format::inode::InodeContext;
 use extant_format::inode::rules::InodeRules;
@@ -164,5 +178,26 @@ impl Volume {
     #[inline]
     pub(crate) fn counts_usage(&self) -> bool {
         self.params.counts_usage
+    }
+
+    /// How many blocks a cluster has.
+    #[inline]
+    pub(crate) fn cluster_size(&self) -> ClusterSize {
+        ClusterSize::new(self.geometry().cluster_bits())
+    }
+
+    /// Where the first block of an inode should lie: in the inode's own group.
+    pub(crate) fn near_inode(&self, ino: Ino) -> Pblk {
+        let geometry = self.geometry();
+        geometry
+            .locate_inode(ino)
+            .and_then(|at| geometry.group_first_block(at.group))
+            .unwrap_or_default()
+    }
+
+    /// Whether space is allocated in clusters of several blocks.
+    #[must_use]
+    pub fn has_clusters(&self) -> bool {
+        self.superblock().has_ro_compat(RoCompat::BIGALLOC)
     }
 }

@@ -10,8 +10,8 @@ use super::own_inode;
 use super::shared::{self, Put};
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{FileType, Held, Inode, LiveInode, Timestamp};
-use crate::journal::Handle;
 use crate::quota::Admission;
 use crate::{Error, Place, Result};
 use extant_format::features::Compat;
@@ -558,7 +558,7 @@ fn take_block<'f>(fs: &'f Fs, image: &Inode) -> Result<Taken<'f>> {
 }
 
 fn take_block_near(fs: &Fs, ino: Ino, below_32_bits: bool) -> Result<Taken<'_>> {
-    fs.take_blocks(&Request {
+    fs.alloc()?.take_blocks(&Request {
         goal: fs.near_inode(ino),
         len: 1,
         min: 1,

@@ -11,9 +11,10 @@
 
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode};
-use crate::journal::{Handle, Seal};
 use crate::map::{self, MapGuard};
+use crate::meta::Seal;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::checksum::Crc32c;
 use extant_format::features::Incompat;
@@ -235,7 +236,7 @@ pub(super) fn take_blocks<'f>(fs: &'f Fs, near: &Inode, value: &[u8]) -> Result<
     let mut left = blocks_of(fs, value.len());
     let mut all = Vec::new();
     while left > 0 {
-        let taken = fs.take_blocks(&Request {
+        let taken = fs.alloc()?.take_blocks(&Request {
             goal: fs.near_inode(near.ino()),
             len: left,
             min: 1,

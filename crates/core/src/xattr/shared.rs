@@ -10,8 +10,9 @@ use super::change::Kept;
 use super::own_inode::{acquire, of_block, release};
 use crate::alloc::{FreedKind, Taken};
 use crate::fs::Fs;
-use crate::journal::{Handle, Seal};
+use crate::fs::Handle;
 use crate::meta::BlockRef;
+use crate::meta::Seal;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::xattr::{
@@ -176,10 +177,12 @@ pub(super) fn put<'f>(
     let block = taken.start();
     values = without(values, owned.as_slice());
     acquire_all(handle, &values)?;
-    let committed = fs.commit_blocks(handle, taken).and_then(|()| {
+    let committed = handle.alloc().commit_blocks(handle, taken).and_then(|()| {
         let left = old.map_or(Ok(()), |old| leave(handle, ino, old));
         if left.is_err() {
-            fs.free_blocks(handle, block, 1, FreedKind::Metadata)?;
+            handle
+                .alloc()
+                .free_blocks(handle, block, 1, FreedKind::Metadata)?;
         }
         left
     });
@@ -266,7 +269,9 @@ pub(crate) fn leave(handle: &Handle<'_>, ino: Ino, block: Pblk) -> Result<()> {
     }
     let values = of_block(fs, Place::InodeBlock(ino, block), &bytes)?;
     drop(bytes);
-    fs.free_blocks(handle, block, 1, FreedKind::Metadata)?;
+    handle
+        .alloc()
+        .free_blocks(handle, block, 1, FreedKind::Metadata)?;
     shared.forget(header.hash, block);
     handle.revoke(block);
     drop(locked);

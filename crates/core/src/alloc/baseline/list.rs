@@ -1,6 +1,6 @@
 //! Preallocations of a file in a list, newest first, each with a lock of its own.
 
-use crate::alloc::cluster::Cluster;
+use crate::volume::Cluster;
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -4,7 +4,7 @@
 //! given back when the list is gone through the next time.
 
 use super::FileState;
-use crate::fs::Fs;
+use crate::alloc::Alloc;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 use std::sync::Arc;
 
@@ -42,11 +42,10 @@ impl Files {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Adds a file.
     pub(super) fn list_file(&self, state: &Arc<FileState>) {
-        let Ok(alloc) = self.alloc() else { return };
-        let list = alloc.prealloc.files.lists.local();
+        let list = self.prealloc.files.lists.local();
         let mut locked = list.lock();
         locked.files.push(Arc::clone(state));
         if locked.files.len() <= locked.limit.max(FEW) {

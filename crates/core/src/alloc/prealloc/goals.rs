@@ -2,19 +2,13 @@
 
 use super::FileState;
 use crate::alloc::Alloc;
-use crate::alloc::cluster::Cluster;
-use crate::fs::Fs;
-use crate::inode::LiveInode;
-use crate::map::{self, Target};
-use extant_format::{Group, Ino, Lblk};
+use crate::volume::Cluster;
+use extant_format::{Group, Ino};
 use extant_sync::PerCpu;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A file that goes on further away than this from its last blocks begins anew behind them.
 const FAR: u32 = 1 << 15;
-/// Runs of the map that are looked at before a hole.
-const MOST_PIECES: usize = 16;
 /// Groups for each place of the array of goals, at least.
 const GROUPS_EACH: u32 = 4;
 
@@ -97,12 +91,12 @@ impl Last {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Where logical clusters of the file from `lblk` on should lie: `beside` its neighbours if it has any, else as
     /// far from its last blocks as in the file.
     pub(super) fn goal_of(
         &self,
-        live: &LiveInode,
+        ino: Ino,
         state: &FileState,
         lblk: u32,
         beside: Option<Cluster>,
@@ -122,10 +116,8 @@ impl Fs {
         if begin != 0 {
             return Cluster::new(begin);
         }
-        let group = self.alloc().ok().and_then(|alloc| {
-            let goal = alloc.prealloc.goals.of(live.ino())?;
-            Some(Group::new(goal.load(Ordering::Relaxed)))
-        });
+        let goal = self.prealloc.goals.of(ino);
+        let group = goal.map(|goal| Group::new(goal.load(Ordering::Relaxed)));
         // Behind a run for small files, if that is in the same group.
         if let Some((_, place)) = state.last.get()
             && self.cluster_group(place.minus(1)) == group
@@ -133,68 +125,9 @@ impl Fs {
             return place;
         }
         let block = group
-            .and_then(|group| self.geometry().group_first_block(group).ok())
-            .unwrap_or_else(|| self.near_inode(live.ino()));
-        self.cluster_size().of(block)
-    }
-
-    /// The part of `window`, in logical clusters, that lies in the same hole of the map as `lblk`, and where its first
-    /// cluster joins what is mapped before or behind the hole.
-    ///
-    /// A file that goes on where it had its last blocks needs neither.
-    pub(super) fn hole_of(
-        &self,
-        live: &LiveInode,
-        state: &FileState,
-        lblk: u32,
-        window: Range<u32>,
-    ) -> (Range<u32>, Option<Cluster>) {
-        if state.last.get().is_some_and(|(next, _)| next == lblk) && window.start == lblk {
-            return (window, None);
-        }
-        let image = live.snapshot();
-        if image.disk().blocks == 0 {
-            return (window, None);
-        }
-        let size = self.cluster_size();
-        let first_block = |cluster: u32| u64::from(cluster) << size.bits();
-        // Hints: if the map changes meanwhile or is broken, others will notice.
-        let at = |block: u64| map::lookup(self, &image, Lblk::new(u32::try_from(block).ok()?)).ok();
-        let Some(here) = at(first_block(lblk)).filter(|here| here.target == Target::Hole) else {
-            return (window, None);
-        };
-        let next = u32::try_from(here.end() >> size.bits()).unwrap_or(u32::MAX);
-        let mut start = lblk;
-        if window.start < lblk {
-            let before = first_block(window.start)..first_block(lblk);
-            let before = map::Runs::over(self, &image, before);
-            // In a window of more pieces nothing before is worth the search.
-            let last = before.take(MOST_PIECES).last();
-            if let Some(Ok(run)) = last
-                && run.target == Target::Hole
-                && run.end() == first_block(lblk)
-            {
-                start = size.count(run.lblk.get());
-            }
-        }
-        let behind = || {
-            let pblk = at(first_block(start).checked_sub(1)?)?.target.pblk()?;
-            Some(size.of(pblk).plus(1))
-        };
-        let ahead = || {
-            let distance = Some(next.checked_sub(start)?).filter(|distance| *distance <= FAR)?;
-            let pblk = at(here.end())?.target.pblk()?;
-            Some(size.of(pblk).minus(distance))
-        };
-        // Where a window is filled in any order, what lies behind the hole was placed like this too; what lies
-        // before it may end at blocks of others.
-        let beside = match next <= window.end {
-            true => ahead().or_else(behind),
-            false => behind().or_else(ahead),
-        };
-        // At least what is asked for, whatever the map became.
-        let end = window.end.min(next.max(lblk + 1));
-        (start..end, beside)
+            .and_then(|group| self.volume.geometry().group_first_block(group).ok())
+            .unwrap_or_else(|| self.volume.near_inode(ino));
+        self.volume.cluster_size().of(block)
     }
 
     /// Notes that a file which is not small has `clusters` more at `start`. If they do not lie behind its last ones, it
@@ -203,14 +136,7 @@ impl Fs {
     ///
     /// When they are its first, but for those out of runs for small files, the goal of files to come stays where it is
     /// while there is room for as many.
-    pub(super) fn note_goal(
-        &self,
-        alloc: &Alloc,
-        live: &LiveInode,
-        state: &FileState,
-        start: Cluster,
-        clusters: u32,
-    ) {
+    pub(super) fn note_goal(&self, ino: Ino, state: &FileState, start: Cluster, clusters: u32) {
         let last = state.last.of_large();
         let begin = &state.last.begin;
         if last.is_some_and(|(_, place)| place == start)
@@ -220,11 +146,11 @@ impl Fs {
         }
         begin.store(start.get(), Ordering::Relaxed);
         if last.is_none()
-            && let Some(goal) = alloc.prealloc.goals.of(live.ino())
+            && let Some(goal) = self.prealloc.goals.of(ino)
             && let Some(group) = self.cluster_group(start)
         {
             let old = goal.load(Ordering::Relaxed);
-            if old != group.get() && !alloc.index.has_block(old, clusters) {
+            if old != group.get() && !self.index.has_block(old, clusters) {
                 goal.store(group.get(), Ordering::Relaxed);
             }
         }

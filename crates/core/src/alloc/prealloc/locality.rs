@@ -7,11 +7,9 @@
 use super::{Ask, FileState};
 use crate::Result;
 use crate::alloc::aside::beside;
-use crate::alloc::cluster::Cluster;
 use crate::alloc::search::Near;
 use crate::alloc::{Alloc, Taken};
-use crate::fs::Fs;
-use crate::inode::LiveInode;
+use crate::volume::Cluster;
 use extant_format::{Group, Ino};
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 
@@ -62,18 +60,17 @@ impl Locality {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Takes `len` clusters for a small file from this CPU's run; `None` if there is none and no space to
     /// spare for one, or if the file goes on elsewhere. They have been charged.
     pub(super) fn take_small(
         &self,
-        alloc: &Alloc,
-        live: &LiveInode,
+        ino: Ino,
         state: &FileState,
         ask: &Ask,
         below_32_bits: bool,
     ) -> Result<Option<Taken<'_>>> {
-        let runs = &alloc.prealloc.locality.runs;
+        let runs = &self.prealloc.locality.runs;
         let cpu = runs.local_index();
         let Some(local) = runs.get(cpu) else {
             return Ok(None);
@@ -99,15 +96,15 @@ impl Fs {
         }
         // What went from the group meanwhile is used again, before the run comes to another group.
         let group = match rest.start.get() {
-            0 => self.group_beside(live.ino(), cpu),
+            0 => self.group_beside(ino, cpu),
             _ => self.cluster_group(rest.start.minus(1)),
         };
-        let first = group.and_then(|group| self.geometry().group_first_block(group).ok());
-        let goal = first.unwrap_or_else(|| self.near_inode(live.ino()));
-        let goal = self.cluster_size().of(goal);
-        let log2 = self.block_size().log2() + self.cluster_size().bits();
+        let first = group.and_then(|group| self.volume.geometry().group_first_block(group).ok());
+        let goal = first.unwrap_or_else(|| self.volume.near_inode(ino));
+        let goal = self.volume.cluster_size().of(goal);
+        let log2 = self.volume.block_size().log2() + self.volume.cluster_size().bits();
         let want = ((RUN >> log2) as u32).clamp(ask.len, MOST.max(ask.len));
-        if !alloc.space.take_spare(want) {
+        if !self.space.take_spare(want) {
             return Ok(None);
         }
         let near = Near {
@@ -116,10 +113,10 @@ impl Fs {
             below_32_bits,
         };
         let Ok(mut taken) = self.take_charged(near, want, ask.len) else {
-            alloc.space.give(want);
+            self.space.give(want);
             return Ok(None);
         };
-        alloc.space.give(want - taken.clusters());
+        self.space.give(want - taken.clusters());
         let own = taken.split_front(ask.len);
         // What is left of the run before is small, and goes back.
         let new = Run {
@@ -143,7 +140,7 @@ impl Fs {
     /// Where the first run of a CPU should lie for the file that needs one: in the flex group of its inode, each CPU's in
     /// another group, and the first behind that of the inode, where larger files may begin.
     fn group_beside(&self, ino: Ino, cpu: usize) -> Option<Group> {
-        let geometry = self.geometry();
+        let geometry = self.volume.geometry();
         let group = geometry.locate_inode(ino).ok()?.group.get();
         Some(Group::new(beside(geometry, group, cpu)))
     }

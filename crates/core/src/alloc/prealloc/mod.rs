@@ -31,15 +31,13 @@ mod tests;
 mod tree;
 mod window;
 
-use super::cluster::{Cluster, ClusterSize};
 use super::search::Near;
 use super::{Alloc, Taken};
-use crate::fs::Fs;
-use crate::inode::LiveInode;
+use crate::alloc::AllocFile;
+use crate::volume::{Cluster, ClusterSize};
 use crate::{Error, Result};
-use extant_format::inode::InodeFlags;
 use extant_format::{Group, Lblk};
-use extant_sync::{LockClass, Mutex, MutexGuard, Rank, RwLock, pin};
+use extant_sync::{LockClass, Mutex, MutexGuard, Rank, RwLock};
 use files::Files;
 use goals::{Goals, Last};
 use locality::Locality;
@@ -141,7 +139,7 @@ impl Prealloc {
     }
 }
 
-impl Fs {
+impl Alloc {
     /// Takes one run of 1 to `ask.len` blocks for the file, extended to whole clusters on both sides: what is kept
     /// ready for it, or else near its other blocks, and then more is kept ready than it asked for. See
     /// [`take_blocks`](Self::take_blocks) for what taking means. May wait for the device.
@@ -152,24 +150,23 @@ impl Fs {
     /// # Errors
     /// [`Error::NoSpace`] when nothing is free to the caller, nor kept for others. If
     /// [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
-    pub(crate) fn take_for(&self, live: &LiveInode, ask: &Ask) -> Result<Taken<'_>> {
-        let alloc = self.alloc()?;
-        let state = live.alloc_state();
-        let most = self.geometry().clusters_per_group();
-        let ask = ask.in_clusters(self.cluster_size(), most);
+    pub(crate) fn take_for(&self, file: &impl AllocFile, ask: &Ask) -> Result<Taken<'_>> {
+        let state = file.state();
+        let most = self.volume.geometry().clusters_per_group();
+        let ask = ask.in_clusters(self.volume.cluster_size(), most);
         let lblk = ask.lblk.get();
         let kept = state.kept.write().tree.take(lblk, ask.len);
         let (taken, of_run) = match kept {
             Some((first, len)) => {
                 if ask.reserved {
-                    alloc.space.give(len);
+                    self.space.give(len);
                 }
                 (Taken::new(self, first, len), false)
             }
-            None => self.take_new(live, state, &ask)?,
+            None => self.take_new(file, &ask)?,
         };
         if ask.reserved {
-            alloc.promised.add(-i64::from(taken.clusters()));
+            self.promised.add(-i64::from(taken.clusters()));
         }
         let next = lblk.saturating_add(taken.clusters());
         state.last.set(next, taken.behind(), of_run);
@@ -177,24 +174,15 @@ impl Fs {
     }
 
     /// Takes clusters that were not kept ready. Returns them and whether they are of a run for small files.
-    fn take_new(
-        &self,
-        live: &LiveInode,
-        state: &Arc<FileState>,
-        ask: &Ask,
-    ) -> Result<(Taken<'_>, bool)> {
-        let alloc = self.alloc()?;
-        let log2 = self.block_size().log2() + self.cluster_size().bits();
-        let extents = {
-            let guard = pin();
-            live.image(&guard).flags().contains(InodeFlags::EXTENTS)
-        };
+    fn take_new(&self, file: &impl AllocFile, ask: &Ask) -> Result<(Taken<'_>, bool)> {
+        let log2 = self.volume.block_size().log2() + self.volume.cluster_size().bits();
+        let (ino, state, extents) = (file.ino(), file.state(), file.has_extents());
         let end = (u64::from(ask.lblk.get()) + u64::from(ask.len)) << log2;
         if ask.size.max(end) <= locality::SMALL
-            && let Some(taken) = self.take_small(alloc, live, state, ask, !extents)?
+            && let Some(taken) = self.take_small(ino, state, ask, !extents)?
         {
             if ask.reserved {
-                alloc.space.give(taken.clusters());
+                self.space.give(taken.clusters());
             }
             return Ok((taken, true));
         }
@@ -206,24 +194,30 @@ impl Fs {
             false => lblk..lblk.saturating_add(1),
         };
         let window = window::window(ask, log2, gap);
-        let (mut window, beside) = self.hole_of(live, state, lblk, window);
+        // A file that goes on where it had its last blocks needs neither.
+        let goes_on =
+            state.last.get().is_some_and(|(next, _)| next == lblk) && window.start == lblk;
+        let (mut window, beside) = match goes_on {
+            true => (window, None),
+            false => file.hole(lblk, window),
+        };
         // At least the first: nothing is kept for it.
         let asked = ask.len.min(window.end.saturating_sub(lblk)).max(1);
         let own = match ask.reserved {
             true => asked,
             false => self.charge(asked, ask.privileged)?,
         };
-        let most = self.geometry().clusters_per_group().min(tree::MOST);
+        let most = self.volume.geometry().clusters_per_group().min(tree::MOST);
         let more = (window.end - window.start).min(most).saturating_sub(asked);
-        let spare = own == asked && alloc.space.take_spare(more);
+        let spare = own == asked && self.space.take_spare(more);
         let more = if spare { more } else { 0 };
-        let mut goal = self.goal_of(live, state, window.start, beside);
+        let mut goal = self.goal_of(ino, state, window.start, beside);
         if more == 0 {
             goal = goal.plus(lblk - window.start);
             window = lblk..lblk.saturating_add(own);
         }
         #[cfg(feature = "baseline")]
-        let goal = alloc.forms.goal_and_freed().map_or(goal, |one| *one);
+        let goal = self.forms.goal_and_freed().map_or(goal, |one| *one);
         // One that goes on, and finds no place behind its last blocks, begins where its next window, which is twice as
         // long, has room as well.
         let goes_on = more > 0 && window.start == lblk && state.last.get().is_some();
@@ -236,12 +230,12 @@ impl Fs {
         let taken = self.take_charged(near, own + more, 1);
         let charged = if ask.reserved { 0 } else { own };
         let Ok(mut taken) = taken else {
-            alloc.space.give(charged + more);
+            self.space.give(charged + more);
             return taken.map(|taken| (taken, false));
         };
-        self.note_goal(alloc, live, state, taken.first(), own + more);
+        self.note_goal(ino, state, taken.first(), own + more);
         #[cfg(feature = "baseline")]
-        if let Some(mut one) = alloc.forms.goal_and_freed() {
+        if let Some(mut one) = self.forms.goal_and_freed() {
             *one = taken.behind();
         }
         // What is asked for first, if it is less than wanted.
@@ -252,8 +246,7 @@ impl Fs {
         let before = taken.split_front(lblk - first);
         let mine = taken.split_front(asked);
         let kept = before.clusters() + taken.clusters();
-        alloc
-            .space
+        self.space
             .give((charged + more) - kept - mine.clusters().min(charged));
         if kept > 0 {
             self.keep_ready(state, first, before);
@@ -264,10 +257,9 @@ impl Fs {
 
     /// Is granted up to `clusters`, at least 1.
     fn charge(&self, clusters: u32, privileged: bool) -> Result<u32> {
-        let alloc = self.alloc()?;
         self.with_room(clusters.into(), || {
-            let share = || alloc.share(privileged);
-            let granted = alloc.space.take(1, clusters, share);
+            let share = || self.share(privileged);
+            let granted = self.space.take(1, clusters, share);
             granted.ok_or(Error::NoSpace)
         })
     }
@@ -283,11 +275,10 @@ impl Fs {
             Err(Error::NoSpace) => {}
             done => return done,
         }
-        let alloc = self.alloc()?;
-        let _alone = alloc.prealloc.discarding.lock();
+        let _alone = self.prealloc.discarding.lock();
         loop {
             match attempt() {
-                Err(Error::NoSpace) if self.discard(alloc, wanted) > 0 => {}
+                Err(Error::NoSpace) if self.discard(wanted) > 0 => {}
                 done => return done,
             }
         }
@@ -300,9 +291,7 @@ impl Fs {
         }
         let mut kept = state.kept.write();
         #[cfg(feature = "baseline")]
-        if let Ok(alloc) = self.alloc() {
-            kept.tree.become_list(alloc.forms.preallocation_list());
-        }
+        kept.tree.become_list(self.forms.preallocation_list());
         let blocks = (taken.first(), taken.clusters());
         let mut left = Vec::new();
         kept.tree.insert(lblk, blocks, |blocks| left.push(blocks));
@@ -317,7 +306,6 @@ impl Fs {
 
     /// Gives runs of taken clusters back, each group's at once.
     fn give_all_back(&self, mut runs: Vec<(Cluster, u32)>) -> u64 {
-        let Ok(alloc) = self.alloc() else { return 0 };
         runs.sort_unstable_by_key(|(start, _)| *start);
         runs.dedup_by(|next, last| {
             let joins = last.0.plus(last.1) == next.0 && last.1 < tree::MOST;
@@ -332,7 +320,7 @@ impl Fs {
             self.untake_all(of_group);
             // Of one group: no more than it has.
             let clusters = of_group.iter().map(|(_, len)| len).sum();
-            alloc.space.give(clusters);
+            self.space.give(clusters);
             given += u64::from(clusters);
         }
         given
@@ -343,47 +331,33 @@ impl Fs {
     }
 
     fn cluster_group(&self, cluster: Cluster) -> Option<Group> {
-        let block = self.cluster_size().block(cluster);
-        let at = self.geometry().bitmap_position(block);
+        let block = self.volume.cluster_size().block(cluster);
+        let at = self.volume.geometry().bitmap_position(block);
         at.ok().map(|(group, _)| group)
     }
 
     /// Has what is kept ready behind the last blocks of the file wait for `lblk`, further ahead: for files that are
     /// written with holes between, so that what follows in the file follows on the device.
-    pub(crate) fn keep_for(&self, live: &LiveInode, lblk: Lblk) {
-        let Some(state) = live.alloc_state_if_any() else {
-            return;
-        };
-        let lblk = self.cluster_size().logical(lblk.get());
+    pub(crate) fn keep_for(&self, state: &FileState, lblk: Lblk) {
+        let lblk = self.volume.cluster_size().logical(lblk.get());
         if let Some((next, behind)) = state.last.get().filter(|(next, _)| *next < lblk) {
             let mut kept = state.kept.write();
             kept.tree.move_up(next, behind, lblk);
         }
     }
 
-    /// Preallocations of a file that are alive: a figure for tests and measurements.
-    #[must_use]
-    pub fn preallocations(&self, live: &LiveInode) -> usize {
-        live.alloc_state_if_any()
-            .map_or(0, |state| state.preallocations())
-    }
-
     /// Gives back what is kept ready for the file: when nobody writes to it any more.
-    pub(crate) fn drop_preallocations(&self, live: &LiveInode) {
-        if let Some(state) = live.alloc_state_if_any() {
-            self.drop_kept(state, 0);
-        }
+    pub(crate) fn drop_preallocations(&self, state: &FileState) {
+        self.drop_kept(state, 0);
     }
 
-    /// The same for what lies at `lblk` and behind: when the file is truncated.
-    pub(crate) fn drop_preallocations_from(&self, live: &LiveInode, lblk: Lblk) {
-        if let Some(state) = live.alloc_state_if_any() {
-            let lblk = self.cluster_size().count(lblk.get());
-            self.drop_kept(state, lblk);
-            if state.last.get().is_some_and(|(next, _)| next > lblk) {
-                // What it had there is free: it goes on elsewhere.
-                state.last.forget();
-            }
+    /// Gives back what is kept ready for the file at `lblk` and behind: when the file is truncated.
+    pub(crate) fn drop_preallocations_from(&self, state: &FileState, lblk: Lblk) {
+        let lblk = self.volume.cluster_size().count(lblk.get());
+        self.drop_kept(state, lblk);
+        if state.last.get().is_some_and(|(next, _)| next > lblk) {
+            // What it had there is free: it goes on elsewhere.
+            state.last.forget();
         }
     }
 
@@ -398,14 +372,13 @@ impl Fs {
     /// Gives back what is kept ready for any file, until that is `wanted` clusters; returns how many it
     /// was. Done for whoever finds no space.
     pub(crate) fn discard_preallocations(&self, wanted: u64) -> u64 {
-        let Ok(alloc) = self.alloc() else { return 0 };
-        let _alone = alloc.prealloc.discarding.lock();
-        self.discard(alloc, wanted)
+        let _alone = self.prealloc.discarding.lock();
+        self.discard(wanted)
     }
 
-    fn discard(&self, alloc: &Alloc, wanted: u64) -> u64 {
-        let mut given = self.give_all_back(alloc.prealloc.locality.drain());
-        for state in alloc.prealloc.files.all() {
+    fn discard(&self, wanted: u64) -> u64 {
+        let mut given = self.give_all_back(self.prealloc.locality.drain());
+        for state in self.prealloc.files.all() {
             if given >= wanted.max(1) {
                 break;
             }
@@ -424,10 +397,9 @@ impl Fs {
         if clusters == 0 {
             return Ok(());
         }
-        let alloc = self.alloc()?;
         self.with_room(clusters.into(), || {
-            let share = || alloc.share(privileged);
-            let granted = alloc.space.take(clusters, clusters, share);
+            let share = || self.share(privileged);
+            let granted = self.space.take(clusters, clusters, share);
             granted.map(|_| ()).ok_or(Error::NoSpace)
         })?;
         self.note_promised(clusters.into());
@@ -436,9 +408,7 @@ impl Fs {
 
     /// Gives a promise back.
     pub(crate) fn return_space(&self, clusters: u32) {
-        if let Ok(alloc) = self.alloc() {
-            alloc.space.give(clusters);
-            alloc.promised.add(-i64::from(clusters));
-        }
+        self.space.give(clusters);
+        self.promised.add(-i64::from(clusters));
     }
 }

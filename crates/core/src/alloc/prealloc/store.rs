@@ -3,7 +3,7 @@
 use super::tree::{Blocks, PaTree};
 #[cfg(feature = "baseline")]
 use crate::alloc::baseline::list::PaList;
-use crate::alloc::cluster::Cluster;
+use crate::volume::Cluster;
 use std::ops::Range;
 
 /// What is kept ready for a file: see [`PaTree`].

@@ -3,6 +3,7 @@
 use super::*;
 use crate::alloc::Request;
 use crate::alloc::tests::{Bench, MIB, blocks_of};
+use crate::data::reserve::preallocation;
 use crate::inode::{FileType, Held, NewInode};
 use crate::map;
 use crate::ops;
@@ -28,7 +29,7 @@ impl Bench {
     /// so counts among what can be taken.
     fn kept(&self) -> u64 {
         let small = self.alloc().prealloc.locality.drain();
-        self.fs.give_all_back(small);
+        self.fs.alloc().unwrap().give_all_back(small);
         let files = self.alloc().prealloc.files.all();
         let of_file = |state: Arc<FileState>| -> u64 {
             let kept = state.kept.read();
@@ -41,14 +42,14 @@ impl Bench {
     fn nothing_kept(&self) {
         self.fs.sync().unwrap();
         for group in self.groups() {
-            let Some((slot, loaded)) = self.fs.load_group(group).ok() else {
+            let Some((slot, loaded)) = self.fs.alloc().unwrap().load_group(group).ok() else {
                 continue;
             };
             let state = slot.lock(loaded).unwrap();
             let blocks = state.blocks.bits();
             assert_eq!(*state.space.used(blocks.len()), *blocks, "{group}");
         }
-        let free = self.fs.super_counts().unwrap().free_blocks;
+        let free = self.fs.alloc().unwrap().free_counts().blocks;
         assert_eq!(self.blocks_to_take(), free as i64);
     }
 }
@@ -74,9 +75,8 @@ fn files_that_grow_side_by_side_stay_in_one_piece_each() {
             let size = u64::from(step + 1) << 12;
             let mut next = step * 4;
             while next < step * 4 + 4 {
-                let got = bench
-                    .fs
-                    .take_for(file, &ask(next, step * 4 + 4 - next, size));
+                let got =
+                    preallocation::take_for(&bench.fs, file, &ask(next, step * 4 + 4 - next, size));
                 let got = got.unwrap();
                 next += got.len();
                 taken.push(got);
@@ -94,13 +94,13 @@ fn files_that_grow_side_by_side_stay_in_one_piece_each() {
         assert!(pieces <= 9, "{pieces}");
     }
     // Others see none of it.
-    let free = bench.fs.super_counts().unwrap().free_blocks;
+    let free = bench.fs.alloc().unwrap().free_counts().blocks;
     assert_eq!(bench.fs.statfs().unwrap().free, free);
     drop(taken);
     for file in files {
         ops::release(&bench.fs, file).unwrap();
     }
-    assert!(bench.fs.discard_preallocations(u64::MAX) > 0);
+    assert!(bench.fs.alloc().unwrap().discard_preallocations(u64::MAX) > 0);
     bench.nothing_kept();
     bench.close();
 }
@@ -114,9 +114,8 @@ fn a_file_that_is_no_longer_small_goes_on_in_the_group_of_its_goal() {
     for file in &files {
         let mut taken = Vec::new();
         for lblk in (0..96).step_by(8) {
-            let got = bench
-                .fs
-                .take_for(file, &ask(lblk, 8, u64::from(lblk + 8) << 10));
+            let got =
+                preallocation::take_for(&bench.fs, file, &ask(lblk, 8, u64::from(lblk + 8) << 10));
             taken.push(got.unwrap());
         }
         let small = &taken[..8];
@@ -155,7 +154,7 @@ fn a_file_that_goes_on_elsewhere_has_room_there_for_its_next_window() {
                 below_32_bits: false,
                 privileged: false,
             };
-            bench.fs.take_blocks(&request).unwrap()
+            bench.fs.alloc().unwrap().take_blocks(&request).unwrap()
         })
         .collect();
     blocks.sort_unstable_by_key(Taken::start);
@@ -168,7 +167,7 @@ fn a_file_that_goes_on_elsewhere_has_room_there_for_its_next_window() {
     let mut lblk = 0;
     while lblk < 1024 {
         let size = u64::from(lblk + 8) << 10;
-        let got = bench.fs.take_for(&file, &ask(lblk, 8, size)).unwrap();
+        let got = preallocation::take_for(&bench.fs, &file, &ask(lblk, 8, size)).unwrap();
         lblk += got.len();
         taken.push(got);
     }
@@ -190,11 +189,16 @@ fn small_files_lie_one_behind_the_other() {
     for i in 0..200_u32 {
         let file = bench.file(&format!("f{i}"));
         let len = 1 + i % 3;
-        let taken = bench.fs.take_for(&file, &ask(0, len, u64::from(len) << 12));
+        let taken = preallocation::take_for(&bench.fs, &file, &ask(0, len, u64::from(len) << 12));
         let taken = taken.unwrap();
         assert_eq!(taken.len(), len);
         runs.push(blocks_of(&taken));
-        bench.fs.commit_blocks(&bench.handle(), taken).unwrap();
+        bench
+            .fs
+            .alloc()
+            .unwrap()
+            .commit_blocks(&bench.handle(), taken)
+            .unwrap();
         assert_eq!(file.alloc_state_if_any().unwrap().preallocations(), 0);
     }
     let breaks = runs.windows(2).filter(|pair| pair[0].end != pair[1].start);
@@ -202,16 +206,18 @@ fn small_files_lie_one_behind_the_other() {
     assert!(breaks.count() < 60);
     let small = bench.alloc().prealloc.locality.drain();
     assert!(!small.is_empty());
-    bench.fs.give_all_back(small);
+    bench.fs.alloc().unwrap().give_all_back(small);
     for run in runs {
         let (start, len) = (Pblk::new(run.start), (run.end - run.start) as u32);
         let kind = crate::alloc::FreedKind::Data;
         bench
             .fs
+            .alloc()
+            .unwrap()
             .free_blocks(&bench.handle(), start, len, kind)
             .unwrap();
     }
-    bench.fs.discard_preallocations(u64::MAX);
+    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
     bench.nothing_kept();
     bench.close();
 }
@@ -225,10 +231,7 @@ fn what_is_kept_for_others_is_not_missing_when_space_ends() {
     let mut taken = Vec::new();
     for (i, file) in files.iter().enumerate() {
         taken.push(
-            bench
-                .fs
-                .take_for(file, &ask(i as u32 * 5000, 1, 1 << 30))
-                .unwrap(),
+            preallocation::take_for(&bench.fs, file, &ask(i as u32 * 5000, 1, 1 << 30)).unwrap(),
         );
     }
     assert!(bench.kept() > 1000);
@@ -236,35 +239,35 @@ fn what_is_kept_for_others_is_not_missing_when_space_ends() {
     let (one, other) = (&files[0], bench.file("other"));
     let mut lblk = 1_000_000;
     while lblk < 1_000_000 + open as u32 / 2 {
-        let got = bench.fs.take_for(one, &ask(lblk, 3, 1 << 40)).unwrap();
+        let got = preallocation::take_for(&bench.fs, one, &ask(lblk, 3, 1 << 40)).unwrap();
         lblk += got.len();
         taken.push(got);
     }
     let mut promised = 0;
-    while bench.fs.reserve_space(7, false).is_ok() {
+    while bench.fs.alloc().unwrap().reserve_space(7, false).is_ok() {
         promised += 7;
     }
-    while bench.fs.reserve_space(1, false).is_ok() {
+    while bench.fs.alloc().unwrap().reserve_space(1, false).is_ok() {
         promised += 1;
     }
     let got: u32 = taken.iter().map(Taken::len).sum();
     assert_eq!(u64::from(got + promised), open);
     assert!(matches!(
-        bench.fs.take_for(one, &ask(5, 1, 1 << 30)),
+        preallocation::take_for(&bench.fs, one, &ask(5, 1, 1 << 30)),
         Err(Error::NoSpace)
     ));
     let mut at = 0;
     while promised > 0 {
         let mut ask = ask(at, promised.min(100), 1 << 30);
         ask.reserved = true;
-        let got = bench.fs.take_for(&other, &ask).unwrap();
+        let got = preallocation::take_for(&bench.fs, &other, &ask).unwrap();
         promised -= got.len();
         at += got.len();
         taken.push(got);
     }
     drop(taken);
     drop(files);
-    bench.fs.discard_preallocations(u64::MAX);
+    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
     bench.nothing_kept();
 }
 
@@ -275,12 +278,12 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     let before = bench.blocks_to_take();
     let shown = || bench.fs.statfs().unwrap().free;
     let free = shown();
-    bench.fs.reserve_space(100, false).unwrap();
+    bench.fs.alloc().unwrap().reserve_space(100, false).unwrap();
     assert_eq!(bench.blocks_to_take(), before - 100);
     assert_eq!(shown(), free - 100);
     let mut asked = ask(1000, 60, 1 << 30);
     asked.reserved = true;
-    let taken = bench.fs.take_for(&file, &asked).unwrap();
+    let taken = preallocation::take_for(&bench.fs, &file, &asked).unwrap();
     assert_eq!(taken.len(), 60);
     let kept = bench.kept() as i64;
     assert!(kept > 0);
@@ -288,7 +291,7 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     // Out of what is kept: the promise is free again.
     asked.lblk = Lblk::new(1060);
     asked.len = 40;
-    let more = bench.fs.take_for(&file, &asked).unwrap();
+    let more = preallocation::take_for(&bench.fs, &file, &asked).unwrap();
     assert_eq!(
         (more.len(), more.start().get()),
         (40, blocks_of(&taken).end)
@@ -299,13 +302,13 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     assert_eq!(shown(), free);
     let (start, len) = taken.park();
     assert_eq!(shown(), free - 60);
-    let taken = Taken::unpark(&bench.fs, start, len);
+    let taken = Taken::unpark(bench.fs.alloc().unwrap(), start, len);
     taken.into_promise();
     assert_eq!(bench.blocks_to_take(), before - 60 - (kept - 40));
     assert_eq!(shown(), free - 60);
-    bench.fs.return_space(60);
+    bench.fs.alloc().unwrap().return_space(60);
     assert_eq!(shown(), free);
-    bench.fs.drop_preallocations(&file);
+    preallocation::drop_all(&bench.fs, &file);
     assert_eq!(bench.blocks_to_take(), before);
 }
 
@@ -353,7 +356,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                             rng.below(20 * MIB),
                         )
                     };
-                    match bench.fs.take_for(&file.held, &asked) {
+                    match preallocation::take_for(&bench.fs, &file.held, &asked) {
                         Ok(got) => {
                             assert!(got.len() <= asked.len);
                             for (i, block) in blocks_of(&got).enumerate() {
@@ -369,7 +372,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                     // What it has stays, but nothing waits for it any more.
                     let from = rng.below(20_000) as u32;
                     let held = &files[at].held;
-                    bench.fs.drop_preallocations_from(held, Lblk::new(from));
+                    preallocation::drop_from(&bench.fs, held, Lblk::new(from));
                     let state = held.alloc_state();
                     assert!(
                         state
@@ -380,8 +383,14 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                             .all(|(l, (_, n))| l + n <= from)
                     );
                 }
-                86..90 => bench.fs.drop_preallocations(&files[at].held),
-                90 => drop(bench.fs.discard_preallocations(rng.below(3000))),
+                86..90 => preallocation::drop_all(&bench.fs, &files[at].held),
+                90 => drop(
+                    bench
+                        .fs
+                        .alloc()
+                        .unwrap()
+                        .discard_preallocations(rng.below(3000)),
+                ),
                 91..93 => {
                     files[at] = new(names);
                     names += 1;
@@ -404,7 +413,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                     all.windows(2).all(|pair| pair[0].end <= pair[1].start),
                     "{seed}"
                 );
-                let free = bench.fs.super_counts().unwrap().free_blocks;
+                let free = bench.fs.alloc().unwrap().free_counts().blocks;
                 let got: u64 = all.iter().map(|run| run.end - run.start).sum();
                 let kept = bench.kept();
                 assert_eq!(bench.blocks_to_take() as u64 + got + kept, free, "{seed}");
@@ -412,7 +421,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
         }
         drop(taken);
         drop(files);
-        bench.fs.discard_preallocations(u64::MAX);
+        bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
         bench.nothing_kept();
     }
 }
@@ -431,14 +440,18 @@ fn threads_use_what_is_kept_while_others_discard_it() {
                     let mut mine = Vec::new();
                     for _ in 0..1500 {
                         if rng.one_in(30) {
-                            bench.fs.discard_preallocations(rng.below(2000));
+                            bench
+                                .fs
+                                .alloc()
+                                .unwrap()
+                                .discard_preallocations(rng.below(2000));
                         }
                         if rng.one_in(100) {
-                            bench.fs.drop_preallocations(file);
+                            preallocation::drop_all(&bench.fs, file);
                         }
                         // Two threads of a file ask for blocks of their own, side by side.
                         let lblk = rng.below(20_000) as u32 * 2 + (i / 3) as u32;
-                        match bench.fs.take_for(file, &ask(lblk, 1, 1 << 26)) {
+                        match preallocation::take_for(&bench.fs, file, &ask(lblk, 1, 1 << 26)) {
                             Ok(got) => mine.push(got),
                             Err(Error::NoSpace) => mine.clear(),
                             Err(e) => panic!("{e}"),
@@ -446,7 +459,12 @@ fn threads_use_what_is_kept_while_others_discard_it() {
                     }
                     let runs: Vec<_> = mine.iter().map(blocks_of).collect();
                     for got in mine {
-                        bench.fs.commit_blocks(&bench.handle(), got).unwrap();
+                        bench
+                            .fs
+                            .alloc()
+                            .unwrap()
+                            .commit_blocks(&bench.handle(), got)
+                            .unwrap();
                     }
                     runs
                 })
@@ -462,13 +480,15 @@ fn threads_use_what_is_kept_while_others_discard_it() {
         "{seed}"
     );
     drop(files);
-    bench.fs.discard_preallocations(u64::MAX);
+    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
     bench.nothing_kept();
     for run in runs {
         let kind = crate::alloc::FreedKind::Data;
         let start = Pblk::new(run.start);
         bench
             .fs
+            .alloc()
+            .unwrap()
             .free_blocks(&bench.handle(), start, 1, kind)
             .unwrap();
     }
@@ -489,14 +509,14 @@ fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     // Past what small files get.
     let first = 128;
     for lblk in (0..MANY).map(|i| first + i * 2) {
-        taken.push(bench.fs.take_for(&file, &ask(lblk, 1, size(lblk))).unwrap());
+        taken.push(preallocation::take_for(&bench.fs, &file, &ask(lblk, 1, size(lblk))).unwrap());
     }
     let alive = file.alloc_state().preallocations();
     assert!(alive >= MANY as usize - 1, "{alive}");
     let free = bench.blocks_to_take();
     for lblk in (0..MANY - 1).map(|i| first + i * 2 + 1) {
         let ask = ask(lblk, 1, size(first + MANY * 2));
-        taken.push(bench.fs.take_for(&file, &ask).unwrap());
+        taken.push(preallocation::take_for(&bench.fs, &file, &ask).unwrap());
     }
     // All that lay between was kept ready, and nothing else was taken.
     assert_eq!(bench.blocks_to_take(), free);
@@ -504,9 +524,9 @@ fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     runs.sort_by_key(|run| run.start);
     assert!(runs.windows(2).all(|pair| pair[0].end <= pair[1].start));
     drop(taken);
-    bench.fs.drop_preallocations(&file);
+    preallocation::drop_all(&bench.fs, &file);
     drop(file);
-    bench.fs.discard_preallocations(u64::MAX);
+    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
     bench.nothing_kept();
 }
 
@@ -524,7 +544,7 @@ fn holes_of_a_file_are_filled_between_what_lies_beside_them() {
     ops::truncate(&bench.fs, &file, 8 << 20).unwrap();
     reserve(&file, 0, 64);
     reserve(&file, 4096, 64);
-    bench.fs.drop_preallocations(&file);
+    preallocation::drop_all(&bench.fs, &file);
     let other = bench.file("other");
     reserve(&other, 0, 2000);
     file.alloc_state_if_any().unwrap().last.forget();
@@ -535,11 +555,11 @@ fn holes_of_a_file_are_filled_between_what_lies_beside_them() {
     // Without anything kept ready in between, as if the file were opened each time.
     for block in order {
         reserve(&file, 4096 + 64 + block * 16, 16);
-        bench.fs.drop_preallocations(&file);
+        preallocation::drop_all(&bench.fs, &file);
     }
     let image = file.snapshot();
     let runs = map::Runs::over(&bench.fs, &image, 4096..4096 + 64 + 1024);
     let pieces = runs.collect::<Result<Vec<_>>>().unwrap().len();
     assert!(pieces <= 24, "{pieces} pieces, seed {seed}");
-    bench.fs.drop_preallocations(&other);
+    preallocation::drop_all(&bench.fs, &other);
 }

@@ -1,6 +1,6 @@
 //! What is kept ready for one file: runs of unused clusters, by the logical cluster they wait for.
 
-use crate::alloc::cluster::Cluster;
+use crate::volume::Cluster;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::Range;

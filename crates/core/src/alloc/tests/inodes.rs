@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
     for (name, bench) in kinds() {
-        let before = bench.fs.super_counts().unwrap();
+        let before = bench.fs.alloc().unwrap().free_counts();
         let root = bench.fs.inode(Ino::ROOT).unwrap();
         let mut rng = Rng::new(7);
         let mut inodes = Vec::new();
@@ -16,7 +16,11 @@ fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
             } else {
                 FileType::Regular
             };
-            match bench.fs.take_inode(&bench.handle(), &root, kind) {
+            match bench.fs.alloc().unwrap().take_inode(
+                &bench.handle(),
+                place(&root),
+                kind == FileType::Directory,
+            ) {
                 Ok(ino) => {
                     assert!(ino >= bench.fs.superblock().first_ino(), "{name}: {ino}");
                     assert!(seen.insert(ino), "{name}: {ino} twice");
@@ -31,14 +35,19 @@ fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
                 break;
             }
         }
-        let wanted = u64::from(before.free_inodes).min(6000);
+        let wanted = u64::from(before.inodes).min(6000);
         assert_eq!(inodes.len() as u64, wanted, "{name}");
         let dirs = inodes.iter().filter(|(_, dir)| *dir).count() as u64;
         assert_eq!(bench.alloc().directories(), 2 + dirs, "{name}");
         for (ino, dir) in inodes {
-            bench.fs.free_inode(&bench.handle(), ino, dir).unwrap();
+            bench
+                .fs
+                .alloc()
+                .unwrap()
+                .free_inode(&bench.handle(), ino, dir)
+                .unwrap();
         }
-        assert_eq!(bench.fs.super_counts().unwrap(), before, "{name}");
+        assert_eq!(bench.fs.alloc().unwrap().free_counts(), before, "{name}");
         bench.close();
     }
 }
@@ -62,7 +71,7 @@ fn assert_sound(bench: &Bench, ino: Ino, name: &str) {
 #[test]
 fn threads_never_get_an_inode_twice() {
     let bench = Bench::new(48 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
-    let before = bench.fs.super_counts().unwrap();
+    let before = bench.fs.alloc().unwrap().free_counts();
     let root = bench.fs.inode(Ino::ROOT).unwrap();
     let all: Vec<Ino> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4_u64)
@@ -75,10 +84,19 @@ fn threads_never_get_an_inode_twice() {
                         if rng.one_in(4) && !mine.is_empty() {
                             let at = rng.below(mine.len() as u64) as usize;
                             let ino = mine.swap_remove(at);
-                            bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+                            bench
+                                .fs
+                                .alloc()
+                                .unwrap()
+                                .free_inode(&bench.handle(), ino, false)
+                                .unwrap();
                         } else {
                             let kind = FileType::Regular;
-                            let ino = bench.fs.take_inode(&bench.handle(), root, kind);
+                            let ino = bench.fs.alloc().unwrap().take_inode(
+                                &bench.handle(),
+                                place(root),
+                                kind == FileType::Directory,
+                            );
                             mine.push(ino.unwrap());
                         }
                     }
@@ -92,13 +110,15 @@ fn threads_never_get_an_inode_twice() {
             .collect()
     });
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-    let counts = bench.fs.super_counts().unwrap();
-    assert_eq!(
-        counts.free_inodes as usize,
-        before.free_inodes as usize - all.len()
-    );
+    let counts = bench.fs.alloc().unwrap().free_counts();
+    assert_eq!(counts.inodes as usize, before.inodes as usize - all.len());
     for ino in all {
-        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+        bench
+            .fs
+            .alloc()
+            .unwrap()
+            .free_inode(&bench.handle(), ino, false)
+            .unwrap();
     }
     bench.close();
 }
@@ -117,7 +137,9 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
     let take_dir = || {
         let dir = bench
             .fs
-            .take_inode(&bench.handle(), &root, FileType::Directory)
+            .alloc()
+            .unwrap()
+            .take_inode(&bench.handle(), place(&root), true)
             .unwrap();
         group(dir)
     };
@@ -134,12 +156,14 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
     for _ in 0..50 {
         let file = bench
             .fs
-            .take_inode(&bench.handle(), &root, FileType::Regular)
+            .alloc()
+            .unwrap()
+            .take_inode(&bench.handle(), place(&root), false)
             .unwrap();
         assert_eq!(group(file), 0);
     }
     let generations: HashSet<u32> = (0..1000)
-        .map(|_| bench.fs.new_generation(Ino::new(12)))
+        .map(|_| bench.fs.alloc().unwrap().new_generation(Ino::new(12)))
         .collect();
     assert!(generations.len() > 990);
 }
@@ -156,7 +180,12 @@ fn one_of_two_cpus_that_fill_a_directory_takes_its_inodes_beside_it_and_comes_ba
     let mut take = |cpu| {
         let handle = bench.handle();
         let file = FileType::Regular;
-        let ino = bench.fs.take_inode_on(cpu, &handle, &root, file).unwrap();
+        let ino = bench
+            .fs
+            .alloc()
+            .unwrap()
+            .take_inode_on(cpu, &handle, place(&root), file == FileType::Directory)
+            .unwrap();
         taken.push(ino);
         group_of(ino)
     };
@@ -184,7 +213,12 @@ fn one_of_two_cpus_that_fill_a_directory_takes_its_inodes_beside_it_and_comes_ba
         assert_eq!(take(alone), 0);
     }
     for ino in taken {
-        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+        bench
+            .fs
+            .alloc()
+            .unwrap()
+            .free_inode(&bench.handle(), ino, false)
+            .unwrap();
     }
     bench.close();
 }
@@ -202,7 +236,14 @@ fn where_groups_are_on_their_own_two_cpus_take_inodes_of_different_blocks_of_a_t
         for (cpu, taken) in taken.iter_mut().enumerate() {
             let handle = bench.handle();
             let file = FileType::Regular;
-            taken.push(bench.fs.take_inode_on(cpu, &handle, &root, file).unwrap());
+            taken.push(
+                bench
+                    .fs
+                    .alloc()
+                    .unwrap()
+                    .take_inode_on(cpu, &handle, place(&root), file == FileType::Directory)
+                    .unwrap(),
+            );
         }
     }
     // Once it is known that they are two.
@@ -215,7 +256,12 @@ fn where_groups_are_on_their_own_two_cpus_take_inodes_of_different_blocks_of_a_t
     assert!(blocks[0].is_disjoint(&blocks[1]), "{blocks:?}");
     assert!(blocks.iter().flatten().all(|(group, _)| *group == 0));
     for ino in taken.into_iter().flatten() {
-        bench.fs.free_inode(&bench.handle(), ino, false).unwrap();
+        bench
+            .fs
+            .alloc()
+            .unwrap()
+            .free_inode(&bench.handle(), ino, false)
+            .unwrap();
     }
     bench.close();
 }

@@ -27,10 +27,10 @@ fn a_search_reads_bitmaps_that_lie_side_by_side_at_once() {
             below_32_bits: false,
             privileged: false,
         };
-        taken.push(fs.take_blocks(&request).unwrap());
+        taken.push(fs.alloc().unwrap().take_blocks(&request).unwrap());
     }
     let groups = fs.geometry().groups();
-    let loaded = groups.filter(|group| fs.live_group(*group).is_some());
+    let loaded = groups.filter(|group| fs.alloc().unwrap().live_group(*group).is_some());
     let (loaded, reads) = (loaded.count() as u64, device.counts().reads);
     assert!(loaded >= 12, "{loaded}");
     assert!(reads <= loaded / 2, "{reads} reads for {loaded} groups");
@@ -42,7 +42,7 @@ fn a_request_that_is_cut_gets_no_less_than_it_needs() {
     let bench = Bench::new(16 * MIB, &["-t", "ext4", "-b", "1024", "-m", "0"]);
     // Nothing is held back from such.
     let take = |len, min| {
-        bench.fs.take_blocks(&Request {
+        bench.fs.alloc().unwrap().take_blocks(&Request {
             goal: Pblk::new(1),
             len,
             min,

@@ -21,7 +21,7 @@ impl Bench {
     }
 
     fn free_bytes(&self) -> u64 {
-        self.fs.super_counts().unwrap().free_blocks << self.fs.block_size().log2()
+        self.fs.alloc().unwrap().free_counts().blocks << self.fs.block_size().log2()
     }
 }
 
@@ -40,15 +40,23 @@ fn all_that_is_free_is_told_of_and_nothing_else() {
         assert_eq!(bench.fs.trim(ALL).unwrap(), told - len, "{name}");
         assert!(!bench.is_hole(start), "{name}");
         let handle = bench.handle();
-        bench.fs.commit_blocks(&handle, taken).unwrap();
+        bench
+            .fs
+            .alloc()
+            .unwrap()
+            .commit_blocks(&handle, taken)
+            .unwrap();
         let seq = handle.seq();
         drop(handle);
         bench.fs.commit(seq).unwrap();
         // Freed, but a crash may bring its owner back.
         let handle = bench.handle();
-        let freed = bench
-            .fs
-            .free_blocks(&handle, Pblk::new(start), 8, FreedKind::Data);
+        let freed =
+            bench
+                .fs
+                .alloc()
+                .unwrap()
+                .free_blocks(&handle, Pblk::new(start), 8, FreedKind::Data);
         freed.unwrap();
         let seq = handle.seq();
         drop(handle);
@@ -120,7 +128,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
         left -= i64::from(taken.clusters());
         kept.push(taken);
     }
-    bench.fs.reserve_space(400, false).unwrap();
+    bench.fs.alloc().unwrap().reserve_space(400, false).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let taker = scope.spawn(|| {
@@ -135,7 +143,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
                     below_32_bits: false,
                     privileged: true,
                 };
-                let taken = bench.fs.take_promised(&request);
+                let taken = bench.fs.alloc().unwrap().take_promised(&request);
                 taken.expect("it was promised").into_promise();
             }
             is_over.store(true, Ordering::Relaxed);
@@ -144,7 +152,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
             bench.fs.trim(ALL).unwrap();
         }
     });
-    bench.fs.return_space(400);
+    bench.fs.alloc().unwrap().return_space(400);
     drop(kept);
     bench.close();
 }

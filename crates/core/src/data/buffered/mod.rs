@@ -14,10 +14,11 @@ pub(super) mod fast_path;
 pub(super) mod read;
 pub(super) mod seek;
 
-use crate::alloc::{Ask, Taken};
+use crate::alloc::Ask;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use crate::data::cache::number;
 use crate::data::io::{FileIo, Position, WriteOptions, check_writable, size_limit, within_limit};
+use crate::data::reserve::preallocation;
 use crate::data::stored::read::read_device;
 use crate::data::times;
 use crate::data::writeback::flusher;
@@ -360,7 +361,7 @@ impl FileIo<'_> {
                     .write_pattern
                     .note_stride(lblk, lblk + (row.end - row.start))
                 {
-                    self.fs.keep_for(self.live, Lblk::new(lblk));
+                    preallocation::keep_for(self.fs, self.live, Lblk::new(lblk));
                 }
                 let ask = Ask {
                     lblk: Lblk::new(lblk),
@@ -370,14 +371,14 @@ impl FileIo<'_> {
                     no_prealloc: false,
                     privileged: false,
                 };
-                let taken = self.fs.take_for(self.live, &ask);
+                let taken = preallocation::take_for(self.fs, self.live, &ask);
                 let taken = taken.inspect_err(|_| {
                     self.ungrant(folio, holes, &chosen, waiting);
                 })?;
                 let (pblk, found) = taken.park();
                 let inside = size.inside(lblk);
                 if !self.cache.placed.add(self.fs, lblk - inside, pblk, found) {
-                    drop(Taken::unpark(self.fs, pblk, found));
+                    drop(preallocation::unpark(self.fs, pblk, found));
                 } else if !size.is_block() {
                     chosen.push(lblk);
                 }

@@ -26,7 +26,6 @@ mod prefault;
 pub(super) mod readahead;
 mod write_pattern;
 
-use crate::alloc::ClusterSize;
 use crate::data::cache::caches::Caches;
 use crate::data::cache::dirty::DirtyState;
 use crate::data::cache::failures::Failures;
@@ -42,6 +41,7 @@ use crate::data::times::nanos_of;
 use crate::fs::Fs;
 use crate::inode::{Inode, LiveInode, Timestamp};
 use crate::mutants::{Mutant, is_on};
+use crate::volume::ClusterSize;
 use extant_format::Ino;
 use extant_format::inode::InodeFlags;
 use extant_sync::{CountedAtomicI64, LockClass, Mutex, MutexGuard, Rank, RmwClass, pin};
@@ -259,7 +259,7 @@ impl FileCache {
         }
         self.settle(fs, live, delayed, 0, 0);
         for (_, pblk, len) in self.placed.take(clusters, start, 1 << 32) {
-            drop(crate::alloc::Taken::unpark(fs, pblk, len));
+            drop(crate::data::reserve::preallocation::unpark(fs, pblk, len));
         }
         if size & ((1 << log2) - 1) != 0
             && !is_on(Mutant::TailNotZeroed)
@@ -311,7 +311,7 @@ impl FileCache {
         }
         self.give_up_all_promises(fs, ino);
         for (_, pblk, len) in self.placed.take(fs.cluster_size(), 0, 1 << 32) {
-            drop(crate::alloc::Taken::unpark(fs, pblk, len));
+            drop(crate::data::reserve::preallocation::unpark(fs, pblk, len));
         }
     }
 }

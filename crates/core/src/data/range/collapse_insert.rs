@@ -18,11 +18,12 @@ use crate::data::io::WriteOptions;
 use crate::data::io::{blocks_of, check_changeable, check_content, size_limit};
 use crate::data::range::fallocate::{FallocateMode, fallocate_alone};
 use crate::data::range::zeros::zero_mapped;
+use crate::data::reserve::preallocation;
 use crate::data::times::stamp;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode};
-use crate::journal::Handle;
 use crate::map::{self, MapGuard, Mapping, Move, Target};
 use crate::{Error, Result, xattr};
 use extant_format::inode::InodeFlags;
@@ -65,7 +66,7 @@ pub fn punch_hole(
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
     forget(held, range.clone());
-    fs.drop_preallocations(held.live());
+    preallocation::drop_all(fs, held.live());
     zero_edges(fs, held, &image, &range)?;
     let whole = whole_blocks(fs, &range);
     let mut end = whole.end;
@@ -146,7 +147,7 @@ pub fn collapse_range(
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
     forget_from(fs, held, range.start);
-    fs.drop_preallocations(held.live());
+    preallocation::drop_all(fs, held.live());
     let whole = whole_blocks(fs, &range);
     let blocks = whole.end - whole.start;
     let size = image.size() - len;
@@ -221,7 +222,7 @@ pub fn insert_range(
     let _gone = held.pages().write();
     let _quiet = held.file_cache().map(|file| file.quiesce());
     forget_from(fs, held, range.start);
-    fs.drop_preallocations(held.live());
+    preallocation::drop_all(fs, held.live());
     let whole = whole_blocks(fs, &range);
     let blocks = whole.end - whole.start;
     let after = runs_after(fs, &image, whole.start)?;
@@ -476,7 +477,7 @@ fn parts_of<'r>(fs: &Fs, image: &Inode, runs: &'r [Mapping]) -> Result<Vec<&'r [
 fn with_room<R>(fs: &Fs, mut step: impl FnMut() -> Result<R>) -> Result<R> {
     match step() {
         Err(Error::NoSpace) => {
-            if fs.discard_preallocations(1) == 0 && fs.pending_free_blocks() > 0 {
+            if preallocation::discard(fs, 1) == 0 && fs.is_space_pending() {
                 fs.commit(fs.journal()?.running())?;
             }
             step()

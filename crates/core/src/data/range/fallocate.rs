@@ -19,6 +19,7 @@ use crate::data::inline::outgrow_alone;
 use crate::data::io::WriteOptions;
 use crate::data::io::{blocks_of, check_changeable, size_limit};
 use crate::data::range::zeros::zero_mapped;
+use crate::data::reserve::preallocation;
 use crate::data::times::stamp;
 use crate::data::writeback::flusher;
 use crate::data::writeback::write_back;
@@ -146,10 +147,10 @@ impl Reservation {
     /// Whether there may be more space than there was: what others kept ready has come back, or what
     /// was freed, with a commit.
     fn make_room(&self, fs: &Fs) -> Result<bool> {
-        if fs.discard_preallocations(self.blocks.end - self.blocks.start) > 0 {
+        if preallocation::discard(fs, self.blocks.end - self.blocks.start) > 0 {
             return Ok(true);
         }
-        let pending = fs.pending_free_blocks() > 0;
+        let pending = fs.is_space_pending();
         if pending {
             fs.commit(fs.journal()?.running())?;
         }
@@ -270,7 +271,7 @@ impl<'f> Found<'f> {
                 no_prealloc: false,
                 privileged: false,
             };
-            let taken = match fs.take_for(live, &ask) {
+            let taken = match preallocation::take_for(fs, live, &ask) {
                 Ok(taken) => taken,
                 Err(Error::NoSpace) if next > first => return Ok(false),
                 Err(e) => return Err(e),

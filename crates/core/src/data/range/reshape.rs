@@ -1,6 +1,7 @@
 //! Another kind of map for a file or directory: `chattr +e` and `chattr -e`.
 
 use crate::data::io::size_limit;
+use crate::data::reserve::preallocation;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -22,7 +23,7 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
         file.quiesce()
     });
     // They may lie where the other kind of map cannot point.
-    fs.drop_preallocations(held.live());
+    preallocation::drop_all(fs, held.live());
     let reshape = Reshape::make(fs, held.live())?;
     if held.snapshot().size() > size_limit(fs, reshape.empty()) {
         return Err(Error::FileTooLarge);

@@ -8,11 +8,12 @@ use crate::data::io::WriteOptions;
 use crate::data::io::{check_changeable, check_content, size_limit};
 use crate::data::range::zeros::{has_data, zero_mapped};
 use crate::data::reserve::clusters::{cuts_cluster, promise_cut};
+use crate::data::reserve::preallocation;
 use crate::data::times::stamp;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Held, Inode, LiveInode};
-use crate::journal::Handle;
 use crate::map::{self, MapGuard};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result, xattr};
@@ -151,7 +152,11 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
         }
         file.cut(fs, live, size, first);
     }
-    fs.drop_preallocations_from(live, Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)));
+    preallocation::drop_from(
+        fs,
+        live,
+        Lblk::new(u32::try_from(first).unwrap_or(u32::MAX)),
+    );
     let stale = known.map_or_else(|| has_data(fs, image, tail.clone()), Ok)?;
     if stale && !fs.data().is_write_back() {
         // As an orphan the file is seen to after a crash. Only when the new size is durable may what lies past it

@@ -14,12 +14,13 @@ use crate::alloc::{Ask, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{Folio, rows};
 use crate::data::io::FileIo;
+use crate::data::reserve::preallocation;
 use crate::data::reserve::promises::Claim;
 use crate::data::writeback::{Batch, Kind, Piece};
 use crate::fs::Fs;
 use crate::inode::Held;
-use crate::journal::Seq;
 use crate::map::{self, Placer};
+use crate::meta::Seq;
 use extant_format::{Lblk, Pblk};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -158,7 +159,7 @@ impl<'f> FileIo<'f> {
             // The write was let in, whoever it was.
             privileged: true,
         };
-        let taken = self.fs.take_for(self.live, &ask);
+        let taken = preallocation::take_for(self.fs, self.live, &ask);
         let found = taken.as_ref().map_or(0, Taken::clusters);
         if reserved {
             self.cache
@@ -176,7 +177,7 @@ impl<'f> FileIo<'f> {
     pub(in crate::data) fn unplace(&self, lblk: u32, len: u32) {
         let size = self.fs.cluster_size();
         for (_, pblk, len) in self.cache.placed.take(size, lblk, len.into()) {
-            drop(Taken::unpark(self.fs, pblk, len));
+            drop(preallocation::unpark(self.fs, pblk, len));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Places that writes chose: blocks that are taken, and not mapped yet.
 
-use crate::alloc::ClusterSize;
 use crate::fs::Fs;
+use crate::volume::ClusterSize;
 use extant_format::{Group, Pblk};
 use extant_sync::{LockClass, Mutex, Rank};
 use std::collections::BTreeMap;

@@ -4,11 +4,12 @@
 //! logical cluster no block of which has a place; how many of its blocks are delayed does not matter.
 
 use crate::Result;
-use crate::alloc::ClusterSize;
 use crate::data::cache::FileCache;
 use crate::data::reserve::nodes::Tree;
+use crate::data::reserve::preallocation;
 use crate::fs::Fs;
 use crate::inode::LiveInode;
+use crate::volume::ClusterSize;
 use extant_format::Ino;
 use extant_sync::pin;
 use std::collections::BTreeSet;
@@ -80,7 +81,7 @@ impl FileCache {
             }
         };
         // Two at the same time may ask for the same nodes: what is too much goes with the rest.
-        fs.reserve_space(own + nodes as u32, false)?;
+        fs.alloc()?.reserve_space(own + nodes as u32, false)?;
         let mut promise = self.promise.lock();
         if let Some(ledger) = fs.ledger() {
             let more = match fs.cluster_size().is_block() {
@@ -92,7 +93,7 @@ impl FileCache {
             let asked = ledger.promise(ino, owners, space, fs.reason());
             if let Err(e) = asked {
                 drop(promise);
-                fs.return_space(own + nodes as u32);
+                preallocation::return_space(fs, own + nodes as u32);
                 return Err(e);
             }
         }
@@ -101,7 +102,7 @@ impl FileCache {
         if !missing.is_empty() {
             let twice = promise.enter(missing);
             drop(promise);
-            fs.return_space(twice);
+            preallocation::return_space(fs, twice);
         }
         Ok(())
     }
@@ -146,9 +147,13 @@ impl FileCache {
             true => blocks.saturating_sub(used),
             false => clusters,
         };
-        fs.return_space(own + free as u32);
+        preallocation::return_space(fs, own + free as u32);
         // What was used of the worst case of all may be missing from that of the rest.
-        if missing > 0 && fs.reserve_space(missing as u32, true).is_ok() {
+        if missing > 0
+            && fs
+                .alloc()
+                .is_ok_and(|alloc| alloc.reserve_space(missing as u32, true).is_ok())
+        {
             self.promise.lock().nodes += missing;
         }
     }
@@ -171,7 +176,7 @@ impl FileCache {
         if !clusters.is_empty() {
             // They count as promised all the time.
             let twice = self.promise.lock().enter(clusters);
-            fs.return_space(twice);
+            preallocation::return_space(fs, twice);
         }
     }
 
@@ -186,14 +191,14 @@ impl FileCache {
         clusters: impl IntoIterator<Item = u32>,
     ) -> Result<()> {
         let missing = self.promise.lock().without(clusters);
-        fs.reserve_space(missing.len() as u32, true)?;
+        fs.alloc()?.reserve_space(missing.len() as u32, true)?;
         let twice = {
             let mut promise = self.promise.lock();
             let twice = promise.enter(missing);
             promise.note_more(fs, live);
             twice
         };
-        fs.return_space(twice);
+        preallocation::return_space(fs, twice);
         Ok(())
     }
 
@@ -208,7 +213,7 @@ impl FileCache {
             promise.note(fs, ino);
             gone.len() as u32
         };
-        fs.return_space(gone);
+        preallocation::return_space(fs, gone);
     }
 
     /// Gives all promises back: the file is being deleted.
@@ -224,7 +229,7 @@ impl FileCache {
             false => promise.clusters.len() as u64,
         };
         // No more than memory can hold.
-        fs.return_space((own + promise.nodes) as u32);
+        preallocation::return_space(fs, (own + promise.nodes) as u32);
     }
 }
 

@@ -158,7 +158,7 @@ pub(in crate::data) fn write_alone(
             Ok(written) => done += written,
             // What was freed comes back with the commit: that of somebody else meanwhile, or ours.
             Err(Error::NoSpace) if may_retry && fs.durable() > before => may_retry = false,
-            Err(Error::NoSpace) if may_retry && fs.pending_free_blocks() > 0 => {
+            Err(Error::NoSpace) if may_retry && fs.is_space_pending() => {
                 may_retry = false;
                 // Also after a part was written: a journal that has stopped is no lack of space.
                 fs.commit(fs.journal()?.running())?;
@@ -308,7 +308,7 @@ fn prepare<'f>(
                 below_32_bits: !image.flags().contains(InodeFlags::EXTENTS),
                 privileged: false,
             };
-            let got = match fs.take_blocks(&request) {
+            let got = match fs.alloc()?.take_blocks(&request) {
                 Ok(got) => got,
                 Err(Error::NoSpace) if !pieces.is_empty() => return Ok((pieces, taken)),
                 Err(e) => return Err(e),

@@ -5,7 +5,7 @@ use crate::data::dispatch::Way;
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::Held;
-use crate::journal::Seq;
+use crate::meta::Seq;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_sync::{CountedAtomicU64, RmwClass, pin};

@@ -31,9 +31,10 @@ use crate::alloc::{Ask, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, Folio, mask, rows};
 use crate::data::io::FileIo;
+use crate::data::reserve::preallocation;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{Inode, LiveInode};
-use crate::journal::Handle;
 use crate::map::{self, MapGuard, NewRuns, NodeSpace, Target};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
@@ -324,7 +325,7 @@ impl<'f> FileIo<'f> {
             From::Write(lblk) => {
                 let (pblk, len) = taken.park();
                 if !self.cache.placed.add(self.fs, lblk, pblk, len) {
-                    drop(Taken::unpark(self.fs, pblk, len));
+                    drop(preallocation::unpark(self.fs, pblk, len));
                 }
             }
             From::Space => drop(taken),
@@ -431,7 +432,7 @@ impl<'f> FileIo<'f> {
                         // The write was let in, whoever it was.
                         privileged: true,
                     };
-                    let taken = self.fs.take_for(self.live, &ask)?;
+                    let taken = preallocation::take_for(self.fs, self.live, &ask)?;
                     run = (taken.start(), taken.len());
                     wanted = wanted.saturating_sub(run.1.into());
                     if reserved {
@@ -640,9 +641,11 @@ impl<'f> FileIo<'f> {
                 Kind::New => left += size.touched(lblk, piece.len).len() as u32,
                 Kind::Placed => {
                     let placed = self.cache.placed.take(size, lblk, piece.len.into());
-                    places.extend(placed.into_iter().map(|(lblk, pblk, len)| Given {
-                        taken: Taken::unpark(self.fs, pblk, len),
-                        from: From::Write(lblk),
+                    places.extend(placed.into_iter().filter_map(|(lblk, pblk, len)| {
+                        Some(Given {
+                            taken: preallocation::unpark(self.fs, pblk, len)?,
+                            from: From::Write(lblk),
+                        })
                     }));
                     placed_blocks += piece.len;
                 }

@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn take(&self, len: u32, privileged: bool) -> Result<Taken<'_>> {
-        self.fs.take_blocks(&Request {
+        self.fs.alloc().unwrap().take_blocks(&Request {
             goal: Pblk::new(0),
             len,
             min: 1,
@@ -113,7 +113,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
         let (fs, live) = (&*bench.fs, bench.file.live());
         let what = format!("{options:?}, {mode:?}");
         let others = bench.take_all(true);
-        let promised = fs.promised_blocks();
+        let promised = fs.alloc().unwrap().promised_blocks();
         assert!(promised >= BLOCKS, "{what}");
         let is_full = |when: &str| {
             let got = bench.take(1, true);
@@ -143,7 +143,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
             io.give_up(&mut batch);
         }
         is_full("after it was given up");
-        assert_eq!(fs.promised_blocks(), promised, "{what}");
+        assert_eq!(fs.alloc().unwrap().promised_blocks(), promised, "{what}");
         // All that was let in is written once it can be.
         bench.set_sectors(0);
         write_back(fs, live).unwrap();
@@ -151,7 +151,7 @@ fn nobody_gets_what_a_file_was_promised_while_mapping_fails() {
         assert!(!cache.dirty.has_any(), "{what}");
         drop(others);
         bench.fs.sync().unwrap();
-        assert_eq!(fs.promised_blocks(), 0, "{what}");
+        assert_eq!(fs.alloc().unwrap().promised_blocks(), 0, "{what}");
     }
 }
 
@@ -171,7 +171,7 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
     };
     io.for_each_part(&whole, |folio, _| folio.write().delayed = 0);
     cache.settle(fs, live, BLOCKS as u32, 0, 0);
-    assert_eq!(fs.promised_blocks(), 0);
+    assert_eq!(fs.alloc().unwrap().promised_blocks(), 0);
     let anybody = fs.spending_for(&Caller::new(1005, 1005));
     let others = bench.take_all(false);
     write_back(fs, live).unwrap();

@@ -44,7 +44,7 @@ impl<'f> Claims<'f> {
             let len = run.end.saturating_sub(start) as u32;
             upto = upto.max(run.end);
             if len > 0 {
-                for taken in fs.take_free_among(Pblk::new(start), len)? {
+                for taken in fs.alloc()?.take_free_among(Pblk::new(start), len)? {
                     claims.runs.insert(taken.start().get(), taken);
                 }
                 if claims.runs.len() > MOST_RUNS {

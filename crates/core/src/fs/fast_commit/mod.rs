@@ -35,8 +35,9 @@ mod ranges;
 
 use super::open::read_superblock;
 use super::{Fs, MountOptions, SuperblockChoice, policy, writable};
+use crate::fs::Handle;
 use crate::inode::Held;
-use crate::journal::{Handle, Seq};
+use crate::meta::Seq;
 use crate::{Error, Result};
 use extant_blockdev::{OverlayDevice, SharedDevice};
 use extant_format::Ino;

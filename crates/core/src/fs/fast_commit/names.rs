@@ -1,8 +1,8 @@
 //! Directory entries that come and go.
 
 use super::{Replay, contradiction};
+use crate::fs::Handle;
 use crate::inode::{FileType, Held};
-use crate::journal::Handle;
 use crate::{Result, data, dir};
 use extant_format::Ino;
 use extant_format::jbd2::DirEntryChange;

@@ -12,16 +12,21 @@
 use super::Membership;
 use crate::alloc::Alloc;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{FileType, Inode, LiveInode};
-use crate::journal::{Handle, Seal, Seq};
+use crate::journal::NumberList;
 use crate::map::{Runs, Target};
 use crate::meta::BlockRef;
+use crate::meta::{Seal, Seq};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::features::Compat;
 use extant_format::orphan_file::{OrphanBlock, block_seed, encode, slots_per_block};
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::{FirstTouch, RmwClass, SlotArray, cpu_hint};
 use std::collections::HashSet;
+
+/// The list in which handles register blocks of the orphan file.
+pub(crate) const ORPHAN_BLOCKS: NumberList = NumberList::SECOND;
 
 static SLOT: RmwClass = RmwClass::new("orphan file slot");
 static FREE: RmwClass = RmwClass::new("orphan file free slots");
@@ -114,7 +119,7 @@ impl OrphanFile {
             let Some(reserved) = block.slots.reserve() else {
                 continue;
             };
-            handle.touch_orphan_block(index as u32, &block.seen);
+            handle.touch_number(ORPHAN_BLOCKS, index as u32, 1, &block.seen);
             let at = reserved.put(live.ino().get(), cpu / count.max(1));
             let slot = join(index as u32, at);
             live.set_membership(Membership::File { slot });
@@ -133,7 +138,7 @@ impl OrphanFile {
     pub(super) fn clear(&self, handle: &Handle<'_>, slot: u64, ino: Ino) {
         let (index, at) = split(slot);
         if let Some(block) = self.blocks.get(index as usize) {
-            handle.touch_orphan_block(index, &block.seen);
+            handle.touch_number(ORPHAN_BLOCKS, index, 1, &block.seen);
             let held = block.slots.empty(at, ino.get());
             debug_assert!(held, "a slot holds what was put there");
         }

@@ -15,8 +15,8 @@
 use super::Membership;
 use crate::Result;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::LiveInode;
-use crate::journal::Handle;
 use extant_format::Ino;
 use extant_sync::{FirstTouch, LockClass, Mutex, Rank};
 use std::sync::Arc;

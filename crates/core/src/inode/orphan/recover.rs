@@ -189,7 +189,7 @@ impl Search<'_> {
         if !self.seen.insert(ino) {
             return Err(wrong("an inode that is noted once"));
         }
-        if !self.fs.is_inode_in_use(ino)? {
+        if !self.fs.alloc()?.is_inode_in_use(ino)? {
             return Err(wrong("an inode in use"));
         }
         let turn = self.fs.inode_table().turn(ino);

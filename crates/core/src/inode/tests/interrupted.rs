@@ -111,7 +111,7 @@ fn a_large_deletion_is_finished_after_a_crash_anywhere_in_it() {
         let gone = crashed.holds(1);
         let named = dir::lookup(fs, &fs.inode(Ino::ROOT).unwrap(), b"large").unwrap();
         assert!(!gone || named.is_none());
-        let used = fs.is_inode_in_use(ino).unwrap();
+        let used = fs.alloc().unwrap().is_inode_in_use(ino).unwrap();
         assert_eq!(used, named.is_some());
         partly += u32::from(gone && !crashed.holds(2));
     });

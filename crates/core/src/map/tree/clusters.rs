@@ -3,7 +3,7 @@
 use super::draft::{Draft, Source, child_context, load, position};
 use super::node::{Entries, Node, clip};
 use crate::Result;
-use crate::alloc::ClusterSize;
+use crate::volume::ClusterSize;
 use extant_format::extent::NodeContext;
 use extant_format::{Ino, Pblk};
 use std::ops::Range;

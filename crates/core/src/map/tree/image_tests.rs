@@ -51,7 +51,7 @@ fn map_some(fs: &Fs, held: &Held, model: &mut Model, lblk: u64, lens: &[(u64, u3
             below_32_bits: false,
             privileged: false,
         };
-        let got = fs.take_blocks(&request).unwrap();
+        let got = fs.alloc().unwrap().take_blocks(&request).unwrap();
         runs.push((at, got.start(), got.len(), (at / 16).is_multiple_of(2)));
         taken.push(got);
         at += u64::from(len);

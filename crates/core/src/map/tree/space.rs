@@ -3,7 +3,7 @@
 use super::store::commit_all;
 use crate::alloc::{Request, Taken};
 use crate::fs::Fs;
-use crate::journal::Handle;
+use crate::fs::Handle;
 use crate::{Error, Result};
 use extant_format::Pblk;
 use std::cell::Cell;
@@ -78,7 +78,8 @@ impl<'f, 's> NewNodes<'f, 's> {
     ) -> Result<Self> {
         let count = u32::try_from(count).map_err(|_| Error::NoSpace)?;
         let of_promise = count.min(space.promised.get());
-        fs.reserve_space(count - of_promise, space.finishes.get())?;
+        fs.alloc()?
+            .reserve_space(count - of_promise, space.finishes.get())?;
         space.promised.set(space.promised.get() - of_promise);
         let mut nodes = Self {
             fs,
@@ -97,7 +98,7 @@ impl<'f, 's> NewNodes<'f, 's> {
                 below_32_bits,
                 privileged: false,
             };
-            let got = fs.take_promised(&request)?;
+            let got = fs.alloc()?.take_promised(&request)?;
             nodes.left = nodes.left.saturating_sub(got.clusters());
             nodes.taken.push(got);
         }
@@ -127,7 +128,9 @@ impl Drop for NewNodes<'_, '_> {
             .promised
             .set(self.space.promised.get() + promised);
         if back > promised {
-            self.fs.return_space(back - promised);
+            if let Some(alloc) = self.fs.alloc_if_any() {
+                alloc.return_space(back - promised);
+            }
         }
     }
 }
@@ -162,7 +165,7 @@ mod tests {
             file
         });
         let take = |privileged| {
-            fs.take_blocks(&Request {
+            fs.alloc()?.take_blocks(&Request {
                 goal: Pblk::new(0),
                 len: 1,
                 min: 1,
@@ -180,9 +183,9 @@ mod tests {
         let anybody = fs.spending_for(&Caller::new(1005, 1005));
         let one = take(false).unwrap();
         let mut all: Vec<_> = std::iter::from_fn(|| take(false).ok()).collect();
-        let free = fs.super_counts().unwrap();
+        let free = fs.alloc().unwrap().free_counts();
         assert!(matches!(map_one(1000, one), Err(Error::NoSpace)));
-        assert_eq!(fs.super_counts().unwrap(), free);
+        assert_eq!(fs.alloc().unwrap().free_counts(), free);
         let back = take(false).expect("what was to be mapped");
         drop(anybody);
         map_one(1000, back).unwrap();
@@ -191,9 +194,9 @@ mod tests {
         let _anybody = fs.spending_for(&Caller::new(1005, 1005));
         let handle = fs.start(20).unwrap();
         let guard = MapGuard::lock(part.live());
-        let before = fs.super_counts().unwrap().free_blocks;
+        let before = fs.alloc().unwrap().free_counts().blocks;
         map::convert(&handle, part.live(), &guard, 103..105).unwrap();
         drop((guard, handle));
-        assert_eq!(fs.super_counts().unwrap().free_blocks, before - 1);
+        assert_eq!(fs.alloc().unwrap().free_counts().blocks, before - 1);
     }
 }

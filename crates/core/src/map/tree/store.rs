@@ -8,9 +8,10 @@ use super::space::{NewNodes, NodeSpace};
 use crate::alloc::FreedKind;
 use crate::alloc::Taken;
 use crate::fs::Fs;
+use crate::fs::Handle;
 use crate::inode::{FileType, Inode, LiveInode};
-use crate::journal::{Handle, Seal};
 use crate::meta::BlockRef;
+use crate::meta::Seal;
 use crate::quota::Admission;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::inode::{InodeFlags, MAP_BYTES};
@@ -118,7 +119,7 @@ pub(in crate::map) fn commit_all<'f>(
     taken: &mut Vec<Taken<'f>>,
 ) -> Result<()> {
     while let Some(taken) = taken.pop() {
-        handle.fs().commit_blocks(handle, taken)?;
+        handle.alloc().commit_blocks(handle, taken)?;
     }
     Ok(())
 }
@@ -224,10 +225,9 @@ pub(in crate::map) fn hold_groups(
     freed: &[(Pblk, u32)],
     nodes: &[Pblk],
 ) -> Result<()> {
-    let fs = handle.fs();
-    fs.hold_groups(handle, freed)?;
+    handle.alloc().hold_groups(handle, freed)?;
     let mut nodes = nodes.iter();
-    nodes.try_for_each(|&node| fs.hold_groups(handle, &[(node, 1)]))
+    nodes.try_for_each(|&node| handle.alloc().hold_groups(handle, &[(node, 1)]))
 }
 
 /// Frees what lies in `freed`, clusters, of which blocks are among the data that was unmapped, and nodes. All are tried;
@@ -239,12 +239,11 @@ pub(in crate::map) fn free(
     freed: &[(Pblk, u32)],
     nodes: &[Pblk],
 ) -> Result<()> {
-    let fs = handle.fs();
     let is_metadata =
         inode.file_type() != FileType::Regular || inode.flags().contains(InodeFlags::EA_INODE);
     let mut result = Ok(());
     let mut free = |start: Pblk, len: u32, kind| {
-        let freed = fs.free_blocks(handle, start, len, kind);
+        let freed = handle.alloc().free_blocks(handle, start, len, kind);
         if result.is_ok() {
             result = freed;
         }

@@ -1,7 +1,7 @@
 //! The sums that space accounting keeps, as they are.
 
+use super::Fs;
 use crate::Result;
-use crate::fs::Fs;
 
 /// What the accounting of space and of file data in memory holds. Sums are exact while nothing goes on.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +28,13 @@ impl Fs {
     /// [`Error::ReadOnly`](crate::Error::ReadOnly) when the file system is open for reading only.
     #[doc(hidden)]
     pub fn space_sums(&self) -> Result<SpaceSums> {
-        let alloc = self.alloc()?;
+        let space = self.alloc()?.space_sums();
         let (dirty_bytes, memory_bytes) = self.data().sums();
         Ok(SpaceSums {
-            least: alloc.space.least(),
-            grantable: alloc.space.total(),
-            promised: alloc.promised.sum(),
-            pending: alloc.freed.pending(),
+            least: space.least,
+            grantable: space.grantable,
+            promised: space.promised,
+            pending: space.pending,
             dirty_bytes,
             memory_bytes,
         })

@@ -1,75 +1,11 @@
-//! Making everything durable, and closing.
+//! Closing, for good or for a while, and marking as in use.
 
-use super::checkpoint::Tail;
-use super::{FlushTicket, Journal, JournalStats};
 use crate::fs::Fs;
+use crate::journal::{Journal, Tail};
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 
 impl Fs {
-    /// What the journal did since the file system was opened for writing; nothing if it was not.
-    #[must_use]
-    pub fn journal_stats(&self) -> JournalStats {
-        self.journal()
-            .map_or_else(|_| JournalStats::default(), |journal| journal.stats())
-    }
-
-    /// A ticket for writes of data that are complete: [`Fs::flush_data`] makes them durable. 0 on a
-    /// file system open for reading.
-    #[must_use]
-    pub(crate) fn data_ticket(&self) -> FlushTicket {
-        self.journal().map_or_else(
-            |_| FlushTicket::default(),
-            |journal| journal.flushes.ticket(),
-        )
-    }
-
-    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit or
-    /// a flush has begun since and is over; one flush serves all who wait at the same time.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when the flush fails.
-    pub(crate) fn flush_data(&self, since: FlushTicket) -> Result<()> {
-        let journal = self.journal()?;
-        match journal.flushes.flush(&**self.device(), since)? {
-            true => journal.counters.flushes.inc(),
-            false => journal.counters.shared_flushes.inc(),
-        }
-        Ok(())
-    }
-
-    /// How many flushes of data have failed since the file system was opened for writing.
-    pub(crate) fn flush_failures(&self) -> u64 {
-        self.journal()
-            .map_or(0, |journal| journal.flushes.failures())
-    }
-
-    /// Why the last flush of data failed that did.
-    pub(crate) fn flush_failure(&self) -> Option<Error> {
-        self.journal().ok()?.flushes.failure()
-    }
-
-    /// Makes all changes durable that were complete when this was called: on a file system open for reading there are none.
-    ///
-    /// # Errors
-    /// [`Error::Device`] and what else stopped the journal.
-    pub fn sync(&self) -> Result<()> {
-        self.write_lazy_times();
-        self.sync_but_lazy_times()
-    }
-
-    /// The same without times that only memory has: those are for who may change something.
-    pub(crate) fn sync_but_lazy_times(&self) -> Result<()> {
-        let Ok(journal) = self.journal() else {
-            return Ok(());
-        };
-        let written = self.write_back_all();
-        let data = self.data_ticket();
-        self.commit(journal.running())?;
-        self.flush_data(data)?;
-        written
-    }
-
     /// Closes the file system: waits for changes that are being made, commits, writes everything home, empties the log and
     /// marks the file system as clean. Changes are refused from now on. Files that are open may be read on.
     ///
@@ -81,9 +17,7 @@ impl Fs {
     /// is then, to be replayed.
     pub fn close(&self) -> Result<()> {
         match self.journal() {
-            Ok(journal) if journal.closing.get().is_none() => {
-                self.end_changes(|| self.close_alone(journal))
-            }
+            Ok(journal) if !journal.is_closing() => self.end_changes(|| self.close_alone(journal)),
             _ => Ok(()),
         }
     }
@@ -94,11 +28,11 @@ impl Fs {
         let reaped = self.reap();
         let written = self.write_back_all();
         self.write_lazy_times();
-        if journal.closing.set(()).is_err() {
+        if !journal.begin_closing() {
             return Ok(());
         }
         self.data().flusher().stop();
-        journal.background.stop();
+        journal.stop_background();
         let mut result = reaped.and(written).and(self.leave(journal));
         // Nothing is written any more, however that went.
         if let Some(claim) = self.mmp() {
@@ -141,13 +75,13 @@ impl Fs {
         self.commit(journal.running())?;
         // Made durable by the first flush of the next commit, before the mark can be.
         if !is_on(Mutant::LeftTooEarly) {
-            self.checkpoint_with(Tail::NextCommit)?;
+            self.journal()?.checkpoint_with(Tail::NextCommit)?;
         }
         self.super_state()?.leave();
         self.commit_superblock(journal)?;
         // Between these two the superblock is clean and the log is not empty: Linux ignores the log
         // then, and e2fsck replays what is home already.
-        self.checkpoint_with(Tail::Empty)
+        self.journal()?.checkpoint_with(Tail::Empty)
     }
 
     /// Marks the file system as in use: the superblock as it is by now is committed in a transaction of
@@ -155,14 +89,14 @@ impl Fs {
     pub(crate) fn announce(&self) -> Result<()> {
         let journal = self.journal()?;
         self.commit_superblock(journal)?;
-        self.checkpoint_with(Tail::NextCommit)?;
+        self.journal()?.checkpoint_with(Tail::NextCommit)?;
         let flushed = self.device().flush().map_err(Error::from);
         // Whatever came next would be lost with the log that nobody knows to be in use.
-        flushed.inspect_err(|e| self.stop(e))
+        flushed.inspect_err(|e| journal.stop(e))
     }
 
     fn commit_superblock(&self, journal: &Journal) -> Result<()> {
-        journal.touch_superblock();
+        self.super_state()?.touch();
         self.commit(journal.running())
     }
 }

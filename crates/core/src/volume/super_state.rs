@@ -13,23 +13,38 @@
 //! within that very write, and no transaction in the log hold the superblock, its checksum is
 //! wrong, and a backup has to help: as under Linux.
 
-use super::Fs;
-use super::label::Label;
+use super::Label;
 use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;
 use extant_format::features::{Compat, RoCompat};
 use extant_format::superblock::{
     RawSuperblock, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock,
 };
-use extant_format::{BlockSize, Pblk};
+use extant_format::{BlockSize, Ino, Pblk};
 use extant_sync::{LockClass, Mutex, Rank};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 static FIELDS: LockClass = LockClass::new("superblock fields", Rank::Leaf);
+
+/// What the superblock repeats of others: exact when no handle is inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SuperCounts {
+    /// Free blocks.
+    pub(crate) free_blocks: u64,
+    /// Free inodes.
+    pub(crate) free_inodes: u32,
+    /// The first inode of the list of orphans.
+    pub(crate) orphan_head: Option<Ino>,
+    /// Whether nothing is noted in the orphan file, if there is one.
+    pub(crate) is_orphan_file_empty: bool,
+}
 
 /// What the superblock says now, and what it said at the last commit.
 #[derive(Debug)]
 pub(crate) struct SuperState {
     fields: Mutex<Fields>,
+    /// It has changed since it was captured last.
+    touched: AtomicBool,
     /// The block that holds the superblock.
     block: Pblk,
     /// Where it lies there.
@@ -42,6 +57,8 @@ pub(crate) struct SuperState {
 struct Fields {
     /// As the last commit, or opening, left it.
     committed: Superblock,
+    /// As the commit that is under way has it.
+    captured: Option<Superblock>,
     errors: Errors,
     /// The file system is being closed: the next commit says that it is clean.
     leaving: bool,
@@ -78,7 +95,7 @@ impl SuperState {
     ///
     /// # Errors
     /// When the device fails.
-    pub(super) fn new(device: &SharedDevice, superblock: Superblock) -> Result<Self> {
+    pub(crate) fn new(device: &SharedDevice, superblock: Superblock) -> Result<Self> {
         let size = superblock.block_size();
         let (block, offset) = place(size);
         let mut around = vec![0; size.len()].into_boxed_slice();
@@ -93,6 +110,7 @@ impl SuperState {
                 last: None,
             },
             committed: superblock,
+            captured: None,
             leaving: false,
             found_unclean: false,
             large_file: false,
@@ -100,6 +118,7 @@ impl SuperState {
         };
         Ok(Self {
             fields: Mutex::new(&FIELDS, fields),
+            touched: AtomicBool::new(false),
             block,
             offset,
             around,
@@ -111,18 +130,30 @@ impl SuperState {
         self.block
     }
 
-    /// The superblock of this moment, which must be one without handles.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`] when the file system is open for reading only.
-    pub(crate) fn capture(&self, fs: &Fs) -> Result<Superblock> {
-        let counts = fs.super_counts()?;
-        let orphans = fs.orphans()?.head();
-        let fields = self.fields.lock();
+    /// Registers the superblock in the running transaction, or in the one after it when the caller
+    /// has no handle.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        // Read by every operation that allocates, so it is written once for each transaction only.
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the superblock changed since it was captured last.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched.load(Ordering::Acquire)
+    }
+
+    /// Captures the superblock of this moment, which must be one without handles. It counts as
+    /// committed from [`SuperState::set_committed`] on.
+    pub(crate) fn capture(&self, now_is: &SuperCounts) -> Superblock {
+        self.touched.store(false, Ordering::Relaxed);
+        let mut fields = self.fields.lock();
         let mut superblock = fields.committed.clone();
-        superblock.set_orphan_list_head(orphans);
-        superblock.set_free_blocks_count(counts.free_blocks);
-        superblock.set_free_inodes_count(counts.free_inodes);
+        superblock.set_orphan_list_head(now_is.orphan_head);
+        superblock.set_free_blocks_count(now_is.free_blocks);
+        superblock.set_free_inodes_count(now_is.free_inodes);
         superblock.set_write_time(now());
         if fields.leaving {
             superblock.set_needs_recovery(false);
@@ -130,7 +161,7 @@ impl SuperState {
                 let state = superblock.state() | State::CLEAN;
                 superblock.set_state(state);
             }
-            if fs.orphans()?.is_file_empty() {
+            if now_is.is_orphan_file_empty {
                 superblock.set_orphan_present(false);
             }
         }
@@ -146,11 +177,13 @@ impl SuperState {
         if let Some(label) = &fields.label {
             superblock = label.in_superblock(&superblock);
         }
-        Ok(fields.errors.store(&superblock))
+        let superblock = fields.errors.store(&superblock);
+        fields.captured = Some(superblock.clone());
+        superblock
     }
 
     /// What the file system is called.
-    pub(super) fn label(&self) -> Vec<u8> {
+    pub(crate) fn label(&self) -> Vec<u8> {
         let fields = self.fields.lock();
         match &fields.label {
             Some(label) => label.bytes(),
@@ -159,13 +192,14 @@ impl SuperState {
     }
 
     /// Has it called that from the next commit on that has the superblock.
-    pub(super) fn set_label(&self, label: Label) {
+    pub(crate) fn set_label(&self, label: Label) {
         self.fields.lock().label = Some(label);
     }
 
     /// A file has become so large that the file system needs the feature `large_file`, which it has from the next commit on.
     pub(crate) fn note_large_file(&self) {
         self.fields.lock().large_file = true;
+        self.touch();
     }
 
     /// The block with `superblock` in it, as it is stored.
@@ -177,9 +211,12 @@ impl SuperState {
         block
     }
 
-    /// `superblock` has been committed.
-    pub(crate) fn committed(&self, superblock: Superblock) {
-        self.fields.lock().committed = superblock;
+    /// Notes that the superblock captured last is durable, if it was captured since the last call.
+    pub(crate) fn set_committed(&self) {
+        let mut fields = self.fields.lock();
+        if let Some(superblock) = fields.captured.take() {
+            fields.committed = superblock;
+        }
     }
 
     /// Remembers an error, to be recorded with the next commit or by
@@ -205,7 +242,7 @@ impl SuperState {
 
     /// The file system was not marked as clean when it was opened: it is not to be when it is closed, until it has
     /// been checked.
-    pub(super) fn note_found_unclean(&self) {
+    pub(crate) fn note_found_unclean(&self) {
         self.fields.lock().found_unclean = true;
     }
 
@@ -257,11 +294,11 @@ impl Errors {
 
 /// Error codes of the superblock's records.
 mod code {
-    pub(super) const UNKNOWN: u8 = 1;
-    pub(super) const IO: u8 = 2;
-    pub(super) const BAD_CHECKSUM: u8 = 4;
-    pub(super) const CORRUPTED: u8 = 5;
-    pub(super) const NO_SPACE: u8 = 6;
+    pub(crate) const UNKNOWN: u8 = 1;
+    pub(crate) const IO: u8 = 2;
+    pub(crate) const BAD_CHECKSUM: u8 = 4;
+    pub(crate) const CORRUPTED: u8 = 5;
+    pub(crate) const NO_SPACE: u8 = 6;
 }
 
 impl Seen {
@@ -308,7 +345,7 @@ impl Seen {
 
 /// Carries the errors that `before` remembers over to `after`, in which replay may have put an
 /// older record: errors are recorded past the log.
-pub(super) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock {
+pub(crate) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock {
     if before.error_count() <= after.error_count() {
         return after.clone();
     }
@@ -335,7 +372,7 @@ pub(super) fn keep_errors(before: &Superblock, after: &Superblock) -> Superblock
 }
 
 /// The superblock of a file system that is opened.
-pub(super) fn mark_open(superblock: &Superblock) -> Superblock {
+pub(crate) fn mark_open(superblock: &Superblock) -> Superblock {
     let mut marked = mark_in_use(superblock);
     marked.set_mount_time(now());
     marked.set_write_time(now());
@@ -369,7 +406,7 @@ fn mark_in_use(superblock: &Superblock) -> Superblock {
 }
 
 /// The block with the superblock, and the superblock's offset in it.
-pub(super) fn place(size: BlockSize) -> (Pblk, usize) {
+pub(crate) fn place(size: BlockSize) -> (Pblk, usize) {
     let bytes = u64::from(size.bytes());
     let block = Pblk::new(SUPERBLOCK_OFFSET / bytes);
     (block, (SUPERBLOCK_OFFSET % bytes) as usize)

@@ -1,6 +1,6 @@
 //! Clusters: the unit of free space. With `bigalloc` it is several blocks, otherwise one.
 //!
-//! Everything in [`alloc`](super) counts in clusters; what it takes from others and hands to them is in blocks. Files
+//! The allocator counts in clusters; what it takes from others and hands to them is in blocks. Files
 //! are mapped block by block all the same: block `lblk` of a file lies as far behind the beginning of a cluster of
 //! the device as behind that of the [logical cluster](ClusterSize::logical) it belongs to. So a cluster is of one file,
 //! and holds one logical cluster of it.
@@ -12,24 +12,24 @@ use std::ops::Range;
 
 /// A cluster of the device, by its place: the number of its first block, divided by the blocks in a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Cluster(u64);
+pub(crate) struct Cluster(u64);
 
 impl Cluster {
-    pub(super) const fn new(number: u64) -> Self {
+    pub(crate) const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    pub(super) const fn get(self) -> u64 {
+    pub(crate) const fn get(self) -> u64 {
         self.0
     }
 
     /// The one so many behind it.
-    pub(super) const fn plus(self, clusters: u32) -> Self {
+    pub(crate) const fn plus(self, clusters: u32) -> Self {
         Self(self.0.saturating_add(clusters as u64))
     }
 
     /// The one so many before it.
-    pub(super) const fn minus(self, clusters: u32) -> Self {
+    pub(crate) const fn minus(self, clusters: u32) -> Self {
         Self(self.0.saturating_sub(clusters as u64))
     }
 }
@@ -100,13 +100,13 @@ impl ClusterSize {
 
     /// The cluster a block lies in. With clusters of several blocks block 0 begins the first one.
     #[inline]
-    pub(super) const fn of(self, block: Pblk) -> Cluster {
+    pub(crate) const fn of(self, block: Pblk) -> Cluster {
         Cluster(block.get() >> self.bits)
     }
 
     /// The first block of a cluster.
     #[inline]
-    pub(super) const fn block(self, cluster: Cluster) -> Pblk {
+    pub(crate) const fn block(self, cluster: Cluster) -> Pblk {
         Pblk::new(cluster.0 << self.bits)
     }
 }

@@ -1,0 +1,116 @@
+//! Making everything durable, and what the journal tells of itself.
+
+use super::Fs;
+use super::log_items::Kinds;
+use crate::journal::{FlushTicket, JournalStats};
+use crate::meta::Seq;
+use crate::{Error, Result};
+
+impl Fs {
+    /// What the journal did since the file system was opened for writing; nothing if it was not.
+    #[must_use]
+    pub fn journal_stats(&self) -> JournalStats {
+        self.journal()
+            .map_or_else(|_| JournalStats::default(), |journal| journal.stats())
+    }
+
+    /// A ticket for writes of data that are complete: [`Fs::flush_data`] makes them durable. 0 on a
+    /// file system open for reading.
+    #[must_use]
+    pub(crate) fn data_ticket(&self) -> FlushTicket {
+        self.journal()
+            .map_or_else(|_| FlushTicket::default(), |journal| journal.data_ticket())
+    }
+
+    /// Makes data durable that was complete when the ticket was taken. Costs nothing when a commit or
+    /// a flush has begun since and is over; one flush serves all who wait at the same time.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the flush fails.
+    pub(crate) fn flush_data(&self, since: FlushTicket) -> Result<()> {
+        self.journal()?.flush_data(since)
+    }
+
+    /// How many flushes of data have failed since the file system was opened for writing.
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.journal().map_or(0, |journal| journal.flush_failures())
+    }
+
+    /// Why the last flush of data failed that did.
+    pub(crate) fn flush_failure(&self) -> Option<Error> {
+        self.journal().ok()?.flush_failure()
+    }
+
+    /// Makes all changes durable that were complete when this was called: on a file system open for reading there are none.
+    ///
+    /// # Errors
+    /// [`Error::Device`] and what else stopped the journal.
+    pub fn sync(&self) -> Result<()> {
+        self.write_lazy_times();
+        self.sync_but_lazy_times()
+    }
+
+    /// Makes all changes durable but for times that only memory has, which a caller writes that may
+    /// change something.
+    ///
+    /// # Errors
+    /// As for [`Fs::sync`].
+    pub(crate) fn sync_but_lazy_times(&self) -> Result<()> {
+        let Ok(journal) = self.journal() else {
+            return Ok(());
+        };
+        let written = self.write_back_all();
+        let data = self.data_ticket();
+        self.commit(journal.running())?;
+        self.flush_data(data)?;
+        written
+    }
+
+    /// Makes transaction `upto`, and all before it, durable. Commits in the calling thread unless
+    /// another one is at it, and returns when the changes are on the device.
+    ///
+    /// The caller holds neither a handle nor any lock that is acquired under one.
+    ///
+    /// # Errors
+    /// Why the journal stopped, when it has; nothing is known to be durable then. On a file system
+    /// open for reading only [`Error::ReadOnly`].
+    pub fn commit(&self, upto: Seq) -> Result<()> {
+        let writer = self.writer()?;
+        let kinds = Kinds::of(self, writer);
+        writer.journal.commit(&kinds.list(), upto)
+    }
+
+    /// Ends a transaction that has no room: returns when another one runs.
+    ///
+    /// # Errors
+    /// As for [`Fs::commit`].
+    #[cold]
+    pub(super) fn commit_full(&self, full: Seq) -> Result<()> {
+        let writer = self.writer()?;
+        let kinds = Kinds::of(self, writer);
+        writer.journal.commit_full(&kinds.list(), full)
+    }
+
+    /// Writes everything committed to where it belongs and frees its space in the log.
+    ///
+    /// # Errors
+    /// When the device fails, which stops the journal; why the journal stopped, when it has.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.journal()?.checkpoint()
+    }
+
+    /// The last transaction that is durable.
+    #[must_use]
+    pub(crate) fn durable(&self) -> Seq {
+        self.journal()
+            .map_or(Seq::NONE, |journal| journal.durable())
+    }
+
+    /// Reports that a structure was found corrupt, or that the device failed, in the course of a
+    /// change. Never waits; any lock may be held.
+    pub(crate) fn report(&self, error: &Error) {
+        if let Ok(journal) = self.journal() {
+            journal.report(error);
+        }
+    }
+}

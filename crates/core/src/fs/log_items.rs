@@ -1,0 +1,178 @@
+//! The kinds of metadata that the journal carries for a file system besides whole blocks.
+//!
+//! | kind | registered | encoded |
+//! |---|---|---|
+//! | inodes | in lists of [`RegisteredInodes`](crate::inode::RegisteredInodes) | records into blocks of the inode table, and what they change of quotas |
+//! | blocks of the orphan file | by number | their slots |
+//! | groups | by number | bitmaps and blocks of descriptors |
+//! | the superblock | as a flag of its state | the block that holds it |
+//!
+//! Inodes come first, as a large one may change the superblock, which comes last.
+
+use super::{Fs, Writer};
+use crate::Result;
+use crate::inode::{CapturedSlots, ORPHAN_BLOCKS, RegisteredInode, capture_inodes};
+use crate::journal::{CapturedItem, Images, LogItem, Numbers};
+use crate::meta::Seq;
+use crate::mutants::{Mutant, is_on};
+use crate::volume::{SuperCounts, SuperState};
+use extant_format::features::RoCompat;
+use extant_format::superblock::Superblock;
+
+/// All kinds of a file system.
+pub(super) struct Kinds<'f> {
+    inodes: Inodes<'f>,
+    orphans: OrphanBlocks<'f>,
+    superblock: SuperblockItem<'f>,
+    writer: &'f Writer,
+}
+
+impl<'f> Kinds<'f> {
+    pub(super) fn of(fs: &'f Fs, writer: &'f Writer) -> Self {
+        Self {
+            inodes: Inodes { fs, writer },
+            orphans: OrphanBlocks { fs, writer },
+            superblock: SuperblockItem { writer },
+            writer,
+        }
+    }
+
+    /// The kinds, in the order in which they are captured and encoded.
+    pub(super) fn list(&self) -> [&dyn LogItem; 4] {
+        [
+            &self.inodes,
+            &self.orphans,
+            &*self.writer.alloc,
+            &self.superblock,
+        ]
+    }
+}
+
+struct Inodes<'f> {
+    fs: &'f Fs,
+    writer: &'f Writer,
+}
+
+struct CapturedInodes<'f> {
+    fs: &'f Fs,
+    /// The records, as each CPU shard registered them.
+    inodes: Vec<Vec<RegisteredInode>>,
+}
+
+impl LogItem for Inodes<'_> {
+    fn has_changes(&self) -> bool {
+        self.writer.registered_inodes.has_any()
+    }
+
+    fn capture(&self, _: Seq, _: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
+        let mut inodes = self.writer.registered_inodes.take();
+        for inodes in &mut inodes {
+            capture_inodes(inodes);
+        }
+        // The first one that is too large without the feature, which Linux turns on then.
+        if !self.fs.superblock().has_ro_compat(RoCompat::LARGE_FILE)
+            && inodes.iter().flatten().any(RegisteredInode::is_large)
+        {
+            self.writer.super_state.note_large_file();
+        }
+        Ok(Some(Box::new(CapturedInodes {
+            fs: self.fs,
+            inodes,
+        })))
+    }
+
+    fn committed(&self, seq: Seq) {
+        self.fs.inode_table().set_durable(seq);
+    }
+}
+
+impl CapturedItem for CapturedInodes<'_> {
+    fn encode(self: Box<Self>, seq: Seq, images: &mut Images) -> Result<()> {
+        let mut tables = self.fs.encode_inodes(&self.inodes, seq)?;
+        if is_on(Mutant::RecordsSkipped) {
+            tables.truncate(1);
+        }
+        if self.fs.counts_usage() {
+            let tally = self.fs.tally_usage(&self.inodes);
+            let quotas = self.fs.encode_quotas(&tally, seq)?;
+            if !is_on(Mutant::UsageNotLogged) {
+                // Blocks that the files have got in this transaction: what is in them now counts.
+                images.replace_cached(quotas);
+            }
+        }
+        images.add_cached(tables);
+        Ok(())
+    }
+}
+
+struct OrphanBlocks<'f> {
+    fs: &'f Fs,
+    writer: &'f Writer,
+}
+
+struct CapturedOrphans<'f> {
+    fs: &'f Fs,
+    slots: Vec<CapturedSlots>,
+}
+
+impl LogItem for OrphanBlocks<'_> {
+    fn capture(&self, _: Seq, numbers: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
+        let slots = self.writer.orphans.capture(numbers.take(ORPHAN_BLOCKS));
+        Ok(match slots.is_empty() {
+            true => None,
+            false => Some(Box::new(CapturedOrphans { fs: self.fs, slots })),
+        })
+    }
+
+    fn committed(&self, _: Seq) {}
+}
+
+impl CapturedItem for CapturedOrphans<'_> {
+    fn encode(self: Box<Self>, seq: Seq, images: &mut Images) -> Result<()> {
+        images.add_cached(self.fs.encode_orphan_blocks(self.slots, seq)?);
+        Ok(())
+    }
+}
+
+struct SuperblockItem<'f> {
+    writer: &'f Writer,
+}
+
+struct CapturedSuperblock<'f> {
+    state: &'f SuperState,
+    superblock: Superblock,
+}
+
+impl LogItem for SuperblockItem<'_> {
+    fn has_changes(&self) -> bool {
+        self.writer.super_state.is_touched()
+    }
+
+    fn capture(&self, _: Seq, _: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
+        let state = &*self.writer.super_state;
+        if !state.is_touched() {
+            return Ok(None);
+        }
+        let free = self.writer.alloc.free_counts();
+        let orphans = &self.writer.orphans;
+        let superblock = state.capture(&SuperCounts {
+            free_blocks: free.blocks,
+            free_inodes: free.inodes,
+            orphan_head: orphans.head(),
+            is_orphan_file_empty: orphans.is_file_empty(),
+        });
+        Ok(Some(Box::new(CapturedSuperblock { state, superblock })))
+    }
+
+    fn committed(&self, _: Seq) {
+        self.writer.super_state.set_committed();
+    }
+}
+
+impl CapturedItem for CapturedSuperblock<'_> {
+    fn encode(self: Box<Self>, _: Seq, images: &mut Images) -> Result<()> {
+        let bytes = self.state.encode(&self.superblock);
+        images.add(self.state.block(), bytes.into());
+        Ok(())
+    }
+}
