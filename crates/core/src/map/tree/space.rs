@@ -127,10 +127,10 @@ impl Drop for NewNodes<'_, '_> {
         self.space
             .promised
             .set(self.space.promised.get() + promised);
-        if back > promised {
-            if let Some(alloc) = self.fs.alloc_if_any() {
-                alloc.return_space(back - promised);
-            }
+        if back > promised
+            && let Some(alloc) = self.fs.alloc_if_any()
+        {
+            alloc.return_space(back - promised);
         }
     }
 }
