@@ -68,7 +68,7 @@ impl Bench {
     }
 
     fn take(&self, goal: u64, len: u32, min: u32) -> Result<Taken<'_>> {
-        self.fs.alloc().unwrap().take_blocks(&Request {
+        self.alloc().take_blocks(&Request {
             goal: Pblk::new(goal),
             len,
             min,
@@ -89,14 +89,14 @@ impl Bench {
     fn write_home(&self) {
         let loaded: Vec<_> = self
             .groups()
-            .filter(|group| self.fs.alloc().unwrap().live_group(*group).is_some())
-            .map(|group| self.fs.alloc().unwrap().group_image(group).unwrap())
+            .filter(|group| self.alloc().live_group(*group).is_some())
+            .map(|group| self.alloc().group_image(group).unwrap())
             .collect();
-        for (block, bytes) in self.fs.alloc().unwrap().encode_groups(&loaded).unwrap() {
+        for (block, bytes) in self.alloc().encode_groups(&loaded).unwrap() {
             let offset = self.fs.block_size().offset_of(block).unwrap();
             self.fs.device().write_at(offset, &bytes).unwrap();
         }
-        let counts = self.fs.alloc().unwrap().free_counts();
+        let counts = self.alloc().free_counts();
         let mut superblock = self.fs.superblock().clone();
         superblock.set_free_blocks_count(counts.blocks);
         superblock.set_free_inodes_count(counts.inodes);
@@ -215,7 +215,7 @@ fn groups_load_as_dumpe2fs_sees_them() {
             "{name}"
         );
         for (group, seen) in bench.groups().zip(&dump.groups) {
-            let (slot, loaded) = bench.fs.alloc().unwrap().load_group(group).unwrap();
+            let (slot, loaded) = bench.alloc().load_group(group).unwrap();
             let state = slot.lock(loaded).unwrap();
             let first = geometry.group_first_block(group).unwrap().get();
             let free: Vec<u64> = state
@@ -276,7 +276,7 @@ fn free_extents_are_those_that_dumpe2fs_lists() {
 fn what_commit_encodes_of_untouched_groups_is_what_mke2fs_wrote() {
     for (name, bench) in kinds() {
         for group in bench.groups() {
-            bench.fs.alloc().unwrap().load_group(group).unwrap();
+            bench.alloc().load_group(group).unwrap();
         }
         let before = std::fs::read(&bench.image).unwrap();
         bench.write_home();
@@ -344,7 +344,7 @@ impl Model {
     fn check(&self, bench: &Bench) {
         let geometry = bench.fs.geometry();
         for group in bench.groups() {
-            let Ok((slot, loaded)) = bench.fs.alloc().unwrap().load_group(group) else {
+            let Ok((slot, loaded)) = bench.alloc().load_group(group) else {
                 continue;
             };
             let state = slot.lock(loaded).unwrap();
@@ -364,7 +364,7 @@ impl Model {
         }
         let unowned = Self::count(&self.owned.iter().map(|o| !o).collect::<Vec<_>>());
         let first = geometry.first_data_block().get();
-        let counts = bench.fs.alloc().unwrap().free_counts();
+        let counts = bench.alloc().free_counts();
         assert_eq!(counts.blocks, unowned, "from block {first}");
         assert_eq!(bench.alloc().space.total(), Self::count(&self.free) as i64);
         assert_eq!(bench.fs.statfs().unwrap().free, unowned);
@@ -428,9 +428,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
                     let kind = *rng.pick(&[FreedKind::Data, FreedKind::Metadata]);
                     let handle = bench.handle();
                     bench
-                        .fs
                         .alloc()
-                        .unwrap()
                         .free_blocks(&handle, Pblk::new(run.start), len, kind)
                         .unwrap();
                     Model::mark(&mut model.owned, run.clone(), false);
@@ -450,7 +448,7 @@ fn random_work_agrees_with_a_model_of_single_bits() {
                 Model::mark(&mut model.free, run, true);
             }
             let pending: u64 = freed.iter().map(|(_, run)| run.end - run.start).sum();
-            assert_eq!(bench.fs.alloc().unwrap().pending_free_blocks(), pending);
+            assert_eq!(bench.alloc().pending_free_blocks(), pending);
             if step % 250 == 0 {
                 model.check(&bench);
             }
@@ -472,7 +470,7 @@ fn take_one<'f>(bench: &'f Bench, model: &mut Model, request: Request, taken: &m
         free.saturating_sub(model.reserved)
     };
     let longest = model.longest(bench);
-    match bench.fs.alloc().unwrap().take_blocks(&request) {
+    match bench.alloc().take_blocks(&request) {
         Ok(one) => {
             assert!(one.len() >= request.min && one.len() <= request.len);
             assert!(u64::from(one.len()) <= open);
@@ -501,12 +499,7 @@ fn commit_one<'f>(
     let front = one.split_front(rng.between(1, one.len().into()) as u32);
     let run = blocks_of(&front);
     let handle = bench.handle();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
-        .commit_blocks(&handle, front)
-        .unwrap();
+    bench.alloc().commit_blocks(&handle, front).unwrap();
     Model::mark(&mut model.owned, run.clone(), true);
     owned.push((handle.seq(), run));
     drop(handle);
@@ -520,9 +513,7 @@ fn give_all_back(bench: &Bench, owned: &[std::ops::Range<u64>]) {
     for run in owned {
         let len = (run.end - run.start) as u32;
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_blocks(&bench.handle(), Pblk::new(run.start), len, FreedKind::Data)
             .unwrap();
     }
@@ -533,7 +524,7 @@ fn give_all_back(bench: &Bench, owned: &[std::ops::Range<u64>]) {
 fn threads_never_get_a_block_twice_and_lose_none() {
     let seed = seed_from_env("alloc_threads");
     let bench = Bench::new(24 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
-    let before = bench.fs.alloc().unwrap().free_counts();
+    let before = bench.alloc().free_counts();
     let total = bench.alloc().space.total();
     let owned: Vec<std::ops::Range<u64>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..8_u64)
@@ -557,17 +548,17 @@ fn threads_never_get_a_block_twice_and_lose_none() {
         );
     }
     let used: u64 = owned.iter().map(|run| run.end - run.start).sum();
-    let counts = bench.fs.alloc().unwrap().free_counts();
+    let counts = bench.alloc().free_counts();
     assert_eq!(counts.blocks, before.blocks - used);
     assert_eq!(bench.alloc().space.total(), total - used as i64);
     for group in bench.groups() {
-        let (slot, loaded) = bench.fs.alloc().unwrap().load_group(group).unwrap();
+        let (slot, loaded) = bench.alloc().load_group(group).unwrap();
         let state = slot.lock(loaded).unwrap();
         let blocks = state.blocks.bits();
         assert_eq!(*state.space.used(blocks.len()), *blocks);
     }
     give_all_back(&bench, &owned);
-    assert_eq!(bench.fs.alloc().unwrap().free_counts(), before);
+    assert_eq!(bench.alloc().free_counts(), before);
 }
 
 /// Takes, commits, gives back and frees, until the image is full and beyond.
@@ -581,9 +572,7 @@ fn worker(bench: &Bench, mut rng: Rng) -> Vec<std::ops::Range<u64>> {
             let start = Pblk::new(run.start);
             let handle = bench.handle();
             bench
-                .fs
                 .alloc()
-                .unwrap()
                 .free_blocks(&handle, start, len, FreedKind::Data)
                 .unwrap();
         } else if rng.one_in(50) {
@@ -594,12 +583,7 @@ fn worker(bench: &Bench, mut rng: Rng) -> Vec<std::ops::Range<u64>> {
                 Ok(one) if rng.one_in(4) => drop(one),
                 Ok(one) => {
                     owned.push(blocks_of(&one));
-                    bench
-                        .fs
-                        .alloc()
-                        .unwrap()
-                        .commit_blocks(&bench.handle(), one)
-                        .unwrap();
+                    bench.alloc().commit_blocks(&bench.handle(), one).unwrap();
                 }
                 Err(Error::NoSpace) => {}
                 Err(e) => panic!("{e}"),
@@ -612,7 +596,7 @@ fn worker(bench: &Bench, mut rng: Rng) -> Vec<std::ops::Range<u64>> {
 #[test]
 fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     let bench = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024", "-m", "5"]);
-    let free = bench.fs.alloc().unwrap().free_counts().blocks;
+    let free = bench.alloc().free_counts().blocks;
     let reserved = bench.fs.superblock().reserved_blocks_count();
     let mut taken = Vec::new();
     let spending = bench.as_anybody();
@@ -648,7 +632,7 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
         below_32_bits: false,
         privileged: true,
     };
-    while let Ok(one) = bench.fs.alloc().unwrap().take_blocks(&request) {
+    while let Ok(one) = bench.alloc().take_blocks(&request) {
         taken.push(one);
     }
     let got: u64 = taken.iter().map(|one| u64::from(one.len())).sum();
@@ -657,43 +641,34 @@ fn the_reserve_is_for_the_privileged_and_freed_blocks_wait_for_their_commit() {
     let mut runs = Vec::new();
     for one in taken {
         runs.push(blocks_of(&one));
-        bench
-            .fs
-            .alloc()
-            .unwrap()
-            .commit_blocks(&bench.handle(), one)
-            .unwrap();
+        bench.alloc().commit_blocks(&bench.handle(), one).unwrap();
     }
-    assert_eq!(bench.fs.alloc().unwrap().free_counts().blocks, 0);
+    assert_eq!(bench.alloc().free_counts().blocks, 0);
     bench.fs.sync().unwrap();
     let run = runs.pop().unwrap();
     let len = (run.end - run.start) as u32;
     let start = Pblk::new(run.start);
     let handle = bench.handle();
     bench
-        .fs
         .alloc()
-        .unwrap()
         .free_blocks(&handle, start, len, FreedKind::Data)
         .unwrap();
     let seq = handle.seq();
     drop(handle);
     request.len = 1;
     assert!(matches!(
-        bench.fs.alloc().unwrap().take_blocks(&request),
+        bench.alloc().take_blocks(&request),
         Err(Error::NoSpace)
     ));
-    assert_eq!(bench.fs.alloc().unwrap().pending_free_blocks(), len.into());
-    assert_eq!(bench.fs.alloc().unwrap().free_counts().blocks, len.into());
+    assert_eq!(bench.alloc().pending_free_blocks(), len.into());
+    assert_eq!(bench.alloc().free_counts().blocks, len.into());
     let mut seen = Vec::new();
     bench
-        .fs
         .alloc()
-        .unwrap()
         .for_each_freed(seq, |start, len, kind| seen.push((start, len, kind)));
     assert_eq!(seen, [(start, len, FreedKind::Data)]);
     bench.fs.sync().unwrap();
-    let again = bench.fs.alloc().unwrap().take_blocks(&request).unwrap();
+    let again = bench.alloc().take_blocks(&request).unwrap();
     assert!(run.contains(&again.start().get()));
     drop(again);
     give_all_back(&bench, &runs);
@@ -716,19 +691,14 @@ fn blocks_come_at_the_goal_or_behind_it() {
 #[test]
 fn what_may_not_be_freed_is_refused_and_nothing_changes() {
     let bench = Bench::new(24 * MIB, &["-t", "ext4", "-b", "1024"]);
-    let before = bench.fs.alloc().unwrap().free_counts();
+    let before = bench.alloc().free_counts();
     let blocks = bench.fs.geometry().blocks_count();
     let table = bench.fs.group(Group::new(0)).unwrap().inode_table;
     let mut hole = bench.take(20_000, 30, 30).unwrap();
     let front = hole.split_front(10);
     let owned = front.start();
     let free = hole.start();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
-        .commit_blocks(&bench.handle(), front)
-        .unwrap();
+    bench.alloc().commit_blocks(&bench.handle(), front).unwrap();
     drop(hole);
     let handle = bench.handle();
     for (what, start, len) in [
@@ -741,31 +711,21 @@ fn what_may_not_be_freed_is_refused_and_nothing_changes() {
         ("partly free", owned, 11),
     ] {
         let result = bench
-            .fs
             .alloc()
-            .unwrap()
             .free_blocks(&handle, start, len, FreedKind::Data);
         let error = result.expect_err(what);
         assert!(error.is_corruption(), "{what}: {error}");
     }
-    let after = bench.fs.alloc().unwrap().free_counts();
+    let after = bench.alloc().free_counts();
     assert_eq!(after.blocks, before.blocks - 10);
-    assert_eq!(bench.fs.alloc().unwrap().pending_free_blocks(), 0);
+    assert_eq!(bench.alloc().pending_free_blocks(), 0);
     for ino in [0, 1, 2, 10, u32::MAX] {
-        let error = bench
-            .fs
-            .alloc()
-            .unwrap()
-            .free_inode(&handle, Ino::new(ino), false);
+        let error = bench.alloc().free_inode(&handle, Ino::new(ino), false);
         assert!(error.unwrap_err().is_corruption(), "inode {ino}");
     }
-    let error = bench
-        .fs
-        .alloc()
-        .unwrap()
-        .free_inode(&handle, Ino::new(500), false);
+    let error = bench.alloc().free_inode(&handle, Ino::new(500), false);
     assert!(error.unwrap_err().to_string().contains("in use"));
-    assert_eq!(bench.fs.alloc().unwrap().free_counts(), after);
+    assert_eq!(bench.alloc().free_counts(), after);
 }
 
 #[test]

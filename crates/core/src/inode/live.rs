@@ -1,5 +1,6 @@
 //! An inode in memory that can change.
 
+use super::held::Held;
 use super::orphan::{Membership, Reaper};
 use super::{Inode, InodeId, Timestamp};
 use crate::alloc::FileState;
@@ -18,7 +19,6 @@ use extant_sync::{
     BiasedRwLock, CountedAtomicU64, EpochGuard, FirstTouch, HoldCount, LockClass, Mutex, Rank,
     RcuCell, RmwClass, RwLock, pin,
 };
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -56,11 +56,11 @@ const TOLD_MOST: u64 = u64::MAX >> TICKET_BITS;
 // What a look reads comes first, so that it lies in one cache line.
 #[repr(C)]
 pub struct LiveInode {
-    image: RcuCell<Inode>,
+    pub(super) image: RcuCell<Inode>,
     /// What only inodes in use have.
     more: OnceLock<Box<More>>,
     /// How many [`Held`] there are, and whether it is leaving memory.
-    holds: HoldCount,
+    pub(super) holds: HoldCount,
     /// The block of the inode table that holds its record.
     home: Pblk,
     ino: Ino,
@@ -79,7 +79,7 @@ pub struct LiveInode {
     /// See [`Membership`].
     orphan: AtomicU64,
     /// Who deletes it once nobody holds it; there is one since the inode first was an orphan.
-    reaper: OnceLock<Arc<Reaper>>,
+    pub(super) reaper: OnceLock<Arc<Reaper>>,
     /// The flags of the newest image, beside it for who asks for nothing else: that takes no guard. Stored under `meta`.
     flags: AtomicU32,
 }
@@ -118,9 +118,7 @@ impl LiveInode {
 
     /// An inode that the caller is the only one to hold.
     pub(super) fn new_held(image: Arc<Inode>, home: Pblk) -> Held {
-        Held {
-            live: Arc::new(Self::with_holds(image, home, 1)),
-        }
+        Held::of(Arc::new(Self::with_holds(image, home, 1)))
     }
 
     #[inline]
@@ -661,50 +659,6 @@ impl LiveInode {
     pub(super) fn set_membership(&self, membership: Membership) {
         self.orphan.store(membership.pack(), Ordering::Release);
     }
-
-    /// Has `reaper` delete the inode when the last hold goes and there is no name.
-    pub(super) fn delete_through(&self, reaper: &Arc<Reaper>) {
-        self.reaper.get_or_init(|| Arc::clone(reaper));
-    }
-
-    /// Takes hold, unless the inode is leaving memory: then it comes back.
-    pub(super) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
-        match self.holds.try_hold() {
-            true => Ok(Held { live: self }),
-            false => Err(self),
-        }
-    }
-
-    /// Claims the inode for its way out of memory, if nobody holds it. From then on nobody can.
-    pub(crate) fn claim_if_unheld(&self) -> bool {
-        self.holds.claim_if(0)
-    }
-
-    /// Ends a claim: the inode stays after all.
-    pub(super) fn unclaim(&self) {
-        self.holds.unclaim();
-    }
-
-    /// Whether the inode is leaving memory, or has left it.
-    #[must_use]
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.holds.is_leaving()
-    }
-
-    /// How many hold it.
-    #[must_use]
-    pub(crate) fn holds(&self) -> u64 {
-        self.holds.count()
-    }
-
-    /// The last hold is gone.
-    #[cold]
-    fn unheld(self: &Arc<Self>) {
-        let unnamed = self.image.get(&pin()).disk.links == 0;
-        if let (true, Some(reaper)) = (unnamed, self.reaper.get()) {
-            reaper.push(Arc::clone(self));
-        }
-    }
 }
 
 impl Fs {
@@ -753,56 +707,5 @@ impl std::fmt::Debug for LiveInode {
         f.debug_struct("LiveInode")
             .field("ino", &self.ino)
             .finish_non_exhaustive()
-    }
-}
-
-/// A hold on an inode: while there is one the inode stays in memory, and if its last name goes its
-/// content stays until the last hold is gone. What an open file has.
-///
-/// Dropping the last hold of an inode without names only notes that it is to be deleted, so a hold
-/// may be dropped anywhere. [`Fs::reap`](crate::fs::Fs::reap) deletes it.
-#[derive(Debug)]
-pub struct Held {
-    live: Arc<LiveInode>,
-}
-
-impl Held {
-    /// The inode, shared.
-    #[must_use]
-    pub(crate) fn live(&self) -> &Arc<LiveInode> {
-        &self.live
-    }
-
-    /// Claims the inode for its way out of memory, if this is the only hold. From then on nobody can
-    /// take another one, this one cannot be cloned, and dropping it does nothing.
-    pub(crate) fn claim_last(&self) -> bool {
-        self.live.holds.claim_if(1)
-    }
-}
-
-impl Clone for Held {
-    fn clone(&self) -> Self {
-        // There is a hold already, so nobody can claim the inode.
-        self.live.holds.hold_again();
-        Self {
-            live: Arc::clone(&self.live),
-        }
-    }
-}
-
-impl Deref for Held {
-    type Target = LiveInode;
-
-    fn deref(&self) -> &LiveInode {
-        &self.live
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Whoever ends the last hold sees what the others did before they ended theirs.
-        if self.live.holds.release() && self.live.reaper.get().is_some() {
-            self.live.unheld();
-        }
     }
 }

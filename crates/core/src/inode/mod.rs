@@ -2,6 +2,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `held` | [`Held`]: a hold on an inode in memory |
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
@@ -32,6 +33,7 @@ mod caller;
 mod create;
 mod delete;
 mod encode;
+mod held;
 mod lazy;
 mod leave;
 mod live;
@@ -52,9 +54,10 @@ pub use caller::{Caller, Writer};
 pub(crate) use caller::{GROUP_EXECUTE, SET_GID, without_set_ids};
 pub use create::NewInode;
 pub(crate) use encode::{RegisteredInode, RegisteredInodes, capture_inodes};
+pub use held::Held;
 pub(crate) use lazy::LazyTimes;
 pub(crate) use leave::LEAVE_CREDITS;
-pub use live::{Held, LiveInode};
+pub use live::LiveInode;
 pub(crate) use lock::{Access, LockSet};
 pub(crate) use orphan::{CapturedSlots, ORPHAN_BLOCKS};
 pub use orphan::{OrphanStats, Orphans};

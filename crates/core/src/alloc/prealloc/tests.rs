@@ -94,13 +94,13 @@ fn files_that_grow_side_by_side_stay_in_one_piece_each() {
         assert!(pieces <= 9, "{pieces}");
     }
     // Others see none of it.
-    let free = bench.fs.alloc().unwrap().free_counts().blocks;
+    let free = bench.alloc().free_counts().blocks;
     assert_eq!(bench.fs.statfs().unwrap().free, free);
     drop(taken);
     for file in files {
         ops::release(&bench.fs, file).unwrap();
     }
-    assert!(bench.fs.alloc().unwrap().discard_preallocations(u64::MAX) > 0);
+    assert!(bench.alloc().discard_preallocations(u64::MAX) > 0);
     bench.nothing_kept();
     bench.close();
 }
@@ -154,7 +154,7 @@ fn a_file_that_goes_on_elsewhere_has_room_there_for_its_next_window() {
                 below_32_bits: false,
                 privileged: false,
             };
-            bench.fs.alloc().unwrap().take_blocks(&request).unwrap()
+            bench.alloc().take_blocks(&request).unwrap()
         })
         .collect();
     blocks.sort_unstable_by_key(Taken::start);
@@ -193,12 +193,7 @@ fn small_files_lie_one_behind_the_other() {
         let taken = taken.unwrap();
         assert_eq!(taken.len(), len);
         runs.push(blocks_of(&taken));
-        bench
-            .fs
-            .alloc()
-            .unwrap()
-            .commit_blocks(&bench.handle(), taken)
-            .unwrap();
+        bench.alloc().commit_blocks(&bench.handle(), taken).unwrap();
         assert_eq!(file.alloc_state_if_any().unwrap().preallocations(), 0);
     }
     let breaks = runs.windows(2).filter(|pair| pair[0].end != pair[1].start);
@@ -206,18 +201,16 @@ fn small_files_lie_one_behind_the_other() {
     assert!(breaks.count() < 60);
     let small = bench.alloc().prealloc.locality.drain();
     assert!(!small.is_empty());
-    bench.fs.alloc().unwrap().give_all_back(small);
+    bench.alloc().give_all_back(small);
     for run in runs {
         let (start, len) = (Pblk::new(run.start), (run.end - run.start) as u32);
         let kind = crate::alloc::FreedKind::Data;
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_blocks(&bench.handle(), start, len, kind)
             .unwrap();
     }
-    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
+    bench.alloc().discard_preallocations(u64::MAX);
     bench.nothing_kept();
     bench.close();
 }
@@ -244,10 +237,10 @@ fn what_is_kept_for_others_is_not_missing_when_space_ends() {
         taken.push(got);
     }
     let mut promised = 0;
-    while bench.fs.alloc().unwrap().reserve_space(7, false).is_ok() {
+    while bench.alloc().reserve_space(7, false).is_ok() {
         promised += 7;
     }
-    while bench.fs.alloc().unwrap().reserve_space(1, false).is_ok() {
+    while bench.alloc().reserve_space(1, false).is_ok() {
         promised += 1;
     }
     let got: u32 = taken.iter().map(Taken::len).sum();
@@ -267,7 +260,7 @@ fn what_is_kept_for_others_is_not_missing_when_space_ends() {
     }
     drop(taken);
     drop(files);
-    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
+    bench.alloc().discard_preallocations(u64::MAX);
     bench.nothing_kept();
 }
 
@@ -278,7 +271,7 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     let before = bench.blocks_to_take();
     let shown = || bench.fs.statfs().unwrap().free;
     let free = shown();
-    bench.fs.alloc().unwrap().reserve_space(100, false).unwrap();
+    bench.alloc().reserve_space(100, false).unwrap();
     assert_eq!(bench.blocks_to_take(), before - 100);
     assert_eq!(shown(), free - 100);
     let mut asked = ask(1000, 60, 1 << 30);
@@ -302,11 +295,11 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     assert_eq!(shown(), free);
     let (start, len) = taken.park();
     assert_eq!(shown(), free - 60);
-    let taken = Taken::unpark(bench.fs.alloc().unwrap(), start, len);
+    let taken = Taken::unpark(bench.alloc(), start, len);
     taken.into_promise();
     assert_eq!(bench.blocks_to_take(), before - 60 - (kept - 40));
     assert_eq!(shown(), free - 60);
-    bench.fs.alloc().unwrap().return_space(60);
+    bench.alloc().return_space(60);
     assert_eq!(shown(), free);
     preallocation::drop_all(&bench.fs, &file);
     assert_eq!(bench.blocks_to_take(), before);
@@ -384,13 +377,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                     );
                 }
                 86..90 => preallocation::drop_all(&bench.fs, &files[at].held),
-                90 => drop(
-                    bench
-                        .fs
-                        .alloc()
-                        .unwrap()
-                        .discard_preallocations(rng.below(3000)),
-                ),
+                90 => drop(bench.alloc().discard_preallocations(rng.below(3000))),
                 91..93 => {
                     files[at] = new(names);
                     names += 1;
@@ -413,7 +400,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                     all.windows(2).all(|pair| pair[0].end <= pair[1].start),
                     "{seed}"
                 );
-                let free = bench.fs.alloc().unwrap().free_counts().blocks;
+                let free = bench.alloc().free_counts().blocks;
                 let got: u64 = all.iter().map(|run| run.end - run.start).sum();
                 let kept = bench.kept();
                 assert_eq!(bench.blocks_to_take() as u64 + got + kept, free, "{seed}");
@@ -421,7 +408,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
         }
         drop(taken);
         drop(files);
-        bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
+        bench.alloc().discard_preallocations(u64::MAX);
         bench.nothing_kept();
     }
 }
@@ -440,11 +427,7 @@ fn threads_use_what_is_kept_while_others_discard_it() {
                     let mut mine = Vec::new();
                     for _ in 0..1500 {
                         if rng.one_in(30) {
-                            bench
-                                .fs
-                                .alloc()
-                                .unwrap()
-                                .discard_preallocations(rng.below(2000));
+                            bench.alloc().discard_preallocations(rng.below(2000));
                         }
                         if rng.one_in(100) {
                             preallocation::drop_all(&bench.fs, file);
@@ -459,12 +442,7 @@ fn threads_use_what_is_kept_while_others_discard_it() {
                     }
                     let runs: Vec<_> = mine.iter().map(blocks_of).collect();
                     for got in mine {
-                        bench
-                            .fs
-                            .alloc()
-                            .unwrap()
-                            .commit_blocks(&bench.handle(), got)
-                            .unwrap();
+                        bench.alloc().commit_blocks(&bench.handle(), got).unwrap();
                     }
                     runs
                 })
@@ -480,15 +458,13 @@ fn threads_use_what_is_kept_while_others_discard_it() {
         "{seed}"
     );
     drop(files);
-    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
+    bench.alloc().discard_preallocations(u64::MAX);
     bench.nothing_kept();
     for run in runs {
         let kind = crate::alloc::FreedKind::Data;
         let start = Pblk::new(run.start);
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_blocks(&bench.handle(), start, 1, kind)
             .unwrap();
     }
@@ -526,7 +502,7 @@ fn many_preallocations_of_a_file_are_alive_at_once_and_all_of_use() {
     drop(taken);
     preallocation::drop_all(&bench.fs, &file);
     drop(file);
-    bench.fs.alloc().unwrap().discard_preallocations(u64::MAX);
+    bench.alloc().discard_preallocations(u64::MAX);
     bench.nothing_kept();
 }
 

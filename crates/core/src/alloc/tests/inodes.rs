@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
     for (name, bench) in kinds() {
-        let before = bench.fs.alloc().unwrap().free_counts();
+        let before = bench.alloc().free_counts();
         let root = bench.fs.inode(Ino::ROOT).unwrap();
         let mut rng = Rng::new(7);
         let mut inodes = Vec::new();
@@ -16,7 +16,7 @@ fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
             } else {
                 FileType::Regular
             };
-            match bench.fs.alloc().unwrap().take_inode(
+            match bench.alloc().take_inode(
                 &bench.handle(),
                 place(&root),
                 kind == FileType::Directory,
@@ -40,14 +40,9 @@ fn inodes_are_taken_once_each_and_tables_never_show_what_was_there_before() {
         let dirs = inodes.iter().filter(|(_, dir)| *dir).count() as u64;
         assert_eq!(bench.alloc().directories(), 2 + dirs, "{name}");
         for (ino, dir) in inodes {
-            bench
-                .fs
-                .alloc()
-                .unwrap()
-                .free_inode(&bench.handle(), ino, dir)
-                .unwrap();
+            bench.alloc().free_inode(&bench.handle(), ino, dir).unwrap();
         }
-        assert_eq!(bench.fs.alloc().unwrap().free_counts(), before, "{name}");
+        assert_eq!(bench.alloc().free_counts(), before, "{name}");
         bench.close();
     }
 }
@@ -71,7 +66,7 @@ fn assert_sound(bench: &Bench, ino: Ino, name: &str) {
 #[test]
 fn threads_never_get_an_inode_twice() {
     let bench = Bench::new(48 * MIB, &["-t", "ext4", "-b", "1024", "-g", "1024"]);
-    let before = bench.fs.alloc().unwrap().free_counts();
+    let before = bench.alloc().free_counts();
     let root = bench.fs.inode(Ino::ROOT).unwrap();
     let all: Vec<Ino> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..4_u64)
@@ -85,14 +80,12 @@ fn threads_never_get_an_inode_twice() {
                             let at = rng.below(mine.len() as u64) as usize;
                             let ino = mine.swap_remove(at);
                             bench
-                                .fs
                                 .alloc()
-                                .unwrap()
                                 .free_inode(&bench.handle(), ino, false)
                                 .unwrap();
                         } else {
                             let kind = FileType::Regular;
-                            let ino = bench.fs.alloc().unwrap().take_inode(
+                            let ino = bench.alloc().take_inode(
                                 &bench.handle(),
                                 place(root),
                                 kind == FileType::Directory,
@@ -110,13 +103,11 @@ fn threads_never_get_an_inode_twice() {
             .collect()
     });
     assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
-    let counts = bench.fs.alloc().unwrap().free_counts();
+    let counts = bench.alloc().free_counts();
     assert_eq!(counts.inodes as usize, before.inodes as usize - all.len());
     for ino in all {
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_inode(&bench.handle(), ino, false)
             .unwrap();
     }
@@ -136,9 +127,7 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
     let mut groups = HashSet::new();
     let take_dir = || {
         let dir = bench
-            .fs
             .alloc()
-            .unwrap()
             .take_inode(&bench.handle(), place(&root), true)
             .unwrap();
         group(dir)
@@ -155,15 +144,13 @@ fn files_stay_with_their_directory_and_top_directories_spread() {
     assert_eq!(groups.len(), 32, "two of them share a group: {groups:?}");
     for _ in 0..50 {
         let file = bench
-            .fs
             .alloc()
-            .unwrap()
             .take_inode(&bench.handle(), place(&root), false)
             .unwrap();
         assert_eq!(group(file), 0);
     }
     let generations: HashSet<u32> = (0..1000)
-        .map(|_| bench.fs.alloc().unwrap().new_generation(Ino::new(12)))
+        .map(|_| bench.alloc().new_generation(Ino::new(12)))
         .collect();
     assert!(generations.len() > 990);
 }
@@ -181,9 +168,7 @@ fn one_of_two_cpus_that_fill_a_directory_takes_its_inodes_beside_it_and_comes_ba
         let handle = bench.handle();
         let file = FileType::Regular;
         let ino = bench
-            .fs
             .alloc()
-            .unwrap()
             .take_inode_on(cpu, &handle, place(&root), file == FileType::Directory)
             .unwrap();
         taken.push(ino);
@@ -214,9 +199,7 @@ fn one_of_two_cpus_that_fill_a_directory_takes_its_inodes_beside_it_and_comes_ba
     }
     for ino in taken {
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_inode(&bench.handle(), ino, false)
             .unwrap();
     }
@@ -238,9 +221,7 @@ fn where_groups_are_on_their_own_two_cpus_take_inodes_of_different_blocks_of_a_t
             let file = FileType::Regular;
             taken.push(
                 bench
-                    .fs
                     .alloc()
-                    .unwrap()
                     .take_inode_on(cpu, &handle, place(&root), file == FileType::Directory)
                     .unwrap(),
             );
@@ -257,9 +238,7 @@ fn where_groups_are_on_their_own_two_cpus_take_inodes_of_different_blocks_of_a_t
     assert!(blocks.iter().flatten().all(|(group, _)| *group == 0));
     for ino in taken.into_iter().flatten() {
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_inode(&bench.handle(), ino, false)
             .unwrap();
     }

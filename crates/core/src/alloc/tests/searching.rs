@@ -42,7 +42,7 @@ fn a_request_that_is_cut_gets_no_less_than_it_needs() {
     let bench = Bench::new(16 * MIB, &["-t", "ext4", "-b", "1024", "-m", "0"]);
     // Nothing is held back from such.
     let take = |len, min| {
-        bench.fs.alloc().unwrap().take_blocks(&Request {
+        bench.alloc().take_blocks(&Request {
             goal: Pblk::new(1),
             len,
             min,

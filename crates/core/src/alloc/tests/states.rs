@@ -7,31 +7,19 @@ fn data_freed_by_the_transaction_that_allocated_it_is_free_at_once() {
     let bench = Bench::new(10 * MIB, &["-t", "ext4", "-b", "1024"]);
     let old = bench.take(5000, 50, 50).unwrap();
     let start = old.start();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
-        .commit_blocks(&bench.handle(), old)
-        .unwrap();
+    bench.alloc().commit_blocks(&bench.handle(), old).unwrap();
     bench.fs.sync().unwrap();
     let new = bench.take(start.get() + 50, 50, 50).unwrap();
     assert_eq!(new.start().get(), start.get() + 50);
     let handle = bench.handle();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
-        .commit_blocks(&handle, new)
-        .unwrap();
+    bench.alloc().commit_blocks(&handle, new).unwrap();
     // Both in one: of what was there before a crash may bring back the owner.
     bench
-        .fs
         .alloc()
-        .unwrap()
         .free_blocks(&handle, start, 100, FreedKind::Data)
         .unwrap();
     drop(handle);
-    assert_eq!(bench.fs.alloc().unwrap().pending_free_blocks(), 50);
+    assert_eq!(bench.alloc().pending_free_blocks(), 50);
     let again = bench.take(start.get() + 50, 50, 50).unwrap();
     assert_eq!(again.start().get(), start.get() + 50);
     let other = bench.take(start.get(), 50, 50).unwrap();
@@ -41,20 +29,13 @@ fn data_freed_by_the_transaction_that_allocated_it_is_free_at_once() {
     let node = bench.take(start.get() + 50, 1, 1).unwrap();
     let block = node.start();
     let handle = bench.handle();
+    bench.alloc().commit_blocks(&handle, node).unwrap();
     bench
-        .fs
         .alloc()
-        .unwrap()
-        .commit_blocks(&handle, node)
-        .unwrap();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
         .free_blocks(&handle, block, 1, FreedKind::Metadata)
         .unwrap();
     drop(handle);
-    assert_eq!(bench.fs.alloc().unwrap().pending_free_blocks(), 51);
+    assert_eq!(bench.alloc().pending_free_blocks(), 51);
     bench.close();
 }
 
@@ -82,12 +63,7 @@ fn groups_that_are_not_needed_leave_memory_and_come_back_as_they_were() {
                 Model::mark(&mut model.free, blocks_of(&one), false);
                 Model::mark(&mut model.owned, blocks_of(&one), true);
                 owned.push(blocks_of(&one));
-                bench
-                    .fs
-                    .alloc()
-                    .unwrap()
-                    .commit_blocks(&bench.handle(), one)
-                    .unwrap();
+                bench.alloc().commit_blocks(&bench.handle(), one).unwrap();
             }
             4..6 if !owned.is_empty() => {
                 let run = owned.swap_remove(rng.below(owned.len() as u64) as usize);
@@ -96,9 +72,7 @@ fn groups_that_are_not_needed_leave_memory_and_come_back_as_they_were() {
                 let handle = bench.handle();
                 let start = Pblk::new(run.start);
                 bench
-                    .fs
                     .alloc()
-                    .unwrap()
                     .free_blocks(&handle, start, len, kind)
                     .unwrap();
                 Model::mark(&mut model.owned, run.clone(), false);
@@ -106,15 +80,11 @@ fn groups_that_are_not_needed_leave_memory_and_come_back_as_they_were() {
             }
             6 => {
                 let handle = bench.handle();
-                let taken = bench
-                    .fs
-                    .alloc()
-                    .unwrap()
-                    .take_inode(&handle, place(&root), true);
+                let taken = bench.alloc().take_inode(&handle, place(&root), true);
                 inodes.push(taken.unwrap());
             }
             _ => {
-                bench.fs.alloc().unwrap().load_group(group).unwrap();
+                bench.alloc().load_group(group).unwrap();
             }
         }
         if step % 40 == 0 {
@@ -135,9 +105,7 @@ fn groups_that_are_not_needed_leave_memory_and_come_back_as_they_were() {
     assert!(count <= most + 16, "{count} in memory, seed {seed}");
     for ino in inodes {
         bench
-            .fs
             .alloc()
-            .unwrap()
             .free_inode(&bench.handle(), ino, true)
             .unwrap();
     }
@@ -158,19 +126,12 @@ fn the_device_is_told_what_is_free_once_that_is_durable() {
     let start = one.start();
     let offset = bench.fs.block_size().offset_of(start).unwrap();
     let handle = bench.handle();
-    bench
-        .fs
-        .alloc()
-        .unwrap()
-        .commit_blocks(&handle, one)
-        .unwrap();
+    bench.alloc().commit_blocks(&handle, one).unwrap();
     let bytes = vec![0x77; 50 << 10];
     bench.fs.device().write_at(offset, &bytes).unwrap();
     // Allocated by the same transaction or not.
     bench
-        .fs
         .alloc()
-        .unwrap()
         .free_blocks(&handle, start, 50, FreedKind::Data)
         .unwrap();
     drop(handle);
@@ -188,7 +149,7 @@ fn checksums_of_bitmaps_are_worked_out_once_for_each_commit() {
     let goal = 9000;
     let group = bench.fs.geometry().group_of_block(Pblk::new(goal)).unwrap();
     let has_checksum = || {
-        let (slot, loaded) = bench.fs.alloc().unwrap().load_group(group).unwrap();
+        let (slot, loaded) = bench.alloc().load_group(group).unwrap();
         slot.lock(loaded).unwrap().blocks.has_checksum()
     };
     for round in 0..3 {
@@ -197,22 +158,14 @@ fn checksums_of_bitmaps_are_worked_out_once_for_each_commit() {
             let taken = bench.take(goal, 2, 2).unwrap();
             let run = (taken.start(), taken.len());
             assert_eq!(bench.fs.geometry().group_of_block(run.0).unwrap(), group);
-            bench
-                .fs
-                .alloc()
-                .unwrap()
-                .commit_blocks(&bench.handle(), taken)
-                .unwrap();
+            bench.alloc().commit_blocks(&bench.handle(), taken).unwrap();
             runs.push(run);
             assert!(!has_checksum(), "round {round}, blocks taken");
         }
         for (start, len) in runs.drain(25..) {
-            let freed =
-                bench
-                    .fs
-                    .alloc()
-                    .unwrap()
-                    .free_blocks(&bench.handle(), start, len, FreedKind::Data);
+            let freed = bench
+                .alloc()
+                .free_blocks(&bench.handle(), start, len, FreedKind::Data);
             freed.unwrap();
             assert!(!has_checksum(), "round {round}, blocks freed");
         }

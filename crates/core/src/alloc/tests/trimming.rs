@@ -40,23 +40,15 @@ fn all_that_is_free_is_told_of_and_nothing_else() {
         assert_eq!(bench.fs.trim(ALL).unwrap(), told - len, "{name}");
         assert!(!bench.is_hole(start), "{name}");
         let handle = bench.handle();
-        bench
-            .fs
-            .alloc()
-            .unwrap()
-            .commit_blocks(&handle, taken)
-            .unwrap();
+        bench.alloc().commit_blocks(&handle, taken).unwrap();
         let seq = handle.seq();
         drop(handle);
         bench.fs.commit(seq).unwrap();
         // Freed, but a crash may bring its owner back.
         let handle = bench.handle();
-        let freed =
-            bench
-                .fs
-                .alloc()
-                .unwrap()
-                .free_blocks(&handle, Pblk::new(start), 8, FreedKind::Data);
+        let freed = bench
+            .alloc()
+            .free_blocks(&handle, Pblk::new(start), 8, FreedKind::Data);
         freed.unwrap();
         let seq = handle.seq();
         drop(handle);
@@ -128,7 +120,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
         left -= i64::from(taken.clusters());
         kept.push(taken);
     }
-    bench.fs.alloc().unwrap().reserve_space(400, false).unwrap();
+    bench.alloc().reserve_space(400, false).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let taker = scope.spawn(|| {
@@ -143,7 +135,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
                     below_32_bits: false,
                     privileged: true,
                 };
-                let taken = bench.fs.alloc().unwrap().take_promised(&request);
+                let taken = bench.alloc().take_promised(&request);
                 taken.expect("it was promised").into_promise();
             }
             is_over.store(true, Ordering::Relaxed);
@@ -152,7 +144,7 @@ fn nobody_finds_too_little_space_because_of_what_is_being_told() {
             bench.fs.trim(ALL).unwrap();
         }
     });
-    bench.fs.alloc().unwrap().return_space(400);
+    bench.alloc().return_space(400);
     drop(kept);
     bench.close();
 }
