@@ -295,7 +295,7 @@ fn inodes(
     Ok(())
 }
 
-/// What a descriptor without a checksum says was never used: nobody believes it, but it is wrong of a group with inodes.
+/// What a descriptor without a checksum says was never used: no reader believes it, but it is wrong of a group with inodes.
 fn never_used(place: Place, desc: &GroupDesc, has_inodes: bool, sink: &mut Sink) {
     if desc.flags.contains(GroupFlags::INODE_UNINIT) && has_inodes {
         sink.say(Code::GroupFlags, place, UNUSED_BUT_USED);

@@ -6,9 +6,9 @@ use std::ops::Range;
 /// Claims of clusters; see [`crate::volume::Volume::cluster_of`] for their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    /// Claimed by somebody.
+    /// Claimed once or more.
     pub(crate) once: BlockSet,
-    /// Claimed by more than one.
+    /// Claimed more than once.
     pub(crate) twice: BlockSet,
     /// Clusters claimed, each as often as it was.
     total: u64,

@@ -254,7 +254,7 @@ fn one(
 }
 
 /// Whether names of a directory with these flags have to be UTF-8: where they are folded, in a file system that is strict.
-/// Of encrypted names nobody can tell.
+/// Encrypted names are exempt: their folding is not known here.
 pub(crate) fn is_strict(volume: &Volume, flags: InodeFlags) -> bool {
     let strict = volume.sb.encoding().is_some_and(|(_, bits)| bits & 1 != 0);
     let folded = flags.contains(InodeFlags::CASEFOLD) && volume.has_incompat(Incompat::CASEFOLD);

@@ -37,7 +37,7 @@ pub enum Error {
     /// An undo file cannot be read or written.
     #[error("undo file: {0}")]
     Undo(std::io::Error),
-    /// The device ends before the file system: there is no room to mend it in.
+    /// The device ends before the file system: there is no room to repair it in.
     #[error("the device has {size} bytes, the file system needs {needed}: nothing is mended")]
     TooShort {
         /// Of the device.
@@ -45,7 +45,7 @@ pub enum Error {
         /// Of the file system.
         needed: u64,
     },
-    /// Somebody has the file system open.
+    /// The file system is open elsewhere.
     #[error(
         "multiple-mount protection says that the file system is in use on {node}; if nothing there uses or checks it any \
          more, clear that mark with tune2fs -f -E clear_mmp"

@@ -19,7 +19,7 @@ pub(crate) struct FieldRule {
     pub(crate) wrong: &'static str,
     /// What a repair says.
     pub(crate) mended: &'static str,
-    pub(crate) mend: fn(&Volume, &mut RawSuperblock),
+    pub(crate) fix: fn(&Volume, &mut RawSuperblock),
 }
 
 /// All of them.
@@ -28,7 +28,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| !v.geo.clusters_per_group().is_multiple_of(8),
         wrong: "the number of blocks or clusters of a group is no multiple of 8: bitmaps are of whole bytes",
         mended: "a group has a number of blocks that is a multiple of 8",
-        mend: |v, raw| {
+        fix: |v, raw| {
             let clusters = whole_group(v);
             let ratio = v.cluster_ratio() as u32;
             raw.clusters_per_group.set(clusters);
@@ -42,7 +42,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         wrong: "metadata_csum_seed needs the feature metadata_csum",
         mended: "feature metadata_csum_seed is off",
         // The seed stays: nothing reads it without the feature, and checksums that are there may start from it.
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_incompat.get() & !Incompat::CSUM_SEED.bits();
             raw.feature_incompat.set(bits);
         },
@@ -55,7 +55,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "a group has other numbers of clusters and of blocks, but the feature bigalloc is off",
         mended: "clusters are blocks",
-        mend: |_, raw| raw.clusters_per_group.set(raw.blocks_per_group.get()),
+        fix: |_, raw| raw.clusters_per_group.set(raw.blocks_per_group.get()),
     },
     FieldRule {
         is_broken: |v| {
@@ -65,13 +65,13 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "the size of descriptors is no size that they can have",
         mended: "the size of descriptors is not given: it is 32 without the feature 64bit",
-        mend: |_, raw| raw.desc_size.set(0),
+        fix: |_, raw| raw.desc_size.set(0),
     },
     FieldRule {
         is_broken: |v| v.sb.raw().log_groups_per_flex > 31,
         wrong: "more than 2^31 groups are to be kept together",
         mended: "no groups are kept together",
-        mend: |_, raw| raw.log_groups_per_flex = 0,
+        fix: |_, raw| raw.log_groups_per_flex = 0,
     },
     FieldRule {
         is_broken: |v| {
@@ -79,7 +79,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "orphan_present needs the feature orphan_file",
         mended: "feature orphan_present is off",
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits();
             raw.feature_ro_compat.set(bits);
         },
@@ -88,7 +88,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| v.sb.reserved_blocks_count() > v.sb.blocks_count() / 2,
         wrong: "more than half of the blocks are reserved",
         mended: "a twentieth of the blocks is reserved",
-        mend: |v, raw| {
+        fix: |v, raw| {
             let blocks = v.sb.blocks_count() / 20;
             raw.r_blocks_count_lo.set(blocks as u32);
             raw.r_blocks_count_hi.set((blocks >> 32) as u32);
@@ -98,7 +98,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| v.has_compat(Compat::RESIZE_INODE) && v.has_incompat(Incompat::META_BG),
         wrong: "resize_inode and meta_bg exclude each other",
         mended: "feature resize_inode is off",
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_compat.get() & !Compat::RESIZE_INODE.bits();
             raw.feature_compat.set(bits);
         },
@@ -109,13 +109,13 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "blocks are reserved for descriptors without the feature resize_inode",
         mended: "no blocks are reserved for descriptors",
-        mend: |_, raw| raw.reserved_gdt_blocks.set(0),
+        fix: |_, raw| raw.reserved_gdt_blocks.set(0),
     },
     FieldRule {
         is_broken: |v| right_reserve(v).is_some(),
         wrong: "blocks are reserved for descriptors that hold bitmaps or inode tables, and that no inode keeps",
         mended: "as many blocks are reserved for descriptors as the inode keeps for them, or as there is room for",
-        mend: |v, raw| {
+        fix: |v, raw| {
             if let Some(blocks) = right_reserve(v) {
                 raw.reserved_gdt_blocks.set(blocks);
             }
@@ -125,7 +125,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: hides_files,
         wrong: "the first inode for users lies behind files that are in use",
         mended: "the first inode for users is 11",
-        mend: |_, raw| raw.first_ino.set(FIRST_INO),
+        fix: |_, raw| raw.first_ino.set(FIRST_INO),
     },
     FieldRule {
         is_broken: |v| {
@@ -133,7 +133,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "metadata_csum and uninit_bg exclude each other",
         mended: "feature uninit_bg is off",
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_ro_compat.get() & !RoCompat::GDT_CSUM.bits();
             raw.feature_ro_compat.set(bits);
         },
@@ -142,7 +142,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| !v.has_compat(Compat::HAS_JOURNAL) && v.has_incompat(Incompat::RECOVER),
         wrong: "a journal is to be replayed, but there is none",
         mended: "no journal is to be replayed",
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_incompat.get() & !Incompat::RECOVER.bits();
             raw.feature_incompat.set(bits);
         },
@@ -151,7 +151,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| !v.has_ro_compat(RoCompat::QUOTA) && names_quota(v.sb.raw()),
         wrong: "a quota file is named, but the feature quota is off",
         mended: "no quota file is named",
-        mend: |_, raw| {
+        fix: |_, raw| {
             raw.usr_quota_inum.set(0);
             raw.grp_quota_inum.set(0);
             raw.prj_quota_inum.set(0);
@@ -161,7 +161,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         is_broken: |v| !v.has_compat(Compat::ORPHAN_FILE) && v.sb.raw().orphan_file_inum.get() != 0,
         wrong: "an orphan file is named, but the feature orphan_file is off",
         mended: "no orphan file is named",
-        mend: |_, raw| raw.orphan_file_inum.set(0),
+        fix: |_, raw| raw.orphan_file_inum.set(0),
     },
     FieldRule {
         is_broken: |v| {
@@ -172,7 +172,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "a journal in an inode and one on another device are named",
         mended: "the journal in an inode alone is named",
-        mend: |_, raw| {
+        fix: |_, raw| {
             raw.journal_uuid = [0; 16];
             raw.journal_dev.set(0);
         },
@@ -185,7 +185,7 @@ pub(crate) const FIELD_RULES: &[FieldRule] = &[
         },
         wrong: "a journal is named, but the feature has_journal is off",
         mended: "no journal is named",
-        mend: |_, raw| {
+        fix: |_, raw| {
             raw.journal_inum.set(0);
             raw.journal_uuid = [0; 16];
             raw.journal_dev.set(0);

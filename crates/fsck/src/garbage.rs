@@ -38,7 +38,7 @@ fn count(volume: &Volume, ino: Ino, inode: &Inode, slot: &[u8]) -> u32 {
     [
         file_type.is_none(),
         slot.len() > 128 && (extra > slot.len() - 128 || extra % 4 != 0),
-        // The address of a fragment, which nobody ever used.
+        // The address of a fragment, which no system ever used.
         le32(slot, 0x70) != 0,
         file_type.is_none() || has_wrong_flags,
         inode.dtime != 0 && inode.links != 0,

@@ -38,7 +38,7 @@ pub(crate) struct Checker<'a> {
     orphan_file: Option<Ino>,
     quotas: [Option<Ino>; 3],
     keeps_usage: bool,
-    /// Whoever wrote here had a clock: times are larger than numbers of inodes.
+    /// The machine that wrote here had a clock: times are larger than numbers of inodes.
     knows_time: bool,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
                     "the list of bad blocks has a mode, links, an owner, inline data or attributes";
                 scan.sink.say(Code::InodeReserved, place, text);
             }
-            // Nobody keeps the count of this inode.
+            // The count of this inode is not kept.
             self.map(ino, inode, scan)?;
             return Ok(());
         }
@@ -212,7 +212,7 @@ impl<'a> Checker<'a> {
             let mode = inode.mode.bits();
             scan.sink.number(Code::InodeMode, place, "mode", mode, 0u64);
         }
-        // Of an inode without a type the high half of the size is read by nobody but e2fsck.
+        // Of an inode without a type the high half of the size is read by e2fsck alone.
         let size = u64::from(le32(slot, SIZE_LO_AT)) | u64::from(le32(slot, SIZE_HI_AT)) << 32;
         if inode.size != size && size > self.volume.rules.largest_size(inode) {
             let found = size >> 32;
@@ -259,7 +259,7 @@ impl<'a> Checker<'a> {
         }
         self.fixed_fields(place, file_type, slot, scan);
         self.rules(ino, inode, slot, orphan, scan);
-        // Nobody reads the journal as a file.
+        // The journal is not read as a file.
         if inode.flags.contains(InodeFlags::ENCRYPT) && self.journal != Some(ino) {
             self.encryption(ino, inode, slot, scan)?;
         }
@@ -286,7 +286,7 @@ impl<'a> Checker<'a> {
                 let text = "the map is no extent tree, and bigalloc knows no other";
                 scan.sink.say(Code::InodeFlags, place, text);
             }
-            // Those who wait to be deleted or cut are cut already by their size.
+            // Files that wait to be deleted or cut are cut already by their size.
             if !orphan {
                 self.check_size(place, file_type, inode, &tally, scan);
             }
@@ -384,7 +384,7 @@ impl<'a> Checker<'a> {
                     };
                     sink.say(code, place, text);
                 }
-                // Those who wait to be deleted or cut are cut already by their size.
+                // Files that wait to be deleted or cut are cut already by their size.
                 Report::Size if !orphan => number(Code::InodeSize, place, rule, &subject, sink),
                 Report::Symlink if !orphan => number(Code::Symlink, place, rule, &subject, sink),
                 Report::InlineData => sink.say(Code::InlineData, place, rule.wrong),

@@ -69,7 +69,7 @@ impl Summary {
         self.kind == KIND_DIR
     }
 
-    /// The same, with the flag of an indexed directory.
+    /// Sets the flag of an indexed directory if it is `on`.
     pub(crate) fn indexed(mut self, on: bool) -> Self {
         self.flags |= if on { INDEXED } else { 0 };
         self

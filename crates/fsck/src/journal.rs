@@ -74,7 +74,7 @@ pub(crate) fn recovered(
             Err(source.into())
         }
         Err(e @ JournalError::FastCommitPending { .. }) => Err(Error::Journal(e)),
-        // Nobody judges that device otherwise.
+        // No other check judges that device.
         Err(e) if external => Err(Error::Journal(e)),
         // The journal's superblock and inode are judged with everything else.
         Err(

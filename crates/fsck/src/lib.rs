@@ -1,4 +1,4 @@
-//! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair, which mends what the
+//! An independent checker of ext4 file systems: complete, read-only, parallel by group; and repair, which puts right what the
 //! check finds.
 //!
 //! Part of the API: versions say when it changes (`docs/dev/api.md`).
@@ -21,7 +21,7 @@
 //! | `inode`, `special`, `maps`, `xattr` | one inode, by its parts |
 //! | `encryption` | contexts and policies of encrypted files |
 //! | `garbage` | inodes of which nothing can be kept |
-//! | `claims`, `blockset`, `owners` | who claims which blocks |
+//! | `claims`, `blockset`, `owners` | which file claims which blocks |
 //! | `inode_table` | four bytes for every inode |
 //! | `dir`, `htree` | directories and their indexes |
 //! | `connectivity` | the tree, and link counts |
@@ -104,7 +104,7 @@ pub enum Pass {
     Bitmaps,
 }
 
-/// Whoever wants to know how far a check is. Called from several threads.
+/// Follows how far a check is. Called from several threads.
 pub trait Progress: Sync {
     /// A pass with so many units begins.
     fn begin(&self, pass: Pass, units: u64);
@@ -112,7 +112,7 @@ pub trait Progress: Sync {
     fn advance(&self, units: u64);
 }
 
-/// Nobody wants to know.
+/// Follows nothing.
 impl Progress for () {
     fn begin(&self, _: Pass, _: u64) {}
     fn advance(&self, _: u64) {}

@@ -65,7 +65,7 @@ pub(crate) fn walk(
     }
 }
 
-/// The data runs of an inode, in order, problems left out: for those who only read what is sound.
+/// The data runs of an inode, in order, problems left out: for callers that only read what is sound.
 pub(crate) fn runs(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut ignored = Sink::new();

@@ -21,7 +21,7 @@ pub(crate) const MOUNT_RULES: &[FieldRule] = &[
         is_broken: crate::journal::lacks_fast_commits,
         wrong: "fast commits are asked for, and the journal has no room for them",
         mended: "feature fast_commit is off",
-        mend: |_, raw| {
+        fix: |_, raw| {
             let bits = raw.feature_compat.get() & !Compat::FAST_COMMIT.bits();
             raw.feature_compat.set(bits);
         },
@@ -30,7 +30,7 @@ pub(crate) const MOUNT_RULES: &[FieldRule] = &[
         is_broken: |v| v.sb.raw().def_hash_version > HASH_MAX,
         wrong: "names are to be stored by a hash that there is not",
         mended: "names are stored by the usual hash",
-        mend: |_, raw| raw.def_hash_version = HASH_USUAL,
+        fix: |_, raw| raw.def_hash_version = HASH_USUAL,
     },
     FieldRule {
         is_broken: |v| {
@@ -43,7 +43,7 @@ pub(crate) const MOUNT_RULES: &[FieldRule] = &[
         },
         wrong: "more extra fields are asked for than an inode has room for",
         mended: "the usual extra fields are asked for",
-        mend: |v, raw| {
+        fix: |v, raw| {
             let room = v.sb.inode_size().saturating_sub(OLD_INODE);
             let usual = EXTRA.min(room) as u16;
             raw.min_extra_isize.set(usual);
@@ -54,7 +54,7 @@ pub(crate) const MOUNT_RULES: &[FieldRule] = &[
         is_broken: |v| v.sb.raw().creator_os.get() == HURD && v.has_incompat(Incompat::BIT64),
         wrong: "the Hurd is said to have made it, which has no 64bit",
         mended: "Linux is said to have made it",
-        mend: |_, raw| raw.creator_os.set(0),
+        fix: |_, raw| raw.creator_os.set(0),
     },
     FieldRule {
         is_broken: |v| {
@@ -66,12 +66,12 @@ pub(crate) const MOUNT_RULES: &[FieldRule] = &[
         },
         wrong: "a journal in an inode and the number of a device with one are named",
         mended: "the journal in an inode alone is named",
-        mend: |_, raw| raw.journal_dev.set(0),
+        fix: |_, raw| raw.journal_dev.set(0),
     },
     FieldRule {
         is_broken: |v| v.has_incompat(Incompat::ENCRYPT) && v.sb.raw().encryption_level != 0,
         wrong: "encryption has a level that there is not",
         mended: "encryption has its one level",
-        mend: |_, raw| raw.encryption_level = 0,
+        fix: |_, raw| raw.encryption_level = 0,
     },
 ];

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 /// Linux does not mount with an orphan file of more blocks.
 const BLOCKS_MAX: u64 = 512;
 
-/// All orphans. `recovered` says that what is judged comes out of a journal: nobody has closed it then.
+/// All orphans. `recovered` says that what is judged comes out of a journal: the file system was not closed then.
 pub(crate) fn collect(volume: &Volume, recovered: bool, sink: &mut Sink) -> Result<HashSet<Ino>> {
     let mut orphans = HashSet::new();
     list(volume, &mut orphans, sink)?;

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! - A read past the end of the device gives zeros: an image that was cut short is judged as far as it goes.
-//! - Every block number that is read was computed or checked by whoever asks; reading itself never fails for
+//! - Every block number that is read was computed or checked by the caller; reading itself never fails for
 //!   a number out of range.
 
 use crate::error::{Error, Result};

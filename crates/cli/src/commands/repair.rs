@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::replayed;
 use extant::{Escaped, OpenSpec};
 use extant_fsck::Severity;
-use extant_fsck::repair::{self, Loss, Mend, Plan};
+use extant_fsck::repair::{self, Fix, Loss, Plan};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -24,9 +24,9 @@ const MENDED: u8 = 1;
 /// Losses that are named; further ones are counted.
 const LOSSES_TOLD: usize = 100;
 
-/// A mend, for programs.
+/// A fix, for programs.
 #[derive(Debug, Serialize)]
-struct MendLine<'a> {
+struct FixLine<'a> {
     mended: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
@@ -63,7 +63,7 @@ struct ChangeLine {
 struct Summary {
     /// Whether the file system is consistent now (or would be, in a dry run).
     clean: bool,
-    mends: u64,
+    fixes: u64,
     blocks: u64,
     errors_left: u64,
     /// Files that can be read no more, or not as before.
@@ -228,15 +228,15 @@ fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Ou
     let mut output = Output::new();
     let left = plan.left.count(Severity::Error) + plan.left.count(Severity::Fatal);
     if !args.quiet {
-        for mend in &plan.mends {
+        for fix in &plan.fixes {
             match args.json {
-                true => output.json_line(&mend_line(mend))?,
-                false => writeln!(output, "{mend}")?,
+                true => output.json_line(&fix_line(fix))?,
+                false => writeln!(output, "{fix}")?,
             }
         }
-        if plan.mends_count > plan.mends.len() as u64 && !args.json {
-            let more = plan.mends_count - plan.mends.len() as u64;
-            writeln!(output, "... and {more} mends more")?;
+        if plan.fixes_count > plan.fixes.len() as u64 && !args.json {
+            let more = plan.fixes_count - plan.fixes.len() as u64;
+            writeln!(output, "... and {more} more fixes")?;
         }
         if args.verbose {
             changes(args, plan, &mut output)?;
@@ -253,7 +253,7 @@ fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Ou
     let undo = done.undo.as_deref();
     let summary = Summary {
         clean: plan.is_complete(),
-        mends: plan.mends_count,
+        fixes: plan.fixes_count,
         blocks: done.blocks,
         errors_left: left,
         losses: plan.losses_count,
@@ -281,23 +281,23 @@ fn tell(args: &Repair, location: &ImageLocation, plan: &Plan, done: &Done) -> Ou
 
 /// The last line, for a person.
 fn verdict(of: &Summary) -> String {
-    let (mends, blocks, left) = (of.mends, of.blocks, of.errors_left);
+    let (fixes, blocks, left) = (of.fixes, of.blocks, of.errors_left);
     let lost = match of.losses {
         0 => String::new(),
         1 => ", and 1 file that can be read now LOST".to_owned(),
         n => format!(", and {n} files that can be read now LOST"),
     };
     match (of.clean, of.written) {
-        (true, false) if mends == 0 => "clean, nothing to do".to_owned(),
-        (true, true) => format!("clean: {mends} mends changed {blocks} blocks{lost}"),
+        (true, false) if fixes == 0 => "clean, nothing to do".to_owned(),
+        (true, true) => format!("clean: {fixes} fixes changed {blocks} blocks{lost}"),
         (true, false) => {
-            format!("would be clean: {mends} mends would change {blocks} blocks{lost}")
+            format!("would be clean: {fixes} fixes would change {blocks} blocks{lost}")
         }
         (false, true) => format!(
-            "NOT clean, {left} errors are left: {mends} mends changed {blocks} blocks{lost}"
+            "NOT clean, {left} errors are left: {fixes} fixes changed {blocks} blocks{lost}"
         ),
         (false, false) => format!(
-            "NOT clean, {left} errors would be left: {mends} mends would change {blocks} blocks{lost}"
+            "NOT clean, {left} errors would be left: {fixes} fixes would change {blocks} blocks{lost}"
         ),
     }
 }
@@ -359,13 +359,13 @@ fn changes(args: &Repair, plan: &Plan, output: &mut Output) -> Outcome {
     Ok(())
 }
 
-fn mend_line(mend: &Mend) -> MendLine<'_> {
-    MendLine {
-        mended: mend.code.name(),
-        group: mend.place.group.map(extant_format::Group::get),
-        inode: mend.place.ino.map(extant_format::Ino::get),
-        inode_block: mend.place.lblk.map(extant_format::Lblk::get),
-        block: mend.place.block.map(extant_format::Pblk::get),
-        text: &mend.text,
+fn fix_line(fix: &Fix) -> FixLine<'_> {
+    FixLine {
+        mended: fix.code.name(),
+        group: fix.place.group.map(extant_format::Group::get),
+        inode: fix.place.ino.map(extant_format::Ino::get),
+        inode_block: fix.place.lblk.map(extant_format::Lblk::get),
+        block: fix.place.block.map(extant_format::Pblk::get),
+        text: &fix.text,
     }
 }

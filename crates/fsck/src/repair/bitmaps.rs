@@ -8,7 +8,7 @@ use crate::{Code, Place};
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Pblk, bitmap};
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     // What was not read may be in use.
     let unread = [
         Code::MapAbandoned,
@@ -39,10 +39,10 @@ fn one(work: &mut Work<'_>, group: Group, state: &GroupState) -> Result<()> {
     if desc != state.desc || wrong_sum {
         super::groups::put(work, group, &desc)?;
         for (code, text) in told(&state.desc, &desc) {
-            work.mend(code, Place::group(group), text);
+            work.fix(code, Place::group(group), text);
         }
         if wrong_sum {
-            work.mend(Code::GroupChecksum, Place::group(group), "computed anew");
+            work.fix(Code::GroupChecksum, Place::group(group), "computed anew");
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ fn put_map(work: &mut Work<'_>, at: Pblk, map: &[u8], code: Code, group: Group) 
         bits(map),
         bits(&old)
     );
-    work.mend(code, Place::group(group).at_block(at), text);
+    work.fix(code, Place::group(group).at_block(at), text);
     Ok(())
 }
 
@@ -217,12 +217,12 @@ fn sums(work: &mut Work<'_>) -> Result<()> {
     sb.set_free_inodes_count(inodes);
     if old_blocks != blocks {
         let text = format!("free blocks: {blocks}, was {old_blocks}");
-        work.mend(Code::SuperblockFreeBlocks, place, text);
+        work.fix(Code::SuperblockFreeBlocks, place, text);
         work.put_superblock(&sb)?;
     }
     if old_inodes != inodes {
         let text = format!("free inodes: {inodes}, was {old_inodes}");
-        work.mend(Code::SuperblockFreeInodes, place, text);
+        work.fix(Code::SuperblockFreeInodes, place, text);
         work.put_superblock(&sb)?;
     }
     Ok(())

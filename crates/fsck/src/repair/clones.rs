@@ -11,7 +11,7 @@ use extant_format::features::{Compat, RoCompat};
 use extant_format::inode::Inode;
 use extant_format::{Ino, Pblk, indirect};
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let survey = work.survey;
     let volume = work.volume();
     let nothing = survey.shared.is_empty() && survey.over_fixed.is_empty();
@@ -43,7 +43,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a cluster belongs to the file system or to somebody who was here before.
+/// Whether a cluster belongs to the file system or to a file that came before.
 fn is_anothers(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
     if work.survey.over_fixed.contains(cluster) {
         return true;
@@ -95,7 +95,7 @@ fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Res
     let count = copies.len();
     copy(work, copies)?;
     let text = format!("{count} blocks were copied to a place of their own");
-    work.mend(Code::BlockShared, Place::ino(ino), text);
+    work.fix(Code::BlockShared, Place::ino(ino), text);
     Ok(())
 }
 
@@ -122,7 +122,7 @@ pub(super) fn join(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> 
     let count = copies.len();
     copy(work, copies)?;
     let text = format!("{count} blocks were copied into the cluster that they belong to");
-    work.mend(Code::ExtentMisaligned, Place::ino(ino), text);
+    work.fix(Code::ExtentMisaligned, Place::ino(ino), text);
     Ok(true)
 }
 

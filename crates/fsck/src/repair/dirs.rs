@@ -4,9 +4,9 @@
 //! - A block is written anew only if something in it changes, so an index stays right when entries are taken from its
 //!   leaves. Without an index, entries may lie in any block.
 
-use super::behind::{Found, FoundNames, Seeker};
 use super::entries::{Judge, Verdict, blocks_of, is_inline, naming};
 use super::maps::Builder;
+use super::salvage::{Found, FoundNames, Seeker};
 use super::work::Work;
 use crate::connectivity::parent_of;
 use crate::dir::{is_false_space, is_longer_dot, is_over_tail};
@@ -52,7 +52,7 @@ const INDEX_CODES: [Code; 5] = [
     Code::DirHole,
 ];
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let mut dirs = work.by_inode(CODES);
     let kept = one_name_each(work, &mut dirs)?;
     let loops: HashSet<Ino> = work.by_inode(&[Code::DirLoop]).into_keys().collect();
@@ -444,10 +444,10 @@ impl Directory<'_> {
         if self.indexed && self.drop_index {
             work.edit_inode(self.ino, |inode, _| inode.flags.remove(InodeFlags::INDEX))?;
             let text = "the index is dropped: the directory is a plain list";
-            work.mend(Code::DirIndex, Place::ino(self.ino), text);
+            work.fix(Code::DirIndex, Place::ino(self.ino), text);
         }
         for (code, place, text) in self.told {
-            work.mend(code, place, text);
+            work.fix(code, place, text);
         }
         for entry in &self.homeless {
             add(work, self.ino, &entry.as_new())?;
@@ -533,7 +533,7 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
         let parent = parent_of(&work.survey.parents, dir).unwrap_or(Ino::ROOT);
         let bytes = first_block(work, dir, &inode, parent);
         if append(work, dir, &bytes)? {
-            work.mend(Code::DirHole, place, "the directory got a first block");
+            work.fix(Code::DirHole, place, "the directory got a first block");
         }
         return Ok(());
     }
@@ -560,7 +560,7 @@ fn close_holes(work: &mut Work<'_>, dir: Ino) -> Result<()> {
         work.edit_inode(dir, |inode, _| inode.size = size)?;
         without_index(work, dir)?;
         let text = "blocks were moved together where one was missing";
-        work.mend(Code::DirHole, place, text);
+        work.fix(Code::DirHole, place, text);
     }
     Ok(())
 }
@@ -717,7 +717,7 @@ fn inline(
     if before != after {
         let code = codes.first().copied().unwrap_or(Code::DirEntry);
         let text = format!("written anew, with {} entries", kept.len());
-        work.mend(code, Place::ino(ino), text);
+        work.fix(code, Place::ino(ino), text);
     }
     Ok(())
 }

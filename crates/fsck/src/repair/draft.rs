@@ -1,16 +1,16 @@
 //! What a repair has changed so far: blocks in memory over a device that is only read, and why they changed.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::{Code, Place};
 use extant_blockdev::{BlockDevice, OverlayDevice, SharedDevice};
-use extant_format::superblock::SUPERBLOCK_OFFSET;
+use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_jbd2::{ReplayedBlocks, ReplayedDevice};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most mends with one code that are kept in full; what is beyond is only counted.
+/// Most fixes with one code that are kept in full; what is beyond is only counted.
 const KEPT: u64 = 1000;
 /// Bytes that are copied at once.
 const COPIED: usize = 1 << 20;
@@ -28,7 +28,7 @@ const SUMS: [Range<u64>; 6] = [
 
 /// One thing that was put right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mend {
+pub struct Fix {
     /// What was wrong.
     pub code: Code,
     /// Where.
@@ -38,7 +38,7 @@ pub struct Mend {
 }
 
 /// One line: `link-count: inode 12: link count is 1, was 5`.
-impl fmt::Display for Mend {
+impl fmt::Display for Fix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.code, self.place, self.text)
     }
@@ -57,7 +57,7 @@ pub(super) struct Draft {
     held: BTreeSet<u64>,
     first: BTreeSet<u64>,
     moves: Vec<Move>,
-    mends: Vec<Mend>,
+    fixes: Vec<Fix>,
     by_code: [u64; Code::ALL.len()],
 }
 
@@ -74,7 +74,7 @@ impl Draft {
             held: BTreeSet::new(),
             first: BTreeSet::new(),
             moves: Vec::new(),
-            mends: Vec::new(),
+            fixes: Vec::new(),
             by_code: [0; Code::ALL.len()],
         }
     }
@@ -157,13 +157,24 @@ impl Draft {
         }
     }
 
-    /// Takes note of a mend.
-    pub(super) fn mend(&mut self, code: Code, place: Place, text: impl Into<String>) {
+    /// The primary superblock as it is with the changes so far.
+    pub(super) fn superblock(&self) -> Result<Superblock> {
+        let bytes = self.read(SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
+        Superblock::parse_unverified(&bytes).map_err(|e| Error::not_ext4(&*self.device(), e))
+    }
+
+    /// Writes the primary superblock.
+    pub(super) fn put_superblock(&self, sb: &Superblock) -> Result<()> {
+        self.write(SUPERBLOCK_OFFSET, &sb.encode())
+    }
+
+    /// Takes note of a fix.
+    pub(super) fn fix(&mut self, code: Code, place: Place, text: impl Into<String>) {
         if let Some(count) = self.by_code.get_mut(code as usize) {
             *count += 1;
             if *count <= KEPT {
                 let text = text.into();
-                self.mends.push(Mend { code, place, text });
+                self.fixes.push(Fix { code, place, text });
             }
         }
     }
@@ -178,7 +189,7 @@ impl Draft {
         self.by_code.get(code as usize).is_some_and(|n| *n > 0)
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Mend>, u64, Changes) {
+    pub(super) fn into_parts(self) -> (Vec<Fix>, u64, Changes) {
         let count = self.count();
         let changes = Changes {
             base: self.base,
@@ -189,7 +200,7 @@ impl Draft {
             first: self.first,
             moves: self.moves,
         };
-        (self.mends, count, changes)
+        (self.fixes, count, changes)
     }
 }
 

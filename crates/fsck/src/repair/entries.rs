@@ -1,4 +1,4 @@
-//! Entries of directories: who names an inode, and what becomes of each entry.
+//! Entries of directories: which of them name an inode, and what becomes of each entry.
 
 use crate::dir::is_other_policy;
 use crate::error::Result;
@@ -187,7 +187,7 @@ impl Judge<'_> {
             && !seen.insert(folded)
         {
             return match self.encrypted {
-                // Nobody can make another one without the key.
+                // Another one cannot be made without the key.
                 true => Verdict::Drop("the encrypted name is there twice"),
                 false => Verdict::Rename,
             };

@@ -12,7 +12,7 @@ use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Group, Ino, Pblk};
 use std::collections::BTreeSet;
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     locations(work)?;
     if work.draft.has(Code::GroupLocation) && work.has(Code::GroupLocation) {
         return Ok(());
@@ -105,7 +105,7 @@ fn locations(work: &mut Work<'_>) -> Result<()> {
             }
             for group in groups {
                 let text = "places of bitmaps and inode table are those that fit what lies there";
-                work.mend(Code::GroupLocation, Place::group(group), text);
+                work.fix(Code::GroupLocation, Place::group(group), text);
             }
             return Ok(());
         }
@@ -222,7 +222,7 @@ fn hidden_inodes(work: &mut Work<'_>) -> Result<()> {
         }
         put(work, group, &desc)?;
         let text = "no part of the inode table is taken for unused";
-        work.mend(Code::GroupUnusedInodes, Place::group(group), text);
+        work.fix(Code::GroupUnusedInodes, Place::group(group), text);
     }
     Ok(())
 }

@@ -55,7 +55,7 @@ const MAP_CODES: &[Code] = &[
 ];
 
 /// Puts fields right, inode by inode.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     types_by_names(work)?;
     turn_on_large_files(work)?;
     encrypted_again(work)?;
@@ -87,7 +87,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             map_is_sound: !broken_maps.contains_key(&ino),
             findings: &findings,
         };
-        one.mend(work)?;
+        one.fix(work)?;
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ pub(super) fn root(work: &mut Work<'_>) -> Result<()> {
         inode.dtime = 0;
     })?;
     let text = "the root directory is in use: its link count was 0";
-    work.mend(Code::RootMissing, Place::ino(Ino::ROOT), text);
+    work.fix(Code::RootMissing, Place::ino(Ino::ROOT), text);
     Ok(())
 }
 
@@ -137,7 +137,7 @@ impl One<'_> {
         }
     }
 
-    fn mend(&mut self, work: &mut Work<'_>) -> Result<()> {
+    fn fix(&mut self, work: &mut Work<'_>) -> Result<()> {
         let volume = work.volume();
         let Some(offset) = volume.inode_offset(self.ino) else {
             return Ok(());
@@ -147,7 +147,7 @@ impl One<'_> {
         if self.has(Code::InodeGarbage) {
             work.draft.write(offset, &vec![0; slot.len()])?;
             let text = "cleared: nothing in it can be kept";
-            work.mend(Code::InodeGarbage, Place::ino(self.ino), text);
+            work.fix(Code::InodeGarbage, Place::ino(self.ino), text);
             return Ok(());
         }
         let before = slot.clone();
@@ -170,7 +170,7 @@ impl One<'_> {
         let codes: BTreeSet<Code> = self.findings.iter().map(|finding| finding.code).collect();
         for code in codes {
             let text = self.told(code, &before, &slot);
-            work.mend(code, Place::ino(self.ino), text);
+            work.fix(code, Place::ino(self.ino), text);
         }
         Ok(())
     }
@@ -370,7 +370,7 @@ impl One<'_> {
             None => None,
         };
         let Some(file_type) = guess else {
-            // Nothing says what it is, and nobody could read it.
+            // Nothing says what it is, and it could not be read.
             delete(inode, now);
             return Ok(());
         };
@@ -420,7 +420,7 @@ impl One<'_> {
             _ => expected.next_multiple_of(block),
         };
         if inode.flags.contains(InodeFlags::EA_INODE) && size > LARGEST_ATTRIBUTE {
-            // Nobody could read such a value: what is mapped there is none.
+            // Such a value could not be read: what is mapped there is none.
             delete(inode, work.deletion_time());
             return Ok(());
         }
@@ -517,7 +517,7 @@ fn flags(
     {
         inode.flags.remove(InodeFlags::ENCRYPT);
         if file_type == FileType::Symlink && !crate::special::is_text(inode) {
-            // Without its context nobody can tell the target any more.
+            // Without its context the target cannot be told any more.
             delete(inode, work.deletion_time());
         }
     }
@@ -544,7 +544,7 @@ fn turn_on_attributes(work: &mut Work<'_>) -> Result<()> {
     })?;
     work.put_superblock(&sb)?;
     let text = "the feature ext_attr is on: inodes have attribute blocks";
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(())
 }
 
@@ -559,7 +559,7 @@ fn turn_on_large_files(work: &mut Work<'_>) -> Result<()> {
     })?;
     work.put_superblock(&sb)?;
     let text = "the feature large_file is on";
-    work.mend(Code::LargeFileFeature, Place::FILE_SYSTEM, text);
+    work.fix(Code::LargeFileFeature, Place::FILE_SYSTEM, text);
     Ok(())
 }
 
@@ -574,7 +574,7 @@ fn turn_on(work: &mut Work<'_>, feature: Incompat) -> Result<()> {
     })?;
     work.put_superblock(&sb)?;
     let text = "the feature is on that inodes need";
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(())
 }
 
@@ -626,7 +626,7 @@ fn retype(work: &mut Work<'_>, ino: Ino, file_type: FileType) -> Result<()> {
         "mode is {:#o}, was {old:#o}: so its names and its content say",
         mode.bits()
     );
-    work.mend(Code::InodeMode, Place::ino(ino), text);
+    work.fix(Code::InodeMode, Place::ino(ino), text);
     Ok(())
 }
 
@@ -651,7 +651,7 @@ fn encrypted_again(work: &mut Work<'_>) -> Result<()> {
             }
             work.edit_inode(ino, |inode, _| inode.flags.insert(InodeFlags::ENCRYPT))?;
             let text = "it is encrypted: it has the policy of its directory";
-            work.mend(Code::DirEntryPolicy, Place::ino(ino), text);
+            work.fix(Code::DirEntryPolicy, Place::ino(ino), text);
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! The journal: replayed, its inode and superblock.
 
-use super::Options;
 use super::draft::Draft;
-use super::own_files::is_users;
+use super::options::Options;
+use super::system_files::is_users;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::journal::log_runs;
@@ -53,7 +53,7 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
                 log.errno = 0;
                 draft_superblock(draft, &volume, &runs, &log)?;
                 let text = format!("{} transactions were replayed", recovery.transaction_count);
-                draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+                draft.fix(Code::JournalReplayed, Place::FILE_SYSTEM, text);
                 draft.replayed(recovery.blocks);
                 return recovered(draft);
             }
@@ -92,7 +92,7 @@ pub(super) fn replay(draft: &mut Draft) -> Result<Option<String>> {
     }
     let text =
         format!("damaged: {count} transactions were replayed, and what follows is given up ({e})");
-    draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
+    draft.fix(Code::JournalLog, Place::FILE_SYSTEM, text);
     recovered(draft)
 }
 
@@ -133,8 +133,8 @@ pub(super) fn discard(draft: &mut Draft, why: &str) -> Result<()> {
     let text = format!(
         "DISCARDED, as asked for: {kept} transactions were replayed, and what else waited in it is lost ({why})"
     );
-    draft.mend(Code::JournalLog, Place::FILE_SYSTEM, text);
-    let mut sb = super::superblock::current(draft)?;
+    draft.fix(Code::JournalLog, Place::FILE_SYSTEM, text);
+    let mut sb = draft.superblock()?;
     sb.set_needs_recovery(false);
     draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
     draft.end_step();
@@ -175,7 +175,7 @@ pub(super) fn take_over(draft: &mut Draft, replayed: Arc<OverlayDevice>) -> Resu
         draft.hold_back(offset);
     }
     let text = "transactions and fast commits were replayed";
-    draft.mend(Code::JournalReplayed, Place::FILE_SYSTEM, text);
+    draft.fix(Code::JournalReplayed, Place::FILE_SYSTEM, text);
     draft.mounted_as(replayed);
     draft.end_step();
     Ok(())
@@ -191,7 +191,7 @@ fn write_whole(volume: &Volume, runs: &[LogRun]) -> std::result::Result<Recovery
 
 /// Takes note in the superblock, which may have been in the journal, that nothing waits any more.
 fn recovered(draft: &mut Draft) -> Result<Option<String>> {
-    let mut sb = super::superblock::current(draft)?;
+    let mut sb = draft.superblock()?;
     sb.set_needs_recovery(false);
     if !sb.has_compat(Compat::HAS_JOURNAL) {
         sb = sb.with(|raw| {
@@ -200,7 +200,7 @@ fn recovered(draft: &mut Draft) -> Result<Option<String>> {
             raw.journal_inum.set(Ino::JOURNAL.get());
         })?;
         let text = "feature has_journal is on again: there is a journal";
-        draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+        draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     }
     draft.write(SUPERBLOCK_OFFSET, &sb.encode())?;
     draft.end_step();
@@ -309,7 +309,7 @@ fn draft_superblock(
 }
 
 /// The journal's inode and superblock.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     if work.has(Code::JournalInode) {
         return inode(work);
     }
@@ -363,7 +363,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             work.put_block(first.start, &block)?;
             let offset = volume.block_size().offset_of(first.start);
             work.draft.hold_back(offset.unwrap_or(u64::MAX));
-            work.mend(Code::JournalSuperblock, place, "made anew, and empty");
+            work.fix(Code::JournalSuperblock, place, "made anew, and empty");
         }
     } else if (work.has(Code::JournalNotEmpty) || work.has(Code::JournalAborted))
         && let Some((_, mut log)) = open(volume, &runs)
@@ -386,7 +386,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             Code::JournalAborted => "the error that it remembers is cleared",
             _ => "emptied: the superblock says that nothing waits in it",
         };
-        work.mend(code, place, text);
+        work.fix(code, place, text);
     }
     Ok(())
 }
@@ -461,7 +461,7 @@ fn inode(work: &mut Work<'_>) -> Result<()> {
             work.put_inode(ino, &inode, &mut slot)?;
             sb = sb.with(|raw| raw.journal_inum.set(ino.get()))?;
             work.put_superblock(&sb)?;
-            work.mend(Code::JournalInode, Place::ino(ino), "put right");
+            work.fix(Code::JournalInode, Place::ino(ino), "put right");
             return Ok(());
         }
     }
@@ -473,7 +473,7 @@ fn give_up(work: &mut Work<'_>, sb: &Superblock) -> Result<()> {
     let sb = turn_off(work.draft, sb)?;
     work.put_superblock(&sb)?;
     let text = "the file system has no journal any more: its inode is lost";
-    work.mend(Code::JournalInode, Place::FILE_SYSTEM, text);
+    work.fix(Code::JournalInode, Place::FILE_SYSTEM, text);
     Ok(())
 }
 

@@ -70,7 +70,7 @@ const TRIALS: &[Trial] = &[
 const FEATURES: [Incompat; 3] = [Incompat::FLEX_BG, Incompat::BIT64, Incompat::META_BG];
 
 /// Takes other values with which what is lost is found; returns whether there are some.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<bool> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<bool> {
     if work.has(Code::RootMissing) && !has_root(work.volume())? && by_reach(work)? {
         return Ok(true);
     }
@@ -107,7 +107,7 @@ fn by_errors(work: &mut Work<'_>) -> Result<bool> {
 
 fn take(work: &mut Work<'_>, other: &Superblock, text: String) -> Result<bool> {
     work.put_superblock(other)?;
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(true)
 }
 

@@ -22,7 +22,7 @@ const CODES: &[Code] = &[
 ];
 
 /// Builds the maps anew that have a fault.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     for (ino, codes) in work.by_inode(CODES) {
         let volume = work.volume();
         let Some((_, inode)) = volume.inode(ino)? else {
@@ -47,7 +47,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             let code = codes.first().copied().unwrap_or(Code::ExtentNode);
             let text =
                 format!("the map was built anew, of the {blocks} blocks that it still names");
-            work.mend(code, Place::ino(ino), text);
+            work.fix(code, Place::ino(ino), text);
         }
     }
     Ok(())

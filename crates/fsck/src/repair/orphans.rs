@@ -1,7 +1,7 @@
 //! Files that wait to be deleted or cut: what a mount would do with them is done.
 
 use super::maps::{Builder, salvage};
-use super::own_files::is_orphan_file;
+use super::system_files::is_orphan_file;
 use super::work::Work;
 use crate::error::Result;
 use crate::inode::fs_seed;
@@ -12,7 +12,7 @@ use extant_format::inode::{Inode, InodeFlags};
 use extant_format::orphan_file::{block_seed, encode};
 use extant_format::{Ino, Pblk};
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let broken = work.has(Code::OrphanList) || work.has(Code::OrphanFile);
     if work.survey.orphans.is_empty() && !broken {
         return Ok(());
@@ -26,7 +26,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     if sb.orphan_list_head().is_some() {
         sb.set_orphan_list_head(None);
         work.put_superblock(&sb)?;
-        work.mend(Code::OrphanList, Place::FILE_SYSTEM, "emptied");
+        work.fix(Code::OrphanList, Place::FILE_SYSTEM, "emptied");
     }
     file(work)
 }
@@ -44,7 +44,7 @@ fn finish(work: &mut Work<'_>, ino: Ino) -> Result<()> {
     if inode.links == 0 {
         let now = work.deletion_time();
         work.edit_inode(ino, |inode, _| inode.dtime = now)?;
-        work.mend(Code::OrphansPending, place, "deleted: it has no name");
+        work.fix(Code::OrphansPending, place, "deleted: it has no name");
         return Ok(());
     }
     if let Some(file_type) = inode.file_type()
@@ -55,7 +55,7 @@ fn finish(work: &mut Work<'_>, ino: Ino) -> Result<()> {
     }
     work.edit_inode(ino, |inode, _| inode.dtime = 0)?;
     let text = format!("cut to its size of {} bytes", inode.size);
-    work.mend(Code::OrphansPending, place, text);
+    work.fix(Code::OrphansPending, place, text);
     Ok(())
 }
 
@@ -125,13 +125,13 @@ fn file(work: &mut Work<'_>) -> Result<()> {
     }
     if emptied > 0 {
         let text = format!("{emptied} blocks of the orphan file were emptied");
-        work.mend(Code::OrphanFile, place, text);
+        work.fix(Code::OrphanFile, place, text);
     }
     let mut sb = work.superblock()?;
     if sb.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
         sb.set_orphan_present(false);
         work.put_superblock(&sb)?;
-        work.mend(Code::OrphanFile, place, "marked as empty");
+        work.fix(Code::OrphanFile, place, "marked as empty");
     }
     Ok(())
 }

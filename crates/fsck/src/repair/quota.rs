@@ -18,7 +18,7 @@ const ENTRIES_PER_LEAF: usize = (BLOCK - LEAF_HEADER) / ENTRY;
 /// Bytes of an entry by id.
 type Entries = BTreeMap<u32, [u8; ENTRY]>;
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let wrong = work.by_inode(&[Code::QuotaUsage, Code::QuotaFile]);
     let inodes = work.volume().sb.quota_inodes();
     for (kind, ino) in inodes.into_iter().enumerate() {
@@ -96,7 +96,7 @@ fn one(work: &mut Work<'_>, ino: Ino, kind: usize) -> Result<()> {
     let file = encode(*magic, &info, &entries);
     if write(work, ino, &file)? {
         let text = format!("written anew, with what {} ids use", entries.len());
-        work.mend(Code::QuotaUsage, Place::ino(ino), text);
+        work.fix(Code::QuotaUsage, Place::ino(ino), text);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use extant_format::features::Incompat;
 use extant_format::inode::{FileType, InodeFlags, MAP_BYTES};
 
 /// Gives the root directory a block, with the names that its inode holds.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let volume = work.volume();
     let is_found = work
         .findings(&[Code::InlineData])
@@ -58,6 +58,6 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         "the root directory has a block, with its {} names",
         kept.len()
     );
-    work.mend(Code::InlineData, Place::ino(Ino::ROOT), text);
+    work.fix(Code::InlineData, Place::ino(Ino::ROOT), text);
     Ok(())
 }

@@ -67,11 +67,11 @@ pub(super) fn mmp_place(work: &mut Work<'_>) -> Result<()> {
     work.put_superblock(&sb)?;
     write_mmp(work, new, None)?;
     let text = format!("it is in block {new}: {at} is none");
-    work.mend(Code::Mmp, Place::block(at), text);
+    work.fix(Code::Mmp, Place::block(at), text);
     Ok(())
 }
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     mmp(work)?;
     let about_resize = work.has(Code::ResizeInode)
         || work
@@ -96,7 +96,7 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
     }
     let old = MmpBlock::parse(&volume.block(at)?, None).ok();
     write_mmp(work, at, old)?;
-    work.mend(
+    work.fix(
         Code::Mmp,
         Place::block(at),
         "nobody has the file system open",
@@ -104,7 +104,7 @@ fn mmp(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes a block that says that nobody has the file system open.
+/// Writes a block that says that the file system is not open anywhere.
 fn write_mmp(work: &mut Work<'_>, at: Pblk, old: Option<MmpBlock>) -> Result<()> {
     let volume = work.volume();
     let interval = volume.sb.raw().mmp_update_interval.get();
@@ -185,6 +185,6 @@ fn resize_inode(work: &mut Work<'_>) -> Result<()> {
         inode.file_acl = Pblk::new(0);
     })?;
     let text = format!("built anew, over {reserved} reserved blocks");
-    work.mend(Code::ResizeInode, Place::ino(Ino::RESIZE), text);
+    work.fix(Code::ResizeInode, Place::ino(Ino::RESIZE), text);
     Ok(())
 }

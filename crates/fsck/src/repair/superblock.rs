@@ -1,7 +1,7 @@
 //! The superblock: from a backup where the primary is lost, fields that contradict others, state, and backups.
 
-use super::Options;
 use super::draft::Draft;
+use super::options::Options;
 use super::work::Work;
 use crate::error::{Error, Result};
 use crate::field_rules::FIELD_RULES;
@@ -15,17 +15,6 @@ use extant_format::Pblk;
 use extant_format::features::{Compat, Incompat, RoCompat};
 use extant_format::superblock::{SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, State, Superblock};
 use std::sync::Arc;
-
-/// The primary superblock as the draft has it.
-pub(super) fn current(draft: &Draft) -> Result<Superblock> {
-    let bytes = draft.read(SUPERBLOCK_OFFSET, SUPERBLOCK_LEN)?;
-    Superblock::parse_unverified(&bytes).map_err(|e| Error::not_ext4(&*draft.device(), e))
-}
-
-/// Writes the primary superblock.
-pub(super) fn put(draft: &Draft, sb: &Superblock) -> Result<()> {
-    draft.write(SUPERBLOCK_OFFSET, &sb.encode())
-}
 
 /// Writes all backups as the primary superblock is in the draft.
 pub(super) fn refresh_backups(survey: &Survey, draft: &mut Draft, options: Options) -> Result<()> {
@@ -52,7 +41,7 @@ pub(super) fn restore(draft: &mut Draft, found: &Superblock) -> Result<()> {
             format!("restored from a backup ({why})"),
         ),
     };
-    draft.mend(code, Place::FILE_SYSTEM, text);
+    draft.fix(code, Place::FILE_SYSTEM, text);
     Ok(())
 }
 
@@ -141,8 +130,8 @@ fn backups(volume: &Volume) -> Result<Vec<Superblock>> {
 }
 
 /// Fields and checksum.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
-    if from_backup(work)? || super::layout::mend(work)? {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
+    if from_backup(work)? || super::layout::fix(work)? {
         // The fields are judged anew then.
         return Ok(());
     }
@@ -154,13 +143,13 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
     let mut sb = work.superblock()?;
     let rules = FIELD_RULES.iter().chain(MOUNT_RULES);
     for rule in rules.filter(|rule| (rule.is_broken)(volume)) {
-        sb = sb.with(|raw| (rule.mend)(volume, raw))?;
+        sb = sb.with(|raw| (rule.fix)(volume, raw))?;
         work.put_superblock(&sb)?;
-        work.mend(Code::SuperblockField, place, rule.mended);
+        work.fix(Code::SuperblockField, place, rule.mended);
     }
     if work.has(Code::SuperblockChecksum) {
         work.put_superblock(&sb)?;
-        work.mend(Code::SuperblockChecksum, place, "computed anew");
+        work.fix(Code::SuperblockChecksum, place, "computed anew");
     }
     Ok(())
 }
@@ -201,7 +190,7 @@ fn from_backup(work: &mut Work<'_>) -> Result<bool> {
                 work.put_superblock(&merged)?;
             }
             let text = "what does not vary was taken from a backup";
-            work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+            work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
             return Ok(true);
         }
     }
@@ -226,7 +215,7 @@ pub(super) fn finish(work: &mut Work<'_>) -> Result<()> {
         })?;
         work.put_superblock(&sb)?;
         let text = "marked as closed and without errors";
-        work.mend(Code::SuperblockState, Place::FILE_SYSTEM, text);
+        work.fix(Code::SuperblockState, Place::FILE_SYSTEM, text);
     }
     let moved = [
         Code::SuperblockInvalid,
@@ -274,7 +263,7 @@ fn write_backups(work: &mut Work<'_>) -> Result<()> {
     }
     let text = format!("{copies} copies of the superblock and the descriptors were written");
     if copies > 0 {
-        work.mend(Code::SuperblockBackup, Place::FILE_SYSTEM, text);
+        work.fix(Code::SuperblockBackup, Place::FILE_SYSTEM, text);
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ fn all_was_read(work: &Work<'_>) -> bool {
     !unread.iter().any(|code| work.has(*code))
 }
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     if work.has(Code::RootMissing) {
         return new_root(work);
     }
@@ -46,7 +46,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
             && set_parent(work, dir, expected)?
         {
             let text = format!("`..` names inode {expected}, named {found}");
-            work.mend(Code::DirDotDot, Place::ino(dir), text);
+            work.fix(Code::DirDotDot, Place::ino(dir), text);
         }
     }
     Ok(())
@@ -98,7 +98,7 @@ fn attach(work: &mut Work<'_>, lost: &[(Ino, u8)]) -> Result<()> {
                 _ => Code::InodeUnattached,
             };
             let text = format!("it had no name, and is called \"{name}\" in inode {dir} now");
-            work.mend(code, Place::ino(*ino), text);
+            work.fix(code, Place::ino(*ino), text);
         }
     }
     Ok(())
@@ -156,7 +156,7 @@ fn new_root(work: &mut Work<'_>) -> Result<()> {
     }
     if new_dir(work, Ino::ROOT, Ino::ROOT, 0o755)? {
         let text = "a new root directory was made";
-        work.mend(Code::RootMissing, Place::ino(Ino::ROOT), text);
+        work.fix(Code::RootMissing, Place::ino(Ino::ROOT), text);
     }
     Ok(())
 }
@@ -175,7 +175,7 @@ fn new_lost_found(work: &mut Work<'_>) -> Result<()> {
     let entry = NewEntry::new(ino, b"lost+found", kind);
     if add(work, Ino::ROOT, &entry)? {
         let text = format!("lost+found was made, inode {ino}");
-        work.mend(Code::LostFound, Place::FILE_SYSTEM, text);
+        work.fix(Code::LostFound, Place::FILE_SYSTEM, text);
     }
     Ok(())
 }
@@ -245,7 +245,7 @@ pub(super) fn links(work: &mut Work<'_>) -> Result<()> {
         };
         work.edit_inode(ino, |inode, _| inode.links = wanted)?;
         let text = format!("link count is {wanted}, was {}", summary.links);
-        work.mend(Code::LinkCount, Place::ino(ino), text);
+        work.fix(Code::LinkCount, Place::ino(ino), text);
     }
     Ok(())
 }
@@ -258,6 +258,6 @@ fn turn_on_dir_nlink(work: &mut Work<'_>) -> Result<()> {
     })?;
     work.put_superblock(&sb)?;
     let text = "feature dir_nlink is on: a directory has more subdirectories than can be counted";
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(())
 }

@@ -3,8 +3,11 @@
 //! As a repair, it is worked out in memory first: see [`Plan`].
 
 use super::draft::Draft;
+use super::options::Options;
+use super::plan::Plan;
 use super::reseal::reseal;
-use super::{Options, Plan, groups, look, rounds, superblock};
+use super::rounds::{look, rounds};
+use super::{groups, superblock};
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::survey::Survey;
@@ -29,7 +32,7 @@ pub struct Settings {
     pub uuid: Option<[u8; 16]>,
     /// Blocks that only privileged users may take.
     pub reserved_blocks: Option<u64>,
-    /// The user who may take them.
+    /// The user that may take them.
     pub reserved_user: Option<u32>,
     /// The group that may take them.
     pub reserved_group: Option<u32>,
@@ -105,12 +108,12 @@ pub fn plan(
     if sb.has_metadata_csum() && sb.checksum_seed() != found.checksum_seed() {
         reseal(&draft, &look(&draft, progress)?, sb.checksum_seed())?;
     }
-    superblock::put(&draft, &sb)?;
-    draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
+    draft.put_superblock(&sb)?;
+    draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, "changed");
     if !sb.has_metadata_csum() && sb.desc_checksum() != found.desc_checksum() {
         groups::seal_all(&draft, &survey.volume, &sb.desc_checksum())?;
     }
-    // Nothing but what a journal leaves behind is to be repaired: who changes a name wants no repair.
+    // Nothing but what a journal leaves behind is to be repaired: a change of a name is no wish for a repair.
     let survey = match sb.has_compat(Compat::HAS_JOURNAL) == found.has_compat(Compat::HAS_JOURNAL) {
         true => look(&draft, progress)?,
         false => rounds(&mut draft, options, progress)?,
@@ -305,5 +308,5 @@ fn turn_off_orphan_file(draft: &Draft, sb: &Superblock) -> Result<Superblock> {
     if let Some(offset) = volume.inode_offset(ino) {
         draft.write(offset, &vec![0; usize::from(volume.inode_size())])?;
     }
-    super::own_files::without_orphan_file(sb)
+    super::system_files::without_orphan_file(sb)
 }

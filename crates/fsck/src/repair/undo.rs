@@ -24,7 +24,7 @@
 //! and nothing was written to the image then. Records of blocks that are put back after the others come last.
 
 use super::draft::Changes;
-use super::under_way;
+use super::in_progress;
 use crate::error::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_format::checksum::Crc32c;
@@ -111,15 +111,15 @@ fn kept(changes: &Changes, offset: u64) -> Result<Option<Record>> {
     let len = size.min(base.size().saturating_sub(offset)) as usize;
     let mut before = vec![0; len];
     base.read_at(offset, &mut before)?;
-    let is_primary = offset == under_way::primary(size);
+    let is_primary = offset == in_progress::primary(size);
     let last = changes.steps_count().saturating_sub(1);
     let after = changes.after_step(last, offset, len)?;
     let mut between = Vec::new();
     for step in 0..last {
         let mut contents = Vec::new();
         if is_primary {
-            contents.extend(under_way::before_emptying(changes, step)?);
-            contents.push(under_way::after_step(changes, step)?);
+            contents.extend(in_progress::before_emptying(changes, step)?);
+            contents.push(in_progress::after_step(changes, step)?);
         } else {
             contents.push(changes.after_step(step, offset, len)?);
         }
@@ -226,7 +226,7 @@ fn read(
     }
 }
 
-/// Refuses a device on which the block is neither as it was nor as it was made: somebody wrote it since, or it is
+/// Refuses a device on which the block is neither as it was nor as it was made: it was written since, or it is
 /// another file system.
 fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
     let len = kept.before.len();
@@ -240,7 +240,7 @@ fn check(device: &dyn BlockDevice, kept: &Kept<'_>) -> Result<()> {
             .between
             .chunks_exact(4)
             .any(|meanwhile| sum == meanwhile)
-        || under_way::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
+        || in_progress::marked(kept.offset, kept.before).is_some_and(|marked| now == marked);
     if is_known {
         return Ok(());
     }
@@ -285,7 +285,7 @@ pub fn revert<R: Read>(
     let mut superblock = None;
     read(&mut file, device, &mut |kept| {
         check(device, &kept)?;
-        if kept.offset == under_way::primary(kept.before.len() as u64) {
+        if kept.offset == in_progress::primary(kept.before.len() as u64) {
             superblock = Some((kept.offset, kept.before.to_vec()));
         }
         Ok(())
@@ -293,7 +293,7 @@ pub fn revert<R: Read>(
     check_uuid(device, &mut open().map_err(Error::Undo)?)?;
     let first = superblock.as_ref().map(|(offset, _)| *offset);
     if let Some((offset, before)) = &superblock {
-        let marked = under_way::marked(*offset, before);
+        let marked = in_progress::marked(*offset, before);
         device.write_at(*offset, marked.as_ref().unwrap_or(before))?;
         device.flush()?;
     }

@@ -1,7 +1,7 @@
 //! What all stages of a repair use: the survey, the draft, free space, and changing inodes and blocks.
 
-use super::Options;
 use super::draft::Draft;
+use super::options::Options;
 use super::space::Space;
 use crate::error::Result;
 use crate::survey::Survey;
@@ -62,8 +62,8 @@ impl<'a> Work<'a> {
         self.survey.report.has(code)
     }
 
-    pub(super) fn mend(&mut self, code: Code, place: Place, text: impl Into<String>) {
-        self.draft.mend(code, place, text);
+    pub(super) fn fix(&mut self, code: Code, place: Place, text: impl Into<String>) {
+        self.draft.fix(code, place, text);
     }
 
     pub(super) fn put_block(&mut self, at: Pblk, bytes: &[u8]) -> Result<()> {
@@ -71,7 +71,7 @@ impl<'a> Work<'a> {
         self.draft.write(offset, bytes)
     }
 
-    /// Whether a block belongs to nobody but whose map leads to it. Others are not written: their content is also
+    /// Whether a block belongs to the file whose map leads to it, and to no other. Others are not written: their content is also
     /// another file's, or the file system's own.
     pub(super) fn owns(&self, at: Pblk) -> bool {
         let cluster = self.volume().cluster_of(at.get());
@@ -115,10 +115,10 @@ impl<'a> Work<'a> {
 
     /// The primary superblock as it is now in the draft.
     pub(super) fn superblock(&self) -> Result<Superblock> {
-        super::superblock::current(self.draft)
+        self.draft.superblock()
     }
 
     pub(super) fn put_superblock(&mut self, sb: &Superblock) -> Result<()> {
-        super::superblock::put(self.draft, sb)
+        self.draft.put_superblock(sb)
     }
 }

@@ -25,7 +25,7 @@ const CODES: &[Code] = &[
 ];
 
 /// Puts attribute blocks right; those of which nothing is left lose their references.
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     let mut found: BTreeMap<Pblk, BTreeSet<Code>> = BTreeMap::new();
     for finding in work.findings(CODES) {
         if let Some(block) = finding.place.block {
@@ -47,7 +47,7 @@ pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
         }
         for code in codes {
             let text = format!("put right, with {count} references");
-            work.mend(code, Place::block(block), text);
+            work.fix(code, Place::block(block), text);
         }
     }
     forget(work, &lost)
@@ -87,7 +87,7 @@ fn forget(work: &mut Work<'_>, lost: &BTreeSet<Pblk>) -> Result<()> {
             let block = inode.file_acl;
             work.edit_inode(ino, |inode, _| inode.file_acl = Pblk::new(0))?;
             let text = format!("block {block} holds no attributes, and is no longer referred to");
-            work.mend(Code::XattrBlock, Place::ino(ino), text);
+            work.fix(Code::XattrBlock, Place::ino(ino), text);
         }
     }
     Ok(())

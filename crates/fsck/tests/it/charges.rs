@@ -56,7 +56,7 @@ fn plant(tree: &Path) {
     }
 }
 
-/// What the quota files say of each owner who uses something, as debugfs lists it.
+/// What the quota files say of each owner that uses something, as debugfs lists it.
 fn listed(image: &Path) -> Vec<String> {
     let kinds = ["user", "group"].into_iter();
     let rows = kinds.flat_map(|kind| {
@@ -89,7 +89,7 @@ fn values_in_inodes_are_charged_as_e2fsck_charges_them() {
         assert!(e2fsck(&image, &["-fy"]).code <= 1);
         oracle::assert_clean(&image);
         assert_clean(&format!("{form:?}"), &check(&image, false));
-        // Each owner of one file gives it to one who has another, and nobody counts again.
+        // Each owner of one file gives it to one that has another, and the counts stay as they are.
         let given = ["sif f1 uid 12", "sif f3 uid 10", "sif f5 uid 14"];
         debugfs_write(&image, &given);
         assert_eq!(e2fsck(&image, &["-fn"]).code, 4);

@@ -117,7 +117,7 @@ impl Base {
         Self::with(dir, &[])
     }
 
-    /// The same, made with more options.
+    /// Makes the image with more options.
     pub(crate) fn with(dir: &Path, more: &[&str]) -> Self {
         let tree = dir.join("tree");
         plant(&tree);

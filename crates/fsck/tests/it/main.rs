@@ -1,19 +1,19 @@
 //! The checker against e2fsck: images that are sound, and images that are not.
 
-mod beside_others;
 mod charges;
-mod clean;
 mod damage;
-mod hostile;
-mod kernel;
-mod kinds;
+mod hostile_images;
+mod kernel_images;
+mod kinds_of_damage;
 mod meaning;
 mod mount_rules;
+mod refused_fields;
 mod repair;
 mod repair_crashes;
 mod repair_losses;
 mod repair_names;
 mod repair_net;
 mod resize_crashes;
+mod sound_images;
 mod support;
 mod tune_crashes;

@@ -47,7 +47,7 @@ fn over_metadata(device: SharedDevice) -> HashSet<u32> {
         .collect()
 }
 
-/// The same without these inodes.
+/// Reads all files that can be read, but for these inodes.
 fn readable_but(device: SharedDevice, without: &HashSet<u32>) -> Readable {
     let mut found = Readable::new();
     let Ok(fs) = Filesystem::open_device(device, MountOptions::read_only()) else {
@@ -153,12 +153,8 @@ fn repaired(image: &[u8]) -> extant_fsck::Result<Repaired> {
 }
 
 pub(crate) fn told(plan: &Plan) -> String {
-    let mends: String = plan
-        .mends
-        .iter()
-        .map(|mend| format!("  {mend}\n"))
-        .collect();
-    format!("mends:\n{mends}left:\n{}", problems(&plan.left))
+    let fixes: String = plan.fixes.iter().map(|fix| format!("  {fix}\n")).collect();
+    format!("fixes:\n{fixes}left:\n{}", problems(&plan.left))
 }
 
 #[test]
@@ -238,9 +234,9 @@ fn what_is_said_to_be_repaired_is_clean_and_whole() {
             continue;
         }
         complete += 1;
-        let mends = repaired.plan.mends.iter();
+        let fixes = repaired.plan.fixes.iter();
         let mut nodes =
-            mends.filter(|mend| matches!(mend.code, Code::ExtentNode | Code::ExtentIndexStart));
+            fixes.filter(|fix| matches!(fix.code, Code::ExtentNode | Code::ExtentIndexStart));
         let hidden = nodes.next().is_some();
         let lost = lost(&before, &readable(in_memory(&repaired.image)), hidden);
         let verdict = judge(&path, &repaired.image);
@@ -275,7 +271,7 @@ fn a_clean_image_stays_as_it_is() {
         let again = repaired(&first.image).unwrap();
         let changed = again.plan.changes.iter().count();
         assert_eq!(changed, 0, "{}: {}", specimen.name, told(&again.plan));
-        assert!(again.plan.mends.is_empty(), "{}", told(&again.plan));
+        assert!(again.plan.fixes.is_empty(), "{}", told(&again.plan));
     }
 }
 

@@ -67,7 +67,7 @@ struct Waiting {
 
 impl Waiting {
     /// In the journal is a block of the inode table as it was damaged, which is sound where it lies: to replay it once more
-    /// over what was mended takes the mend back.
+    /// over what was mended takes the fix back.
     fn new(dir: &Path, kind: Kind) -> Self {
         let path = dir.join("image");
         let size = kind.block.to_string();

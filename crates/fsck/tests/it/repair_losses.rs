@@ -90,10 +90,10 @@ fn what_waits_in_a_journal_is_replayed_also_when_its_inode_is_lost() {
         let device = Arc::new(MemoryDevice::from_image(&image));
         let plan = plan(device.clone()).unwrap_or_else(|e| panic!("{requests:?}: {e}"));
         let replayed = plan
-            .mends
+            .fixes
             .iter()
-            .any(|mend| mend.code == Code::JournalReplayed);
-        assert!(replayed, "{requests:?}: {:?}", plan.mends);
+            .any(|fix| fix.code == Code::JournalReplayed);
+        assert!(replayed, "{requests:?}: {:?}", plan.fixes);
         assert!(plan.is_complete(), "{requests:?}: {:?}", plan.left.findings);
         plan.apply().unwrap();
         assert!(holds_nines(&device), "{requests:?}");
@@ -109,12 +109,12 @@ fn a_waiting_journal_that_cannot_be_read_is_not_given_up() {
     let dir = tempfile::tempdir().unwrap();
     let (image, log) = with_waiting_journal(dir.path(), &[]);
     let log = log as usize * BLOCK;
-    // Its magic number; features that nobody knows.
+    // Its magic number; features that no reader knows.
     for (at, what) in [(0, 0u8), (0x28, 0x40)] {
         let mut image = image.clone();
         image[log + at] ^= what.max(1);
         let device = Arc::new(MemoryDevice::from_image(&image));
-        let refused = plan(device.clone()).map(|plan| plan.mends);
+        let refused = plan(device.clone()).map(|plan| plan.fixes);
         assert!(matches!(refused, Err(Error::Refused { .. })), "{refused:?}");
         assert!(bytes_of(&device) == image);
     }
@@ -307,7 +307,7 @@ fn of_a_damaged_journal_the_transactions_before_the_damage_are_replayed() {
             let device = Arc::new(MemoryDevice::from_image(&image));
             let plan = plan(device.clone()).unwrap();
             assert!(plan.is_complete(), "{:?}", plan.left.findings);
-            let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+            let told: String = plan.fixes.iter().map(|fix| format!("{fix}\n")).collect();
             let says = "damaged: 1 transactions were replayed";
             assert!(told.contains(says), "{told}");
             plan.apply().unwrap();
@@ -342,7 +342,7 @@ fn files_of_the_file_systems_own_that_are_gone_are_not_named_any_more() {
         let (path, _) = base.damaged(&format!("clri <{}>", header.field(name)));
         let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
         let plan = plan(device.clone()).unwrap();
-        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        let told: String = plan.fixes.iter().map(|fix| format!("{fix}\n")).collect();
         let left = &plan.left.findings;
         assert!(plan.is_complete(), "{name}: {told}{left:?}");
         plan.apply().unwrap();
@@ -370,7 +370,7 @@ fn a_users_file_that_is_named_as_the_file_systems_own_stays() {
         let before = oracle::dumpe2fs_header(base.path());
         let device = Arc::new(MemoryDevice::from_image(&std::fs::read(&path).unwrap()));
         let plan = plan(device.clone()).unwrap();
-        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        let told: String = plan.fixes.iter().map(|fix| format!("{fix}\n")).collect();
         assert!(!told.is_empty(), "{field}: {said}");
         assert!(
             plan.is_complete(),
@@ -425,7 +425,7 @@ fn noise_in_one_node_of_a_map_takes_nothing_from_the_others() {
     let before = content(&Arc::new(MemoryDevice::from_image(&sound)), "/islands");
     for far in [700_u32, 100_000, 0xf000_0000] {
         let mut image = sound.clone();
-        // An entry of the second leaf claims what others map, or what nobody does.
+        // An entry of the second leaf claims what others map, or what none does.
         let at = leaves[1] * BLOCK + 12;
         image[at + 4 * 12..][..4].copy_from_slice(&far.to_le_bytes());
         image[at + 4 * 12 + 4..][..2].copy_from_slice(&300_u16.to_le_bytes());
@@ -474,7 +474,7 @@ fn a_group_whose_table_is_said_to_be_that_of_another_gets_its_own_back() {
     assert!(
         plan.is_complete(),
         "{:?}\n{:?}",
-        plan.mends,
+        plan.fixes,
         plan.left.findings
     );
     plan.apply().unwrap();

@@ -61,7 +61,7 @@ pub(super) fn losses(draft: &Draft) -> Result<(Vec<Loss>, u64)> {
     let before = match View::new(draft.mounted()) {
         Ok(view) => view,
         Err(e @ Error::Device(_)) => return Err(e),
-        // Nobody can read it.
+        // It cannot be read.
         Err(_) => return Ok((Vec::new(), 0)),
     };
     let after = View::new(draft.device())?;

@@ -46,7 +46,7 @@ pub(super) fn vacate(work: &mut Work<'_>, end: u64) -> Result<()> {
         }
     }
     let text = format!("{moved} blocks have other places");
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     journal_backup(work)
 }
 

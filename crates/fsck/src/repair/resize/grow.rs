@@ -4,7 +4,9 @@
 //! groups themselves (`meta_bg`), so that nothing that is in use moves.
 
 use super::super::draft::Draft;
-use super::super::{Options, look, rounds, superblock};
+use super::super::options::Options;
+use super::super::rounds::{look, rounds};
+use super::super::superblock;
 use super::{forget_reserved, nothing_overlaps, refused, with_blocks};
 use crate::error::Result;
 use crate::survey::Survey;
@@ -30,7 +32,7 @@ pub(super) fn grow(
     if old.has_compat(Compat::RESIZE_INODE) {
         forget_reserved(draft, old)?;
     }
-    superblock::put(draft, &sb)?;
+    draft.put_superblock(&sb)?;
     for index in old.geo.desc_blocks()..geo.desc_blocks() {
         let at = geo.desc_block(index)?;
         draft.write(byte(&geo, at), &vec![0; geo.block_size().len()])?;
@@ -49,7 +51,7 @@ pub(super) fn grow(
         draft.write(byte(&geo, at) + u64::from(inside), &bytes)?;
     }
     let text = format!("{blocks} blocks, were {}", old.geo.blocks_count());
-    draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     // What copies say must not be taken for better.
     let survey = look(draft, progress)?;
     nothing_overlaps(&survey)?;

@@ -9,7 +9,9 @@ mod numbers;
 mod shrink;
 
 use super::draft::Draft;
-use super::{Options, Plan, tune};
+use super::options::Options;
+use super::plan::Plan;
+use super::tune;
 use crate::error::{Error, Result};
 use crate::report::Sink;
 use crate::survey::Survey;

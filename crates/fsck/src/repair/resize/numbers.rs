@@ -36,7 +36,7 @@ pub(super) fn renumber(work: &mut Work<'_>, last: u32) -> Result<bool> {
         directory(work, now(dir), now(dir) != dir, &now)?;
     }
     let text = format!("{} inodes have other numbers", numbers.len());
-    work.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    work.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     Ok(true)
 }
 

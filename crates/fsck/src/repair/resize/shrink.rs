@@ -4,9 +4,11 @@
 //! is the end moved.
 
 use super::super::draft::Draft;
+use super::super::options::Options;
+use super::super::rounds::{look, rounds};
 use super::super::space::Space;
 use super::super::work::Work;
-use super::super::{Options, bitmaps, groups, look, rounds, superblock};
+use super::super::{bitmaps, groups, superblock};
 use super::{blocks, forget_reserved, nothing_overlaps, numbers, refused, with_blocks};
 use crate::error::Result;
 use crate::report::Sink;
@@ -53,16 +55,16 @@ pub(super) fn shrink(
         groups::put(&mut Work::new(survey, draft, options), last, &desc)?;
     }
     // The copy of the journal's map in it may have changed.
-    let moved = superblock::current(draft)?;
+    let moved = draft.superblock()?;
     let sb = sb.with(|raw| raw.jnl_blocks = moved.raw().jnl_blocks)?;
-    superblock::put(draft, &sb)?;
+    draft.put_superblock(&sb)?;
     let text = format!("{blocks} blocks, were {before}");
-    draft.mend(Code::SuperblockField, Place::FILE_SYSTEM, text);
+    draft.fix(Code::SuperblockField, Place::FILE_SYSTEM, text);
     // What copies say must not be taken for better: neither they nor bitmaps may be wrong when that is asked.
     let survey = look(draft, progress)?;
     nothing_overlaps(&survey)?;
     superblock::refresh_backups(&survey, draft, options)?;
-    bitmaps::mend(&mut Work::new(&survey, draft, options))?;
+    bitmaps::fix(&mut Work::new(&survey, draft, options))?;
     let survey = rounds(draft, options, progress)?;
     superblock::refresh_backups(&survey, draft, options)?;
     look(draft, progress)

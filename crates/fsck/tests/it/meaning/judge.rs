@@ -103,11 +103,11 @@ fn checked(image: &[u8], journal: Option<&Vec<u8>>) -> Checked {
     extant_fsck::check_with_journal(in_memory(image), device_of(journal), options, &())
 }
 
-/// The mends and what is left, one a line.
+/// The fixes and what is left, one a line.
 fn told(plan: &Plan) -> String {
-    let mends = plan.mends.iter().take(12);
-    let mends: String = mends.map(|mend| format!("mended {mend}\n")).collect();
-    format!("{mends}{}", problems(&plan.left))
+    let fixes = plan.fixes.iter().take(12);
+    let fixes: String = fixes.map(|fix| format!("mended {fix}\n")).collect();
+    format!("{fixes}{}", problems(&plan.left))
 }
 
 /// The text of a panic.

@@ -1,6 +1,6 @@
 //! Mutants by meaning: each is an image with one thing changed, and all that we make of it is compared with what others do.
 //!
-//! For each: the engine reads it, the check judges it, the repair mends it, the undo file takes that back, and what is
+//! For each: the engine reads it, the check judges it, the repair fixes it, the undo file takes that back, and what is
 //! clean is written to. What could be read must be readable after a repair; what we call clean or repaired must be so
 //! for e2fsck; what we call clean Linux must mount, and read as the engine does.
 //!

@@ -90,7 +90,7 @@ fn is_unnoticed(finding: &Finding) -> bool {
     }
 }
 
-/// Whether e2fsck asks to mend more than sums that mounting refreshes: it may call the image clean all the same.
+/// Whether e2fsck asks to repair more than sums that mounting refreshes: it may call the image clean all the same.
 fn reports_faults(output: &Output) -> bool {
     let text = output.text();
     let asked = text.matches("? no").count();

@@ -118,7 +118,7 @@ impl Found {
         })
     }
 
-    /// The entry it is; nobody asks for its place.
+    /// The entry it is; its place is not used.
     pub(super) fn as_entry(&self) -> DirEntry<'_> {
         DirEntry {
             offset: 0,

@@ -194,7 +194,7 @@ impl Image {
         self.must_be_mended_here(story, code)
     }
 
-    /// The same for what e2fsck does not notice.
+    /// Expects that damage which e2fsck does not notice is found by us, and mended.
     fn must_be_mended_here(self, story: &str, code: Code) -> Self {
         self.must_be_mended_but(story, code, "")
     }
@@ -212,7 +212,7 @@ impl Image {
         let device = in_memory(&self.bytes);
         let options = repair::Options::default().now(1_700_000_000);
         let plan = repair::plan(device.clone(), options, &()).unwrap();
-        let told: String = plan.mends.iter().map(|mend| format!("{mend}\n")).collect();
+        let told: String = plan.fixes.iter().map(|fix| format!("{fix}\n")).collect();
         assert!(
             plan.is_complete(),
             "{story}: {found}{told}{}",

@@ -442,7 +442,7 @@ fn with_value_inode(dir: &Path, features: &str) -> (PathBuf, u64) {
     (path, last)
 }
 
-/// What nobody could read is no value: the attribute goes, and the file stays. Left, it hides the content of a file that
+/// What cannot be read is no value: the attribute goes, and the file stays. Left, it hides the content of a file that
 /// lies in its attributes from e2fsck.
 #[test]
 fn the_value_of_an_attribute_does_not_grow_over_what_it_maps_far_behind() {
@@ -454,7 +454,7 @@ fn the_value_of_an_attribute_does_not_grow_over_what_it_maps_far_behind() {
     is_found_and_mended("a value", &path, Code::XattrHash);
 }
 
-/// Without a checksum nobody believes that inodes were never used; a new one among them takes that back.
+/// Without a checksum no reader believes that inodes were never used; a new one among them takes that back.
 #[test]
 fn a_new_inode_is_not_called_unused() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ const ORPHAN_BLOCKS: usize = 8;
 /// The inodes that quota files of users and of groups have.
 const USUAL: [Option<Ino>; 3] = [Some(Ino::USER_QUOTA), Some(Ino::GROUP_QUOTA), None];
 
-pub(super) fn mend(work: &mut Work<'_>) -> Result<()> {
+pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     quotas(work)?;
     orphan_file(work)?;
     super::special::mmp_place(work)
@@ -41,7 +41,7 @@ fn quotas(work: &mut Work<'_>) -> Result<()> {
             continue;
         };
         let is_right = |ino| Ok(blocks(volume, ino, 1)?.iter().any(|b| is_quota(b, kind)));
-        // What is there under the number that nobody else can have is written anew.
+        // A file under the number that is kept for it is written anew.
         let is_usual = USUAL.get(kind) == Some(&Some(ino)) && is_regular(volume, ino)?;
         let is_named_twice = named.iter().filter(|other| **other == Some(ino)).count() > 1;
         let is_ours = is_usual && !is_named_twice || is_right(ino)? && !is_users(work, ino)?;
@@ -68,7 +68,7 @@ fn quotas(work: &mut Work<'_>) -> Result<()> {
             Some(found) => format!("the quota file is inode {found}: inode {ino} is none"),
             None => format!("no quota file is named: inode {ino} is none"),
         };
-        work.mend(Code::QuotaFile, Place::ino(ino), text);
+        work.fix(Code::QuotaFile, Place::ino(ino), text);
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn orphan_file(work: &mut Work<'_>) -> Result<()> {
             Some(found) => format!("the orphan file is inode {found}"),
             None => "feature orphan_file is off: there is no orphan file".to_owned(),
         };
-        work.mend(Code::OrphanFile, Place::FILE_SYSTEM, text);
+        work.fix(Code::OrphanFile, Place::FILE_SYSTEM, text);
         return Ok(());
     };
     // What waits in the file is done first.
@@ -98,7 +98,7 @@ fn orphan_file(work: &mut Work<'_>) -> Result<()> {
         }
         name_orphan_file(work, None)?;
         let text = "feature orphan_file is off, and the file is gone: there is no journal";
-        work.mend(Code::OrphanFile, Place::ino(ino), text);
+        work.fix(Code::OrphanFile, Place::ino(ino), text);
         return Ok(());
     }
     if !work.has(Code::OrphanFile) || is_right(ino)? && !is_users(work, ino)? {
@@ -110,7 +110,7 @@ fn orphan_file(work: &mut Work<'_>) -> Result<()> {
         Some(found) => format!("the orphan file is inode {found}: inode {ino} is none"),
         None => format!("there is no orphan file: inode {ino} is none"),
     };
-    work.mend(Code::OrphanFile, Place::ino(ino), text);
+    work.fix(Code::OrphanFile, Place::ino(ino), text);
     Ok(())
 }
 

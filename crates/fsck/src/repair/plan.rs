@@ -1,0 +1,137 @@
+//! What a repair would do: found out over a device that is only read, and written when the caller says so.
+
+use super::draft::{Changes, Draft, Fix};
+use super::net::{self, Loss};
+use super::options::Options;
+use super::rounds::rounds;
+use super::{in_progress, journal, special, superblock};
+use crate::Progress;
+use crate::error::{Error, Result};
+use crate::report::{Report, Sink};
+use crate::survey::Survey;
+use extant_blockdev::{OverlayDevice, SharedDevice};
+use std::sync::Arc;
+
+/// What a repair would do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What is put right, in order; of each code at most the first 1,000.
+    pub fixes: Vec<Fix>,
+    /// How many fixes there are, also those beyond the ones kept.
+    pub fixes_count: u64,
+    /// What a check finds afterwards: what is not mended.
+    pub left: Report,
+    /// Files that can be reached and read now, and could not be as they are afterwards, by inode: at most the first 1,000.
+    pub losses: Vec<Loss>,
+    /// How many files are lost, also those beyond the ones kept.
+    pub losses_count: u64,
+    /// The blocks that change.
+    pub changes: Changes,
+    /// What is lost may be.
+    pub(super) allow_loss: bool,
+}
+
+/// Finds out how to repair the file system that starts at byte 0 of `device`, and writes nothing.
+///
+/// # Errors
+/// When nothing can be said: a device that fails or is too short, no file system, features that are not known
+/// here, fast commits that wait for replay, a file system in use.
+pub fn plan(device: SharedDevice, options: Options, progress: &dyn Progress) -> Result<Plan> {
+    plan_over(device, None, options, progress)
+}
+
+/// Finds out how to repair the file system that starts at byte 0 of `device` after its journal was replayed, as
+/// `replayed` has it: an overlay on the device into which an engine has written what waited, fast commits among it. The
+/// plan has these changes as well. Writes nothing.
+///
+/// # Errors
+/// As for [`plan`].
+pub fn plan_after_replay(
+    device: SharedDevice,
+    replayed: Arc<OverlayDevice>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    plan_over(device, Some(replayed), options, progress)
+}
+
+fn plan_over(
+    device: SharedDevice,
+    replayed: Option<Arc<OverlayDevice>>,
+    options: Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let found = crate::volume::find_superblock(&*device, &mut Sink::new())?;
+    let needed = found
+        .blocks_count()
+        .saturating_mul(found.block_size().bytes().into());
+    if device.size() < needed {
+        let size = device.size();
+        return Err(Error::TooShort { size, needed });
+    }
+    special::refuse_if_in_use(&*device, &found)?;
+    let mut draft = Draft::new(Arc::clone(&device), found.block_size().bytes());
+    if let Some(replayed) = replayed {
+        journal::take_over(&mut draft, replayed)?;
+    }
+    superblock::restore(&mut draft, &found)?;
+    let survey = rounds(&mut draft, options, progress)?;
+    let (losses, count) = net::losses(&draft)?;
+    Ok(Plan {
+        losses,
+        losses_count: count,
+        allow_loss: options.allow_loss,
+        ..Plan::new(draft, survey)
+    })
+}
+
+impl Plan {
+    pub(super) fn new(draft: Draft, survey: Survey) -> Self {
+        let (fixes, fixes_count, changes) = draft.into_parts();
+        Self {
+            fixes,
+            fixes_count,
+            left: survey.report,
+            losses: Vec::new(),
+            losses_count: 0,
+            changes,
+            allow_loss: false,
+        }
+    }
+
+    /// Whether the file system is consistent once the changes are written.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.left.is_clean()
+    }
+
+    /// Whether nothing is lost, or all may be.
+    ///
+    /// # Errors
+    /// [`Error::Loss`] if something would be lost.
+    pub fn may_be_written(&self) -> Result<()> {
+        match self.losses.first() {
+            Some(first) if !self.allow_loss => Err(Error::Loss {
+                count: self.losses_count,
+                first: first.clone(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the changes and makes them durable. First what files hold is copied where that moves. Then, each after a
+    /// flush, the superblock says that a check is due, if it said that all was well; what waits in a journal is written
+    /// home, a superblock that waits in it last; then the journal is empty, then the superblock says that nothing waits;
+    /// everything else is written; and the superblock as it is to be. What a crash leaves before the end asks for a check,
+    /// can be repaired again, or restored from the undo file; what a journal held is not lost, and no journal is replayed
+    /// over what was mended.
+    ///
+    /// # Errors
+    /// [`Error::Loss`] if something would be lost that may not be: nothing is written. Of the device: a part of the
+    /// changes may have been written then.
+    pub fn apply(&self) -> Result<()> {
+        self.may_be_written()?;
+        in_progress::write(&self.changes)
+    }
+}
