@@ -248,6 +248,13 @@ fn verify(bytes: &[u8], layout: &DirLayout, indexed: bool, seed: Crc32c) -> Form
     }
 }
 
+/// The number of a block of a directory, which has no more than 2^32.
+pub(super) fn block_number(at: u64) -> Result<Lblk> {
+    u32::try_from(at)
+        .map(Lblk::new)
+        .map_err(|_| Error::FileTooLarge)
+}
+
 /// What an entry says, for those who ask for it.
 pub(super) fn found(ino: Ino, file_type: EntryType) -> super::Found {
     super::Found {

@@ -1,7 +1,7 @@
 //! An index for a directory that outgrows its one block.
 
 use super::block::Directory;
-use super::grow::Growth;
+use super::growth::Growth;
 use super::split::{Item, halve, used};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Lblk;

@@ -1,7 +1,7 @@
 //! Splitting a leaf, and the way up: pairs for new blocks in the nodes above.
 
 use super::block::Directory;
-use super::grow::Growth;
+use super::growth::Growth;
 use super::htree::{Fault, Step, Way, major};
 use super::split::{Halves, Item, halve, used};
 use crate::{Error, InPlace, Place, Result};

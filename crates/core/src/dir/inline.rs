@@ -12,7 +12,7 @@
 
 use super::Found;
 use super::block::{Directory, found};
-use super::insert::check_encoding;
+use super::room::check_encoding;
 use crate::alloc::Request;
 use crate::fs::Handle;
 use crate::inode::{Held, Inode, LEAVE_CREDITS};

@@ -10,8 +10,10 @@
 //! | `listing` | listing what may change meanwhile, by hash |
 //! | `state` | the locks of a directory that is written to |
 //! | `form` | which kinds of directory are written to, how their blocks are sealed |
-//! | `insert` | a new name, in a block that has room |
-//! | `grow` | a new name that needs new blocks: made up first, then allocated, mapped, published |
+//! | `insert` | a new name, wherever there is room for it |
+//! | `room` | room for a name in a block that exists, and which names may take it |
+//! | `grow` | a new name that needs new blocks |
+//! | `growth` | new blocks: made up first, then allocated, mapped, published |
 //! | `inline` | names in a directory that lies in its inode, and its way out of there |
 //! | `convert` | from one block to an index |
 //! | `index` | splitting a leaf and the nodes above |
@@ -39,6 +41,7 @@ mod block;
 mod convert;
 mod form;
 mod grow;
+mod growth;
 mod htree;
 mod index;
 mod inline;
@@ -48,6 +51,7 @@ mod lookup;
 mod matching;
 mod readdir;
 mod remove;
+mod room;
 mod split;
 mod state;
 

@@ -1,12 +1,12 @@
 //! Names that go, or come to stand for something else.
 
 use super::Found;
-use super::block::{Directory, found};
+use super::block::{Directory, block_number, found};
 use super::form::Form;
 use super::htree::{Fault, Leaf, Way, leaf_of, major};
 use super::inline;
-use super::insert::{block_number, report};
 use super::lookup;
+use super::room::report;
 use super::state::{DirState, Start};
 use crate::fs::Fs;
 use crate::fs::Handle;
