@@ -8,7 +8,8 @@
 
 use extant_blockdev::MemoryDevice;
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
+use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held};
+use extant_core::lifecycle::NewInode;
 use extant_core::ops::{self, Cookie};
 use extant_format::Ino;
 use extant_mkfs::defaults::FormatOptions;

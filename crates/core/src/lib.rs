@@ -21,6 +21,7 @@
 //! | `xattr` | extended attributes and access control lists |
 //! | `quota` | what users, groups and projects use and may use |
 //! | `mutants` | mistakes that a test must find |
+//! | `lifecycle` | the life of inodes: creation, deletion, orphans after a crash |
 //! | [`ops`] | the door: one POSIX operation per file |
 #![forbid(unsafe_code)]
 
@@ -32,9 +33,10 @@ pub mod error;
 pub mod fs;
 pub mod inode;
 pub mod journal;
+pub mod lifecycle;
 pub mod map;
 pub mod meta;
-mod mount;
+pub mod mount;
 #[cfg(feature = "mutants")]
 pub mod mutants;
 #[cfg(not(feature = "mutants"))]

@@ -1,7 +1,7 @@
 //! Keeping a file system from being changed: freezing it, and making it read-only.
 
 use crate::{Error, Filesystem, Result};
-use extant_core::fs::Frozen as EngineFrozen;
+use extant_core::mount::Frozen as EngineFrozen;
 use std::path::PathBuf;
 
 /// A file system on which nothing changes until this is dropped. Its image is complete and clean meanwhile, and may be

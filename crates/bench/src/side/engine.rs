@@ -3,7 +3,8 @@
 use super::{Counters, MountChoice, Mounted, Visit};
 use extant_blockdev::{BlockDevice, MemoryDevice, OpenSpec, SharedDevice};
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
+use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held};
+use extant_core::lifecycle::NewInode;
 use extant_core::{Error, ops};
 use extant_format::Ino;
 use std::ffi::CStr;

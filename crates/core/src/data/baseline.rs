@@ -50,7 +50,8 @@ impl FileCache {
 mod tests {
     use super::*;
     use crate::fs::MountOptions;
-    use crate::inode::{FileType, NewInode};
+    use crate::inode::FileType;
+    use crate::lifecycle::NewInode;
     use crate::ops;
     use extant_blockdev::OpenSpec;
     use extant_format::Ino;

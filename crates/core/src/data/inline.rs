@@ -10,7 +10,8 @@ use crate::data::io::{Position, WriteOptions, check_changeable, device_offset, i
 use crate::data::stored::read::read_inline;
 use crate::data::times::stamp;
 use crate::fs::Fs;
-use crate::inode::{Held, Inode, LEAVE_CREDITS};
+use crate::inode::{Held, Inode};
+use crate::lifecycle::LEAVE_CREDITS;
 use crate::map::MapGuard;
 use crate::{Error, InPlace, Place, Result, xattr};
 use extant_format::features::Incompat;

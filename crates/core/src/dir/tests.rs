@@ -4,7 +4,8 @@ use super::{Cookie, Found, insert, insert_credits, remove, remove_credits, repla
 use super::{find, init, init_credits, is_empty, readdir_live};
 use crate::Error;
 use crate::fs::{Fs, MountOptions};
-use crate::inode::{FileType, Held, NewInode};
+use crate::inode::{FileType, Held};
+use crate::lifecycle::NewInode;
 use extant_blockdev::{BlockDevice, SharedDevice};
 use extant_format::inode::{InodeFlags, Timestamp};
 use extant_format::{Ino, Lblk};

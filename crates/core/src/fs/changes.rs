@@ -36,7 +36,7 @@ pub(crate) struct Changing<'f> {
 }
 
 impl Changes {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             gate: JoinGate::new(&GATE, &INSIDE),
             read_only: AtomicBool::new(false),
@@ -44,8 +44,18 @@ impl Changes {
         }
     }
 
-    pub(super) fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.load(Ordering::Acquire)
+    }
+
+    /// Sets whether the file system is read-only. The gate is closed and empty.
+    pub(crate) fn set_read_only(&self, read_only: bool) {
+        self.read_only.store(read_only, Ordering::Release);
+    }
+
+    /// Whether files are open for writing.
+    pub(crate) fn has_open_files(&self) -> bool {
+        self.open_files.sum() > 0
     }
 
     /// Begins a change, unless nobody may now.
@@ -60,7 +70,7 @@ impl Changes {
     }
 
     /// Sees to it that nobody changes anything, until [`open`](Self::open).
-    fn close(&self) -> Result<()> {
+    pub(crate) fn close(&self) -> Result<()> {
         if !self.gate.close() {
             let by = "it is frozen, or about to be".to_owned();
             return Err(Error::InUse { by });
@@ -69,44 +79,9 @@ impl Changes {
         Ok(())
     }
 
-    fn open(&self) {
+    /// Lets changes begin again.
+    pub(crate) fn open(&self) {
         self.gate.open();
-    }
-}
-
-/// A file system on which nothing changes, and whose image is complete and clean, until this is dropped: operations that
-/// would change something wait.
-#[derive(Debug)]
-#[must_use = "the file system thaws when this is dropped"]
-pub struct Frozen {
-    fs: Arc<Fs>,
-    thawed: bool,
-}
-
-impl Frozen {
-    /// Lets changes go on.
-    ///
-    /// # Errors
-    /// When the device fails, before which the file system cannot be marked as in use. Changes are refused then.
-    pub fn thaw(mut self) -> Result<()> {
-        self.thaw_now()
-    }
-
-    fn thaw_now(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.thawed, true) {
-            return Ok(());
-        }
-        let entered = self.fs.enter();
-        self.fs.changes()?.open();
-        entered
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        if let Err(error) = self.thaw_now() {
-            tracing::error!(%error, "the file system could not be thawed");
-        }
     }
 }
 
@@ -126,7 +101,7 @@ impl Drop for OpenForWriting {
 
 impl Fs {
     #[inline]
-    fn changes(&self) -> Result<&Changes> {
+    pub(crate) fn changes(&self) -> Result<&Changes> {
         match &self.writer {
             Some(writer) => Ok(&writer.changes),
             None => Err(Error::ReadOnly),
@@ -169,65 +144,6 @@ impl Fs {
         Ok(OpenForWriting {
             fs: Arc::clone(self),
         })
-    }
-
-    /// Waits for the changes that are being made, lets nobody begin another, and makes the image complete and clean.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] when it is frozen already, [`Error::ReadOnly`] when nobody can change it anyway; when the device
-    /// fails. Nothing is frozen then.
-    pub fn freeze(self: &Arc<Self>) -> Result<Frozen> {
-        let changes = self.changes()?;
-        changes.close()?;
-        let left = match changes.is_read_only() {
-            true => Err(Error::ReadOnly),
-            false => self.leave_for_now(),
-        };
-        if let Err(e) = left {
-            changes.open();
-            return Err(e);
-        }
-        Ok(Frozen {
-            fs: Arc::clone(self),
-            thawed: false,
-        })
-    }
-
-    /// Makes a file system that was opened for writing read-only, complete and clean, or writable again.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] when files are open for writing, or have no names and are still in use, or the file system is
-    /// frozen; [`Error::ReadOnly`] when it was opened for reading, or has been closed; when the device fails, before which nothing has changed.
-    pub fn remount(&self, read_only: bool) -> Result<()> {
-        let changes = self.changes()?;
-        changes.close()?;
-        let done = match (changes.is_read_only(), read_only) {
-            (false, true) => self.become_read_only(changes),
-            // Closed, others may have the image by now.
-            (true, false) => self
-                .journal()
-                .and_then(|journal| journal.check_open())
-                .and_then(|()| self.enter()),
-            _ => Ok(()),
-        };
-        if done.is_ok() {
-            changes.read_only.store(read_only, Ordering::Release);
-        }
-        changes.open();
-        done
-    }
-
-    fn become_read_only(&self, changes: &Changes) -> Result<()> {
-        let in_use = |by: &str| Err(Error::InUse { by: by.to_owned() });
-        if changes.open_files.sum() > 0 {
-            return in_use("files are open for writing");
-        }
-        self.reap()?;
-        let orphans = self.orphans()?;
-        if orphans.head().is_some() || !orphans.is_file_empty() {
-            return in_use("files without names are open");
-        }
-        self.leave_for_now()
     }
 
     /// Waits for the changes that are being made, lets nobody begin another, and does `last`. Whoever waited to begin one, and

@@ -59,7 +59,7 @@ impl Spot {
 
 /// A claim on a file system, which the others see.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(crate) struct Claim {
     place: Arc<Spot>,
     record: MmpBlock,
     interval: Duration,
@@ -71,7 +71,7 @@ impl Claim {
     /// # Errors
     /// [`Error::InUse`] when another host or a checker has it; a block that breaks the format; a
     /// device that fails.
-    pub(super) fn take(
+    pub(crate) fn take(
         device: &SharedDevice,
         superblock: &Superblock,
         wait: impl Fn(Duration),
@@ -134,7 +134,7 @@ impl Claim {
     ///
     /// # Errors
     /// When the system has no thread.
-    pub(super) fn keep(self, fs: Weak<Fs>) -> Result<Keeper> {
+    pub(crate) fn keep(self, fs: Weak<Fs>) -> Result<Keeper> {
         let bell = Arc::new(Bell {
             ended: Mutex::new(&CLAIM, false),
             rung: Condvar::new(),
@@ -298,7 +298,8 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fs::{MountOptions, SuperblockChoice, open::read_superblock};
+    use crate::fs::{MountOptions, SuperblockChoice};
+    use crate::mount::read_superblock;
     use extant_testkit::crash::Content;
     use extant_testkit::oracle::{dumpe2fs_header, mke2fs};
     use std::cell::Cell;

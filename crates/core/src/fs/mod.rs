@@ -3,11 +3,9 @@
 //! | file | owns |
 //! |---|---|
 //! | `options` | what a caller chooses at mount |
-//! | `open` | the way from a device to a usable [`Fs`] |
 //! | `changes` | who is changing something: freezing, making read-only |
 //! | `policy` | which features this engine reads, and how it refuses the others |
 //! | `groups` | group descriptors as they are now |
-//! | `writable` | the way to an [`Fs`] that may be changed |
 //! | `handle` | [`Handle`]: the right to change metadata, with the file system it is of |
 //! | `log_items` | the kinds of metadata that the journal carries |
 //! | `durable` | making everything durable |
@@ -16,9 +14,6 @@
 //! | `sums` | what the accounting of space and of file data holds |
 //! | `memory` | giving up memory that is not needed |
 //! | `label` | what it is called |
-//! | `torn` | a superblock of which a crash left one half, restored from the log |
-//! | `journal` | where the journal lies, and its replay into memory |
-//! | `fast_commit` | what the journal says besides whole blocks |
 //! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
 //! | `statfs` | space and inode counts |
@@ -36,30 +31,25 @@
 
 mod changes;
 mod durable;
-mod fast_commit;
 mod groups;
 mod handle;
-mod journal;
 mod label;
 mod log_items;
 mod memory;
 mod mmp;
 mod notice;
-mod open;
 mod options;
-mod policy;
+pub(crate) mod policy;
 mod space;
 mod spending;
 mod statfs;
 mod sums;
-mod torn;
-mod writable;
 
 pub use crate::meta::Shed;
-use changes::Changes;
-pub(crate) use changes::Changing;
-pub use changes::{Frozen, OpenForWriting};
+pub use changes::OpenForWriting;
+pub(crate) use changes::{Changes, Changing};
 pub use handle::Handle;
+pub(crate) use mmp::Claim;
 pub use notice::Notice;
 pub(crate) use options::AccessPolicy;
 #[cfg(feature = "baseline")]
@@ -87,17 +77,17 @@ use std::sync::{Arc, OnceLock};
 /// A mounted file system.
 #[derive(Debug)]
 pub struct Fs {
-    volume: Arc<Volume>,
-    inodes: Table,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) inodes: Table,
     pub(crate) names: Names,
-    data: Arc<Caches>,
+    pub(crate) data: Arc<Caches>,
     /// Space and inodes, once somebody asked.
-    space: OnceLock<StatFs>,
-    notices: Vec<Notice>,
-    replayed: bool,
-    access: AccessPolicy,
+    pub(crate) space: OnceLock<StatFs>,
+    pub(crate) notices: Vec<Notice>,
+    pub(crate) replayed: bool,
+    pub(crate) access: AccessPolicy,
     /// What only a file system open for writing has.
-    writer: Option<Writer>,
+    pub(crate) writer: Option<Writer>,
 }
 
 /// What a file system open for writing has besides.
@@ -109,13 +99,13 @@ pub(crate) struct Writer {
     pub(crate) registered_inodes: RegisteredInodes,
     pub(crate) orphans: Orphans,
     pub(crate) shared_attributes: SharedBlocks,
-    shared_values: SharedValues,
+    pub(crate) shared_values: SharedValues,
     pub(crate) super_state: Arc<SuperState>,
     /// What owners use, where the file system counts that.
-    accounts: Option<Accounts>,
-    changes: Changes,
+    pub(crate) accounts: Option<Accounts>,
+    pub(crate) changes: Changes,
     /// Access times that only memory has.
-    lazy_times: LazyTimes,
+    pub(crate) lazy_times: LazyTimes,
     /// The claim that keeps other hosts out, where the file system has a place for it.
     pub(crate) mmp: OnceLock<mmp::Keeper>,
     /// Held by whatever moves between directories, so that the shape of the tree stands still.

@@ -82,7 +82,7 @@ impl Notice {
     }
 
     /// What the superblock has to tell.
-    pub(super) fn of_superblock(superblock: &Superblock, options: &MountOptions) -> Vec<Self> {
+    pub(crate) fn of_superblock(superblock: &Superblock, options: &MountOptions) -> Vec<Self> {
         let mut notices = Vec::new();
         let count = superblock.error_count();
         if count > 0 || superblock.state().contains(State::ERRORS) {
@@ -103,7 +103,7 @@ impl Notice {
     }
 
     /// What a replay into memory has to tell.
-    pub(super) fn of_recovery(recovery: &Recovery) -> Vec<Self> {
+    pub(crate) fn of_recovery(recovery: &Recovery) -> Vec<Self> {
         let mut notices = Self::of_log(recovery);
         notices.push(Self::JournalReplayed {
             transactions: recovery.transaction_count,
@@ -113,7 +113,7 @@ impl Notice {
     }
 
     /// What a replay to the device has to tell.
-    pub(super) fn of_replay(recovery: &Recovery) -> Vec<Self> {
+    pub(crate) fn of_replay(recovery: &Recovery) -> Vec<Self> {
         let mut notices = Self::of_log(recovery);
         notices.push(Self::JournalWrittenHome {
             transactions: recovery.transaction_count,
@@ -226,7 +226,7 @@ fn write_record(f: &mut fmt::Formatter<'_>, record: &ErrorRecord) -> fmt::Result
 impl Fs {
     /// Puts what a replay told in front of what the superblock tells, or behind it where it is
     /// only information.
-    pub(super) fn add_notices(&mut self, found: impl IntoIterator<Item = Notice>) {
+    pub(crate) fn add_notices(&mut self, found: impl IntoIterator<Item = Notice>) {
         self.notices.extend(found);
         self.notices.sort_by_key(|notice| !notice.is_warning());
     }

@@ -91,7 +91,7 @@ pub(crate) struct AccessPolicy {
 }
 
 impl AccessPolicy {
-    pub(super) fn of(options: &MountOptions) -> Self {
+    pub(crate) fn of(options: &MountOptions) -> Self {
         Self {
             when: match options.read_only {
                 true => AccessTimes::Never,

@@ -84,7 +84,7 @@ pub const WRITABLE_RO_COMPAT: RoCompat = RoCompat::SPARSE_SUPER
 
 /// Refuses to write a file system with features whose upkeep the engine does not know, naming
 /// each.
-pub(super) fn check_writable(features: Features) -> Result<()> {
+pub(crate) fn check_writable(features: Features) -> Result<()> {
     let mut names = features.incompat.beyond(WRITABLE_INCOMPAT).names_of_bits();
     names.extend(
         features
@@ -104,7 +104,7 @@ pub(super) fn check_writable(features: Features) -> Result<()> {
 }
 
 /// Refuses a file system that cannot be read, naming every feature that is in the way.
-pub(super) fn check_readable(features: Features) -> Result<()> {
+pub(crate) fn check_readable(features: Features) -> Result<()> {
     let beyond = features.incompat.beyond(READABLE_INCOMPAT);
     if beyond.is_empty() {
         Ok(())

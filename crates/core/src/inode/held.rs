@@ -69,7 +69,7 @@ impl LiveInode {
     }
 
     /// Takes hold, unless the inode is leaving memory: then it comes back.
-    pub(super) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
+    pub(crate) fn try_hold(self: Arc<Self>) -> Result<Held, Arc<Self>> {
         match self.holds.try_hold() {
             true => Ok(Held { live: self }),
             false => Err(self),
@@ -82,7 +82,7 @@ impl LiveInode {
     }
 
     /// Ends a claim: the inode stays after all.
-    pub(super) fn unclaim(&self) {
+    pub(crate) fn unclaim(&self) {
         self.holds.unclaim();
     }
 

@@ -117,7 +117,7 @@ impl LiveInode {
     }
 
     /// An inode that the caller is the only one to hold.
-    pub(super) fn new_held(image: Arc<Inode>, home: Pblk) -> Held {
+    pub(crate) fn new_held(image: Arc<Inode>, home: Pblk) -> Held {
         Held::of(Arc::new(Self::with_holds(image, home, 1)))
     }
 
@@ -656,7 +656,7 @@ impl LiveInode {
     }
 
     /// Notes where the inode is noted as an orphan; see [`LiveInode`] for who may.
-    pub(super) fn set_membership(&self, membership: Membership) {
+    pub(crate) fn set_membership(&self, membership: Membership) {
         self.orphan.store(membership.pack(), Ordering::Release);
     }
 }

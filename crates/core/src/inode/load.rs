@@ -157,7 +157,7 @@ impl Fs {
     /// # Errors
     /// [`Error::Corrupt`] when the number or the record is wrong, [`Error::Device`] when reading
     /// fails.
-    pub(super) fn load_orphan(&self, ino: Ino) -> Result<LiveInode> {
+    pub(crate) fn load_orphan(&self, ino: Ino) -> Result<LiveInode> {
         self.load_inode(ino, Names::Lost)
     }
 
@@ -274,7 +274,7 @@ impl Fs {
 
     /// Brings the neighbours of an inode's block into memory with it: whoever looks at one inode
     /// of a directory usually looks at the next.
-    pub(super) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
+    pub(crate) fn read_inodes_around(&self, ino: Ino, block: Pblk) -> Result<()> {
         let at = self
             .geometry()
             .locate_inode(ino)
@@ -411,7 +411,7 @@ impl Fs {
 
     /// The type of an inode with this record, if it can be right as far as the record alone tells.
     #[inline]
-    pub(super) fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
+    pub(crate) fn checked_type(&self, ino: Ino, disk: &DiskInode) -> Result<FileType> {
         self.judged_type(ino, disk, Inline::Unknown)
     }
 

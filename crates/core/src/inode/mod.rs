@@ -7,16 +7,11 @@
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
 //! | `caller` | for whom something is done, and what of a program's mode outlives him |
-//! | `create`, `acl` | new inodes, and the access control lists they get from their directory |
-//! | `adopt` | records that fast commits hold |
-//! | `delete` | the end of inodes that have no names |
 //! | `encode` | records into blocks of the inode table, once per commit |
-//! | `leave` | content that leaves its inode for a block |
 //! | `lock` | [`LockSet`]: locking several inodes for one operation |
 //! | `orphan` | inodes that a crash must not leave behind |
 //! | `bulkstat` | every inode of the file system, in parallel, through the cache or around it |
 //! | `scan` | every inode of a group, straight from the inode table |
-//! | `symlink` | targets of symbolic links |
 //! | `baseline` | unimproved forms, to compare with |
 //!
 //! # Invariants
@@ -24,42 +19,31 @@
 //! - An [`Inode`] has a known file type and a size its map can reach.
 //! - An [`Inode`] is an image and never changes; a [`LiveInode`] publishes one after the other.
 
-mod acl;
-mod adopt;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bulkstat;
 mod caller;
-mod create;
-mod delete;
 mod encode;
 mod held;
 mod lazy;
-mod leave;
 mod live;
 mod load;
 mod lock;
 mod orphan;
 mod scan;
-mod symlink;
 mod table;
-#[cfg(test)]
-mod tests;
 
-pub(crate) use acl::with_permissions;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub use bulkstat::{Bulkstat, BulkstatWay};
 pub use caller::{Caller, Writer};
 pub(crate) use caller::{GROUP_EXECUTE, SET_GID, without_set_ids};
-pub use create::NewInode;
 pub(crate) use encode::{RegisteredInode, RegisteredInodes, capture_inodes};
 pub use held::Held;
 pub(crate) use lazy::LazyTimes;
-pub(crate) use leave::LEAVE_CREDITS;
 pub use live::LiveInode;
 pub(crate) use lock::{Access, LockSet};
-pub(crate) use orphan::{CapturedSlots, ORPHAN_BLOCKS};
+pub(crate) use orphan::{CapturedSlots, Membership, ORPHAN_BLOCKS};
 pub use orphan::{OrphanStats, Orphans};
 pub use scan::GroupInodes;
 pub use table::Table;
@@ -74,19 +58,19 @@ use extant_format::{BlockSize, Ino, inline_data};
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Inode {
-    ino: Ino,
-    file_type: FileType,
+    pub(crate) ino: Ino,
+    pub(crate) file_type: FileType,
     /// Made here, not loaded: nothing in its slot of the inode table is its own.
-    fresh: bool,
+    pub(crate) fresh: bool,
     /// The number is free, and this is what the record says from then on.
-    freed: bool,
+    pub(crate) freed: bool,
     /// Checksum seed of everything that belongs to this inode.
-    seed: Option<Crc32c>,
-    disk: DiskInode,
+    pub(crate) seed: Option<Crc32c>,
+    pub(crate) disk: DiskInode,
     /// The part of the record after the extra fields; empty when it holds nothing.
-    xattrs: Box<[u8]>,
+    pub(crate) xattrs: Box<[u8]>,
     /// Of its attributes, how many have their value in an inode of its own, once [`LiveInode::begin_counting`] has looked.
-    values: u16,
+    pub(crate) values: u16,
 }
 
 /// One inode for good: its number is used again after it, by an inode of another generation.

@@ -171,11 +171,11 @@ struct Passed {
 
 /// A moment before a record was read; see [`Table::insert`].
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turn(u64);
+pub(crate) struct Turn(u64);
 
 /// The same for records of any numbers.
 #[derive(Debug)]
-pub(super) struct Turns([u64; TURN_CLASSES]);
+pub(crate) struct Turns([u64; TURN_CLASSES]);
 
 impl Turns {
     fn of(&self, ino: Ino) -> Turn {
@@ -228,7 +228,7 @@ impl Table {
 
     /// The inode, if it is in memory, borrowed: not even a reference count changes.
     #[inline]
-    pub(super) fn peek<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g LiveInode> {
+    pub(crate) fn peek<'g>(&'g self, ino: Ino, guard: &'g EpochGuard) -> Option<&'g LiveInode> {
         #[cfg(feature = "baseline")]
         let _held = self.one_lock.lock();
         let (key, place) = place_of(ino);
@@ -257,14 +257,14 @@ impl Table {
     }
 
     /// What to note before the record of `ino` is read.
-    pub(super) fn turn(&self, ino: Ino) -> Turn {
+    pub(crate) fn turn(&self, ino: Ino) -> Turn {
         Turn(self.turn_of(ino).load(Ordering::Acquire))
     }
 
     /// Keeps an inode whose record was read after `turn` was noted, unless another thread was first;
     /// returns the one that is kept. `None` says that the record may be old, and is to be read
     /// again.
-    pub(super) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
+    pub(crate) fn insert(&self, live: Arc<LiveInode>, turn: Turn) -> Option<Arc<LiveInode>> {
         let (key, place) = place_of(live.ino());
         let guard = pin();
         let (kept, came) = self.update(
@@ -337,7 +337,7 @@ impl Table {
     }
 
     /// Makes a new inode known, in place of the dead one that had the number before.
-    pub(super) fn publish(&self, live: Arc<LiveInode>) {
+    pub(crate) fn publish(&self, live: Arc<LiveInode>) {
         let (key, place) = place_of(live.ino());
         let guard = pin();
         let came = self.update(

@@ -3,7 +3,7 @@
 use super::{Handle, Seal};
 use crate::alloc::{FreedKind, Request};
 use crate::fs::{Fs, MountOptions, Notice};
-use crate::inode::NewInode;
+use crate::lifecycle::NewInode;
 use crate::{Error, Result, data, ops};
 use extant_blockdev::{BlockDevice, MemoryDevice, SharedDevice};
 use extant_format::inode::{FileType, Timestamp};

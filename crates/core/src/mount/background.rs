@@ -8,7 +8,7 @@ use std::time::Duration;
 
 impl Fs {
     /// Starts the journal's thread, for which a commit is due every `interval`.
-    pub(crate) fn start_journal_thread(self: &Arc<Self>, interval: Duration) -> Result<()> {
+    pub(super) fn start_journal_thread(self: &Arc<Self>, interval: Duration) -> Result<()> {
         let weak = Arc::downgrade(self);
         self.journal()?.start_background(interval, move |due| {
             let fs = weak.upgrade();

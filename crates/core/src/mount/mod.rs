@@ -2,8 +2,24 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `open` | from a device to a usable [`Fs`](crate::fs::Fs) |
+//! | `writable` | from a device to one that may be changed |
+//! | `torn` | a superblock of which a crash left one half, restored from the log |
+//! | `replay` | where the journal lies, and its replay into memory |
+//! | `fast_commit` | what the journal says besides whole blocks |
 //! | `background` | what the journal's thread does in a turn |
+//! | `freeze` | freezing, and making read-only while mounted |
 //! | `close` | closing, for good or for a while, and marking as in use |
 
 mod background;
 mod close;
+mod fast_commit;
+mod freeze;
+mod open;
+mod replay;
+mod torn;
+mod writable;
+
+pub use freeze::Frozen;
+#[cfg(test)]
+pub(crate) use open::read_superblock;

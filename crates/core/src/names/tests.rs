@@ -1,7 +1,8 @@
 //! The name cache against what directories say, while names change.
 
 use crate::fs::{Fs, MountOptions};
-use crate::inode::{FileType, Held, NewInode};
+use crate::inode::{FileType, Held};
+use crate::lifecycle::NewInode;
 use crate::{Error, dir, ops};
 use extant_blockdev::SharedDevice;
 use extant_format::Ino;

@@ -3,7 +3,8 @@
 use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
 use super::permission::Acting;
 use crate::dir;
-use crate::inode::{FileType, Held, NewInode};
+use crate::inode::{FileType, Held};
+use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
 /// Makes an empty regular file called `name` in `dir`. It belongs to the caller if there is one, whose umask counts

@@ -5,7 +5,8 @@ use super::naming::{changing_of, now};
 use super::permission::Acting;
 use crate::fs::Fs;
 use crate::fs::Handle;
-use crate::inode::{Held, Inode, Mode, Timestamp, with_permissions, without_set_ids};
+use crate::inode::{Held, Inode, Mode, Timestamp, without_set_ids};
+use crate::lifecycle::with_permissions;
 use crate::xattr::{AclKind, Change, SetXattr};
 use crate::{Result, xattr};
 

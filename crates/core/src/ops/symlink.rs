@@ -2,7 +2,8 @@
 
 use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
 use super::permission::Acting;
-use crate::inode::{FileType, Held, NewInode};
+use crate::inode::{FileType, Held};
+use crate::lifecycle::NewInode;
 use crate::{Error, Result, dir};
 
 /// Makes a symbolic link called `name` in `dir` that points to `target`, which may be any bytes but

@@ -2,7 +2,8 @@
 
 use super::naming::{changing, check_key, live_parent, undo_new};
 use super::permission::Acting;
-use crate::inode::{FileType, Held, NewInode};
+use crate::inode::{FileType, Held};
+use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
 /// Makes a regular file without a name, on the file system of the directory `dir` and near it. It goes with its last

@@ -2,7 +2,8 @@
 
 use extant_blockdev::FileDevice;
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{FileType, NewInode};
+use extant_core::inode::FileType;
+use extant_core::lifecycle::NewInode;
 use extant_core::ops::{self, FallocateMode};
 use extant_format::Ino;
 use extant_testkit::oracle::mke2fs;

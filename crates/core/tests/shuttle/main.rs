@@ -17,7 +17,8 @@ mod writeback;
 
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::inode::{FileType, Held};
+use extant_core::lifecycle::NewInode;
 use extant_core::mutants::{self, Mutant};
 use extant_core::ops::{self, Cookie};
 use extant_core::{Error, Result};

@@ -2,7 +2,8 @@
 
 use super::{World, create, explore, image, names, open_and_close, open_with_memory, was_there};
 use extant_core::fs::Fs;
-use extant_core::inode::{FileType, Held, NewInode};
+use extant_core::inode::{FileType, Held};
+use extant_core::lifecycle::NewInode;
 use extant_core::{Error, ops};
 use extant_sync::thread;
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 use super::{World, bytes, create, explore, image_with, open, open_with_memory, was_there};
 use extant_blockdev::MemoryDevice;
 use extant_core::fs::{Fs, MountOptions};
-use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
+use extant_core::inode::{Bulkstat, BulkstatWay, FileType, Held};
+use extant_core::lifecycle::NewInode;
 use extant_core::{Error, ops};
 use extant_format::{Ino, Pblk};
 use extant_sync::thread;

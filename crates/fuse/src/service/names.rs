@@ -4,7 +4,8 @@
 //! change.
 
 use super::{Answer, Attributes, Credentials, Errno, Node, Service, file_type_of};
-use extant_core::inode::{DeviceNumber, FileType, Held, Inode, NewInode};
+use extant_core::inode::{DeviceNumber, FileType, Held, Inode};
+use extant_core::lifecycle::NewInode;
 use extant_core::ops::{self, Cookie, RenameFlags};
 use extant_core::{Error, Result};
 use extant_format::Ino;

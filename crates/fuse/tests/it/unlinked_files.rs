@@ -137,7 +137,7 @@ fn a_name_is_gone_in_every_spelling_and_there_in_every_spelling() {
         )
         .unwrap();
         let root = fs.hold(extant_format::Ino::ROOT).unwrap();
-        let new = extant_core::inode::NewInode::new(
+        let new = extant_core::lifecycle::NewInode::new(
             extant_core::inode::FileType::Directory,
             0o755,
             extant_core::ops::now(),

@@ -479,7 +479,7 @@ mod tests {
         let fs = Fs::open(Content::of_file(&image).open(), options).unwrap();
         let root = fs.hold(Ino::ROOT).unwrap();
         let make = |name: &str| {
-            let new = crate::inode::NewInode::new(FileType::Regular, 0o600, now());
+            let new = crate::lifecycle::NewInode::new(FileType::Regular, 0o600, now());
             let held = ops::create(&fs, &root, name.as_bytes(), &new).unwrap();
             assert_eq!(write_at(&fs, &held, 0, &[1; 8192]).unwrap(), 8192);
             held

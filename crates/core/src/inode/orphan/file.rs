@@ -36,7 +36,7 @@ const MAX_BYTES: u64 = 8 << 20;
 
 /// The orphan file, in memory.
 #[derive(Debug)]
-pub(super) struct OrphanFile {
+pub(crate) struct OrphanFile {
     ino: Ino,
     generation: u32,
     blocks: Box<[SlotBlock]>,
@@ -98,7 +98,7 @@ impl OrphanFile {
     }
 
     /// What is noted, with the slot. Numbers are as stored.
-    pub(super) fn orphans(&self) -> impl Iterator<Item = (u64, Ino)> + '_ {
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = (u64, Ino)> + '_ {
         (0..).zip(&self.blocks).flat_map(|(index, block)| {
             let numbers = block.slots.values().zip(0..);
             numbers
@@ -135,7 +135,7 @@ impl OrphanFile {
     }
 
     /// Empties `slot`, which holds `ino`.
-    pub(super) fn clear(&self, handle: &Handle<'_>, slot: u64, ino: Ino) {
+    pub(crate) fn clear(&self, handle: &Handle<'_>, slot: u64, ino: Ino) {
         let (index, at) = split(slot);
         if let Some(block) = self.blocks.get(index as usize) {
             handle.touch_number(ORPHAN_BLOCKS, index, 1, &block.seen);

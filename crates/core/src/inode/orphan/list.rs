@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 4;
 
 /// The inodes on the list.
 #[derive(Debug)]
-pub(super) struct OrphanList {
+pub(crate) struct OrphanList {
     links: Mutex<Links>,
     /// The first one, 0 if there is none. Stored under the lock.
     head: AtomicU32,
@@ -83,7 +83,7 @@ impl OrphanList {
     }
 
     /// Makes what was found on the device, first to last, the list.
-    pub(super) fn install(&self, found: &[Arc<LiveInode>]) {
+    pub(crate) fn install(&self, found: &[Arc<LiveInode>]) {
         let mut links = self.links.lock();
         for live in found.iter().rev() {
             links.push(live);

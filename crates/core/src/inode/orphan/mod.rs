@@ -12,7 +12,6 @@
 //! | `reaper` | inodes that wait to be deleted |
 //! | `stats` | how often inodes were noted |
 //! | `one_lock` | the unimproved form, to compare with |
-//! | `recover` | orphans that a crash left |
 //!
 //! # Which of the two
 //!
@@ -32,7 +31,6 @@ mod membership;
 #[cfg(feature = "baseline")]
 mod one_lock;
 mod reaper;
-mod recover;
 mod stats;
 
 pub(crate) use file::{CapturedSlots, ORPHAN_BLOCKS};
@@ -56,8 +54,8 @@ use std::sync::Arc;
 /// The orphans of a file system open for writing.
 #[derive(Debug)]
 pub struct Orphans {
-    list: OrphanList,
-    file: Option<OrphanFile>,
+    pub(crate) list: OrphanList,
+    pub(crate) file: Option<OrphanFile>,
     reapers: Reapers,
     counters: stats::Counters,
     #[cfg(feature = "baseline")]
@@ -99,7 +97,7 @@ impl Orphans {
         blocks.into_iter().filter_map(capture).collect()
     }
 
-    pub(super) fn reapers(&self) -> &Reapers {
+    pub(crate) fn reapers(&self) -> &Reapers {
         &self.reapers
     }
 }
@@ -154,7 +152,7 @@ impl Fs {
     ///
     /// # Errors
     /// As for [`Fs::orphan_remove`].
-    pub(super) fn orphan_erase(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
+    pub(crate) fn orphan_erase(&self, handle: &Handle<'_>, live: &Arc<LiveInode>) -> Result<()> {
         let orphans = self.orphans()?;
         #[cfg(feature = "baseline")]
         let _held = orphans.one_lock.lock();

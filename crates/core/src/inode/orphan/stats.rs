@@ -30,7 +30,7 @@ pub(super) struct Counters {
 
 impl Orphans {
     /// Counts what was noted when the file system was opened.
-    pub(super) fn count_found(&self, listed: usize, filed: usize) {
+    pub(crate) fn count_found(&self, listed: usize, filed: usize) {
         self.counters.list_added.add(listed as i64);
         self.counters.file_added.add(filed as i64);
     }

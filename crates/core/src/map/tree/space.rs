@@ -139,7 +139,8 @@ impl Drop for NewNodes<'_, '_> {
 mod tests {
     use super::*;
     use crate::fs::MountOptions;
-    use crate::inode::{Caller, FileType, NewInode};
+    use crate::inode::{Caller, FileType};
+    use crate::lifecycle::NewInode;
     use crate::map::{self, MapGuard};
     use crate::ops;
     use extant_format::{Ino, Lblk};

@@ -2,7 +2,8 @@
 
 use super::access::{EXECUTE, WRITE};
 use super::{Acting, STICKY};
-use crate::inode::{FileType, GROUP_EXECUTE, Held, Inode, NewInode, SET_GID};
+use crate::inode::{FileType, GROUP_EXECUTE, Held, Inode, SET_GID};
+use crate::lifecycle::NewInode;
 use crate::ops::flags::{check_removable, check_takes_names};
 use crate::{Error, Result};
 use extant_sync::pin;

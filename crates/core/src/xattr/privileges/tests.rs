@@ -1,7 +1,8 @@
 //! Programs whose content or owner changes.
 
 use crate::fs::{DataMode, Fs, MountOptions};
-use crate::inode::{Caller, FileType, Held, Mode, NewInode};
+use crate::inode::{Caller, FileType, Held, Mode};
+use crate::lifecycle::NewInode;
 use crate::ops::{self, Acting, FallocateMode, SetXattr};
 use crate::{Error, Result};
 use extant_blockdev::MemoryDevice;

@@ -12,11 +12,11 @@
 //!   marked as freed, so that it is found dead, and not loaded anew from a record that has not been
 //!   encoded yet.
 
-use super::orphan::Membership;
-use super::{FileType, Held, Inode, LiveInode, Timestamp};
 use crate::data::reserve::preallocation;
 use crate::fs::Fs;
 use crate::fs::Handle;
+use crate::inode::Membership;
+use crate::inode::{FileType, Held, Inode, LiveInode, Timestamp};
 use crate::map::{self, MapGuard};
 use crate::{Result, xattr};
 use extant_format::extent::{ExtentNode, LBLK_END};

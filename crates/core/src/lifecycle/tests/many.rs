@@ -2,7 +2,8 @@
 
 use super::{Image, commit, free_inodes, now, orphan};
 use crate::fs::{Fs, MountOptions};
-use crate::inode::{Bulkstat, BulkstatWay, FileType, Held, NewInode};
+use crate::inode::{Bulkstat, BulkstatWay, FileType, Held};
+use crate::lifecycle::NewInode;
 use crate::ops;
 use extant_blockdev::FileDevice;
 use extant_format::Ino;

@@ -1,8 +1,8 @@
 //! Records that come from outside: those of fast commits.
 
-use super::{FileType, Held, Inode, LiveInode};
 use crate::fs::Fs;
 use crate::fs::Handle;
+use crate::inode::{FileType, Held, Inode, LiveInode};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::{Entries, build_node};
 use extant_format::inode::{Inode as DiskInode, InodeContext, InodeFlags, MAP_BYTES};

@@ -34,8 +34,9 @@ mod names;
 mod ranges;
 
 use super::open::read_superblock;
-use super::{Fs, MountOptions, SuperblockChoice, policy, writable};
+use super::writable;
 use crate::fs::Handle;
+use crate::fs::{Fs, MountOptions, SuperblockChoice, policy};
 use crate::inode::Held;
 use crate::meta::Seq;
 use crate::{Error, Result};

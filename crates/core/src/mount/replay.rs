@@ -1,6 +1,7 @@
 //! The journal as seen at mount: where it lies, and its replay into memory.
 
-use super::{Fs, MountOptions, Notice, fast_commit};
+use super::fast_commit;
+use crate::fs::{Fs, MountOptions, Notice};
 use crate::inode::Inode;
 use crate::map::{Runs, Target};
 use crate::{Error, InPlace, Place, Result, data};

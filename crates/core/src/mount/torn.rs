@@ -9,7 +9,7 @@
 //! whenever the superblock changes in a way that could make it void.
 
 use super::open::{read_superblock, read_superblock_by};
-use super::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
+use crate::fs::{Fs, JournalChoice, MountOptions, Notice, SuperblockChoice};
 use crate::volume::place;
 use crate::{Error, Place, Result};
 use extant_blockdev::SharedDevice;

@@ -2,7 +2,8 @@
 
 use super::{Image, assert_all, bulkstat};
 use crate::fs::{Fs, MountOptions};
-use crate::inode::{Bulkstat, BulkstatWay, FileType, NewInode};
+use crate::inode::{Bulkstat, BulkstatWay, FileType};
+use crate::lifecycle::NewInode;
 use crate::ops;
 use extant_format::Ino;
 use extant_format::inode::Timestamp;

@@ -1,9 +1,9 @@
 //! The way from a device to a usable [`Fs`].
 
 use super::torn::{self, Found};
-use super::{AccessPolicy, Fs, MountOptions, Notice, SuperblockChoice, policy};
 use crate::data::Caches;
 use crate::fs::JournalChoice;
+use crate::fs::{AccessPolicy, Fs, MountOptions, Notice, SuperblockChoice, policy};
 use crate::inode::Table;
 use crate::meta::Overlay;
 use crate::names::Names;
@@ -104,7 +104,7 @@ impl Fs {
     }
 }
 
-pub(super) fn read_superblock(
+pub(crate) fn read_superblock(
     device: &SharedDevice,
     choice: SuperblockChoice,
 ) -> Result<Superblock> {

@@ -15,12 +15,11 @@
 //! A crash between any two leaves a log that replays to the same state, or an empty one. Where the mark
 //! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
 
-use super::changes::Changes;
-use super::mmp::Claim;
 use super::open::read_superblock;
-use super::{Fs, MountOptions, Notice, SuperblockChoice, Writer, fast_commit, policy, torn};
+use super::{fast_commit, torn};
 use crate::alloc::{Alloc, AllocOptions};
 use crate::fs::JournalChoice;
+use crate::fs::{Changes, Claim, Fs, MountOptions, Notice, SuperblockChoice, Writer, policy};
 use crate::inode::{LazyTimes, Orphans, RegisteredInodes};
 use crate::journal::{CheckpointQueue, Journal};
 use crate::meta::Seq;

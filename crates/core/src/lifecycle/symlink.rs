@@ -1,9 +1,9 @@
 //! Targets of symbolic links.
 
-use super::{FileType, Held, Inode};
 use crate::alloc::Request;
 use crate::fs::Fs;
 use crate::fs::Handle;
+use crate::inode::{FileType, Held, Inode};
 use crate::map::{self, MapGuard};
 use crate::meta::Seal;
 use crate::{Error, Place, Result};

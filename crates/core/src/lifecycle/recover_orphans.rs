@@ -10,10 +10,10 @@
 //!   own tail ends.
 //! - Memory is some words for each orphan, all of which have records of their own on the device.
 
-use super::{Membership, Orphans};
 use crate::data::finish_truncate;
 use crate::fs::Fs;
 use crate::inode::{FileType, LiveInode};
+use crate::inode::{Membership, Orphans};
 use crate::{Error, Place, Result};
 use extant_format::{Expected, FormatError, Ino, Structure};
 use std::collections::HashSet;

@@ -3,7 +3,7 @@
 use super::{Image, commit};
 use crate::fs::{Fs, MountOptions};
 use crate::inode::Held;
-use crate::inode::delete::Progress;
+use crate::lifecycle::delete::Progress;
 use crate::{data, dir};
 use extant_blockdev::{OpenSpec, SharedDevice};
 use extant_format::Ino;

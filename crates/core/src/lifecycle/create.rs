@@ -1,10 +1,11 @@
 //! New inodes.
 
+use super::acl;
 use super::delete::Progress;
-use super::{Held, Inode, LiveInode, SET_GID, acl};
 use crate::alloc::Parent;
 use crate::fs::Fs;
 use crate::fs::Handle;
+use crate::inode::{Held, Inode, LiveInode, SET_GID};
 use crate::xattr::{Fresh, charge, leave};
 use crate::{Error, InPlace, Place, Result};
 use extant_format::extent::{Entries, build_node};

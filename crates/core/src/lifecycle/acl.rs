@@ -4,9 +4,10 @@
 //! made in it, cut to the permissions that were asked for, and the umask means nothing then. A
 //! directory also takes the default list over as its own.
 
-use super::{Inode, NewInode};
 use crate::fs::Fs;
 use crate::inode::FileType;
+use crate::inode::Inode;
+use crate::lifecycle::NewInode;
 use crate::xattr::{self, AclKind, Fresh};
 use crate::{InPlace, Place, Result};
 use extant_format::acl::{Acl, AclEntry, AclWho};

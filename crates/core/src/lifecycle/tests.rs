@@ -4,8 +4,9 @@ mod groups;
 mod interrupted;
 mod many;
 
-use super::{Bulkstat, BulkstatWay, FileType, Held, LiveInode, NewInode};
+use super::NewInode;
 use crate::fs::{Fs, MountOptions};
+use crate::inode::{Bulkstat, BulkstatWay, FileType, Held, LiveInode};
 use crate::{Error, data, dir, map, ops};
 use extant_blockdev::{FileDevice, SharedDevice};
 use extant_format::acl::{Acl, AclEntry, AclWho};
@@ -379,7 +380,7 @@ fn a_truncated_file_without_names_stays_an_orphan() {
     let held = orphan(&fs);
     data::write_at(&fs, &held, 0, &[3; 200_000]).unwrap();
     data::truncate(&fs, &held, 10).unwrap();
-    assert_ne!(held.membership(), super::orphan::Membership::None);
+    assert_ne!(held.membership(), crate::inode::Membership::None);
     commit(&fs);
     std::mem::forget(held);
     drop(fs);
