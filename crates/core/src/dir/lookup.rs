@@ -8,7 +8,8 @@ use super::state::DirState;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::{Error, InPlace, Place, Result};
-use extant_format::dir::{DirLayout, edit, entries, entry::NAME_MAX};
+use extant_format::NAME_MAX;
+use extant_format::dir::{DirLayout, edit, entries};
 use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Structure};
 use std::ops::ControlFlow;
 

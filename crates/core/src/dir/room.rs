@@ -8,7 +8,7 @@ use super::state::{DirState, Start};
 use crate::fs::Handle;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Lblk;
-use extant_format::dir::entry::NAME_MAX;
+use extant_format::NAME_MAX;
 use extant_format::dir::{NewEntry, edit, fold_name};
 
 /// A flag of the encoding (`s_encoding_flags`): names in casefolded directories have to be valid.

@@ -3,7 +3,7 @@
 use super::LockedName;
 use crate::inode::InodeId;
 use extant_format::Ino;
-use extant_format::dir::entry::NAME_MAX;
+use extant_format::NAME_MAX;
 use extant_sync::{
     CountedAtomicU64, EpochGuard, LockClass, Mutex, PerCpu, Rank, RcuMap, RmwClass, pin,
     shard_count,

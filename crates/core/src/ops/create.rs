@@ -1,9 +1,11 @@
 //! `open(O_CREAT | O_EXCL)`.
 
-use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
+use super::naming::changing_of;
+use super::new_inode::{give_name, make_named};
 use super::permission::Acting;
 use crate::dir;
-use crate::inode::{FileType, Held};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 
@@ -25,32 +27,17 @@ pub fn create<'a>(
             "directories and symbolic links are made by operations of their own",
         ));
     }
-    changing_of(by, &[dir], || create_once(by, dir, name, new))
+    changing_of(by, &[dir], || {
+        make_named(by, dir, name, new, |parent, new| {
+            create_under(by.fs(), dir, name, parent, new)
+        })
+    })
 }
 
-fn create_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
-    let fs = by.fs();
-    check_name(dir, name)?;
-    by.may_search(dir)?;
-    let _parent = dir.op().read();
-    let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir, name);
-    if fs.lookup_locked(dir, &locked)?.is_some() {
-        return Err(Error::Exists);
-    }
-    by.may_put_name(&image)?;
-    let new = &by.adopt(&image, new)?;
-    let _let_in = fs.prepare_owners_in(&image, new)?;
-    let credits = fs.new_inode_credits_in(&image) + dir::insert_credits(fs, &image) + 1;
+/// Makes the file under a handle of its own. All is checked and locked.
+fn create_under(fs: &Fs, dir: &Held, name: &[u8], parent: &Inode, new: &NewInode) -> Result<Held> {
+    let credits = fs.new_inode_credits_in(parent) + dir::insert_credits(fs, parent) + 1;
     let handle = fs.start(credits)?;
-    let held = fs.new_inode(&handle, &image, new)?;
-    let made = dir::insert(&handle, dir, name, held.ino(), new.file_type)
-        .and_then(|()| touch_parent(&handle, dir));
-    if let Err(e) = made {
-        fs.names().lose(dir.ino());
-        undo_new(fs, &handle, held);
-        return Err(e);
-    }
-    fs.names().insert(&locked, held.id());
-    Ok(held)
+    let held = fs.new_inode(&handle, parent, new)?;
+    give_name(fs, &handle, dir, name, held, new.file_type, Ok(()))
 }

@@ -4,13 +4,10 @@ use super::permission::{Acting, search};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, InodeId, LiveInode};
 use crate::{Error, Result, dir};
-use extant_format::Ino;
 use extant_format::features::Incompat;
+use extant_format::{Ino, NAME_MAX};
 use extant_sync::pin;
 use std::sync::Arc;
-
-/// Longest name of a directory entry, in bytes.
-const NAME_MAX: usize = 255;
 
 /// The inode that `name` stands for in `dir`.
 ///

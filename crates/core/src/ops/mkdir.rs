@@ -1,11 +1,11 @@
 //! `mkdir`.
 
-use super::naming::{changing_of, check_name, live_parent, now, touch_parent, undo_new};
+use super::naming::{changing_of, now};
+use super::new_inode::{give_name, make_named};
 use super::permission::Acting;
 use crate::dir;
-use crate::fs::Fs;
-use crate::fs::Handle;
-use crate::inode::{FileType, Held};
+use crate::fs::{Fs, Handle};
+use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
 use extant_format::features::RoCompat;
@@ -31,53 +31,37 @@ pub fn mkdir<'a>(
         file_type: FileType::Directory,
         ..new.clone()
     };
-    changing_of(by, &[dir], || mkdir_once(by, dir, name, &new))
+    changing_of(by, &[dir], || {
+        make_named(by, dir, name, &new, |parent, new| {
+            mkdir_under(by.fs(), dir, name, parent, new)
+        })
+    })
 }
 
-fn mkdir_once(by: Acting<'_>, dir: &Held, name: &[u8], new: &NewInode) -> Result<Held> {
-    let fs = by.fs();
-    check_name(dir, name)?;
-    by.may_search(dir)?;
-    let _parent = dir.op().read();
-    let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir, name);
-    if fs.lookup_locked(dir, &locked)?.is_some() {
-        return Err(Error::Exists);
-    }
-    by.may_put_name(&image)?;
-    let new = &by.adopt(&image, new)?;
-    let _let_in = fs.prepare_owners_in(&image, new)?;
-    let credits = fs.new_inode_credits_in(&image)
+/// Makes the directory under a handle of its own. All is checked and locked.
+fn mkdir_under(fs: &Fs, dir: &Held, name: &[u8], parent: &Inode, new: &NewInode) -> Result<Held> {
+    let credits = fs.new_inode_credits_in(parent)
         + dir::init_credits(fs)
-        + dir::insert_credits(fs, &image)
+        + dir::insert_credits(fs, parent)
         + fs.orphan_credits()
         + 1;
     let handle = fs.start(credits)?;
     // The count goes first: of two that make the last possible directory one fails.
     add_subdirectory(fs, &handle, dir)?;
-    let undo = |e| {
+    let made = fs.new_inode(&handle, parent, new).and_then(|held| {
+        let losses = fs.names().losses(held.ino());
+        let filled = dir::init(&handle, &held, dir.ino());
+        let held = give_name(fs, &handle, dir, name, held, FileType::Directory, filled)?;
+        Ok((held, losses))
+    });
+    let (held, losses) = made.inspect_err(|_| {
         // The parent was registered above, so this cannot fail.
         let _ = forget_subdirectory(&handle, dir);
-        Err(e)
-    };
-    let held = match fs.new_inode(&handle, &image, new) {
-        Ok(held) => held,
-        Err(e) => return undo(e),
-    };
-    let losses = fs.names().losses(held.ino());
-    let made = dir::init(&handle, &held, dir.ino())
-        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Directory))
-        .and_then(|()| touch_parent(&handle, dir));
-    if let Err(e) = made {
-        fs.names().lose(dir.ino());
-        undo_new(fs, &handle, held);
-        return undo(e);
-    }
+    })?;
     let flags = held.snapshot().flags();
     if !flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
         held.dir_state().note_all_known(losses);
     }
-    fs.names().insert(&locked, held.id());
     Ok(held)
 }
 

@@ -55,6 +55,7 @@ mod listxattr;
 mod lookup;
 mod mkdir;
 mod naming;
+mod new_inode;
 mod open;
 mod permission;
 mod pread;

@@ -7,11 +7,9 @@ use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::{Held, Inode};
 use crate::{Error, Result};
+use extant_format::NAME_MAX;
 use extant_format::inode::InodeFlags;
 use extant_sync::pin;
-
-/// Longest name of a directory entry, in bytes.
-const NAME_MAX: usize = 255;
 
 /// Refuses what cannot be the name of a new entry in `dir`.
 pub(super) fn check_name(dir: &Held, name: &[u8]) -> Result<()> {

@@ -7,11 +7,11 @@ use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, Mode, SET_GID};
 use crate::xattr::{self, AclKind, Change, SetXattr};
 use crate::{Error, Result};
+use extant_format::NAME_MAX;
 use extant_format::acl::{Acl, AclWho};
 use extant_format::xattr::{AttributeName, name, split_name};
 
-/// Longest full name, in bytes, and longest value, as under Linux.
-const NAME_MAX: usize = 255;
+/// Longest value, in bytes, as under Linux.
 const VALUE_MAX: usize = 64 << 10;
 /// The permission bits that an access control list speaks of.
 const LISTED: u16 = 0o777;

@@ -1,8 +1,10 @@
 //! `symlink`.
 
-use super::naming::{changing_of, check_name, live_parent, touch_parent, undo_new};
+use super::naming::changing_of;
+use super::new_inode::{give_name, make_named};
 use super::permission::Acting;
-use crate::inode::{FileType, Held};
+use crate::fs::Fs;
+use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result, dir};
 
@@ -36,44 +38,29 @@ pub fn symlink<'a>(
         permissions: 0o777,
         ..new.clone()
     };
-    changing_of(by, &[dir], || symlink_once(by, dir, name, target, &new))
+    changing_of(by, &[dir], || {
+        make_named(by, dir, name, &new, |parent, new| {
+            symlink_under(fs, dir, name, target, parent, new)
+        })
+    })
 }
 
-fn symlink_once(
-    by: Acting<'_>,
+/// Makes the link under a handle of its own. All is checked and locked.
+fn symlink_under(
+    fs: &Fs,
     dir: &Held,
     name: &[u8],
     target: &[u8],
+    parent: &Inode,
     new: &NewInode,
 ) -> Result<Held> {
-    let fs = by.fs();
-    check_name(dir, name)?;
-    by.may_search(dir)?;
-    let _parent = dir.op().read();
-    let image = live_parent(dir)?;
-    let locked = fs.lock_name(dir, name);
-    if fs.lookup_locked(dir, &locked)?.is_some() {
-        return Err(Error::Exists);
-    }
-    by.may_put_name(&image)?;
-    let new = &by.adopt(&image, new)?;
-    let _let_in = fs.prepare_owners_in(&image, new)?;
-    let credits = fs.new_inode_credits_in(&image)
+    let credits = fs.new_inode_credits_in(parent)
         + fs.symlink_credits()
-        + dir::insert_credits(fs, &image)
+        + dir::insert_credits(fs, parent)
         + fs.orphan_credits()
         + 1;
     let handle = fs.start(credits)?;
-    let held = fs.new_inode(&handle, &image, new)?;
-    let made = fs
-        .set_symlink_target(&handle, &held, target)
-        .and_then(|()| dir::insert(&handle, dir, name, held.ino(), FileType::Symlink))
-        .and_then(|()| touch_parent(&handle, dir));
-    if let Err(e) = made {
-        fs.names().lose(dir.ino());
-        undo_new(fs, &handle, held);
-        return Err(e);
-    }
-    fs.names().insert(&locked, held.id());
-    Ok(held)
+    let held = fs.new_inode(&handle, parent, new)?;
+    let filled = fs.set_symlink_target(&handle, &held, target);
+    give_name(fs, &handle, dir, name, held, FileType::Symlink, filled)
 }

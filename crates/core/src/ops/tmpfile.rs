@@ -1,6 +1,7 @@
 //! `open(O_TMPFILE)`.
 
-use super::naming::{changing, check_key, live_parent, undo_new};
+use super::naming::{changing, check_key, undo_new};
+use super::new_inode::make_unnamed;
 use super::permission::Acting;
 use crate::inode::{FileType, Held};
 use crate::lifecycle::NewInode;
@@ -24,23 +25,20 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
         ..new.clone()
     };
     changing(by, || {
-        let _parent = dir.op().read();
-        let image = live_parent(dir)?;
-        by.may_put_name(&image)?;
-        let new = by.adopt(&image, &new)?;
-        let _let_in = fs.prepare_owners_in(&image, &new)?;
-        let credits = fs.new_inode_credits_in(&image) + fs.orphan_credits() + 1;
-        let handle = fs.start(credits)?;
-        let held = fs.new_inode(&handle, &image, &new)?;
-        let noted = held
-            .live()
-            .update(&handle, |inode| inode.disk_mut().links = 0)
-            .and_then(|()| fs.orphan_add(&handle, held.live()));
-        if let Err(e) = noted {
-            undo_new(fs, &handle, held);
-            return Err(e);
-        }
-        held.allow_first_name();
-        Ok(held)
+        make_unnamed(by, dir, &new, |parent, new| {
+            let credits = fs.new_inode_credits_in(parent) + fs.orphan_credits() + 1;
+            let handle = fs.start(credits)?;
+            let held = fs.new_inode(&handle, parent, new)?;
+            let noted = held
+                .live()
+                .update(&handle, |inode| inode.disk_mut().links = 0)
+                .and_then(|()| fs.orphan_add(&handle, held.live()));
+            if let Err(e) = noted {
+                undo_new(fs, &handle, held);
+                return Err(e);
+            }
+            held.allow_first_name();
+            Ok(held)
+        })
     })
 }
