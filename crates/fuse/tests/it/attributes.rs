@@ -425,8 +425,8 @@ fn protected(root: &Path) -> Vec<String> {
             rustix::fs::setxattr(&path, "user.x", b"1", XattrFlags::empty()).unwrap();
             set_flag(&path, flag).unwrap();
             let mut tried = |how: &str, result: io::Result<()>| {
-                let told = result.map_err(|e| e.raw_os_error());
-                lines.push(format!("{what}, directory {is_dir}: {how}: {told:?}"));
+                let outcome = result.map_err(|e| e.raw_os_error());
+                lines.push(format!("{what}, directory {is_dir}: {how}: {outcome:?}"));
             };
             tried("touch", timed(&path, NOW, NOW));
             tried("set times", timed(&path, at(1, 2), at(3, 4)));
@@ -478,9 +478,9 @@ fn what_protected_files_take_is_what_linux_says() {
         let found = protected(mount.path());
         for (expected, found) in expected.iter().zip(&found) {
             // The kernel tells when it took a write in the same words.
-            let is_told = |how| found.contains(how) && found.contains("append-only");
+            let is_named = |how| found.contains(how) && found.contains("append-only");
             let alone = ["set one time:", "set the other time to now:"];
-            if !options.is_empty() && alone.into_iter().any(is_told) {
+            if !options.is_empty() && alone.into_iter().any(is_named) {
                 continue;
             }
             assert_eq!(found, expected, "ours on the left, with {options:?}");

@@ -283,8 +283,10 @@ fn at_the_limit(root: &Path) -> Vec<String> {
                 file.write_at(&data, offset),
                 beside.write(&file, offset, &data),
             ];
-            let told = results.map(|written| written.map_err(|e| e.raw_os_error()));
-            found.push(format!("direct {is_direct}, {len} at {offset}: {told:?}"));
+            let outcome = results.map(|written| written.map_err(|e| e.raw_os_error()));
+            found.push(format!(
+                "direct {is_direct}, {len} at {offset}: {outcome:?}"
+            ));
         }
         fs::remove_file(&path).unwrap();
     }

@@ -36,8 +36,8 @@ impl Record<'_> {
 
     /// Notes what a call returned: its value, or its error number.
     fn tried<T: Debug>(&mut self, what: &str, result: io::Result<T>) {
-        let told = result.map_err(|e| e.raw_os_error());
-        self.note(what, told);
+        let outcome = result.map_err(|e| e.raw_os_error());
+        self.note(what, outcome);
     }
 
     /// What `stat` says, but for what no two file systems share.

@@ -109,7 +109,7 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
         read
     };
     assert_eq!(read_as_somebody(""), Err(ErrorKind::PermissionDenied));
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     for options in ["no_default_permissions", "default_permissions"] {
         let mount = image.mount(options);
         let attributes = || {
@@ -123,7 +123,7 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
         for number in 0..100 {
             make(&dir.join(number.to_string()), 0o600);
         }
-        asked.push(attributes() - before);
+        requests.push(attributes() - before);
         // As servers of files do it, which are root all the while.
         let as_somebody = |work: &(dyn Fn() -> std::io::Result<()> + Sync)| {
             std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn where_root_is_alone_nobody_is_checked_but_who_acts_for_somebody_else() {
         image.assert_clean();
     }
     // For each file that is made the kernel asks for the directory's once more, if it checks.
-    assert!(asked[0] < 20 && asked[1] > 90, "{asked:?}");
+    assert!(requests[0] < 20 && requests[1] > 90, "{requests:?}");
 }
 
 #[test]
