@@ -1,6 +1,6 @@
 //! A script that runs beside, with a limit.
 
-use super::ground::Mount;
+use super::fixture::Mount;
 use super::options::Amount;
 use super::{Setting, tools};
 use std::fs::File;

@@ -1,10 +1,10 @@
 //! `kill -9` in the middle of suites: the next mount recovers, `e2fsck` finds nothing, and what was synced is there.
 
-use super::ground::Ground;
+use super::fixture::Fixture;
 use super::job::Job;
 use super::options::Amount;
 use super::suites::{self, Suite};
-use super::{Setting, posix, witness};
+use super::{Setting, durability_probe, posix};
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) struct Killed {
     pub(super) kills: u64,
     /// First of the seeds, which count upwards.
     pub(super) seed: u64,
-    /// Kills while the suite was running; else it was done already, and only the witness was at work.
+    /// Kills while the suite was running; else it was done already, and only the probe was at work.
     pub(super) running: u64,
     /// Suites that were running.
     pub(super) suites: Vec<&'static str>,
@@ -88,8 +88,8 @@ struct Kept {
 /// One kill.
 fn one(setting: &Setting, suite: &Suite, seed: u64) -> Result<Kept, String> {
     let log = setting.log(&format!("killed-{seed:x}"))?;
-    let ground = Ground::new(setting, "killed")?;
-    let done = kill_and_recover(setting, suite, seed, (&ground, &log));
+    let fixture = Fixture::new(setting, "killed")?;
+    let done = kill_and_recover(setting, suite, seed, (&fixture, &log));
     if done.is_ok() {
         let _ = std::fs::remove_dir_all(&log);
     }
@@ -100,13 +100,13 @@ fn kill_and_recover(
     setting: &Setting,
     suite: &Suite,
     seed: u64,
-    (ground, log): (&Ground, &Path),
+    (fixture, log): (&Fixture, &Path),
 ) -> Result<Kept, String> {
     let commit = 1 + seed % 5;
-    let mount = ground.mount(setting, &format!("{},commit={commit}", suite.options))?;
+    let mount = fixture.mount(setting, &format!("{},commit={commit}", suite.options))?;
     let remounts = suite.name == posix::SUITE.name;
-    let beside = witness::start(mount.point(), seed, remounts);
-    let mut beside = beside.map_err(|e| format!("the witness: {e}"))?;
+    let beside = durability_probe::start(mount.point(), seed, remounts);
+    let mut beside = beside.map_err(|e| format!("the probe: {e}"))?;
     let mut job = Job::start(setting, suite.script, &mount, (log, &Amount::ENDLESS, seed))?;
     let delay = SOONEST + seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (LATEST - SOONEST);
     std::thread::sleep(Duration::from_millis(delay));
@@ -127,16 +127,16 @@ fn kill_and_recover(
     let synced = beside.finish()?;
     // As the crash left it, for whoever looks into a failure.
     let left = log.join("image");
-    ground.keep(&left)?;
+    fixture.keep(&left)?;
 
-    let mount = ground.mount(setting, suite.options)?;
+    let mount = fixture.mount(setting, suite.options)?;
     synced.verify(mount.point())?;
     let told = (log, &Amount::ENDLESS, seed);
     let mut after = Job::start(setting, suite.recovered, &mount, told)?;
     let ended = after.wait(LIMIT)?;
     drop(after);
     mount.unmount()?;
-    ground.check()?;
+    fixture.check()?;
     match ended.is_some_and(|status| status.success()) {
         true => Ok(Kept {
             was_running,

@@ -5,29 +5,29 @@
 //! |---|---|
 //! | `options` | the command line, and how much is done |
 //! | `tools` | the programs that are run: where they come from, and in which version |
-//! | `shelter` | namespaces of its own, with which all mounts and processes end |
-//! | `ground` | an image, and its mount by the daemon or by the kernel |
+//! | `namespaces` | namespaces of its own, with which all mounts and processes end |
+//! | `fixture` | an image, and its mount by the daemon or by the kernel |
 //! | `job` | a script that runs beside, with a limit |
 //! | `suites` | the table of suites, each a script |
 //! | `posix` | pjdfstest on both sides, compared test by test |
 //! | `differences` | what is known to differ, and why |
-//! | `witness` | what was synced, and whether it is there |
+//! | `durability_probe` | what was synced, and whether it is there |
 //! | `kills` | `kill -9` in the middle of suites |
 //! | `rings` | requests through io_uring |
 //! | `report` | `docs/dev/conformance.md` |
 
 mod differences;
-mod ground;
+mod durability_probe;
+mod fixture;
 mod job;
 mod kills;
+mod namespaces;
 mod options;
 mod posix;
 mod report;
 mod rings;
-mod shelter;
 mod suites;
 mod tools;
-mod witness;
 
 use options::Options;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ pub(crate) fn conformance(root: &Path, args: &[String]) -> ExitCode {
 
 /// Has everything ready, and does the rest where nothing can be left behind.
 fn outside(setting: &Setting, args: &[String]) -> Result<bool, String> {
-    shelter::require_facilities()?;
+    namespaces::require_facilities()?;
     tools::install(setting)?;
     let mut build = cargo(&setting.root);
     build.args(["build", "--locked", "-p", "extant-cli"]);
@@ -83,13 +83,13 @@ fn outside(setting: &Setting, args: &[String]) -> Result<bool, String> {
         build.arg("--release");
     }
     succeed(&mut build)?;
-    shelter::again_inside(args)
+    namespaces::again_inside(args)
 }
 
 fn inside(setting: &Setting) -> Result<bool, String> {
     let work = setting.work();
     clear(&work)?;
-    shelter::make_point()?;
+    namespaces::make_point()?;
     let logs = setting.home.join("logs");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     println!("seed {:#x}", setting.options.seed);

@@ -2,7 +2,7 @@
 
 use super::Setting;
 use super::differences::{self, Difference};
-use super::ground::{Ground, Mount};
+use super::fixture::{Fixture, Mount};
 use super::job::Job;
 use super::options::Amount;
 use super::suites::Suite;
@@ -77,9 +77,9 @@ impl Compared {
 /// Runs it on both sides.
 pub(super) fn compare(setting: &Setting) -> Result<Compared, String> {
     println!("pjdfstest ...");
-    let (kernel, checked) = one_side(setting, "pjdfstest-kernel", Ground::mount_by_kernel)?;
+    let (kernel, checked) = one_side(setting, "pjdfstest-kernel", Fixture::mount_by_kernel)?;
     checked?;
-    let (ours, checked) = one_side(setting, "pjdfstest", |ground| ground.mount(setting, ""))?;
+    let (ours, checked) = one_side(setting, "pjdfstest", |fixture| fixture.mount(setting, ""))?;
     let worse = worse(&kernel, &ours);
     for test in &worse {
         let why = differences::of(test).map_or("NOT EXPLAINED", |known| known.why);
@@ -105,16 +105,16 @@ pub(super) fn compare(setting: &Setting) -> Result<Compared, String> {
 fn one_side(
     setting: &Setting,
     name: &str,
-    mount: impl Fn(&Ground) -> Result<Mount, String>,
+    mount: impl Fn(&Fixture) -> Result<Mount, String>,
 ) -> Result<(Results, Result<(), String>), String> {
     let log = setting.log(name)?;
-    let ground = Ground::new(setting, name)?;
-    let mount = mount(&ground)?;
+    let fixture = Fixture::new(setting, name)?;
+    let mount = mount(&fixture)?;
     let told = (log.as_path(), &Amount::ENDLESS, setting.options.seed);
     let mut job = Job::start(setting, SCRIPT, &mount, told)?;
     let ended = job.wait(LIMIT)?;
     drop(job);
-    let checked = mount.unmount().and_then(|()| ground.check());
+    let checked = mount.unmount().and_then(|()| fixture.check());
     let printed = std::fs::read_to_string(log.join("output")).map_err(|e| e.to_string())?;
     let results = read(&printed);
     let went_well = ended.is_some_and(|status| status.success());

@@ -5,7 +5,7 @@
 //! went well, and has written into `$LOG/did` what it did.
 
 use super::Setting;
-use super::ground::Ground;
+use super::fixture::Fixture;
 use super::job::Job;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -249,13 +249,13 @@ pub(super) fn run(setting: &Setting, suite: &'static Suite) -> Result<Outcome, S
 }
 
 fn judge(setting: &Setting, suite: &Suite, log: &Path) -> Result<(), String> {
-    let ground = Ground::new(setting, suite.name)?;
-    let mount = ground.mount(setting, suite.options)?;
+    let fixture = Fixture::new(setting, suite.name)?;
+    let mount = fixture.mount(setting, suite.options)?;
     let told = (log, &setting.options.amount, setting.options.seed);
     let mut job = Job::start(setting, suite.script, &mount, told)?;
     let ended = job.wait(LIMIT);
     drop(job);
-    let closed = mount.unmount().and_then(|()| ground.check());
+    let closed = mount.unmount().and_then(|()| fixture.check());
     match ended? {
         None => Err(format!("is not done after {LIMIT:?}")),
         Some(status) if !status.success() => {

@@ -239,7 +239,7 @@ impl Mounted for Engine {
         ops::syncfs(&self.fs).map_err(|e| format!("syncfs: {}", chain(&e)))
     }
 
-    fn settle(&self) -> Result<(), String> {
+    fn quiesce(&self) -> Result<(), String> {
         let frozen = self.fs.freeze();
         frozen
             .and_then(|frozen| frozen.thaw())

@@ -64,7 +64,7 @@ pub(crate) trait Mounted: Sync {
     fn sync(&self) -> Result<(), String>;
 
     /// `syncfs`, after which nothing is left to be done in the background, where that can be had.
-    fn settle(&self) -> Result<(), String> {
+    fn quiesce(&self) -> Result<(), String> {
         self.sync()
     }
 

@@ -116,7 +116,7 @@ impl Inside for Metadata {
         }
         match case.variant {
             // What making the files left to be brought home is not part of looking at them.
-            "stat" => mounted.settle()?,
+            "stat" => mounted.quiesce()?,
             _ => mounted.sync()?,
         }
 

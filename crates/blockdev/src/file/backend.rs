@@ -109,7 +109,7 @@ impl FileDevice {
             })
             .collect();
         let ran = rings.run(self.through(), &mut jobs, |number, job, outcome| {
-            let result = self.settle(job, outcome);
+            let result = self.finish_job(job, outcome);
             let succeeded = result.is_ok();
             results[number] = result;
             succeeded
@@ -156,7 +156,7 @@ impl FileDevice {
     }
 
     /// Ends a job: what is missing is transferred by system calls, which also tell what is wrong.
-    fn settle(&self, job: &mut Job<'_, '_>, outcome: Outcome) -> DeviceResult<()> {
+    fn finish_job(&self, job: &mut Job<'_, '_>, outcome: Outcome) -> DeviceResult<()> {
         let moved = match outcome {
             Outcome::Moved(moved) => moved,
             Outcome::Cancelled => return Err(DeviceError::Cancelled),
@@ -262,7 +262,7 @@ impl FileDevice {
     fn run_all(&self, rings: &Rings, jobs: &mut [Job<'_, '_>]) -> DeviceResult<bool> {
         let mut result = Ok(true);
         let ran = rings.run(self.through(), jobs, |_, job, outcome| {
-            let ended = self.settle(job, outcome);
+            let ended = self.finish_job(job, outcome);
             let succeeded = ended.is_ok();
             if let (Err(e), Ok(_)) = (ended, &result) {
                 result = Err(e);

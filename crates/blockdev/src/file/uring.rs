@@ -143,7 +143,7 @@ impl Rings {
         run.waiting.extend(0..run.jobs.len());
         let all = AssertUnwindSafe(|| run.all(&mut ring, through, &mut ended));
         let clean = catch_unwind(all).unwrap_or_else(|panic| {
-            run.settle(&mut ring);
+            run.wait_until_idle(&mut ring);
             resume_unwind(panic)
         });
         if clean {
@@ -258,7 +258,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
     }
 
     /// Waits until the kernel has nothing any more, and tells nobody how it ended. What it has not taken goes with the ring.
-    fn settle(&mut self, ring: &mut IoUring) {
+    fn wait_until_idle(&mut self, ring: &mut IoUring) {
         let untaken = ring.submission().len();
         loop {
             self.under_way -= ring.completion().count().min(self.under_way);

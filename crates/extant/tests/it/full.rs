@@ -201,11 +201,11 @@ impl Writer<'_> {
 
 /// Nothing goes on, and everything is on the device: nothing is promised, nothing waits, no more may be granted than is
 /// free.
-fn assert_settled(fs: &Filesystem) {
+fn assert_quiescent(fs: &Filesystem) {
     let sums = fs.engine().space_sums().unwrap();
-    let settled = sums.promised == 0 && sums.pending == 0 && sums.dirty_bytes == 0;
+    let is_quiescent = sums.promised == 0 && sums.pending == 0 && sums.dirty_bytes == 0;
     assert!(
-        settled && sums.least >= 0 && sums.memory_bytes >= 0,
+        is_quiescent && sums.least >= 0 && sums.memory_bytes >= 0,
         "{sums:?}"
     );
     let free = fs.statfs().unwrap().free;
@@ -272,7 +272,7 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
     assert!(refused > 20, "it was never full");
     // Whatever was acknowledged has its place.
     fs.sync().unwrap();
-    assert_settled(&fs);
+    assert_quiescent(&fs);
     let mut known = Vec::new();
     for writer in writers {
         for (file, (open, what)) in &writer.files {
@@ -332,7 +332,7 @@ fn torture(name: &str, mkfs: &[&str], mount: &MountOptions) {
         drop(file);
         assert!(fs.read(name).unwrap().iter().all(|&byte| byte == 7));
     }
-    assert_settled(&fs);
+    assert_quiescent(&fs);
     drop(user);
     fs.close().unwrap();
     image.check();

@@ -9,7 +9,7 @@
 //! | `checksum` | putting the checksum of a changed structure right |
 //! | `mutant` | choosing structures and changes from a seed |
 //! | [`meaning`] | mutants by meaning: each a numbered change of one thing to every value worth trying |
-//! | `gauntlet` | running a reader over mutants in child processes with limits |
+//! | `harness` | running a reader over mutants in child processes with limits |
 //!
 //! Everything a seed decides is decided by it alone: the same specimen and seed give the same
 //! mutant. This code knows the format from the documentation and not from the engine's crates, so
@@ -18,12 +18,12 @@
 mod anatomy;
 mod checksum;
 mod fields;
-mod gauntlet;
+mod harness;
 pub mod meaning;
 mod mutant;
 mod specimen;
 
-pub use gauntlet::{Failure, Limits, Report, Work, run, run_all, serve, serve_numbers};
+pub use harness::{Failure, Limits, Report, Work, run, run_all, serve, serve_numbers};
 pub use mutant::Mutant;
 pub use specimen::{Specimen, load_specimens, make_specimens};
 

@@ -65,7 +65,7 @@ pub struct Lane {
     /// was stored for certain, each with the operation that had changed size or extents last.
     stored: HashMap<Id, Vec<(u64, Option<usize>)>>,
     /// Operations with smaller numbers were durable before the run began.
-    settled: usize,
+    durable_steps: usize,
     stopped: bool,
 }
 
@@ -83,7 +83,7 @@ impl Lane {
             data: HashMap::new(),
             changed: HashMap::new(),
             stored: HashMap::new(),
-            settled: 0,
+            durable_steps: 0,
             stopped: false,
         }
     }
@@ -138,10 +138,10 @@ impl Lane {
 
     /// Says that everything so far is durable, whatever a crash does: for a set-up whose log is
     /// forgotten ([`CrashDevice::restart`]).
-    pub fn settle(&mut self) {
+    pub fn mark_durable(&mut self) {
         let now = self.state().clone();
         self.note_stored(&now, &Op::Syncfs, None);
-        self.settled = self.steps.len();
+        self.durable_steps = self.steps.len();
     }
 
     /// Does `op` through `perform` and compares the result with the model's. `perform` gets the
@@ -386,8 +386,8 @@ impl Lane {
         self.data.get(&id)
     }
 
-    pub(super) fn settled(&self) -> usize {
-        self.settled
+    pub(super) fn durable_steps(&self) -> usize {
+        self.durable_steps
     }
 }
 

@@ -75,7 +75,7 @@ impl<'a> Judge<'a> {
     /// A judge of what a crash in the run recorded in `log` may leave.
     pub fn new(history: &'a History, log: &CrashLog) -> Judge<'a> {
         let span = |lane: &Lane, op: usize| {
-            if op < lane.settled() {
+            if op < lane.durable_steps() {
                 return Span::default();
             }
             let position = |op, is_end| {
@@ -137,8 +137,8 @@ impl<'a> Judge<'a> {
 
     /// How many operations of a lane had ended before a place in the log.
     fn ended_before(&self, lane: usize, place: usize) -> usize {
-        let settled = self.history.lanes[lane].settled();
-        settled + self.spans[lane][settled..].partition_point(|span| span.over < place)
+        let durable_steps = self.history.lanes[lane].durable_steps();
+        durable_steps + self.spans[lane][durable_steps..].partition_point(|span| span.over < place)
     }
 
     fn moment(&self, point: usize) -> Arc<Moment> {
@@ -151,12 +151,12 @@ impl<'a> Judge<'a> {
             point,
             bounds: Vec::new(),
             durable: HashMap::new(),
-            durable_all: lanes.iter().map(Lane::settled).collect(),
+            durable_all: lanes.iter().map(Lane::durable_steps).collect(),
         };
         for (lane, spans) in lanes.iter().zip(&self.spans) {
-            let settled = lane.settled();
-            let begun = spans[settled..].partition_point(|span| span.begin < point);
-            moment.bounds.push((settled, settled + begun));
+            let durable_steps = lane.durable_steps();
+            let begun = spans[durable_steps..].partition_point(|span| span.begin < point);
+            moment.bounds.push((durable_steps, durable_steps + begun));
         }
         let over = self.barriers.partition_point(|b| b.end < point);
         for barrier in &self.barriers[..over] {

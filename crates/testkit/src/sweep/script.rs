@@ -99,7 +99,7 @@ impl Prepared {
             for op in ops {
                 run_one(engine, &fs, lane, None, op).map_err(failed)?;
             }
-            lane.settle();
+            lane.mark_durable();
         }
         engine.close(fs).map_err(failed)?;
         Ok(Prepared {

@@ -1,4 +1,4 @@
-//! The gauntlet catches what it must: panics, hangs and hunger.
+//! The harness catches what it must: panics, hangs and hunger.
 
 use extant_testkit::hostile::{Failure, Limits, Mutant, Report, Work, make_specimens, run, serve};
 use std::path::Path;
@@ -10,8 +10,8 @@ const LIMITS: Limits = Limits {
     memory: 1 << 30,
     resident: 256 << 20,
 };
-const DIR: &str = "EXTANT_TESTKIT_GAUNTLET_DIR";
-const WALK: &str = "EXTANT_TESTKIT_GAUNTLET_WALK";
+const DIR: &str = "EXTANT_TESTKIT_HARNESS_DIR";
+const WALK: &str = "EXTANT_TESTKIT_HARNESS_WALK";
 
 /// Not a test by itself: what the workers of the tests below run.
 #[test]
@@ -32,7 +32,7 @@ fn worker() {
     });
 }
 
-fn gauntlet(dir: &Path, walk: &str) -> Result<Report, Failure> {
+fn harness(dir: &Path, walk: &str) -> Result<Report, Failure> {
     let command = || {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -51,20 +51,20 @@ fn gauntlet(dir: &Path, walk: &str) -> Result<Report, Failure> {
 }
 
 #[test]
-fn the_gauntlet_names_the_seed_that_breaks_a_reader() {
+fn the_harness_names_the_seed_that_breaks_a_reader() {
     let dir = tempfile::tempdir().unwrap();
     make_specimens(dir.path());
-    let report = gauntlet(dir.path(), "well").unwrap();
+    let report = harness(dir.path(), "well").unwrap();
     assert_eq!((report.images, report.opened), (40, 40));
     assert!(report.peak_kib > 0);
 
-    let panicked = gauntlet(dir.path(), "panic").unwrap_err();
+    let panicked = harness(dir.path(), "panic").unwrap_err();
     assert!(panicked.what.contains("worker ended"), "{panicked}");
     assert!((100..140).contains(&panicked.seed));
-    let hung = gauntlet(dir.path(), "hang").unwrap_err();
+    let hung = harness(dir.path(), "hang").unwrap_err();
     assert!(hung.what.contains("no answer within 2s"), "{hung}");
-    let fat = gauntlet(dir.path(), "appetite").unwrap_err();
+    let fat = harness(dir.path(), "appetite").unwrap_err();
     assert!(fat.what.contains("KiB of memory"), "{fat}");
-    let hungry = gauntlet(dir.path(), "hunger").unwrap_err();
+    let hungry = harness(dir.path(), "hunger").unwrap_err();
     assert!(hungry.what.contains("worker ended"), "{hungry}");
 }

@@ -63,7 +63,7 @@ fn filled() -> Prepared {
     for op in ops {
         lane.run_mounted(mount.path(), op).unwrap();
     }
-    lane.settle();
+    lane.mark_durable();
     mount.unmount();
     // Linux puts an empty file there with its first byte.
     for name in ["/a", "/b", "/f", "/g", "/b/g"] {

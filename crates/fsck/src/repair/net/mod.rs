@@ -70,8 +70,8 @@ pub(super) fn losses(draft: &Draft) -> Result<(Vec<Loss>, u64)> {
         after: &after,
         changed: &changed,
     };
-    let ground = has_moved(&before, &after);
-    let (reach, touched) = walk(&before, &|seen| Ok(ground || is_touched(&sides, seen)?))?;
+    let all_moved = has_moved(&before, &after);
+    let (reach, touched) = walk(&before, &|seen| Ok(all_moved || is_touched(&sides, seen)?))?;
     let mut found = files(&sides, &touched)?;
     names(&sides, &reach, &touched, &mut found)?;
     forget_unreadable(&before, &mut found)?;

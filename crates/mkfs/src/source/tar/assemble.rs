@@ -394,14 +394,14 @@ fn meta_of(member: &Member) -> Checked<Meta> {
         xattrs: xattrs.cloned().collect(),
         flags: 0,
     };
-    settle_lists(&mut meta, header.kind);
+    reconcile_lists(&mut meta, header.kind);
     Ok(meta)
 }
 
 /// Has mode and access control lists agree as Linux does when a list is set: the access list gives the mode its nine bits, its mask
 /// those of the group; one that says no more than those is not kept. Symbolic links have no lists, and only directories have one
 /// for what is made in them.
-fn settle_lists(meta: &mut Meta, kind: Kind) {
+fn reconcile_lists(meta: &mut Meta, kind: Kind) {
     let is_directory = matches!(kind, Kind::Directory | Kind::DumpDirectory);
     let is_symlink = kind == Kind::Symlink;
     let mode = &mut meta.mode;

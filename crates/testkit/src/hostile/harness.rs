@@ -18,7 +18,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Lines of the protocol start with this; everything else a worker prints is shown as it is.
-const MARK: &str = "@gauntlet ";
+const MARK: &str = "@harness ";
 
 /// What one mutant may cost.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct Work {
     pub workers: usize,
 }
 
-/// What a run of the gauntlet did.
+/// What a run of the harness did.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// Mutants walked.

@@ -1,6 +1,6 @@
 //! An image, and its mount by the daemon or by the kernel.
 
-use super::{Setting, clear, rings, shelter, succeed, system};
+use super::{Setting, clear, namespaces, rings, succeed, system};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,22 +14,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// An image as `mke2fs` makes it by default. Removed when dropped.
-pub(super) struct Ground {
+pub(super) struct Fixture {
     dir: PathBuf,
 }
 
-impl Ground {
-    pub(super) fn new(setting: &Setting, name: &str) -> Result<Ground, String> {
-        let ground = Ground {
+impl Fixture {
+    pub(super) fn new(setting: &Setting, name: &str) -> Result<Fixture, String> {
+        let fixture = Fixture {
             dir: setting.work().join(name),
         };
-        clear(&ground.dir)?;
-        File::create(ground.image())
+        clear(&fixture.dir)?;
+        File::create(fixture.image())
             .and_then(|image| image.set_len(BYTES))
-            .map_err(|e| format!("{}: {e}", ground.image().display()))?;
+            .map_err(|e| format!("{}: {e}", fixture.image().display()))?;
         let mut mke2fs = system("mke2fs");
-        succeed(mke2fs.args(["-q", "-F", "-t", "ext4"]).arg(ground.image()))?;
-        Ok(ground)
+        succeed(mke2fs.args(["-q", "-F", "-t", "ext4"]).arg(fixture.image()))?;
+        Ok(fixture)
     }
 
     fn image(&self) -> PathBuf {
@@ -40,9 +40,9 @@ impl Ground {
     pub(super) fn mount_by_kernel(&self) -> Result<Mount, String> {
         let mut mount = system("mount");
         mount.args(["-t", "ext4", "-o", "loop"]);
-        succeed(mount.arg(self.image()).arg(shelter::point()))?;
+        succeed(mount.arg(self.image()).arg(namespaces::point()))?;
         Ok(Mount {
-            point: shelter::point(),
+            point: namespaces::point(),
             daemon: None,
             extant: PathBuf::new(),
         })
@@ -61,13 +61,13 @@ impl Ground {
         let options = format!("allow_other,dev,suid,{rings}{options}");
         let daemon = Command::new(&setting.extant)
             .args(["mount", "--foreground", "-o", &options])
-            .args([self.image(), shelter::point()])
+            .args([self.image(), namespaces::point()])
             .stdin(Stdio::null())
             .stderr(errors)
             .spawn()
             .map_err(|e| format!("cannot start {}: {e}", setting.extant.display()))?;
         let mut mount = Mount {
-            point: shelter::point(),
+            point: namespaces::point(),
             daemon: Some(daemon),
             extant: setting.extant.clone(),
         };
@@ -91,7 +91,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -100,7 +100,7 @@ impl Drop for Ground {
 /// A mounted image. Unmounted when dropped.
 pub(super) struct Mount {
     point: PathBuf,
-    /// The keeper, in the foreground; none when the kernel mounts.
+    /// The supervisor, in the foreground; none when the kernel mounts.
     daemon: Option<Child>,
     extant: PathBuf,
 }
@@ -138,18 +138,18 @@ impl Mount {
 
     /// Kills the process that reads the image; its mount is cleared away.
     pub(super) fn kill(mut self) -> Result<(), String> {
-        let mut keeper = self.daemon.take().ok_or("the kernel cannot be killed")?;
-        let pid = keeper.id();
+        let mut supervisor = self.daemon.take().ok_or("the kernel cannot be killed")?;
+        let pid = supervisor.id();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.map_err(|e| format!("no children of the daemon: {e}"))?;
         let worker = children.split_whitespace().next();
         let worker = worker.ok_or("the daemon has no worker")?;
         succeed(Command::new("kill").args(["-KILL", worker]))?;
-        let status = keeper.wait().map_err(|e| e.to_string())?;
+        let status = supervisor.wait().map_err(|e| e.to_string())?;
         match status.code() {
             Some(1) if !self.is_mounted() => Ok(()),
             Some(1) => Err("the mount of a killed daemon is still there".to_owned()),
-            _ => Err(format!("the keeper of a killed daemon ended: {status}")),
+            _ => Err(format!("the supervisor of a killed daemon ended: {status}")),
         }
     }
 

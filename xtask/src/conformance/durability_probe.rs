@@ -33,7 +33,7 @@ pub(super) struct Synced {
 }
 
 /// The thread that works beside.
-pub(super) struct Witness {
+pub(super) struct DurabilityProbe {
     thread: Option<JoinHandle<Result<Synced, String>>>,
     /// From now on what fails fails because the daemon is gone.
     ending: Arc<AtomicBool>,
@@ -43,7 +43,7 @@ pub(super) struct Witness {
 const WHILE_READ_ONLY: Duration = Duration::from_millis(5);
 
 /// Begins to work in a new directory of the mount, which others may make read-only for a while if `remounts` says so.
-pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<Witness> {
+pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<DurabilityProbe> {
     let dir = point.join(DIR);
     fs::create_dir(&dir)?;
     let dir = File::open(dir)?;
@@ -67,13 +67,13 @@ pub(super) fn start(point: &Path, seed: u64, remounts: bool) -> io::Result<Witne
         }
         Ok(synced)
     });
-    Ok(Witness {
+    Ok(DurabilityProbe {
         thread: Some(thread),
         ending,
     })
 }
 
-impl Witness {
+impl DurabilityProbe {
     /// The daemon is about to be killed.
     pub(super) fn expect_the_end(&mut self) {
         self.ending.store(true, Ordering::SeqCst);
@@ -82,7 +82,7 @@ impl Witness {
     /// What was promised; an error if something failed before the end, or nothing was promised.
     pub(super) fn finish(mut self) -> Result<Synced, String> {
         let thread = self.thread.take().ok_or("finished twice")?;
-        let synced = thread.join().map_err(|_| "the witness panicked")??;
+        let synced = thread.join().map_err(|_| "the probe panicked")??;
         match synced.len() {
             0 => Err("nothing was synced before the daemon was killed".to_owned()),
             _ => Ok(synced),
@@ -90,7 +90,7 @@ impl Witness {
     }
 }
 
-const DIR: &str = "witness";
+const DIR: &str = "durability-probe";
 
 /// One step: a file made, made longer, moved or removed, and synced.
 fn work(dir: &File, synced: &mut Synced, seed: u64, step: u64) -> io::Result<()> {
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn scratch(name: &str) -> PathBuf {
-        let dir = format!("extant-witness-{}-{name}", std::process::id());
+        let dir = format!("extant-durability-probe-{}-{name}", std::process::id());
         let dir = std::env::temp_dir().join(dir);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir(&dir).unwrap();
@@ -274,14 +274,14 @@ mod tests {
     #[test]
     fn what_fails_before_the_end_is_told() {
         let point = scratch("fails");
-        let witness = start(&point, 7, false).unwrap();
+        let probe = start(&point, 7, false).unwrap();
         let is_gone = || {
             // Files that come meanwhile disturb it.
             let removed = fs::remove_dir_all(point.join(DIR));
             removed.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
         };
         while !is_gone() {}
-        let said = witness.finish();
+        let said = probe.finish();
         assert!(said.is_err_and(|e| e.contains("beside the suite")));
         fs::remove_dir_all(point).unwrap();
     }
