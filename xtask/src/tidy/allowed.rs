@@ -191,6 +191,17 @@ pub(super) const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "extant-fuzz-targets",
+        &[
+            "extant",
+            "extant-blockdev",
+            "extant-format",
+            "extant-fsck",
+            "extant-jbd2",
+            "extant-mkfs",
+        ],
+    ),
+    (
         "extant-bench",
         &[
             "extant",

@@ -1,0 +1,93 @@
+//! One function for each parser: it takes any bytes, panics when a promise is broken, and returns
+//! whether the parser took them.
+//!
+//! Internal to Extant: never published, any version may change it. `fuzz/` at the root has a target of
+//! cargo-fuzz for each function, and the tests of this crate run all of them.
+//!
+//! | module | owns |
+//! |---|---|
+//! | `structures` | the structures of the file system, one at a time |
+//! | `directories` | directory blocks, their indexes, attributes |
+//! | `journal` | the journal: superblock, blocks, fast commits, a whole log |
+//! | `outside` | what comes from elsewhere: archives, options, partition tables, undo files |
+//! | `image` | a whole image with some bytes changed |
+//! | [`corpus`] | inputs to begin with: valid ones |
+//!
+//! # Invariants
+//!
+//! - A target ends, whatever it is given, and needs no more memory than its input lets it expect.
+//! - What parses is within the bounds that the parser's documentation promises; what has an encoder
+//!   is the same after being written and read again.
+#![forbid(unsafe_code)]
+
+pub mod corpus;
+mod directories;
+mod image;
+mod journal;
+mod outside;
+mod structures;
+
+/// A parser with what it is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The name, also of the file in `fuzz/fuzz_targets`.
+    pub name: &'static str,
+    /// Feeds the parser with these bytes, and returns whether it took them. Panics when the parser
+    /// breaks a promise.
+    pub run: fn(&[u8]) -> bool,
+    /// How many inputs a test can afford.
+    pub inputs: u64,
+}
+
+macro_rules! targets {
+    ($($module:ident::$name:ident($inputs:literal),)*) => {
+        /// All targets.
+        pub const TARGETS: &[Target] = &[
+            $(Target { name: stringify!($name), run: $module::$name, inputs: $inputs },)*
+        ];
+        $(pub use $module::$name;)*
+    };
+}
+
+targets! {
+    structures::superblock(4000),
+    structures::group_descriptor(4000),
+    structures::inode(4000),
+    structures::extent_node(4000),
+    structures::indirect_block(4000),
+    structures::inline_data(4000),
+    structures::bitmap(4000),
+    structures::multiple_mount_block(4000),
+    structures::orphan_block(4000),
+    structures::quota_file(4000),
+    directories::directory_block(4000),
+    directories::index_node(4000),
+    directories::attributes_in_inode(4000),
+    directories::attribute_block(4000),
+    directories::access_control_list(4000),
+    journal::journal_superblock(4000),
+    journal::journal_block(4000),
+    journal::fast_commit(4000),
+    journal::log(4000),
+    outside::tar_archive(2000),
+    outside::mkfs_options(2000),
+    outside::exclude_patterns(4000),
+    outside::partition_table(4000),
+    outside::content_marks(4000),
+    outside::undo_file(4000),
+    image::image_read(150),
+    image::image_checked(100),
+}
+
+/// The first bytes of an input choose, the rest is parsed.
+fn split<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {
+    let (front, rest) = input.split_first_chunk()?;
+    Some((*front, rest))
+}
+
+/// `bytes` cut to `len` bytes, or filled up with zeroes.
+fn sized(bytes: &[u8], len: usize) -> Vec<u8> {
+    let mut all = bytes.get(..len).unwrap_or(bytes).to_vec();
+    all.resize(len, 0);
+    all
+}

@@ -1,0 +1,145 @@
+//! What comes from elsewhere: archives, options, partition tables, undo files.
+
+use crate::{sized, split};
+use extant_blockdev::{
+    BlockDevice, Content, MemoryDevice, SharedDevice, list_partitions, open_partition,
+};
+use extant_format::BlockSize;
+use extant_format::geometry::Geometry;
+use extant_mkfs::FormatOptions;
+use extant_mkfs::defaults::{FeatureRequest, InodeDensity, JournalSize, Profile};
+use extant_mkfs::source::{Excludes, Owner, TarOptions, read_tar_stream};
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An archive, plain or compressed, as a stream.
+pub fn tar_archive(input: &[u8]) -> bool {
+    let stream = Cursor::new(input.to_vec());
+    let Ok(tree) = read_tar_stream(stream, Path::new("input"), &TarOptions::default()) else {
+        return false;
+    };
+    for id in tree.ids() {
+        for entry in tree.entries(id) {
+            let name = tree.name(entry);
+            assert!(!matches!(name, b"" | b"." | b"..") && name.len() <= 255);
+            assert!(!name.contains(&b'/') && !name.contains(&0));
+        }
+    }
+    true
+}
+
+/// Options of mkfs: features by name, and numbers that an image is planned by.
+pub fn mkfs_options(input: &[u8]) -> bool {
+    let Some((numbers, text)) = split::<12>(input) else {
+        return false;
+    };
+    let text = String::from_utf8_lossy(text);
+    let mut words = text.splitn(3, '\n');
+    let features = words.next().unwrap_or_default().parse::<FeatureRequest>();
+    let profile = words.next().unwrap_or_default().parse::<Profile>();
+    let _ = words.next().unwrap_or_default().parse::<Owner>();
+    let [
+        a,
+        b,
+        c,
+        d,
+        block,
+        inode,
+        ratio,
+        journal,
+        percent,
+        flex,
+        group,
+        cluster,
+    ] = numbers;
+    // Up to 64 GiB, so that planning is quick.
+    let size = u64::from(u32::from_le_bytes([a, b, c, d])) << 4;
+    let mut options = FormatOptions::reproducible(size, 0, b"fuzz");
+    options.block_size = BlockSize::from_log2(10 + u32::from(block % 8));
+    options.inode_size = 64 << (inode % 8);
+    options.inodes = match ratio % 3 {
+        0 => InodeDensity::BySize,
+        1 => InodeDensity::Ratio(u32::from(ratio) << 8),
+        _ => InodeDensity::Count(u32::from(ratio) << 4),
+    };
+    options.journal = match journal % 3 {
+        0 => JournalSize::BySize,
+        1 => JournalSize::None,
+        _ => JournalSize::Bytes(u64::from(journal) << 16),
+    };
+    options.reserved_percent = (percent != 0).then_some(f64::from(percent) - 1.0);
+    options.groups_per_flex = (flex != 0).then_some(u32::from(flex));
+    options.blocks_per_group = (group != 0).then_some(u32::from(group) << 8);
+    options.cluster_size = (cluster != 0).then_some(1 << (cluster % 32));
+    options.features = features.unwrap_or_default();
+    options.profile = profile.unwrap_or_default();
+    let Ok(layout) = extant_mkfs::layout::plan(&options) else {
+        return false;
+    };
+    // A plan is one that the parser takes.
+    let superblock = layout.superblock();
+    let geometry = Geometry::new(superblock);
+    assert!(geometry.blocks_count() << geometry.block_size().log2() <= size);
+    assert_eq!(layout.places().len(), geometry.groups_count() as usize);
+    true
+}
+
+/// What shall stay out of an image.
+pub fn exclude_patterns(input: &[u8]) -> bool {
+    let patterns = input.split(|byte| *byte == b'\n').take(8);
+    let Ok(excludes) = Excludes::new(patterns) else {
+        return false;
+    };
+    for path in [
+        &[b"etc".as_slice(), b"passwd"][..],
+        &[b"a", b"b", b"c", b"d"],
+    ] {
+        let _ = (
+            excludes.excludes(path, true),
+            excludes.excludes(path, false),
+        );
+    }
+    true
+}
+
+/// A disk with a partition table.
+pub fn partition_table(input: &[u8]) -> bool {
+    let len = input.len().next_multiple_of(512).max(1 << 16);
+    let disk: SharedDevice = Arc::new(MemoryDevice::from_image(&sized(input, len)));
+    let Ok(table) = list_partitions(&*disk) else {
+        return false;
+    };
+    let mut before = 0;
+    for partition in &table.partitions {
+        assert!(partition.number > before, "numbers ascend");
+        before = partition.number;
+        if let Ok(part) = open_partition(Arc::clone(&disk), partition.number) {
+            assert!(part.start() + part.size() <= disk.size());
+        }
+    }
+    true
+}
+
+/// A device that may hold anything.
+pub fn content_marks(input: &[u8]) -> bool {
+    let device = MemoryDevice::from_image(input);
+    let found = Content::on(&device).expect("memory can be read");
+    let _ = found.instead_of_ext();
+    found != Content::Unknown
+}
+
+/// An undo file, for a device of 64 KiB of zeroes. One that is refused changes nothing.
+pub fn undo_file(input: &[u8]) -> bool {
+    let device = MemoryDevice::new(1 << 16);
+    let reverted = extant_fsck::repair::revert(&device, || Ok(input));
+    if reverted.is_err() {
+        let mut all = vec![1; 1 << 16];
+        device.read_at(0, &mut all).expect("memory can be read");
+        assert!(
+            all.iter().all(|byte| *byte == 0),
+            "a refused file changed something"
+        );
+    }
+    reverted.is_ok()
+}
