@@ -3,7 +3,7 @@
 use crate::{Error, Extent, Filesystem, Metadata, OpenOptions, Result};
 use extant_core::fs::{Fs, OpenForWriting};
 use extant_core::inode::{Held, Inode};
-use extant_core::ops::{self, Acting, ErrorMark};
+use extant_core::ops::{self, ErrorMark, OpContext};
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ impl File {
     }
 
     /// The engine, and for whom the file was opened.
-    fn by(&self) -> Acting<'_> {
+    fn by(&self) -> OpContext<'_> {
         self.held.fs.by()
     }
 

@@ -7,7 +7,7 @@ use extant_blockdev::SharedDevice;
 use extant_core::Error as EngineError;
 use extant_core::fs::{Fs, Notice, OpenForWriting, StatFs};
 use extant_core::inode::{Held, Inode};
-use extant_core::ops::{self, Acting, Caller, OpenFor};
+use extant_core::ops::{self, Caller, OpContext, OpenFor};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -305,8 +305,8 @@ impl Filesystem {
     }
 
     /// The engine, and for whom it is used.
-    pub(crate) fn by(&self) -> Acting<'_> {
-        Acting::new(self.fs(), self.caller())
+    pub(crate) fn by(&self) -> OpContext<'_> {
+        OpContext::new(self.fs(), self.caller())
     }
 
     /// Refuses to open what the caller may not open for that.

@@ -126,7 +126,7 @@ pub use extant_core::fs::{
 };
 pub use extant_core::inode::{Bulkstat, BulkstatWay, DeviceNumber, FileType, Mode, Timestamp};
 pub use extant_core::ops::{
-    AclKind, Caller, EXECUTE, Piece as Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
+    AclKind, Caller, EXECUTE, Extent, READ, RenameFlags, SetXattr, WRITE, Wanted,
 };
 pub use extant_core::quota::{Enforced, Grace, Limits, Quota, QuotaChange, QuotaKind, SideChange};
 pub use extant_format::acl::{Acl, AclEntry, AclWho};

@@ -12,7 +12,7 @@
 
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Held, Inode, InodeId};
-use extant_core::ops::{self, Acting};
+use extant_core::ops::{self, OpContext};
 use extant_core::{Error, Result};
 use extant_format::Ino;
 
@@ -51,11 +51,11 @@ impl Last {
 }
 
 /// The inode at `path`, which is taken from the root. A path that ends in `/` must be a directory.
-pub(crate) fn resolve(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
+pub(crate) fn resolve(by: OpContext<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
     again(|| walk_to(by, path, last))
 }
 
-fn walk_to(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
+fn walk_to(by: OpContext<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
@@ -71,13 +71,13 @@ fn walk_to(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<InodeId> {
 }
 
 /// Takes hold of the inode at `path`.
-pub(crate) fn resolve_held(by: Acting<'_>, path: &[u8], last: LastLink) -> Result<Held> {
+pub(crate) fn resolve_held(by: OpContext<'_>, path: &[u8], last: LastLink) -> Result<Held> {
     again(|| by.fs().hold_same(walk_to(by, path, last)?))
 }
 
 /// Looks at the inode at `path`. `look` must not wait for the device.
 pub(crate) fn resolve_with<R>(
-    by: Acting<'_>,
+    by: OpContext<'_>,
     path: &[u8],
     last: LastLink,
     look: impl Fn(&Inode) -> R,
@@ -90,7 +90,7 @@ pub(crate) fn resolve_with<R>(
 
 /// Looks at the inode at `path`, if everything on the way is in memory and leads there straight.
 #[inline]
-fn look_in_memory<R>(by: Acting<'_>, path: &[u8], look: impl FnOnce(&Inode) -> R) -> Option<R> {
+fn look_in_memory<R>(by: OpContext<'_>, path: &[u8], look: impl FnOnce(&Inode) -> R) -> Option<R> {
     if path.is_empty() || path.ends_with(b"/") {
         return None;
     }
@@ -113,11 +113,11 @@ fn again<R>(mut walk: impl FnMut() -> Result<R>) -> Result<R> {
 /// The directory that the last name of `path` is in, and that name. Symbolic links on the way are
 /// followed; with `follow` also one that the last name stands for, so that what the name leads to is
 /// returned, whether or not it exists.
-pub(crate) fn resolve_parent(by: Acting<'_>, path: &[u8], follow: bool) -> Result<Last> {
+pub(crate) fn resolve_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> {
     again(|| walk_to_parent(by, path, follow))
 }
 
-fn walk_to_parent(by: Acting<'_>, path: &[u8], follow: bool) -> Result<Last> {
+fn walk_to_parent(by: OpContext<'_>, path: &[u8], follow: bool) -> Result<Last> {
     if path.is_empty() {
         return Err(Error::NotFound);
     }
@@ -155,7 +155,7 @@ fn walk_to_parent(by: Acting<'_>, path: &[u8], follow: bool) -> Result<Last> {
 
 /// A walk on its way.
 struct Walk<'f> {
-    by: Acting<'f>,
+    by: OpContext<'f>,
     at: InodeId,
     /// Directories walked through, the root first.
     dirs: Vec<InodeId>,
@@ -166,7 +166,7 @@ struct Walk<'f> {
 }
 
 impl<'f> Walk<'f> {
-    fn from_root(by: Acting<'f>, path: &[u8]) -> Result<Self> {
+    fn from_root(by: OpContext<'f>, path: &[u8]) -> Result<Self> {
         let mut rest = Vec::new();
         push_names(&mut rest, path);
         let root = by.fs().with_inode(Ino::ROOT, Inode::id)?;

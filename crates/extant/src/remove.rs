@@ -13,7 +13,7 @@ use crate::read_dir::Listing;
 use crate::{Cause, Error, Filesystem, Result};
 use extant_core::Error as EngineError;
 use extant_core::inode::Held;
-use extant_core::ops::{self, Acting, OpenFor};
+use extant_core::ops::{self, OpContext, OpenFor};
 use extant_format::Ino;
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -74,7 +74,7 @@ impl Filesystem {
 }
 
 struct Removal<'f> {
-    by: Acting<'f>,
+    by: OpContext<'f>,
     /// Where the directory lies.
     parent: Held,
     /// Directories that are being emptied, outermost first.

@@ -88,7 +88,7 @@ pub(crate) use range::reshape::reshape;
 pub(crate) use range::truncate::finish_truncate;
 pub use range::truncate::{grow, truncate, truncate_with};
 pub use stored::read::{read_at, read_content};
-pub use stored::seek::{Piece, allocated, extents, seek_data, seek_hole};
+pub use stored::seek::{Extent, allocated, extents, seek_data, seek_hole};
 pub use stored::stream::{Sink, stream, stream_live};
 pub use writeback::durable::{ErrorMark, invalidate, writeback};
 pub(crate) use writeback::durable::{What, fsync, write_back_early};

@@ -2,7 +2,7 @@
 
 use super::flags::check_content;
 use super::naming::changing;
-use super::permission::Acting;
+use super::permission::OpContext;
 use super::{pread, pwrite, seek_data_live, seek_hole_live};
 use crate::data;
 use crate::inode::Held;
@@ -18,13 +18,13 @@ const CHUNK: u64 = 1 << 20;
 /// # Errors
 /// [`Error::InvalidInput`] when the ranges overlap; [`Error::NotPermitted`] for an append-only target, but at its end; as for [`pread`] and [`pwrite`], when nothing was copied before.
 pub fn copy_range<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     (from, offset): (&Held, u64),
     (to, to_offset): (&Held, u64),
     len: u64,
 ) -> Result<u64> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     let len = len.min(from.live_size().saturating_sub(offset));
     let (Some(end), Some(to_end)) = (offset.checked_add(len), to_offset.checked_add(len)) else {
         return Err(Error::FileTooLarge);
@@ -36,7 +36,7 @@ pub fn copy_range<'a>(
         check_content(to)?;
     }
     let mut at = offset;
-    let copying = copy_parts(by, (from, &mut at, end), (to, to_offset));
+    let copying = copy_parts(ctx, (from, &mut at, end), (to, to_offset));
     let copied = at - offset;
     // What fails after a part of it fails the next call, too.
     if copied == 0 {
@@ -44,18 +44,20 @@ pub fn copy_range<'a>(
     }
     // The last part may have been a hole.
     if to.live_size() < to_offset + copied && copied > 0 {
-        changing(by, || data::grow(fs, to, to_offset + copied, by.writing()))?;
+        changing(ctx, || {
+            data::grow(fs, to, to_offset + copied, ctx.writing())
+        })?;
     }
     Ok(copied)
 }
 
 /// Copies from `at` up to `end`, and moves `at` along.
 fn copy_parts(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     (from, at, end): (&Held, &mut u64, u64),
     (to, to_offset): (&Held, u64),
 ) -> Result<()> {
-    let fs = by.fs();
+    let fs = ctx.fs();
     let offset = *at;
     let mut buffer = vec![0; (end - offset).min(CHUNK) as usize];
     while *at < end {
@@ -83,7 +85,7 @@ fn copy_parts(
             break;
         }
         while !rest.is_empty() {
-            let written = pwrite(by, to, to_offset + (*at - offset), rest)?;
+            let written = pwrite(ctx, to, to_offset + (*at - offset), rest)?;
             rest = rest.get(written..).unwrap_or_default();
             *at += written as u64;
         }

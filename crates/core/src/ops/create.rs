@@ -2,7 +2,7 @@
 
 use super::naming::changing_of;
 use super::new_inode::{give_name, make_named};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::dir;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
@@ -16,20 +16,20 @@ use crate::{Error, Result};
 /// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when the directory has been
 /// removed, [`Error::PermissionDenied`], [`Error::NotPermitted`] for device nodes of others than user 0, [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
 pub fn create<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     dir: &Held,
     name: &[u8],
     new: &NewInode,
 ) -> Result<Held> {
-    let by = by.into();
+    let ctx = ctx.into();
     if new.file_type == FileType::Directory || new.file_type == FileType::Symlink {
         return Err(Error::InvalidInput(
             "directories and symbolic links are made by operations of their own",
         ));
     }
-    changing_of(by, &[dir], || {
-        make_named(by, dir, name, new, |parent, new| {
-            create_under(by.fs(), dir, name, parent, new)
+    changing_of(ctx, &[dir], || {
+        make_named(ctx, dir, name, new, |parent, new| {
+            create_under(ctx.fs(), dir, name, parent, new)
         })
     })
 }

@@ -2,7 +2,7 @@
 
 use super::flags::check_content;
 use super::naming::changing_of;
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::data::{self, FallocateMode};
 use crate::inode::Held;
 use crate::{Error, Result};
@@ -12,31 +12,36 @@ use crate::{Error, Result};
 /// # Errors
 /// As there.
 pub fn fallocate<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     len: u64,
     mode: FallocateMode,
 ) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     if file.snapshot().is_dir() {
         return Err(Error::IsADirectory);
     }
-    let _changing = by.begin_change()?;
-    data::fallocate(fs, file, offset, len, mode, by.writing())
+    let _changing = ctx.begin_change()?;
+    data::fallocate(fs, file, offset, len, mode, ctx.writing())
 }
 
 /// Makes a hole of a range of a regular file (`FALLOC_FL_PUNCH_HOLE`); see [`data::punch_hole`].
 ///
 /// # Errors
 /// As there; [`Error::NotPermitted`] for a file that is immutable or append-only.
-pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: u64) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
+pub fn punch_hole<'a>(
+    ctx: impl Into<OpContext<'a>>,
+    file: &Held,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     check_content(file)?;
-    changing_of(by, &[file], || {
-        data::punch_hole(fs, file, offset, len, by.writing())
+    changing_of(ctx, &[file], || {
+        data::punch_hole(fs, file, offset, len, ctx.writing())
     })
 }
 
@@ -45,17 +50,17 @@ pub fn punch_hole<'a>(by: impl Into<Acting<'a>>, file: &Held, offset: u64, len: 
 /// # Errors
 /// As for [`punch_hole`].
 pub fn zero_range<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     len: u64,
     keep_size: bool,
 ) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     check_content(file)?;
-    changing_of(by, &[file], || {
-        data::zero_range(fs, file, offset, len, keep_size, by.writing())
+    changing_of(ctx, &[file], || {
+        data::zero_range(fs, file, offset, len, keep_size, ctx.writing())
     })
 }
 
@@ -64,16 +69,16 @@ pub fn zero_range<'a>(
 /// # Errors
 /// As for [`punch_hole`].
 pub fn collapse_range<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     len: u64,
 ) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     check_content(file)?;
-    let _changing = by.begin_change()?;
-    data::collapse_range(fs, file, offset, len, by.writing())
+    let _changing = ctx.begin_change()?;
+    data::collapse_range(fs, file, offset, len, ctx.writing())
 }
 
 /// Puts a hole into a regular file (`FALLOC_FL_INSERT_RANGE`); see [`data::insert_range`].
@@ -81,14 +86,14 @@ pub fn collapse_range<'a>(
 /// # Errors
 /// As for [`punch_hole`].
 pub fn insert_range<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     len: u64,
 ) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     check_content(file)?;
-    let _changing = by.begin_change()?;
-    data::insert_range(fs, file, offset, len, by.writing())
+    let _changing = ctx.begin_change()?;
+    data::insert_range(fs, file, offset, len, ctx.writing())
 }

@@ -5,7 +5,7 @@
 //! one that is either. As under Linux, whoever may set these flags may also remove them.
 
 use super::naming::now;
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::{Error, Result, data, dir};
@@ -60,30 +60,30 @@ pub fn changeable(file_type: FileType) -> InodeFlags {
 /// record's block cannot be read. For `extents` also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when
 /// the other kind of map needs more than there is or does not reach as far, and what is met in the map there is.
 pub fn chattr<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     set: InodeFlags,
     clear: InodeFlags,
 ) -> Result<()> {
-    let by = by.into();
-    let _changing = by.begin_change()?;
-    match chattr_once(by, inode, set, clear) {
+    let ctx = ctx.into();
+    let _changing = ctx.begin_change()?;
+    match chattr_once(ctx, inode, set, clear) {
         // What is promised to the data of other files for the worst case comes back when that is written back.
         Err(Error::NoSpace) => {
-            data::make_room(by.fs(), inode.live())?;
-            chattr_once(by, inode, set, clear)
+            data::make_room(ctx.fs(), inode.live())?;
+            chattr_once(ctx, inode, set, clear)
         }
         done => done,
     }
 }
 
-fn chattr_once(by: Acting<'_>, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Result<()> {
-    let fs = by.fs();
+fn chattr_once(ctx: OpContext<'_>, inode: &Held, set: InodeFlags, clear: InodeFlags) -> Result<()> {
+    let fs = ctx.fs();
     let possible = changeable(inode.snapshot().file_type());
     let _exclusive = inode.op().write();
     let image = inode.snapshot();
     let changed = ((image.flags() | set) & !clear) ^ image.flags();
-    by.may_chattr(&image, changed)?;
+    ctx.may_chattr(&image, changed)?;
     check_flags(fs, set | clear)?;
     let stays = image.flags() & !changed;
     if !changed.is_empty() && stays.contains(InodeFlags::IMMUTABLE) {

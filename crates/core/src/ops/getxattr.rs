@@ -1,6 +1,6 @@
 //! `getxattr`.
 
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::xattr::AclKind;
@@ -21,14 +21,18 @@ pub fn getxattr(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
 /// # Errors
 /// As for [`xattr::get`]; [`Error::PermissionDenied`](crate::Error::PermissionDenied) for `user.` attributes of a file
 /// that may not be read. `trusted.` ones exist for user 0 only.
-pub fn getxattr_live<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> Result<Vec<u8>> {
-    let by = by.into();
+pub fn getxattr_live<'a>(
+    ctx: impl Into<OpContext<'a>>,
+    inode: &Held,
+    name: &[u8],
+) -> Result<Vec<u8>> {
+    let ctx = ctx.into();
     let _shared = inode.op().read();
     let image = inode.snapshot();
     if let Some(stored) = split_name(name) {
-        by.may_get_xattr(&image, stored.index)?;
+        ctx.may_get_xattr(&image, stored.index)?;
     }
-    xattr::get(by.fs(), &image, name)
+    xattr::get(ctx.fs(), &image, name)
 }
 
 /// An access control list of an inode that may change meanwhile.

@@ -2,7 +2,7 @@
 
 use super::flags::check_changeable;
 use super::naming::{changing_of, check_name, check_project, live_parent, now, touch_parent};
-use super::permission::{Acting, EXECUTE, WRITE, access};
+use super::permission::{EXECUTE, OpContext, WRITE, access};
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::{Access, FileType, Held, LockSet};
@@ -18,21 +18,26 @@ const MAX_LINKS: u16 = 65_000;
 /// [`Error::NotPermitted`] for a directory and for a protected file, [`Error::TooManyLinks`], [`Error::NotFound`] when
 /// the file has lost its last name (one that was [made without](super::tmpfile()) may get its first), [`Error::Exists`], [`Error::PermissionDenied`], [`Error::OtherProject`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading
 /// the directory.
-pub fn link<'a>(by: impl Into<Acting<'a>>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
-    let by = by.into();
-    changing_of(by, &[dir], || link_once(by, target, dir, name))
+pub fn link<'a>(
+    ctx: impl Into<OpContext<'a>>,
+    target: &Held,
+    dir: &Held,
+    name: &[u8],
+) -> Result<()> {
+    let ctx = ctx.into();
+    changing_of(ctx, &[dir], || link_once(ctx, target, dir, name))
 }
 
-fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
-    let fs = by.fs();
+fn link_once(ctx: OpContext<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<()> {
+    let fs = ctx.fs();
     check_name(dir, name)?;
-    by.may_search(dir)?;
+    ctx.may_search(dir)?;
     if target.is_dir() {
         // In this order under Linux.
         if fs.lookup_name(dir, name)?.is_some() {
             return Err(Error::Exists);
         }
-        access(by, dir, WRITE | EXECUTE)?;
+        access(ctx, dir, WRITE | EXECUTE)?;
         return Err(Error::NotPermitted);
     }
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(target, Access::Exclusive)]);
@@ -41,7 +46,7 @@ fn link_once(by: Acting<'_>, target: &Held, dir: &Held, name: &[u8]) -> Result<(
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    by.may_put_name(&image)?;
+    ctx.may_put_name(&image)?;
     check_changeable(target)?;
     check_project(&image, target)?;
     match target.snapshot().disk().links {

@@ -1,6 +1,6 @@
 //! `listxattr`.
 
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
 use crate::{Result, xattr};
@@ -20,11 +20,11 @@ pub fn listxattr(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
 ///
 /// # Errors
 /// As for [`xattr::list`].
-pub fn listxattr_live<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<Vec<Vec<u8>>> {
-    let by = by.into();
+pub fn listxattr_live<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held) -> Result<Vec<Vec<u8>>> {
+    let ctx = ctx.into();
     let _shared = inode.op().read();
-    let mut names = xattr::list(by.fs(), &inode.snapshot())?;
-    names.retain(|name| by.lists_xattr(name));
+    let mut names = xattr::list(ctx.fs(), &inode.snapshot())?;
+    names.retain(|name| ctx.lists_xattr(name));
     Ok(names)
 }
 
@@ -34,18 +34,18 @@ pub fn listxattr_live<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<Vec
 /// # Errors
 /// As for [`xattr::for_each`].
 pub fn for_each_xattr_live<'a, B>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<B>,
 ) -> Result<Option<B>> {
-    let by = by.into();
+    let ctx = ctx.into();
     let _shared = inode.op().read();
     let image = inode.snapshot();
     let may_read = |name: &[u8]| {
         let stored = split_name(name);
-        stored.is_none_or(|stored| by.may_get_xattr(&image, stored.index).is_ok())
+        stored.is_none_or(|stored| ctx.may_get_xattr(&image, stored.index).is_ok())
     };
-    xattr::for_each(by.fs(), &image, |name, value| match may_read(name) {
+    xattr::for_each(ctx.fs(), &image, |name, value| match may_read(name) {
         true => visit(name, value),
         false => ControlFlow::Continue(()),
     })

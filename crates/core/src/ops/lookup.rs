@@ -1,6 +1,6 @@
 //! One step of a path.
 
-use super::permission::{Acting, search};
+use super::permission::{OpContext, search};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, InodeId, LiveInode};
 use crate::{Error, Result, dir};
@@ -32,17 +32,17 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Arc<Inode>> {
 /// As for [`lookup`]; [`Error::NotFound`] also when the directory has been removed; [`Error::PermissionDenied`] when it
 /// may not be searched.
 pub fn lookup_with<'a, R>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     dir: InodeId,
     name: &[u8],
     look: impl Fn(&Inode) -> R,
 ) -> Result<(InodeId, R)> {
-    let by = by.into();
-    let fs = by.fs();
-    if let Some(found) = look_in_memory(by, dir, name, &look) {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    if let Some(found) = look_in_memory(ctx, dir, name, &look) {
         return Ok(found);
     }
-    search(by, dir)?;
+    search(ctx, dir)?;
     let known = fs.names().get(dir.ino, name);
     let found = match known.filter(|_| !may_fold(fs, dir)) {
         Some(known) => known,
@@ -69,18 +69,18 @@ pub fn lookup_with<'a, R>(
 /// As [`lookup_with`], if the name is known and both inodes are in memory.
 #[inline]
 fn look_in_memory<R>(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     dir: InodeId,
     name: &[u8],
     look: impl FnOnce(&Inode) -> R,
 ) -> Option<(InodeId, R)> {
-    let fs = by.fs();
+    let fs = ctx.fs();
     // One guard for all of it.
     let guard = pin();
     let id = fs.names().get_under(dir.ino, name, &guard)??;
     // Asked after the look: only then it was that directory's name that was found.
     let may_search = |live: &LiveInode, dir: &Inode| {
-        !dir.is_casefolded() && by.may_search_at_once(live, dir, &guard) == Some(true)
+        !dir.is_casefolded() && ctx.may_search_at_once(live, dir, &guard) == Some(true)
     };
     if !fs.is_dir_in_memory(dir, &guard, may_search) {
         return None;
@@ -95,18 +95,18 @@ fn look_in_memory<R>(
 /// links. `look` must not wait for the device.
 #[inline]
 pub fn look_along<'a, 'n, R>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     names: impl Iterator<Item = &'n [u8]>,
     look: impl FnOnce(&Inode) -> R,
 ) -> Option<R> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     // One guard for all of it.
     let guard = pin();
     let mut at = fs.peek_inode(Ino::ROOT, &guard)?;
     for name in names {
         let dir = at.image(&guard);
-        let is_open = || by.may_search_at_once(at, dir, &guard) == Some(true);
+        let is_open = || ctx.may_search_at_once(at, dir, &guard) == Some(true);
         let found = match dir.is_dir() && !dir.is_casefolded() && is_open() {
             true => fs.names().get_under(dir.ino(), name, &guard)??,
             false => return None,
@@ -128,16 +128,16 @@ pub fn look_along<'a, 'n, R>(
 ///
 /// # Errors
 /// As for [`lookup`]; [`Error::PermissionDenied`] when the directory may not be searched.
-pub fn lookup_held<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<Held> {
-    let by = by.into();
+pub fn lookup_held<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Result<Held> {
+    let ctx = ctx.into();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
-    by.may_search(dir)?;
+    ctx.may_search(dir)?;
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
-    by.fs().hold_name(dir, name)?.ok_or(Error::NotFound)
+    ctx.fs().hold_name(dir, name)?.ok_or(Error::NotFound)
 }
 
 /// Whether the directory may take names that differ in case for the same.

@@ -2,7 +2,7 @@
 
 use super::naming::{changing_of, now};
 use super::new_inode::{give_name, make_named};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::dir;
 use crate::fs::{Fs, Handle};
 use crate::inode::{FileType, Held, Inode};
@@ -21,19 +21,19 @@ const MAX_LINKS: u16 = 65_000;
 /// [`Error::NotFound`] when it has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of
 /// reading the directory.
 pub fn mkdir<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     dir: &Held,
     name: &[u8],
     new: &NewInode,
 ) -> Result<Held> {
-    let by = by.into();
+    let ctx = ctx.into();
     let new = NewInode {
         file_type: FileType::Directory,
         ..new.clone()
     };
-    changing_of(by, &[dir], || {
-        make_named(by, dir, name, &new, |parent, new| {
-            mkdir_under(by.fs(), dir, name, parent, new)
+    changing_of(ctx, &[dir], || {
+        make_named(ctx, dir, name, &new, |parent, new| {
+            mkdir_under(ctx.fs(), dir, name, parent, new)
         })
     })
 }

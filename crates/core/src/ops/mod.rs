@@ -36,7 +36,7 @@
 //! | [`getxattr`], [`listxattr`], [`for_each_xattr`], [`acl`] | attributes |
 //! | [`setxattr`], [`removexattr`], [`setacl`] | the calls of these names, and `setfacl` |
 //!
-//! Operations that somebody may be refused take an [`Acting`]: the file system, and for whom. They ask by themselves
+//! Operations that somebody may be refused take an [`OpContext`]: the file system, and for whom. They ask by themselves
 //! whether the [`Caller`] may, so an adapter that acts for others passes him on and asks nothing itself.
 //!
 //! [`Fs`]: crate::fs::Fs
@@ -76,7 +76,7 @@ mod unlink;
 mod whole;
 
 pub use crate::data::{
-    FallocateMode, Piece, Sink, allocated, allocated_live, extents, extents_live, now, seek_data,
+    Extent, FallocateMode, Sink, allocated, allocated_live, extents, extents_live, now, seek_data,
     seek_data_live, seek_hole, seek_hole_live, stream,
 };
 pub use crate::dir::{Cookie, Entry};
@@ -93,7 +93,7 @@ pub use listxattr::{for_each_xattr_live, listxattr, listxattr_live};
 pub use lookup::{look_along, lookup, lookup_held, lookup_with};
 pub use mkdir::mkdir;
 pub use open::{OpenFor, open};
-pub use permission::{Acting, Caller, EXECUTE, READ, WRITE, Wanted, access, search};
+pub use permission::{Caller, EXECUTE, OpContext, READ, WRITE, Wanted, access, search};
 pub use pread::{pread, pread_direct};
 pub use project::{set_project, statfs_at};
 pub use pwrite::{append, append_direct, ftruncate, pwrite, pwrite_direct, truncate};

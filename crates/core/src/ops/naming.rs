@@ -1,7 +1,7 @@
 //! What operations on names have in common.
 
 use super::fsync::fsync;
-use super::permission::Acting;
+use super::permission::OpContext;
 pub(super) use crate::data::now;
 use crate::fs::Fs;
 use crate::fs::Handle;
@@ -61,9 +61,12 @@ pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
 /// Runs `operation`, which changes something, once nobody keeps the file system from being changed; and once more if
 /// space ran out: after a commit if that gives some back, and at once otherwise, as a commit may have given it
 /// back since. Nothing may be held by the caller.
-pub(super) fn changing<R>(by: Acting<'_>, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
-    let fs = by.fs();
-    let _changing = by.begin_change()?;
+pub(super) fn changing<R>(
+    ctx: OpContext<'_>,
+    mut operation: impl FnMut() -> Result<R>,
+) -> Result<R> {
+    let fs = ctx.fs();
+    let _changing = ctx.begin_change()?;
     match operation() {
         Err(Error::NoSpace) => {
             if fs.is_space_pending() {
@@ -78,13 +81,13 @@ pub(super) fn changing<R>(by: Acting<'_>, mut operation: impl FnMut() -> Result<
 /// As [`changing`], and makes the changes durable of those of the inodes whose flags ask for that: `S`, and for
 /// directories `D`.
 pub(super) fn changing_of<R>(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     inodes: &[&Held],
     operation: impl FnMut() -> Result<R>,
 ) -> Result<R> {
-    let done = changing(by, operation)?;
+    let done = changing(ctx, operation)?;
     for inode in inodes {
-        make_durable_if_asked(by.fs(), inode)?;
+        make_durable_if_asked(ctx.fs(), inode)?;
     }
     Ok(done)
 }

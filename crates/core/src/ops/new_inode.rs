@@ -1,7 +1,7 @@
 //! What making an inode has in common, with a name and without: the order of checks and locks, and the way back.
 
 use super::naming::{check_name, live_parent, touch_parent, undo_new};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::dir;
 use crate::fs::{Fs, Handle};
 use crate::inode::{FileType, Held, Inode};
@@ -15,22 +15,22 @@ use crate::{Error, Result};
 /// [`Error::Exists`] when there is such a name, [`Error::NotFound`] when `dir` has been removed, what the caller may not
 /// do, those of reading the directory, and those of `make`.
 pub(super) fn make_named(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     dir: &Held,
     name: &[u8],
     new: &NewInode,
     make: impl FnOnce(&Inode, &NewInode) -> Result<Held>,
 ) -> Result<Held> {
-    let fs = by.fs();
+    let fs = ctx.fs();
     check_name(dir, name)?;
-    by.may_search(dir)?;
+    ctx.may_search(dir)?;
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
     let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)?.is_some() {
         return Err(Error::Exists);
     }
-    let held = make_admitted(by, &image, new, make)?;
+    let held = make_admitted(ctx, &image, new, make)?;
     fs.names().insert(&locked, held.id());
     Ok(held)
 }
@@ -40,28 +40,28 @@ pub(super) fn make_named(
 /// # Errors
 /// [`Error::NotFound`] when `dir` has been removed, what the caller may not do, and those of `make`.
 pub(super) fn make_unnamed(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     dir: &Held,
     new: &NewInode,
     make: impl FnOnce(&Inode, &NewInode) -> Result<Held>,
 ) -> Result<Held> {
     let _parent = dir.op().read();
     let image = live_parent(dir)?;
-    make_admitted(by, &image, new, make)
+    make_admitted(ctx, &image, new, make)
 }
 
 /// Has `make` make an inode if the caller may have one in the directory of `image`, and its owners are within their
 /// limits.
 #[inline]
 fn make_admitted(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     image: &Inode,
     new: &NewInode,
     make: impl FnOnce(&Inode, &NewInode) -> Result<Held>,
 ) -> Result<Held> {
-    by.may_put_name(image)?;
-    let new = by.adopt(image, new)?;
-    let _quota = by.fs().prepare_owners_in(image, &new)?;
+    ctx.may_put_name(image)?;
+    let new = ctx.adopt(image, new)?;
+    let _quota = ctx.fs().prepare_owners_in(image, &new)?;
     make(image, &new)
 }
 

@@ -1,6 +1,6 @@
 //! `open`: whether it is allowed.
 
-use super::permission::{Acting, READ, WRITE, may_change};
+use super::permission::{OpContext, READ, WRITE, may_change};
 use crate::inode::{FileType, Held};
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
@@ -36,8 +36,8 @@ impl OpenFor {
 /// [`Error::IsADirectory`] for writing one, [`Error::Loop`] for a symbolic link; [`Error::ReadOnly`];
 /// [`Error::PermissionDenied`]; [`Error::NotPermitted`] for writing an immutable file, and an append-only one in another
 /// way than at its end.
-pub fn open<'a>(by: impl Into<Acting<'a>>, inode: &Held, wanted: OpenFor) -> Result<()> {
-    let by = by.into();
+pub fn open<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: OpenFor) -> Result<()> {
+    let ctx = ctx.into();
     let image = inode.copy();
     let writes = wanted.write || wanted.append || wanted.truncate;
     match image.file_type() {
@@ -46,11 +46,11 @@ pub fn open<'a>(by: impl Into<Acting<'a>>, inode: &Held, wanted: OpenFor) -> Res
         _ => {}
     }
     if writes {
-        may_change(by.fs(), &image)?;
+        may_change(ctx.fs(), &image)?;
     }
     let read = if wanted.read { READ } else { 0 };
     let write = if writes { WRITE } else { 0 };
-    by.may_access(inode, read | write)?;
+    ctx.may_access(inode, read | write)?;
     let elsewhere = wanted.truncate || (wanted.write && !wanted.append);
     match elsewhere && image.flags().contains(InodeFlags::APPEND) {
         true => Err(Error::NotPermitted),

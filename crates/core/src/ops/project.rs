@@ -2,7 +2,7 @@
 
 use super::flags::check_not_immutable;
 use super::naming::changing_of;
-use super::permission::Acting;
+use super::permission::OpContext;
 use super::setattr::change_record;
 use crate::fs::{Fs, StatFs};
 use crate::inode::Held;
@@ -18,17 +18,17 @@ use extant_format::inode::InodeFlags;
 /// [`Error::NotPermitted`] for who does not own the file, and for an immutable one; [`Error::Unsupported`] when the file
 /// system has no projects, or the record no room for one; [`Error::QuotaExceeded`] when the project may not have it;
 /// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
-pub fn set_project<'a>(by: impl Into<Acting<'a>>, inode: &Held, project: u32) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[inode], || {
+pub fn set_project<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, project: u32) -> Result<()> {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
         let disk = image.disk();
         if disk.project.unwrap_or(0) == project {
             return Ok(());
         }
-        by.must_own(&image)?;
+        ctx.must_own(&image)?;
         check_not_immutable(&image)?;
         let lacks = |features: &str| Error::Unsupported {
             features: features.to_owned(),

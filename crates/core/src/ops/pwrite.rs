@@ -2,7 +2,7 @@
 
 use super::flags::check_content;
 use super::naming::changing_of;
-use super::permission::{Acting, WRITE, access};
+use super::permission::{OpContext, WRITE, access};
 use crate::data;
 use crate::inode::{FileType, Held};
 use crate::{Error, Result};
@@ -13,15 +13,15 @@ use crate::{Error, Result};
 /// # Errors
 /// As for [`data::write_at`].
 pub fn pwrite<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     buf: &[u8],
 ) -> Result<usize> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[file], || {
-        data::write_with(fs, file, offset, buf, by.writing())
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[file], || {
+        data::write_with(fs, file, offset, buf, ctx.writing())
     })
 }
 
@@ -30,10 +30,10 @@ pub fn pwrite<'a>(
 ///
 /// # Errors
 /// As for [`data::write_at`].
-pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[file], || data::append(fs, file, buf, by.writing()))
+pub fn append<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, buf: &[u8]) -> Result<(u64, usize)> {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[file], || data::append(fs, file, buf, ctx.writing()))
 }
 
 /// Writes as [`pwrite`] does, past memory, as after opening with `O_DIRECT`.
@@ -41,15 +41,15 @@ pub fn append<'a>(by: impl Into<Acting<'a>>, file: &Held, buf: &[u8]) -> Result<
 /// # Errors
 /// As for [`data::write_direct`].
 pub fn pwrite_direct<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     offset: u64,
     buf: &[u8],
 ) -> Result<usize> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[file], || {
-        data::write_direct(fs, file, offset, buf, by.writing())
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[file], || {
+        data::write_direct(fs, file, offset, buf, ctx.writing())
     })
 }
 
@@ -58,14 +58,14 @@ pub fn pwrite_direct<'a>(
 /// # Errors
 /// As for [`data::append_direct`].
 pub fn append_direct<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     file: &Held,
     buf: &[u8],
 ) -> Result<(u64, usize)> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[file], || {
-        data::append_direct(fs, file, buf, by.writing())
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[file], || {
+        data::append_direct(fs, file, buf, ctx.writing())
     })
 }
 
@@ -73,27 +73,27 @@ pub fn append_direct<'a>(
 ///
 /// # Errors
 /// As for [`ftruncate`]; [`Error::PermissionDenied`].
-pub fn truncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Result<()> {
-    let by = by.into();
+pub fn truncate<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, size: u64) -> Result<()> {
+    let ctx = ctx.into();
     match file.copy().file_type() {
-        FileType::Regular => access(by, file, WRITE)?,
+        FileType::Regular => access(ctx, file, WRITE)?,
         FileType::Directory => return Err(Error::IsADirectory),
         _ => return Err(Error::NotARegularFile),
     }
-    ftruncate(by, file, size)
+    ftruncate(ctx, file, size)
 }
 
 /// Makes a regular file `size` bytes long that has been opened for writing (`ftruncate`).
 ///
 /// # Errors
 /// [`Error::IsADirectory`] and [`Error::NotARegularFile`] for anything else; as for [`data::truncate`].
-pub fn ftruncate<'a>(by: impl Into<Acting<'a>>, file: &Held, size: u64) -> Result<()> {
-    let by = by.into();
+pub fn ftruncate<'a>(ctx: impl Into<OpContext<'a>>, file: &Held, size: u64) -> Result<()> {
+    let ctx = ctx.into();
     if file.is_dir() {
         return Err(Error::IsADirectory);
     }
     check_content(file)?;
-    changing_of(by, &[file], || {
-        data::truncate_with(by.fs(), file, size, by.writing())
+    changing_of(ctx, &[file], || {
+        data::truncate_with(ctx.fs(), file, size, ctx.writing())
     })
 }

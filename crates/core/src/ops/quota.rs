@@ -1,7 +1,7 @@
 //! `quotactl`: what users, groups and projects use and may use, as of the last commit; and giving them other limits.
 
 use super::naming::changing;
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::quota::{Grace, Quota, QuotaChange, QuotaFile, QuotaKind};
 use crate::{Error, Result};
 use std::ops::ControlFlow;
@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 ///
 /// # Errors
 /// [`Error::Corrupt`] when the file that counts breaks the format, [`Error::Device`] when it cannot be read.
-pub fn quota_grace<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind) -> Result<Option<Grace>> {
-    let file = QuotaFile::open(by.into().fs(), kind)?;
+pub fn quota_grace<'a>(ctx: impl Into<OpContext<'a>>, kind: QuotaKind) -> Result<Option<Grace>> {
+    let file = QuotaFile::open(ctx.into().fs(), kind)?;
     Ok(file.map(|file| file.grace()))
 }
 
@@ -21,9 +21,9 @@ pub fn quota_grace<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind) -> Result<Opt
 /// # Errors
 /// [`Error::NotPermitted`] for a caller who is not user 0 and asks for anything but himself and his groups; otherwise as
 /// for [`quota_grace`].
-pub fn quota<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Result<Option<Quota>> {
-    let by = by.into();
-    let may = by.restricted().is_none_or(|caller| match kind {
+pub fn quota<'a>(ctx: impl Into<OpContext<'a>>, kind: QuotaKind, id: u32) -> Result<Option<Quota>> {
+    let ctx = ctx.into();
+    let may = ctx.restricted().is_none_or(|caller| match kind {
         QuotaKind::User => caller.uid == id,
         QuotaKind::Group => caller.is_in(id),
         QuotaKind::Project => false,
@@ -31,7 +31,7 @@ pub fn quota<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Result<
     if !may {
         return Err(Error::NotPermitted);
     }
-    let file = QuotaFile::open(by.fs(), kind)?;
+    let file = QuotaFile::open(ctx.fs(), kind)?;
     file.map(|file| file.get(id)).transpose()
 }
 
@@ -42,18 +42,18 @@ pub fn quota<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Result<
 /// [`Error::NotPermitted`] for a caller who is not user 0; otherwise as for [`quota_grace`], after `visit` was called
 /// with what was sound.
 pub fn quotas<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     kind: QuotaKind,
     mut visit: impl FnMut(Quota) -> ControlFlow<()>,
 ) -> Result<bool> {
-    let by = by.into();
-    if by.restricted().is_some() {
+    let ctx = ctx.into();
+    if ctx.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    let Some(file) = QuotaFile::open(by.fs(), kind)? else {
+    let Some(file) = QuotaFile::open(ctx.fs(), kind)? else {
         return Ok(false);
     };
-    if by.fs().accounts().is_none() {
+    if ctx.fs().accounts().is_none() {
         return file.for_each(&mut visit).map(|()| true);
     }
     // Commits wait for whoever reads the file: not for what the caller does.
@@ -76,16 +76,16 @@ pub fn quotas<'a>(
 /// [`Error::NotPermitted`] for a caller who is not user 0; [`Error::NoSpace`] when the file that counts has to grow and
 /// cannot; [`Error::ReadOnly`]; [`Error::Corrupt`] when it breaks the format, [`Error::Device`].
 pub fn set_quota<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     kind: QuotaKind,
     id: u32,
     change: QuotaChange,
 ) -> Result<bool> {
-    let by = by.into();
-    if by.restricted().is_some() {
+    let ctx = ctx.into();
+    if ctx.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    changing(by, || by.fs().set_quota(kind, id, change))
+    changing(ctx, || ctx.fs().set_quota(kind, id, change))
 }
 
 /// Gives the soft limits of this kind other times of grace, durably, for limits that are exceeded from now on. Returns
@@ -94,19 +94,23 @@ pub fn set_quota<'a>(
 /// # Errors
 /// As for [`set_quota`]; [`Error::InvalidInput`] for more than 2³² - 1 seconds.
 pub fn set_quota_grace<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     kind: QuotaKind,
     grace: Grace,
 ) -> Result<bool> {
-    let by = by.into();
-    if by.restricted().is_some() {
+    let ctx = ctx.into();
+    if ctx.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    changing(by, || by.fs().set_quota_grace(kind, grace))
+    changing(ctx, || ctx.fs().set_quota_grace(kind, grace))
 }
 
 /// Bytes and inodes that a user, group or project uses by now, with what is promised to data that has no place yet; `None`
 /// where this kind is not held to limits. [`quota`] tells what was in use at the last commit.
-pub fn quota_in_use<'a>(by: impl Into<Acting<'a>>, kind: QuotaKind, id: u32) -> Option<[u64; 2]> {
-    by.into().fs().ledger()?.in_use(kind, id)
+pub fn quota_in_use<'a>(
+    ctx: impl Into<OpContext<'a>>,
+    kind: QuotaKind,
+    id: u32,
+) -> Option<[u64; 2]> {
+    ctx.into().fs().ledger()?.in_use(kind, id)
 }

@@ -4,7 +4,7 @@ use super::mkdir::{add_subdirectory, forget_subdirectory, remove_subdirectory};
 use super::naming::{
     changing_of, check_name, check_project, live_parent, now, reap, touch_parent, undo_new,
 };
-use super::permission::Acting;
+use super::permission::OpContext;
 use super::unlink::drop_name;
 use crate::fs::Fs;
 use crate::fs::Handle;
@@ -39,13 +39,13 @@ pub struct RenameFlags {
 /// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`],
 /// [`Error::ReadOnly`]; those of reading the directories.
 pub fn rename<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     from_dir: &Held,
     from: &[u8],
     to_dir: &Held,
     to: &[u8],
 ) -> Result<()> {
-    rename_with(by, (from_dir, from), (to_dir, to), RenameFlags::default())
+    rename_with(ctx, (from_dir, from), (to_dir, to), RenameFlags::default())
 }
 
 /// Renames as [`rename`] does, with flags.
@@ -53,23 +53,25 @@ pub fn rename<'a>(
 /// # Errors
 /// As for [`rename`]; [`Error::Exists`] when something would have to be replaced that may not be.
 pub fn rename_with<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     from: (&Held, &[u8]),
     to: (&Held, &[u8]),
     flags: RenameFlags,
 ) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
-    let (from, to) = (Name::checked(by, from)?, Name::checked(by, to)?);
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    let (from, to) = (Name::checked(ctx, from)?, Name::checked(ctx, to)?);
     if let Ok(Found {
         source,
         victim: Some(_),
     }) = find(fs, from, to)
     {
-        let _changing = by.begin_change()?;
+        let _changing = ctx.begin_change()?;
         data::write_back_early(fs, &source);
     }
-    while !changing_of(by, &[from.dir, to.dir], || rename_once(by, from, to, flags))? {}
+    while !changing_of(ctx, &[from.dir, to.dir], || {
+        rename_once(ctx, from, to, flags)
+    })? {}
     reap(fs);
     Ok(())
 }
@@ -81,22 +83,24 @@ pub fn rename_with<'a>(
 /// itself; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::ReadOnly`]; those of
 /// reading the directories.
 pub fn exchange<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     one: (&Held, &[u8]),
     other: (&Held, &[u8]),
 ) -> Result<()> {
-    let by = by.into();
-    let (one, other) = (Name::checked(by, one)?, Name::checked(by, other)?);
-    while !changing_of(by, &[one.dir, other.dir], || exchange_once(by, one, other))? {}
+    let ctx = ctx.into();
+    let (one, other) = (Name::checked(ctx, one)?, Name::checked(ctx, other)?);
+    while !changing_of(ctx, &[one.dir, other.dir], || {
+        exchange_once(ctx, one, other)
+    })? {}
     Ok(())
 }
 
 impl<'a> Name<'a> {
     /// A name that can move.
-    fn checked(by: Acting<'_>, (dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
+    fn checked(ctx: OpContext<'_>, (dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
         match check_name(dir, name) {
             Err(Error::Exists) => Err(Error::InvalidInput("`.` and `..` stay where they are")),
-            checked => checked.and_then(|()| by.may_search(dir)),
+            checked => checked.and_then(|()| ctx.may_search(dir)),
         }?;
         Ok(Self { dir, name })
     }
@@ -127,8 +131,13 @@ fn check_kinds(found: &Found) -> Result<()> {
 }
 
 /// Tries once; `false` when the names changed meanwhile.
-fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags) -> Result<bool> {
-    let fs = by.fs();
+fn rename_once(
+    ctx: OpContext<'_>,
+    from: Name<'_>,
+    to: Name<'_>,
+    flags: RenameFlags,
+) -> Result<bool> {
+    let fs = ctx.fs();
     let across = from.dir.ino() != to.dir.ino();
     // Whatever moves between directories waits here, so that the shape of the tree stands still
     // while ancestors are compared.
@@ -163,16 +172,16 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
     {
         return Ok(false);
     }
-    by.may_take_name(&live_parent(from.dir)?, &found.source)?;
+    ctx.may_take_name(&live_parent(from.dir)?, &found.source)?;
     let into = live_parent(to.dir)?;
     match &found.victim {
-        Some(victim) => by.may_take_name(&into, victim)?,
-        None => by.may_put_name(&into)?,
+        Some(victim) => ctx.may_take_name(&into, victim)?,
+        None => ctx.may_put_name(&into)?,
     }
     check_project(&into, &found.source)?;
     check_kinds(&found)?;
     if across {
-        by.may_reparent(&found.source)?;
+        ctx.may_reparent(&found.source)?;
     }
     if let Some(victim) = &found.victim
         && victim.snapshot().is_dir()
@@ -190,7 +199,7 @@ fn rename_once(by: Acting<'_>, from: Name<'_>, to: Name<'_>, flags: RenameFlags)
     let (credits, whiteout) = match flags.whiteout {
         true => {
             let new = NewInode::new(FileType::CharDevice, 0, now());
-            let new = by.adopt(&from_image, &new)?;
+            let new = ctx.adopt(&from_image, &new)?;
             let_in = fs.prepare_owners_in(&from_image, &new)?;
             let more = fs.new_inode_credits_in(&from_image);
             (credits + more, Some(new))
@@ -302,8 +311,8 @@ fn finish(
 }
 
 /// Tries once; `false` when the names changed meanwhile.
-fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool> {
-    let fs = by.fs();
+fn exchange_once(ctx: OpContext<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool> {
+    let fs = ctx.fs();
     let across = one.dir.ino() != other.dir.ino();
     let _topology = match across {
         true => Some(fs.rename_topology()?.lock()),
@@ -330,13 +339,13 @@ fn exchange_once(by: Acting<'_>, one: Name<'_>, other: Name<'_>) -> Result<bool>
         return Ok(false);
     }
     let images = (live_parent(one.dir)?, live_parent(other.dir)?);
-    by.may_take_name(&images.0, &found.source)?;
-    by.may_take_name(&images.1, victim)?;
+    ctx.may_take_name(&images.0, &found.source)?;
+    ctx.may_take_name(&images.1, victim)?;
     check_project(&images.1, &found.source)?;
     check_project(&images.0, victim)?;
     if across {
-        by.may_reparent(&found.source)?;
-        by.may_reparent(victim)?;
+        ctx.may_reparent(&found.source)?;
+        ctx.may_reparent(victim)?;
     }
     // Two entries, two `..`, four records.
     let dirs = [one.dir, other.dir, &found.source, victim];

@@ -2,7 +2,7 @@
 
 use super::flags::{check_changeable, check_not_immutable};
 use super::naming::{changing_of, now};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::{Held, Inode, Mode, Timestamp, without_set_ids};
@@ -19,15 +19,15 @@ const PERMISSIONS: u16 = 0o7777;
 /// # Errors
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) for others than the owner; [`Error::ReadOnly`](crate::Error::ReadOnly); [`Error::Device`](crate::Error::Device) when the
 /// record's block cannot be read.
-pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> Result<()> {
-    let by = by.into();
-    let fs = by.fs();
-    changing_of(by, &[inode], || {
+pub fn chmod<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, permissions: u16) -> Result<()> {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
         let image = inode.snapshot();
-        by.must_own(&image)?;
-        let permissions = by.settable(&image, permissions & PERMISSIONS);
+        ctx.must_own(&image)?;
+        let permissions = ctx.settable(&image, permissions & PERMISSIONS);
         let set = |image: &mut Inode| {
             image.disk_mut().mode = Mode::new(image.file_type(), permissions);
         };
@@ -55,35 +55,35 @@ pub fn chmod<'a>(by: impl Into<Acting<'a>>, inode: &Held, permissions: u16) -> R
 /// # Errors
 /// As for [`chmod`]; the owner may only give the file to a group that he is in.
 pub fn chown<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> Result<()> {
-    let by = by.into();
-    changing_of(by, &[inode], || {
+    let ctx = ctx.into();
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         let image = inode.snapshot();
         let mode = match image.is_dir() {
             true => image.disk().mode,
-            false => Mode::new(image.file_type(), without_set_ids(&image, by.restricted())),
+            false => Mode::new(image.file_type(), without_set_ids(&image, ctx.restricted())),
         };
         let strips = mode != image.disk().mode;
         match strips || uid.is_some() || gid.is_some() {
             true => check_changeable(inode)?,
             false => check_not_immutable(&image)?,
         }
-        by.may_chown(&image, uid, gid)?;
+        ctx.may_chown(&image, uid, gid)?;
         if strips {
-            by.must_own(&image)?;
+            ctx.must_own(&image)?;
         }
         let mut _let_in = None;
-        if by.fs().counts_usage() {
+        if ctx.fs().counts_usage() {
             let disk = image.disk();
             let (user, group) = (uid.unwrap_or(disk.uid), gid.unwrap_or(disk.gid));
             let owners = [user, group, disk.project.unwrap_or(0)];
-            by.fs().prepare_owners(owners)?;
-            _let_in = by.fs().admit_owners(inode, owners)?;
+            ctx.fs().prepare_owners(owners)?;
+            _let_in = ctx.fs().admit_owners(inode, owners)?;
         }
         let give = |image: &mut Inode| {
             let disk = image.disk_mut();
@@ -91,9 +91,9 @@ pub fn chown<'a>(
             disk.gid = gid.unwrap_or(disk.gid);
         };
         if image.is_dir() {
-            return change_record(by.fs(), inode, give);
+            return change_record(ctx.fs(), inode, give);
         }
-        xattr::change_without_capabilities(by.fs(), inode, |image| {
+        xattr::change_without_capabilities(ctx.fs(), inode, |image| {
             give(image);
             image.disk_mut().mode = mode;
         })
@@ -106,14 +106,14 @@ pub fn chown<'a>(
 /// # Errors
 /// As for [`chmod`].
 pub fn utimens<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     atime: Option<Timestamp>,
     mtime: Option<Timestamp>,
 ) -> Result<()> {
     match (atime, mtime) {
         (None, None) => Ok(()),
-        _ => set_times(by.into(), inode, atime, mtime, None),
+        _ => set_times(ctx.into(), inode, atime, mtime, None),
     }
 }
 
@@ -122,27 +122,27 @@ pub fn utimens<'a>(
 /// # Errors
 /// As for [`chmod`].
 pub fn utimens_dated<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     atime: Option<Timestamp>,
     mtime: Option<Timestamp>,
     ctime: Timestamp,
 ) -> Result<()> {
-    set_times(by.into(), inode, atime, mtime, Some(ctime))
+    set_times(ctx.into(), inode, atime, mtime, Some(ctime))
 }
 
 fn set_times(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     inode: &Held,
     atime: Option<Timestamp>,
     mtime: Option<Timestamp>,
     ctime: Option<Timestamp>,
 ) -> Result<()> {
-    changing_of(by, &[inode], || {
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
-        by.must_own(&inode.copy())?;
-        change_record(by.fs(), inode, |image| {
+        ctx.must_own(&inode.copy())?;
+        change_record(ctx.fs(), inode, |image| {
             let disk = image.disk_mut();
             // What lies past the format's range is not kept for a while and cut later.
             let set = |time: Option<Timestamp>, old| time.map_or(old, |time| time.stored(true));
@@ -159,23 +159,23 @@ fn set_times(
 /// # Errors
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) for an immutable file,
 /// [`Error::PermissionDenied`](crate::Error::PermissionDenied); as for [`chmod`].
-pub fn touch<'a>(by: impl Into<Acting<'a>>, inode: &Held) -> Result<()> {
-    touch_at(by.into(), inode, None)
+pub fn touch<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held) -> Result<()> {
+    touch_at(ctx.into(), inode, None)
 }
 
 /// As [`touch`], with the time at which a kernel took the call that it hands on now.
 ///
 /// # Errors
 /// As for [`touch`].
-pub fn touch_dated<'a>(by: impl Into<Acting<'a>>, inode: &Held, time: Timestamp) -> Result<()> {
-    touch_at(by.into(), inode, Some(time))
+pub fn touch_dated<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, time: Timestamp) -> Result<()> {
+    touch_at(ctx.into(), inode, Some(time))
 }
 
-fn touch_at(by: Acting<'_>, inode: &Held, time: Option<Timestamp>) -> Result<()> {
-    changing_of(by, &[inode], || {
+fn touch_at(ctx: OpContext<'_>, inode: &Held, time: Option<Timestamp>) -> Result<()> {
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
-        by.may_touch(&inode.copy())?;
-        change_record(by.fs(), inode, |image| {
+        ctx.may_touch(&inode.copy())?;
+        change_record(ctx.fs(), inode, |image| {
             let disk = image.disk_mut();
             let time = time.map_or(disk.ctime, |time| time.stored(true));
             disk.atime = time;

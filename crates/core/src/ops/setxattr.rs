@@ -2,7 +2,7 @@
 
 use super::flags::check_changeable;
 use super::naming::{changing_of, now, reap};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, Mode, SET_GID};
 use crate::xattr::{self, AclKind, Change, SetXattr};
@@ -27,19 +27,19 @@ const LISTED: u16 = 0o777;
 /// a directory, and for `user.` attributes of a file that may not be written; [`Error::NotPermitted`] for `trusted.` and
 /// `security.` ones by others than user 0; [`Error::ReadOnly`].
 pub fn setxattr<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     name: &[u8],
     value: &[u8],
     how: SetXattr,
 ) -> Result<()> {
-    let by = by.into();
+    let ctx = ctx.into();
     check_full_name(name)?;
     if value.len() > VALUE_MAX {
         return Err(Error::AttributeTooLarge);
     }
     if let Some(kind) = acl_kind(name) {
-        return setacl(by, inode, kind, decoded(value)?.as_ref());
+        return setacl(ctx, inode, kind, decoded(value)?.as_ref());
     }
     let name = stored_name(inode, name)?;
     let change = Change {
@@ -47,18 +47,18 @@ pub fn setxattr<'a>(
         value: Some(value),
         how,
     };
-    change_one(by, inode, change)
+    change_one(ctx, inode, change)
 }
 
 /// Removes the attribute with this full name.
 ///
 /// # Errors
 /// [`Error::NoAttribute`] when there is none; those of names as for [`setxattr`]; [`Error::ReadOnly`].
-pub fn removexattr<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> Result<()> {
-    let by = by.into();
+pub fn removexattr<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, name: &[u8]) -> Result<()> {
+    let ctx = ctx.into();
     check_full_name(name)?;
     if let Some(kind) = acl_kind(name) {
-        return setacl(by, inode, kind, None);
+        return setacl(ctx, inode, kind, None);
     }
     let name = stored_name(inode, name)?;
     let change = Change {
@@ -66,18 +66,18 @@ pub fn removexattr<'a>(by: impl Into<Acting<'a>>, inode: &Held, name: &[u8]) -> 
         value: None,
         how: SetXattr::Replace,
     };
-    change_one(by, inode, change)
+    change_one(ctx, inode, change)
 }
 
-fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
-    changing_of(by, &[inode], || {
+fn change_one(ctx: OpContext<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
-        by.may_set_xattr(&inode.copy(), change.name.index)?;
-        xattr::change(by.fs(), inode, &[change], now(), |_| ())
+        ctx.may_set_xattr(&inode.copy(), change.name.index)?;
+        xattr::change(ctx.fs(), inode, &[change], now(), |_| ())
     })?;
     // The value there was may have been in an inode of its own.
-    reap(by.fs());
+    reap(ctx.fs());
     Ok(())
 }
 
@@ -89,12 +89,12 @@ fn change_one(by: Acting<'_>, inode: &Held, change: Change<'_>) -> Result<()> {
 /// [`Error::NoNamespace`] for symbolic links, [`Error::PermissionDenied`] for a default list of anything but a
 /// directory, [`Error::NoSpace`], [`Error::ReadOnly`].
 pub fn setacl<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     inode: &Held,
     kind: AclKind,
     acl: Option<&Acl>,
 ) -> Result<()> {
-    change_acl(by.into(), inode, kind, acl, SetGid::AsCallerMay)
+    change_acl(ctx.into(), inode, kind, acl, SetGid::AsCallerMay)
 }
 
 /// Sets an access list, in the form of the system calls, for somebody of whom all that is known is that he may do so and
@@ -122,7 +122,7 @@ enum SetGid {
 }
 
 fn change_acl(
-    by: Acting<'_>,
+    ctx: OpContext<'_>,
     inode: &Held,
     kind: AclKind,
     acl: Option<&Acl>,
@@ -137,10 +137,10 @@ fn change_acl(
         (.., None) => return Ok(()),
         _ => return Err(Error::PermissionDenied),
     }
-    changing_of(by, &[inode], || {
+    changing_of(ctx, &[inode], || {
         let _exclusive = inode.op().write();
         check_changeable(inode)?;
-        by.must_own(&inode.copy())?;
+        ctx.must_own(&inode.copy())?;
         let permissions = match (kind, acl) {
             (AclKind::Access, Some(acl)) => Some(acl.mode_bits()),
             _ => None,
@@ -150,7 +150,7 @@ fn change_acl(
             if let Some(bits) = permissions {
                 let kept = inode.disk().mode.permissions() & !LISTED;
                 let kept = match set_gid {
-                    SetGid::AsCallerMay => by.settable(inode, kept),
+                    SetGid::AsCallerMay => ctx.settable(inode, kept),
                     SetGid::Goes => kept & !SET_GID,
                 };
                 inode.disk_mut().mode = Mode::new(file_type, kept | bits);
@@ -162,7 +162,7 @@ fn change_acl(
             value: value.as_deref(),
             how: SetXattr::Any,
         };
-        xattr::change(by.fs(), inode, &[change], now(), edit)
+        xattr::change(ctx.fs(), inode, &[change], now(), edit)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::naming::changing_of;
 use super::new_inode::{give_name, make_named};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode};
 use crate::lifecycle::NewInode;
@@ -15,14 +15,14 @@ use crate::{Error, Result, dir};
 /// [`Error::NameTooLong`] when the target does not fit one block, [`Error::NotFound`] when it is empty,
 /// [`Error::Exists`], [`Error::PermissionDenied`], [`Error::NoSpace`], [`Error::ReadOnly`]; those of reading the directory.
 pub fn symlink<'a>(
-    by: impl Into<Acting<'a>>,
+    ctx: impl Into<OpContext<'a>>,
     dir: &Held,
     name: &[u8],
     target: &[u8],
     new: &NewInode,
 ) -> Result<Held> {
-    let by = by.into();
-    let fs = by.fs();
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     if target.is_empty() {
         return Err(Error::NotFound);
     }
@@ -38,8 +38,8 @@ pub fn symlink<'a>(
         permissions: 0o777,
         ..new.clone()
     };
-    changing_of(by, &[dir], || {
-        make_named(by, dir, name, &new, |parent, new| {
+    changing_of(ctx, &[dir], || {
+        make_named(ctx, dir, name, &new, |parent, new| {
             symlink_under(fs, dir, name, target, parent, new)
         })
     })

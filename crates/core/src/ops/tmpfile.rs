@@ -2,7 +2,7 @@
 
 use super::naming::{changing, check_key, undo_new};
 use super::new_inode::make_unnamed;
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::inode::{FileType, Held};
 use crate::lifecycle::NewInode;
 use crate::{Error, Result};
@@ -13,9 +13,9 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::NotADirectory`], [`Error::NotFound`] when the directory has been removed, [`Error::PermissionDenied`], [`Error::NoSpace`],
 /// [`Error::ReadOnly`].
-pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Result<Held> {
-    let by = by.into();
-    let fs = by.fs();
+pub fn tmpfile<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, new: &NewInode) -> Result<Held> {
+    let ctx = ctx.into();
+    let fs = ctx.fs();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
@@ -24,8 +24,8 @@ pub fn tmpfile<'a>(by: impl Into<Acting<'a>>, dir: &Held, new: &NewInode) -> Res
         file_type: FileType::Regular,
         ..new.clone()
     };
-    changing(by, || {
-        make_unnamed(by, dir, &new, |parent, new| {
+    changing(ctx, || {
+        make_unnamed(ctx, dir, &new, |parent, new| {
             let credits = fs.new_inode_credits_in(parent) + fs.orphan_credits() + 1;
             let handle = fs.start(credits)?;
             let held = fs.new_inode(&handle, parent, new)?;

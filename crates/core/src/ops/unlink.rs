@@ -2,7 +2,7 @@
 
 use super::mkdir::remove_subdirectory;
 use super::naming::{changing_of, live_parent, now, reap};
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::{Access, Held, LockSet, Timestamp};
@@ -14,8 +14,8 @@ use crate::{Error, Result, dir};
 /// # Errors
 /// [`Error::NotFound`], [`Error::IsADirectory`], [`Error::ReadOnly`]; [`Error::PermissionDenied`] and
 /// [`Error::NotPermitted`]; those of reading the directory.
-pub fn unlink<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
-    remove(by.into(), dir, name, Kind::File)
+pub fn unlink<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(ctx.into(), dir, name, Kind::File)
 }
 
 /// Removes the empty directory `name` from `dir`.
@@ -24,8 +24,8 @@ pub fn unlink<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<
 /// [`Error::NotFound`], [`Error::NotADirectory`], [`Error::NotEmpty`], [`Error::ReadOnly`];
 /// [`Error::InvalidInput`] for `.`; [`Error::PermissionDenied`] and [`Error::NotPermitted`]; those of reading the
 /// directories.
-pub fn rmdir<'a>(by: impl Into<Acting<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
-    remove(by.into(), dir, name, Kind::Directory)
+pub fn rmdir<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -> Result<()> {
+    remove(ctx.into(), dir, name, Kind::Directory)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,12 +34,12 @@ enum Kind {
     Directory,
 }
 
-fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
-    let fs = by.fs();
+fn remove(ctx: OpContext<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
+    let fs = ctx.fs();
     if !dir.is_dir() {
         return Err(Error::NotADirectory);
     }
-    by.may_search(dir)?;
+    ctx.may_search(dir)?;
     match (name, kind) {
         (b"", _) => return Err(Error::NotFound),
         (b".", Kind::Directory) => return Err(Error::InvalidInput("`.` cannot be removed")),
@@ -49,7 +49,7 @@ fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
     }
     loop {
         let victim = fs.hold_name(dir, name)?.ok_or(Error::NotFound)?;
-        let done = changing_of(by, &[dir], || remove_held(by, dir, name, &victim, kind))?;
+        let done = changing_of(ctx, &[dir], || remove_held(ctx, dir, name, &victim, kind))?;
         // Its last hold may be this one.
         drop(victim);
         if done {
@@ -60,15 +60,21 @@ fn remove(by: Acting<'_>, dir: &Held, name: &[u8], kind: Kind) -> Result<()> {
 }
 
 /// Removes the name if it still is that of `victim`; whether it was.
-fn remove_held(by: Acting<'_>, dir: &Held, name: &[u8], victim: &Held, kind: Kind) -> Result<bool> {
-    let fs = by.fs();
+fn remove_held(
+    ctx: OpContext<'_>,
+    dir: &Held,
+    name: &[u8],
+    victim: &Held,
+    kind: Kind,
+) -> Result<bool> {
+    let fs = ctx.fs();
     let _locks = LockSet::lock(&[(dir, Access::Shared)], &[(victim, Access::Exclusive)]);
     let image = live_parent(dir)?;
     let locked = fs.lock_name(dir, name);
     if fs.lookup_locked(dir, &locked)? != Some(victim.id()) {
         return Ok(false);
     }
-    by.may_take_name(&image, victim)?;
+    ctx.may_take_name(&image, victim)?;
     match (victim.is_dir(), kind) {
         (true, Kind::File) => return Err(Error::IsADirectory),
         (false, Kind::Directory) => return Err(Error::NotADirectory),

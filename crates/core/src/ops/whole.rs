@@ -1,7 +1,7 @@
 //! What is asked of the file system as a whole: another label, and telling the device of what is free.
 
 use super::naming::changing;
-use super::permission::Acting;
+use super::permission::OpContext;
 use crate::alloc::TrimRange;
 use crate::{Error, Result};
 
@@ -10,12 +10,12 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::NotPermitted`] for a caller who is not user 0; [`Error::InvalidInput`] for a label that is too long or has zeros in it;
 /// [`Error::ReadOnly`]; when the device fails.
-pub fn set_label<'a>(by: impl Into<Acting<'a>>, label: &[u8]) -> Result<()> {
-    let by = by.into();
-    if by.restricted().is_some() {
+pub fn set_label<'a>(ctx: impl Into<OpContext<'a>>, label: &[u8]) -> Result<()> {
+    let ctx = ctx.into();
+    if ctx.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    changing(by, || by.fs().change_label(label))
+    changing(ctx, || ctx.fs().change_label(label))
 }
 
 /// Tells the device of what is free in a range, as `fstrim` asks for. Returns how many bytes that were. Nothing that is in use or waits
@@ -23,10 +23,10 @@ pub fn set_label<'a>(by: impl Into<Acting<'a>>, label: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// [`Error::NotPermitted`] for a caller who is not user 0; otherwise as for [`Fs::trim`](crate::fs::Fs::trim).
-pub fn trim<'a>(by: impl Into<Acting<'a>>, range: TrimRange) -> Result<u64> {
-    let by = by.into();
-    if by.restricted().is_some() {
+pub fn trim<'a>(ctx: impl Into<OpContext<'a>>, range: TrimRange) -> Result<u64> {
+    let ctx = ctx.into();
+    if ctx.restricted().is_some() {
         return Err(Error::NotPermitted);
     }
-    by.fs().trim(range)
+    ctx.fs().trim(range)
 }

@@ -1,7 +1,7 @@
 //! File content, symbolic links, device nodes and counts.
 
 use crate::support::{Image, content, pattern};
-use extant_core::data::{self, Piece, Sink};
+use extant_core::data::{self, Extent, Sink};
 use extant_core::dir::Cookie;
 use extant_core::fs::Fs;
 use extant_core::inode::{FileType, Inode};
@@ -271,7 +271,7 @@ fn pieces_lie_where_debugfs_says() {
     ] {
         let image = Image::make(64, options, plant);
         let fs = image.open();
-        let pieces: Vec<Piece> = data::extents(&fs, &image.inode(&fs, "/sparse"))
+        let pieces: Vec<Extent> = data::extents(&fs, &image.inode(&fs, "/sparse"))
             .collect::<Result<_, _>>()
             .unwrap();
         assert!(!pieces.is_empty());

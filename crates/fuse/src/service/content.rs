@@ -2,7 +2,7 @@
 
 use super::{Answer, Credentials, Errno, Node, Service};
 use extant_core::inode::Held;
-use extant_core::ops::{self, Acting, Caller, FallocateMode};
+use extant_core::ops::{self, Caller, FallocateMode, OpContext};
 use extant_format::inode::InodeFlags;
 
 /// Modes of `fallocate`.
@@ -79,10 +79,10 @@ impl Service {
         let is_dated = how.is_dated && !held.view().flags().contains(InodeFlags::APPEND);
         let by = match how.clear_set_ids {
             true => self.fs.acting_for(&anybody),
-            false if is_dated => Acting::for_earlier(&self.fs),
+            false if is_dated => OpContext::for_earlier(&self.fs),
             // The writer has lost what there was to lose, or wrote to mapped memory, which takes
             // nothing.
-            false if how.from_cache => Acting::for_mapped(&self.fs),
+            false if how.from_cache => OpContext::for_mapped(&self.fs),
             false => (&self.fs).into(),
         };
         let mut written = self.write_some(by, &held, offset, data)?;
@@ -96,7 +96,13 @@ impl Service {
         Ok(written)
     }
 
-    fn write_some(&self, by: Acting<'_>, held: &Held, offset: u64, data: &[u8]) -> Answer<usize> {
+    fn write_some(
+        &self,
+        by: OpContext<'_>,
+        held: &Held,
+        offset: u64,
+        data: &[u8],
+    ) -> Answer<usize> {
         match self.goes_past_memory(offset, data.len()) {
             true => Ok(ops::pwrite_direct(by, held, offset, data)?),
             false => Ok(ops::pwrite(by, held, offset, data)?),
@@ -182,7 +188,7 @@ impl Service {
 
     /// Says for which user a file is changed, as far as that decides what programs lose: user 0
     /// leaves them set-ID bits.
-    fn changing_for<'a>(&'a self, caller: Credentials, anybody: &'a Caller) -> Acting<'a> {
+    fn changing_for<'a>(&'a self, caller: Credentials, anybody: &'a Caller) -> OpContext<'a> {
         match caller.uid {
             0 => (&self.fs).into(),
             _ => self.fs.acting_for(anybody),

@@ -8,7 +8,7 @@ use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mas
 use crate::data::cache::number;
 use crate::data::cache::readahead::MOST_FOLIOS;
 use crate::data::io::{FileIo, blocks_of, device_offset, inside_file};
-use crate::data::stored::seek::{self, Piece};
+use crate::data::stored::seek::{self, Extent};
 use crate::fs::Fs;
 use crate::inode::{Held, LiveInode};
 use crate::map::{self, Mapping, Target};
@@ -322,7 +322,7 @@ fn copy_or_zero(state: &State, at: usize, buf: &mut [u8], log2: u32) {
 ///
 /// # Errors
 /// When the map breaks the format, or the device fails; what writing back says.
-pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
+pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
     settle(fs, held)?;
     map::stable(held, |image| seek::extents(fs, image).collect())
 }
@@ -331,7 +331,7 @@ pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
 ///
 /// # Errors
 /// When the map breaks the format, or the device fails.
-pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Piece>> {
+pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
     settle(fs, held)?;
     map::stable(held, |image| seek::allocated(fs, image).collect())
 }

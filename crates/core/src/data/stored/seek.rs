@@ -7,7 +7,7 @@ use crate::map::{Runs, Target};
 
 /// A piece of a file, in bytes, cut to the file's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Extent {
     /// First byte in the file.
     pub offset: u64,
     /// Length in bytes.
@@ -66,23 +66,23 @@ fn seek(fs: &Fs, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> 
 
 /// The pieces of a file's content that have blocks, ascending. Blocks past the end of the file are left
 /// out.
-pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Piece>> + 'a {
+pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, inode.size())
 }
 
 /// All pieces of a file that have blocks, ascending, also those reserved past its end: what `FIEMAP`
 /// and `filefrag` show.
-pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Piece>> + 'a {
+pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, u64::MAX)
 }
 
 /// The pieces before byte `end`.
-fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Result<Piece>> + 'a {
+fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Result<Extent>> + 'a {
     let log2 = fs.block_size().log2();
     let size = inode.size();
     let inline = (inode.is_inline() && size > 0).then(|| {
         let data = fs.inline_data(inode)?;
-        Ok(Piece {
+        Ok(Extent {
             offset: 0,
             len: data.stored() as u64,
             device_offset: None,
@@ -101,7 +101,7 @@ fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Re
         };
         let pblk = run.target.pblk()?;
         let offset = u64::from(run.lblk.get()) << log2;
-        Some(Ok(Piece {
+        Some(Ok(Extent {
             offset,
             len: (run.len << log2).min(end.saturating_sub(offset)),
             device_offset: fs.block_size().offset_of(pblk),

@@ -1,6 +1,6 @@
 //! Mode bits and access control lists.
 
-use super::{Acting, Caller};
+use super::{Caller, OpContext};
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, InodeId, LiveInode, Mode};
 use crate::ops::flags::check_not_immutable;
@@ -26,12 +26,12 @@ const GROUP: u16 = 0o070;
 /// # Errors
 /// [`Error::PermissionDenied`]; [`Error::ReadOnly`] and [`Error::NotPermitted`] for writing what cannot be written or is
 /// immutable; [`Error::Corrupt`] when the list is broken.
-pub fn access<'a>(by: impl Into<Acting<'a>>, inode: &Held, wanted: Wanted) -> Result<()> {
-    let by = by.into();
+pub fn access<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, wanted: Wanted) -> Result<()> {
+    let ctx = ctx.into();
     if wanted & WRITE != 0 {
-        may_change(by.fs(), &inode.copy())?;
+        may_change(ctx.fs(), &inode.copy())?;
     }
-    by.may_access(inode, wanted)
+    ctx.may_access(inode, wanted)
 }
 
 /// Refuses to write what nobody may write, whatever mode and list say. What is written to a device, pipe or socket is
@@ -52,9 +52,9 @@ pub(in crate::ops) fn may_change(fs: &Fs, image: &Inode) -> Result<()> {
 /// # Errors
 /// [`Error::PermissionDenied`], [`Error::NotADirectory`], [`Error::NotFound`] when it has been removed;
 /// [`Error::Corrupt`] when its list is broken.
-pub fn search<'a>(by: impl Into<Acting<'a>>, dir: InodeId) -> Result<()> {
-    let by = by.into();
-    if by.restricted().is_none() {
+pub fn search<'a>(ctx: impl Into<OpContext<'a>>, dir: InodeId) -> Result<()> {
+    let ctx = ctx.into();
+    if ctx.restricted().is_none() {
         return Ok(());
     }
     let of_stale = |e| match e {
@@ -65,16 +65,16 @@ pub fn search<'a>(by: impl Into<Acting<'a>>, dir: InodeId) -> Result<()> {
         let may_have_list = || image.may_have_attributes();
         image
             .is_dir()
-            .then(|| by.by_mode(image, EXECUTE, may_have_list))
+            .then(|| ctx.by_mode(image, EXECUTE, may_have_list))
     };
-    match by.fs().with_same(dir, look).map_err(of_stale)? {
+    match ctx.fs().with_same(dir, look).map_err(of_stale)? {
         None => Err(Error::NotADirectory),
         Some(Some(allowed)) => told(allowed),
-        Some(None) => by.may_access(&by.fs().hold_same(dir).map_err(of_stale)?, EXECUTE),
+        Some(None) => ctx.may_access(&ctx.fs().hold_same(dir).map_err(of_stale)?, EXECUTE),
     }
 }
 
-impl Acting<'_> {
+impl OpContext<'_> {
     /// Refuses what mode and list of an inode do not allow. The caller does not hold its `op` lock.
     pub(in crate::ops) fn may_access(self, inode: &Held, wanted: Wanted) -> Result<()> {
         let at_once = {

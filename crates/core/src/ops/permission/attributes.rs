@@ -3,12 +3,12 @@
 //! Access control lists are no part of this: everybody may read them, and the owner sets them.
 
 use super::access::{READ, WRITE};
-use super::{Acting, STICKY};
+use super::{OpContext, STICKY};
 use crate::inode::{FileType, Inode};
 use crate::{Error, Result};
 use extant_format::xattr::name;
 
-impl Acting<'_> {
+impl OpContext<'_> {
     /// Refuses to read an attribute of this namespace. The inode's `op` lock is held.
     pub(in crate::ops) fn may_get_xattr(self, image: &Inode, namespace: u8) -> Result<()> {
         match namespace {

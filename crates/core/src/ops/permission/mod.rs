@@ -1,7 +1,7 @@
 //! Who may do what: the rules of POSIX, as Linux applies them to ext4.
 //!
-//! An operation is told for whom it acts ([`Acting`]) and asks here, with its own locks held where that matters, so that
-//! what was allowed is what is done. Acting for nobody asks nothing and costs one look at a pointer: that is how
+//! An operation is told for whom it acts ([`OpContext`]) and asks here, with its own locks held where that matters, so that
+//! what was allowed is what is done. OpContext for nobody asks nothing and costs one look at a pointer: that is how
 //! programs work on images of their own.
 //!
 //! | file | owns |
@@ -36,22 +36,22 @@ use std::sync::Arc;
 /// The sticky bit of a mode.
 const STICKY: u16 = 0o1000;
 
-/// A file system, and for whom something is done there.
+/// What an operation runs in: the file system, and the user that it acts for.
 ///
 /// Operations take anything that becomes one: an [`Fs`] by itself acts for nobody and may do everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Acting<'a> {
+pub struct OpContext<'a> {
     fs: &'a Fs,
-    by: Writer<'a>,
+    actor: Writer<'a>,
 }
 
-impl<'a> Acting<'a> {
+impl<'a> OpContext<'a> {
     /// For `caller`, or for nobody.
     #[must_use]
     pub fn new(fs: &'a Fs, caller: Option<&'a Caller>) -> Self {
         Self {
             fs,
-            by: caller.map_or(Writer::Nobody, Writer::User),
+            actor: caller.map_or(Writer::Nobody, Writer::User),
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a> Acting<'a> {
     pub fn for_earlier(fs: &'a Fs) -> Self {
         Self {
             fs,
-            by: Writer::Earlier,
+            actor: Writer::Earlier,
         }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Acting<'a> {
     pub fn for_mapped(fs: &'a Fs) -> Self {
         Self {
             fs,
-            by: Writer::Mapped,
+            actor: Writer::Mapped,
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Acting<'a> {
     /// Who asks, if it is somebody.
     #[inline]
     fn caller(self) -> Option<&'a Caller> {
-        match self.by {
+        match self.actor {
             Writer::User(caller) => Some(caller),
             Writer::Nobody | Writer::Earlier | Writer::Mapped => None,
         }
@@ -92,7 +92,7 @@ impl<'a> Acting<'a> {
 
     /// Who asks, unless he may do everything.
     pub(super) fn restricted(self) -> Option<&'a Caller> {
-        self.by.restricted()
+        self.actor.restricted()
     }
 
     /// Begins a change, which is paid from what he may have.
@@ -101,23 +101,23 @@ impl<'a> Acting<'a> {
     /// As for [`Fs::begin_change`].
     pub(super) fn begin_change(self) -> Result<(Option<Changing<'a>>, Option<Spending>)> {
         let changing = self.fs.begin_change()?;
-        let spending = self.restricted().map(|by| self.fs.spending_for(by));
+        let spending = self.restricted().map(|caller| self.fs.spending_for(caller));
         Ok((changing, spending))
     }
 
     /// How he changes content.
     pub(super) fn writing(self) -> WriteOptions<'a> {
-        WriteOptions { writer: self.by }
+        WriteOptions { writer: self.actor }
     }
 }
 
-impl<'a> From<&'a Fs> for Acting<'a> {
+impl<'a> From<&'a Fs> for OpContext<'a> {
     fn from(fs: &'a Fs) -> Self {
         Self::new(fs, None)
     }
 }
 
-impl<'a> From<&'a Arc<Fs>> for Acting<'a> {
+impl<'a> From<&'a Arc<Fs>> for OpContext<'a> {
     fn from(fs: &'a Arc<Fs>) -> Self {
         Self::new(fs, None)
     }
@@ -126,7 +126,7 @@ impl<'a> From<&'a Arc<Fs>> for Acting<'a> {
 impl Fs {
     /// The file system as somebody uses it.
     #[must_use]
-    pub fn acting_for<'a>(&'a self, caller: &'a Caller) -> Acting<'a> {
-        Acting::new(self, Some(caller))
+    pub fn acting_for<'a>(&'a self, caller: &'a Caller) -> OpContext<'a> {
+        OpContext::new(self, Some(caller))
     }
 }

@@ -1,7 +1,7 @@
 //! Making and removing names, and what a new inode belongs to.
 
 use super::access::{EXECUTE, WRITE};
-use super::{Acting, STICKY};
+use super::{OpContext, STICKY};
 use crate::inode::{FileType, GROUP_EXECUTE, Held, Inode, SET_GID};
 use crate::lifecycle::NewInode;
 use crate::ops::flags::{check_removable, check_takes_names};
@@ -11,7 +11,7 @@ use extant_sync::pin;
 /// Mode bits that `mkdir` sets.
 const OF_MKDIR: u16 = 0o1777;
 
-impl Acting<'_> {
+impl OpContext<'_> {
     /// Refuses to put a name into the directory of this newest image. Its `op` lock is held.
     pub(in crate::ops) fn may_put_name(self, dir: &Inode) -> Result<()> {
         check_takes_names(dir)?;

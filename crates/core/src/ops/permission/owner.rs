@@ -1,13 +1,13 @@
 //! What only the owner of a file may do.
 
-use super::Acting;
+use super::OpContext;
 use super::access::WRITE;
 use crate::inode::{Inode, SET_GID};
 use crate::ops::flags::check_not_immutable;
 use crate::{Error, Result};
 use extant_format::inode::InodeFlags;
 
-impl Acting<'_> {
+impl OpContext<'_> {
     /// Refuses everybody but the owner and user 0.
     pub(in crate::ops) fn must_own(self, image: &Inode) -> Result<()> {
         match self.restricted() {

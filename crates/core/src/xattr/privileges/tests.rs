@@ -3,7 +3,7 @@
 use crate::fs::{DataMode, Fs, MountOptions};
 use crate::inode::{Caller, FileType, Held, Mode};
 use crate::lifecycle::NewInode;
-use crate::ops::{self, Acting, FallocateMode, SetXattr};
+use crate::ops::{self, FallocateMode, OpContext, SetXattr};
 use crate::{Error, Result};
 use extant_blockdev::MemoryDevice;
 use extant_format::Ino;
@@ -17,7 +17,7 @@ const PAGE: u64 = 4096;
 const OWNERS: (u32, u32) = (1001, 2001);
 
 /// A way to change the content of a file that has three pages.
-type Change = fn(Acting<'_>, &Held) -> Result<()>;
+type Change = fn(OpContext<'_>, &Held) -> Result<()>;
 
 const CHANGES: &[(&str, Change)] = &[
     ("write", |by, file| {
@@ -124,9 +124,9 @@ fn whoever_changes_content_takes_away_what_is_not_his_to_leave() {
         let fs = fs(mode);
         for (case, (who, left, stays_capable)) in cases.iter().enumerate() {
             let by = match who {
-                ByWhom::Earlier => Acting::for_earlier(&fs),
-                ByWhom::Mapped => Acting::for_mapped(&fs),
-                ByWhom::Caller(caller) => Acting::new(&fs, *caller),
+                ByWhom::Earlier => OpContext::for_earlier(&fs),
+                ByWhom::Mapped => OpContext::for_mapped(&fs),
+                ByWhom::Caller(caller) => OpContext::new(&fs, *caller),
             };
             for (what, change) in CHANGES {
                 for (before, after) in [0o6755, 0o6745, 0o755].into_iter().zip(left) {
