@@ -11,71 +11,11 @@ use crate::data::stored::read::read_inline;
 use crate::data::times::stamp;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
-use crate::lifecycle::LEAVE_CREDITS;
 use crate::map::MapGuard;
-use crate::{Error, InPlace, Place, Result, xattr};
-use extant_format::features::Incompat;
-use extant_format::inline_data::InlineData;
+use crate::xattr::LEAVE_CREDITS;
+use crate::{Error, Result, xattr};
 use extant_format::inode::MAP_BYTES;
-use extant_format::xattr::name::INLINE_DATA;
-use extant_format::xattr::{XattrArea, XattrContext, XattrValue};
-use extant_format::{Expected, FormatError, Ino, Structure};
 use extant_sync::pin;
-use std::ops::Range;
-
-impl Fs {
-    /// How extended attributes are read.
-    #[must_use]
-    pub fn xattr_context(&self) -> XattrContext {
-        XattrContext {
-            ea_inode: self.superblock().has_incompat(Incompat::EA_INODE),
-            max_inode: Ino::new(self.geometry().inodes_count()),
-        }
-    }
-
-    /// The content of an inode with [`Inode::is_inline`].
-    ///
-    /// # Errors
-    /// When the attributes in the inode break the format.
-    pub fn inline_data<'a>(&self, inode: &'a Inode) -> Result<InlineData<'a>> {
-        let rest = self.inline_value(inode.ino(), inode.xattr_region())?;
-        let rest = rest.unwrap_or_default();
-        Ok(InlineData::new(&inode.disk().map, rest, inode.size()))
-    }
-
-    /// The part of inline content that lies among these attributes, which an inode holds itself; `None` if that attribute is
-    /// missing.
-    ///
-    /// # Errors
-    /// When they break the format, or it lies elsewhere.
-    pub(crate) fn inline_value<'a>(&self, ino: Ino, xattrs: &'a [u8]) -> Result<Option<&'a [u8]>> {
-        let place = Place::Inode(ino);
-        let area = XattrArea::in_inode(xattrs, &self.xattr_context()).in_place(place)?;
-        match area.find(&INLINE_DATA).map(|entry| entry.value) {
-            None => Ok(None),
-            Some(XattrValue::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(XattrValue::InInode { ino, .. }) => {
-                let expected = Expected::Said("a value inside the inode");
-                let found = ino.get().into();
-                let source = FormatError::new(Structure::InlineData, "value_inum", found, expected);
-                Err(Error::corrupt(place, source))
-            }
-        }
-    }
-}
-
-impl Fs {
-    /// Where the rest of inline content lies in the part of the record that holds attributes; empty without.
-    ///
-    /// # Errors
-    /// When the attributes in the inode break the format.
-    pub(crate) fn inline_rest(&self, inode: &Inode) -> Result<Range<usize>> {
-        let region = inode.xattr_region();
-        let area = XattrArea::in_inode(region, &self.xattr_context());
-        let area = area.in_place(Place::Inode(inode.ino()))?;
-        Ok(area.position(region, &INLINE_DATA).unwrap_or_default())
-    }
-}
 
 /// Reads from byte `offset` of a file whose content lies in its inode. Returns how much was read; `None` for any other
 /// file.

@@ -41,7 +41,6 @@
 //! | `range/reshape` | another kind of map for a file |
 //! | `range/zeros` | making zeros on the device |
 //! | `stored/read` | reading a range as the map and the device have it |
-//! | `stored/blocks` | blocks of directories and other metadata files, through the cache |
 //! | `stored/seek` | where data and holes begin, and where data lies on the device |
 //! | `stored/stream` | reading a whole file in order, holes kept apart |
 //! | `times` | times that writes leave behind |

@@ -9,14 +9,12 @@
 //! | `handle` | [`Handle`]: the right to change metadata, with the file system it is of |
 //! | `log_items` | the kinds of metadata that the journal carries |
 //! | `durable` | making everything durable |
-//! | `spending` | for whom a thread takes space |
 //! | `space` | what is free, and telling the device of it |
+//! | `statfs` | what `statfs` tells |
 //! | `sums` | what the accounting of space and of file data holds |
-//! | `memory` | giving up memory that is not needed |
 //! | `label` | what it is called |
 //! | `mmp` | the claim that keeps other hosts out |
 //! | `notice` | what a user should know although the file system opened |
-//! | `statfs` | space and inode counts |
 //!
 //! # Invariants
 //!
@@ -35,13 +33,11 @@ mod groups;
 mod handle;
 mod label;
 mod log_items;
-mod memory;
 mod mmp;
 mod notice;
 mod options;
 pub(crate) mod policy;
 mod space;
-mod spending;
 mod statfs;
 mod sums;
 

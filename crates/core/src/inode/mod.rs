@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `held` | [`Held`]: a hold on an inode in memory |
+//! | `inline` | content that lies inside the inode: where it is |
 //! | `live` | [`LiveInode`]: an inode that can change, its locks, who holds it |
 //! | `load` | the way from a number to a checked [`Inode`] |
 //! | `table` | inodes in memory |
@@ -25,6 +26,7 @@ mod bulkstat;
 mod caller;
 mod encode;
 mod held;
+mod inline;
 mod lazy;
 mod live;
 mod load;

@@ -6,7 +6,6 @@
 //! |---|---|
 //! | `create`, `acl` | new inodes, and the access control lists they get from their directory |
 //! | `symlink` | targets of symbolic links |
-//! | `spill_inline` | content that leaves its inode for a block |
 //! | `adopt` | records that fast commits hold |
 //! | `delete` | the end of inodes that have no names |
 //! | `recover_orphans` | orphans that a crash left |
@@ -16,11 +15,9 @@ mod adopt;
 mod create;
 mod delete;
 mod recover_orphans;
-mod spill_inline;
 mod symlink;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use acl::with_permissions;
 pub use create::NewInode;
-pub(crate) use spill_inline::LEAVE_CREDITS;

@@ -114,11 +114,6 @@ impl Fs {
         Ok(())
     }
 
-    /// Whether a symbolic link's target lies in the map of its inode.
-    pub(crate) fn is_fast_symlink(&self, inode: &Inode) -> bool {
-        self.inode_rules().is_fast_symlink(inode.disk())
-    }
-
     fn bad_symlink(
         &self,
         inode: &Inode,

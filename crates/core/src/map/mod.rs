@@ -13,6 +13,7 @@
 //! | `indirect_insert` | mapping more blocks by indirect maps |
 //! | `indirect_remove` | taking blocks away from indirect maps |
 //! | `reshape` | extents made of indirect blocks, and the other way round |
+//! | `blocks` | blocks of directories and other metadata files, through the cache |
 //! | `budget` | how much one removal may free |
 //! | `credits` | how many blocks a change may touch |
 //!
@@ -22,6 +23,7 @@
 //! - Every walk ends: a tree's depth shrinks at each step, and an answer always covers at least one
 //!   block and at most what the parent node said its child maps.
 
+mod blocks;
 mod budget;
 mod credits;
 mod extents;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `open` | from a device to a usable [`Fs`](crate::fs::Fs) |
 //! | `writable` | from a device to one that may be changed |
+//! | `orphan_file` | where the blocks of the orphan file lie |
 //! | `torn` | a superblock of which a crash left one half, restored from the log |
 //! | `replay` | where the journal lies, and its replay into memory |
 //! | `fast_commit` | what the journal says besides whole blocks |
@@ -16,6 +17,7 @@ mod close;
 mod fast_commit;
 mod freeze;
 mod open;
+mod orphan_file;
 mod replay;
 mod torn;
 mod writable;

@@ -16,6 +16,7 @@
 //! is in the log and not home yet, others ignore the log or replay nothing but the mark: both are right.
 
 use super::open::read_superblock;
+use super::orphan_file::orphan_file_blocks;
 use super::{fast_commit, torn};
 use crate::alloc::{Alloc, AllocOptions};
 use crate::fs::JournalChoice;
@@ -272,7 +273,7 @@ impl Fs {
         alloc.keep_journal(runs)?;
         #[cfg(feature = "baseline")]
         let alloc = alloc.with(options.baseline.alloc);
-        let orphans = Orphans::load(&fs, &alloc)?;
+        let orphans = Orphans::load(&fs, &alloc, orphan_file_blocks)?;
         #[cfg(feature = "baseline")]
         let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
         fs.writer = Some(Writer {

@@ -61,7 +61,7 @@ fn make_admitted(
 ) -> Result<Held> {
     ctx.may_put_name(image)?;
     let new = ctx.adopt(image, new)?;
-    let _quota = ctx.fs().prepare_owners_in(image, &new)?;
+    let _quota = ctx.fs().admit_new_inode(|| new.owners_in(image))?;
     make(image, &new)
 }
 

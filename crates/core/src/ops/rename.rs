@@ -200,7 +200,7 @@ fn rename_once(
         true => {
             let new = NewInode::new(FileType::CharDevice, 0, now());
             let new = ctx.adopt(&from_image, &new)?;
-            let_in = fs.prepare_owners_in(&from_image, &new)?;
+            let_in = fs.admit_new_inode(|| new.owners_in(&from_image))?;
             let more = fs.new_inode_credits_in(&from_image);
             (credits + more, Some(new))
         }

@@ -20,8 +20,6 @@ use super::setting::{Setting, limited};
 use super::share::Tally;
 use crate::alloc::Request;
 use crate::fs::{DataMode, Fs, MountOptions};
-use crate::inode::Inode;
-use crate::lifecycle::NewInode;
 use crate::map::{self, MapGuard, Mapping, Places, Target};
 use crate::meta::BlockRef;
 use crate::meta::{Seal, Seq};
@@ -299,21 +297,20 @@ impl Accounts {
 }
 
 impl Fs {
-    /// Sees to it that the owner of an inode about to be made in `parent` can be counted, and may have it: it is let in as
-    /// long as the result lives. Before the handle starts.
+    /// Admits an inode that is about to be made for these `owners` (user, group, project): they can be
+    /// counted and may have it, as long as the result lives. Called before the handle starts.
     ///
     /// # Errors
     /// As for [`Fs::prepare_owners`]; [`Error::QuotaExceeded`].
     #[inline]
-    pub(crate) fn prepare_owners_in(
+    pub(crate) fn admit_new_inode(
         &self,
-        parent: &Inode,
-        new: &NewInode,
+        owners: impl FnOnce() -> [u32; 3],
     ) -> Result<Admission<'_>> {
         if !self.counts_usage() {
             return Ok(None);
         }
-        let owners = new.owners_in(parent);
+        let owners = owners();
         self.prepare_owners(owners)?;
         self.admit_inode(owners)
     }

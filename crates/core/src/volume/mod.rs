@@ -33,11 +33,12 @@ pub(crate) use super_state::{SuperCounts, SuperState, keep_errors, mark_open, pl
 use crate::meta::{Cache, Overlay};
 use extant_blockdev::SharedDevice;
 use extant_format::checksum::Crc32c;
-use extant_format::features::RoCompat;
+use extant_format::features::{Incompat, RoCompat};
 use extant_format::geometry::Geometry;
 use extant_format::inode::InodeContext;
 use extant_format::inode::rules::InodeRules;
 use extant_format::superblock::{ErrorsBehaviour, Superblock};
+use extant_format::xattr::XattrContext;
 use extant_format::{BlockSize, Ino, Pblk};
 use groups::Groups;
 use params::Params;
@@ -199,5 +200,14 @@ impl Volume {
     #[must_use]
     pub fn has_clusters(&self) -> bool {
         self.superblock().has_ro_compat(RoCompat::BIGALLOC)
+    }
+
+    /// How extended attributes are read.
+    #[must_use]
+    pub fn xattr_context(&self) -> XattrContext {
+        XattrContext {
+            ea_inode: self.superblock.has_incompat(Incompat::EA_INODE),
+            max_inode: Ino::new(self.geometry.inodes_count()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `areas` | the two areas an inode's attributes are in, checked |
+//! | `spill_inline` | content that leaves its inode, where it shares the place of attributes, for a block |
 //! | `value` | values as they are read, also those kept in inodes of their own |
 //! | `own_inode` | making and sharing such inodes, and counting who refers to them |
 //! | `acl` | access control lists |
@@ -27,6 +28,7 @@ mod count;
 mod own_inode;
 mod privileges;
 mod shared;
+mod spill_inline;
 mod value;
 
 pub use acl::{AclKind, acl};
@@ -36,6 +38,7 @@ pub(crate) use count::count_values;
 pub(crate) use own_inode::{SharedValues, kept_hash};
 pub(crate) use privileges::{change_without_capabilities, loses, loses_by, take_away};
 pub(crate) use shared::{SharedBlocks, leave};
+pub(crate) use spill_inline::LEAVE_CREDITS;
 
 use crate::fs::Fs;
 use crate::inode::Inode;

@@ -10,7 +10,7 @@
 
 use super::{Change, SetXattr, change, has};
 use crate::Result;
-use crate::data::now;
+use crate::clock::coarse_now as now;
 use crate::fs::Fs;
 use crate::inode::{FileType, Held, Inode, LiveInode, Mode, Writer, without_set_ids};
 use extant_format::xattr::{AttributeName, name};

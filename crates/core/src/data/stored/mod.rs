@@ -3,11 +3,9 @@
 //! | file | owns |
 //! |---|---|
 //! | `read` | reading a range of an inode of any type into the caller's buffer |
-//! | `blocks` | blocks of directories and other metadata files, through the cache |
 //! | `seek` | where data and holes begin, and where data lies on the device |
 //! | `stream` | reading a whole file in order, holes kept apart |
 
-pub(super) mod blocks;
 pub(super) mod read;
 pub(super) mod seek;
 pub(super) mod stream;

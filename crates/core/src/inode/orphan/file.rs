@@ -13,9 +13,8 @@ use super::Membership;
 use crate::alloc::Alloc;
 use crate::fs::Fs;
 use crate::fs::Handle;
-use crate::inode::{FileType, Inode, LiveInode};
+use crate::inode::{Inode, LiveInode};
 use crate::journal::NumberList;
-use crate::map::{Runs, Target};
 use crate::meta::BlockRef;
 use crate::meta::{Seal, Seq};
 use crate::{Error, InPlace, Place, Result};
@@ -23,16 +22,12 @@ use extant_format::features::Compat;
 use extant_format::orphan_file::{OrphanBlock, block_seed, encode, slots_per_block};
 use extant_format::{Expected, FormatError, Ino, Pblk, Structure};
 use extant_sync::{FirstTouch, RmwClass, SlotArray, cpu_hint};
-use std::collections::HashSet;
 
 /// The list in which handles register blocks of the orphan file.
 pub(crate) const ORPHAN_BLOCKS: NumberList = NumberList::SECOND;
 
 static SLOT: RmwClass = RmwClass::new("orphan file slot");
 static FREE: RmwClass = RmwClass::new("orphan file free slots");
-
-/// Largest orphan file, as under Linux: 8 MiB.
-const MAX_BYTES: u64 = 8 << 20;
 
 /// The orphan file, in memory.
 #[derive(Debug)]
@@ -59,11 +54,15 @@ pub(crate) struct CapturedSlots {
 }
 
 impl OrphanFile {
-    /// The orphan file of `fs`, if it has one.
+    /// Loads the orphan file of `fs`, if it has one. `blocks_of` says where its blocks lie.
     ///
     /// # Errors
     /// When the file or one of its blocks breaks the format, or the device fails.
-    pub(super) fn load(fs: &Fs, alloc: &Alloc) -> Result<Option<Self>> {
+    pub(super) fn load(
+        fs: &Fs,
+        alloc: &Alloc,
+        blocks_of: impl FnOnce(&Fs, &Inode) -> Result<Vec<Pblk>>,
+    ) -> Result<Option<Self>> {
         if !fs.superblock().has_compat(Compat::ORPHAN_FILE) {
             return Ok(None);
         }
@@ -75,7 +74,7 @@ impl OrphanFile {
         let inode = fs.inode(ino)?;
         let generation = inode.disk().generation;
         let mut blocks = Vec::new();
-        for block in addresses(fs, &inode)? {
+        for block in blocks_of(fs, &inode)? {
             // Slots are written wherever these are.
             if let Some(kept) = alloc.first_kept(block.get()..block.get().saturating_add(1)) {
                 let expected = Expected::Said("a block that is not the file system's own metadata");
@@ -167,42 +166,6 @@ impl OrphanFile {
         fs.cache()
             .publish_image(block, data, seq, Seal::Plain, None)
     }
-}
-
-/// Where the blocks of the orphan file lie.
-fn addresses(fs: &Fs, inode: &Inode) -> Result<Vec<Pblk>> {
-    let place = Place::Inode(inode.ino());
-    let wrong = |field, found, expected| {
-        let source = FormatError::new(Structure::OrphanFile, field, found, expected);
-        Error::corrupt(place, source)
-    };
-    let bytes = inode.size();
-    let whole = bytes.is_multiple_of(fs.block_size().bytes().into());
-    if inode.file_type() != FileType::Regular || inode.is_inline() || bytes == 0 || !whole {
-        let expected = Expected::Said("whole blocks of a regular file");
-        return Err(wrong("size", bytes, expected));
-    }
-    if bytes > MAX_BYTES {
-        return Err(wrong("size", bytes, Expected::AtMost(MAX_BYTES)));
-    }
-    let mut blocks = Vec::new();
-    let mut seen = HashSet::new();
-    for run in Runs::over(fs, inode, 0..inode.size_in_blocks(fs.block_size())) {
-        let run = run?;
-        let Target::Written(start) = run.target else {
-            let expected = Expected::Said("a written block, as the file has no holes");
-            return Err(wrong("block", run.lblk.get().into(), expected));
-        };
-        for step in 0..run.len {
-            let block = Pblk::new(start.get().saturating_add(step));
-            if !seen.insert(block) {
-                let expected = Expected::Said("a block that appears once");
-                return Err(wrong("block", block.get(), expected));
-            }
-            blocks.push(block);
-        }
-    }
-    Ok(blocks)
 }
 
 impl SlotBlock {

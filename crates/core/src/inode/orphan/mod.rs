@@ -42,11 +42,13 @@ use super::LiveInode;
 use crate::alloc::Alloc;
 use crate::fs::Fs;
 use crate::fs::Handle;
+use crate::inode::Inode;
 use crate::meta::BlockRef;
 use crate::meta::Seq;
 use crate::mutants::{Mutant, is_on};
 use crate::{Error, Result};
 use extant_format::Ino;
+use extant_format::Pblk;
 use file::OrphanFile;
 use list::OrphanList;
 use std::sync::Arc;
@@ -67,10 +69,14 @@ impl Orphans {
     ///
     /// # Errors
     /// When the orphan file breaks the format or lies over the file system's own metadata, or the device fails.
-    pub(crate) fn load(fs: &Fs, alloc: &Alloc) -> Result<Self> {
+    pub(crate) fn load(
+        fs: &Fs,
+        alloc: &Alloc,
+        blocks_of: impl FnOnce(&Fs, &Inode) -> Result<Vec<Pblk>>,
+    ) -> Result<Self> {
         Ok(Self {
             list: OrphanList::new(fs.superblock().orphan_list_head()),
-            file: OrphanFile::load(fs, alloc)?,
+            file: OrphanFile::load(fs, alloc, blocks_of)?,
             reapers: Reapers::new(),
             counters: stats::Counters::default(),
             #[cfg(feature = "baseline")]

@@ -1,8 +1,8 @@
 //! Blocks of directories and other metadata files, through the cache.
 
+use super::Target;
 use crate::fs::Fs;
 use crate::inode::Inode;
-use crate::map::{self, Target};
 use crate::meta::BlockRef;
 use crate::{Place, Result};
 use extant_format::{FormatResult, Lblk, Structure};
@@ -23,7 +23,7 @@ impl Fs {
         what: Structure,
         check: impl FnOnce(&[u8]) -> FormatResult<()>,
     ) -> Result<Option<BlockRef>> {
-        match map::lookup(self, inode, lblk)?.target {
+        match super::lookup(self, inode, lblk)?.target {
             Target::Written(pblk) => {
                 let place = Place::FileBlock(inode.ino(), lblk);
                 self.metadata(pblk, place, what, Some(inode.ino()), check)

@@ -1,6 +1,7 @@
 //! Giving up memory that is not needed.
 
-use super::{Fs, Shed};
+use crate::fs::Fs;
+use crate::meta::Shed;
 
 impl Fs {
     /// Frees memory whose content can be had from the device again: of file data, of metadata and of inodes. What is in use

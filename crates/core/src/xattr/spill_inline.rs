@@ -4,12 +4,12 @@
 //! and changes those that are there. What gets larger gets a block first, in the same way as when Linux finds that it has
 //! outgrown the inode. Source: the kernel's `Documentation/filesystems/ext4/inlinedata.rst`.
 
+use super::kept_hash;
 use crate::alloc::Taken;
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::{Held, Inode};
 use crate::map::{Charge, MapGuard};
-use crate::xattr::kept_hash;
 use crate::{Error, InPlace, Place, Result};
 use extant_format::Lblk;
 use extant_format::extent::{Entries, Extent, build_node};

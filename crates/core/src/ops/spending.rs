@@ -1,7 +1,7 @@
 //! For whom this thread takes space.
 
-use super::Fs;
 use crate::alloc::Spending;
+use crate::fs::Fs;
 use crate::inode::Caller;
 
 impl Fs {
