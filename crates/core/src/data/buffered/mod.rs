@@ -39,6 +39,7 @@ const CHUNK: usize = 8 << 20;
 ///
 /// # Errors
 /// As for [`write_at`](crate::data::write_at).
+#[inline]
 pub(super) fn write(
     fs: &Fs,
     held: &Held,
@@ -91,6 +92,7 @@ impl FileIo<'_> {
     ///
     /// # Errors
     /// When the file cannot be written at all.
+    #[inline]
     fn write_some(
         &self,
         held: &Held,
@@ -270,6 +272,7 @@ impl FileIo<'_> {
     }
 
     /// Marks blocks that are up to date as dirty.
+    #[inline]
     pub(super) fn set_dirty(&self, folio: &Folio, state: &mut State, blocks: u64) {
         let newly = (blocks & !state.dirty).count_ones();
         let was_clean = state.dirty == 0;
