@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use xtask::tidy::{check, check_file};
+use xtask::tidy::{check, check_file, check_rooms};
 
 #[test]
 fn the_workspace_is_tidy() {
@@ -95,4 +95,63 @@ fn words_in_comments_and_strings_break_no_rule() {
     for code in fine {
         assert_eq!(found(code), Vec::<String>::new(), "{code}");
     }
+}
+
+#[test]
+fn a_room_of_the_engine_names_and_calls_only_what_is_below_it() {
+    let found = |files: &[(&str, &str)]| -> Vec<String> {
+        let findings = check_rooms(files);
+        findings.iter().map(|f| f.to_string()).collect()
+    };
+    let dir = (
+        "dir/add.rs",
+        "impl Fs {\n    pub(crate) fn add_name(&self) {}\n}\n",
+    );
+    // Down is no finding, whether it is named or called.
+    let down = "use crate::{Error, meta::Cache};\nfn f(fs: &Fs) {\n    fs.add_name();\n}\n";
+    assert_eq!(found(&[dir, ("ops/x.rs", down)]), [] as [&str; 0]);
+    let cases = [
+        (
+            "map/x.rs",
+            "use crate::dir::Listing;\n",
+            "names something of dir",
+        ),
+        (
+            "map/x.rs",
+            "use crate::{Error, dir::{Entry, Form}};\n",
+            "names something of dir",
+        ),
+        (
+            "journal/x.rs",
+            "fn f(fs: &crate::fs::Fs) {}\n",
+            "names something of fs",
+        ),
+        (
+            "map/x.rs",
+            "fn f(fs: &Fs) {\n    fs.add_name();\n}\n",
+            "calls Fs::add_name of dir",
+        ),
+        (
+            "map/x.rs",
+            "fn f() {\n    handle.fs()\n        .add_name();\n}\n",
+            "Fs::add_name",
+        ),
+        (
+            "map/x.rs",
+            "impl Fs {\n    fn g(&self) {\n        self.add_name();\n    }\n}\n",
+            "Fs::add_name",
+        ),
+        ("alloc/x.rs", "impl Fs {\n}\n", "impl Fs below fs"),
+    ];
+    for (path, code, expected) in cases {
+        let found = found(&[dir, (path, code)]);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{path}: {code}: {found:?}"
+        );
+    }
+    // Comments, tests and methods of other things of that name are none.
+    let others = "// use crate::dir::Form;\nfn f(cache: &Cache) {\n    cache.add_name();\n}\n\n\
+                  #[cfg(test)]\nmod tests {\n    use crate::ops;\n}\n";
+    assert_eq!(found(&[dir, ("map/x.rs", others)]), [] as [&str; 0]);
 }

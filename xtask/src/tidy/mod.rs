@@ -7,6 +7,7 @@
 mod allowed;
 mod crates;
 mod docs;
+mod rooms;
 mod rules;
 mod source;
 
@@ -14,6 +15,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use rooms::check_rooms;
 use source::Source;
 
 /// A broken rule.
@@ -40,6 +42,7 @@ impl fmt::Display for Finding {
 pub fn check(root: &Path) -> Vec<Finding> {
     let mut findings = crates::check(root);
     findings.extend(docs::check(root));
+    findings.extend(rooms::check(root));
     let mut files = Vec::new();
     for top in ["crates", "xtask"] {
         rust_files(&root.join(top), &mut files);
