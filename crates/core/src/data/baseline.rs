@@ -28,7 +28,7 @@ impl Baseline {
 }
 
 /// Notes that bytes have been written over in place, in a transaction.
-pub(super) fn note_at_once(
+pub(super) fn note_in_transaction(
     fs: &Fs,
     live: &Arc<LiveInode>,
     options: WriteOptions<'_>,

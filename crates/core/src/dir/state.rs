@@ -129,13 +129,13 @@ impl DirState {
     }
 
     /// Notes that the name cache has all names, of which there are none yet, and had forgotten so many.
-    pub(crate) fn note_all_known(&self, losses: u64) {
-        self.all_known.store(losses + 1, Ordering::Release);
+    pub(crate) fn note_all_known(&self, evictions: u64) {
+        self.all_known.store(evictions + 1, Ordering::Release);
     }
 
     /// Whether the name cache has all names, if it has forgotten so many by now.
-    pub(crate) fn knows_all(&self, losses: u64) -> bool {
-        self.all_known.load(Ordering::Acquire) == losses + 1
+    pub(crate) fn knows_all(&self, evictions: u64) -> bool {
+        self.all_known.load(Ordering::Acquire) == evictions + 1
     }
 
     /// Keeps names in their blocks.

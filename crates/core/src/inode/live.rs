@@ -365,9 +365,9 @@ impl LiveInode {
     }
 
     /// Whether all names of the directory are known, if so many have been forgotten by now.
-    pub(crate) fn knows_all_names(&self, losses: u64) -> bool {
+    pub(crate) fn knows_all_names(&self, evictions: u64) -> bool {
         self.dir_state_if_any()
-            .is_some_and(|state| state.knows_all(losses))
+            .is_some_and(|state| state.knows_all(evictions))
     }
 
     /// Says that the file was made without a name and may get its first one.

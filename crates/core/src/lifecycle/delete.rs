@@ -56,7 +56,7 @@ impl Fs {
         // What is being written back has to end before its blocks go: the reaper waits for that.
         let is_quiet = || {
             held.file_cache()
-                .is_none_or(|file| file.try_kill(self, held.ino()))
+                .is_none_or(|file| file.try_discard_all(self, held.ino()))
         };
         if is_small(&image) && held.claim_last() {
             if !is_quiet() {
@@ -170,7 +170,7 @@ impl Fs {
     pub(crate) fn delete(&self, live: &Arc<LiveInode>) -> Result<()> {
         debug_assert_no_locks_at_or_above(Rank::JournalHandle);
         if let Some(file) = live.file_cache() {
-            file.kill(self, live.ino());
+            file.discard_all(self, live.ino());
         }
         loop {
             let handle = self.start(self.delete_credits(&live.snapshot()))?;

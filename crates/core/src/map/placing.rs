@@ -65,7 +65,7 @@ impl Placer {
 
     /// Of `len` blocks from `lblk` on, which nothing maps, those that may be taken at once: without the rest of the last
     /// logical cluster, where that goes on behind them with blocks that may be mapped.
-    pub(crate) fn at_once(&self, lblk: u32, len: u32) -> u32 {
+    pub(crate) fn contiguous_len(&self, lblk: u32, len: u32) -> u32 {
         let last = self.size.inside(lblk.wrapping_add(len));
         match len.checked_sub(last) {
             Some(whole) if whole > 0 => whole,
@@ -121,7 +121,7 @@ impl<'f> Places<'f> {
                     let last = places.runs.last();
                     let behind = last.and_then(|(_, at, len)| at.checked_add((*len).into()));
                     let inside = fs.cluster_size().inside(at);
-                    let len = placer.at_once(at, left);
+                    let len = placer.contiguous_len(at, left);
                     let taken = take(behind, len.saturating_add(inside))?;
                     let given = placer.give(at, taken.start(), taken.clusters());
                     places.taken.push(taken);

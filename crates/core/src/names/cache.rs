@@ -17,10 +17,10 @@ static BUCKET: LockClass = LockClass::new("name bucket", Rank::CacheBucket);
 static QUEUE: LockClass = LockClass::new("name queue", Rank::LruShard);
 static NAME: LockClass = LockClass::ascending("name", Rank::Name);
 
-static LOSSES: RmwClass = RmwClass::new("names forgotten");
+static EVICTIONS: RmwClass = RmwClass::new("names forgotten");
 
 /// Directories share this many counts of what was forgotten of them.
-const LOSS_CLASSES: usize = 64;
+const EVICTION_CLASSES: usize = 64;
 /// Under a model checker locks are costly to make.
 const IS_MODEL: bool = cfg!(feature = "shuttle");
 /// Tables of names. Those of one directory are in one, so that threads that work in directories of their own
@@ -51,7 +51,7 @@ pub(crate) struct Names {
     /// Most keys in one queue.
     per_queue: usize,
     /// How often a name was forgotten that its directory still has.
-    losses: Box<[CountedAtomicU64]>,
+    evictions: Box<[CountedAtomicU64]>,
     pub(super) stripes: Box<[Stripes]>,
 }
 
@@ -192,8 +192,8 @@ impl Names {
                 .collect(),
             queues: PerCpu::new(|_| Mutex::new(&QUEUE, VecDeque::new())),
             per_queue: (budget / BYTES_PER_NAME / shards).max(1),
-            losses: (0..LOSS_CLASSES)
-                .map(|_| CountedAtomicU64::new(&LOSSES, 0))
+            evictions: (0..EVICTION_CLASSES)
+                .map(|_| CountedAtomicU64::new(&EVICTIONS, 0))
                 .collect(),
             stripes: (0..GROUPS)
                 .map(|_| Stripes(std::array::from_fn(|_| Mutex::new(&NAME, ()))))
@@ -264,20 +264,20 @@ impl Names {
     /// the directory has it. Whoever has not found a name here and sees the count unchanged since all
     /// names of the directory were here knows that it does not have the name.
     #[inline]
-    pub(crate) fn losses(&self, dir: Ino) -> u64 {
-        self.losses_of(dir)
-            .map_or(0, |losses| losses.load(Ordering::Acquire))
+    pub(crate) fn evictions(&self, dir: Ino) -> u64 {
+        self.evictions_of(dir)
+            .map_or(0, |evictions| evictions.load(Ordering::Acquire))
     }
 
     /// A name of the directory may be missing here from now on. Counted before it is.
-    pub(crate) fn lose(&self, dir: Ino) {
-        if let Some(losses) = self.losses_of(dir) {
-            losses.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn note_eviction(&self, dir: Ino) {
+        if let Some(evictions) = self.evictions_of(dir) {
+            evictions.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    fn losses_of(&self, dir: Ino) -> Option<&CountedAtomicU64> {
-        self.losses.get(dir.get() as usize % LOSS_CLASSES)
+    fn evictions_of(&self, dir: Ino) -> Option<&CountedAtomicU64> {
+        self.evictions.get(dir.get() as usize % EVICTION_CLASSES)
     }
 
     fn set(&self, name: &LockedName<'_>, id: Option<InodeId>) {
@@ -324,11 +324,11 @@ impl Names {
         }
         if let Some(key) = victim {
             // Counted before it goes, and where nobody can put another one in its place in between.
-            let lose = |_: &Known| {
-                self.lose(key.dir());
+            let note_eviction = |_: &Known| {
+                self.note_eviction(key.dir());
                 true
             };
-            self.table(key.dir()).remove_if(&key, lose, &pin());
+            self.table(key.dir()).remove_if(&key, note_eviction, &pin());
         }
     }
 
@@ -395,13 +395,13 @@ mod tests {
         let (dir, other) = (Ino::new(12), Ino::new(13));
         names.insert(&names.lock(Naming::of(dir, b"a")), id(5));
         names.remove(&names.lock(Naming::of(dir, b"a")));
-        assert_eq!((names.losses(dir), names.losses(other)), (0, 0));
+        assert_eq!((names.evictions(dir), names.evictions(other)), (0, 0));
         let kept = 64 * shard_count() as u32;
         for i in 0..2 * kept {
             names.insert(&names.lock(Naming::of(dir, &i.to_le_bytes())), id(i + 1));
         }
-        assert!(names.losses(dir) >= u64::from(kept) - 1);
-        assert_eq!(names.losses(other), 0);
+        assert!(names.evictions(dir) >= u64::from(kept) - 1);
+        assert_eq!(names.evictions(other), 0);
     }
 
     #[test]

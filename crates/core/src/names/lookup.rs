@@ -88,7 +88,7 @@ impl Fs {
             return Ok(known);
         }
         // Asked after the look: what was there then, and is not any more, has been counted.
-        if !folds && is_kept(name.name()) && dir.knows_all_names(self.names.losses(dir.ino())) {
+        if !folds && is_kept(name.name()) && dir.knows_all_names(self.names.evictions(dir.ino())) {
             return Ok(None);
         }
         let Some(found) = dir::find(self, dir, name.name())? else {

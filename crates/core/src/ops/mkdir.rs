@@ -49,18 +49,18 @@ fn mkdir_under(fs: &Fs, dir: &Held, name: &[u8], parent: &Inode, new: &NewInode)
     // The count goes first: of two that make the last possible directory one fails.
     add_subdirectory(fs, &handle, dir)?;
     let made = fs.new_inode(&handle, parent, new).and_then(|held| {
-        let losses = fs.names().losses(held.ino());
+        let evictions = fs.names().evictions(held.ino());
         let filled = dir::init(&handle, &held, dir.ino());
         let held = give_name(fs, &handle, dir, name, held, FileType::Directory, filled)?;
-        Ok((held, losses))
+        Ok((held, evictions))
     });
-    let (held, losses) = made.inspect_err(|_| {
+    let (held, evictions) = made.inspect_err(|_| {
         // The parent was registered above, so this cannot fail.
         let _ = forget_subdirectory(&handle, dir);
     })?;
     let flags = held.snapshot().flags();
     if !flags.intersects(InodeFlags::CASEFOLD | InodeFlags::ENCRYPT) {
-        held.dir_state().note_all_known(losses);
+        held.dir_state().note_all_known(evictions);
     }
     Ok(held)
 }

@@ -82,7 +82,7 @@ pub(super) fn give_name(
         .and_then(|()| dir::insert(handle, dir, name, held.ino(), file_type))
         .and_then(|()| touch_parent(handle, dir));
     if let Err(e) = named {
-        fs.names().lose(dir.ino());
+        fs.names().note_eviction(dir.ino());
         undo_new(fs, handle, held);
         return Err(e);
     }

@@ -262,7 +262,7 @@ fn change(
     }
     let finished = finish(fs, handle, from, to, found, whiteout);
     if let Err(e) = &finished {
-        fs.names().lose(to.dir.ino());
+        fs.names().note_eviction(to.dir.ino());
         // The new name is there and the old one may be too. Half a rename must not be committed, and the
         // commit that takes this handle's changes looks for this.
         fs.journal()?.abort(e.clone());
@@ -367,8 +367,8 @@ fn exchange_once(ctx: OpContext<'_>, one: Name<'_>, other: Name<'_>) -> Result<b
     }
     let swapped = swap(&handle, one, other, &found.source, victim);
     if let Err((e, is_half)) = swapped {
-        fs.names().lose(one.dir.ino());
-        fs.names().lose(other.dir.ino());
+        fs.names().note_eviction(one.dir.ino());
+        fs.names().note_eviction(other.dir.ino());
         if is_half {
             // Half of it must not be committed: see above.
             fs.journal()?.abort(e.clone());

@@ -261,7 +261,7 @@ impl FileIo<'_> {
         let came = state.provide(&bytes, &self.cache.caches.pool, frugal);
         if came > 0 {
             self.cache.caches.count_memory(came as i64);
-            self.cache.caches.see_to_stock();
+            self.cache.caches.request_prefault();
             folio.note_pages(&state, &bytes);
         }
         state.copy_in(at, &data[..len]);
@@ -401,7 +401,7 @@ impl FileIo<'_> {
             return;
         }
         self.cache
-            .settle(self.fs, self.live, holes.count_ones(), 0, 0);
+            .release_reservation(self.fs, self.live, holes.count_ones(), 0, 0);
         if !self.fs.cluster_size().is_block() {
             // The others are those of other blocks, and stay theirs.
             let size = self.fs.cluster_size();

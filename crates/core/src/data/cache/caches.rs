@@ -142,8 +142,8 @@ impl Caches {
     }
 
     /// Has pages made ready if writers keep needing them.
-    pub(in crate::data) fn see_to_stock(&self) {
-        if self.pool.stock.take_wanted() {
+    pub(in crate::data) fn request_prefault(&self) {
+        if self.pool.ready.take_wanted() {
             self.flusher.make_ready();
         }
     }
@@ -223,7 +223,7 @@ impl Caches {
         // Deleted files need not wait for the next who takes the list.
         if files.len().is_power_of_two() && files.len() >= 1024 {
             let gone: Vec<_> = files
-                .extract_if(.., |live| live.file_cache().is_none_or(|c| c.is_dead()))
+                .extract_if(.., |live| live.file_cache().is_none_or(|c| c.is_deleting()))
                 .collect();
             drop(files);
             drop(gone);

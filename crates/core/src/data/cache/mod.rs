@@ -74,7 +74,7 @@ pub(crate) struct FileCache {
     /// The file was cut to nothing, and not closed since.
     replaced: AtomicBool,
     /// The inode is being deleted: nothing is written back any more.
-    dead: AtomicBool,
+    deleting: AtomicBool,
     writing: Mutex<()>,
     pub(super) dirty: DirtyState,
     pub(super) write_pattern: WritePattern,
@@ -104,7 +104,7 @@ impl FileCache {
             tail: AtomicU64::new(u64::MAX),
             tail_unclean: AtomicBool::new(false),
             replaced: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
+            deleting: AtomicBool::new(false),
             writing: Mutex::new(&WRITING, ()),
             dirty: DirtyState::new(),
             write_pattern: WritePattern::new(),
@@ -150,8 +150,8 @@ impl FileCache {
     }
 
     /// Whether the file is being deleted.
-    pub(crate) fn is_dead(&self) -> bool {
-        self.dead.load(Ordering::Acquire)
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.deleting.load(Ordering::Acquire)
     }
 
     /// The size where it is ahead of the record, or something below.
@@ -257,7 +257,7 @@ impl FileCache {
         if !clusters.is_block() {
             self.give_up_promises(fs, live.ino(), clusters.logical(start)..u32::MAX);
         }
-        self.settle(fs, live, delayed, 0, 0);
+        self.release_reservation(fs, live, delayed, 0, 0);
         for (_, pblk, len) in self.placed.take(clusters, start, 1 << 32) {
             drop(crate::data::reserve::preallocation::unpark(fs, pblk, len));
         }
@@ -283,22 +283,22 @@ impl FileCache {
 
     /// Notes that the inode is being deleted: what is dirty is never written. `false` if it is being
     /// written right now. Any lock may be held.
-    pub(crate) fn try_kill(&self, fs: &Fs, ino: Ino) -> bool {
+    pub(crate) fn try_discard_all(&self, fs: &Fs, ino: Ino) -> bool {
         let Some(_alone) = self.try_quiesce() else {
             return false;
         };
-        self.bury(fs, ino);
+        self.discard_quiet(fs, ino);
         true
     }
 
     /// The same, after the writing that is under way.
-    pub(crate) fn kill(&self, fs: &Fs, ino: Ino) {
+    pub(crate) fn discard_all(&self, fs: &Fs, ino: Ino) {
         let _alone = self.quiesce();
-        self.bury(fs, ino);
+        self.discard_quiet(fs, ino);
     }
 
-    fn bury(&self, fs: &Fs, ino: Ino) {
-        self.dead.store(true, Ordering::Release);
+    fn discard_quiet(&self, fs: &Fs, ino: Ino) {
+        self.deleting.store(true, Ordering::Release);
         self.forget_map();
         self.time.store(NO_TIME, Ordering::Release);
         self.dirty.clear();
@@ -340,7 +340,7 @@ impl LiveInode {
     /// Whether the device and the record have all that users see.
     pub(crate) fn is_stored(&self) -> bool {
         self.file_cache().is_none_or(|file| {
-            file.is_dead() || file.is_idle() && file.extended() <= self.image(&pin()).size()
+            file.is_deleting() || file.is_idle() && file.extended() <= self.image(&pin()).size()
         })
     }
 

@@ -3,7 +3,7 @@
 //! A page need not have memory for all its bytes: who writes a little here and there pays for little. Bytes
 //! without memory are zeros.
 
-use crate::data::cache::prefault::Stock;
+use crate::data::cache::prefault::ReadyPages;
 use crate::data::range::zeros::ZEROS;
 use extant_sync::{LockClass, Mutex, PerCpu, Rank};
 use std::ops::Range;
@@ -99,7 +99,7 @@ impl Page {
 #[derive(Debug)]
 pub(in crate::data) struct Pool {
     free: PerCpu<Mutex<Free>>,
-    pub(in crate::data) stock: Stock,
+    pub(in crate::data) ready: ReadyPages,
 }
 
 #[derive(Debug, Default)]
@@ -116,7 +116,7 @@ impl Pool {
     pub(in crate::data) fn new(memory: usize) -> Self {
         Self {
             free: PerCpu::new(|_| Mutex::new(&POOL, Free::default())),
-            stock: Stock::new(memory),
+            ready: ReadyPages::new(memory),
         }
     }
 
@@ -147,7 +147,7 @@ impl Pool {
             return ready(Some(kept), range);
         }
         if free.fresh.is_empty()
-            && let Some(batch) = self.stock.take()
+            && let Some(batch) = self.ready.take()
         {
             free.fresh = batch;
         }

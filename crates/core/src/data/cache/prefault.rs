@@ -27,7 +27,7 @@ pub(in crate::data) type Batch = Vec<Memory<PAGE>>;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::data) struct Stock {
+pub(in crate::data) struct ReadyPages {
     batches: Mutex<Vec<Batch>>,
     most: usize,
     /// Pages that somebody needed and did not find. Some may not be counted.
@@ -38,7 +38,7 @@ pub(in crate::data) struct Stock {
     is_used: AtomicBool,
 }
 
-impl Stock {
+impl ReadyPages {
     /// None yet, for a cache of `memory` bytes.
     pub(in crate::data) fn new(memory: usize) -> Self {
         Self {
@@ -118,39 +118,39 @@ mod tests {
 
     #[test]
     fn pages_are_made_for_who_keeps_needing_them_and_go_when_nobody_does() {
-        let stock = Stock::new(1 << 30);
+        let ready = ReadyPages::new(1 << 30);
         for _ in 1..MISSES {
-            assert!(stock.take().is_none());
-            assert!(!stock.take_wanted());
+            assert!(ready.take().is_none());
+            assert!(!ready.take_wanted());
         }
-        assert!(stock.take().is_none());
-        assert!(stock.take_wanted());
-        assert!(!stock.take_wanted());
-        stock.fill();
+        assert!(ready.take().is_none());
+        assert!(ready.take_wanted());
+        assert!(!ready.take_wanted());
+        ready.fill();
         let mut batches = 0;
-        while let Some(batch) = stock.take() {
+        while let Some(batch) = ready.take() {
             assert!(batch.iter().all(|page| page.iter().all(|&byte| byte == 0)));
             assert_eq!(batch.len(), BATCH);
             batches += 1;
         }
         assert_eq!(batches, MOST);
-        assert!(stock.take_wanted());
-        stock.fill();
-        stock.trim();
-        assert!(stock.take().is_some());
-        stock.trim();
-        stock.trim();
-        assert!(stock.take().is_none());
+        assert!(ready.take_wanted());
+        ready.fill();
+        ready.trim();
+        assert!(ready.take().is_some());
+        ready.trim();
+        ready.trim();
+        assert!(ready.take().is_none());
     }
 
     #[test]
     fn small_caches_have_none() {
-        let stock = Stock::new(1 << 20);
+        let ready = ReadyPages::new(1 << 20);
         for _ in 0..3 * MISSES {
-            assert!(stock.take().is_none());
+            assert!(ready.take().is_none());
         }
-        assert!(!stock.take_wanted());
-        stock.fill();
-        assert!(stock.take().is_none());
+        assert!(!ready.take_wanted());
+        ready.fill();
+        assert!(ready.take().is_none());
     }
 }

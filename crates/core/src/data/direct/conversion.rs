@@ -11,7 +11,7 @@
 use crate::data::cache::FileCache;
 use crate::data::io::{FileIo, blocks_of};
 use crate::data::through::write;
-use crate::data::writeback::{Kind, Piece};
+use crate::data::writeback::{WritebackRun, WritebackState};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::map::{self, MapGuard, Mapping, Target};
@@ -117,14 +117,14 @@ fn convert(fs: &Fs, live: &Arc<LiveInode>, ranges: &mut [Range<u64>]) -> Result<
 
 impl FileIo<'_> {
     /// What is reserved of `ranges`, in blocks, which ascend.
-    fn reserved(&self, ranges: &[Range<u64>]) -> Result<Vec<Piece>> {
+    fn reserved(&self, ranges: &[Range<u64>]) -> Result<Vec<WritebackRun>> {
         let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, ranges))?;
         let pieces = runs.into_iter().filter_map(|(run, leaf)| match run.target {
-            Target::Unwritten(pblk) => Some(Piece {
+            Target::Unwritten(pblk) => Some(WritebackRun {
                 lblk: run.lblk.get().into(),
                 len: u32::try_from(run.len).unwrap_or(u32::MAX),
                 pblk,
-                kind: Kind::Unwritten,
+                kind: WritebackState::Unwritten,
                 leaf,
             }),
             Target::Written(_) | Target::Hole => None,
@@ -136,7 +136,7 @@ impl FileIo<'_> {
     /// of the reserved extent they lie in: for that there is always room. `false` if the range begins
     /// otherwise. `op` is held exclusively, and others are kept from writing the file back.
     pub(in crate::data) fn write_reserved(&self, offset: u64, buf: &[u8]) -> Result<bool> {
-        self.cache.settle_detached(self.fs)?;
+        self.cache.commit_detached(self.fs)?;
         let bytes = offset..offset + buf.len() as u64;
         let blocks = blocks_of(self.fs, &bytes);
         let runs = map::stable(self.live, |image| {
@@ -148,14 +148,14 @@ impl FileIo<'_> {
         let end = bytes.end.min(run.end() << self.log2);
         let data = buf.get(..(end - offset) as usize).unwrap_or(buf);
         let failures = self.fs.flush_failures();
-        let piece = write::piece(run, pblk, write::Kind::Unwritten);
-        write::write_pieces(self.fs, &[piece], &(offset..end), data)?;
+        let piece = write::run_at(run, pblk, write::RunState::Unwritten);
+        write::write_runs(self.fs, &[piece], &(offset..end), data)?;
         self.live.note_data(self.fs, failures);
-        let piece = Piece {
+        let piece = WritebackRun {
             lblk: run.lblk.get().into(),
             len: u32::try_from(run.len).map_err(|_| Error::FileTooLarge)?,
             pblk,
-            kind: Kind::Unwritten,
+            kind: WritebackState::Unwritten,
             leaf: 0,
         };
         self.convert_whole(&[piece])

@@ -489,7 +489,7 @@ fn write_runs(
 ) -> Result<usize> {
     // Who made it data settled it.
     if !runs.iter().all(holds_data) {
-        file.settle_detached(fs)?;
+        file.commit_detached(fs)?;
     }
     let log2 = fs.block_size().log2();
     let failures = fs.flush_failures();
@@ -598,7 +598,7 @@ fn overwrite(
     let written = write_runs(fs, live, file, runs, offset, buf);
     #[cfg(feature = "baseline")]
     if file.transaction_per_overwrite() {
-        crate::data::baseline::note_at_once(fs, live, options)?;
+        crate::data::baseline::note_in_transaction(fs, live, options)?;
     }
     times::note_lazily(live, file, options);
     written

@@ -265,7 +265,7 @@ impl<'f> Found<'f> {
             };
             let ask = Ask {
                 lblk,
-                len: self.placer.at_once(lblk.get(), len),
+                len: self.placer.contiguous_len(lblk.get(), len),
                 size,
                 reserved: false,
                 no_prealloc: false,

@@ -7,7 +7,7 @@
 //!
 //! - A logical cluster has one place: what the map says comes before what a write has chosen.
 //! - What was unmapped and lies in a cluster that the file kept is not written to before a crash can no more bring the
-//!   old map back: see [`FileCache::settle_detached`].
+//!   old map back: see [`FileCache::commit_detached`].
 
 use crate::Result;
 use crate::alloc::{Ask, Taken};
@@ -16,7 +16,7 @@ use crate::data::cache::folio::{Folio, rows};
 use crate::data::io::FileIo;
 use crate::data::reserve::preallocation;
 use crate::data::reserve::promises::Claim;
-use crate::data::writeback::{Batch, Kind, Piece};
+use crate::data::writeback::{Batch, WritebackRun, WritebackState};
 use crate::fs::Fs;
 use crate::inode::Held;
 use crate::map::{self, Placer};
@@ -44,15 +44,15 @@ impl FileCache {
     /// # Errors
     /// What stopped the journal.
     #[inline]
-    pub(in crate::data) fn settle_detached(&self, fs: &Fs) -> Result<()> {
+    pub(in crate::data) fn commit_detached(&self, fs: &Fs) -> Result<()> {
         match self.has_detached() {
-            true => self.commit_detached(fs),
+            true => self.commit_detached_now(fs),
             false => Ok(()),
         }
     }
 
     #[cold]
-    fn commit_detached(&self, fs: &Fs) -> Result<()> {
+    fn commit_detached_now(&self, fs: &Fs) -> Result<()> {
         fs.commit(Seq::new(self.detached.load(Ordering::Acquire)))?;
         self.detached.store(Seq::NONE.get(), Ordering::Release);
         Ok(())
@@ -93,9 +93,16 @@ impl<'f> FileIo<'f> {
         // Nobody else changes the map now.
         let image = self.live.snapshot();
         let mut placer = Placer::new(self.fs);
-        let scattered = pieces.iter().filter(|p| p.kind == Kind::New).count() > 1;
+        let scattered = pieces
+            .iter()
+            .filter(|p| p.kind == WritebackState::New)
+            .count()
+            > 1;
         for mut piece in pieces {
-            if matches!(piece.kind, Kind::Written | Kind::Unwritten) {
+            if matches!(
+                piece.kind,
+                WritebackState::Written | WritebackState::Unwritten
+            ) {
                 batch.pieces.push(piece);
                 continue;
             }
@@ -104,25 +111,25 @@ impl<'f> FileIo<'f> {
                 let read = |logical| map::cluster_of(self.fs, &image, logical);
                 let (kind, pblk, here) = match placer.given(lblk, read)? {
                     Some((pblk, here)) => {
-                        if piece.kind == Kind::Placed && pblk != piece.pblk {
+                        if piece.kind == WritebackState::Placed && pblk != piece.pblk {
                             self.unplace(lblk, 1);
                         }
-                        (Kind::Joined, pblk, here)
+                        (WritebackState::Joined, pblk, here)
                     }
-                    None if piece.kind == Kind::Placed => {
+                    None if piece.kind == WritebackState::Placed => {
                         let first = size.first_of(piece.pblk);
                         let (pblk, here) = placer.give(lblk, first, 1);
-                        (Kind::Placed, pblk, here)
+                        (WritebackState::Placed, pblk, here)
                     }
                     None => {
-                        let len = placer.at_once(lblk, piece.len);
+                        let len = placer.contiguous_len(lblk, piece.len);
                         let (first, clusters) = self.take_clusters(batch, lblk, len, scattered)?;
                         let (pblk, here) = placer.give(lblk, first, clusters);
-                        (Kind::New, pblk, here)
+                        (WritebackState::New, pblk, here)
                     }
                 };
                 let here = here.min(piece.len);
-                batch.pieces.push(Piece {
+                batch.pieces.push(WritebackRun {
                     len: here,
                     pblk,
                     kind,
@@ -182,7 +189,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// How many blocks of pieces are delayed.
-    pub(in crate::data) fn delayed_in(&self, pieces: &[Piece]) -> u32 {
+    pub(in crate::data) fn delayed_in(&self, pieces: &[WritebackRun]) -> u32 {
         let mut delayed = 0;
         for piece in pieces {
             self.for_each_part(piece, |folio, blocks| {
@@ -193,7 +200,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// The logical clusters of a piece.
-    pub(in crate::data) fn clusters_of(&self, piece: &Piece) -> Range<u32> {
+    pub(in crate::data) fn clusters_of(&self, piece: &WritebackRun) -> Range<u32> {
         let size = self.fs.cluster_size();
         size.touched(piece.lblk as u32, piece.len)
     }

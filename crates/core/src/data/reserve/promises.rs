@@ -108,7 +108,7 @@ impl FileCache {
     }
 
     /// Takes out the promise of blocks for nodes, for who maps delayed blocks and calls
-    /// [`settle`](Self::settle) afterwards. Until then the blocks count as delayed.
+    /// [`release_reservation`](Self::release_reservation) afterwards. Until then the blocks count as delayed.
     pub(in crate::data) fn take_nodes(&self) -> u32 {
         // Fewer than blocks of memory.
         std::mem::take(&mut self.promise.lock().nodes) as u32
@@ -116,7 +116,7 @@ impl FileCache {
 
     /// `blocks` are delayed no more, of whose promises `used` were used up; `nodes` promised blocks for nodes
     /// come back. What is promised for nodes follows the tree as it is by now.
-    pub(in crate::data) fn settle(
+    pub(in crate::data) fn release_reservation(
         &self,
         fs: &Fs,
         live: &LiveInode,

@@ -172,15 +172,15 @@ pub(in crate::data) fn write_alone(
 
 /// A run of blocks that a write goes to.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::data) struct Piece {
+pub(in crate::data) struct WriteRun {
     lblk: Lblk,
     len: u32,
     pblk: Pblk,
-    kind: Kind,
+    kind: RunState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::data) enum Kind {
+pub(in crate::data) enum RunState {
     /// Holds data.
     Written,
     /// The file's, and never written.
@@ -189,7 +189,7 @@ pub(in crate::data) enum Kind {
     New,
 }
 
-impl Piece {
+impl WriteRun {
     fn end(&self) -> u64 {
         u64::from(self.lblk.get()) + u64::from(self.len)
     }
@@ -207,7 +207,7 @@ fn write_chunk(
     // Only holders of `op` change map and size.
     let image = held.snapshot();
     if let Some(file) = held.file_cache() {
-        file.settle_detached(fs)?;
+        file.commit_detached(fs)?;
     }
     let bytes = at..at + data.len() as u64;
     let (pieces, taken) = prepare(fs, &image, blocks_of(fs, &bytes))?;
@@ -223,15 +223,15 @@ fn write_chunk(
     if is_on(Mutant::DataAfterMapping) {
         finish(fs, held, &image, &pieces, taken, bytes.end, options)?;
         fs.commit(held.last_seq())?;
-        write_pieces(fs, &pieces, &bytes, data)?;
+        write_runs(fs, &pieces, &bytes, data)?;
         held.note_data(fs, failures);
         return Ok(data.len());
     }
-    write_pieces(fs, &pieces, &bytes, data)?;
+    write_runs(fs, &pieces, &bytes, data)?;
     held.note_data(fs, failures);
     let in_place = pieces
         .iter()
-        .take_while(|piece| piece.kind == Kind::Written)
+        .take_while(|piece| piece.kind == RunState::Written)
         .count();
     let (in_place, _) = pieces.split_at(in_place);
     let mut end = bytes.end;
@@ -256,8 +256,8 @@ fn prepare<'f>(
     fs: &'f Fs,
     image: &Inode,
     range: Range<u64>,
-) -> Result<(Vec<Piece>, Vec<Taken<'f>>)> {
-    let mut pieces: Vec<Piece> = Vec::new();
+) -> Result<(Vec<WriteRun>, Vec<Taken<'f>>)> {
+    let mut pieces: Vec<WriteRun> = Vec::new();
     let mut taken = Vec::new();
     let mut placer = Placer::new(fs);
     let mut changes = 0;
@@ -265,23 +265,23 @@ fn prepare<'f>(
         let kind = match run.target {
             Target::Written(_) if changes > 0 => break,
             Target::Written(pblk) => {
-                pieces.push(piece(&run, pblk, Kind::Written));
+                pieces.push(run_at(&run, pblk, RunState::Written));
                 continue;
             }
             Target::Unwritten(pblk) => {
-                pieces.push(piece(&run, pblk, Kind::Unwritten));
+                pieces.push(run_at(&run, pblk, RunState::Unwritten));
                 changes += 1;
-                Kind::Unwritten
+                RunState::Unwritten
             }
-            Target::Hole => Kind::New,
+            Target::Hole => RunState::New,
         };
         let mut next = u64::from(run.lblk.get());
-        while kind == Kind::New && next < run.end() && changes < MOST_RUNS {
+        while kind == RunState::New && next < run.end() && changes < MOST_RUNS {
             let left = u32::try_from(run.end() - next).unwrap_or(u32::MAX);
             let given = placer.given(next as u32, |logical| map::cluster_of(fs, image, logical))?;
             if let Some((pblk, here)) = given {
                 let len = here.min(left);
-                pieces.push(Piece {
+                pieces.push(WriteRun {
                     lblk: Lblk::new(next as u32),
                     len,
                     pblk,
@@ -302,7 +302,7 @@ fn prepare<'f>(
             };
             let request = Request {
                 goal,
-                len: (placer.at_once(next as u32, left))
+                len: (placer.contiguous_len(next as u32, left))
                     .saturating_add(fs.cluster_size().inside(next as u32)),
                 min: 1,
                 below_32_bits: !image.flags().contains(InodeFlags::EXTENTS),
@@ -315,7 +315,7 @@ fn prepare<'f>(
             };
             let (pblk, here) = placer.give(next as u32, got.start(), got.clusters());
             let len = here.min(left);
-            pieces.push(Piece {
+            pieces.push(WriteRun {
                 lblk: Lblk::new(next as u32),
                 len,
                 pblk,
@@ -332,8 +332,8 @@ fn prepare<'f>(
     Ok((pieces, taken))
 }
 
-pub(in crate::data) fn piece(run: &Mapping, pblk: Pblk, kind: Kind) -> Piece {
-    Piece {
+pub(in crate::data) fn run_at(run: &Mapping, pblk: Pblk, kind: RunState) -> WriteRun {
+    WriteRun {
         lblk: run.lblk,
         // A chunk is far shorter.
         len: u32::try_from(run.len).unwrap_or(u32::MAX),
@@ -358,9 +358,9 @@ fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
 
 /// Writes `data`, which are the bytes `bytes` of the file, to `pieces`, and zeros to the rest of those
 /// that hold no data yet. Pieces side by side on the device are written at once.
-pub(in crate::data) fn write_pieces(
+pub(in crate::data) fn write_runs(
     fs: &Fs,
-    pieces: &[Piece],
+    pieces: &[WriteRun],
     bytes: &Range<u64>,
     data: &[u8],
 ) -> Result<()> {
@@ -376,9 +376,9 @@ pub(in crate::data) fn write_pieces(
         let (now, after) = rest.split_at((own.end.saturating_sub(own.start)) as usize);
         rest = after;
         let (front, back) = match piece.kind {
-            Kind::Written => (0, 0),
+            RunState::Written => (0, 0),
             // Less than a block each: a piece begins and ends with a block of the range.
-            Kind::Unwritten | Kind::New => (own.start - start, end - own.end),
+            RunState::Unwritten | RunState::New => (own.start - start, end - own.end),
         };
         let skip = own.start - start - front;
         let offset = device_offset(fs, piece.pblk, skip)?;
@@ -407,12 +407,14 @@ fn finish<'f>(
     fs: &'f Fs,
     held: &Held,
     image: &Inode,
-    pieces: &[Piece],
+    pieces: &[WriteRun],
     taken: Vec<Taken<'f>>,
     end: u64,
     options: WriteOptions<'_>,
 ) -> Result<()> {
-    let changed = pieces.iter().filter(|piece| piece.kind != Kind::Written);
+    let changed = pieces
+        .iter()
+        .filter(|piece| piece.kind != RunState::Written);
     let runs = changed.clone().count() as u32;
     let time = now();
     let also = |inode: &mut Inode| {
@@ -436,7 +438,7 @@ fn finish<'f>(
     let edit = |tree: &mut map::Tree<'_>| {
         for piece in changed {
             match piece.kind {
-                Kind::New => tree.insert(piece.lblk, piece.pblk, piece.len, false)?,
+                RunState::New => tree.insert(piece.lblk, piece.pblk, piece.len, false)?,
                 _ => tree.convert(&(piece.lblk.get().into()..piece.end()))?,
             }
         }

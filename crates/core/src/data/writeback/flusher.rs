@@ -29,7 +29,7 @@ struct Signals {
     write: bool,
     stop: bool,
     /// Pages are wanted.
-    stock: bool,
+    prefault: bool,
     /// Files that somebody writes on and on.
     streams: Vec<Arc<LiveInode>>,
 }
@@ -104,7 +104,7 @@ impl Flusher {
     #[cold]
     pub(in crate::data) fn make_ready(&self) {
         if self.runs.load(Ordering::Acquire) {
-            self.bell.signals.lock().stock = true;
+            self.bell.signals.lock().prefault = true;
             self.bell.rung.notify_all();
         }
     }
@@ -154,11 +154,11 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
         fs.data().flusher.is_rung.store(false, Ordering::Relaxed);
         if Instant::now() >= next {
             turns += 1;
-            fs.data().pool.stock.trim();
+            fs.data().pool.ready.trim();
             next = Instant::now() + interval;
         }
-        if signals.stock {
-            fs.data().pool.stock.fill();
+        if signals.prefault {
+            fs.data().pool.ready.fill();
         }
         // Files keep what went wrong for who asks.
         for live in signals.streams {
@@ -176,7 +176,7 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
     let mut signals = bell.signals.lock();
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let has_work = signals.write || signals.stock || !signals.streams.is_empty();
+        let has_work = signals.write || signals.prefault || !signals.streams.is_empty();
         if signals.stop || has_work || left.is_zero() {
             return std::mem::take(&mut *signals);
         }

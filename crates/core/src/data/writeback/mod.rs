@@ -80,7 +80,7 @@ pub(super) fn write_back_quiet(
     live: &Arc<LiveInode>,
     cache: &Arc<FileCache>,
 ) -> Result<()> {
-    if cache.is_dead() {
+    if cache.is_deleting() {
         return Ok(());
     }
     let io = FileIo::new(fs, live);
@@ -101,17 +101,17 @@ pub(super) fn write_back_quiet(
 
 /// A row of blocks and where it goes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(super) struct WritebackRun {
     pub(super) lblk: u64,
     pub(super) len: u32,
     pub(super) pblk: Pblk,
-    pub(super) kind: Kind,
+    pub(super) kind: WritebackState,
     /// How many leaves of the tree were met before.
     pub(super) leaf: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WritebackState {
     /// Holds data.
     Written,
     /// The file's, and never written.
@@ -124,7 +124,7 @@ pub(super) enum Kind {
     Joined,
 }
 
-impl Piece {
+impl WritebackRun {
     pub(super) fn end(&self) -> u64 {
         self.lblk + u64::from(self.len)
     }
@@ -137,7 +137,7 @@ pub(super) struct Batch<'f> {
     blocks: Vec<(u32, u64)>,
     /// How many of them were delayed.
     delayed: u32,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<WritebackRun>,
     /// The places of new pieces, in their order; those for which promises were used up with the first logical cluster.
     pub(super) taken: VecDeque<(Taken<'f>, Option<u32>)>,
 }
@@ -145,10 +145,10 @@ pub(super) struct Batch<'f> {
 /// Blocks that are about to be mapped, and whose they are again if they are not.
 struct Given<'f> {
     taken: Taken<'f>,
-    from: From,
+    origin: Origin,
 }
 
-enum From {
+enum Origin {
     /// The promises of logical clusters from this one on.
     Promise(u32),
     /// The places that a write chose for logical blocks from this one on.
@@ -274,10 +274,13 @@ impl<'f> FileIo<'f> {
             let mapped = mapped.and_then(|()| self.fs.commit(self.live.last_seq()));
             mapped.and_then(|()| self.write_pieces(&pieces))
         } else {
-            let settled = match pieces.iter().all(|piece| piece.kind == Kind::Written) {
+            let settled = match pieces
+                .iter()
+                .all(|piece| piece.kind == WritebackState::Written)
+            {
                 // Who made it data settled it.
                 true => Ok(()),
-                false => self.cache.settle_detached(self.fs),
+                false => self.cache.commit_detached(self.fs),
             };
             let written = settled.and_then(|()| self.write_pieces(&pieces));
             written.and_then(|()| self.map(batch, &pieces))
@@ -289,16 +292,17 @@ impl<'f> FileIo<'f> {
         match short {
             Some(e) => Err(e),
             None => {
-                self.settle_rest(batch);
+                self.release_rest(batch);
                 Ok(())
             }
         }
     }
 
     /// Gives back what was promised for blocks that turned out to have a place.
-    pub(super) fn settle_rest(&self, batch: &mut Batch<'f>) {
+    pub(super) fn release_rest(&self, batch: &mut Batch<'f>) {
         if batch.delayed > 0 {
-            self.cache.settle(self.fs, self.live, batch.delayed, 0, 0);
+            self.cache
+                .release_reservation(self.fs, self.live, batch.delayed, 0, 0);
             batch.delayed = 0;
         }
     }
@@ -306,29 +310,29 @@ impl<'f> FileIo<'f> {
     /// Gives places back that were taken on promises, and keeps the promises.
     fn keep_promises(&self, batch: &mut Batch<'f>) {
         for (taken, promise) in batch.taken.drain(..) {
-            let from = promise.map_or(From::Space, From::Promise);
-            self.give_back(Given { taken, from });
+            let origin = promise.map_or(Origin::Space, Origin::Promise);
+            self.give_back(Given { taken, origin });
         }
     }
 
     /// Gives blocks back so that nobody else gets what the file has been promised.
     fn give_back(&self, given: Given<'f>) {
-        let Given { taken, from } = given;
-        match from {
-            From::Promise(first) => {
+        let Given { taken, origin } = given;
+        match origin {
+            Origin::Promise(first) => {
                 let clusters = first..first + taken.clusters();
                 taken.into_promise();
                 if !self.fs.cluster_size().is_block() {
                     self.cache.unclaim(self.fs, clusters);
                 }
             }
-            From::Write(lblk) => {
+            Origin::Write(lblk) => {
                 let (pblk, len) = taken.park();
                 if !self.cache.placed.add(self.fs, lblk, pblk, len) {
                     drop(preallocation::unpark(self.fs, pblk, len));
                 }
             }
-            From::Space => drop(taken),
+            Origin::Space => drop(taken),
         }
     }
 
@@ -343,7 +347,7 @@ impl<'f> FileIo<'f> {
         let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, &ranges))?;
         let mut wanted = 0_u64;
         for (run, leaf) in runs {
-            let piece = |lblk, len, pblk, kind| Piece {
+            let piece = |lblk, len, pblk, kind| WritebackRun {
                 lblk,
                 len,
                 pblk,
@@ -354,21 +358,27 @@ impl<'f> FileIo<'f> {
             // Within a batch.
             let len = run.len as u32;
             match run.target {
-                Target::Written(pblk) => batch.pieces.push(piece(lblk, len, pblk, Kind::Written)),
+                Target::Written(pblk) => {
+                    batch
+                        .pieces
+                        .push(piece(lblk, len, pblk, WritebackState::Written))
+                }
                 Target::Unwritten(pblk) => {
-                    batch.pieces.push(piece(lblk, len, pblk, Kind::Unwritten));
+                    batch
+                        .pieces
+                        .push(piece(lblk, len, pblk, WritebackState::Unwritten));
                 }
                 Target::Hole => {
                     let mut at = 0;
                     while at < len {
                         let first = lblk + u64::from(at);
                         let (kind, pblk, here) = match self.cache.placed.at(first as u32) {
-                            Ok((pblk, here)) => (Kind::Placed, pblk, here),
-                            Err(gap) => (Kind::New, Pblk::default(), gap),
+                            Ok((pblk, here)) => (WritebackState::Placed, pblk, here),
+                            Err(gap) => (WritebackState::New, Pblk::default(), gap),
                         };
                         let here = here.min(len - at);
                         batch.pieces.push(piece(first, here, pblk, kind));
-                        if kind == Kind::New {
+                        if kind == WritebackState::New {
                             wanted += u64::from(here);
                         }
                         at += here;
@@ -404,7 +414,11 @@ impl<'f> FileIo<'f> {
             return Ok(());
         }
         let pieces = std::mem::take(&mut batch.pieces);
-        let scattered = pieces.iter().filter(|p| p.kind == Kind::New).count() > 1;
+        let scattered = pieces
+            .iter()
+            .filter(|p| p.kind == WritebackState::New)
+            .count()
+            > 1;
         let size = self.live.live_size();
         // Otherwise those that are delayed have their places.
         let mut promised = if self.fs.data().has_delayed_allocation() {
@@ -415,7 +429,7 @@ impl<'f> FileIo<'f> {
         // What is left of the last run that was taken.
         let mut run = (Pblk::default(), 0_u32);
         for mut piece in pieces {
-            if piece.kind != Kind::New {
+            if piece.kind != WritebackState::New {
                 batch.pieces.push(piece);
                 continue;
             }
@@ -443,7 +457,7 @@ impl<'f> FileIo<'f> {
                     batch.taken.push_back((taken, promise));
                 }
                 let here = piece.len.min(run.1);
-                batch.pieces.push(Piece {
+                batch.pieces.push(WritebackRun {
                     len: here,
                     pblk: run.0,
                     ..piece
@@ -457,7 +471,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Writes pieces to where they lie.
-    fn write_pieces(&self, pieces: &[Piece]) -> Result<()> {
+    fn write_pieces(&self, pieces: &[WritebackRun]) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());
         }
@@ -468,7 +482,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Makes written pieces the file's.
-    fn map(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> Result<()> {
+    fn map(&self, batch: &mut Batch<'f>, pieces: &[WritebackRun]) -> Result<()> {
         let mut rest = pieces;
         while !rest.is_empty() {
             let image = self.live.snapshot();
@@ -476,7 +490,9 @@ impl<'f> FileIo<'f> {
             let (now, after) = rest.split_at(count);
             let end = now.last().map_or(0, |piece| piece.end() << self.log2);
             let size = end.min(self.live.live_size()).max(image.size());
-            let changes = now.iter().any(|piece| piece.kind != Kind::Written);
+            let changes = now
+                .iter()
+                .any(|piece| piece.kind != WritebackState::Written);
             if changes {
                 let mapped = self.map_some(batch, now, size, credits);
                 if matches!(mapped, Err(Error::NoSpace)) && self.convert_whole(now)? {
@@ -497,7 +513,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// How many of `pieces` one handle can map, and with how many credits.
-    pub(super) fn fitting(&self, image: &Inode, pieces: &[Piece]) -> Result<(usize, u32)> {
+    pub(super) fn fitting(&self, image: &Inode, pieces: &[WritebackRun]) -> Result<(usize, u32)> {
         let most = self.fs.journal()?.max_credits() / 2;
         let geometry = self.fs.geometry();
         let group = |pblk| geometry.bitmap_position(pblk).ok().map(|(group, _)| group);
@@ -506,11 +522,13 @@ impl<'f> FileIo<'f> {
         let mut last = None;
         let mut credits = 1;
         for (i, piece) in pieces.iter().enumerate() {
-            if piece.kind != Kind::Written {
+            if piece.kind != WritebackState::Written {
                 new.runs += 1;
                 new.blocks += piece.len;
             }
-            if matches!(piece.kind, Kind::New | Kind::Placed) && group(piece.pblk) != last {
+            if matches!(piece.kind, WritebackState::New | WritebackState::Placed)
+                && group(piece.pblk) != last
+            {
                 last = group(piece.pblk);
                 new.groups += 1;
             }
@@ -527,7 +545,7 @@ impl<'f> FileIo<'f> {
     fn map_some(
         &self,
         batch: &mut Batch<'f>,
-        pieces: &[Piece],
+        pieces: &[WritebackRun],
         size: u64,
         credits: u32,
     ) -> Result<()> {
@@ -543,15 +561,15 @@ impl<'f> FileIo<'f> {
         &self,
         handle: &Handle<'f>,
         batch: &mut Batch<'f>,
-        pieces: &[Piece],
+        pieces: &[WritebackRun],
         size: u64,
     ) -> Mapped<'f> {
         let (given, delayed) = self.places_of(batch, pieces);
         // The nodes were promised along with the blocks.
         let space = NodeSpace::finishing(self.cache.take_nodes());
-        let (mut taken, from): (Vec<_>, Vec<_>) = given
+        let (mut taken, origins): (Vec<_>, Vec<_>) = given
             .into_iter()
-            .map(|given| (given.taken, given.from))
+            .map(|given| (given.taken, given.origin))
             .unzip();
         let version = self.live.map_version();
         let before = version.load(Ordering::Acquire);
@@ -560,9 +578,9 @@ impl<'f> FileIo<'f> {
             for piece in pieces {
                 let lblk = Lblk::new(piece.lblk as u32);
                 match piece.kind {
-                    Kind::Written => {}
-                    Kind::Unwritten => tree.convert(&(piece.lblk..piece.end()))?,
-                    Kind::New | Kind::Placed | Kind::Joined => {
+                    WritebackState::Written => {}
+                    WritebackState::Unwritten => tree.convert(&(piece.lblk..piece.end()))?,
+                    WritebackState::New | WritebackState::Placed | WritebackState::Joined => {
                         tree.insert(lblk, piece.pblk, piece.len, false)?;
                     }
                 }
@@ -580,7 +598,7 @@ impl<'f> FileIo<'f> {
         if let (Ok(()), Some(known)) = (&result, known)
             && version.load(Ordering::Acquire) == before + 2
         {
-            let end = pieces.last().map_or(0, Piece::end);
+            let end = pieces.last().map_or(0, WritebackRun::end);
             self.cache.map_hint.set_end(before + 2, known.max(end));
         }
         Mapped {
@@ -588,8 +606,8 @@ impl<'f> FileIo<'f> {
             nodes: space.promised(),
             left: taken
                 .into_iter()
-                .zip(from)
-                .map(|(taken, from)| Given { taken, from })
+                .zip(origins)
+                .map(|(taken, origin)| Given { taken, origin })
                 .collect(),
             result,
         }
@@ -599,7 +617,7 @@ impl<'f> FileIo<'f> {
     pub(super) fn mapped(
         &self,
         batch: &mut Batch<'f>,
-        pieces: &[Piece],
+        pieces: &[WritebackRun],
         mapped: Mapped<'f>,
     ) -> Result<()> {
         let Mapped {
@@ -615,7 +633,8 @@ impl<'f> FileIo<'f> {
         if result.is_err() {
             // Blocks become promises as they go back: nobody can come between.
             left.into_iter().for_each(|given| self.give_back(given));
-            self.cache.settle(self.fs, self.live, 0, 0, nodes);
+            self.cache
+                .release_reservation(self.fs, self.live, 0, 0, nodes);
             return result;
         }
         if !self.fs.cluster_size().is_block() {
@@ -625,31 +644,31 @@ impl<'f> FileIo<'f> {
             }
         }
         self.cache
-            .settle(self.fs, self.live, delayed, delayed, nodes);
+            .release_reservation(self.fs, self.live, delayed, delayed, nodes);
         batch.delayed = batch.delayed.saturating_sub(delayed);
         Ok(())
     }
 
     /// Takes out the places of new pieces, and says how many of them were delayed.
-    fn places_of(&self, batch: &mut Batch<'f>, pieces: &[Piece]) -> (Vec<Given<'f>>, u32) {
+    fn places_of(&self, batch: &mut Batch<'f>, pieces: &[WritebackRun]) -> (Vec<Given<'f>>, u32) {
         let size = self.fs.cluster_size();
         let mut places = Vec::new();
         let (mut left, mut placed_blocks) = (0, 0);
         for piece in pieces {
             let lblk = piece.lblk as u32;
             match piece.kind {
-                Kind::New => left += size.touched(lblk, piece.len).len() as u32,
-                Kind::Placed => {
+                WritebackState::New => left += size.touched(lblk, piece.len).len() as u32,
+                WritebackState::Placed => {
                     let placed = self.cache.placed.take(size, lblk, piece.len.into());
                     places.extend(placed.into_iter().filter_map(|(lblk, pblk, len)| {
                         Some(Given {
                             taken: preallocation::unpark(self.fs, pblk, len)?,
-                            from: From::Write(lblk),
+                            origin: Origin::Write(lblk),
                         })
                     }));
                     placed_blocks += piece.len;
                 }
-                Kind::Written | Kind::Unwritten | Kind::Joined => {}
+                WritebackState::Written | WritebackState::Unwritten | WritebackState::Joined => {}
             }
         }
         let mut used = 0;
@@ -658,15 +677,18 @@ impl<'f> FileIo<'f> {
         {
             let some = first.split_front(left);
             left -= some.clusters();
-            let from = match promise {
+            let origin = match promise {
                 Some(logical) => {
                     used += some.clusters();
                     *logical += some.clusters();
-                    From::Promise(*logical - some.clusters())
+                    Origin::Promise(*logical - some.clusters())
                 }
-                None => From::Space,
+                None => Origin::Space,
             };
-            places.push(Given { taken: some, from });
+            places.push(Given {
+                taken: some,
+                origin,
+            });
             if first.is_empty() {
                 batch.taken.pop_front();
             }
@@ -676,7 +698,7 @@ impl<'f> FileIo<'f> {
     }
 
     /// Ends the writeback of pieces that are mapped.
-    pub(super) fn finish(&self, pieces: &[Piece]) {
+    pub(super) fn finish(&self, pieces: &[WritebackRun]) {
         for piece in pieces {
             self.for_each_part(piece, |folio, blocks| {
                 let mut state = folio.write();
@@ -688,7 +710,7 @@ impl<'f> FileIo<'f> {
         }
     }
 
-    pub(super) fn for_each_part(&self, piece: &Piece, mut visit: impl FnMut(&Folio, u64)) {
+    pub(super) fn for_each_part(&self, piece: &WritebackRun, mut visit: impl FnMut(&Folio, u64)) {
         let per_folio = 1_u64 << (FOLIO_LOG2 - self.log2);
         let mut at = piece.lblk;
         while at < piece.end() {

@@ -7,7 +7,7 @@
 use crate::Result;
 use crate::data::io::FileIo;
 use crate::data::io::device_offset;
-use crate::data::writeback::{Kind, Piece};
+use crate::data::writeback::{WritebackRun, WritebackState};
 use crate::inode::Inode;
 use crate::map::{self, MapGuard, NewRuns, Target};
 use extant_format::extent::MAX_UNWRITTEN_LEN;
@@ -17,9 +17,12 @@ use std::ops::Range;
 impl FileIo<'_> {
     /// Makes data of the whole of each reserved extent that one of `pieces`, which are written, lies in. Returns
     /// whether there was any. Others are kept from writing the file back.
-    pub(in crate::data) fn convert_whole(&self, pieces: &[Piece]) -> Result<bool> {
+    pub(in crate::data) fn convert_whole(&self, pieces: &[WritebackRun]) -> Result<bool> {
         let mut any = false;
-        for piece in pieces.iter().filter(|piece| piece.kind == Kind::Unwritten) {
+        for piece in pieces
+            .iter()
+            .filter(|piece| piece.kind == WritebackState::Unwritten)
+        {
             let mut at = piece.lblk;
             while at < piece.end() {
                 let image = self.live.snapshot();
@@ -64,7 +67,12 @@ impl FileIo<'_> {
     }
 
     /// Makes zeros of what no piece has written of a reserved extent.
-    fn clear_unwritten(&self, whole: &Range<u64>, pblk: Pblk, pieces: &[Piece]) -> Result<()> {
+    fn clear_unwritten(
+        &self,
+        whole: &Range<u64>,
+        pblk: Pblk,
+        pieces: &[WritebackRun],
+    ) -> Result<()> {
         let failures = self.fs.flush_failures();
         let clear = |from: u64, to: u64| -> Result<()> {
             if from >= to {
@@ -75,7 +83,10 @@ impl FileIo<'_> {
             Ok(())
         };
         let mut at = whole.start;
-        for piece in pieces.iter().filter(|piece| piece.kind == Kind::Unwritten) {
+        for piece in pieces
+            .iter()
+            .filter(|piece| piece.kind == WritebackState::Unwritten)
+        {
             if piece.end() <= whole.start || piece.lblk >= whole.end {
                 continue;
             }

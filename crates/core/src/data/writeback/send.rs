@@ -1,6 +1,6 @@
 //! Transfers of file data from folios to the device.
 
-use super::Piece;
+use super::WritebackRun;
 use crate::Result;
 use crate::data::cache::folio::{FOLIO_BYTES, Folio};
 use crate::data::cache::page::PAGE;
@@ -43,7 +43,7 @@ impl<'a> Sender<'a> {
     ///
     /// # Errors
     /// The first of what went wrong; what other threads had begun is complete by then.
-    pub(super) fn send(self, pieces: &[Piece], log2: u32) -> Result<()> {
+    pub(super) fn send(self, pieces: &[WritebackRun], log2: u32) -> Result<()> {
         let mut parts = Vec::new();
         for piece in pieces {
             self.parts(piece, log2, &mut parts)?;
@@ -72,7 +72,7 @@ impl<'a> Sender<'a> {
     }
 
     /// Cuts a piece where folios end.
-    fn parts(self, piece: &Piece, log2: u32, parts: &mut Vec<Part>) -> Result<()> {
+    fn parts(self, piece: &WritebackRun, log2: u32, parts: &mut Vec<Part>) -> Result<()> {
         let mut to = device_offset(self.fs, piece.pblk, 0)?;
         let (mut at, end) = (piece.lblk << log2, piece.end() << log2);
         while at < end {

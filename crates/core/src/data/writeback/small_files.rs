@@ -13,7 +13,7 @@ use crate::data::cache::FileCache;
 use crate::data::cache::folio::FOLIO_LOG2;
 use crate::data::io::FileIo;
 use crate::data::io::device_offset;
-use crate::data::writeback::{Batch, Kind, Mapped, Piece, write_back};
+use crate::data::writeback::{Batch, Mapped, WritebackRun, WritebackState, write_back};
 use crate::fs::Fs;
 use crate::fs::Handle;
 use crate::inode::LiveInode;
@@ -51,7 +51,7 @@ pub(in crate::data) fn write_back_files(fs: &Fs, files: &[Arc<LiveInode>]) -> Re
         for live in now {
             if let Some(file) = live.file_cache()
                 && file.is_dirty()
-                && !file.is_dead()
+                && !file.is_deleting()
             {
                 // Written to meanwhile, or it failed.
                 file.list(live);
@@ -66,7 +66,7 @@ pub(in crate::data) fn write_back_files(fs: &Fs, files: &[Arc<LiveInode>]) -> Re
 struct Member<'f> {
     io: FileIo<'f>,
     batch: Batch<'f>,
-    pieces: Vec<Piece>,
+    pieces: Vec<WritebackRun>,
     /// Those to map it, without the groups of its blocks if it is simple: if its record has room for its map.
     credits: u32,
     is_simple: bool,
@@ -125,7 +125,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
         let Some(alone) = cache.try_quiesce() else {
             return false;
         };
-        if cache.is_dead() {
+        if cache.is_deleting() {
             return true;
         }
         // Otherwise its transfers are large enough, or it is full of holes.
@@ -165,7 +165,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
     }
 
     /// Copies what goes to the device, each folio of one moment.
-    fn copy(&mut self, io: &FileIo<'_>, pieces: &[Piece]) -> Result<()> {
+    fn copy(&mut self, io: &FileIo<'_>, pieces: &[WritebackRun]) -> Result<()> {
         for piece in pieces {
             let mut to = device_offset(self.fs, piece.pblk, 0)?;
             io.for_each_part(piece, |folio, blocks| {
@@ -294,7 +294,7 @@ fn map_all<'f>(handle: Handle<'f>, mut members: Vec<Member<'f>>) -> Vec<Arc<Live
             continue;
         }
         io.finish(&member.pieces);
-        io.settle_rest(&mut member.batch);
+        io.release_rest(&mut member.batch);
         if io.store_size().and_then(|()| io.store_time()).is_err() {
             alone.push(Arc::clone(io.live));
         }
@@ -305,10 +305,14 @@ fn map_all<'f>(handle: Handle<'f>, mut members: Vec<Member<'f>>) -> Vec<Arc<Live
 impl<'f> Member<'f> {
     fn map(&mut self, handle: &Handle<'f>) -> Result<Option<Mapped<'f>>> {
         let io = &self.io;
-        let end = self.pieces.last().map_or(0, Piece::end) << io.log2;
+        let end = self.pieces.last().map_or(0, WritebackRun::end) << io.log2;
         let recorded = io.live.snapshot().size();
         let size = end.min(io.live.live_size()).max(recorded);
-        if self.pieces.iter().any(|piece| piece.kind != Kind::Written) {
+        if self
+            .pieces
+            .iter()
+            .any(|piece| piece.kind != WritebackState::Written)
+        {
             return Ok(Some(io.map_under(
                 handle,
                 &mut self.batch,

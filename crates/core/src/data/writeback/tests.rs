@@ -163,15 +163,15 @@ fn whoever_writes_back_what_was_let_in_does_not_pay_for_it() {
     // Nothing is promised any more to what is dirty.
     let cache = live.file_cache().unwrap();
     let io = FileIo::new(fs, live);
-    let whole = Piece {
+    let whole = WritebackRun {
         lblk: 0,
         len: (BLOCKS * STRIDE) as u32,
         pblk: Pblk::default(),
-        kind: Kind::New,
+        kind: WritebackState::New,
         leaf: 0,
     };
     io.for_each_part(&whole, |folio, _| folio.write().delayed = 0);
-    cache.settle(fs, live, BLOCKS as u32, 0, 0);
+    cache.release_reservation(fs, live, BLOCKS as u32, 0, 0);
     assert_eq!(fs.alloc().unwrap().promised_blocks(), 0);
     let anybody = fs.spending_for(&Caller::new(1005, 1005));
     let others = bench.take_all(false);

@@ -6,7 +6,7 @@
 //! | `draft` | a tree being changed: insert, convert, remove |
 //! | `clusters` | which clusters a change frees |
 //! | `quick` | a change of one leaf, as nearly all are |
-//! | `settle` | splitting, dropping and moving nodes until each can be stored |
+//! | `rebalance` | splitting, dropping and moving nodes until each can be stored |
 //! | `space` | what new nodes are paid from |
 //! | `store` | putting a changed tree in place under a handle |
 //! | `whole` | all of a tree: what it is made of, and making one |
@@ -14,7 +14,7 @@
 //! # How a change is made
 //!
 //! A change first happens in memory only: the nodes it concerns are read and taken apart, changed
-//! without regard to their capacity, and then settled. Now all is known that can fail: the blocks for
+//! without regard to their capacity, and then balanced. Now all is known that can fail: the blocks for
 //! new nodes are taken, and only then does anything become visible. So a change that runs out of space
 //! or finds a broken node leaves no trace, and however many runs fall into one leaf, the leaf gets one
 //! new image.
@@ -31,7 +31,7 @@ mod draft;
 mod image_tests;
 mod node;
 mod quick;
-mod settle;
+mod rebalance;
 mod space;
 pub(super) mod store;
 #[cfg(test)]

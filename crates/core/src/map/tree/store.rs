@@ -3,7 +3,7 @@
 use super::Nodes;
 use super::draft::Draft;
 use super::node::{Entries, Home, Node, Slot};
-use super::settle::loaded;
+use super::rebalance::loaded;
 use super::space::{NewNodes, NodeSpace};
 use crate::alloc::FreedKind;
 use crate::alloc::Taken;
@@ -44,7 +44,7 @@ pub(super) fn store<'f>(
     space: &NodeSpace,
 ) -> Result<()> {
     let fs = handle.fs();
-    draft.settle()?;
+    draft.rebalance()?;
     let goal = near(&draft.root);
     let mut nodes = NewNodes::take(fs, goal, draft.new_nodes(), space, false)?;
     let size = fs.cluster_size();

@@ -98,7 +98,7 @@ impl World {
 
     /// Settles and stores, as under a handle.
     fn store(&mut self, mut draft: Draft<Shelf>) -> Result<()> {
-        draft.settle()?;
+        draft.rebalance()?;
         let count = draft.new_nodes() as u64;
         let mut blocks = (self.next_node..self.next_node + count).map(Pblk::new);
         self.next_node += count;

@@ -12,9 +12,9 @@ impl<S: Source> Draft<S> {
     ///
     /// # Errors
     /// [`Error::FileTooLarge`] when the tree would become too deep; a node that cannot be read.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn rebalance(&mut self) -> Result<()> {
         if let Entries::Children(_) = self.root.entries {
-            settle_children(&mut self.root, self.capacity, &mut self.freed_nodes);
+            rebalance_children(&mut self.root, self.capacity, &mut self.freed_nodes);
         }
         self.grow()?;
         self.shrink()
@@ -125,29 +125,29 @@ pub(super) fn loaded<B>(node: &Node<B>) -> impl Iterator<Item = &Node<B>> {
 }
 
 /// Settles what is below an inner node.
-fn settle_children<B>(node: &mut Node<B>, capacity: usize, freed: &mut Vec<Pblk>) {
+fn rebalance_children<B>(node: &mut Node<B>, capacity: usize, freed: &mut Vec<Pblk>) {
     let Entries::Children(children) = &mut node.entries else {
         return;
     };
     let before = children.len();
-    let mut settled = Vec::with_capacity(before + 1);
+    let mut balanced = Vec::with_capacity(before + 1);
     for (i, child) in std::mem::take(children).into_iter().enumerate() {
         let Slot::Loaded(below) = child.node else {
-            settled.push(child);
+            balanced.push(child);
             continue;
         };
         let key = child.lblk;
-        let pieces = settle(*below, capacity, freed);
+        let pieces = rebalance(*below, capacity, freed);
         node.changed |= pieces.len() != 1 || pieces.iter().any(|p| p.first() != Some(key));
         node.grew_at_end |= i + 1 == before && pieces.len() > 1;
-        settled.extend(pieces.into_iter().filter_map(into_child));
+        balanced.extend(pieces.into_iter().filter_map(into_child));
     }
-    *children = settled;
+    *children = balanced;
 }
 
 /// Settles a node in a block and what is below it: what it becomes, one node or more, or none.
-fn settle<B>(mut node: Node<B>, capacity: usize, freed: &mut Vec<Pblk>) -> Vec<Node<B>> {
-    settle_children(&mut node, capacity, freed);
+fn rebalance<B>(mut node: Node<B>, capacity: usize, freed: &mut Vec<Pblk>) -> Vec<Node<B>> {
+    rebalance_children(&mut node, capacity, freed);
     if node.len() == 0 {
         if let Home::Block(block, _) = node.home {
             freed.push(block);
