@@ -7,10 +7,12 @@
 mod allowed;
 mod crates;
 mod docs;
+mod locks;
 mod rooms;
 mod rules;
 mod source;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ pub fn check(root: &Path) -> Vec<Finding> {
     for top in ["crates", "xtask"] {
         rust_files(&root.join(top), &mut files);
     }
+    let mut classes = BTreeMap::new();
     for path in files {
         let name = path
             .strip_prefix(root)
@@ -54,7 +57,10 @@ pub fn check(root: &Path) -> Vec<Finding> {
             .to_string_lossy()
             .replace('\\', "/");
         match fs::read_to_string(&path) {
-            Ok(text) => findings.extend(check_file(&name, &text)),
+            Ok(text) => {
+                findings.extend(check_file(&name, &text));
+                classes.extend(locks::classes(&name, &text));
+            }
             Err(e) => findings.push(Finding {
                 path: name,
                 line: 0,
@@ -62,6 +68,7 @@ pub fn check(root: &Path) -> Vec<Finding> {
             }),
         }
     }
+    findings.extend(locks::check(root, &classes));
     findings.sort();
     findings
 }

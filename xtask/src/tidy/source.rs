@@ -18,7 +18,11 @@ impl<'a> Source<'a> {
         let lines: Vec<&str> = code.lines().collect();
         let tests_from = lines
             .windows(2)
-            .position(|w| w[0].trim() == "#[cfg(test)]" && w[1].trim_start().starts_with("mod "))
+            .position(|w| {
+                let module = w[1].trim();
+                // One in a file of its own says nothing of the rest of this one.
+                w[0].trim() == "#[cfg(test)]" && module.starts_with("mod ") && module.ends_with('{')
+            })
             .map_or(usize::MAX, |at| at + 1);
         Source {
             name,
