@@ -1,4 +1,4 @@
-//! Every example of the README's first screen and of every `--help`, typed in order.
+//! Every example of the README, of the pages for users and of every `--help`, typed in order.
 //!
 //! What an example needs of its surroundings is made before: a Debian-like root directory, images of it, a disk with
 //! partitions, and stand-ins for the programs that examples pass things to. With `EXTANT_FULL` the root directory has
@@ -31,12 +31,14 @@ impl Desk {
             "overlay/etc",
             "home/.config/fish/completions",
             "mnt",
+            "tree",
             "man1",
             "completions",
         ] {
             dir(name);
         }
         fs::write(desk.at("overlay/etc/motd"), "hello\n").unwrap();
+        fs::write(desk.at("tree/leaf"), "green\n").unwrap();
         for name in ["hostname", "resolv.conf", "more", "header"] {
             fs::write(desk.at(name), format!("{name}\n")).unwrap();
         }
@@ -190,6 +192,11 @@ impl Desk {
         }
         debugfs_write(&self.at("bad.img"), &["sif /etc/hosts links_count 7"]);
         let of_mount = ["mount", "umount", "stats"].contains(&command);
+        // Another name in the page of mounts for a disk whose second partition has the file system.
+        if of_mount {
+            let _ = fs::remove_file(self.at("whole.img"));
+            copy_of(&self.place.arg("two.img"), &self.place.arg("whole.img"));
+        }
         let disks: [(&str, &str); 2] = match of_mount {
             true => [("disk.img", "base.img"), ("whole-disk.img", "one.img")],
             false => [("disk.img", "two.img"), ("whole-disk.img", "one.img")],
@@ -311,29 +318,131 @@ impl Drop for Desk {
     }
 }
 
-#[test]
-fn the_first_screen_works_when_typed_in_order() {
-    require!(Root, Fuse);
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let block = readme
-        .split("```console\n")
-        .nth(1)
-        .unwrap()
-        .split("```")
-        .next()
-        .unwrap();
-    let lines: Vec<String> = block
-        .lines()
-        .filter_map(|line| line.strip_prefix("$ "))
-        .map(|line| {
+/// A block of a page that is typed at a shell.
+struct Block {
+    /// The page, relative to the project.
+    page: String,
+    lines: Vec<String>,
+}
+
+impl Block {
+    /// Whether the block is the one of this page that begins so.
+    fn is(&self, page: &str, start: &str) -> bool {
+        self.page == page
+            && self
+                .lines
+                .first()
+                .is_some_and(|line| line.starts_with(start))
+    }
+
+    /// What a user types without being root, without its comments.
+    fn typed(&self) -> Vec<String> {
+        let lines = self.lines.iter().filter_map(|line| line.strip_prefix("$ "));
+        let bare = |line: &str| {
             line.split("  # ")
                 .next()
                 .unwrap_or(line)
                 .trim_end()
                 .to_owned()
-        })
-        .collect();
+        };
+        lines.map(bare).collect()
+    }
+}
+
+/// All blocks of the README and of the pages for users that are typed at a shell.
+fn blocks() -> Vec<Block> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec!["README.md".to_owned()];
+    let entries = fs::read_dir(root.join("docs/user")).unwrap();
+    pages.extend(entries.map(|entry| {
+        let name = entry.unwrap().file_name();
+        format!("docs/user/{}", name.to_string_lossy())
+    }));
+    let mut blocks = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(root.join(&page)).unwrap();
+        for fenced in text.split("\n```").skip(1).step_by(2) {
+            let (language, content) = fenced.split_once('\n').unwrap_or((fenced, ""));
+            if ["", "console", "sh", "bash", "shell", "shell-session"].contains(&language) {
+                blocks.push(Block {
+                    page: page.clone(),
+                    lines: content.lines().map(str::to_owned).collect(),
+                });
+            }
+        }
+    }
+    blocks
+}
+
+/// Blocks that are not typed here, by page and beginning, and why.
+const NOT_TYPED: &[(&str, &str, &str)] = &[
+    (
+        "README.md",
+        "$ extant mkfs rootfs.img",
+        "the first screen has a test of its own",
+    ),
+    ("README.md", "scripts/demo.sh", "it builds a release"),
+    ("README.md", "scripts/test.sh", "it is what runs this test"),
+    (
+        "README.md",
+        "cargo build --release -p extant-capi",
+        "crates/capi tests the tour",
+    ),
+    (
+        "docs/user/mount.md",
+        "# ln -s",
+        "it changes the machine; crates/cli tests the helper of mount(8)",
+    ),
+    (
+        "docs/user/performance.md",
+        "cargo run",
+        "crates/bench tests its command line",
+    ),
+];
+
+#[test]
+fn every_block_of_the_pages_for_users_works_or_says_why_it_is_not_typed() {
+    require!(Root, Fuse);
+    let desk = Desk::new();
+    let blocks = blocks();
+    for (page, start, why) in NOT_TYPED {
+        let is_there = blocks.iter().any(|block| block.is(page, start));
+        assert!(
+            is_there,
+            "{page} has no block that begins with {start} ({why})"
+        );
+    }
+    let mut typed = 0;
+    for block in &blocks {
+        if NOT_TYPED
+            .iter()
+            .any(|(page, start, _)| block.is(page, start))
+        {
+            continue;
+        }
+        let lines = block.typed();
+        assert!(
+            !lines.is_empty(),
+            "{}: {:?} has no line with `$ `",
+            block.page,
+            block.lines
+        );
+        let page = Path::new(&block.page).file_stem().unwrap();
+        desk.tidy(page.to_str().unwrap());
+        desk.types_all(&lines);
+        typed += 1;
+    }
+    assert!(typed > 0);
+}
+
+#[test]
+fn the_first_screen_works_when_typed_in_order() {
+    require!(Root, Fuse);
+    let lines = blocks()
+        .iter()
+        .find(|block| block.page == "README.md")
+        .unwrap()
+        .typed();
     assert!(lines.len() > 15, "{lines:?}");
     let desk = Desk::new();
     desk.tidy("");
