@@ -152,8 +152,8 @@ struct Once<'a> {
 }
 
 impl Once<'_> {
-    /// Whether nothing of `clusters` was read before.
-    fn may_read(&mut self, clusters: Range<u64>) -> bool {
+    /// Marks `clusters` as read. Returns whether nothing of them was read before.
+    fn mark_read(&mut self, clusters: Range<u64>) -> bool {
         let Self { shared, seen } = self;
         let mut is_new = true;
         shared.runs(clusters, &mut |run| {
@@ -343,7 +343,7 @@ impl Directory<'_> {
                 self.hole(next, run.lblk.into(), names);
             }
             let len = u64::from(run.len).min(end - u64::from(run.lblk));
-            if !once.may_read(volume.clusters_of(run.pblk..run.pblk + len)) {
+            if !once.mark_read(volume.clusters_of(run.pblk..run.pblk + len)) {
                 self.abandon(
                     names,
                     "its blocks were read before, as another's or its own",

@@ -93,8 +93,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether there were too many problems; says so once.
-    fn gave_up(&mut self) -> bool {
+    /// Gives up once there were too many problems, and says so. Returns whether the walk is over.
+    fn give_up_if_hopeless(&mut self) -> bool {
         let problems = self.sink.total().saturating_sub(self.problems);
         if problems >= PROBLEMS_MAX && !self.gave_up {
             self.gave_up = true;
@@ -164,7 +164,7 @@ impl Walk<'_> {
             let Some(below) = node.child_context(i, context) else {
                 continue;
             };
-            if self.gave_up() {
+            if self.give_up_if_hopeless() {
                 return Ok(());
             }
             (self.each)(Piece::Node(entry.child));
@@ -233,7 +233,7 @@ impl Walk<'_> {
         for (i, below) in indirect::pointers(&bytes).enumerate() {
             if below != 0 {
                 self.pointer(below, i, lblk + i as u64 * span, level - 1, Some(target))?;
-                if self.gave_up() {
+                if self.give_up_if_hopeless() {
                     return Ok(());
                 }
             }

@@ -1,6 +1,6 @@
 //! Blocks that are claimed more than once: the first keeps them, the others get copies.
 
-use super::maps::{Builder, is_mapped, salvage};
+use super::map_builder::{Builder, is_mapped, salvage};
 use super::work::Work;
 use crate::blockset::BlockSet;
 use crate::error::Result;
@@ -43,8 +43,8 @@ pub(super) fn fix(work: &mut Work<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a cluster belongs to the file system or to a file that came before.
-fn is_anothers(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
+/// Notes that a file claims a cluster. Returns whether it belongs to the file system or to a file that came before.
+fn note_claim(work: &Work<'_>, cluster: u64, kept: &mut BlockSet) -> bool {
     if work.survey.over_fixed.contains(cluster) {
         return true;
     }
@@ -80,7 +80,7 @@ fn one(work: &mut Work<'_>, ino: Ino, inode: &Inode, kept: &mut BlockSet) -> Res
     }
     let mut moved_nodes = false;
     for cluster in nodes {
-        moved_nodes |= is_anothers(work, cluster, kept);
+        moved_nodes |= note_claim(work, cluster, kept);
     }
     let runs = salvage(volume, ino, inode)?;
     let Some((runs, copies)) = apart(work, &runs, kept)? else {
@@ -163,7 +163,7 @@ fn apart(
             let target = match last {
                 // What lies apart from the rest of a cluster joins it.
                 Some((l, target)) if l == logical => target,
-                _ if is_anothers(work, cluster, kept) => match work.new_block()? {
+                _ if note_claim(work, cluster, kept) => match work.new_block()? {
                     Some(block) => volume.cluster_of(block.get()),
                     None => return Ok(None),
                 },

@@ -1,7 +1,6 @@
 //! What inodes hold themselves: symbolic links, inline data, attributes.
 
-use super::inodes::delete;
-use super::work::Work;
+use super::work::{Work, delete};
 use crate::bytes::{le16, le32};
 use crate::encryption::Context;
 use crate::error::Result;
@@ -81,7 +80,7 @@ pub(super) fn symlink(
             .take(1)
             .map(|run| maps::Run { len: 1, ..*run })
             .collect();
-        if super::maps::Builder::rebuild(work, ino, &first)?
+        if super::map_builder::Builder::rebuild(work, ino, &first)?
             && let Some((_, new)) = volume.inode(ino)?
         {
             inode.map = new.map;

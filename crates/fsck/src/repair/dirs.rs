@@ -5,7 +5,7 @@
 //!   leaves. Without an index, entries may lie in any block.
 
 use super::entries::{Judge, Verdict, blocks_of, is_inline, naming};
-use super::maps::Builder;
+use super::map_builder::Builder;
 use super::salvage::{Found, FoundNames, Seeker};
 use super::work::Work;
 use crate::connectivity::parent_of;

@@ -100,7 +100,7 @@ pub(super) fn naming(survey: &Survey, targets: &HashSet<Ino>) -> Result<HashMap<
 
 /// Whether what an inode maps begins as a directory of its own does.
 pub(super) fn is_really_dir(volume: &Volume, ino: Ino, inode: &Inode) -> Result<bool> {
-    let runs = super::maps::salvage(volume, ino, inode)?;
+    let runs = super::map_builder::salvage(volume, ino, inode)?;
     let Some(at) = maps::lookup(&runs, 0) else {
         return Ok(false);
     };

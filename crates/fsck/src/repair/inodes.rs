@@ -1,8 +1,8 @@
 //! Fields of inodes.
 
 use super::entries::{Naming, is_really_dir, naming};
-use super::work::Work;
-use super::{content, maps};
+use super::work::{Work, delete};
+use super::{content, map_builder};
 use crate::bytes::{le16, le32};
 use crate::encryption::Context;
 use crate::error::Result;
@@ -395,7 +395,7 @@ impl One<'_> {
     fn size(&self, work: &mut Work<'_>, inode: &mut Inode) -> Result<()> {
         let volume = work.volume();
         let block = u64::from(volume.block_size().bytes());
-        let runs = maps::salvage(volume, self.ino, inode)?;
+        let runs = map_builder::salvage(volume, self.ino, inode)?;
         let end_of = |run: &crate::maps::Run| (u64::from(run.lblk) + u64::from(run.len)) * block;
         let end = runs.last().map_or(0, end_of);
         let Some((found, expected)) = self.expected(Code::InodeSize) else {
@@ -407,7 +407,7 @@ impl One<'_> {
                     ..*run
                 })
                 .collect();
-            if maps::Builder::rebuild(work, self.ino, &written)?
+            if map_builder::Builder::rebuild(work, self.ino, &written)?
                 && let Some((_, new)) = volume.inode(self.ino)?
             {
                 inode.map = new.map;
@@ -435,12 +435,6 @@ fn is_unused_of_feature(volume: &Volume, ino: Ino) -> bool {
         .into_iter()
         .chain(volume.sb.quota_inodes());
     is_of_feature(ino) && !used.flatten().any(|own| own == ino)
-}
-
-/// An inode that nothing is left of.
-pub(super) fn delete(inode: &mut Inode, now: u32) {
-    inode.links = 0;
-    inode.dtime = now;
 }
 
 fn clear_behind_device(inode: &mut Inode) {

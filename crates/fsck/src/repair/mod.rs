@@ -23,7 +23,8 @@
 //! | `groups` | where bitmaps and tables lie; inodes in parts of tables that were not looked at |
 //! | `orphans` | files that wait to be deleted or cut |
 //! | `inodes`, `content` | fields of inodes; links, inline data and attributes in them |
-//! | `maps` | salvaging and building maps |
+//! | `map_builder` | what is sound in a map; building maps |
+//! | `maps` | maps with a fault |
 //! | `clones` | blocks that are claimed twice |
 //! | `xattrs` | attribute blocks, inodes that hold values |
 //! | `dirs`, `entries`, `salvage` | directories; what becomes of each entry; names behind a record that makes no sense |
@@ -52,6 +53,7 @@ mod in_progress;
 mod inodes;
 mod journal;
 mod layout;
+mod map_builder;
 mod maps;
 mod net;
 mod options;

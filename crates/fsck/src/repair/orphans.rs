@@ -1,6 +1,6 @@
 //! Files that wait to be deleted or cut: what a mount would do with them is done.
 
-use super::maps::{Builder, salvage};
+use super::map_builder::{Builder, salvage};
 use super::system_files::is_orphan_file;
 use super::work::Work;
 use crate::error::Result;

@@ -1,6 +1,6 @@
 //! Quota files, written anew with what is in use and the limits they had.
 
-use super::maps::Builder;
+use super::map_builder::Builder;
 use super::work::Work;
 use crate::bytes::{le32, le64};
 use crate::error::Result;

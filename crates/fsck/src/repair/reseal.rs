@@ -136,7 +136,7 @@ impl Reseal<'_> {
             }
             self.put(at, &bytes)?;
         }
-        let mapped = super::maps::is_mapped(volume, ino, &inode);
+        let mapped = super::map_builder::is_mapped(volume, ino, &inode);
         if mapped && inode.flags.contains(InodeFlags::EXTENTS) {
             self.nodes(ino, &inode, seed)?;
         }

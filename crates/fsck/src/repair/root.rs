@@ -3,7 +3,7 @@
 use super::content::drop_inline;
 use super::dirs::{add, first_block, inline_entries};
 use super::entries::is_inline;
-use super::maps::Builder;
+use super::map_builder::Builder;
 use super::work::Work;
 use crate::error::Result;
 use crate::maps::Run;

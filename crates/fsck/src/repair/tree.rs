@@ -1,7 +1,7 @@
 //! The tree: its root, `lost+found`, files without a name, `..`, and link counts.
 
 use super::dirs::{add, first_block, set_parent};
-use super::maps::Builder;
+use super::map_builder::Builder;
 use super::work::Work;
 use crate::connectivity::{LINKS_MAX, links_wanted, parent_of};
 use crate::error::Result;

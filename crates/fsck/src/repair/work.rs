@@ -122,3 +122,9 @@ impl<'a> Work<'a> {
         self.draft.put_superblock(sb)
     }
 }
+
+/// Marks an inode as deleted: nothing is left of it.
+pub(super) fn delete(inode: &mut Inode, now: u32) {
+    inode.links = 0;
+    inode.dtime = now;
+}

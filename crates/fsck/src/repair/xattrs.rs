@@ -1,8 +1,7 @@
 //! Attribute blocks, and inodes that hold values.
 
 use super::content::salvage;
-use super::inodes::delete;
-use super::work::Work;
+use super::work::{Work, delete};
 use crate::bytes::le32;
 use crate::error::Result;
 use crate::inode::fs_seed;

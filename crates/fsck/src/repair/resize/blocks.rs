@@ -1,6 +1,6 @@
 //! Other places for blocks that lie behind the new end.
 
-use super::super::maps::{Builder, is_mapped, salvage};
+use super::super::map_builder::{Builder, is_mapped, salvage};
 use super::super::work::Work;
 use super::numbers::no_room;
 use crate::error::Result;

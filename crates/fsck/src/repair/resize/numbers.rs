@@ -1,7 +1,7 @@
 //! Other numbers for inodes whose groups go.
 
 use super::super::entries::{blocks_of, is_inline, seal};
-use super::super::maps::{Builder, is_mapped, salvage};
+use super::super::map_builder::{Builder, is_mapped, salvage};
 use super::super::work::Work;
 use super::super::{dirs, groups};
 use super::refused;

@@ -1,0 +1,291 @@
+//! What is sound in the maps of inodes, and building maps anew.
+
+use super::work::Work;
+use crate::error::Result;
+use crate::maps::Run;
+use crate::special;
+use crate::volume::Volume;
+use extant_format::extent::{self, Entries, Extent, ExtentNode, IndexEntry};
+use extant_format::inode::{Inode, InodeFlags, MAP_BYTES};
+use extant_format::{Ino, Lblk, Pblk, indirect};
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+
+/// The data runs that can still be made out in a map, ascending and inside the file system. What a reader of the map as it
+/// is finds comes first; what else is in it fills the gaps: first what lies where the nodes above say.
+pub(super) fn salvage(volume: &Volume, ino: Ino, inode: &Inode) -> Result<Vec<Run>> {
+    let readable = crate::maps::runs(volume, ino, inode)?;
+    if !inode.flags.contains(InodeFlags::EXTENTS) {
+        return Ok(readable);
+    }
+    let mut salvage = Salvage {
+        volume,
+        runs: BTreeMap::new(),
+        astray: Vec::new(),
+        seen: HashSet::new(),
+    };
+    for run in readable {
+        salvage.take(run);
+    }
+    salvage.node(&inode.map, extent::MAX_DEPTH, 0..extent::LBLK_END)?;
+    // What lies astray and behind the end of the file is no part of it that anybody has missed.
+    let end = inode.size.div_ceil(volume.block_size().bytes().into());
+    for run in std::mem::take(&mut salvage.astray) {
+        if u64::from(run.lblk) + u64::from(run.len) <= end {
+            salvage.take(run);
+        }
+    }
+    Ok(salvage.runs.into_values().collect())
+}
+
+struct Salvage<'a> {
+    volume: &'a Volume,
+    /// By their first logical block; none overlaps another.
+    runs: BTreeMap<u32, Run>,
+    /// What lies elsewhere than the nodes above say.
+    astray: Vec<Run>,
+    seen: HashSet<Pblk>,
+}
+
+impl Salvage<'_> {
+    /// Takes what a node maps of the logical blocks in `range`, which is what leads to it.
+    fn node(&mut self, bytes: &[u8], deepest: u16, range: Range<u64>) -> Result<()> {
+        let Ok(node) = ExtentNode::parse(bytes) else {
+            return Ok(());
+        };
+        let depth = node.header().depth;
+        if depth > deepest {
+            return Ok(());
+        }
+        if node.is_leaf() {
+            for extent in node.extents() {
+                self.extent(&extent, &range);
+            }
+            return Ok(());
+        }
+        let entries: Vec<IndexEntry> = node.index_entries().collect();
+        for (i, entry) in entries.iter().enumerate() {
+            let physical = self.volume.physical();
+            if physical.contains(&entry.child.get()) && self.seen.insert(entry.child) {
+                let child = self.volume.block(entry.child)?;
+                let start = u64::from(entry.lblk.get());
+                let next = entries.get(i + 1).map(|next| u64::from(next.lblk.get()));
+                // An entry out of order says nothing about where the one before it ends.
+                let end = next.filter(|next| *next > start).unwrap_or(range.end);
+                let below = start.max(range.start)..end.min(range.end);
+                self.node(&child, depth - 1, below)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn extent(&mut self, extent: &Extent, range: &Range<u64>) {
+        let physical = self.volume.physical();
+        let last = extent.pblk.get().saturating_add(extent.len.into());
+        let is_sound = extent.len > 0
+            && extent.end() <= extent::LBLK_END
+            && physical.contains(&extent.pblk.get())
+            && last <= physical.end;
+        if !is_sound {
+            return;
+        }
+        let run = Run {
+            lblk: extent.lblk.get(),
+            len: extent.len,
+            pblk: extent.pblk.get(),
+            unwritten: extent.unwritten,
+        };
+        match range.start <= run.lblk.into() && extent.end() <= range.end {
+            true => self.take(run),
+            false => self.astray.push(run),
+        }
+    }
+
+    /// Takes a run where nothing is yet.
+    fn take(&mut self, run: Run) {
+        let end = |run: &Run| u64::from(run.lblk) + u64::from(run.len);
+        let most = u32::try_from(end(&run).saturating_sub(1)).unwrap_or(u32::MAX);
+        let last = self.runs.range(..=most).next_back();
+        if last.is_none_or(|(_, last)| end(last) <= run.lblk.into()) {
+            self.runs.insert(run.lblk, run);
+        }
+    }
+}
+
+/// Builds a map of the form an inode's flags say, with nodes in new blocks.
+pub(super) struct Builder<'w, 'a> {
+    work: &'w mut Work<'a>,
+    ino: Ino,
+    generation: u32,
+    runs: &'w [Run],
+    /// There was no room for a node.
+    full: bool,
+}
+
+impl Builder<'_, '_> {
+    /// Gives an inode the map that `runs` say. Returns whether there was room for its nodes; if not, nothing of the
+    /// inode has changed.
+    pub(super) fn rebuild(work: &mut Work<'_>, ino: Ino, runs: &[Run]) -> Result<bool> {
+        let Some((mut slot, mut inode)) = work.volume().inode(ino)? else {
+            return Ok(false);
+        };
+        let mut builder = Builder {
+            work,
+            ino,
+            generation: inode.generation,
+            runs,
+            full: false,
+        };
+        let map = if inode.flags.contains(InodeFlags::EXTENTS) {
+            builder.extents()?
+        } else {
+            builder.indirect()?
+        };
+        if builder.full {
+            return Ok(false);
+        }
+        inode.map = map;
+        work.put_inode(ino, &inode, &mut slot)?;
+        Ok(true)
+    }
+
+    fn block(&mut self) -> Result<Pblk> {
+        let block = self.work.new_block()?;
+        self.full |= block.is_none();
+        Ok(block.unwrap_or(Pblk::new(0)))
+    }
+
+    fn extents(&mut self) -> Result<[u8; MAP_BYTES]> {
+        let leaves = extents_of(self.runs);
+        let mut root = [0; MAP_BYTES];
+        let capacity = usize::from(extent::block_capacity(self.work.volume().block_size()));
+        let most = usize::from(extent::ROOT_CAPACITY);
+        if leaves.len() <= most {
+            extent::build_node(&mut root, Entries::Extents(&leaves))?;
+            return Ok(root);
+        }
+        let mut level = Vec::new();
+        for some in leaves.chunks(capacity) {
+            let first = some.first().map_or(Lblk::new(0), |extent| extent.lblk);
+            level.push(self.node(first, Entries::Extents(some))?);
+        }
+        let mut depth = 1;
+        while level.len() > most {
+            let mut above = Vec::new();
+            for some in level.chunks(capacity) {
+                let first = some.first().map_or(Lblk::new(0), |entry| entry.lblk);
+                above.push(self.node(first, Entries::Index(depth, some))?);
+            }
+            level = above;
+            depth += 1;
+        }
+        extent::build_node(&mut root, Entries::Index(depth, &level))?;
+        Ok(root)
+    }
+
+    fn node(&mut self, lblk: Lblk, entries: Entries<'_>) -> Result<IndexEntry> {
+        let volume = self.work.volume();
+        let child = self.block()?;
+        let mut bytes = vec![0; volume.block_size().len()];
+        extent::build_node(&mut bytes, entries)?;
+        let context = volume.inode_context(self.ino);
+        if let Some(seed) = context.inode_seed(self.generation) {
+            extent::store_checksum(&mut bytes, seed)?;
+        }
+        if !self.full {
+            self.work.put_block(child, &bytes)?;
+        }
+        Ok(IndexEntry { lblk, child })
+    }
+
+    fn indirect(&mut self) -> Result<[u8; MAP_BYTES]> {
+        let per_block = u64::from(indirect::pointers_per_block(
+            self.work.volume().block_size(),
+        ));
+        let mut root = [0; indirect::ROOT_POINTERS];
+        let mut lblk = 0;
+        for (i, pointer) in root.iter_mut().enumerate() {
+            let level = (i as u32 + 1).saturating_sub(indirect::DIRECT);
+            *pointer = self.pointer(level, lblk, per_block)?;
+            lblk += per_block.pow(level);
+        }
+        Ok(indirect::encode_root(&root))
+    }
+
+    /// The pointer to what maps the blocks from `lblk` on, `level` indirect blocks above them; 0 for a hole.
+    fn pointer(&mut self, level: u32, lblk: u64, per_block: u64) -> Result<u32> {
+        let span = per_block.pow(level);
+        let Some(run) = first_run_in(self.runs, lblk..lblk + span) else {
+            return Ok(0);
+        };
+        if level == 0 {
+            let block = run.pblk + (lblk - u64::from(run.lblk));
+            return Ok(block as u32);
+        }
+        let mut pointers = Vec::new();
+        for i in 0..per_block {
+            let below = self.pointer(level - 1, lblk + i * (span / per_block), per_block)?;
+            pointers.push(below);
+        }
+        let mut bytes = vec![0; self.work.volume().block_size().len()];
+        indirect::encode_pointers(&mut bytes, &pointers);
+        let block = self.block()?;
+        if !self.full {
+            self.work.put_block(block, &bytes)?;
+        }
+        Ok(block.get() as u32)
+    }
+}
+
+fn first_run_in(runs: &[Run], range: Range<u64>) -> Option<Run> {
+    let end = |run: &Run| u64::from(run.lblk) + u64::from(run.len);
+    let at = runs.partition_point(|run| end(run) <= range.start);
+    let run = runs.get(at)?;
+    (u64::from(run.lblk) < range.end).then_some(*run)
+}
+
+/// Runs as extents: joined where they touch, cut where they are too long for one.
+fn extents_of(runs: &[Run]) -> Vec<Extent> {
+    let mut joined: Vec<Run> = Vec::new();
+    for run in runs {
+        match joined.last_mut() {
+            Some(last)
+                if last.unwritten == run.unwritten
+                    && last.lblk + last.len == run.lblk
+                    && last.pblk + u64::from(last.len) == run.pblk =>
+            {
+                last.len += run.len;
+            }
+            _ => joined.push(*run),
+        }
+    }
+    let mut extents = Vec::new();
+    for run in joined {
+        let most = match run.unwritten {
+            true => extent::MAX_UNWRITTEN_LEN,
+            false => extent::MAX_WRITTEN_LEN,
+        };
+        let mut done = 0;
+        while done < run.len {
+            let len = most.min(run.len - done);
+            extents.push(Extent {
+                lblk: Lblk::new(run.lblk + done),
+                len,
+                pblk: Pblk::new(run.pblk + u64::from(done)),
+                unwritten: run.unwritten,
+            });
+            done += len;
+        }
+    }
+    extents
+}
+
+/// Whether an inode's map leads to blocks, as the scan sees it.
+pub(super) fn is_mapped(volume: &Volume, ino: Ino, inode: &Inode) -> bool {
+    let inline = inode.flags.contains(InodeFlags::INLINE_DATA)
+        && volume.has_incompat(extant_format::features::Incompat::INLINE_DATA);
+    let by_type = inode
+        .file_type()
+        .is_some_and(|file_type| special::has_map(volume, inode, file_type));
+    (ino == Ino::BAD_BLOCKS || by_type) && !inline
+}
