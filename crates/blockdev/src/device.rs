@@ -99,8 +99,9 @@ pub trait BlockDevice: Send + Sync + fmt::Debug {
         self.check_writable("discard", offset, len)
     }
 
-    /// Discards as [`BlockDevice::discard`] does, for whoever has to know whether anything can come of it: `false` where the
-    /// device, or what is below it, cannot discard. The default takes it for granted that it can.
+    /// Discards as [`BlockDevice::discard`] does, for callers that have to know whether anything can
+    /// come of it. Returns `false` where the device, or what is below it, cannot discard. The default
+    /// takes it for granted that it can.
     ///
     /// # Errors
     /// As for `write_at`.

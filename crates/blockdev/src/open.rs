@@ -110,7 +110,7 @@ impl OpenSpec {
         self.part_of(Arc::new(file))
     }
 
-    /// The part of an open device that is asked for: for who opens a whole file at one time, and looks into it at another.
+    /// The part of an open device that is asked for: for callers that open a whole file at one time, and look into it at another.
     ///
     /// # Errors
     /// As for [`OpenSpec::open`].

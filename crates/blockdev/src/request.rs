@@ -121,7 +121,7 @@ pub struct Done {
 
 /// A batch that a device is still working on. Implemented by asynchronous devices.
 ///
-/// Dropping it must not free the buffers under the device: it waits, or hands them to whoever
+/// Dropping it must not free the buffers under the device: it waits, or hands them to the code that
 /// reaps the batch.
 pub trait PendingBatch: Send {
     /// Whether [`PendingBatch::wait`] would return at once.

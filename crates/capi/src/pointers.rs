@@ -23,7 +23,7 @@ pub(crate) unsafe fn object<'a, T>(handle: *const T) -> Result<&'a T, Failure> {
     unsafe { handle.as_ref() }.ok_or_else(|| Failure::null("a handle"))
 }
 
-/// The same for what only one thread uses.
+/// What a handle stands for that only one thread uses.
 ///
 /// # Safety
 /// As for [`object`]; nobody else uses it meanwhile.

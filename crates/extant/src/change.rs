@@ -399,7 +399,7 @@ impl Filesystem {
         })
     }
 
-    /// Sets both times to now, which whoever may write the file may do. A symbolic link at the end of the path is not
+    /// Sets both times to now, which every user that may write the file may do. A symbolic link at the end of the path is not
     /// followed.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ struct Open {
     held: Option<Held>,
     /// What it was told about failures of writing back.
     mark: ErrorMark,
-    /// For who may write it.
+    /// For callers that may write it.
     _writing: Option<OpenForWriting>,
     fs: Filesystem,
 }
@@ -92,7 +92,7 @@ impl File {
         self.held.fs.fs()
     }
 
-    /// The engine, and for whom the file was opened.
+    /// The engine, and the caller that the file was opened for.
     fn by(&self) -> OpContext<'_> {
         self.held.fs.by()
     }

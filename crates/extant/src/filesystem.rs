@@ -87,7 +87,7 @@ impl Filesystem {
     /// for it, what the caller makes belongs to the caller, and space that the superblock reserves for others is not
     /// given out.
     ///
-    /// This is for a program that serves users, and no boundary within it: whoever has the value may close the file
+    /// This is for a program that serves users, and no boundary within it: code that has the value may close the file
     /// system for all, and can act for anybody.
     ///
     /// ```no_run
@@ -109,7 +109,7 @@ impl Filesystem {
         }
     }
 
-    /// For whom this acts, if it is for somebody.
+    /// The caller that this acts for, if there is one.
     #[must_use]
     pub fn caller(&self) -> Option<&Caller> {
         self.caller.as_deref()
@@ -304,7 +304,7 @@ impl Filesystem {
         self.mount.fs()
     }
 
-    /// The engine, and for whom it is used.
+    /// The engine, and the caller that it is used for.
     pub(crate) fn by(&self) -> OpContext<'_> {
         OpContext::new(self.fs(), self.caller())
     }

@@ -28,7 +28,7 @@ impl fmt::Debug for Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Nobody is left to hear of it: whoever wants to know closes explicitly.
+        // Nobody is left to hear of it: a program that wants to know closes explicitly.
         if let Err(e) = self.fs.close() {
             tracing::error!("the file system was not closed cleanly: {e}");
         }

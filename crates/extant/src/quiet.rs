@@ -29,7 +29,7 @@ impl Frozen {
 
 impl Filesystem {
     /// Waits for the changes that are being made, makes everything durable and the image clean, and lets nobody change
-    /// anything until the result is dropped: who tries waits. Reading goes on.
+    /// anything until the result is dropped: changes wait. Reading goes on.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -29,7 +29,7 @@ impl Filesystem {
     /// ```
     ///
     /// # Errors
-    /// As for [`Filesystem::quota_grace`]; for a [caller](Self::on_behalf_of) who asks for anything but himself and his
+    /// As for [`Filesystem::quota_grace`]; for a [caller](Self::on_behalf_of) that asks for anything but itself and its
     /// groups.
     pub fn quota(&self, kind: QuotaKind, id: u32) -> Result<Option<Quota>> {
         ops::quota(self.by(), kind, id).map_err(whole)

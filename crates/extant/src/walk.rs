@@ -123,7 +123,7 @@ impl Walk {
         None
     }
 
-    /// Takes hold of a directory for a caller, who is refused if he may not read it, or look at its files.
+    /// Takes hold of a directory for a caller, which is refused if it may not read it, or look at its files.
     fn hold_to_list(&self, dir: &Inode) -> extant_core::Result<Option<Held>> {
         if self.fs.caller().is_none() {
             return Ok(None);
@@ -247,7 +247,7 @@ impl WalkEntry {
     ///
     /// # Errors
     /// When no file may have this name, or its directory has it twice and this is not the first: [`Cause::BadName`],
-    /// [`Cause::NameTwice`]. Whoever makes files by such names may be led through a link to somewhere else.
+    /// [`Cause::NameTwice`]. A program that makes files by such names may be led through a link to somewhere else.
     pub fn check_name(&self) -> Result<()> {
         let cause = if self.depth == 0 {
             return Ok(());

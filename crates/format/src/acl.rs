@@ -20,7 +20,7 @@ const SYSCALL_VERSION: u32 = 2;
 /// The id of entries that have none, in the system calls' form.
 const NO_ID: u32 = u32::MAX;
 
-/// Whom an entry is about.
+/// The users that an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AclWho {
     /// The file's owner.
@@ -73,10 +73,10 @@ impl AclWho {
     }
 }
 
-/// One entry: whom it is about, and what they may do.
+/// One entry: the users that it is about, and what they may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AclEntry {
-    /// Whom it is about.
+    /// The users that it is about.
     pub who: AclWho,
     /// Permission bits: read 4, write 2, execute 1.
     pub permissions: u8,

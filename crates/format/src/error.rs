@@ -100,7 +100,7 @@ pub enum Expected {
 /// A record that breaks the format: which structure, which field, where in the record, what was
 /// found, what was expected.
 ///
-/// Small and `Copy`; the caller who knows the device address adds it.
+/// Small and `Copy`; the caller, which knows the device address, adds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// The structure.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const CHECKSUM_AT: usize = 1020;
 
-/// Who has the file system open, as the sequence number says it.
+/// The user that has the file system open, as the sequence number says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmpState {
     /// Nobody: the last user closed it.
@@ -24,7 +24,7 @@ pub enum MmpState {
 /// The multiple-mount protection block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmpBlock {
-    /// Who has the file system open.
+    /// The user that has the file system open.
     pub state: MmpState,
     /// Seconds since the epoch of the last update; for people only.
     pub time: u64,
@@ -117,7 +117,7 @@ impl MmpBlock {
     /// that of the superblock, in seconds.
     ///
     /// # Errors
-    /// When that is longer than anybody can have asked for: who waits would wait for hours.
+    /// When that is longer than anybody can have asked for: a program would wait for hours.
     pub fn watch(&self, update_interval: u16) -> FormatResult<Duration> {
         /// Most seconds that are waited on top of the interval.
         const MAX_EXTRA: u64 = 60;

@@ -4,8 +4,8 @@
 //!
 //! Programs such as `fakeroot` and `pseudo` let an ordinary user build a tree that has owners, device nodes and
 //! capabilities: they stand in front of the C library and tell of a file what they were told before. A system call
-//! made without that library goes past them. So whoever takes files in from the host with their owners, or puts them
-//! there, asks through the functions of this crate.
+//! made without that library goes past them. So code that takes files in from the host with their owners, or puts
+//! them there, asks through the functions of this crate.
 //!
 //! | module | owns |
 //! |---|---|

@@ -44,7 +44,7 @@ impl FastCommits {
         FastCommitRecords::new(&self.bytes).filter_map(|item| item.ok().map(|(record, _)| record))
     }
 
-    /// The error for whoever cannot replay them.
+    /// The error for code that cannot replay them.
     #[must_use]
     pub fn pending(&self) -> JournalError {
         JournalError::FastCommitPending {

@@ -1,7 +1,7 @@
 //! Writing the images of a log to where they belong.
 //!
 //! The log itself stays as it is: until its superblock says that it is empty, which is the next
-//! step of whoever opens the file system for writing, a crash leaves a log that replays to the
+//! step of opening the file system for writing, a crash leaves a log that replays to the
 //! same blocks again.
 
 use crate::log::Log;

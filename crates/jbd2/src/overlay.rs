@@ -74,7 +74,7 @@ impl ReplayedBlocks {
         self.read_with(device, device, offset, buf)
     }
 
-    /// The same with the log on a device of its own.
+    /// Reads as [`read`](Self::read) does, with the log on a device of its own.
     fn read_with(
         &self,
         device: &dyn BlockDevice,
@@ -134,7 +134,7 @@ const MAGIC_LEN: usize = 4;
 #[derive(Debug)]
 pub struct ReplayedDevice {
     inner: SharedDevice,
-    /// The same device, if the log is on it.
+    /// The device that the log is on: mostly `inner`.
     log: SharedDevice,
     blocks: ReplayedBlocks,
 }

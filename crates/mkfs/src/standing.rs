@@ -1,7 +1,7 @@
-//! What is in a place before an image is made there: what would be lost, and to whom.
+//! What is in a place before an image is made there: what would be lost.
 //!
-//! An image may replace what this builder made, as builds do that run again. Whatever else is there is named, and whoever
-//! builds decides. What this builder made is known by its hash seed, of which the last four bytes follow from the others
+//! An image may replace what this builder made, as builds do that run again. Whatever else is there is named, and the
+//! caller decides. What this builder made is known by its hash seed, of which the last four bytes follow from the others
 //! ([`defaults::is_marked`](crate::defaults::is_marked)), or by bearing the identity that is asked for now.
 
 use crate::defaults::is_marked;
@@ -112,7 +112,7 @@ pub struct Identity {
     pub hash_seed: Option<[u8; 16]>,
 }
 
-/// Whose an ext2, ext3 or ext4 file system is.
+/// What tells one ext2, ext3 or ext4 file system from another.
 fn file_system(
     place: &dyn BlockDevice,
     content: Content,

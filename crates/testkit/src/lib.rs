@@ -15,7 +15,7 @@
 //! | [`torture`] | the plans worth testing with: every corner at once, or random by seed |
 //! | [`images`] | small images made by `mke2fs` and filled by the kernel, clean or with a dirty journal |
 //! | [`crash`] | devices that crash and fail: every image a crash may leave of a recorded run |
-//! | [`hostile`] | images with lies in them, and limits around whoever reads them |
+//! | [`hostile`] | images with lies in them, and limits around programs that read them |
 //! | [`exercise`] | one file exercised at random, every byte compared |
 //! | [`model`] | a model file system that knows which states are legal after a crash |
 //! | [`rng`] | one small generator, so that a printed seed repeats a run anywhere |

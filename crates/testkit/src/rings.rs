@@ -6,7 +6,7 @@ use std::io;
 
 const SETTING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// The kernel offers it as long as this is there, in whatever process. Who found it not offered puts that back,
+/// The kernel offers it as long as this is there, in whatever process. A user that found it not offered puts that back,
 /// unless others want it still.
 #[derive(Debug)]
 pub struct Enabled {
@@ -28,7 +28,7 @@ impl Enabled {
         };
         std::fs::write(SETTING, "Y")?;
         flock(&lock, FlockOperation::LockShared)?;
-        // Whoever was last before may have put it back meanwhile.
+        // The last user before may have put it back meanwhile.
         std::fs::write(SETTING, "Y")?;
         Ok(Self { lock, before })
     }

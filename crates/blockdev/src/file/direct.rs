@@ -30,7 +30,7 @@ const LOCKS: u64 = 64;
 
 static REGION_CLASS: LockClass = LockClass::ascending("direct I/O region", Rank::DeviceQueue);
 
-/// The same file, opened a second time with O_DIRECT.
+/// A file, opened a second time with O_DIRECT.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     file: File,

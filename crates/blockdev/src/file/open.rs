@@ -78,8 +78,8 @@ impl FileOptions {
         }
     }
 
-    /// Whether a file for reading is locked against writers, as others may who only read it. One for writing is
-    /// locked against everybody who locks it.
+    /// Whether a file for reading is locked against writers, as others may that only read it. One for writing is
+    /// locked against everything that locks it.
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;

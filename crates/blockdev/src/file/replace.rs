@@ -1,7 +1,7 @@
 //! Files that are about to be replaced by others of the same name.
 //!
 //! A rename takes the name away from whatever uses the file: a mount goes on with a file that nobody can reach any more, and what
-//! it writes is lost. So whoever replaces a file holds it meanwhile, which fails where something uses it.
+//! it writes is lost. So a program that replaces a file holds it meanwhile, which fails where something uses it.
 
 use super::mounted::loop_device_of;
 use super::open::{check_kind, lock, open_failed};

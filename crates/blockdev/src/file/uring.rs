@@ -1,6 +1,6 @@
 //! Transfers through io_uring: many at once, with one system call.
 //!
-//! A [`Rings`] keeps rings that nobody uses. Whoever has something to do takes one for the time that takes, so no
+//! A [`Rings`] keeps rings that nobody uses. A thread that has something to do takes one for the time that takes, so no
 //! two threads share a ring and no lock is held while the device works. Files are registered with
 //! each ring, so that the kernel does not look them up with each transfer; buffers are not: they belong to callers and
 //! come and go.
@@ -297,7 +297,7 @@ impl<'b, 's> Run<'_, 'b, 's> {
 
 /// Waits until the kernel has ended something, and gives it nothing.
 fn wait_for_one(ring: &IoUring) {
-    /// `IORING_ENTER_GETEVENTS`: some rings have the kernel's work done by who waits, and by nobody else.
+    /// `IORING_ENTER_GETEVENTS`: some rings have the kernel's work done by the thread that waits, and by no other.
     const GET_EVENTS: u32 = 1;
     // SAFETY: nothing is submitted, so that no memory is lent, and the argument is none.
     let waited = unsafe { ring.submitter().enter::<()>(0, 1, GET_EVENTS, None) };

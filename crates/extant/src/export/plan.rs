@@ -62,7 +62,7 @@ pub(super) struct Link {
 }
 
 /// Everything to be made. In `dirs` a directory comes before all that are below it, and those come before what is beside
-/// it: whoever goes through them in this order, or against it, goes from one to the next in few steps.
+/// it: a walk through them in this order, or against it, goes from one to the next in few steps.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Path of the root in the image, for messages.

@@ -132,7 +132,7 @@ fn open_beneath(from: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
     openat2(from, path, PLACE, never)
 }
 
-/// The same, one name at a time.
+/// Opens a directory some names below `from`, one name at a time.
 fn open_by_steps(from: BorrowedFd<'_>, names: &[&[u8]]) -> Result<OwnedFd, Errno> {
     let mut reached: Option<OwnedFd> = None;
     for name in names {

@@ -38,7 +38,7 @@ fn filefrag(path: &Path) -> Vec<Extent> {
     joined(output.text().lines().filter_map(extent).collect())
 }
 
-/// The same pieces however long extents may be.
+/// Joins pieces that lie side by side, however long extents may be.
 fn joined(extents: Vec<Extent>) -> Vec<Extent> {
     let mut all: Vec<Extent> = Vec::new();
     for extent in extents {

@@ -16,9 +16,9 @@ use tempfile::TempDir;
 /// The number in the block of a file system that nobody has open (`EXT4_MMP_SEQ_CLEAN`).
 const CLEAN: &str = "ff4d4d50";
 
-/// Who finds a number that is alive watches it for at least so long: twice the shortest interval (5 s), and 1 s.
+/// A program that finds a number that is alive watches it for at least so long: twice the shortest interval (5 s), and 1 s.
 const WATCH: Duration = Duration::from_secs(11);
-/// Well below that: who finds a free file system does not watch.
+/// Well below that: a free file system is not watched.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn image(dir: &TempDir, name: &str) -> std::path::PathBuf {
@@ -109,7 +109,7 @@ fn an_image_belongs_to_who_opened_it_first_be_it_the_kernel_or_us() {
         });
     });
 
-    // Whoever was refused has changed nothing, and our number is another one by now.
+    // A program that was refused has changed nothing, and our number is another one by now.
     assert_ne!(field(&ours, "sequence"), number);
     fs.write("/later", b"still ours").unwrap();
     fs.close().unwrap();

@@ -305,7 +305,7 @@ fn a_block_in_a_cluster_of_the_file_costs_nothing_and_frees_nothing() {
     image.check();
 }
 
-/// Holes lie in clusters that the file kept. Who writes where there is data need not know whether they are durable.
+/// Holes lie in clusters that the file kept. A writer where there is data need not know whether they are durable.
 #[test]
 fn overwriting_data_does_not_wait_for_holes_that_were_made_elsewhere() {
     let (block, cluster) = (4096, 65_536);

@@ -324,7 +324,7 @@ fn direct_reads_go_on_when_nothing_can_be_written_any_more() {
         assert_eq!(read.unwrap(), BLOCK);
         assert_eq!(found, [block as u8; BLOCK]);
     }
-    // What cannot be written back is in the way of who reads it past memory, but not lost.
+    // What cannot be written back is in the way of readers past memory, but not lost.
     assert!(file.read_at(&mut [0; BLOCK], 0).is_err());
     let mut found = [0; BLOCK];
     assert_eq!(buffered.read_at(&mut found, 0).unwrap(), BLOCK);
@@ -448,8 +448,8 @@ fn what_was_copied_to_memory_is_persisted_by_each_way_to_sync_and_a_failure_is_n
     fs.close().unwrap();
 }
 
-/// Has two threads write bytes `range` of a file in memory, each with a value of its own, while two others read them: whoever
-/// reads finds one of these.
+/// Has two threads write bytes `range` of a file in memory, each with a value of its own, while two
+/// others read them: each reader finds one of these.
 fn expect_whole(file: &File, range: Range<usize>, rounds: u64) {
     let (at, len) = (range.start as u64, range.len());
     file.write_all_at(&vec![1; len], at).unwrap();

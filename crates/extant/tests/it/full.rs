@@ -67,7 +67,7 @@ impl Known {
 
 /// One thread with files of its own.
 struct Writer<'a> {
-    /// As root uses it, or somebody who may not have what is reserved.
+    /// As root uses it, or as a user that may not have what is reserved.
     fs: Filesystem,
     number: u64,
     rng: Rng,
@@ -124,7 +124,7 @@ impl Writer<'_> {
             78..84 => {
                 let file = pick(&mut self.rng);
                 let (open, _) = &self.files[&file];
-                // Whoever was let in has his space.
+                // A writer that was let in has its space.
                 open.sync_all().unwrap();
             }
             84..88 => {

@@ -281,7 +281,7 @@ impl Tree {
     }
 }
 
-/// Who changes the tree: the engine, or Linux through a mount.
+/// What changes the tree: the engine, or Linux through a mount.
 enum Side {
     Engine(Filesystem),
     Linux(KernelMount),

@@ -20,7 +20,7 @@ fn pick_value(rng: &mut Rng) -> Vec<u8> {
     vec![*rng.pick(b"xyz"); len]
 }
 
-/// Who changes attributes.
+/// What changes attributes.
 trait Side {
     fn set(&self, file: &str, name: &str, value: &[u8]) -> Result<(), i32>;
     fn remove(&self, file: &str, name: &str);

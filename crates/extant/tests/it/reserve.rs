@@ -1,4 +1,4 @@
-//! Who gets the blocks that the superblock reserves, beside the kernel: the same image, the same steps by the same
+//! Which users get the blocks that the superblock reserves, beside the kernel: the same image, the same steps by the same
 //! users, the same answers and the same counts.
 
 use crate::support::Blank;
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 
 const NO_SPACE: i32 = 28;
-/// For whom blocks are reserved.
+/// The user or group that blocks are reserved for.
 const USER: u32 = 1007;
 const GROUP: u32 = 1008;
 /// What the engine leaves to itself, and what the kernel is told to leave.
@@ -25,7 +25,7 @@ const BLOCK: u64 = 4096;
 enum Step {
     /// Reserves blocks at the end of a file, one by one, until there are so many or no more.
     Reserve(&'static str, u64),
-    /// The same by writing.
+    /// Writes blocks at the end of a file, one by one, until there are so many or no more.
     Write(&'static str, u64),
     MakeDir(&'static str),
     Remove(&'static str),

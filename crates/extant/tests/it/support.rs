@@ -79,7 +79,7 @@ impl Blank {
         Self::with(mebibytes, &["-t", "ext4"])
     }
 
-    /// The same with these options.
+    /// An image of this size, made by `mke2fs` with these options.
     pub(crate) fn with(mebibytes: u64, options: &[&str]) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm")
             .or_else(|_| tempfile::tempdir())

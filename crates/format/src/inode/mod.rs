@@ -161,7 +161,7 @@ impl Inode {
     ///
     /// # Errors
     /// When the slot is short or the extra fields do not fit.
-    // Into the caller, who may need some of it only.
+    // Into the caller, which may need some of it only.
     #[inline(always)]
     pub fn parse_sound(bytes: &[u8], context: &InodeContext) -> FormatResult<Self> {
         Self::read(bytes, context, |_, _, _| Ok(()))

@@ -43,7 +43,7 @@ const DEPTH: u32 = 4;
 const VERSION: u32 = 1;
 const INFO_LEN: usize = 32;
 
-/// Whose use a quota file counts.
+/// The owners that a quota file counts the use of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum QuotaKind {
     /// Of users, by owner.
@@ -82,7 +82,7 @@ impl QuotaKind {
 /// The header of a quota file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaInfo {
-    /// Whose.
+    /// The kind of owners that it is about.
     pub kind: QuotaKind,
     /// Seconds for which the soft limit of space may be exceeded.
     pub space_grace: u32,

@@ -6,7 +6,7 @@ use crate::bytes::le32;
 use crate::{Expected, FormatError, FormatResult, Structure};
 use core::ops::ControlFlow;
 
-/// Who reads the blocks of a quota file.
+/// A reader of the blocks of a quota file.
 pub trait QuotaBlocks {
     /// Why a block could not be read, or what is wrong with it.
     type Error;

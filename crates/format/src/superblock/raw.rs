@@ -56,9 +56,9 @@ pub struct RawSuperblock {
     pub creator_os: U32,
     /// 0: fixed inode size and no features; 1: everything else.
     pub rev_level: U32,
-    /// User who may take reserved blocks.
+    /// User that may take reserved blocks.
     pub def_resuid: U16,
-    /// Group who may take reserved blocks.
+    /// Group that may take reserved blocks.
     pub def_resgid: U16,
     /// First inode that is not reserved.
     pub first_ino: U32,

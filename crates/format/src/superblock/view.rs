@@ -407,7 +407,7 @@ impl Superblock {
         time(self.raw.lastcheck, self.raw.lastcheck_hi)
     }
 
-    /// User and group who may take reserved blocks.
+    /// User and group that may take reserved blocks.
     #[must_use]
     pub fn reserved_for(&self) -> (u32, u32) {
         let join = |hi: u16, lo: u16| u32::from(hi) << 16 | u32::from(lo);

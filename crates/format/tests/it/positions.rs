@@ -139,7 +139,7 @@ fn describe(geometry: &Geometry, group: Group, desc: &GroupDesc) -> Vec<String> 
     lines
 }
 
-/// The same lines from the tool's output.
+/// Takes the lines of the groups from the tool's output.
 fn groups_of(dump: &str) -> Vec<Vec<String>> {
     let mut groups: Vec<Vec<String>> = Vec::new();
     for line in dump.lines() {

@@ -61,7 +61,7 @@ impl Guest {
         Self::with(kind, |_| {})
     }
 
-    /// The same with a journal that was found to be as `tweak` makes it.
+    /// A guest with a journal that was found to be as `tweak` makes it.
     fn with(
         (block_size, features): (&str, &str),
         tweak: impl FnOnce(&mut JournalSuperblock),
@@ -195,7 +195,7 @@ fn writer_for(image: &Path) -> (SharedDevice, BlockSize, LogWriter) {
     writer_in(image, journal_runs(image))
 }
 
-/// The same where it is known where the journal lies.
+/// A writer for the journal of an image, which lies at these runs.
 pub(crate) fn writer_in(image: &Path, runs: Vec<LogRun>) -> (SharedDevice, BlockSize, LogWriter) {
     let header = dumpe2fs_header(image);
     let options = WriterOptions {

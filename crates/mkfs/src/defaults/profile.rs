@@ -4,7 +4,7 @@ use extant_format::features::{Compat, Features, Incompat, RoCompat};
 use std::fmt;
 use std::str::FromStr;
 
-/// Who must be able to use the file system.
+/// The systems that must be able to use the file system.
 ///
 /// A profile turns features on, and refuses the ones its readers do not know even when they are
 /// asked for by name.

@@ -290,7 +290,7 @@ impl Draft {
         self.dirs.get(&group).copied().unwrap_or(0)
     }
 
-    /// Gives up the records kept so far, for callers who write the tables themselves.
+    /// Gives up the records kept so far, for callers that write the tables themselves.
     pub(crate) fn take_records(&mut self) -> BTreeMap<Ino, Vec<u8>> {
         std::mem::take(&mut self.records)
     }

@@ -123,7 +123,7 @@ impl Tree {
     }
 
     /// Reads one piece of a regular file: [`open`](Self::open) and
-    /// [`read_at`](FileData::read_at) in one call, for callers who need no more of it.
+    /// [`read_at`](FileData::read_at) in one call, for callers that need no more of it.
     ///
     /// # Errors
     ///

@@ -132,7 +132,7 @@ fn open_beneath(
     }
 }
 
-/// The same, one component after the other.
+/// Opens what lies below `from`, one component after the other.
 fn open_each(from: BorrowedFd<'_>, parts: &[&[u8]], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let (last, dirs) = parts.split_last().ok_or(Errno::INVAL)?;
     let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -112,7 +112,7 @@ impl Comparison<'_> {
             all.push(format!("{path} is {}", there.kind.name()));
             return;
         }
-        // The root's attributes are whoever made the file system's business.
+        // The root's attributes are the business of the program that made the file system.
         if id == ROOT {
             return;
         }

@@ -122,7 +122,7 @@ impl Default for State {
     }
 }
 
-/// The end of a path: the directory, the name in it, and who has that name.
+/// The end of a path: the directory, the name in it, and the file that has that name.
 struct Place {
     dir: Id,
     name: String,

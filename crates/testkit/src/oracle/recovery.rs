@@ -95,7 +95,7 @@ pub fn e2fsck_drops_attribute_blocks(report: &str) -> bool {
 
 /// As [`e2fsck_recover`], of an image that the kernel recovers beside it. The kernel takes a log for none where the
 /// superblock does not say that there is one to replay, e2fsck replays it and says so: a crash while a file system is
-/// being opened or closed can leave that. Only who compares the two trees may take it for right.
+/// being opened or closed can leave that. Only a comparison of the two trees may take it for right.
 ///
 /// # Errors
 ///

@@ -191,7 +191,7 @@ impl TreePlan {
         plan
     }
 
-    /// The plan cut down to what a user who is not root can plant and read back: own files only, no
+    /// The plan cut down to what a user that is not root can plant and read back: own files only, no
     /// devices, only `user.` and ACL xattrs, everything readable by its owner.
     pub fn unprivileged(self) -> TreePlan {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -311,7 +311,7 @@ impl Node {
 
 const NO_ID: u32 = u32::MAX;
 
-/// Who an ACL entry is about (the values of `linux/posix_acl.h`).
+/// The users that an ACL entry is about (the values of `linux/posix_acl.h`).
 #[derive(Debug, Clone, Copy)]
 enum AclTag {
     UserObj = 1,

@@ -164,7 +164,7 @@ fn open_to_write(fs: &Filesystem, path: &str) -> Result<File> {
     OpenOptions::new().write(true).open(fs, path)
 }
 
-/// Who sets a flag opens the file before.
+/// A program that sets a flag opens the file before.
 fn set_flag(fs: &Filesystem, path: &str, flag: FileFlags, on: bool) -> Result<()> {
     match fs.symlink_metadata(path)?.is_dir() {
         true => drop(fs.read_dir(path)?),

@@ -1,4 +1,4 @@
-//! Who may do what: the same operations by the same users under the kernel and here end in the same way.
+//! Permissions: the same operations by the same users under the kernel and here end in the same way.
 
 mod engine;
 mod kernel;

@@ -32,7 +32,7 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// The same as an operation on `path`, by which the file can be reached; `None` for what changes nothing.
+    /// Gives the change as an operation on `path`, by which the file can be reached; `None` for what changes nothing.
     pub(super) fn on(self, path: &str, state: &State) -> Option<Op> {
         let path = path.to_owned();
         Some(match self {

@@ -176,7 +176,7 @@ impl Expected {
     }
 }
 
-/// The same with names of which few fit a block, in directories that grow.
+/// The model with names of which few fit a block, in directories that grow.
 #[derive(Debug)]
 struct LongNames;
 

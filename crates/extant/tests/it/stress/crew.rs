@@ -25,7 +25,7 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Says what comes next, for whoever finds out that it never ended.
+    /// Says what comes next, for the watcher that finds out that it never ended.
     pub(crate) fn doing(&self, what: impl Into<String>) {
         let progress = &self.shared.progress[self.number];
         *progress.doing.lock().unwrap() = what.into();

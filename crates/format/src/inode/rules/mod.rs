@@ -1,6 +1,6 @@
 //! What the fields of one inode must not say together, and what follows when they do.
 //!
-//! One table, [`RULES`], for whoever judges an inode: an engine refuses those that Linux refuses and shows the others as
+//! One table, [`RULES`], for all code that judges an inode: an engine refuses those that Linux refuses and shows the others as
 //! Linux does; a checker reports all of them. A rule looks at the record and at the features alone, never at another block.
 //!
 //! | item | owns |

@@ -5,7 +5,7 @@
 
 use super::Checked;
 
-/// The attribute of the list that says who may use a file.
+/// The attribute of the list that says which users may use a file.
 pub(super) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute of the list that files get which are made in a directory.
 pub(super) const DEFAULT: &[u8] = b"system.posix_acl_default";

@@ -1,4 +1,4 @@
-//! The same source gives the same bytes, whoever reads it, in whatever order.
+//! A source gives the same bytes each time, whatever program reads it, in whatever order.
 
 use super::*;
 use extant_mkfs::source::{Normalisation, TimePolicy};
@@ -7,7 +7,7 @@ use extant_testkit::require;
 use extant_testkit::torture::{TortureSpec, random_plan};
 use std::io::Read;
 
-/// The same plan, made in another order: the last names first, hard links at the end.
+/// A plan made in another order: the last names first, hard links at the end.
 fn backwards(plan: &TreePlan) -> TreePlan {
     let depth = |path: &[u8]| path.iter().filter(|&&b| b == b'/').count();
     let mut nodes: Vec<_> = plan.nodes().iter().skip(1).collect();

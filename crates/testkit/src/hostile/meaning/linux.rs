@@ -12,7 +12,7 @@ use std::path::Path;
 pub(super) enum Work {
     /// Changes of every kind, of which the last are in the journal only.
     Dirty,
-    /// The same with data in the journal.
+    /// Changes of every kind, with data in the journal.
     DirtyData,
     /// Changes that are committed fast.
     FastCommits,
