@@ -104,11 +104,11 @@ mod error;
 pub mod export;
 mod file;
 mod filesystem;
+mod freeze;
 mod metadata;
 mod mount;
 mod open_options;
 mod path;
-mod quiet;
 mod quota;
 mod read_dir;
 mod remove;
@@ -138,9 +138,9 @@ pub use extant_format::{
 };
 pub use file::File;
 pub use filesystem::Filesystem;
+pub use freeze::Frozen;
 pub use metadata::Metadata;
 pub use open_options::OpenOptions;
-pub use quiet::Frozen;
 pub use read_dir::{DirEntry, ReadDir};
 pub use walk::{Walk, WalkEntry};
 

@@ -2,7 +2,7 @@
 
 mod batches;
 mod contents;
-mod direct;
+mod direct_io;
 mod examples;
 mod files;
 mod memory;

@@ -1,6 +1,6 @@
 //! Every device does what a plain vector of bytes does.
 
-use crate::direct::direct_io_is_missing;
+use crate::direct_io::direct_io_is_missing;
 use extant_blockdev::{
     AlignedBuf, BlockDevice, FileDevice, FileOptions, MemoryDevice, OverlayDevice, Request,
     SharedDevice, WindowDevice,

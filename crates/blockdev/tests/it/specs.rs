@@ -1,6 +1,6 @@
 //! From what a user says to a device.
 
-use crate::direct::direct_io_is_missing;
+use crate::direct_io::direct_io_is_missing;
 use extant_blockdev::{BlockDevice, DeviceError, FileDevice, OpenSpec};
 use extant_testkit::loopdev::{Access, LoopDevice};
 use extant_testkit::require;

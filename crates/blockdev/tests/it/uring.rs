@@ -1,6 +1,6 @@
 //! Devices whose transfers go through io_uring.
 
-use crate::direct::direct_io_is_missing;
+use crate::direct_io::direct_io_is_missing;
 use extant_blockdev::{
     AlignedBuf, Backend, BlockDevice, DeviceError, FileDevice, FileOptions, Request,
 };

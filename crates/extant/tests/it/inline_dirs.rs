@@ -1,6 +1,6 @@
 //! Directories that are made in their inodes, and take names there.
 
-use crate::inline::{fill, lies_in_its_inode};
+use crate::inline_files::{fill, lies_in_its_inode};
 use crate::support::Blank;
 use extant::{FileFlags, Filesystem};
 use extant_testkit::mount::{KernelMount, Mode};

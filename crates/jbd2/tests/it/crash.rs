@@ -4,7 +4,7 @@
 //! Random transactions run against a model, together with what surrounds a log: home writes of
 //! checkpointing, tails that follow them, and data written directly to freed blocks.
 
-use crate::recording::{Op, RecordingDevice};
+use crate::recording_device::{Op, RecordingDevice};
 use crate::synthetic::{FS_BLOCKS, KINDS, LogMaker, SIZE};
 use crate::writing::{append, at, start};
 use extant_blockdev::BlockDevice;

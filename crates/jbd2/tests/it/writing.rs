@@ -1,6 +1,6 @@
 //! What the writer appends and commits is what recovery finds.
 
-use crate::recording::{Op, RecordingDevice};
+use crate::recording_device::{Op, RecordingDevice};
 use crate::synthetic::{FS_BLOCKS, JOURNAL_BLOCKS, KINDS, LogMaker, SIZE, filled};
 use extant_format::jbd2::{CompatFeatures, IncompatFeatures, JournalSuperblock, MAGIC};
 use extant_format::{Pblk, Tid};

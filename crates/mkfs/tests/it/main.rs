@@ -1,7 +1,7 @@
 //! Behaviour of the crate through its public doors.
 
 mod build;
-mod empty;
+mod empty_file_systems;
 mod examples;
 mod geometry;
 mod source;

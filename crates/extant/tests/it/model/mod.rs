@@ -3,8 +3,8 @@
 //!
 //! Meanwhile a few files are kept open, with or without names, and a directory is being listed.
 
-mod kept;
 mod listing;
+mod open_files;
 
 use extant::{
     DeviceNumber, Error, FileFlags, FileType, Filesystem, MountOptions, OpenOptions, OpenSpec,
@@ -21,8 +21,8 @@ use extant_testkit::model::{default_acl, tagged, xattr_value};
 use extant_testkit::oracle::{assert_clean, dumpe2fs, mke2fs};
 use extant_testkit::rng::seed_from_env;
 use extant_testkit::tree::Time;
-use kept::{Change, Kept};
 use listing::Listing;
+use open_files::{Change, Kept};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, RngSeed, TestRng, TestRunner};

@@ -4,13 +4,12 @@
 //! |---|---|
 //! | `crew` | the threads: started together, watched, told when the time is over |
 //! | `owner` | a thread's own files and directories, between those of others |
-//! | `crowd` | what all threads do in the same places |
+//! | `shared_places` | what all threads do in the same places |
 
 pub(crate) mod crew;
-mod crowd;
 mod owner;
+mod shared_places;
 
-use crowd::{Member, check_logs, furnish, text};
 use extant::export::{ExportOptions, Preserve, to_directory};
 use extant::{Error, Filesystem, MountOptions, OpenSpec};
 use extant_testkit::facility::{self, Facility};
@@ -19,6 +18,7 @@ use extant_testkit::oracle::{assert_clean, mke2fs};
 use extant_testkit::rng::{Rng, seed_from_env};
 use extant_testkit::tree::{Compare, Tree};
 use owner::Owner;
+use shared_places::{Member, check_logs, furnish, text};
 use std::path::Path;
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! Images built from a source: `e2fsck` finds nothing, and the kernel shows the source again.
 
 mod kernel_writes;
+mod large_directories;
 mod limits;
 mod lost_found;
 mod machine;
-mod many;
 mod matrix;
 mod output;
 mod random;

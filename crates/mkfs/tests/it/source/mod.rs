@@ -4,7 +4,7 @@ mod archive;
 mod beside_tar;
 mod containers;
 mod directory;
-mod hostile;
+mod hostile_archives;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Recovered images are written home, and a crash in the middle of it costs nothing.
 
-use crate::recording::RecordingDevice;
+use crate::recording_device::RecordingDevice;
 use crate::synthetic::{Change, FS_BLOCKS, KINDS, LogMaker, SIZE, filled, write};
 use crate::writing::{Rig, start};
 use extant_blockdev::BlockDevice;
