@@ -26,6 +26,10 @@ pub(super) fn check(root: &Path) -> Vec<Finding> {
         };
         let mut wrong = missing(&text, &|path| root.join(path).exists());
         wrong.extend(dangling(&text, &page));
+        // The list of changes has a form of its own.
+        if name != "CHANGELOG.md" {
+            wrong.extend(wide(&text));
+        }
         for (line, what) in wrong {
             findings.push(Finding {
                 path: name.clone(),
@@ -60,6 +64,26 @@ pub(super) fn missing(text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<(usize, 
     }
     found
 }
+
+/// Lines of prose that are wider than a page. Tables, code and what programs write have their own width.
+fn wide(text: &str) -> Vec<(usize, String)> {
+    let (mut is_code, mut is_generated) = (false, false);
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        is_code ^= line.starts_with("```");
+        is_generated =
+            (is_generated || line.ends_with(":begin -->")) && !line.ends_with(":end -->");
+        let is_prose = !is_code && !is_generated && !line.starts_with(['|', '#', '!']);
+        let width = line.chars().count();
+        if is_prose && width > WIDTH {
+            found.push((at + 1, format!("{width} columns: {WIDTH} is the limit")));
+        }
+    }
+    found
+}
+
+/// Columns of prose.
+const WIDTH: usize = 100;
 
 /// The text of a file; of a folder, which has no headings, nothing.
 fn read(path: &Path) -> Option<String> {
@@ -159,5 +183,19 @@ mod tests {
         let bad = "[a](#there)\n[b](other.md)\n[c](../other.md#what)";
         let lines: Vec<usize> = dangling(bad, &page).iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_line_of_prose_that_is_too_wide_is_found() {
+        let wide_line = "x ".repeat(60);
+        let good = format!(
+            "| {wide_line} |\n```\n{wide_line}\n```\n<!-- a:begin -->\n{wide_line}\n<!-- a:end -->\n"
+        );
+        assert!(wide(&good).is_empty(), "{:?}", wide(&good));
+        let lines: Vec<usize> = wide(&format!("{good}{wide_line}\n"))
+            .iter()
+            .map(|(line, _)| *line)
+            .collect();
+        assert_eq!(lines, [8]);
     }
 }
