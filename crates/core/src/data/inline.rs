@@ -84,7 +84,7 @@ fn write_inside(
     if attributes_around(fs, &image, &content)?.is_none() {
         return Ok(None);
     }
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     replace(fs, held, &content, options)?;
     Ok(Some((start, buf.len())))
 }

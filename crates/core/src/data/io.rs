@@ -2,7 +2,7 @@
 
 use crate::data::cache::FileCache;
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, LiveInode, Writer};
+use crate::inode::{Actor, FileType, Held, Inode, LiveInode};
 use crate::map::Target;
 use crate::{Error, Result};
 use extant_format::features::RoCompat;
@@ -16,8 +16,8 @@ use std::sync::Arc;
 /// How content is changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteOptions<'a> {
-    /// Who does it: programs lose what that takes away from them.
-    pub writer: Writer<'a>,
+    /// The origin of the change: it decides which privileges programs lose by it.
+    pub actor: Actor<'a>,
 }
 
 /// A file whose data is in memory.

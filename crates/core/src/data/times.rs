@@ -5,7 +5,7 @@ use crate::clock::{coarse_now, now};
 use crate::data::cache::FileCache;
 use crate::data::io::WriteOptions;
 use crate::fs::Fs;
-use crate::inode::{Held, LiveInode, Timestamp, Writer};
+use crate::inode::{Actor, Held, LiveInode, Timestamp};
 use extant_format::inode::Inode as DiskInode;
 use extant_sync::pin;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) fn stamp(disk: &mut DiskInode, time: Timestamp, options: WriteOptions
 
 /// Whether a write is dated by when it is done.
 pub(super) fn leaves_time(options: WriteOptions<'_>) -> bool {
-    !matches!(options.writer, Writer::Earlier)
+    !matches!(options.actor, Actor::Earlier)
 }
 
 /// Notes that bytes are about to be overwritten in place, with a handle only if the last one who did

@@ -50,24 +50,24 @@ impl Caller {
     }
 }
 
-/// Who changes the content of a file, which decides what else changes with it.
+/// The origin of a change of a file's content, which decides what else changes with it.
 #[derive(Clone, Copy, Debug, Default)]
-pub enum Writer<'a> {
-    /// Nobody in particular. Set-ID bits stay as they are.
+pub enum Actor<'a> {
+    /// No user in particular. Set-ID bits stay as they are.
     #[default]
     Nobody,
     /// This user.
     User(&'a Caller),
-    /// Somebody whose data was taken earlier, by a kernel that asked and dated him then: nothing changes but the
+    /// A program whose data a kernel took earlier, which asked and dated it then: nothing changes but the
     /// content.
     Earlier,
-    /// Somebody through memory that the file is mapped to: nothing is taken from programs. When it was nobody knows, so
+    /// A program, through memory that the file is mapped to: nothing is taken from programs. The time is unknown, so
     /// it is now.
     Mapped,
 }
 
-impl<'a> Writer<'a> {
-    /// Who writes, unless he leaves set-ID bits as they are.
+impl<'a> Actor<'a> {
+    /// The user that writes, unless set-ID bits stay as they are.
     pub(crate) fn restricted(self) -> Option<&'a Caller> {
         match self {
             Self::User(caller) if caller.uid != 0 => Some(caller),

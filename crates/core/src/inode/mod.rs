@@ -38,7 +38,7 @@ mod table;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
 pub use bulkstat::{Bulkstat, BulkstatWay};
-pub use caller::{Caller, Writer};
+pub use caller::{Actor, Caller};
 pub(crate) use caller::{GROUP_EXECUTE, SET_GID, without_set_ids};
 pub(crate) use encode::{RegisteredInode, RegisteredInodes, capture_inodes};
 pub use held::Held;

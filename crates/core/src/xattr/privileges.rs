@@ -12,7 +12,7 @@ use super::{Change, SetXattr, change, has};
 use crate::Result;
 use crate::clock::coarse_now as now;
 use crate::fs::Fs;
-use crate::inode::{FileType, Held, Inode, LiveInode, Mode, Writer, without_set_ids};
+use crate::inode::{Actor, FileType, Held, Inode, LiveInode, Mode, without_set_ids};
 use extant_format::xattr::{AttributeName, name};
 use extant_sync::pin;
 
@@ -22,51 +22,51 @@ const CAPABILITY: AttributeName<'static> = AttributeName {
     suffix: b"capability",
 };
 
-/// Whether a file may lose something when this writer changes its content. The `op` lock is held: as long as it is, what
+/// Whether a file may lose something when this actor changes its content. The `op` lock is held: as long as it is, what
 /// loses nothing has nothing to lose.
 #[inline]
-pub(crate) fn loses(live: &LiveInode, writer: Writer<'_>) -> bool {
-    loses_by(live.image(&pin()), live, writer)
+pub(crate) fn loses(live: &LiveInode, actor: Actor<'_>) -> bool {
+    loses_by(live.image(&pin()), live, actor)
 }
 
 /// The same by the image of the inode, for who looks at that anyway.
 #[inline]
-pub(crate) fn loses_by(image: &Inode, live: &LiveInode, writer: Writer<'_>) -> bool {
-    !matches!(writer, Writer::Earlier | Writer::Mapped)
+pub(crate) fn loses_by(image: &Inode, live: &LiveInode, actor: Actor<'_>) -> bool {
+    !matches!(actor, Actor::Earlier | Actor::Mapped)
         && image.file_type() == FileType::Regular
-        && (left_by(image, writer) != image.disk().mode.permissions()
+        && (left_by(image, actor) != image.disk().mode.permissions()
             || (image.may_have_attributes() && live.may_be_capable()))
 }
 
-/// The permissions that a file has when this writer has changed its content.
-fn left_by(image: &Inode, writer: Writer<'_>) -> u16 {
-    match writer.restricted() {
+/// The permissions that a file has when this actor has changed its content.
+fn left_by(image: &Inode, actor: Actor<'_>) -> u16 {
+    match actor.restricted() {
         None => image.disk().mode.permissions(),
-        writer => without_set_ids(image, writer),
+        actor => without_set_ids(image, actor),
     }
 }
 
-/// Takes away what a file loses when this writer changes its content. To be called before that, with the `op` lock held
+/// Takes away what a file loses when this actor changes its content. To be called before that, with the `op` lock held
 /// exclusively.
 ///
 /// # Errors
 /// Those of changing attributes.
 #[inline]
-pub(crate) fn take_away(fs: &Fs, file: &Held, writer: Writer<'_>) -> Result<()> {
-    match loses(file, writer) {
-        true => take_away_now(fs, file, writer),
+pub(crate) fn take_away(fs: &Fs, file: &Held, actor: Actor<'_>) -> Result<()> {
+    match loses(file, actor) {
+        true => take_away_now(fs, file, actor),
         false => Ok(()),
     }
 }
 
 #[cold]
-fn take_away_now(fs: &Fs, file: &Held, writer: Writer<'_>) -> Result<()> {
+fn take_away_now(fs: &Fs, file: &Held, actor: Actor<'_>) -> Result<()> {
     let image = file.snapshot();
     let is_capable = image.may_have_attributes() && has(fs, &image, CAPABILITY)?;
     if !is_capable {
         file.note_not_capable();
     }
-    let permissions = left_by(&image, writer);
+    let permissions = left_by(&image, actor);
     if !is_capable && permissions == image.disk().mode.permissions() {
         return Ok(());
     }

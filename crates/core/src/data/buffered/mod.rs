@@ -121,7 +121,7 @@ impl FileIo<'_> {
         if data.is_empty() {
             return Ok((offset, 0, None));
         }
-        xattr::take_away(self.fs, held, options.writer)?;
+        xattr::take_away(self.fs, held, options.actor)?;
         if offset + data.len() as u64 > size {
             self.prepare_tail(size, offset)?;
         }
@@ -171,7 +171,7 @@ impl FileIo<'_> {
         // A damaged record may say that the file is longer than it can be.
         if end > self.cache.size_with(image).min(size_limit(self.fs, image))
             || self.cache.is_bypassed()
-            || xattr::loses_by(image, held, options.writer)
+            || xattr::loses_by(image, held, options.actor)
         {
             return Ok(None);
         }

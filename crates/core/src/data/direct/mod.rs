@@ -405,7 +405,7 @@ pub(super) fn write_shared(
             return Ok(None);
         }
         check_writable(image)?;
-        if bytes.end > file.size_with(image) || xattr::loses_by(image, held, options.writer) {
+        if bytes.end > file.size_with(image) || xattr::loses_by(image, held, options.actor) {
             return Ok(None);
         }
         map::known(held, file, &blocks_of(fs, &bytes), &guard)
@@ -542,7 +542,7 @@ pub(super) fn write_exclusive(
     if buf.is_empty() {
         return Ok((offset, 0));
     }
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     let bytes = offset..offset + buf.len() as u64;
     let nothing_in_memory = way == Way::Dax || file.is_bypassed();
     if nothing_in_memory

@@ -289,7 +289,7 @@ fn begin(
         return Err(Error::FileTooLarge);
     }
     // As under Linux before it is asked whether the range fits the file.
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     Ok((held.snapshot(), offset..end))
 }
 

@@ -112,7 +112,7 @@ pub(in crate::data) fn fallocate_alone(
         blocks: blocks_of(fs, &(offset..end)),
         end: (!mode.keep_size).then_some(end),
     };
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     let mut retries = 0;
     let mut image = image;
     loop {

@@ -74,7 +74,7 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
     if size > size_limit(fs, &image) {
         return Err(Error::FileTooLarge);
     }
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     if let Some(content) = inline {
         return replace(fs, held, &content, options);
     }

@@ -70,7 +70,7 @@ pub(in crate::data) fn write(
     if buf.is_empty() {
         return Ok((offset, 0));
     }
-    xattr::take_away(fs, held, options.writer)?;
+    xattr::take_away(fs, held, options.actor)?;
     let written = write_alone(fs, held, offset, buf, options, Pages::Ours)?;
     Ok((offset, written))
 }
@@ -87,7 +87,7 @@ fn overwrite(
     let _shared = held.op().read();
     // It may have become immutable since.
     check_writable(held.image(&pin()))?;
-    if xattr::loses(held, options.writer) {
+    if xattr::loses(held, options.actor) {
         return Ok(None);
     }
     let _stay = held.pages().read();

@@ -29,8 +29,8 @@ use crate::Result;
 use crate::alloc::Spending;
 use crate::data::WriteOptions;
 use crate::fs::{Changing, Fs};
+use crate::inode::Actor;
 pub use crate::inode::Caller;
-use crate::inode::Writer;
 use std::sync::Arc;
 
 /// The sticky bit of a mode.
@@ -42,7 +42,7 @@ const STICKY: u16 = 0o1000;
 #[derive(Clone, Copy, Debug)]
 pub struct OpContext<'a> {
     fs: &'a Fs,
-    actor: Writer<'a>,
+    actor: Actor<'a>,
 }
 
 impl<'a> OpContext<'a> {
@@ -51,7 +51,7 @@ impl<'a> OpContext<'a> {
     pub fn new(fs: &'a Fs, caller: Option<&'a Caller>) -> Self {
         Self {
             fs,
-            actor: caller.map_or(Writer::Nobody, Writer::User),
+            actor: caller.map_or(Actor::Nobody, Actor::User),
         }
     }
 
@@ -61,7 +61,7 @@ impl<'a> OpContext<'a> {
     pub fn for_earlier(fs: &'a Fs) -> Self {
         Self {
             fs,
-            actor: Writer::Earlier,
+            actor: Actor::Earlier,
         }
     }
 
@@ -71,7 +71,7 @@ impl<'a> OpContext<'a> {
     pub fn for_mapped(fs: &'a Fs) -> Self {
         Self {
             fs,
-            actor: Writer::Mapped,
+            actor: Actor::Mapped,
         }
     }
 
@@ -85,8 +85,8 @@ impl<'a> OpContext<'a> {
     #[inline]
     fn caller(self) -> Option<&'a Caller> {
         match self.actor {
-            Writer::User(caller) => Some(caller),
-            Writer::Nobody | Writer::Earlier | Writer::Mapped => None,
+            Actor::User(caller) => Some(caller),
+            Actor::Nobody | Actor::Earlier | Actor::Mapped => None,
         }
     }
 
@@ -107,7 +107,7 @@ impl<'a> OpContext<'a> {
 
     /// How he changes content.
     pub(super) fn writing(self) -> WriteOptions<'a> {
-        WriteOptions { writer: self.actor }
+        WriteOptions { actor: self.actor }
     }
 }
 
