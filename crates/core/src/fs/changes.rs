@@ -102,8 +102,8 @@ impl Drop for OpenForWriting {
 impl Fs {
     #[inline]
     pub(crate) fn changes(&self) -> Result<&Changes> {
-        match &self.writer {
-            Some(writer) => Ok(&writer.changes),
+        match &self.write_state {
+            Some(write_state) => Ok(&write_state.changes),
             None => Err(Error::ReadOnly),
         }
     }

@@ -50,9 +50,9 @@ impl Fs {
     /// Why the journal stopped, when it has; nothing is known to be durable then. On a file system
     /// open for reading only [`Error::ReadOnly`].
     pub fn commit(&self, upto: Seq) -> Result<()> {
-        let writer = self.writer()?;
-        let kinds = Kinds::of(self, writer);
-        writer.journal.commit(&kinds.list(), upto)
+        let write_state = self.write_state()?;
+        let kinds = Kinds::of(self, write_state);
+        write_state.journal.commit(&kinds.list(), upto)
     }
 
     /// Ends a transaction that has no room: returns when another one runs.
@@ -61,9 +61,9 @@ impl Fs {
     /// As for [`Fs::commit`].
     #[cold]
     pub(super) fn commit_full(&self, full: Seq) -> Result<()> {
-        let writer = self.writer()?;
-        let kinds = Kinds::of(self, writer);
-        writer.journal.commit_full(&kinds.list(), full)
+        let write_state = self.write_state()?;
+        let kinds = Kinds::of(self, write_state);
+        write_state.journal.commit_full(&kinds.list(), full)
     }
 
     /// Writes everything committed to where it belongs and frees its space in the log.

@@ -1,6 +1,6 @@
 //! The right to change metadata, for one operation on a file system.
 
-use super::{Fs, Writer};
+use super::{Fs, WriteState};
 use crate::Result;
 use crate::alloc::Alloc;
 use crate::inode::{LiveInode, RegisteredInode};
@@ -21,7 +21,7 @@ const RECORDS_PER_CREDIT: u32 = 16;
 #[derive(Debug)]
 pub struct Handle<'f> {
     fs: &'f Fs,
-    writer: &'f Writer,
+    write_state: &'f WriteState,
     handle: journal::Handle<'f>,
 }
 
@@ -42,14 +42,14 @@ impl Fs {
     /// [`Error::Stopped`](crate::Error::Stopped) when an error has stopped it;
     /// [`Error::InvalidInput`](crate::Error::InvalidInput) when no transaction can be as large.
     pub(crate) fn start(&self, credits: u32) -> Result<Handle<'_>> {
-        let writer = self.writer()?;
-        let journal = &*writer.journal;
+        let write_state = self.write_state()?;
+        let journal = &*write_state.journal;
         loop {
             match journal.try_start(credits)? {
                 Start::Started(handle) => {
                     return Ok(Handle {
                         fs: self,
-                        writer,
+                        write_state,
                         handle,
                     });
                 }
@@ -73,7 +73,7 @@ impl<'f> Handle<'f> {
     #[inline]
     #[must_use]
     pub(crate) fn alloc(&self) -> &'f Alloc {
-        &self.writer.alloc
+        &self.write_state.alloc
     }
 
     /// Registers an inode, whose record is about to change.
@@ -103,7 +103,7 @@ impl<'f> Handle<'f> {
                 self.spend();
             }
             let registered = RegisteredInode::new(Arc::clone(live), block);
-            self.writer.registered_inodes.push(registered);
+            self.write_state.registered_inodes.push(registered);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //!
 //! Inodes come first, as a large one may change the superblock, which comes last.
 
-use super::{Fs, Writer};
+use super::{Fs, WriteState};
 use crate::Result;
 use crate::inode::{CapturedSlots, ORPHAN_BLOCKS, RegisteredInode, capture_inodes};
 use crate::journal::{CapturedItem, Images, LogItem, Numbers};
@@ -24,16 +24,16 @@ pub(super) struct Kinds<'f> {
     inodes: Inodes<'f>,
     orphans: OrphanBlocks<'f>,
     superblock: SuperblockItem<'f>,
-    writer: &'f Writer,
+    write_state: &'f WriteState,
 }
 
 impl<'f> Kinds<'f> {
-    pub(super) fn of(fs: &'f Fs, writer: &'f Writer) -> Self {
+    pub(super) fn of(fs: &'f Fs, write_state: &'f WriteState) -> Self {
         Self {
-            inodes: Inodes { fs, writer },
-            orphans: OrphanBlocks { fs, writer },
-            superblock: SuperblockItem { writer },
-            writer,
+            inodes: Inodes { fs, write_state },
+            orphans: OrphanBlocks { fs, write_state },
+            superblock: SuperblockItem { write_state },
+            write_state,
         }
     }
 
@@ -42,7 +42,7 @@ impl<'f> Kinds<'f> {
         [
             &self.inodes,
             &self.orphans,
-            &*self.writer.alloc,
+            &*self.write_state.alloc,
             &self.superblock,
         ]
     }
@@ -50,7 +50,7 @@ impl<'f> Kinds<'f> {
 
 struct Inodes<'f> {
     fs: &'f Fs,
-    writer: &'f Writer,
+    write_state: &'f WriteState,
 }
 
 struct CapturedInodes<'f> {
@@ -61,11 +61,11 @@ struct CapturedInodes<'f> {
 
 impl LogItem for Inodes<'_> {
     fn has_changes(&self) -> bool {
-        self.writer.registered_inodes.has_any()
+        self.write_state.registered_inodes.has_any()
     }
 
     fn capture(&self, _: Seq, _: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
-        let mut inodes = self.writer.registered_inodes.take();
+        let mut inodes = self.write_state.registered_inodes.take();
         for inodes in &mut inodes {
             capture_inodes(inodes);
         }
@@ -73,7 +73,7 @@ impl LogItem for Inodes<'_> {
         if !self.fs.superblock().has_ro_compat(RoCompat::LARGE_FILE)
             && inodes.iter().flatten().any(RegisteredInode::is_large)
         {
-            self.writer.super_state.note_large_file();
+            self.write_state.super_state.note_large_file();
         }
         Ok(Some(Box::new(CapturedInodes {
             fs: self.fs,
@@ -107,7 +107,7 @@ impl CapturedItem for CapturedInodes<'_> {
 
 struct OrphanBlocks<'f> {
     fs: &'f Fs,
-    writer: &'f Writer,
+    write_state: &'f WriteState,
 }
 
 struct CapturedOrphans<'f> {
@@ -117,7 +117,10 @@ struct CapturedOrphans<'f> {
 
 impl LogItem for OrphanBlocks<'_> {
     fn capture(&self, _: Seq, numbers: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
-        let slots = self.writer.orphans.capture(numbers.take(ORPHAN_BLOCKS));
+        let slots = self
+            .write_state
+            .orphans
+            .capture(numbers.take(ORPHAN_BLOCKS));
         Ok(match slots.is_empty() {
             true => None,
             false => Some(Box::new(CapturedOrphans { fs: self.fs, slots })),
@@ -135,7 +138,7 @@ impl CapturedItem for CapturedOrphans<'_> {
 }
 
 struct SuperblockItem<'f> {
-    writer: &'f Writer,
+    write_state: &'f WriteState,
 }
 
 struct CapturedSuperblock<'f> {
@@ -145,16 +148,16 @@ struct CapturedSuperblock<'f> {
 
 impl LogItem for SuperblockItem<'_> {
     fn has_changes(&self) -> bool {
-        self.writer.super_state.is_touched()
+        self.write_state.super_state.is_touched()
     }
 
     fn capture(&self, _: Seq, _: &mut Numbers) -> Result<Option<Box<dyn CapturedItem + '_>>> {
-        let state = &*self.writer.super_state;
+        let state = &*self.write_state.super_state;
         if !state.is_touched() {
             return Ok(None);
         }
-        let free = self.writer.alloc.free_counts();
-        let orphans = &self.writer.orphans;
+        let free = self.write_state.alloc.free_counts();
+        let orphans = &self.write_state.orphans;
         let superblock = state.capture(&SuperCounts {
             free_blocks: free.blocks,
             free_inodes: free.inodes,
@@ -165,7 +168,7 @@ impl LogItem for SuperblockItem<'_> {
     }
 
     fn committed(&self, _: Seq) {
-        self.writer.super_state.set_committed();
+        self.write_state.super_state.set_committed();
     }
 }
 

@@ -325,7 +325,7 @@ mod tests {
         let fs = Fs::open(Arc::clone(&device), options.clone()).unwrap();
         let claim = Claim::take(&device, &superblock, |_| {
             // Our number changes while the other one watches.
-            let keeper = fs.writer.as_ref().and_then(|w| w.mmp.get());
+            let keeper = fs.write_state.as_ref().and_then(|w| w.mmp.get());
             assert!(keeper.is_some());
             let place = place_of(&device, &superblock);
             let mut record = place.read().unwrap();

@@ -83,12 +83,12 @@ pub struct Fs {
     pub(crate) replayed: bool,
     pub(crate) access: AccessPolicy,
     /// What only a file system open for writing has.
-    pub(crate) writer: Option<Writer>,
+    pub(crate) write_state: Option<WriteState>,
 }
 
 /// What a file system open for writing has besides.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct WriteState {
     pub(crate) journal: Arc<Journal>,
     pub(crate) alloc: Arc<Alloc>,
     /// Inodes that the running transaction has changed.
@@ -153,8 +153,8 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     #[inline]
-    pub(crate) fn writer(&self) -> Result<&Writer> {
-        self.writer.as_ref().ok_or(Error::ReadOnly)
+    pub(crate) fn write_state(&self) -> Result<&WriteState> {
+        self.write_state.as_ref().ok_or(Error::ReadOnly)
     }
 
     /// The transactions.
@@ -163,8 +163,8 @@ impl Fs {
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     #[inline]
     pub(crate) fn journal(&self) -> Result<&Journal> {
-        match &self.writer {
-            Some(writer) => Ok(&writer.journal),
+        match &self.write_state {
+            Some(write_state) => Ok(&write_state.journal),
             None => Err(Error::ReadOnly),
         }
     }
@@ -174,7 +174,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     pub(crate) fn super_state(&self) -> Result<&SuperState> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &*w.super_state)
             .ok_or(Error::ReadOnly)
@@ -182,7 +182,7 @@ impl Fs {
 
     /// The claim that keeps other hosts out, if there is one.
     pub(crate) fn mmp(&self) -> Option<&mmp::Keeper> {
-        self.writer.as_ref()?.mmp.get()
+        self.write_state.as_ref()?.mmp.get()
     }
 
     /// Refuses a file system open for reading only.
@@ -190,8 +190,8 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`].
     pub fn check_writable(&self) -> Result<()> {
-        match &self.writer {
-            Some(writer) if !writer.changes.is_read_only() => Ok(()),
+        match &self.write_state {
+            Some(write_state) if !write_state.changes.is_read_only() => Ok(()),
             _ => Err(Error::ReadOnly),
         }
     }
@@ -206,7 +206,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     pub(crate) fn rename_topology(&self) -> Result<&Mutex<()>> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &w.rename_topology)
             .ok_or(Error::ReadOnly)
@@ -217,7 +217,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     pub(crate) fn alloc(&self) -> Result<&Alloc> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &*w.alloc)
             .ok_or(Error::ReadOnly)
@@ -226,7 +226,9 @@ impl Fs {
     /// The allocator; `None` if the file system is open for reading only.
     #[inline]
     pub(crate) fn alloc_if_any(&self) -> Option<&Alloc> {
-        self.writer.as_ref().map(|writer| &*writer.alloc)
+        self.write_state
+            .as_ref()
+            .map(|write_state| &*write_state.alloc)
     }
 
     /// The blocks of attributes that inodes share.
@@ -234,7 +236,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is not open for writing.
     pub(crate) fn shared_attributes(&self) -> Result<&SharedBlocks> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &w.shared_attributes)
             .ok_or(Error::ReadOnly)
@@ -245,7 +247,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is not open for writing.
     pub(crate) fn shared_values(&self) -> Result<&SharedValues> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &w.shared_values)
             .ok_or(Error::ReadOnly)
@@ -262,7 +264,7 @@ impl Fs {
 
     /// What owners use, where that is counted and the file system is open for writing.
     pub(crate) fn accounts(&self) -> Option<&Accounts> {
-        self.writer.as_ref()?.accounts.as_ref()
+        self.write_state.as_ref()?.accounts.as_ref()
     }
 
     /// Access times that only memory has.
@@ -270,7 +272,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     pub(crate) fn lazy_times(&self) -> Result<&LazyTimes> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &w.lazy_times)
             .ok_or(Error::ReadOnly)
@@ -281,7 +283,7 @@ impl Fs {
     /// # Errors
     /// [`Error::ReadOnly`] when the file system is open for reading only.
     pub(crate) fn orphans(&self) -> Result<&Orphans> {
-        self.writer
+        self.write_state
             .as_ref()
             .map(|w| &w.orphans)
             .ok_or(Error::ReadOnly)

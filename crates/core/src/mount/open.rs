@@ -99,7 +99,7 @@ impl Fs {
             notices,
             replayed,
             access: AccessPolicy::of(options),
-            writer: None,
+            write_state: None,
         })
     }
 }

@@ -20,7 +20,7 @@ use super::orphan_file::orphan_file_blocks;
 use super::{fast_commit, torn};
 use crate::alloc::{Alloc, AllocOptions};
 use crate::fs::JournalChoice;
-use crate::fs::{Changes, Claim, Fs, MountOptions, Notice, SuperblockChoice, Writer, policy};
+use crate::fs::{Changes, Claim, Fs, MountOptions, Notice, SuperblockChoice, WriteState, policy};
 use crate::inode::{LazyTimes, Orphans, RegisteredInodes};
 use crate::journal::{CheckpointQueue, Journal};
 use crate::meta::Seq;
@@ -113,8 +113,8 @@ impl Fs {
             fs.add_notices(found.notices);
         }
         let fs = Arc::new(fs);
-        if let (Some(claim), Some(writer)) = (claim, &fs.writer) {
-            let _ = writer.mmp.set(claim.keep(Arc::downgrade(&fs))?);
+        if let (Some(claim), Some(write_state)) = (claim, &fs.write_state) {
+            let _ = write_state.mmp.set(claim.keep(Arc::downgrade(&fs))?);
         }
         fs.recover_orphans()?;
         if options.background {
@@ -276,7 +276,7 @@ impl Fs {
         let orphans = Orphans::load(&fs, &alloc, orphan_file_blocks)?;
         #[cfg(feature = "baseline")]
         let orphans = orphans.with_one_lock(options.baseline.inode.one_orphan_lock);
-        fs.writer = Some(Writer {
+        fs.write_state = Some(WriteState {
             journal,
             alloc: Arc::new(alloc),
             registered_inodes: RegisteredInodes::new(),
@@ -291,8 +291,8 @@ impl Fs {
             rename_topology: Mutex::new(&RENAME, ()),
         });
         let accounts = Accounts::load(&fs, most, options)?;
-        if let Some(writer) = &mut fs.writer {
-            writer.accounts = accounts;
+        if let Some(write_state) = &mut fs.write_state {
+            write_state.accounts = accounts;
         }
         Ok(fs)
     }
