@@ -12,13 +12,13 @@ use std::sync::Arc;
 /// Which mechanisms work as they did before they were improved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Baseline {
-    /// Who writes over data past memory holds the file's lock alone, and stores the time of the change in a transaction
+    /// A write over data past memory holds the file's lock alone, and stores the time of the change in a transaction
     /// each time.
     pub transaction_per_overwrite: bool,
 }
 
 impl Baseline {
-    /// All of them.
+    /// Returns all of them.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -40,7 +40,7 @@ pub(super) fn note_in_transaction(
 }
 
 impl FileCache {
-    /// Whether each overwrite takes a transaction.
+    /// Tells whether each overwrite takes a transaction.
     pub(super) fn transaction_per_overwrite(&self) -> bool {
         self.caches.baseline().transaction_per_overwrite
     }

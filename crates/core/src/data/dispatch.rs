@@ -44,7 +44,7 @@ enum Access {
 }
 
 impl Way {
-    /// The usual way of content outside inodes, which is the same for all files of a file system.
+    /// Returns the usual way of content outside inodes, which is the same for all files of a file system.
     pub(in crate::data) fn usual(is_dax: bool, mode: DataMode) -> Self {
         match mode {
             _ if is_dax => Self::Dax,
@@ -53,7 +53,7 @@ impl Way {
         }
     }
 
-    /// The way of an operation on a file.
+    /// Returns the way of an operation on a file.
     #[inline]
     fn of(fs: &Fs, is_inline: bool, access: Access) -> Self {
         match (fs.data().way(), access) {

@@ -89,8 +89,8 @@ fn write_inside(
     Ok(Some((start, buf.len())))
 }
 
-/// What a file whose content lies in its inode holds once it has this size, if that fits there; `None` also for any other
-/// file. For who holds `op` exclusively: [`replace`] is the next step.
+/// Returns what a file whose content lies in its inode holds once it has this size, if that fits there; `None` also for any other
+/// file. The caller holds `op` exclusively: [`replace`] is the next step.
 ///
 /// # Errors
 /// When the attributes in the inode break the format.
@@ -106,7 +106,7 @@ pub(super) fn resized_alone(fs: &Fs, held: &Held, size: u64) -> Result<Option<Ve
     Ok(around.map(|_| content))
 }
 
-/// The first `size` bytes of what lies in an inode, zeros behind its end; `None` if no inode has room for so much.
+/// Returns the first `size` bytes of what lies in an inode, zeros behind its end; `None` if no inode has room for so much.
 fn content_of_size(fs: &Fs, image: &Inode, size: u64) -> Result<Option<Vec<u8>>> {
     if size > u64::from(fs.geometry().inode_size()) {
         return Ok(None);
@@ -116,13 +116,13 @@ fn content_of_size(fs: &Fs, image: &Inode, size: u64) -> Result<Option<Vec<u8>>>
     Ok(Some(content))
 }
 
-/// The attributes of an inode with the part of `content` that the map has no room for; `None` if they have none either.
+/// Returns the attributes of an inode with the part of `content` that the map has no room for; `None` if they have none either.
 fn attributes_around(fs: &Fs, image: &Inode, content: &[u8]) -> Result<Option<Box<[u8]>>> {
     let rest = content.get(MAP_BYTES..).unwrap_or_default();
     fs.xattrs_with_content(image, Some(rest))
 }
 
-/// Puts `content`, for which there is room, in the place of what lies in an inode. For who holds `op` exclusively.
+/// Puts `content`, for which there is room, in the place of what lies in an inode. The caller holds `op` exclusively.
 ///
 /// # Errors
 /// When the attributes in the inode break the format; what stopped the journal.
@@ -161,7 +161,7 @@ pub(super) fn outgrow(fs: &Fs, held: &Held) -> Result<()> {
     outgrow_alone(fs, held)
 }
 
-/// The same for who holds `op` exclusively.
+/// Gives a file whose content lies in its inode a block, as [`outgrow`] does. The caller holds `op` exclusively.
 pub(super) fn outgrow_alone(fs: &Fs, held: &Held) -> Result<()> {
     let image = held.snapshot();
     if !image.is_inline() {

@@ -50,7 +50,7 @@ pub(super) enum Position {
     End,
 }
 
-/// Whether the content of a file lies in its record.
+/// Tells whether the content of a file lies in its record.
 ///
 /// # Errors
 /// When it is no regular file, or its content can be read by nobody without a key.
@@ -65,7 +65,7 @@ pub(super) fn is_inline_file(held: &Held) -> Result<bool> {
     }
 }
 
-/// How many of `len` bytes from byte `offset` on lie inside a file, as its users see it.
+/// Returns how many of `len` bytes from byte `offset` on lie inside a file, as its users see it.
 #[inline]
 pub(super) fn inside_file(live: &LiveInode, offset: u64, len: usize) -> usize {
     let left = live.live_size().saturating_sub(offset);
@@ -129,7 +129,7 @@ fn most_charged(fs: &Fs) -> u64 {
     all - pointers
 }
 
-/// The part of `buf` that a file can have at `offset`.
+/// Returns the part of `buf` that a file can have at `offset`.
 pub(super) fn within_limit<'b>(
     fs: &Fs,
     image: &Inode,
@@ -144,12 +144,12 @@ pub(super) fn within_limit<'b>(
     Ok(buf.get(..len).unwrap_or(buf))
 }
 
-/// The blocks that `range`, in bytes, touches.
+/// Returns the blocks that `range`, in bytes, touches.
 pub(super) fn blocks_of(fs: &Fs, range: &Range<u64>) -> Range<u64> {
     range.start >> fs.block_size().log2()..fs.block_size().blocks_for(range.end)
 }
 
-/// The byte of the device `skip` bytes past the start of `target`.
+/// Returns the byte of the device `skip` bytes past the start of `target`.
 pub(super) fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
     match target.pblk() {
         Some(pblk) => device_offset(fs, pblk, skip),
@@ -157,7 +157,7 @@ pub(super) fn target_offset(fs: &Fs, target: Target, skip: u64) -> Result<u64> {
     }
 }
 
-/// The byte of the device `skip` bytes past the start of a physical block.
+/// Returns the byte of the device `skip` bytes past the start of a physical block.
 pub(super) fn device_offset(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
     let start = fs.block_size().offset_of(pblk);
     match start.and_then(|start| start.checked_add(skip)) {

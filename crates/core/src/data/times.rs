@@ -50,12 +50,12 @@ pub(super) fn stamp(disk: &mut DiskInode, time: Timestamp, options: WriteOptions
     }
 }
 
-/// Whether a write is dated by when it is done.
+/// Tells whether a write is dated by when it is done.
 pub(super) fn leaves_time(options: WriteOptions<'_>) -> bool {
     !matches!(options.actor, Actor::Earlier)
 }
 
-/// Notes that bytes are about to be overwritten in place, with a handle only if the last one who did
+/// Notes that bytes are about to be overwritten in place, with a handle only if the last write that did
 /// so was not in the same tick.
 pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions<'_>) -> Result<()> {
     let time = now();
@@ -68,7 +68,7 @@ pub(super) fn note_write(fs: &Fs, held: &Held, options: WriteOptions<'_>) -> Res
     })
 }
 
-/// Whether `last` is less than a tick before `now`.
+/// Tells whether `last` is less than a tick before `now`.
 fn is_recent(last: Timestamp, now: Timestamp) -> bool {
     (0..TICK_NANOS).contains(&nanos_of(now).saturating_sub(nanos_of(last)))
 }

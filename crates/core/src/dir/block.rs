@@ -32,7 +32,7 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// The directory of this inode.
+    /// Returns the directory of this inode.
     pub(super) fn new(fs: &'a Fs, inode: &'a Inode) -> Result<Self> {
         if !inode.is_dir() {
             return Err(Error::NotADirectory);
@@ -58,7 +58,7 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// The same, with what is remembered about the directory. `still` says that the lock of its index is
+    /// Adds what is remembered about the directory. `still` says that the lock of its index is
     /// held.
     pub(super) fn with_state(mut self, state: Option<&'a DirState>, still: bool) -> Self {
         self.state = state;
@@ -66,7 +66,7 @@ impl<'a> Directory<'a> {
         self
     }
 
-    /// Where a block lies on the device; `None` for a hole.
+    /// Returns where a block lies on the device; `None` for a hole.
     fn place(&self, lblk: Lblk) -> Result<Option<Pblk>> {
         if let Some(known) = self.state.and_then(|state| state.place(lblk)) {
             return Ok(Some(known));
@@ -80,13 +80,13 @@ impl<'a> Directory<'a> {
         Ok(Some(pblk))
     }
 
-    /// Whether names are compared without regard to case. Names that are encrypted as well cannot
+    /// Tells whether names are compared without regard to case. Names that are encrypted as well cannot
     /// be.
     pub(super) fn is_casefolded(&self) -> bool {
         self.inode.flags().contains(InodeFlags::CASEFOLD) && !self.layout.raw_names
     }
 
-    /// Whether the directory has an index.
+    /// Tells whether the directory has an index.
     pub(super) fn is_indexed(&self) -> bool {
         self.inode.flags().contains(InodeFlags::INDEX)
     }
@@ -96,13 +96,13 @@ impl<'a> Directory<'a> {
         self.inode.size() >> self.fs.block_size().log2()
     }
 
-    /// The content of a directory that lies in its inode.
+    /// Returns the content of a directory that lies in its inode.
     pub(super) fn inline(&self) -> Result<InlineDir<'a>> {
         let data = self.fs.inline_data(self.inode)?;
         InlineDir::new(&data, self.layout.max_inode).in_place(Place::Inode(self.inode.ino()))
     }
 
-    /// A block of the directory, verified; `None` for a hole.
+    /// Returns a block of the directory, verified; `None` for a hole.
     pub(super) fn block(&self, lblk: Lblk) -> Result<Option<BlockRef>> {
         self.place(lblk)?
             .map(|pblk| self.block_at(lblk, pblk))
@@ -137,14 +137,14 @@ impl<'a> Directory<'a> {
         Ok(Some(read(&block)))
     }
 
-    /// The directory has no block where it must have one.
+    /// Returns the directory has no block where it must have one.
     pub(super) fn hole(&self, lblk: Lblk) -> Error {
         let expected = Expected::Said("a block of the directory, not a hole");
         let source = FormatError::new(Structure::DirBlock, "address", 0, expected);
         Error::corrupt(Place::FileBlock(self.inode.ino(), lblk), source)
     }
 
-    /// A block whose address is known already.
+    /// Returns a block whose address is known already.
     fn block_at(&self, lblk: Lblk, pblk: Pblk) -> Result<BlockRef> {
         let place = Place::FileBlock(self.inode.ino(), lblk);
         let owner = Some(self.inode.ino());
@@ -152,7 +152,7 @@ impl<'a> Directory<'a> {
             .metadata(pblk, place, Structure::DirBlock, owner, self.check())
     }
 
-    /// What makes a block a sound block of this directory: its checksum. Which form of checksum it
+    /// Returns what makes a block a sound block of this directory: its checksum. Which form of checksum it
     /// has shows in the block itself.
     fn check(&self) -> impl FnOnce(&[u8]) -> FormatResult<()> + use<> {
         let layout = self.layout;
@@ -248,14 +248,14 @@ fn verify(bytes: &[u8], layout: &DirLayout, indexed: bool, seed: Crc32c) -> Form
     }
 }
 
-/// The number of a block of a directory, which has no more than 2^32.
+/// Returns the number of a block of a directory, which has no more than 2^32.
 pub(super) fn block_number(at: u64) -> Result<Lblk> {
     u32::try_from(at)
         .map(Lblk::new)
         .map_err(|_| Error::FileTooLarge)
 }
 
-/// What an entry says, for those who ask for it.
+/// Returns what an entry says.
 pub(super) fn found(ino: Ino, file_type: EntryType) -> super::Found {
     super::Found {
         ino,

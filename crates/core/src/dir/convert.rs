@@ -9,7 +9,7 @@ use extant_format::checksum::Crc32c;
 use extant_format::dir::htree::{DxEntry, DxKind, DxRootInfo, encode_root};
 use extant_format::dir::{NameHasher, NewEntry};
 
-/// The directory as an index root and two leaves, with one more entry.
+/// Returns the directory as an index root and two leaves, with one more entry.
 pub(super) fn convert(
     dir: &Directory<'_>,
     hasher: &NameHasher,

@@ -29,7 +29,7 @@ pub(super) enum Form {
 }
 
 impl<'a> Directory<'a> {
-    /// The directory of this inode, to be written to. The caller holds the lock of its index.
+    /// Returns the directory of this inode, to be written to. The caller holds the lock of its index.
     ///
     /// # Errors
     /// [`Error::NotADirectory`]; [`Error::Unsupported`] for kinds of directory that are only read. One with encrypted names is
@@ -51,7 +51,7 @@ impl<'a> Directory<'a> {
         Ok((dir, form))
     }
 
-    /// How the entries find their blocks.
+    /// Returns how the entries find their blocks.
     pub(super) fn form(&self) -> Result<Form> {
         let indexes = self.fs.superblock().has_compat(Compat::DIR_INDEX);
         match (self.is_indexed(), indexes) {
@@ -65,12 +65,12 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// How commit seals a block of names.
+    /// Returns how commit seals a block of names.
     pub(super) fn leaf_seal(&self) -> Seal {
         self.seed().map_or(Seal::Plain, Seal::DirLeaf)
     }
 
-    /// How commit seals a node of the index.
+    /// Returns how commit seals a node of the index.
     pub(super) fn node_seal(&self, kind: DxKind) -> Seal {
         match (self.seed(), kind) {
             (None, _) => Seal::Plain,
@@ -93,7 +93,7 @@ impl<'a> Directory<'a> {
         state.leaf(lblk).lock(self.fs.cache(), load)
     }
 
-    /// A block that must be there.
+    /// Returns a block that must be there.
     pub(super) fn existing_block(&self, lblk: Lblk) -> Result<BlockRef> {
         self.block(lblk)?.ok_or_else(|| self.hole(lblk))
     }

@@ -93,7 +93,7 @@ pub(crate) fn init_credits(_fs: &Fs) -> u32 {
     1 + 3 * 3 + 2 + 3
 }
 
-/// A new block at the end of a directory without an index.
+/// Returns a new block at the end of a directory without an index.
 fn append(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth> {
     let mut growth = Growth::default();
     growth
@@ -102,7 +102,7 @@ fn append(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth> {
     Ok(growth)
 }
 
-/// A block of these entries, which are few enough.
+/// Returns a block of these entries, which are few enough.
 fn block_of(dir: &Directory<'_>, entries: &[NewEntry<'_>]) -> Result<Box<[u8]>> {
     let mut block = dir.empty_block();
     let mut builder = DirBlockBuilder::new(&mut block, &dir.layout);

@@ -31,7 +31,7 @@ pub(super) struct Growth {
 }
 
 impl<'a> Directory<'a> {
-    /// Where the next new block would lie.
+    /// Returns where the next new block would lie.
     pub(super) fn next_lblk(&self) -> Result<Lblk> {
         block_number(self.blocks())
     }
@@ -59,7 +59,7 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// The size with so many more blocks.
+    /// Returns the size with so many more blocks.
     fn size_with(&self, more: u32) -> u64 {
         let blocks = self.blocks().saturating_add(more.into());
         blocks.saturating_mul(self.layout.block_size.len() as u64)
@@ -82,7 +82,7 @@ impl<'a> Directory<'a> {
 }
 
 impl Growth {
-    /// Whether no names came to or went from the block of names since. The caller holds the lock of the index exclusively.
+    /// Tells whether no names came to or went from the block of names since. The caller holds the lock of the index exclusively.
     pub(super) fn is_current(&self, dir: &Directory<'_>) -> bool {
         self.leaf.as_ref().is_none_or(|(lblk, leaf)| {
             let now = dir.existing_block(*lblk);

@@ -25,7 +25,7 @@ impl From<Error> for Fault {
 }
 
 impl Fault {
-    /// The error, for those who cannot do without the index.
+    /// Returns the error, for callers that cannot do without the index.
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::Index(e) | Self::Block(e) => e,
@@ -53,7 +53,7 @@ pub(super) struct Leaf {
 }
 
 impl Leaf {
-    /// Whether names of the hash go on in the next leaf.
+    /// Tells whether names of the hash go on in the next leaf.
     pub(super) fn continues(&self) -> bool {
         self.next == Some(self.hash | 1)
     }
@@ -75,7 +75,7 @@ impl Down {
     }
 }
 
-/// The first leaf that may hold a name of the hash that `hash_of` works out. Keeps no block.
+/// Returns the first leaf that may hold a name of the hash that `hash_of` works out. Keeps no block.
 pub(super) fn leaf_of(
     dir: &Directory<'_>,
     hash_of: impl FnOnce(&NameHasher) -> u32,
@@ -113,7 +113,7 @@ pub(super) fn leaf_of(
     })
 }
 
-/// What was read from block `lblk` of the index; `None` is a hole.
+/// Returns what was read from block `lblk` of the index; `None` is a hole.
 fn in_index<T>(dir: &Directory<'_>, lblk: Lblk, read: Option<FormatResult<T>>) -> Result<T, Fault> {
     let place = Place::FileBlock(dir.inode.ino(), lblk);
     match read {
@@ -122,7 +122,7 @@ fn in_index<T>(dir: &Directory<'_>, lblk: Lblk, read: Option<FormatResult<T>>) -
     }
 }
 
-/// A block number that a pair gave, if it lies inside the directory.
+/// Returns a block number that a pair gave, if it lies inside the directory.
 fn inside(dir: &Directory<'_>, lblk: Option<Lblk>) -> Result<Lblk, Fault> {
     let found = lblk.map_or(u64::MAX, |lblk| lblk.get().into());
     match lblk.filter(|_| found < dir.blocks()) {
@@ -146,7 +146,7 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// The pairs of the node. It was parsed before: `None` never happens.
+    /// Returns the pairs of the node. It was parsed before: `None` never happens.
     pub(super) fn pairs<'a>(&'a self, dir: &Directory<'_>) -> Option<DxEntries<'a>> {
         match self.kind {
             DxKind::Root => DxRoot::parse(&self.block, &dir.layout, dir.large_dir)
@@ -167,7 +167,7 @@ pub(super) struct Way {
 }
 
 impl Way {
-    /// The way to the first leaf that may hold names of `hash`.
+    /// Returns the way to the first leaf that may hold names of `hash`.
     pub(super) fn to(
         dir: &Directory<'_>,
         hash_of: impl FnOnce(&NameHasher) -> u32,
@@ -228,7 +228,7 @@ impl Way {
         Ok(())
     }
 
-    /// The pair behind the one that leads to the leaf, wherever it is.
+    /// Returns the pair behind the one that leads to the leaf, wherever it is.
     pub(super) fn next(&self, dir: &Directory<'_>) -> Option<DxEntry> {
         self.steps
             .iter()
@@ -236,7 +236,7 @@ impl Way {
             .find_map(|step| step.pairs(dir)?.get(step.at + 1))
     }
 
-    /// The lowest hash that the leaf may have.
+    /// Returns the lowest hash that the leaf may have.
     pub(super) fn start(&self, dir: &Directory<'_>) -> u32 {
         let steps = self.steps.iter().rev().filter(|step| step.at > 0);
         let pair = |step: &Step| step.pairs(dir)?.get(step.at);
@@ -295,13 +295,13 @@ fn try_search(dir: &Directory<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>,
     Ok(None)
 }
 
-/// The hash that the index sorts a name by.
+/// Returns the hash that the index sorts a name by.
 pub(super) fn major(hasher: &NameHasher, name: &[u8]) -> u32 {
     let NameHash { major, .. } = hasher.hash(name);
     major
 }
 
-/// The hash function of the directory, unless it needs a key.
+/// Returns the hash function of the directory, unless it needs a key.
 fn hasher(dir: &Directory<'_>, stored: HashVersion) -> FormatResult<NameHasher> {
     let superblock = dir.fs.superblock();
     // The root stores the signed forms only.
@@ -320,7 +320,7 @@ fn hasher(dir: &Directory<'_>, stored: HashVersion) -> FormatResult<NameHasher> 
     Ok(hasher.casefolded(dir.is_casefolded()))
 }
 
-/// The hash function of the index, if there is one that can be used.
+/// Returns the hash function of the index, if there is one that can be used.
 pub(super) fn index_hasher(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
     let read = dir.with_block(Lblk::new(0), |block| {
         let root = DxRoot::parse(block, &dir.layout, dir.large_dir)?;
@@ -329,7 +329,7 @@ pub(super) fn index_hasher(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
     Ok(read.and_then(FormatResult::ok))
 }
 
-/// The hash function that new indexes of the file system use, if it is a known one.
+/// Returns the hash function that new indexes of the file system use, if it is a known one.
 pub(super) fn default_hasher(dir: &Directory<'_>) -> Option<NameHasher> {
     let stored = dir.fs.superblock().hash_version().ok()?.stored();
     hasher(dir, stored).ok()

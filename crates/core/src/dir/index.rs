@@ -15,7 +15,7 @@ use extant_format::{Expected, FormatError, Lblk, Structure};
 /// The highest block number that an index can name.
 const MAX_LBLK: u32 = 0x0fff_ffff;
 
-/// The leaf that an entry belongs to as two leaves, with the entry in it, and the nodes above.
+/// Returns the leaf that an entry belongs to as two leaves, with the entry in it, and the nodes above.
 pub(super) fn split(dir: &Directory<'_>, entry: &NewEntry<'_>) -> Result<Growth> {
     let way = Way::to(dir, |hasher| major(hasher, entry.name)).map_err(Fault::into_error)?;
     let leaf = dir.existing_block(way.leaf)?;

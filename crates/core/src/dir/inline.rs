@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - Such names change under the lock of the index held exclusively. Who looks at them has an image of the record, and
+//! - Such names change under the lock of the index held exclusively. A lookup has an image of the record, and
 //!   needs no lock.
 //! - Records keep their places, also in the block that comes: listings may go by them.
 

@@ -113,7 +113,7 @@ impl Batch {
         }
     }
 
-    /// The entries from `at` on, as many as lie together.
+    /// Returns the entries from `at` on, as many as lie together.
     fn collect(fs: &Fs, inode: &Inode, at: u64) -> Result<Self> {
         let dir = Directory::new(fs, inode)?;
         match order(&dir)? {
@@ -123,7 +123,7 @@ impl Batch {
     }
 }
 
-/// The hash that the directory is listed by; `None` if it is listed by position.
+/// Returns the hash that the directory is listed by; `None` if it is listed by position.
 fn order(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
     // Such names are hashed by what is not known here; they are not written to.
     if dir.layout.raw_names {
@@ -141,7 +141,7 @@ fn order(dir: &Directory<'_>) -> Result<Option<NameHasher>> {
     }
 }
 
-/// The entries of the block at a position, or of a directory in its inode.
+/// Returns the entries of the block at a position, or of a directory in its inode.
 fn by_position(dir: &Directory<'_>, at: u64) -> Result<Batch> {
     let log2 = dir.fs.block_size().log2();
     let mut batch = Batch::default();
@@ -170,7 +170,7 @@ fn by_position(dir: &Directory<'_>, at: u64) -> Result<Batch> {
     Ok(batch)
 }
 
-/// The entries of the leaf that has the names of a key, and of those that share hashes with it.
+/// Returns the entries of the leaf that has the names of a key, and of those that share hashes with it.
 fn by_hash(dir: &Directory<'_>, hasher: &NameHasher, at: u64) -> Result<Batch> {
     if at == DOT {
         read_ahead(dir)?;
@@ -332,7 +332,7 @@ fn spread(batch: &mut Batch) {
     batch.listed = listed;
 }
 
-/// The 63-bit hash of a name: what the index sorts by, and a second half that the index does not know.
+/// Returns the 63-bit hash of a name: what the index sorts by, and a second half that the index does not know.
 fn key(hasher: &NameHasher, name: &[u8]) -> u64 {
     let hash = hasher.hash(name);
     let minor = match hasher.version() {

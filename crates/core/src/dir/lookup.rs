@@ -13,7 +13,7 @@ use extant_format::dir::{DirLayout, edit, entries};
 use extant_format::{Expected, FormatError, FormatResult, Ino, Lblk, Structure};
 use std::ops::ControlFlow;
 
-/// What `dir` says about `name`, or `None` if it does not have it. `.` and `..` are names like any
+/// Returns what `dir` says about `name`, or `None` if it does not have it. `.` and `..` are names like any
 /// other.
 ///
 /// A hashed directory is searched through its index: the path to one leaf is read, not the
@@ -30,7 +30,7 @@ pub fn lookup(fs: &Fs, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     search(&Directory::new(fs, dir)?, name)
 }
 
-/// How a name is written in `dir`, which may take others for the same; `None` if it does not have it.
+/// Returns how a name is written in `dir`, which may take others for the same; `None` if it does not have it.
 ///
 /// # Errors
 /// As for [`lookup`].
@@ -141,7 +141,7 @@ pub(super) fn search_leaf(
     }
 }
 
-/// What a directory that may change meanwhile says about `name`.
+/// Returns what a directory that may change meanwhile says about `name`.
 ///
 /// Takes no lock unless names move between blocks at the same time.
 ///
@@ -154,7 +154,7 @@ pub(crate) fn find(fs: &Fs, dir: &Held, name: &[u8]) -> Result<Option<Found>> {
     })
 }
 
-/// What `read` says about the directory while no names move between its blocks. May run it twice: at
+/// Returns what `read` says about the directory while no names move between its blocks. May run it twice: at
 /// first without a lock.
 pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> Result<R> {
     // Without a state nobody has written to the directory yet.
@@ -172,7 +172,7 @@ pub(super) fn while_still<R>(dir: &Held, read: impl Fn(&Inode) -> Result<R>) -> 
     read(&dir.copy())
 }
 
-/// The parent of a directory, as its `..` says.
+/// Returns the parent of a directory, as its `..` says.
 ///
 /// # Errors
 /// As for [`lookup`]; [`Error::Corrupt`] when there is no `..`.
@@ -183,7 +183,7 @@ pub fn parent(fs: &Fs, dir: &Inode) -> Result<Ino> {
     }
 }
 
-/// The directory does not begin with `.` and `..`.
+/// Returns the directory does not begin with `.` and `..`.
 pub(super) fn no_parent(dir: Ino) -> Error {
     let expected = Expected::Said("entries `.` and `..` at the beginning of the first block");
     let source = FormatError::new(Structure::DirBlock, "dotdot", 0, expected);

@@ -25,12 +25,12 @@ impl<'a> Wanted<'a> {
         self.name
     }
 
-    /// The name, if no other name matches it.
+    /// Returns the name, if no other name matches it.
     pub(super) fn exact(&self) -> Option<&'a [u8]> {
         self.folded.is_none().then_some(self.name)
     }
 
-    /// Whether a stored name is the one.
+    /// Tells whether a stored name is the one.
     #[inline]
     pub(super) fn is(&self, stored: &[u8]) -> bool {
         if stored == self.name {
@@ -49,7 +49,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// How the name is written that was found.
+    /// Returns how the name is written that was found.
     pub(super) fn into_stored(self) -> Vec<u8> {
         self.stored
             .into_inner()

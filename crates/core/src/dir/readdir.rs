@@ -22,14 +22,14 @@ impl Cookie {
     /// The beginning.
     pub const START: Self = Self(0);
 
-    /// The cookie that [`Cookie::to_raw`] gave this number for. Any number is safe: one that is not
+    /// Returns the cookie that [`Cookie::to_raw`] gave this number for. Any number is safe: one that is not
     /// between two entries stands for the first place behind it that is.
     #[must_use]
     pub const fn from_raw(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// A number to keep, which fits 63 bits.
+    /// Returns a number to keep, which fits 63 bits.
     #[must_use]
     pub const fn to_raw(self) -> u64 {
         self.0

@@ -103,7 +103,7 @@ fn change_parent(handle: &Handle<'_>, dir: &Held, parent: Ino) -> Result<()> {
     Ok(())
 }
 
-/// Whether the directory has no names but `.` and `..`.
+/// Tells whether the directory has no names but `.` and `..`.
 ///
 /// The caller holds its `op` lock exclusively, so that this stays so.
 ///
@@ -179,7 +179,7 @@ fn change_entry(
     }
 }
 
-/// How a name is written in the directory. The caller holds its lock, and names stay where they are.
+/// Returns how a name is written in the directory. The caller holds its lock, and names stay where they are.
 fn stored<'n>(dir: &Directory<'_>, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
     match dir.is_casefolded() {
         false => Ok(Cow::Borrowed(name)),

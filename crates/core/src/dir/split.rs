@@ -30,7 +30,7 @@ pub(super) struct Halves {
     pub(super) hash: u32,
 }
 
-/// The entries of a block, behind the first `skip` that are in use.
+/// Returns the entries of a block, behind the first `skip` that are in use.
 pub(super) fn used<'a>(
     block: &'a [u8],
     layout: &DirLayout,
@@ -52,7 +52,7 @@ pub(super) fn used<'a>(
         .collect()
 }
 
-/// The block with all its free space together, in it `extra`; `None` if that does not fit even so.
+/// Returns the block with all its free space together, in it `extra`; `None` if that does not fit even so.
 ///
 /// Entries keep their order.
 ///
@@ -68,7 +68,7 @@ pub(super) fn pack(
     Ok(build(all.iter(), layout))
 }
 
-/// A block of these entries; `None` if they do not fit.
+/// Returns a block of these entries; `None` if they do not fit.
 fn build<'a>(all: impl Iterator<Item = &'a NewEntry<'a>>, layout: &DirLayout) -> Option<Box<[u8]>> {
     let mut block = vec![0; layout.block_size.len()].into_boxed_slice();
     let mut builder = DirBlockBuilder::new(&mut block, layout);
@@ -85,7 +85,7 @@ fn build<'a>(all: impl Iterator<Item = &'a NewEntry<'a>>, layout: &DirLayout) ->
 /// fewer than two.
 ///
 /// Names of one hash stay together unless they fill more than one leaf. In each leaf entries keep their order, which mostly
-/// is that in which they came: who removes files in that order finds each at the beginning of its leaf.
+/// is that in which they came: a removal of files in that order finds each at the beginning of its leaf.
 pub(super) fn halve(items: &[Item<'_>], layout: &DirLayout) -> Option<Halves> {
     let numbered = items.iter().zip(0..);
     let mut by_hash: Vec<Key> = numbered.map(|(item, at)| (item.hash, at)).collect();
@@ -109,7 +109,7 @@ pub(super) fn halve(items: &[Item<'_>], layout: &DirLayout) -> Option<Halves> {
 /// The hash of an item, and which one it is.
 type Key = (u32, u32);
 
-/// Where to cut items, whose keys are sorted: between different hashes if both sides fit then, and so that the larger
+/// Returns where to cut items, whose keys are sorted: between different hashes if both sides fit then, and so that the larger
 /// side is as small as it can be.
 fn cut(items: &[Item<'_>], by_hash: &[Key], layout: &DirLayout) -> Option<usize> {
     let len = |item: &Item<'_>| layout.min_rec_len(item.entry.name);

@@ -30,13 +30,13 @@ const TICK: u64 = 1_000_000;
 /// | index | DirIndex | shared: which block holds which names stays. Exclusive: blocks come, names move between blocks, or change in the inode |
 /// | leaf | BufferContent | changes inside a block, under the shared index: see [`OpenBlock`] |
 ///
-/// Blocks are read as whole images, so who only reads one takes no lock, unless it is being changed in place. Who follows the index
+/// Blocks are read as whole images, so a reader of one takes no lock, unless it is being changed in place. A reader that follows the index
 /// to a block without the lock of the index checks [`DirState::version`] before and after: names may
 /// have moved in between.
 ///
 /// # What is remembered
 ///
-/// Where a block lies on the device, noted by whoever holds the lock of the index: blocks never leave a
+/// Where a block lies on the device, noted under the lock of the index: blocks never leave a
 /// directory while it lives, so this stays right. And the lock of each block that was changed, which keeps
 /// where the search for room in it may begin.
 ///
@@ -94,7 +94,7 @@ impl Start {
         }
     }
 
-    /// Where a search for `need` bytes may begin.
+    /// Returns where a search for `need` bytes may begin.
     pub(super) fn of(self, need: usize) -> usize {
         match need >= self.need {
             true => self.at,
@@ -133,7 +133,7 @@ impl DirState {
         self.all_known.store(evictions + 1, Ordering::Release);
     }
 
-    /// Whether the name cache has all names, if it has forgotten so many by now.
+    /// Tells whether the name cache has all names, if it has forgotten so many by now.
     pub(crate) fn knows_all(&self, evictions: u64) -> bool {
         self.all_known.load(Ordering::Acquire) == evictions + 1
     }
@@ -151,7 +151,7 @@ impl DirState {
         }
     }
 
-    /// Runs `change`, which says in another way where the blocks lie: who searches the directory meanwhile does so once more
+    /// Runs `change`, which says in another way where the blocks lie: a search of the directory meanwhile is done once more
     /// afterwards.
     pub(crate) fn while_moving<R>(&self, change: impl FnOnce() -> R) -> R {
         let names = self.exclusive();
@@ -159,19 +159,19 @@ impl DirState {
         change()
     }
 
-    /// The lock that allows to change a block.
+    /// Returns the lock that allows to change a block.
     pub(super) fn leaf(&self, lblk: Lblk) -> &Arc<OpenBlock> {
         let new = || Arc::new(OpenBlock::new());
         self.know(lblk)
             .map_or(&self.far, |known| known.leaf.get_or_init(new))
     }
 
-    /// The same, if anybody needed it so far.
+    /// Returns the lock of a block, if it was needed so far.
     pub(super) fn leaf_if_any(&self, lblk: Lblk) -> Option<&Arc<OpenBlock>> {
         self.known(lblk)?.leaf.get()
     }
 
-    /// Forgets where to begin to look for room in a block, for whoever holds the lock of the index
+    /// Forgets where to begin to look for room in a block, for a caller that holds the lock of the index
     /// exclusively and lays it out anew.
     pub(super) fn forget_start(&self, lblk: Lblk) {
         if let Some(leaf) = self.leaf_if_any(lblk) {
@@ -179,13 +179,13 @@ impl DirState {
         }
     }
 
-    /// What is remembered about a block, if so far anything was.
+    /// Returns what is remembered about a block, if so far anything was.
     fn known(&self, lblk: Lblk) -> Option<&Known> {
         let (piece, at) = piece_of(lblk);
         self.known.get(piece)?.get()?.get(at)
     }
 
-    /// The same, for whoever has something to remember; `None` for blocks too far back.
+    /// Returns where to remember something of a block; `None` for blocks too far back.
     fn know(&self, lblk: Lblk) -> Option<&Known> {
         let (piece, at) = piece_of(lblk);
         let piece = self.known.get(piece)?.get_or_init(|| {
@@ -195,14 +195,14 @@ impl DirState {
         piece.get(at)
     }
 
-    /// Where a block lies on the device, if that is known.
+    /// Returns where a block lies on the device, if that is known.
     #[inline]
     pub(super) fn place(&self, lblk: Lblk) -> Option<Pblk> {
         let place = self.known(lblk)?.place.load(Ordering::Relaxed);
         (place != 0).then(|| Pblk::new(place))
     }
 
-    /// Remembers where a block lies, for whoever holds the lock of the index.
+    /// Remembers where a block lies. The caller holds the lock of the index.
     pub(super) fn note_place(&self, lblk: Lblk, place: Pblk) {
         if let Some(known) = self.know(lblk) {
             known.place.store(place.get(), Ordering::Relaxed);
@@ -219,13 +219,13 @@ impl DirState {
         }
     }
 
-    /// Whether there is a time that the record does not have.
+    /// Tells whether there is a time that the record does not have.
     #[inline]
     pub(crate) fn has_change(&self) -> bool {
         self.changed.load(Ordering::Acquire) != 0
     }
 
-    /// The time that the record is to have. Whoever takes it puts it there, under the record's lock.
+    /// Returns the time that the record is to have. The thread that takes it puts it there, under the record's lock.
     pub(crate) fn take_change(&self) -> Option<Timestamp> {
         if !self.has_change() {
             return None;
@@ -236,13 +236,13 @@ impl DirState {
         }
     }
 
-    /// How often names have moved; `None` while they do.
+    /// Returns how often names have moved; `None` while they do.
     pub(super) fn version(&self) -> Option<u64> {
         let version = self.version.load(Ordering::Acquire);
         version.is_multiple_of(2).then_some(version)
     }
 
-    /// Whether no names have moved since `version`.
+    /// Tells whether no names have moved since `version`.
     pub(super) fn is_still(&self, version: u64) -> bool {
         // What was read before must not be read after the version is.
         fence(Ordering::Acquire);
@@ -250,7 +250,7 @@ impl DirState {
     }
 }
 
-/// The piece that remembers a block, and the place in it.
+/// Returns the piece that remembers a block, and the place in it.
 #[inline]
 fn piece_of(lblk: Lblk) -> (usize, usize) {
     let n = lblk.get() as usize / FIRST_PIECE + 1;
@@ -259,7 +259,7 @@ fn piece_of(lblk: Lblk) -> (usize, usize) {
     (piece, lblk.get() as usize - before)
 }
 
-/// A time as inodes can hold it, in one word that is never 0.
+/// Returns a time as inodes can hold it, in one word that is never 0.
 fn pack_time(time: Timestamp) -> u64 {
     let secs = time
         .secs
@@ -293,7 +293,7 @@ impl<'a> Exclusive<'a> {
 
 impl Drop for Moving<'_> {
     fn drop(&mut self) {
-        // Only who has the exclusive lock stores.
+        // Only the holder of the exclusive lock stores.
         let version = self.state.version.load(Ordering::Relaxed);
         self.state.version.store(version + 1, Ordering::Release);
     }

@@ -706,7 +706,7 @@ fn whoever_reads_sees_what_was_changed_in_place() {
             let name = any_name(rng, 2);
             let expected = model.get(&name).copied();
             match rng.below(5) {
-                // Who knows the directory's record only.
+                // A lookup that knows the directory's record only.
                 0 => {
                     let found = super::lookup(&rig.fs, &rig.dir.snapshot(), &name).unwrap();
                     assert_eq!(found.map(|found| found.ino), expected);

@@ -12,10 +12,10 @@ const MORE_CREDITS: u32 = 8 * GROUP;
 
 /// Says how much a removal may free.
 pub(super) trait Allowance {
-    /// How many blocks at the end of these may be freed.
+    /// Returns how many blocks at the end of these may be freed.
     fn data(&mut self, start: Pblk, len: u32) -> u32;
 
-    /// Whether the node in `block` may be freed or changed.
+    /// Tells whether the node in `block` may be freed or changed.
     fn node(&mut self, block: Pblk) -> bool;
 }
 

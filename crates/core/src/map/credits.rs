@@ -28,12 +28,12 @@ pub(crate) fn insert_credits(inode: &Inode, runs: u32) -> u32 {
     ALWAYS + nodes + GROUP * (runs + 2)
 }
 
-/// The same for an inode that has no blocks yet.
+/// Returns the credits for mapping `runs` runs of an inode that has no blocks yet.
 pub(crate) fn new_map_credits(runs: u32) -> u32 {
     ALWAYS + 2 * runs + 1 + GROUP * (runs + 2)
 }
 
-/// Whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
+/// Tells whether the record of the inode has room for all of its map when `runs` runs more are mapped, or converted.
 pub(crate) fn stays_in_record(inode: &Inode, runs: u32) -> bool {
     if !inode.flags().contains(InodeFlags::EXTENTS) {
         return false;
@@ -88,7 +88,7 @@ pub(crate) fn insert_many_credits(fs: &Fs, inode: &Inode, new: NewRuns) -> u32 {
     ALWAYS + nodes + GROUP * (groups + new.min(2 + new / 4) + 1)
 }
 
-/// What a removal needs to store what it changed, whatever it freed.
+/// Returns what a removal needs to store what it changed, whatever it freed.
 pub(super) fn remove_reserve(inode: &Inode) -> u32 {
     // The paths to both ends; an extent cut in two may split a node on each level.
     ALWAYS + 3 * depth(inode) + 2 + GROUP

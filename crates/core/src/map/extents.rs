@@ -136,12 +136,12 @@ fn check_node(fs: &Fs, inode: &Inode, bytes: &[u8]) -> FormatResult<()> {
 }
 
 impl Leaf {
-    /// Whether this leaf speaks for `lblk`.
+    /// Tells whether this leaf speaks for `lblk`.
     pub(super) fn covers(&self, lblk: u64) -> bool {
         self.context.logical.contains(&lblk)
     }
 
-    /// The block, unless it is the root inside the inode, and one past the last logical block it may map.
+    /// Returns the block, unless it is the root inside the inode, and one past the last logical block it may map.
     pub(super) fn into_parts(self) -> (Option<BlockRef>, u64) {
         (self.block, self.context.logical.end)
     }
@@ -159,7 +159,7 @@ impl Leaf {
         Ok(last.map_or(0, |extent| extent.end()))
     }
 
-    /// The run that begins at `lblk`, which the leaf covers.
+    /// Returns the run that begins at `lblk`, which the leaf covers.
     pub(super) fn lookup(&self, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
         let bytes = match &self.block {
             Some(block) => block,
@@ -178,7 +178,7 @@ impl Leaf {
     }
 }
 
-/// The rest of `extent` from `lblk`, which lies inside it.
+/// Returns the rest of `extent` from `lblk`, which lies inside it.
 fn inside(extent: &Extent, lblk: Lblk) -> Mapping {
     let skip = u64::from(lblk.get()).saturating_sub(extent.lblk.get().into());
     let target = if extent.unwritten {

@@ -33,7 +33,7 @@ impl<'a> MapGuard<'a> {
         }
     }
 
-    /// Whether this is the right to change `live`.
+    /// Tells whether this is the right to change `live`.
     pub(crate) fn is_of(&self, live: &LiveInode) -> bool {
         std::ptr::eq(self.live, live)
     }
@@ -47,7 +47,7 @@ impl Drop for MapGuard<'_> {
     }
 }
 
-/// What `read` says about a map that did not change while it looked.
+/// Returns what `read` says about a map that did not change while it looked.
 ///
 /// Looks without the lock first and takes it, shared, when the map changed meanwhile or what was read
 /// made no sense: nodes may have been freed and used for something else. `read` may run twice.
@@ -68,7 +68,7 @@ pub(crate) fn stable<R>(live: &LiveInode, read: impl Fn(&Arc<Inode>) -> Result<R
     read(&live.snapshot())
 }
 
-/// The runs of `range` of a live inode, which are fewer than its blocks, and the image they belong to;
+/// Returns the runs of `range` of a live inode, which are fewer than its blocks, and the image they belong to;
 /// see
 /// [`lookup`](super::lookup). The answer is true at one moment. Its addresses stay so while the caller holds the
 /// inode's `pages` or `op` lock.
@@ -90,7 +90,7 @@ pub(crate) fn runs_live(
     })
 }
 
-/// The runs of `range` of an image whose map the caller keeps from changing.
+/// Returns the runs of `range` of an image whose map the caller keeps from changing.
 pub(crate) fn runs_of(fs: &Fs, inode: &Inode, range: Range<u64>) -> Result<Vec<Mapping>> {
     let mut walk = Walk::over(range);
     let mut runs = Vec::new();

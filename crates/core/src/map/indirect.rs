@@ -11,7 +11,7 @@ pub(super) fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
     Ok(answer(fs, inode, lblk)?.0)
 }
 
-/// The run that begins at `lblk`, and whether it is the first of a node of pointers to data: a walk
+/// Returns the run that begins at `lblk`, and whether it is the first of a node of pointers to data: a walk
 /// counts those, as an empty one may hang in many places.
 pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, bool)> {
     let block_size = fs.block_size();
@@ -48,7 +48,7 @@ pub(super) fn answer(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<(Mapping, boo
     Ok((hole(lblk, 1), false))
 }
 
-/// The error for a node that a map names more than once.
+/// Returns the error for a node that a map names more than once.
 pub(super) fn named_twice(ino: Ino, block: Pblk) -> Error {
     let expected = Expected::Said("a block that the map names once");
     let what = Structure::IndirectBlock;
@@ -64,7 +64,7 @@ fn hole(lblk: Lblk, len: u64) -> Mapping {
     }
 }
 
-/// The run of pointers from `at` on, which continue each other, up to the pointer at `end`.
+/// Returns the run of pointers from `at` on, which continue each other, up to the pointer at `end`.
 fn run(block: &[u8], at: usize, end: usize, lblk: Lblk, fs: &Fs, place: Place) -> Result<Mapping> {
     let first = pointer(block, at);
     let physical = fs.physical();

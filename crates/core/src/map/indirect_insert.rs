@@ -202,7 +202,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The node at a pointer, which is made up where there is none.
+    /// Returns the node at a pointer, which is made up where there is none.
     fn child(&mut self, parent: (Option<usize>, usize)) -> Result<usize> {
         if let Some(known) = self.children.get(&parent) {
             return Ok(*known);

@@ -82,7 +82,7 @@ pub(super) fn remove<'f>(
     Ok(Removed::up_to(stopped))
 }
 
-/// The nodes of an indirect map, in ascending order.
+/// Returns the nodes of an indirect map, in ascending order.
 ///
 /// # Errors
 /// When one is broken, is named twice or cannot be read.

@@ -77,7 +77,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target `blocks` further on.
+    /// Returns the target `blocks` further on.
     #[must_use]
     pub fn advanced(self, blocks: u64) -> Self {
         let step = |pblk: Pblk| Pblk::new(pblk.get().saturating_add(blocks));
@@ -88,7 +88,7 @@ impl Target {
         }
     }
 
-    /// The first physical block, if there is one.
+    /// Returns the first physical block, if there is one.
     #[must_use]
     pub fn pblk(self) -> Option<Pblk> {
         match self {
@@ -116,7 +116,7 @@ impl Mapping {
         u64::from(self.lblk.get()).saturating_add(self.len)
     }
 
-    /// Whether `next` begins where this run ends, on the device as in the file.
+    /// Tells whether `next` begins where this run ends, on the device as in the file.
     fn is_followed_by(&self, next: &Self) -> bool {
         self.end() == u64::from(next.lblk.get())
             && match (self.target.advanced(self.len), next.target) {
@@ -157,7 +157,7 @@ pub(crate) fn mapped_end(fs: &Fs, inode: &Inode) -> Result<u64> {
     }
 }
 
-/// The run that begins at `lblk`. It may end before the next change: neighbouring runs may
+/// Returns the run that begins at `lblk`. It may end before the next change: neighbouring runs may
 /// continue it.
 ///
 /// Blocks past the end of the file are mapped like any other; the caller knows the size. The
@@ -175,7 +175,7 @@ pub fn lookup(fs: &Fs, inode: &Inode, lblk: Lblk) -> Result<Mapping> {
     Ok(mapping)
 }
 
-/// The same for a node of the map.
+/// Refuses a node of the map that lies where no file may have blocks.
 #[inline]
 fn check_node_owned(fs: &Fs, inode: &Inode, block: Pblk) -> Result<()> {
     let lblk = Lblk::new(0);

@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::volume::ClusterSize;
 use extant_format::{Lblk, Pblk};
 
-/// The first block of the cluster that logical cluster `logical` of a file lies in, if any of it is mapped.
+/// Returns the first block of the cluster that logical cluster `logical` of a file lies in, if any of it is mapped.
 ///
 /// # Errors
 /// As for [`lookup`](super::lookup).
@@ -42,7 +42,7 @@ impl Placer {
         }
     }
 
-    /// Where `lblk` has to lie because of others in its logical cluster, and how many blocks of that follow, itself
+    /// Returns where `lblk` has to lie because of others in its logical cluster, and how many blocks of that follow, itself
     /// included. `read` looks at the map as it is: it is told the logical cluster.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ impl Removed {
     }
 }
 
-/// Whether the inode's map is one: that of a device, or of a symbolic link with a short target, holds
+/// Tells whether the inode's map is one: that of a device, or of a symbolic link with a short target, holds
 /// something else.
 fn has_map(fs: &Fs, inode: &Inode) -> bool {
     match inode.file_type() {
@@ -59,7 +59,7 @@ pub(crate) fn remove(
     remove_keeping(handle, live, guard, range, 0)
 }
 
-/// The same, which leaves `keep` credits to the caller.
+/// Removes blocks as [`remove`] does, and leaves `keep` credits to the caller.
 ///
 /// # Errors
 /// As for [`remove`].

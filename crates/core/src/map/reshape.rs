@@ -36,7 +36,7 @@ pub(crate) struct Reshape {
 }
 
 impl Reshape {
-    /// What becomes of the map of `live`: extents if it has none, otherwise indirect blocks.
+    /// Returns what becomes of the map of `live`: extents if it has none, otherwise indirect blocks.
     ///
     /// # Errors
     /// [`Error::Unsupported`], with the reason, when the other kind cannot say what this one does, the file system does not
@@ -54,7 +54,7 @@ impl Reshape {
         })
     }
 
-    /// The record as it would be, with an empty map.
+    /// Returns the record as it would be, with an empty map.
     pub(crate) fn empty(&self) -> &Inode {
         &self.empty
     }
@@ -138,7 +138,7 @@ fn to_extents(fs: &Fs, inode: &Arc<Inode>) -> Result<Reshape> {
     finish(fs, empty, pieces, old_nodes, nodes)
 }
 
-/// What a file maps, in ascending order. A broken map that names blocks or nodes over and over is found out.
+/// Returns what a file maps, in ascending order. A broken map that names blocks or nodes over and over is found out.
 fn pieces_of(fs: &Fs, inode: &Inode) -> Result<Vec<Extent>> {
     let mut pieces = Vec::new();
     let mut walk = Walk::over(0..LBLK_END);

@@ -37,7 +37,7 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// A walk over the logical blocks of `range`, which may end at 2^32 at most.
+    /// Returns a walk over the logical blocks of `range`, which may end at 2^32 at most.
     #[must_use]
     pub fn over(range: Range<u64>) -> Self {
         Self {
@@ -63,7 +63,7 @@ impl Walk {
         self.ahead = None;
     }
 
-    /// The next run, or `None` at the end of the range. `fs` and `inode` must be the same at each
+    /// Returns the next run, or `None` at the end of the range. `fs` and `inode` must be the same at each
     /// call.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Walk {
     }
 }
 
-/// The runs of several ranges, which ascend, of an image whose map the caller keeps from changing; with
+/// Returns the runs of several ranges, which ascend, of an image whose map the caller keeps from changing; with
 /// each, how many leaves of the tree were met by then.
 ///
 /// # Errors
@@ -180,7 +180,7 @@ pub(crate) fn runs_of_all(
 }
 
 impl<'a> Runs<'a> {
-    /// The runs of `range`, in logical blocks; it may end at 2^32 at most.
+    /// Returns the runs of `range`, in logical blocks; it may end at 2^32 at most.
     #[must_use]
     pub fn over(fs: &'a Fs, inode: &'a Inode, range: Range<u64>) -> Self {
         Self {

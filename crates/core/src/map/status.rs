@@ -1,9 +1,9 @@
-//! What is known of the map of a file: runs of one version of it, so that who only looks neither reads the tree nor
+//! What is known of the map of a file: runs of one version of it, so that a lookup neither reads the tree nor
 //! takes a lock, nor counts a reference.
 //!
 //! # How
 //!
-//! [`Known`] is immutable: who learns more puts another one in its place, and readers borrow the one of now under an
+//! [`Known`] is immutable: a thread that learns more puts another one in its place, and readers borrow the one of now under an
 //! epoch guard. It belongs to one version of the map ([`LiveInode::map_version`]). Every change of the map makes
 //! another version, so nothing has to be taken out here by truncation, allocation or writeback: what is known of an
 //! older version does not count.
@@ -14,7 +14,7 @@
 //!
 //! - Parts ascend and do not overlap. The runs of a part cover it without gaps: holes are runs as well.
 //! - Memory is bounded for each file, counts as that of the file's data, and goes when that is short, or when nobody looked for
-//!   some time: it is laid aside first ([`Status::age`]), and who misses it takes it up again. So those who find it have nothing
+//!   some time: it is laid aside first ([`Status::age`]), and a reader that misses it takes it up again. So those who find it have nothing
 //!   to note.
 
 use super::{Mapping, Walk};
@@ -57,7 +57,7 @@ impl Default for Status {
 }
 
 impl Status {
-    /// The runs of `range`, if all of it is known of map version `version`.
+    /// Returns the runs of `range`, if all of it is known of map version `version`.
     fn runs(&self, version: u64, range: &Range<u64>) -> Option<Vec<Mapping>> {
         let guard = pin();
         let known = self.known.get(&guard);
@@ -68,7 +68,7 @@ impl Status {
 
     /// Adds what was found in map version `version`. Returns by how many bytes memory grew.
     fn learn(&self, version: u64, runs: Vec<Mapping>) -> i64 {
-        // Who meets another one may do without.
+        // A thread that meets another one may do without.
         let Some(_alone) = self.learning.try_lock() else {
             return 0;
         };
@@ -161,7 +161,7 @@ pub(super) fn look(
     (version.load(Ordering::Relaxed) == before).then_some((image, runs))
 }
 
-/// The runs of `range`, if all of it is known, of a file whose data is `file`. Unlike [`look`] this counts no reference to the image.
+/// Returns the runs of `range`, if all of it is known, of a file whose data is `file`. Unlike [`look`] this counts no reference to the image.
 ///
 /// The answer is true at one moment. Its addresses stay so while the caller holds the inode's `op` lock.
 #[inline]
@@ -262,13 +262,13 @@ struct Known {
     lost: u32,
 }
 
-/// Where a part begins and ends.
+/// Returns where a part begins and ends.
 fn extent(part: &[Mapping]) -> Range<u64> {
     let start = part.first().map_or(0, |run| run.lblk.get().into());
     start..part.last().map_or(0, Mapping::end)
 }
 
-/// The parts of `runs` within `range`.
+/// Returns the parts of `runs` within `range`.
 fn clip<'r>(runs: &'r [Mapping], range: &'r Range<u64>) -> impl Iterator<Item = Mapping> + 'r {
     let first = runs.partition_point(|run| run.end() <= range.start);
     let inside = runs.get(first..).unwrap_or(&[]).iter();
@@ -301,7 +301,7 @@ impl Known {
         }
     }
 
-    /// What nobody finds who looks for its version.
+    /// Returns what no search for its version finds.
     fn laid_aside(&self) -> Self {
         Self {
             version: NONE,
@@ -310,7 +310,7 @@ impl Known {
         }
     }
 
-    /// What it was before it was laid aside.
+    /// Returns what it was before it was laid aside.
     fn taken_up(&self) -> Self {
         let version = match self.version {
             NONE => self.aside,
@@ -324,7 +324,7 @@ impl Known {
         runs * size_of::<Mapping>() + self.parts.len() * size_of::<Arc<[Mapping]>>()
     }
 
-    /// The run of `range`, if that is known to be one.
+    /// Returns the run of `range`, if that is known to be one.
     #[inline]
     fn run(&self, range: &Range<u64>) -> Option<Mapping> {
         let run = match &self.first {
@@ -341,14 +341,14 @@ impl Known {
         })
     }
 
-    /// The run that `range` begins in, if it begins in any.
+    /// Returns the run that `range` begins in, if it begins in any.
     fn later_run(&self, range: &Range<u64>) -> Option<&Mapping> {
         let parts = self.parts.as_slice();
         let part = parts.get(parts.partition_point(|part| extent(part).end <= range.start))?;
         part.get(part.partition_point(|run| run.end() <= range.start))
     }
 
-    /// The runs of `range`, if all of it is known.
+    /// Returns the runs of `range`, if all of it is known.
     fn runs(&self, range: &Range<u64>) -> Option<Vec<Mapping>> {
         let mut out: Vec<Mapping> = Vec::new();
         let mut at = range.start;
@@ -367,7 +367,7 @@ impl Known {
         Some(out)
     }
 
-    /// What is known with `runs` of map version `version`, which cover a range without gaps.
+    /// Returns what is known with `runs` of map version `version`, which cover a range without gaps.
     fn with(&self, version: u64, runs: Vec<Mapping>) -> Self {
         let (mut parts, mut lost) = match self.version == version {
             true => (self.parts.clone(), self.lost),
@@ -414,7 +414,7 @@ mod tests {
 
     const BLOCKS: u64 = 600;
 
-    /// The runs of `range` of a map of single blocks, cut at random.
+    /// Returns the runs of `range` of a map of single blocks, cut at random.
     fn cut(map: &[Target], range: Range<u64>, rng: &mut Rng) -> Vec<Mapping> {
         let mut runs: Vec<Mapping> = Vec::new();
         for at in range {

@@ -101,7 +101,7 @@ impl Key {
         }
     }
 
-    /// The directory that the name is of.
+    /// Returns the directory that the name is of.
     #[inline]
     fn dir(&self) -> Ino {
         match self {
@@ -146,7 +146,7 @@ impl Hash for Borrowed<'_> {
     }
 }
 
-/// A number that is likely to be another one for another directory.
+/// Returns a number that is likely to be another one for another directory.
 #[inline]
 fn spread(dir: Ino) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -174,13 +174,13 @@ impl Hasher for Fold {
     }
 }
 
-/// Whether what a name stands for may be kept.
+/// Tells whether what a name stands for may be kept.
 pub(super) fn is_kept(name: &[u8]) -> bool {
     !name.is_empty() && name.len() <= NAME_MAX && name != b"." && name != b".."
 }
 
 impl Names {
-    /// A cache that keeps about as many names as fit `budget` bytes.
+    /// Returns a cache that keeps about as many names as fit `budget` bytes.
     pub(crate) fn new(budget: usize) -> Self {
         let shards = shard_count().max(1);
         Self {
@@ -201,7 +201,7 @@ impl Names {
         }
     }
 
-    /// The table that has the names of a directory.
+    /// Returns the table that has the names of a directory.
     #[inline]
     fn table(&self, dir: Ino) -> &RcuMap<Key, Known> {
         &self.tables[spread(dir) % self.tables.len()]
@@ -216,13 +216,13 @@ impl Names {
         (group % GROUPS) * GROUP + hash / GROUPS_OF_DIR % GROUP
     }
 
-    /// What is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
+    /// Returns what is known about a name: `None` if nothing, `Some(None)` if the directory does not have it.
     #[inline]
     pub(crate) fn get(&self, dir: Ino, name: &[u8]) -> Option<Option<InodeId>> {
         self.get_under(dir, name, &pin())
     }
 
-    /// The same for whoever looks at more under the same guard.
+    /// Returns what is known about a name, as [`get`](Self::get), under a guard that the caller has.
     #[inline]
     pub(crate) fn get_under(
         &self,
@@ -254,14 +254,14 @@ impl Names {
         self.forget(name.dir(), name.name());
     }
 
-    /// The same for the directory room, whose callers have locked the name: what the name stood for must
+    /// Forgets what was known about a name that the caller has locked: what the name stood for must
     /// not be found any more when the inode is deleted and its number used again.
     pub(crate) fn forget(&self, dir: Ino, name: &[u8]) {
         self.table(dir).remove(&Key::new(dir, name), &pin());
     }
 
-    /// How often a name of the directory, or of one that it shares the count with, may have been forgotten though
-    /// the directory has it. Whoever has not found a name here and sees the count unchanged since all
+    /// Returns how often a name of the directory, or of one that it shares the count with, may have been forgotten though
+    /// the directory has it. A caller that has not found a name here and sees the count unchanged since all
     /// names of the directory were here knows that it does not have the name.
     #[inline]
     pub(crate) fn evictions(&self, dir: Ino) -> u64 {
@@ -332,7 +332,7 @@ impl Names {
         }
     }
 
-    /// How many names are known.
+    /// Returns how many names are known.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.tables.iter().map(RcuMap::len).sum()

@@ -25,17 +25,17 @@ pub(super) struct Naming<'a, 'f> {
 }
 
 impl<'a> LockedName<'a> {
-    /// The directory.
+    /// Returns the directory.
     pub(crate) fn dir(&self) -> Ino {
         self.dir
     }
 
-    /// The name in it.
+    /// Returns the name in it.
     pub(crate) fn name(&self) -> &'a [u8] {
         self.name
     }
 
-    /// Whether what it stands for may be kept.
+    /// Tells whether what it stands for may be kept.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -67,12 +67,12 @@ pub(crate) struct NameLocks<'a> {
 }
 
 impl<'a> NameLocks<'a> {
-    /// The name that was given first.
+    /// Returns the name that was given first.
     pub(crate) fn first(&self) -> &LockedName<'a> {
         &self.first
     }
 
-    /// The name that was given second.
+    /// Returns the name that was given second.
     pub(crate) fn second(&self) -> &LockedName<'a> {
         &self.second
     }
@@ -99,7 +99,7 @@ impl<'a> Naming<'a, '_> {
 }
 
 impl Names {
-    /// Locks a name; waits for who has it. Two names may share a lock, so whoever needs two takes them
+    /// Locks a name; waits for its holder. Two names may share a lock, so a caller that needs two takes them
     /// through [`Names::lock_two`].
     pub(super) fn lock<'a>(&'a self, naming: Naming<'a, '_>) -> NameLock<'a> {
         NameLock {
@@ -132,7 +132,7 @@ impl Names {
         }
     }
 
-    /// The lock of this number; there always is one.
+    /// Returns the lock of this number; there always is one.
     fn lock_stripe(&self, stripe: usize) -> Option<MutexGuard<'_, ()>> {
         let lock = self.stripes.get(stripe / GROUP)?.0.get(stripe % GROUP)?;
         Some(lock.lock_ascending(stripe as u64))

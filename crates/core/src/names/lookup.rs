@@ -11,7 +11,7 @@ use extant_format::features::Incompat;
 use extant_sync::pin;
 
 impl Fs {
-    /// What is known about names.
+    /// Returns what is known about names.
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
@@ -37,19 +37,19 @@ impl Fs {
         )
     }
 
-    /// Whether the directory takes names that differ in case for the same. What they stand for is not kept.
+    /// Tells whether the directory takes names that differ in case for the same. What they stand for is not kept.
     #[inline]
     pub(crate) fn folds_names(&self, dir: &Held) -> bool {
         self.superblock().has_incompat(Incompat::CASEFOLD) && dir.image(&pin()).is_casefolded()
     }
 
-    /// What a name has in common with all that the directory takes for the same, if there may be others.
+    /// Returns what a name has in common with all that the directory takes for the same, if there may be others.
     fn folded(&self, dir: &Held, name: &[u8]) -> Option<Vec<u8>> {
         self.folds_names(dir)
             .then(|| fold_name(name).unwrap_or_else(|| name.to_vec()))
     }
 
-    /// The inode that `name` stands for in `dir`, or `None` if the directory does not have it. Without
+    /// Returns the inode that `name` stands for in `dir`, or `None` if the directory does not have it. Without
     /// any lock, if that is known.
     ///
     /// The caller holds no lock of a name.
@@ -73,7 +73,7 @@ impl Fs {
         Ok(found)
     }
 
-    /// The same for whoever has locked the name, and may be about to change it.
+    /// Looks a name up that the caller has locked, and may be about to change.
     ///
     /// # Errors
     /// As for [`Fs::lookup_name`].
@@ -116,13 +116,13 @@ impl Fs {
             Err(Error::Stale) => {}
             held => return held.map(Some),
         }
-        // Removed or replaced since the look, or about to be: whoever does that holds the lock.
+        // Removed or replaced since the look, or about to be: the lock is held for that.
         let locked = self.lock_name(dir, name);
         let found = self.lookup_locked(dir, &locked)?;
         found.map(|id| self.hold_same(id)).transpose()
     }
 
-    /// The same if name and inode are in memory, and it is certain that the inode has names.
+    /// Holds the inode of a name if both are in memory, and it is certain that the inode has names.
     fn hold_known(&self, dir: &Held, name: &[u8]) -> Option<Held> {
         if self.folds_names(dir) {
             return None;

@@ -10,7 +10,7 @@
 //!
 //! A lookup that hits takes no lock and stores nothing shared. A miss takes the lock of the name
 //! (rank `Name`, one of a few hundred that names share), searches the directory, and notes the answer
-//! before it lets go. Whoever changes what a name stands for holds the same lock, and tells the cache
+//! before it lets go. A change of what a name stands for holds the same lock, and tells the cache
 //! before it lets go. So the cache never keeps an answer that a change has made wrong.
 //!
 //! # Invariants

@@ -1,6 +1,6 @@
 //! Times of access: when reading notes the time, and how.
 //!
-//! Nobody who reads waits for that, nor does a read fail for it: where nothing may be changed now, or the record cannot be
+//! No reader waits for that, nor does a read fail for it: where nothing may be changed now, or the record cannot be
 //! changed, the time is not noted.
 
 use super::naming::now;
@@ -24,7 +24,7 @@ pub(super) fn accessed(fs: &Fs, held: &Held) {
     }
 }
 
-/// The same for who has an image of it only.
+/// Notes that an inode was read, of which the caller has an image only.
 pub(super) fn accessed_by_image(fs: &Fs, inode: &Inode) {
     let policy = fs.access_policy();
     if policy.when != AccessTimes::Never
@@ -58,7 +58,7 @@ fn note(fs: &Fs, policy: AccessPolicy, held: &Held) {
     }
 }
 
-/// Whether an access now is to be noted.
+/// Tells whether an access now is to be noted.
 fn is_due(policy: AccessPolicy, inode: &Inode) -> bool {
     if inode.flags().contains(InodeFlags::NO_ATIME) || (inode.is_dir() && !policy.dirs) {
         return false;

@@ -2,7 +2,7 @@
 //!
 //! An immutable file keeps content, record, names and attributes; one that is append-only may grow, and is changed in
 //! no other way; neither loses a name or gets one. No name comes into an immutable directory, none goes out of
-//! one that is either. As under Linux, whoever may set these flags may also remove them.
+//! one that is either. As under Linux, a caller that may set these flags may also remove them.
 
 use super::naming::now;
 use super::permission::OpContext;
@@ -54,7 +54,7 @@ pub fn changeable(file_type: FileType) -> InodeFlags {
 /// of change becomes now, whether any flag changes or not.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for who does not own the file, and for flags that protect it but for user 0;
+/// [`Error::NotPermitted`] for a caller that does not own the file, and for flags that protect it but for user 0;
 /// [`Error::Unsupported`], with the name, for flags that the engine or the format does not let anybody change;
 /// [`Error::NotEmpty`] for `casefold` of a directory that has names; [`Error::ReadOnly`]; [`Error::Device`] when the
 /// record's block cannot be read. For `extents` also [`Error::NoSpace`], [`Error::QuotaExceeded`] and [`Error::FileTooLarge`], when

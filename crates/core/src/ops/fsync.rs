@@ -21,7 +21,7 @@ pub fn fsync(fs: &Fs, inode: &Held) -> Result<()> {
 }
 
 /// Makes an open file durable as [`fsync`] does, and tells of failures: one to write back or to flush since `mark` was
-/// made, or since it was told last, is told now, whoever met it.
+/// made, or since it was told last, is told now, whatever met it.
 ///
 /// # Errors
 /// As for [`fsync`].
@@ -58,7 +58,7 @@ pub fn fdatasync(fs: &Fs, inode: &Held) -> Result<()> {
 /// As for [`fsync`].
 pub fn syncfs(fs: &Fs) -> Result<()> {
     let Some(_changing) = fs.try_begin_change() else {
-        // Who freezes it makes the rest durable.
+        // Freezing makes the rest durable.
         return fs.sync_but_lazy_times();
     };
     fs.reap()?;

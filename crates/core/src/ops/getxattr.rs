@@ -8,7 +8,7 @@ use crate::{Result, xattr};
 use extant_format::acl::Acl;
 use extant_format::xattr::split_name;
 
-/// The value of the attribute with this full name (`user.mime_type`).
+/// Returns the value of the attribute with this full name (`user.mime_type`).
 ///
 /// # Errors
 /// As for [`xattr::get`].
@@ -35,7 +35,7 @@ pub fn getxattr_live<'a>(
     xattr::get(ctx.fs(), &image, name)
 }
 
-/// An access control list of an inode that may change meanwhile.
+/// Returns an access control list of an inode that may change meanwhile.
 ///
 /// # Errors
 /// As for [`xattr::acl`].

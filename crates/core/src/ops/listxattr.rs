@@ -7,7 +7,7 @@ use crate::{Result, xattr};
 use extant_format::xattr::split_name;
 use std::ops::ControlFlow;
 
-/// The full names of an inode's attributes, in the order they are stored.
+/// Returns the full names of an inode's attributes, in the order they are stored.
 ///
 /// # Errors
 /// As for [`xattr::list`].

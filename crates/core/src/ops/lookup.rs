@@ -9,7 +9,7 @@ use extant_format::{Ino, NAME_MAX};
 use extant_sync::pin;
 use std::sync::Arc;
 
-/// The inode that `name` stands for in `dir`.
+/// Returns the inode that `name` stands for in `dir`.
 ///
 /// # Errors
 /// [`Error::NotADirectory`], [`Error::NotFound`], [`Error::NameTooLong`]; [`Error::Corrupt`] when
@@ -60,7 +60,7 @@ pub fn lookup_with<'a, R>(
         Err(Error::Stale) => {}
         looked => return Ok((id, looked?)),
     }
-    // Removed or replaced since. Waits for whoever does that.
+    // Removed or replaced since. Waits for that operation.
     let held = fs.hold_name(&hold_dir(fs, dir, name)?, name)?;
     let image = held.ok_or(Error::NotFound)?.snapshot();
     Ok((image.id(), look(&image)))
@@ -124,7 +124,7 @@ pub fn look_along<'a, 'n, R>(
     at.look_at(&guard, look)
 }
 
-/// The inode that `name` stands for in `dir`, to work with.
+/// Returns the inode that `name` stands for in `dir`, to work with.
 ///
 /// # Errors
 /// As for [`lookup`]; [`Error::PermissionDenied`] when the directory may not be searched.
@@ -140,7 +140,7 @@ pub fn lookup_held<'a>(ctx: impl Into<OpContext<'a>>, dir: &Held, name: &[u8]) -
     ctx.fs().hold_name(dir, name)?.ok_or(Error::NotFound)
 }
 
-/// Whether the directory may take names that differ in case for the same.
+/// Tells whether the directory may take names that differ in case for the same.
 fn may_fold(fs: &Fs, dir: InodeId) -> bool {
     fs.superblock().has_incompat(Incompat::CASEFOLD)
         && fs.with_same(dir, Inode::is_casefolded).unwrap_or(true)

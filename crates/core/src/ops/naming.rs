@@ -37,7 +37,7 @@ pub(super) fn check_key(dir: &Held) -> Result<()> {
     }
 }
 
-/// The image of a directory that takes new names: one that has not been removed. The caller holds
+/// Returns the image of a directory that takes new names: one that has not been removed. The caller holds
 /// its `op` lock.
 pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     let image = dir.copy();
@@ -47,7 +47,7 @@ pub(super) fn live_parent(dir: &Held) -> Result<Inode> {
     Ok(image)
 }
 
-/// Refuses to give a file a name in a directory that hands down another project. Who wants it there copies it, which counts
+/// Refuses to give a file a name in a directory that hands down another project. A caller that wants it there copies it, which counts
 /// the copy for that project.
 pub(super) fn check_project(dir: &Inode, file: &Held) -> Result<()> {
     let takes_all = !dir.flags().contains(InodeFlags::PROJECT_INHERIT);

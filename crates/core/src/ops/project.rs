@@ -15,7 +15,7 @@ use extant_format::inode::InodeFlags;
 /// follows only with the flag `project inherited`.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for who does not own the file, and for an immutable one; [`Error::Unsupported`] when the file
+/// [`Error::NotPermitted`] for a caller that does not own the file, and for an immutable one; [`Error::Unsupported`] when the file
 /// system has no projects, or the record no room for one; [`Error::QuotaExceeded`] when the project may not have it;
 /// [`Error::ReadOnly`]; [`Error::Device`] when the record's block cannot be read.
 pub fn set_project<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, project: u32) -> Result<()> {
@@ -51,7 +51,7 @@ pub fn set_project<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, project: u32
     })
 }
 
-/// Space and inodes as they are for who works in a directory: as [`Fs::statfs`] says, but where projects are held to limits and
+/// Space and inodes as they are for users of a directory: as [`Fs::statfs`] says, but where projects are held to limits and
 /// the directory hands its project down, there is no more than the project may have, as under Linux.
 ///
 /// # Errors

@@ -15,11 +15,11 @@ pub fn quota_grace<'a>(ctx: impl Into<OpContext<'a>>, kind: QuotaKind) -> Result
     Ok(file.map(|file| file.grace()))
 }
 
-/// What a user, group or project uses and may use, or `None` if the file system does not count this kind. Of an id that
+/// Returns what a user, group or project uses and may use, or `None` if the file system does not count this kind. Of an id that
 /// has nothing, that it uses nothing.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller who is not user 0 and asks for anything but himself and his groups; otherwise as
+/// [`Error::NotPermitted`] for a caller other than user 0 that asks for anything but its own user and groups; otherwise as
 /// for [`quota_grace`].
 pub fn quota<'a>(ctx: impl Into<OpContext<'a>>, kind: QuotaKind, id: u32) -> Result<Option<Quota>> {
     let ctx = ctx.into();
@@ -39,7 +39,7 @@ pub fn quota<'a>(ctx: impl Into<OpContext<'a>>, kind: QuotaKind, id: u32) -> Res
 /// system counts this kind.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller who is not user 0; otherwise as for [`quota_grace`], after `visit` was called
+/// [`Error::NotPermitted`] for a caller other than user 0; otherwise as for [`quota_grace`], after `visit` was called
 /// with what was sound.
 pub fn quotas<'a>(
     ctx: impl Into<OpContext<'a>>,
@@ -56,7 +56,7 @@ pub fn quotas<'a>(
     if ctx.fs().accounts().is_none() {
         return file.for_each(&mut visit).map(|()| true);
     }
-    // Commits wait for whoever reads the file: not for what the caller does.
+    // Commits wait for readers of the file: not for what the caller does.
     let mut found = Vec::new();
     let read = file.for_each(&mut |quota| {
         found.push(quota);
@@ -73,7 +73,7 @@ pub fn quotas<'a>(
 /// use than a soft limit allows, the time of grace begins.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller who is not user 0; [`Error::NoSpace`] when the file that counts has to grow and
+/// [`Error::NotPermitted`] for a caller other than user 0; [`Error::NoSpace`] when the file that counts has to grow and
 /// cannot; [`Error::ReadOnly`]; [`Error::Corrupt`] when it breaks the format, [`Error::Device`].
 pub fn set_quota<'a>(
     ctx: impl Into<OpContext<'a>>,

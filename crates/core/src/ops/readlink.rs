@@ -5,7 +5,7 @@ use crate::Result;
 use crate::fs::Fs;
 use crate::inode::Inode;
 
-/// The target of a symbolic link, as stored.
+/// Returns the target of a symbolic link, as stored.
 ///
 /// # Errors
 /// As for [`Fs::read_link`].

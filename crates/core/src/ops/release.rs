@@ -24,7 +24,7 @@ pub fn release(fs: &Fs, held: Held) -> Result<()> {
         data::write_back_early(fs, &held);
     }
     if held.holds() == 1 {
-        // Who comes now begins anew.
+        // The next writer begins anew.
         preallocation::drop_all(fs, &held);
     }
     drop(held);

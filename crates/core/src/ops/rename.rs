@@ -96,7 +96,7 @@ pub fn exchange<'a>(
 }
 
 impl<'a> Name<'a> {
-    /// A name that can move.
+    /// Returns a name that can move.
     fn checked(ctx: OpContext<'_>, (dir, name): (&'a Held, &'a [u8])) -> Result<Self> {
         match check_name(dir, name) {
             Err(Error::Exists) => Err(Error::InvalidInput("`.` and `..` stay where they are")),
@@ -422,7 +422,7 @@ fn swap(
     rest.map_err(|e| (e, true))
 }
 
-/// Whether `from` is locked before `to`: ancestors come first, then lower numbers.
+/// Tells whether `from` is locked before `to`: ancestors come first, then lower numbers.
 ///
 /// # Errors
 /// When the source would come to lie inside itself, or the victim holds the source.
@@ -453,7 +453,7 @@ fn order_parents(
     ))
 }
 
-/// The directory itself and those above it, up to the root.
+/// Returns the directory itself and those above it, up to the root.
 fn ancestors(fs: &Fs, dir: &Held) -> Result<Vec<Ino>> {
     let mut path = vec![dir.ino()];
     let mut at = dir.clone();

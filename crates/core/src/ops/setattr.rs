@@ -13,7 +13,7 @@ use crate::{Result, xattr};
 /// The permission bits and the three above them.
 const PERMISSIONS: u16 = 0o7777;
 
-/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored. Who is not in the
+/// Sets the permissions, with set-user-ID, set-group-ID and sticky bit. Other bits are ignored. A caller that is not in the
 /// file's group does not set set-group-ID.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn chmod<'a>(ctx: impl Into<OpContext<'a>>, inode: &Held, permissions: u16) 
 /// may execute or the caller is not in it, and the capabilities of a program.
 ///
 /// # Errors
-/// As for [`chmod`]; the owner may only give the file to a group that he is in.
+/// As for [`chmod`]; the owner may only give the file to a group of its own.
 pub fn chown<'a>(
     ctx: impl Into<OpContext<'a>>,
     inode: &Held,

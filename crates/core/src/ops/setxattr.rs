@@ -97,7 +97,7 @@ pub fn setacl<'a>(
     change_acl(ctx.into(), inode, kind, acl, SetGid::AsCallerMay)
 }
 
-/// Sets an access list, in the form of the system calls, for somebody of whom all that is known is that he may do so and
+/// Sets an access list, in the form of the system calls, for a caller of which all that is known is that it may do so and
 /// is not in the file's group: set-group-ID goes.
 ///
 /// # Errors
@@ -166,7 +166,7 @@ fn change_acl(
     })
 }
 
-/// A list in the form of the system calls; one without entries, or no bytes at all, is none.
+/// Returns a list in the form of the system calls; one without entries, or no bytes at all, is none.
 fn decoded(value: &[u8]) -> Result<Option<Acl>> {
     // The version alone.
     const EMPTY: &[u8] = &2_u32.to_le_bytes();
@@ -196,7 +196,7 @@ fn acl_kind(name: &[u8]) -> Option<AclKind> {
     AclKind::of(&split_name(name)?)
 }
 
-/// The stored form of a name that programs may set on such an inode.
+/// Returns the stored form of a name that programs may set on such an inode.
 fn stored_name<'n>(inode: &Held, full: &'n [u8]) -> Result<AttributeName<'n>> {
     let Some(stored) = split_name(full) else {
         let empty = [&b"user."[..], b"trusted.", b"security."].contains(&full);

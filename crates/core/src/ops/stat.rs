@@ -5,13 +5,13 @@ use crate::fs::Fs;
 use crate::inode::{Inode, Metadata};
 use extant_format::Ino;
 
-/// What `stat` reports about an inode.
+/// Returns what `stat` reports about an inode.
 #[must_use]
 pub fn stat(fs: &Fs, inode: &Inode) -> Metadata {
     inode.metadata(fs.block_size())
 }
 
-/// What `stat` reports about the inode of this number. When it is in memory, no shared memory is
+/// Returns what `stat` reports about the inode of this number. When it is in memory, no shared memory is
 /// written: many threads may look at one inode.
 ///
 /// # Errors

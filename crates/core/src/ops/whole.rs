@@ -8,7 +8,7 @@ use crate::{Error, Result};
 /// Gives the file system another label, of at most 16 bytes, durably: in the superblock by way of the journal, and then in its backups.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller who is not user 0; [`Error::InvalidInput`] for a label that is too long or has zeros in it;
+/// [`Error::NotPermitted`] for a caller other than user 0; [`Error::InvalidInput`] for a label that is too long or has zeros in it;
 /// [`Error::ReadOnly`]; when the device fails.
 pub fn set_label<'a>(ctx: impl Into<OpContext<'a>>, label: &[u8]) -> Result<()> {
     let ctx = ctx.into();
@@ -22,7 +22,7 @@ pub fn set_label<'a>(ctx: impl Into<OpContext<'a>>, label: &[u8]) -> Result<()> 
 /// for a commit is told of.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] for a caller who is not user 0; otherwise as for [`Fs::trim`](crate::fs::Fs::trim).
+/// [`Error::NotPermitted`] for a caller other than user 0; otherwise as for [`Fs::trim`](crate::fs::Fs::trim).
 pub fn trim<'a>(ctx: impl Into<OpContext<'a>>, range: TrimRange) -> Result<u64> {
     let ctx = ctx.into();
     if ctx.restricted().is_some() {

@@ -28,7 +28,7 @@ impl AclKind {
         }
     }
 
-    /// The name under which such a list is stored.
+    /// Returns the name under which such a list is stored.
     pub(crate) fn stored_name(self) -> AttributeName<'static> {
         AttributeName {
             index: match self {
@@ -40,7 +40,7 @@ impl AclKind {
     }
 }
 
-/// An access control list of an inode, or `None` if it has none and its mode bits say all.
+/// Returns an access control list of an inode, or `None` if it has none and its mode bits say all.
 ///
 /// # Errors
 /// [`Error::Corrupt`](crate::Error::Corrupt) when an area or the list is broken,

@@ -18,7 +18,7 @@ pub(super) struct Areas<'a> {
 }
 
 impl<'a> Areas<'a> {
-    /// The attributes of `inode`, or, where they have changed since, those it has now: the block of the old ones may hold
+    /// Returns the attributes of `inode`, or, where they have changed since, those it has now: the block of the old ones may hold
     /// something else by now.
     pub(super) fn of(fs: &Fs, inode: &'a Inode) -> Result<Self> {
         let mut inode = Cow::Borrowed(inode);
@@ -72,7 +72,7 @@ impl<'a> Areas<'a> {
     }
 }
 
-/// The image that the inode has now, if it has another block of attributes than `seen`.
+/// Returns the image that the inode has now, if it has another block of attributes than `seen`.
 fn newer(fs: &Fs, seen: &Inode) -> Option<Inode> {
     if seen.disk().file_acl.get() == 0 || fs.check_writable().is_err() {
         return None;

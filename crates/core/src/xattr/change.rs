@@ -238,7 +238,7 @@ fn resolve(kept: &mut [Kept], found: Ino) -> bool {
     own.map(|ino| *ino = found).count() > 0
 }
 
-/// The inodes that attributes have their values in.
+/// Returns the inodes that attributes have their values in.
 fn own_inodes(kept: &[Kept]) -> Vec<Ino> {
     kept.iter()
         .filter_map(Kept::own)
@@ -576,7 +576,7 @@ pub(crate) struct Fresh {
     block: Option<Box<[u8]>>,
 }
 
-/// What a new inode with `room` bytes for attributes has for these.
+/// Returns what a new inode with `room` bytes for attributes has for these.
 ///
 /// # Errors
 /// [`Error::NoSpace`] when one fits neither there nor a block.

@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use extant_format::xattr::XattrValue;
 use std::ops::ControlFlow;
 
-/// The values that the attributes of an inode have in inodes of their own.
+/// Returns the values that the attributes of an inode have in inodes of their own.
 ///
 /// # Errors
 /// When an area is broken or cannot be read.
@@ -25,7 +25,7 @@ pub(crate) fn count_values(fs: &Fs, inode: &Inode) -> Result<u16> {
     Ok(as_count(count))
 }
 
-/// The number as records in memory keep it: one inode and one block have entries for fewer.
+/// Returns the number as records in memory keep it: one inode and one block have entries for fewer.
 pub(super) fn as_count(values: usize) -> u16 {
     u16::try_from(values).unwrap_or(u16::MAX)
 }

@@ -5,7 +5,7 @@
 //! | `areas` | the two areas an inode's attributes are in, checked |
 //! | `spill_inline` | content that leaves its inode, where it shares the place of attributes, for a block |
 //! | `value` | values as they are read, also those kept in inodes of their own |
-//! | `own_inode` | making and sharing such inodes, and counting who refers to them |
+//! | `own_inode` | making and sharing such inodes, and counting references to them |
 //! | `acl` | access control lists |
 //! | `change` | setting and removing |
 //! | `count` | how many values an inode is charged for |
@@ -17,7 +17,7 @@
 //! - Names and values are what `listxattr` and `getxattr` of Linux return: access control lists in
 //!   the system calls' form, and no attributes that the file system keeps for itself (inline data,
 //!   encryption contexts, unknown kinds).
-//! - An attribute block is verified once per load, whoever shares it. A value in an inode of its own
+//! - An attribute block is verified once per load, however many share it. A value in an inode of its own
 //!   is verified against both hashes each time it is read.
 //! - A value has at most 64 KiB, as under Linux.
 
@@ -47,7 +47,7 @@ use areas::Areas;
 use extant_format::xattr::{AttributeName, full_name, name, split_name};
 use std::ops::ControlFlow;
 
-/// The full names of an inode's attributes, in the order they are stored.
+/// Returns the full names of an inode's attributes, in the order they are stored.
 ///
 /// # Errors
 /// [`Error::Corrupt`] when an area is broken, [`Error::Device`] when the device fails.
@@ -61,7 +61,7 @@ pub fn list(fs: &Fs, inode: &Inode) -> Result<Vec<Vec<u8>>> {
     Ok(names)
 }
 
-/// The value of the attribute with this full name.
+/// Returns the value of the attribute with this full name.
 ///
 /// # Errors
 /// [`Error::NoAttribute`] when the inode does not have it, [`Error::Corrupt`] when an area or the
@@ -80,7 +80,7 @@ pub fn get(fs: &Fs, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
     found.ok_or(Error::NoAttribute)
 }
 
-/// Whether the inode has an attribute of this stored name.
+/// Tells whether the inode has an attribute of this stored name.
 pub(crate) fn has(fs: &Fs, inode: &Inode, name: AttributeName<'_>) -> Result<bool> {
     let found = Areas::of(fs, inode)?.for_each(|_, entry| {
         Ok(match entry.name == name {
@@ -110,7 +110,7 @@ pub fn for_each<B>(
     })
 }
 
-/// The name an attribute is shown under, if it is shown at all.
+/// Returns the name an attribute is shown under, if it is shown at all.
 fn shown_name(name: &AttributeName<'_>) -> Option<Vec<u8>> {
     if is_shown(name) {
         full_name(name)

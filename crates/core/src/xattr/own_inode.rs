@@ -1,4 +1,4 @@
-//! Values in inodes of their own: making them, sharing them, and who refers to them.
+//! Values in inodes of their own: making them, sharing them, and counting references to them.
 //!
 //! Such an inode has no name. It counts the attributes that refer to it, one for each entry in a record, and one for each
 //! entry in a block of attributes, however many inodes share that. When the last goes it becomes an orphan and is
@@ -56,17 +56,17 @@ impl SharedValues {
     }
 }
 
-/// Whether values may lie in inodes of their own.
+/// Tells whether values may lie in inodes of their own.
 pub(super) fn is_possible(fs: &Fs) -> bool {
     fs.superblock().has_incompat(Incompat::EA_INODE)
 }
 
-/// The hash of a value, as its inode keeps it.
+/// Returns the hash of a value, as its inode keeps it.
 pub(super) fn hash_of(fs: &Fs, value: &[u8]) -> u32 {
     value_hash(Crc32c::seeded(fs.superblock().checksum_seed()), value)
 }
 
-/// The hash that the inode of a value keeps.
+/// Returns the hash that the inode of a value keeps.
 ///
 /// # Errors
 /// When it cannot be read, or is none.
@@ -105,7 +105,7 @@ pub(super) fn provide_credits(fs: &Fs, len: usize, taken: &[Taken<'_>]) -> u32 {
     fs.new_inode_credits() + map::new_map_credits(runs) + blocks + credits(fs, 1)
 }
 
-/// The inodes that the entries of an area refer to, one for each.
+/// Returns the inodes that the entries of an area refer to, one for each.
 pub(super) fn of_area(area: &XattrArea<'_>) -> Vec<Ino> {
     let ino = |value| match value {
         XattrValue::InInode { ino, .. } => Some(ino),
@@ -114,7 +114,7 @@ pub(super) fn of_area(area: &XattrArea<'_>) -> Vec<Ino> {
     area.iter().filter_map(|entry| ino(entry.value)).collect()
 }
 
-/// The inodes that the entries of a block refer to.
+/// Returns the inodes that the entries of a block refer to.
 pub(super) fn of_block(fs: &Fs, place: Place, block: &[u8]) -> Result<Vec<Ino>> {
     if !is_possible(fs) {
         return Ok(Vec::new());
@@ -145,8 +145,8 @@ fn add_reference(handle: &Handle<'_>, held: &Held) -> Result<bool> {
     })
 }
 
-/// Gives up a reference. The last one makes the inode an orphan, which whoever reaps next deletes. What is wrong with
-/// such an inode is reported; whoever refers to it goes all the same.
+/// Gives up a reference. The last one makes the inode an orphan, which the next reaping deletes. What is wrong with
+/// such an inode is reported; what refers to it goes all the same.
 pub(super) fn release(handle: &Handle<'_>, ino: Ino) {
     if let Err(error) = try_release(handle, ino) {
         tracing::error!(%error, "the attribute value in inode {ino} was not given up");
@@ -174,7 +174,7 @@ fn try_release(handle: &Handle<'_>, ino: Ino) -> Result<()> {
     }
 }
 
-/// An inode with this value and one reference more, which is the caller's: one that is there already, or a new one near
+/// Returns an inode with this value and one reference more, which is the caller's: one that is there already, or a new one near
 /// `near`, whose blocks have been taken before.
 ///
 /// # Errors
@@ -205,7 +205,7 @@ pub(super) fn provide<'f>(
     Ok(held.ino())
 }
 
-/// Whether an inode holds this value.
+/// Tells whether an inode holds this value.
 fn holds(fs: &Fs, held: &Held, value: &[u8], hash: u32) -> bool {
     let image = held.copy();
     let same = |own: EaInode| own.hash == hash && image.size() == value.len() as u64;
@@ -213,7 +213,7 @@ fn holds(fs: &Fs, held: &Held, value: &[u8], hash: u32) -> bool {
         && read(fs, &image).is_ok_and(|found| found == value)
 }
 
-/// The content of an inode that holds a value. Through the cache: what is committed may not have come home yet.
+/// Returns the content of an inode that holds a value. Through the cache: what is committed may not have come home yet.
 ///
 /// # Errors
 /// When the map is broken or the device fails.

@@ -1,4 +1,4 @@
-//! What a program loses when its content or its owner changes: the rights that it gives to who runs it.
+//! What a program loses when its content or its owner changes: the rights that it gives to its users.
 //!
 //! Set-ID bits go as [`without_set_ids`] says, but user 0 changes content without that. `security.capability` goes whoever
 //! comes.
@@ -22,14 +22,14 @@ const CAPABILITY: AttributeName<'static> = AttributeName {
     suffix: b"capability",
 };
 
-/// Whether a file may lose something when this actor changes its content. The `op` lock is held: as long as it is, what
+/// Tells whether a file may lose something when this actor changes its content. The `op` lock is held: as long as it is, what
 /// loses nothing has nothing to lose.
 #[inline]
 pub(crate) fn loses(live: &LiveInode, actor: Actor<'_>) -> bool {
     loses_by(live.image(&pin()), live, actor)
 }
 
-/// The same by the image of the inode, for who looks at that anyway.
+/// Tells by the newest image of an inode whether a write of its content takes rights from it.
 #[inline]
 pub(crate) fn loses_by(image: &Inode, live: &LiveInode, actor: Actor<'_>) -> bool {
     !matches!(actor, Actor::Earlier | Actor::Mapped)
@@ -38,7 +38,7 @@ pub(crate) fn loses_by(image: &Inode, live: &LiveInode, actor: Actor<'_>) -> boo
             || (image.may_have_attributes() && live.may_be_capable()))
 }
 
-/// The permissions that a file has when this actor has changed its content.
+/// Returns the permissions that a file has when this actor has changed its content.
 fn left_by(image: &Inode, actor: Actor<'_>) -> u16 {
     match actor.restricted() {
         None => image.disk().mode.permissions(),

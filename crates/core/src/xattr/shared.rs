@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - The count of inodes that share a block, and its content, change only under the block's lock.
-//! - A block that is known by its hash is in use: whoever frees or rewrites it forgets it first, under the
-//!   same lock. So who finds it under the lock may add itself to those that share it.
+//! - A block that is known by its hash is in use: it is forgotten before it is freed or rewritten, under the
+//!   same lock. So an inode that finds it under the lock may add itself to those that share it.
 
 use super::change::Kept;
 use super::own_inode::{acquire, of_block, release};
@@ -279,7 +279,7 @@ pub(crate) fn leave(handle: &Handle<'_>, ino: Ino, block: Pblk) -> Result<()> {
     Ok(())
 }
 
-/// How many inodes share the block of inode `ino`, so far as that stands still.
+/// Returns how many inodes share the block of inode `ino`, so far as that stands still.
 pub(super) fn sharers(fs: &Fs, ino: Ino, block: Pblk) -> Result<u32> {
     Ok(read(fs, ino, block)?.1.ref_count)
 }
@@ -291,7 +291,7 @@ fn read(fs: &Fs, ino: Ino, block: Pblk) -> Result<(BlockRef, XattrBlockHeader)> 
     Ok((bytes, header))
 }
 
-/// A block of attributes, checked.
+/// Returns a block of attributes, checked.
 pub(super) fn load(fs: &Fs, place: Place, block: Pblk) -> Result<BlockRef> {
     // Inodes share the block: its checksum depends on its address only.
     fs.metadata(block, place, Structure::XattrBlock, None, |bytes| {

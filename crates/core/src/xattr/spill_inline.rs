@@ -72,7 +72,7 @@ impl Fs {
         })
     }
 
-    /// The attributes in the inode, with `rest` in the one that holds content, or without that. `None` if they do not fit
+    /// Returns the attributes in the inode, with `rest` in the one that holds content, or without that. `None` if they do not fit
     /// there.
     ///
     /// # Errors

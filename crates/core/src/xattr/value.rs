@@ -13,7 +13,7 @@ use extant_format::{Expected, FormatError, Ino, Structure};
 /// Longest value that Linux lets a program read.
 const VALUE_MAX: u32 = 64 << 10;
 
-/// The value as programs see it: access control lists in the form of the system calls.
+/// Returns the value as programs see it: access control lists in the form of the system calls.
 pub(super) fn shown(
     fs: &Fs,
     inode: &Inode,
@@ -29,7 +29,7 @@ pub(super) fn shown(
     Ok(acl.encode_syscall())
 }
 
-/// The value as it is stored.
+/// Returns the value as it is stored.
 pub(super) fn stored(
     fs: &Fs,
     inode: &Inode,
@@ -47,7 +47,7 @@ pub(super) fn stored(
     }
 }
 
-/// The inode that holds a value of `size` bytes.
+/// Returns the inode that holds a value of `size` bytes.
 fn value_inode(fs: &Fs, place: Place, ino: Ino, size: u32) -> Result<std::sync::Arc<Inode>> {
     let broken = |field, found: u64, expected| {
         let source = FormatError::new(Structure::Xattr, field, found, expected);

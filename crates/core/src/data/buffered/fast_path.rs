@@ -12,7 +12,7 @@ use crate::inode::Held;
 use extant_sync::{EpochGuard, pin};
 use std::ops::Range;
 
-/// Where `len` bytes from `offset` on lie in their folio, if they lie in one.
+/// Returns where `len` bytes from `offset` on lie in their folio, if they lie in one.
 #[inline]
 fn inside(offset: u64, len: usize) -> Option<Range<usize>> {
     let at = offset as usize & (FOLIO_BYTES - 1);
@@ -57,7 +57,7 @@ impl FileIo<'_> {
         }
         let mut state = folio.try_write()?;
         let blocks = mask_of_bytes(&bytes, self.log2);
-        // Who took the folio out of the index left nothing in it.
+        // A folio that was taken out of the index has nothing in it.
         if state.uptodate & state.known() & blocks != blocks || !state.covers(&bytes) {
             return None;
         }

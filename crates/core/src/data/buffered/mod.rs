@@ -154,7 +154,7 @@ impl FileIo<'_> {
         if data.is_empty() {
             return check_writable(image).map(|()| Some((0, None)));
         }
-        // Who makes files longer leaves the lock alone.
+        // A write that makes the file longer leaves the shared lock alone.
         if end > self.cache.size_with(image) {
             return Ok(None);
         }
@@ -312,7 +312,7 @@ impl FileIo<'_> {
         Ok(unknown & !mapped & !unwritten)
     }
 
-    /// Whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.
+    /// Tells whether nothing is mapped from `block` on. Costs two loads as long as the map does not change.
     pub(super) fn is_past_map(&self, block: u64) -> Result<bool> {
         let version = self.live.map_version();
         let now = version.load(Ordering::Acquire);
@@ -459,7 +459,7 @@ impl FileIo<'_> {
         Ok(())
     }
 
-    /// Where block `lblk` lies, if it holds data on the device.
+    /// Returns where block `lblk` lies, if it holds data on the device.
     fn pblk_of(&self, lblk: u64) -> Result<Option<Pblk>> {
         let lblk = Lblk::new(u32::try_from(lblk).map_err(|_| Error::FileTooLarge)?);
         let run = map::stable(self.live, |image| map::lookup(self.fs, image, lblk))?;

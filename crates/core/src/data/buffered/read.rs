@@ -1,7 +1,7 @@
 //! Reading files that may change: from memory, or through it.
 //!
-//! What is not in memory is read from the device into folios first, more of it at once the longer somebody
-//! reads on from where he stopped. Holes take no memory.
+//! What is not in memory is read from the device into folios first, more of it at once the longer a reader
+//! goes on from where it stopped. Holes take no memory.
 
 use crate::Result;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
@@ -251,7 +251,7 @@ impl FileIo<'_> {
 /// Slices of one transfer at most.
 const MOST_SLICES: usize = 1024;
 
-/// The blocks of `run` that are not up to date in `folios`, in rows.
+/// Returns the blocks of `run` that are not up to date in `folios`, in rows.
 fn missing(
     folios: &[(u32, &Folio, RwLockWriteGuard<'_, State>)],
     run: &Mapping,
@@ -275,7 +275,7 @@ fn missing(
     all
 }
 
-/// What bytes `range` of a file are in folio `index`.
+/// Returns what bytes `range` of a file are in folio `index`.
 fn part_of(index: u32, range: &Range<u64>) -> Option<Range<usize>> {
     let start = u64::from(index) << FOLIO_LOG2;
     let from = range.start.max(start) - start;

@@ -4,7 +4,7 @@
 //!
 //! # How
 //!
-//! A block is in memory as newer than the device until after the map has it. So whoever looks at the map first and at
+//! A block is in memory as newer than the device until after the map has it. So a reader that looks at the map first and at
 //! memory then may take a block for a hole that got its place in between; it has changed the map then, and the
 //! version of the map says so.
 
@@ -45,7 +45,7 @@ pub fn seek_hole_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> 
     }
 }
 
-/// The first byte at or after `offset` of data, or of a hole, and the size of the file. `None` if the map alone says
+/// Returns the first byte at or after `offset` of data, or of a hole, and the size of the file. `None` if the map alone says
 /// it.
 fn look(fs: &Fs, held: &Held, offset: u64, data: bool) -> Result<Option<(Option<u64>, u64)>> {
     let Some(file) = held.file_cache() else {
@@ -72,7 +72,7 @@ fn look(fs: &Fs, held: &Held, offset: u64, data: bool) -> Result<Option<(Option<
     Ok(None)
 }
 
-/// The first byte of data, or of a hole, in bytes `range` of a file of the map of `image`.
+/// Returns the first byte of data, or of a hole, in bytes `range` of a file of the map of `image`.
 fn find(
     fs: &Fs,
     file: &FileCache,
@@ -99,7 +99,7 @@ fn find(
 }
 
 impl FileCache {
-    /// The first of `blocks` that memory has, and the device has not; or, if `newer` is not asked for, that is not one
+    /// Returns the first of `blocks` that memory has, and the device has not; or, if `newer` is not asked for, that is not one
     /// of these.
     fn first_newer(&self, blocks: Range<u64>, log2: u32, newer: bool) -> Option<u64> {
         let per_folio = FOLIO_LOG2 - log2;

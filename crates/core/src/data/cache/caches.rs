@@ -6,7 +6,7 @@
 //! - Counters are spread over CPUs; they are added up when a folio becomes dirty or gets its first page,
 //!   not with each write. So limits are passed by a folio for each thread at most.
 //! - A file is on the list of dirty files, once, from the moment something of it becomes dirty until it
-//!   has been written back by somebody who took it from the list.
+//!   has been written back by a thread that took it from the list.
 
 use crate::data::cache::FileCache;
 use crate::data::cache::index::Size;
@@ -52,7 +52,7 @@ pub(crate) struct Caches {
     folio_bytes: ShardedCounter,
     /// Bytes of dirty blocks.
     dirty: ShardedCounter,
-    /// Above this much, whoever writes also writes back.
+    /// Above this much, in bytes, writers also write back.
     most_dirty: u64,
     clock: PerCpu<Mutex<Clock>>,
     files: PerCpu<Mutex<Vec<Arc<LiveInode>>>>,
@@ -62,7 +62,7 @@ pub(crate) struct Caches {
     delayed: ShardedCounter,
     /// Where the clock's hand begins next: updates may be lost.
     hand: AtomicU64,
-    /// Held from taking files off the list until they are written: who comes next finds all others' files
+    /// Held from taking files off the list until they are written: the next one finds all others' files
     /// written, or on the list.
     pub(in crate::data) flushing: Mutex<()>,
     pub(in crate::data) flusher: Flusher,
@@ -102,24 +102,24 @@ impl Caches {
         self.baseline
     }
 
-    /// The thread that writes back, if there is one.
+    /// Returns the thread that writes back, if there is one.
     pub(crate) fn flusher(&self) -> &Flusher {
         &self.flusher
     }
 
-    /// Whether blocks get their places when they are written back, and not before.
+    /// Tells whether blocks get their places when they are written back, and not before.
     #[inline]
     pub(in crate::data) fn has_delayed_allocation(&self) -> bool {
         self.has_delayed_allocation
     }
 
-    /// The way of content outside inodes.
+    /// Returns the way of content outside inodes.
     #[inline]
     pub(in crate::data) fn way(&self) -> Way {
         self.way
     }
 
-    /// Whether writes wait in memory until they are written back.
+    /// Tells whether writes wait in memory until they are written back.
     #[inline]
     pub(in crate::data) fn is_write_back(&self) -> bool {
         self.way == Way::Buffered
@@ -165,7 +165,7 @@ impl Caches {
         counter.add(blocks as i64);
     }
 
-    /// What the data path did.
+    /// Returns what the data path did.
     pub(crate) fn stats(&self) -> DataStats {
         DataStats {
             cached_bytes: self.memory.count().saturating_sub(self.folio_bytes.count()),
@@ -177,22 +177,22 @@ impl Caches {
         }
     }
 
-    /// The sums of dirty bytes and of memory.
+    /// Returns the sums of dirty bytes and of memory.
     pub(crate) fn sums(&self) -> (i64, i64) {
         (self.dirty.sum(), self.memory.sum())
     }
 
-    /// Whether so much is dirty that writers have to write back.
+    /// Tells whether so much is dirty that writers have to write back.
     pub(in crate::data) fn is_too_dirty(&self) -> bool {
         self.dirty.count() > self.most_dirty
     }
 
-    /// Whether so much is dirty that the background should write back.
+    /// Tells whether so much is dirty that the background should write back.
     pub(in crate::data) fn is_rather_dirty(&self) -> bool {
         self.dirty.count() > self.most_dirty / 2
     }
 
-    /// Whether more memory is used than the budget says.
+    /// Tells whether more memory is used than the budget says.
     pub(in crate::data) fn is_full(&self) -> bool {
         self.memory.count() > self.most_memory
     }
@@ -208,19 +208,15 @@ impl Caches {
         }
     }
 
-    /// Notes that something of a file is dirty that is not on the list, if `is_first` says so. Who finds the file noted
-    /// and then takes the list finds it there, since he waits for this lock.
-    pub(in crate::data) fn note_file(
-        &self,
-        live: &Arc<LiveInode>,
-        is_first: impl FnOnce() -> bool,
-    ) {
+    /// Notes that something of a file is dirty that is not on the list, if `enlist` says so. A thread that finds the file noted
+    /// and then takes the list finds it there, since it waits for this lock.
+    pub(in crate::data) fn note_file(&self, live: &Arc<LiveInode>, enlist: impl FnOnce() -> bool) {
         let mut files = self.files.local().lock();
-        if !is_first() {
+        if !enlist() {
             return;
         }
         files.push(Arc::clone(live));
-        // Deleted files need not wait for the next who takes the list.
+        // Deleted files need not wait until the list is taken.
         if files.len().is_power_of_two() && files.len() >= 1024 {
             let gone: Vec<_> = files
                 .extract_if(.., |live| live.file_cache().is_none_or(|c| c.is_deleting()))
@@ -321,7 +317,7 @@ pub struct DataStats {
     pub placed_in_writeback: u64,
 }
 
-/// A share of the system's memory.
+/// Returns a share of the system's memory.
 fn share_of_memory() -> usize {
     // Once for all: reading it takes longer than the rest of opening a small file system.
     static MEMORY: OnceLock<usize> = OnceLock::new();

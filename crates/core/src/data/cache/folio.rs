@@ -48,7 +48,7 @@ struct Near {
 const LINE_LOG2: u32 = 6;
 
 impl Near {
-    /// The address of which `line` was noted, if it is about where this is.
+    /// Returns the address of which `line` was noted, if it is about where this is.
     fn address(&self, line: &AtomicU32) -> Option<usize> {
         let line = line.load(Ordering::Relaxed) as usize;
         let own = std::ptr::from_ref(self).addr() >> LINE_LOG2 >> 32;
@@ -97,7 +97,7 @@ impl Folio {
         self.index
     }
 
-    /// The first block.
+    /// Returns the first block.
     pub(in crate::data) fn first_block(&self, log2: u32) -> u64 {
         u64::from(self.index) << (FOLIO_LOG2 - log2)
     }
@@ -158,7 +158,7 @@ impl Folio {
         }
     }
 
-    /// Whether it was used since the last call. A use at the same moment may be lost.
+    /// Tells whether it was used since the last call. A use at the same moment may be lost.
     pub(in crate::data) fn take_used(&self) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         if used {
@@ -168,7 +168,7 @@ impl Folio {
     }
 }
 
-/// The bits of blocks `range` of a folio.
+/// Returns the bits of blocks `range` of a folio.
 pub(in crate::data) fn mask(range: Range<u32>) -> u64 {
     let len = range.end.saturating_sub(range.start);
     match len {
@@ -178,7 +178,7 @@ pub(in crate::data) fn mask(range: Range<u32>) -> u64 {
     }
 }
 
-/// The bits of the blocks that bytes `range` of a folio touch.
+/// Returns the bits of the blocks that bytes `range` of a folio touch.
 pub(in crate::data) fn mask_of_bytes(range: &Range<usize>, log2: u32) -> u64 {
     if range.is_empty() {
         return 0;
@@ -187,7 +187,7 @@ pub(in crate::data) fn mask_of_bytes(range: &Range<usize>, log2: u32) -> u64 {
     mask((range.start >> log2) as u32..((range.end - 1) >> log2) as u32 + 1)
 }
 
-/// The rows of set bits, ascending.
+/// Returns the rows of set bits, ascending.
 pub(in crate::data) fn rows(mut bits: u64) -> impl Iterator<Item = Range<u32>> {
     std::iter::from_fn(move || {
         if bits == 0 {
@@ -200,7 +200,7 @@ pub(in crate::data) fn rows(mut bits: u64) -> impl Iterator<Item = Range<u32>> {
     })
 }
 
-/// The parts of bytes `range` of a folio in its pages: which page, and which bytes of it.
+/// Returns the parts of bytes `range` of a folio in its pages: which page, and which bytes of it.
 fn parts(range: Range<usize>) -> impl Iterator<Item = (usize, Range<usize>)> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -231,7 +231,7 @@ impl State {
         self.pages.iter().flatten().map(Page::memory).sum()
     }
 
-    /// Whether nothing is there that the device does not have.
+    /// Tells whether nothing is there that the device does not have.
     pub(in crate::data) fn is_clean(&self) -> bool {
         self.dirty | self.writeback | self.delayed == 0
     }
@@ -270,7 +270,7 @@ impl State {
         came
     }
 
-    /// Whether there is memory for all bytes of `range`.
+    /// Tells whether there is memory for all bytes of `range`.
     pub(in crate::data) fn covers(&self, range: &Range<usize>) -> bool {
         parts(range.clone()).all(|(page, part)| {
             let page = self.pages.get(page).and_then(Option::as_ref);
@@ -305,7 +305,7 @@ impl State {
         }
     }
 
-    /// Whether bytes `range` hold anything but zeros.
+    /// Tells whether bytes `range` hold anything but zeros.
     pub(in crate::data) fn has_data(&self, range: Range<usize>) -> bool {
         self.slices(range)
             .any(|slice| slice.iter().any(|&byte| byte != 0))

@@ -11,7 +11,7 @@ use extant_sync::RwLockWriteGuard;
 use std::sync::Arc;
 
 impl FileCache {
-    /// The folio of that number, which may go as long as nobody has locked it.
+    /// Returns the folio of that number, which may go as long as nobody has locked it.
     pub(in crate::data) fn folio_at(self: &Arc<Self>, index: u32) -> Arc<Folio> {
         match self.index.load(index) {
             Some(folio) => folio,
@@ -29,7 +29,7 @@ impl FileCache {
         folio
     }
 
-    /// The folio that byte `offset` lies in, if it was used.
+    /// Returns the folio that byte `offset` lies in, if it was used.
     pub(in crate::data) fn folio_if_any(&self, offset: u64) -> Option<Arc<Folio>> {
         self.index.load(number(offset))
     }

@@ -7,8 +7,8 @@
 //! # Invariants
 //!
 //! - `size` is locked to put a folio in or to take one out, and a leaf with it.
-//! - A folio is marked as gone, under its lock, before it is taken out. Who locks one to put something into it and finds
-//!   it gone takes it out himself, if that is left to be done, and looks again.
+//! - A folio is marked as gone, under its lock, before it is taken out. A thread that locks one to put something into it and finds
+//!   it gone takes it out itself, if that is left to be done, and looks again.
 
 use crate::data::cache::folio::Folio;
 use extant_sync::{EpochGuard, LockClass, Mutex, Rank, RcuSlot, pin};
@@ -21,7 +21,7 @@ const LEAF_LOG2: u32 = 6;
 const MIDDLE_LOG2: u32 = 9;
 const TOP_LOG2: u32 = 8;
 
-/// Bytes of memory of a folio without pages, and of a leaf, with the counts of who uses them.
+/// Bytes of memory of a folio without pages, and of a leaf, with the counts of their users.
 const FOLIO_MEMORY: i64 = (size_of::<Folio>() + 2 * size_of::<usize>()) as i64;
 const LEAF_MEMORY: i64 = (size_of::<Leaf>() + 2 * size_of::<usize>()) as i64;
 
@@ -76,7 +76,7 @@ impl Default for Index {
     }
 }
 
-/// The place of `index` at a level whose places stand for `2^below` folios each.
+/// Returns the place of `index` at a level whose places stand for `2^below` folios each.
 fn at(index: u32, below: u32, log2: u32) -> usize {
     (index >> below) as usize & ((1 << log2) - 1)
 }
@@ -85,7 +85,7 @@ const UPPER_BELOW: u32 = LEAF_LOG2 + MIDDLE_LOG2;
 const TOP_BELOW: u32 = UPPER_BELOW + MIDDLE_LOG2;
 
 impl Index {
-    /// The folio of that number, if there is one.
+    /// Returns the folio of that number, if there is one.
     #[inline]
     pub(in crate::data) fn get<'g>(
         &'g self,
@@ -95,7 +95,7 @@ impl Index {
         self.place(index, guard)?.get(guard)
     }
 
-    /// The same, to keep.
+    /// Returns the folio of that number, to keep, if there is one.
     #[inline]
     pub(in crate::data) fn load(&self, index: u32) -> Option<Arc<Folio>> {
         let guard = pin();
@@ -113,7 +113,7 @@ impl Index {
         }
     }
 
-    /// Whether a folio is one of the first: these are few enough to stay in the caches of a processor that uses them.
+    /// Tells whether a folio is one of the first: these are few enough to stay in the caches of a processor that uses them.
     #[inline]
     pub(in crate::data) fn is_near(index: u32) -> bool {
         index < IN_LEAF
@@ -128,7 +128,7 @@ impl Index {
         leaf.0.get(at(index, 0, LEAF_LOG2))
     }
 
-    /// Where the leaf is that leads to `index`.
+    /// Returns where the leaf is that leads to `index`.
     #[inline]
     fn leaf_place(&self, index: u32) -> Option<&RcuSlot<Leaf>> {
         if index < IN_LEAF {
@@ -143,7 +143,8 @@ impl Index {
         middle.get(at(index, LEAF_LOG2, MIDDLE_LOG2))
     }
 
-    /// The same, which comes into being if there is none. `size` is locked, and grows by what came.
+    /// Returns the place of the leaf of a folio, which comes into being if there is none. `size` is locked, and grows by
+    /// what came.
     fn leaf_place_made<'a>(&'a self, index: u32, size: &mut Size) -> &'a RcuSlot<Leaf> {
         if index < IN_LEAF {
             return &self.leaf;
@@ -159,7 +160,7 @@ impl Index {
         &middle[at(index, LEAF_LOG2, MIDDLE_LOG2)]
     }
 
-    /// The folio of that number, which comes into being if there is none; and how much more there is for that.
+    /// Returns the folio of that number, which comes into being if there is none; and how much more there is for that.
     #[cold]
     pub(in crate::data) fn make(&self, index: u32) -> (Arc<Folio>, Size) {
         let guard = pin();
@@ -217,12 +218,12 @@ impl Index {
         came
     }
 
-    /// How much there is. For who has the index to himself.
+    /// Returns how much there is. The caller has the index to itself.
     pub(in crate::data) fn size_of_own(&mut self) -> Size {
         *self.size.get_mut()
     }
 
-    /// The folios of `range`, ascending.
+    /// Returns the folios of `range`, ascending.
     pub(in crate::data) fn folios(&self, range: Range<u64>) -> impl Iterator<Item = Arc<Folio>> {
         let first = range.contains(&0).then(|| self.load(0)).flatten();
         let middle = self.middle.get().into_iter().map(|middle| (0, middle));
@@ -244,7 +245,7 @@ impl Index {
     }
 }
 
-/// The folios of a leaf that lie in `range`.
+/// Returns the folios of a leaf that lie in `range`.
 fn folios_of(leaf: &RcuSlot<Leaf>, at: u64, range: Range<u64>) -> Vec<Arc<Folio>> {
     let guard = pin();
     let Some(leaf) = leaf.get(&guard) else {
@@ -254,7 +255,7 @@ fn folios_of(leaf: &RcuSlot<Leaf>, at: u64, range: Range<u64>) -> Vec<Arc<Folio>
     all.filter_map(|(_, place)| place.load(&guard)).collect()
 }
 
-/// A level of `2^log2` places, which comes into being, and adds to `size`, if it is not there.
+/// Returns a level of `2^log2` places, which comes into being, and adds to `size`, if it is not there.
 fn made<'a, T: Default>(level: &'a OnceLock<Slots<T>>, log2: u32, size: &mut Size) -> &'a Slots<T> {
     level.get_or_init(|| {
         size.bytes += (size_of::<T>() << log2) as i64;
@@ -262,7 +263,7 @@ fn made<'a, T: Default>(level: &'a OnceLock<Slots<T>>, log2: u32, size: &mut Siz
     })
 }
 
-/// The places, of those from folio `at` on, which stand for `2^below` folios each, that have to do with `range`,
+/// Returns the places, of those from folio `at` on, which stand for `2^below` folios each, that have to do with `range`,
 /// and the first folio of each.
 fn inside<T>(
     places: &[T],

@@ -10,7 +10,7 @@
 //!
 //! | lock | rank | guards |
 //! |---|---|---|
-//! | `writing` | Writeback | writing the file back; held by whoever takes blocks away, so that no address is in use then |
+//! | `writing` | Writeback | writing the file back; held where blocks are taken away, so that no address is in use then |
 //! | a folio's | Folio | content and state of 64 KiB; held across I/O of these |
 //! | those in `dirty`, `placed`, `failures`, `map_hint` | Leaf | what these names say |
 
@@ -92,7 +92,7 @@ pub(crate) struct FileCache {
 }
 
 impl FileCache {
-    /// An empty cache of a file with blocks of `1 << log2` bytes.
+    /// Returns an empty cache of a file with blocks of `1 << log2` bytes.
     pub(crate) fn new(caches: Arc<Caches>, log2: u32, clusters: ClusterSize) -> Self {
         Self {
             caches,
@@ -123,21 +123,21 @@ impl FileCache {
         self.writing.lock()
     }
 
-    /// The same, unless it is under way.
+    /// Keeps writeback away, unless it is under way.
     pub(super) fn try_quiesce(&self) -> Option<MutexGuard<'_, ()>> {
         self.writing.try_lock()
     }
 
-    /// Whether something may be newer than the device.
+    /// Tells whether something may be newer than the device.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.has_any()
             || self.time.load(Ordering::Acquire) != NO_TIME
             || self.has_unpersisted()
     }
 
-    /// Whether nothing is newer than the device, nor being written.
+    /// Tells whether nothing is newer than the device, nor being written.
     pub(crate) fn is_idle(&self) -> bool {
-        // Kept to the end: who writes back takes the list of what is dirty first.
+        // Kept to the end: writeback takes the list of what is dirty first.
         let alone = self.writing.try_lock();
         alone.is_some() && !self.is_dirty()
     }
@@ -149,17 +149,17 @@ impl FileCache {
         }
     }
 
-    /// Whether the file is being deleted.
+    /// Tells whether the file is being deleted.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deleting.load(Ordering::Acquire)
     }
 
-    /// The size where it is ahead of the record, or something below.
+    /// Returns the size where it is ahead of the record, or something below.
     pub(super) fn extended(&self) -> u64 {
         self.extended.load(Ordering::Acquire)
     }
 
-    /// The size that users see, given the newest image of the inode.
+    /// Returns the size that users see, given the newest image of the inode.
     #[inline]
     pub(super) fn size_with(&self, image: &Inode) -> u64 {
         // After the image: a truncation lowers the live size before that of the record.
@@ -171,23 +171,23 @@ impl FileCache {
         self.replaced.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the file was cut to nothing since the last call.
+    /// Tells whether the file was cut to nothing since the last call.
     pub(crate) fn take_replaced(&self) -> bool {
         dirty::take(&self.replaced)
     }
 
-    /// Sets it. For who holds `op` exclusively.
+    /// Sets the live size, in bytes. The caller holds `op` exclusively.
     pub(super) fn set_extended(&self, size: u64) {
         self.extended.store(size, Ordering::Release);
     }
 
-    /// Whether the last block of a file of `size` is known to be as it should be on the device or in
+    /// Tells whether the last block of a file of `size` is known to be as it should be on the device or in
     /// memory, past the end too.
     pub(super) fn knows_tail(&self, size: u64) -> bool {
         self.tail.load(Ordering::Relaxed) == size
     }
 
-    /// Notes that it is. For who holds `op` exclusively.
+    /// Notes that the last block of a file of `size` bytes is as it should be. The caller holds `op` exclusively.
     pub(super) fn set_tail(&self, size: u64) {
         self.tail.store(size, Ordering::Relaxed);
     }
@@ -198,19 +198,19 @@ impl FileCache {
         self.time.store(nanos, Ordering::Release);
     }
 
-    /// The time of the last write, if the record does not have it.
+    /// Returns the time of the last write, if the record does not have it.
     pub(super) fn time(&self) -> Option<Timestamp> {
         time_of(self.time.load(Ordering::Acquire))
     }
 
-    /// The same in nanoseconds.
+    /// Returns the time of the last write in nanoseconds since 1970, if the record does not have it.
     #[inline]
     pub(super) fn time_nanos(&self) -> Option<i64> {
         let nanos = self.time.load(Ordering::Acquire);
         (nanos != NO_TIME).then_some(nanos)
     }
 
-    /// Whether a time waits to be stored.
+    /// Tells whether a time waits to be stored.
     pub(super) fn has_time(&self) -> bool {
         self.time.load(Ordering::Acquire) != NO_TIME
     }
@@ -235,7 +235,7 @@ impl FileCache {
     }
 
     /// Forgets what lies in blocks from `first` on, and makes zeros of what lies past `size` before.
-    /// For who keeps writeback away.
+    /// The caller keeps writeback away.
     pub(super) fn cut(&self, fs: &Fs, live: &LiveInode, size: u64, first: u64) {
         let log2 = fs.block_size().log2();
         let from = number_of_block(first, log2);
@@ -291,7 +291,7 @@ impl FileCache {
         true
     }
 
-    /// The same, after the writing that is under way.
+    /// Notes that the inode is being deleted, after the writing that is under way: what is dirty is never written.
     pub(crate) fn discard_all(&self, fs: &Fs, ino: Ino) {
         let _alone = self.quiesce();
         self.discard_quiet(fs, ino);
@@ -317,7 +317,7 @@ impl FileCache {
 }
 
 impl LiveInode {
-    /// The size that users see.
+    /// Returns the size that users see.
     #[inline]
     #[must_use]
     pub fn live_size(&self) -> u64 {
@@ -327,7 +327,7 @@ impl LiveInode {
             .map_or(image.size(), |cache| cache.size_with(image))
     }
 
-    /// The record as users see it: with the size and the times that writeback has yet to store.
+    /// Returns the record as users see it: with the size and the times that writeback has yet to store.
     #[must_use]
     pub fn view(&self) -> Arc<Inode> {
         let image = self.snapshot();
@@ -337,14 +337,14 @@ impl LiveInode {
         }
     }
 
-    /// Whether the device and the record have all that users see.
+    /// Tells whether the device and the record have all that users see.
     pub(crate) fn is_stored(&self) -> bool {
         self.file_cache().is_none_or(|file| {
             file.is_deleting() || file.is_idle() && file.extended() <= self.image(&pin()).size()
         })
     }
 
-    /// The record as users see it, where it differs from `image`, its newest image.
+    /// Returns the record as users see it, where it differs from `image`, its newest image.
     pub(crate) fn ahead(&self, image: &Inode) -> Option<Inode> {
         let cache = self.file_cache()?;
         let (extended, promised) = (cache.extended(), cache.promised(cache.clusters));
@@ -389,7 +389,7 @@ impl Drop for FileCache {
     }
 }
 
-/// A time from its nanoseconds, if it is one.
+/// Returns a time from its nanoseconds, if it is one.
 fn time_of(nanos: i64) -> Option<Timestamp> {
     (nanos != NO_TIME).then(|| Timestamp {
         secs: nanos.div_euclid(1_000_000_000),
@@ -397,12 +397,12 @@ fn time_of(nanos: i64) -> Option<Timestamp> {
     })
 }
 
-/// The folio that byte `offset` lies in. Files end below 2^48.
+/// Returns the folio that byte `offset` lies in. Files end below 2^48.
 pub(super) fn number(offset: u64) -> u32 {
     (offset >> FOLIO_LOG2) as u32
 }
 
-/// The folio that block `block` lies in.
+/// Returns the folio that block `block` lies in.
 fn number_of_block(block: u64, log2: u32) -> u64 {
     block >> (FOLIO_LOG2 - log2)
 }

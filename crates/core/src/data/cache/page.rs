@@ -1,6 +1,6 @@
 //! Pages: the memory that folios are made of, and a store of memory for use again.
 //!
-//! A page need not have memory for all its bytes: who writes a little here and there pays for little. Bytes
+//! A page need not have memory for all its bytes: little writes here and there take little. Bytes
 //! without memory are zeros.
 
 use crate::data::cache::prefault::ReadyPages;
@@ -38,7 +38,7 @@ pub(in crate::data) enum Page {
 }
 
 impl Page {
-    /// The bytes that have memory.
+    /// Returns the bytes that have memory.
     pub(in crate::data) fn range(&self) -> Range<usize> {
         match self {
             Self::Whole(_) => 0..PAGE,
@@ -47,12 +47,12 @@ impl Page {
         }
     }
 
-    /// How many bytes have memory.
+    /// Returns how many bytes have memory.
     pub(in crate::data) fn memory(&self) -> usize {
         self.range().len()
     }
 
-    /// Whether all bytes of `range` have memory.
+    /// Tells whether all bytes of `range` have memory.
     pub(in crate::data) fn covers(&self, range: &Range<usize>) -> bool {
         let own = self.range();
         own.start <= range.start && range.end <= own.end
@@ -66,7 +66,7 @@ impl Page {
         }
     }
 
-    /// What has memory of bytes `range`.
+    /// Returns what has memory of bytes `range`.
     pub(in crate::data) fn part_mut(&mut self, range: &Range<usize>) -> &mut [u8] {
         let own = self.range();
         let from = range.start.clamp(own.start, own.end) - own.start;
@@ -105,7 +105,7 @@ pub(in crate::data) struct Pool {
 #[derive(Debug, Default)]
 struct Free {
     wholes: Vec<Memory<PAGE>>,
-    /// The same that are zeros.
+    /// Whole pages that are zeros.
     fresh: Vec<Memory<PAGE>>,
     halves: Vec<Memory<HALF>>,
     quarters: Vec<Memory<QUARTER>>,
@@ -156,7 +156,7 @@ impl Pool {
         fresh.unwrap_or_else(zeroed)
     }
 
-    /// A page like `page` with memory for bytes `range` too.
+    /// Returns a page like `page` with memory for bytes `range` too.
     pub(in crate::data) fn widen(&self, page: Page, range: &Range<usize>, frugal: bool) -> Page {
         let own = page.range();
         let hull = own.start.min(range.start)..own.end.max(range.end);

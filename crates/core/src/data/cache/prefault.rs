@@ -4,7 +4,7 @@
 //! all the rest of a small write. While writers need new pages one after the other, the thread that
 //! writes data back makes some ready, so that on a machine with a processor to spare they need not wait for it.
 //!
-//! What is in stock counts as nobody's: there is little of it, and it goes when nobody wants it.
+//! What is ready counts as nobody's: there is little of it, and it goes when nobody wants it.
 
 use crate::data::cache::page::{Memory, PAGE, zeroed};
 use extant_sync::{LockClass, Mutex, Rank};
@@ -14,10 +14,10 @@ static STOCK: LockClass = LockClass::new("pages in stock", Rank::Leaf);
 
 /// Pages that are taken, and made, at once.
 const BATCH: usize = 64;
-/// Batches in stock at most, and the part of all memory for data that they may have.
+/// Batches that are ready at most, and the part of all memory for data that they may have.
 const MOST: usize = 32;
 const SHARE: usize = 64;
-/// Pages that were not in stock until somebody is to see to it.
+/// Pages that were not ready until more are to be made.
 const MISSES: u32 = BATCH as u32;
 /// Batches that are made before the thread looks at what else is to be done.
 const ROUND: usize = 4 * MOST;
@@ -25,21 +25,21 @@ const ROUND: usize = 4 * MOST;
 /// Pages that are zeros.
 pub(in crate::data) type Batch = Vec<Memory<PAGE>>;
 
-/// See the module.
+/// Pages that are ready: see the module.
 #[derive(Debug)]
 pub(in crate::data) struct ReadyPages {
     batches: Mutex<Vec<Batch>>,
     most: usize,
     /// Pages that somebody needed and did not find. Some may not be counted.
     misses: AtomicU32,
-    /// Somebody is to see to the stock.
+    /// More are to be made.
     is_wanted: AtomicBool,
     /// Something was taken since the last look.
     is_used: AtomicBool,
 }
 
 impl ReadyPages {
-    /// None yet, for a cache of `memory` bytes.
+    /// Makes an empty supply for a cache of `memory` bytes.
     pub(in crate::data) fn new(memory: usize) -> Self {
         Self {
             batches: Mutex::new(&STOCK, Vec::new()),
@@ -75,7 +75,7 @@ impl ReadyPages {
         }
     }
 
-    /// Whether somebody is to see to the stock; says so once.
+    /// Takes the note that more are to be made, if there is one.
     pub(in crate::data) fn take_wanted(&self) -> bool {
         let wanted = self.is_wanted.load(Ordering::Relaxed);
         if wanted {
@@ -95,7 +95,7 @@ impl ReadyPages {
         }
     }
 
-    /// Frees what is in stock if nothing was taken since the last call.
+    /// Frees what is ready if nothing was taken since the last call.
     pub(in crate::data) fn trim(&self) {
         if self.is_used.load(Ordering::Relaxed) {
             return self.is_used.store(false, Ordering::Relaxed);
@@ -105,7 +105,7 @@ impl ReadyPages {
     }
 }
 
-/// A page that has its memory from the system already.
+/// Returns a page that has its memory from the system already.
 fn touched() -> Memory<PAGE> {
     let mut page = zeroed();
     std::hint::black_box(&mut page)[0] = 0;

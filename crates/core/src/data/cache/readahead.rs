@@ -1,4 +1,4 @@
-//! Who reads a file on and on, and how far ahead of them to read.
+//! Readers that read a file on and on, and how far ahead of them to read.
 //!
 //! All of it is hints: what is lost when two meet makes a read smaller or larger than it should be.
 
@@ -10,12 +10,12 @@ pub(in crate::data) const MOST_FOLIOS: u32 = 16;
 /// Readers of a file that are told apart.
 const STREAMS: usize = 4;
 
-/// Somebody who reads on, or may.
+/// A reader that reads on, or may.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Where what was read for him ends: where he misses something next, if he reads on.
+    /// Where what was read for it ends: where it misses something next, if it reads on.
     next: AtomicU64,
-    /// Folios that were read at once for him; 0 if he has not read on so far.
+    /// Folios that were read together for it; 0 if it has not read on so far.
     window: AtomicU32,
 }
 
@@ -34,7 +34,7 @@ pub(in crate::data) struct Streams {
     turn: AtomicU32,
 }
 
-/// A reader who misses something.
+/// A reader that misses something.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::data) struct Reader<'s> {
     stream: &'s Stream,
@@ -43,7 +43,7 @@ pub(in crate::data) struct Reader<'s> {
 }
 
 impl Streams {
-    /// Whoever misses what lies at byte `offset`.
+    /// Finds the reader that misses what lies at byte `offset`.
     pub(in crate::data) fn reader(&self, offset: u64) -> Reader<'_> {
         if let Some(stream) = self.all.iter().find(|stream| stream.goes_on_at(offset)) {
             let window = stream.window.load(Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl Streams {
         let turn = self.turn.load(Ordering::Relaxed);
         self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
         let turns = (0..STREAMS).map(|i| &self.all[(turn as usize + i) % STREAMS]);
-        // Who reads here and there takes nobody's place who reads on, if there is another.
+        // A reader here and there takes no place of one that reads on, if there is another.
         let idle = |stream: &&Stream| stream.window.load(Ordering::Relaxed) == 0;
         let stream = turns.clone().find(idle);
         let stream = stream.unwrap_or(&self.all[turn as usize % STREAMS]);
@@ -62,7 +62,7 @@ impl Streams {
         Reader { stream, window: 0 }
     }
 
-    /// Notes that whoever reads on at `offset` comes to `next` without missing anything: a hole.
+    /// Notes that the reader that goes on at `offset` comes to `next` without missing anything: a hole.
     pub(in crate::data) fn pass(&self, offset: u64, next: u64) {
         if let Some(stream) = self.all.iter().find(|stream| stream.goes_on_at(offset)) {
             stream.next.store(next, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Streams {
 }
 
 impl Reader<'_> {
-    /// Notes where what was read for him ends.
+    /// Notes where what was read for it ends, in bytes.
     pub(in crate::data) fn note(self, next: u64) {
         self.stream.next.store(next, Ordering::Relaxed);
     }

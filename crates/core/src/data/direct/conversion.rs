@@ -2,11 +2,11 @@
 //!
 //! A write to reserved blocks is over when they count as data. Writers that come to that at the same time
 //! are served by one of them, with one handle: each notes its blocks, then takes the file's writeback lock, and
-//! who finds that another one has seen to them meanwhile is done.
+//! a writer that finds that another one has seen to them meanwhile is done.
 //!
 //! # Invariants
 //!
-//! - Blocks are on the device before they are noted, and whoever noted them holds `op` until they are converted.
+//! - Blocks are on the device before they are noted, and the writer that noted them holds `op` until they are converted.
 
 use crate::data::cache::FileCache;
 use crate::data::io::{FileIo, blocks_of};
@@ -76,7 +76,7 @@ impl Waiting {
         let mut ranges: Vec<_> = batch.iter().map(|(_, blocks)| blocks.clone()).collect();
         let converted = convert(fs, live, &mut ranges);
         if converted.is_err() && batch.len() > 1 {
-            // Each to its own: who fails is told, and nobody else.
+            // Each to its own: a writer that fails is told, and no other.
             let others = batch.into_iter().filter(|&(number, _)| number != own);
             self.0.lock().blocks.extend(others);
             return convert(fs, live, &mut [blocks]);
@@ -116,7 +116,7 @@ fn convert(fs: &Fs, live: &Arc<LiveInode>, ranges: &mut [Range<u64>]) -> Result<
 }
 
 impl FileIo<'_> {
-    /// What is reserved of `ranges`, in blocks, which ascend.
+    /// Returns what is reserved of `ranges`, in blocks, which ascend.
     fn reserved(&self, ranges: &[Range<u64>]) -> Result<Vec<WritebackRun>> {
         let runs = map::stable(self.live, |image| map::runs_of_all(self.fs, image, ranges))?;
         let pieces = runs.into_iter().filter_map(|(run, leaf)| match run.target {

@@ -61,14 +61,14 @@ impl Unpersisted {
 }
 
 impl FileCache {
-    /// Whether something was copied to the device that may be lost.
+    /// Tells whether something was copied to the device that may be lost.
     pub(in crate::data) fn has_unpersisted(&self) -> bool {
         let bypass = self.bypass.get();
         bypass.is_some_and(|bypass| !bypass.unpersisted.0.lock().is_empty())
     }
 }
 
-/// The device as memory, if it is used so.
+/// Returns the device as memory, if it is used so.
 fn memory(fs: &Fs) -> Option<&dyn DirectMemory> {
     if fs.data().way() == Way::Dax {
         fs.device().direct()
@@ -134,7 +134,7 @@ pub(in crate::data) fn write(
     })
 }
 
-/// Whether the device sees to it that a copy of `len` bytes to byte `offset` of it is whole.
+/// Tells whether the device sees to it that a copy of `len` bytes to byte `offset` of it is whole.
 #[inline]
 pub(in crate::data) fn is_whole(fs: &Fs, offset: u64, len: usize) -> bool {
     let part = memory(fs).map_or(0, DirectMemory::whole_within);
@@ -176,7 +176,7 @@ pub(in crate::data) fn put(
     Ok(())
 }
 
-/// Makes durable what was copied for the file. For who keeps others from writing it back: who comes next finds either
+/// Makes durable what was copied for the file. The caller keeps others from writing it back: the next one finds either
 /// nothing left, or what failed.
 pub(in crate::data) fn persist(fs: &Fs, file: &FileCache) -> Result<()> {
     let (Some(memory), Some(bypass)) = (memory(fs), file.bypass.get()) else {

@@ -8,7 +8,7 @@
 //!
 //! After some direct operations in a row memory forgets all of the file, and it is *bypassed*: then memory has
 //! nothing, nothing is dirty, and direct operations look at no folio. They hold `op` shared, and nothing else,
-//! until the device is done, so whoever takes blocks away or changes the size waits for them. The first that
+//! until the device is done, so what takes blocks away or changes the size waits for them. The first that
 //! wants to use memory again takes `op` exclusively, which waits for all of these, and ends it.
 //!
 //! # Writes
@@ -21,7 +21,7 @@
 //!
 //! # Invariants
 //!
-//! - The state becomes *bypassed* under `op` and `pages` exclusively, and ends under `op` exclusively. Who brings
+//! - The state becomes *bypassed* under `op` and `pages` exclusively, and ends under `op` exclusively. What brings
 //!   something of a file into memory holds one of them and has seen that it is not bypassed.
 //! - While a file is bypassed no folio of it is up to date, and none is dirty: writeback changes no map.
 
@@ -69,19 +69,19 @@ pub(super) struct Bypass {
 }
 
 impl FileCache {
-    /// What direct I/O knows of the file.
+    /// Returns what direct I/O knows of the file.
     pub(super) fn bypass(&self) -> &Bypass {
         self.bypass.get_or_init(Box::default)
     }
 
-    /// Whether memory has nothing of the file, and may not get anything.
+    /// Tells whether memory has nothing of the file, and may not get anything.
     #[inline]
     pub(super) fn is_bypassed(&self) -> bool {
         let bypass = self.bypass.get();
         bypass.is_some_and(|bypass| bypass.on.load(Ordering::Acquire))
     }
 
-    /// Memory may be used again. For who holds `op` exclusively.
+    /// Allows memory to be used again. The caller holds `op` exclusively.
     pub(super) fn end_bypass(&self) {
         if self.is_bypassed() {
             self.bypass().on.store(false, Ordering::Release);
@@ -107,7 +107,7 @@ impl FileCache {
         now >= TURNS
     }
 
-    /// Whether memory has something in bytes `range` that is newer than the device, or on its way there.
+    /// Tells whether memory has something in bytes `range` that is newer than the device, or on its way there.
     fn is_newer(&self, range: &Range<u64>, log2: u32) -> bool {
         let folios = range.start >> FOLIO_LOG2..range.end.div_ceil(FOLIO_BYTES as u64);
         folios.into_iter().any(|index| {
@@ -181,7 +181,7 @@ pub(super) fn read(fs: &Fs, held: &Held, offset: u64, buf: &mut [u8]) -> Result<
     }
 }
 
-/// Where bytes of a file lie on the device, which are known to lie in one row there, from `offset` on in block `first`.
+/// Returns where bytes of a file lie on the device, which are known to lie in one row there, from `offset` on in block `first`.
 #[inline]
 fn place_in(fs: &Fs, first: Pblk, offset: u64) -> Result<u64> {
     device_offset(fs, first, offset & (u64::from(fs.block_size().bytes()) - 1))
@@ -344,7 +344,7 @@ pub(super) fn check_aligned(fs: &Fs, offset: u64, len: usize) -> Result<()> {
     }
 }
 
-/// Where bytes `range` lie, if that is known.
+/// Returns where bytes `range` lie, if that is known.
 fn known(fs: &Fs, live: &LiveInode, file: &FileCache, range: &Range<u64>) -> Option<KnownRuns> {
     map::known(live, file, &blocks_of(fs, range), &pin())
 }
@@ -432,7 +432,7 @@ pub(super) fn write_shared(
     write_runs_shared(fs, held, file, &runs, bytes, buf, options)
 }
 
-/// The same where it is more than one row of blocks that hold data, or was not known to be one.
+/// Writes over several runs of blocks with `op` held shared, as [`write_shared`] does over one row of written blocks.
 fn write_runs_shared(
     fs: &Fs,
     held: &Held,
@@ -487,7 +487,7 @@ fn write_runs(
     at: u64,
     buf: &[u8],
 ) -> Result<usize> {
-    // Who made it data settled it.
+    // The change that made it data has committed that.
     if !runs.iter().all(holds_data) {
         file.commit_detached(fs)?;
     }
@@ -550,7 +550,7 @@ pub(super) fn write_exclusive(
         && let Some(runs) = known(fs, live, file, &bytes)
         && runs.iter().all(holds_data)
     {
-        // Whoever changes where blocks lie holds `op`, since there is nothing to write back.
+        // A change of where blocks lie holds `op`, since there is nothing to write back.
         let written = overwrite(fs, live, file, &runs, offset, buf, options)?;
         return Ok((offset, written));
     }
@@ -580,7 +580,7 @@ pub(super) fn write_exclusive(
     Ok((offset, written?))
 }
 
-/// Whether the blocks of a run are mapped to what was written.
+/// Tells whether the blocks of a run are mapped to what was written.
 pub(super) fn holds_data(run: &Mapping) -> bool {
     matches!(run.target, Target::Written(_))
 }

@@ -1,6 +1,6 @@
 //! Holes punched into files, ranges made zeros, and ranges taken out or put in.
 //!
-//! Whoever does one of these has the file to itself: what is in memory only is on the device before, writeback is
+//! Each of these has the file to itself: what is in memory only is on the device before, writeback is
 //! kept away, and nobody uses an address of the file. Then what memory knows of the range is forgotten and the
 //! map changes.
 //!
@@ -262,7 +262,7 @@ pub fn insert_range(
     Ok(())
 }
 
-/// What all have in common before they begin: everything in memory is on the device. Returns the image as it is then, and
+/// Returns what all have in common before they begin: everything in memory is on the device. Returns the image as it is then, and
 /// the range. `op` is held exclusively.
 fn begin(
     fs: &Fs,
@@ -315,7 +315,7 @@ fn check_aligned(fs: &Fs, range: &Range<u64>) -> Result<()> {
     }
 }
 
-/// The blocks that lie in a range as a whole.
+/// Returns the blocks that lie in a range as a whole.
 fn whole_blocks(fs: &Fs, range: &Range<u64>) -> Range<u64> {
     let log2 = fs.block_size().log2();
     let first = fs.block_size().blocks_for(range.start);
@@ -354,7 +354,7 @@ fn forget_from(fs: &Fs, held: &Held, offset: u64) {
     }
 }
 
-/// The runs from block `first` on that are no holes. What lies in the last cluster of one that ends within it is apart.
+/// Returns the runs from block `first` on that are no holes. What lies in the last cluster of one that ends within it is apart.
 fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     let end = map::mapped_end(fs, image)?;
     let extents = extents_of(fs, image, first..end)?;
@@ -381,7 +381,7 @@ fn runs_after(fs: &Fs, image: &Inode, first: u64) -> Result<Vec<Mapping>> {
     Ok(runs)
 }
 
-/// The extents of a range of a file mapped by extents, cut to it. They are not joined, so that each lies in one
+/// Returns the extents of a range of a file mapped by extents, cut to it. They are not joined, so that each lies in one
 /// leaf.
 fn extents_of(fs: &Fs, image: &Inode, range: Range<u64>) -> Result<Vec<Mapping>> {
     let mut extents = Vec::new();
@@ -402,7 +402,7 @@ fn is_unwritten(run: &Mapping) -> bool {
     matches!(run.target, Target::Unwritten(_))
 }
 
-/// A run so many blocks further on, written or not. `None` for holes.
+/// Returns a run so many blocks further on, written or not. `None` for holes.
 fn moved(run: &Mapping, by: i64, unwritten: bool) -> Option<Move> {
     let at = u64::from(run.lblk.get()).checked_add_signed(by)?;
     let pblk: Pblk = run.target.pblk()?;
@@ -420,7 +420,7 @@ fn move_credits(image: &Inode, runs: usize) -> u32 {
     map::insert_credits(image, 2 * runs) + 4 * (runs + 2) + 1
 }
 
-/// How many groups runs lie in, at most.
+/// Returns how many groups runs lie in, at most.
 fn groups_of(fs: &Fs, runs: &[Mapping]) -> u32 {
     let per_group = u64::from(fs.geometry().blocks_per_group()).max(1);
     let groups = runs.iter().map(|run| run.len / per_group + 2).sum::<u64>();
@@ -432,7 +432,7 @@ fn most_credits(fs: &Fs) -> Result<u32> {
     Ok(fs.journal()?.max_credits())
 }
 
-/// How many runs of a file one handle moves: few where the journal is small.
+/// Returns how many runs of a file one handle moves: few where the journal is small.
 fn most_runs(fs: &Fs, image: &Inode) -> Result<usize> {
     let limit = most_credits(fs)?;
     // While they move, the tree may get a level more.

@@ -79,7 +79,7 @@ pub fn fallocate(
     }
 }
 
-/// The same for who holds `op` exclusively.
+/// Reserves blocks as [`fallocate`] does. The caller holds `op` exclusively.
 pub(in crate::data) fn fallocate_alone(
     fs: &Fs,
     held: &Held,
@@ -144,7 +144,7 @@ struct Found<'f> {
 }
 
 impl Reservation {
-    /// Whether there may be more space than there was: what others kept ready has come back, or what
+    /// Tells whether there may be more space than there was: what others kept ready has come back, or what
     /// was freed, with a commit.
     fn make_room(&self, fs: &Fs) -> Result<bool> {
         if preallocation::discard(fs, self.blocks.end - self.blocks.start) > 0 {

@@ -32,7 +32,7 @@ pub(crate) fn reshape(fs: &Fs, held: &Held, also: impl FnOnce(&mut Inode)) -> Re
     let guard = MapGuard::lock(held.live());
     let store = || reshape.store(&handle, held.live(), &guard, also);
     match held.snapshot().is_dir() {
-        // Who searches it reads nodes that are no more.
+        // A search of it reads nodes that are no more.
         true => held.dir_state().while_moving(store),
         false => store(),
     }

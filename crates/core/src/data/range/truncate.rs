@@ -60,7 +60,7 @@ pub fn grow(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Resul
     }
 }
 
-/// The same for who holds `op` exclusively.
+/// Sets the size, in bytes, as [`truncate`] does. The caller holds `op` exclusively.
 fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<()> {
     // Bytes become zeros, in memory and on the device, before a handle would find this.
     fs.journal()?.check_open()?;
@@ -110,7 +110,7 @@ fn set_size_alone(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) ->
     set_size(&handle, held.live(), size, options)
 }
 
-/// Whether blocks are reserved behind the end of a file: as under Linux they go when its size is set, even to what it is.
+/// Tells whether blocks are reserved behind the end of a file: as under Linux they go when its size is set, even to what it is.
 fn reserves_behind(fs: &Fs, image: &Inode) -> bool {
     let end = fs.block_size().blocks_for(image.size());
     // Indirect blocks reserve nothing.
@@ -179,7 +179,7 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     }
     // The note comes first, so that whatever happens on the way is seen to after a crash.
     let keep = fs.orphan_credits();
-    // A map that is broken is met by who changes it.
+    // A map that is broken is met when it is changed.
     let only_size = map::mapped_end(fs, image).is_ok_and(|end| end <= first);
     let credits = match only_size {
         true => 0,
@@ -205,7 +205,7 @@ fn shrink(fs: &Fs, held: &Held, size: u64, options: WriteOptions<'_>) -> Result<
     }
 }
 
-/// Whether anything but zeros is on the device in `range`, in bytes of the file and within a block, if that
+/// Tells whether anything but zeros is on the device in `range`, in bytes of the file and within a block, if that
 /// can be said without looking there.
 fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
     if range.is_empty() {
@@ -224,7 +224,7 @@ fn has_stored(file: &FileCache, range: &Range<u64>, log2: u32) -> Option<bool> {
 /// Brings an orphan that has names to the end of its truncation: bytes past its size become zeros on
 /// the device, blocks past it are freed, and it is no orphan any more.
 ///
-/// For who holds the inode's `op` and `pages` locks exclusively, and for recovery, which is alone.
+/// The caller holds the inode's `op` and `pages` locks exclusively, or is recovery, which is alone.
 ///
 /// # Errors
 /// When the map breaks the format or the device fails. It still is an orphan then.

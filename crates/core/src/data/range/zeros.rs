@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Zeros, as many as a block has at most.
 pub(in crate::data) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Where byte `skip` of a run from `pblk` lies on the device.
+/// Returns where byte `skip` of a run from `pblk` lies on the device.
 fn offset_of(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
     fs.block_size()
         .offset_of(pblk)
@@ -19,7 +19,7 @@ fn offset_of(fs: &Fs, pblk: Pblk, skip: u64) -> Result<u64> {
         .ok_or(Error::InvalidInput("a position past the end of any device"))
 }
 
-/// The parts of `range`, in bytes of the file, whose blocks hold data: where they lie on the device,
+/// Returns the parts of `range`, in bytes of the file, whose blocks hold data: where they lie on the device,
 /// and how long they are.
 fn written(fs: &Fs, image: &Inode, range: &Range<u64>) -> Result<Vec<(u64, u64)>> {
     let log2 = fs.block_size().log2();
@@ -47,7 +47,7 @@ pub(in crate::data) fn zero_mapped(fs: &Fs, image: &Inode, range: Range<u64>) ->
     Ok(())
 }
 
-/// Whether anything mapped in `range`, which is less than a block, differs from zero.
+/// Tells whether anything mapped in `range`, which is less than a block, differs from zero.
 pub(in crate::data) fn has_data(fs: &Fs, image: &Inode, range: Range<u64>) -> Result<bool> {
     for (offset, len) in written(fs, image, &range)? {
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(ZEROS.len())];

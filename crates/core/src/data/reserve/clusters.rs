@@ -31,7 +31,7 @@ impl FileCache {
         self.detached.store(seq.get(), Ordering::Release);
     }
 
-    /// Whether blocks were unmapped of clusters that stayed the file's, by a transaction that is not known to be
+    /// Tells whether blocks were unmapped of clusters that stayed the file's, by a transaction that is not known to be
     /// durable.
     #[inline]
     pub(in crate::data) fn has_detached(&self) -> bool {
@@ -39,7 +39,7 @@ impl FileCache {
     }
 
     /// Sees to it that blocks of the file may be written to which were unmapped before: after a crash none has what
-    /// it held then. For who keeps others from unmapping more.
+    /// it held then. The caller keeps others from unmapping more.
     ///
     /// # Errors
     /// What stopped the journal.
@@ -188,7 +188,7 @@ impl<'f> FileIo<'f> {
         }
     }
 
-    /// How many blocks of pieces are delayed.
+    /// Returns how many blocks of pieces are delayed.
     pub(in crate::data) fn delayed_in(&self, pieces: &[WritebackRun]) -> u32 {
         let mut delayed = 0;
         for piece in pieces {
@@ -199,21 +199,21 @@ impl<'f> FileIo<'f> {
         delayed
     }
 
-    /// The logical clusters of a piece.
+    /// Returns the logical clusters of a piece.
     pub(in crate::data) fn clusters_of(&self, piece: &WritebackRun) -> Range<u32> {
         let size = self.fs.cluster_size();
         size.touched(piece.lblk as u32, piece.len)
     }
 }
 
-/// Whether a truncation of the file to `size` bytes cuts a logical cluster in two.
+/// Tells whether a truncation of the file to `size` bytes cuts a logical cluster in two.
 pub(in crate::data) fn cuts_cluster(fs: &Fs, size: u64) -> bool {
     let log2 = fs.block_size().log2() + fs.cluster_size().bits();
     !fs.cluster_size().is_block() && size & ((1 << log2) - 1) != 0
 }
 
 /// Promises another place to what is delayed of the logical cluster that a truncation to `size` bytes cuts in two. For
-/// who holds `op` exclusively.
+/// a caller that holds `op` exclusively.
 ///
 /// # Errors
 /// [`NoSpace`](crate::Error::NoSpace).

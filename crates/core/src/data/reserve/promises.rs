@@ -35,7 +35,7 @@ pub(in crate::data) enum Claim {
     Free(Range<u32>),
 }
 
-/// Whether blocks that are not mapped yet are promised a place, and do not have it.
+/// Tells whether blocks that are not mapped yet are promised a place, and do not have it.
 fn places_are_promised(fs: &Fs) -> bool {
     fs.data().has_delayed_allocation()
 }
@@ -107,7 +107,7 @@ impl FileCache {
         Ok(())
     }
 
-    /// Takes out the promise of blocks for nodes, for who maps delayed blocks and calls
+    /// Takes out the promise of blocks for nodes, for a caller that maps delayed blocks and calls
     /// [`release_reservation`](Self::release_reservation) afterwards. Until then the blocks count as delayed.
     pub(in crate::data) fn take_nodes(&self) -> u32 {
         // Fewer than blocks of memory.
@@ -262,7 +262,7 @@ impl Promise {
         }
     }
 
-    /// Those that have no promise.
+    /// Returns those that have no promise.
     fn without(&self, clusters: impl IntoIterator<Item = u32>) -> Vec<u32> {
         let clusters = clusters.into_iter();
         clusters.filter(|at| !self.clusters.contains(at)).collect()

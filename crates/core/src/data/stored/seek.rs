@@ -18,7 +18,7 @@ pub struct Extent {
     pub unwritten: bool,
 }
 
-/// The first byte at or after `offset` that was written, or `None` when only holes follow.
+/// Returns the first byte at or after `offset` that was written, or `None` when only holes follow.
 /// Blocks that were reserved and never written count as holes.
 ///
 /// # Errors
@@ -27,7 +27,7 @@ pub fn seek_data(fs: &Fs, inode: &Inode, offset: u64) -> Result<Option<u64>> {
     seek(fs, inode, offset, true)
 }
 
-/// The first byte at or after `offset` that lies in a hole; the end of the file counts as one.
+/// Returns the first byte at or after `offset` that lies in a hole; the end of the file counts as one.
 /// `None` when `offset` is past the end.
 ///
 /// # Errors
@@ -64,19 +64,19 @@ fn seek(fs: &Fs, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>> 
     Ok(None)
 }
 
-/// The pieces of a file's content that have blocks, ascending. Blocks past the end of the file are left
+/// Returns the pieces of a file's content that have blocks, ascending. Blocks past the end of the file are left
 /// out.
 pub fn extents<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, inode.size())
 }
 
-/// All pieces of a file that have blocks, ascending, also those reserved past its end: what `FIEMAP`
+/// Returns all pieces of a file that have blocks, ascending, also those reserved past its end: what `FIEMAP`
 /// and `filefrag` show.
 pub fn allocated<'a>(fs: &'a Fs, inode: &'a Inode) -> impl Iterator<Item = Result<Extent>> + 'a {
     pieces(fs, inode, u64::MAX)
 }
 
-/// The pieces before byte `end`.
+/// Returns the pieces before byte `end`.
 fn pieces<'a>(fs: &'a Fs, inode: &'a Inode, end: u64) -> impl Iterator<Item = Result<Extent>> + 'a {
     let log2 = fs.block_size().log2();
     let size = inode.size();

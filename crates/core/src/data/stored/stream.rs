@@ -27,7 +27,7 @@ pub trait Sink {
     /// Ends the copy.
     fn data(&mut self, offset: u64, bytes: &[u8]) -> std::result::Result<(), Self::Error>;
 
-    /// A range of zeros without blocks of its own. By default nothing is done.
+    /// Returns a range of zeros without blocks of its own. By default nothing is done.
     ///
     /// # Errors
     /// Ends the copy.

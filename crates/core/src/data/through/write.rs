@@ -125,7 +125,7 @@ fn overwrite(
     Ok(Some(done))
 }
 
-/// Who locks the inode's `pages` while blocks are written to.
+/// The holder of the inode's `pages` lock while blocks are written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::data) enum Pages {
     /// The write does, part by part.
@@ -342,7 +342,7 @@ pub(in crate::data) fn run_at(run: &Mapping, pblk: Pblk, kind: RunState) -> Writ
     }
 }
 
-/// Where a new block of the file should lie: behind the block before it, or near the inode.
+/// Returns where a new block of the file should lie: behind the block before it, or near the inode.
 fn goal(fs: &Fs, image: &Inode, lblk: u64) -> Result<Pblk> {
     if let Some(before) = lblk.checked_sub(1).and_then(|b| u32::try_from(b).ok())
         && let Some(pblk) = map::lookup(fs, image, Lblk::new(before))?.target.pblk()
@@ -459,7 +459,7 @@ mod tests {
     use extant_testkit::oracle::mke2fs;
     use std::time::Duration;
 
-    /// Makes the file immutable while somebody who wants to write waits for its lock, which is held here.
+    /// Makes the file immutable while a writer waits for its lock, which is held here.
     fn make_immutable(fs: &Fs, held: &Held) {
         std::thread::sleep(Duration::from_millis(100));
         let handle = fs.start(1).unwrap();

@@ -16,7 +16,7 @@ static MARK: RmwClass = RmwClass::new("failures an open file was told of");
 
 /// What an open file has been told about failures of writing back, so that each is told once to each.
 ///
-/// An inode that nobody holds may be forgotten, and what it knew of failures with it: who opens a file is
+/// An inode that nobody holds may be forgotten, and what it knew of failures with it: an opener is
 /// told of those that come later.
 #[derive(Debug)]
 pub struct ErrorMark {
@@ -24,7 +24,7 @@ pub struct ErrorMark {
 }
 
 impl ErrorMark {
-    /// The mark of a file that is being opened.
+    /// Returns the mark of a file that is being opened.
     #[must_use]
     pub fn new(held: &Held) -> Self {
         let failures = held.file_cache().map_or(0, |file| file.failures.count());
@@ -33,7 +33,7 @@ impl ErrorMark {
         }
     }
 
-    /// The last failure, if it has not been told.
+    /// Returns the last failure, if it has not been told.
     fn take(&self, file: &FileCache) -> Option<Error> {
         let failures = file.failures.count();
         let before = self.told.swap(failures, Ordering::AcqRel);
@@ -61,9 +61,9 @@ pub fn invalidate(fs: &Fs, held: &Held, range: Range<u64>) {
 }
 
 impl FileCache {
-    /// Whether the device has all data and the record, of `size`, where it ends: times may be missing.
+    /// Tells whether the device has all data and the record, of `size`, where it ends: times may be missing.
     fn is_written(&self, size: u64) -> bool {
-        // Kept to the end: who writes back takes the list of what is dirty before it is on the device.
+        // Kept to the end: writeback takes the list of what is dirty before it is on the device.
         let Some(_alone) = self.try_quiesce() else {
             return false;
         };
@@ -121,7 +121,7 @@ fn make_durable(fs: &Fs, held: &Held, what: What) -> Result<()> {
     match fs.flush_failure() {
         Some(failure) if held.take_loss(fs) => {
             if let Some(file) = held.file_cache() {
-                // The inode tells this once: the others who have it open hear of it from here.
+                // The inode tells this once: other open files hear of it from here.
                 file.failures.note(&failure);
             }
             Err(failure)

@@ -160,7 +160,7 @@ fn run(fs: &Weak<Fs>, bell: &Bell, interval: Duration) {
         if signals.prefault {
             fs.data().pool.ready.fill();
         }
-        // Files keep what went wrong for who asks.
+        // Files keep what went wrong until they are asked.
         for live in signals.streams {
             let _ = write_back(&fs, &live);
         }
@@ -185,7 +185,7 @@ fn wait(bell: &Bell, end: Instant) -> Signals {
 }
 
 impl Fs {
-    /// The inode of an image, if memory has data of the file that the device may not have.
+    /// Returns the inode of an image, if memory has data of the file that the device may not have.
     pub(in crate::data) fn with_data(&self, image: &Inode) -> Option<Arc<LiveInode>> {
         if !self.data().is_write_back() || image.is_inline() || self.journal().is_err() {
             return None;
@@ -267,7 +267,7 @@ pub(in crate::data) fn balance(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
 /// # Errors
 /// What stopped the journal.
 pub(crate) fn make_room(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
-    // What fails is found by who asks for the file.
+    // What fails is found by what asks for the file.
     let _ = write_back(fs, live);
     let _ = fs.write_back_all();
     preallocation::discard(fs, u64::MAX);

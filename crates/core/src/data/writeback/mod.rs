@@ -16,7 +16,7 @@
 //! # Invariants
 //!
 //! - One thread at a time writes a file back (`writing`), and nobody takes blocks away meanwhile. So what was
-//!   looked up in step 2 is so in step 4, as long as whoever else maps blocks keeps writeback away too.
+//!   looked up in step 2 is so in step 4, as long as all else that maps blocks keeps writeback away too.
 //! - A block under writeback may be written to by users: then it is dirty besides, and written again later.
 //! - What could not be written, or mapped, is dirty again.
 
@@ -74,7 +74,7 @@ pub(crate) fn write_back(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
     write_back_quiet(fs, live, cache)
 }
 
-/// The same for who keeps others from writing the file back.
+/// Writes back what is dirty of a file, as [`write_back`] does. The caller keeps others from writing it back.
 pub(super) fn write_back_quiet(
     fs: &Fs,
     live: &Arc<LiveInode>,
@@ -278,7 +278,7 @@ impl<'f> FileIo<'f> {
                 .iter()
                 .all(|piece| piece.kind == WritebackState::Written)
             {
-                // Who made it data settled it.
+                // The change that made it data has committed that.
                 true => Ok(()),
                 false => self.cache.commit_detached(self.fs),
             };
@@ -392,7 +392,7 @@ impl<'f> FileIo<'f> {
         }
     }
 
-    /// The blocks as ranges of the file.
+    /// Returns the blocks as ranges of the file.
     fn ranges(&self, blocks: &[(u32, u64)]) -> Vec<Range<u64>> {
         let mut all: Vec<Range<u64>> = Vec::new();
         for &(index, bits) in blocks {
@@ -512,7 +512,7 @@ impl<'f> FileIo<'f> {
         Ok(())
     }
 
-    /// How many of `pieces` one handle can map, and with how many credits.
+    /// Returns how many of `pieces` one handle can map, and with how many credits.
     pub(super) fn fitting(&self, image: &Inode, pieces: &[WritebackRun]) -> Result<(usize, u32)> {
         let most = self.fs.journal()?.max_credits() / 2;
         let geometry = self.fs.geometry();

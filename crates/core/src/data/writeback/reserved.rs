@@ -44,7 +44,7 @@ impl FileIo<'_> {
         Ok(any)
     }
 
-    /// The reserved extent that block `lblk` lies in, and where that begins on the device; or the next block that may
+    /// Returns the reserved extent that block `lblk` lies in, and where that begins on the device; or the next block that may
     /// lie in one.
     fn reserved_around(
         &self,

@@ -255,7 +255,7 @@ impl<'f, 'c> Gathering<'f, 'c> {
     }
 }
 
-/// How many of `members` one handle can map, at least one, and with how many credits.
+/// Returns how many of `members` one handle can map, at least one, and with how many credits.
 fn fitting(fs: &Fs, members: &[Member<'_>]) -> (usize, u32) {
     let most = fs.journal().map_or(0, |journal| journal.max_credits() / 2);
     // The groups that the blocks of all of them come from.

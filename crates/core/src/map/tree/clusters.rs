@@ -59,13 +59,13 @@ impl<S: Source> Draft<S> {
         })
     }
 
-    /// What was unmapped.
+    /// Returns what was unmapped.
     pub(super) fn unmapped(&self) -> Vec<(Pblk, u32)> {
         let freed = self.freed.iter();
         freed.map(|extent| (extent.pblk, extent.len)).collect()
     }
 
-    /// Whether the cluster that begins with block `first` still holds a block of the logical cluster of `lblk`.
+    /// Tells whether the cluster that begins with block `first` still holds a block of the logical cluster of `lblk`.
     fn holds(&mut self, size: ClusterSize, lblk: u32, first: u64) -> Result<bool> {
         let lblk = u64::from(lblk);
         let search = Search {

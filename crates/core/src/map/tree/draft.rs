@@ -35,7 +35,7 @@ pub(super) struct Draft<S: Source> {
 }
 
 impl<S: Source> Draft<S> {
-    /// The tree whose root is `map`, which was validated.
+    /// Returns the tree whose root is `map`, which was validated.
     pub(super) fn new(
         source: S,
         ino: Ino,
@@ -168,7 +168,7 @@ fn tidy<B>(node: &mut Node<B>, freed: &mut Vec<Pblk>) {
     node.changed |= changed;
 }
 
-/// The context of child `i`.
+/// Returns the context of child `i`.
 pub(super) fn child_context<B>(
     children: &[Child<B>],
     i: usize,
@@ -244,7 +244,7 @@ fn insert<S: Source>(
     Ok(())
 }
 
-/// An inner node without entries, which validation does not let pass.
+/// Returns an inner node without entries, which validation does not let pass.
 fn empty_node(ino: Ino) -> Error {
     let source = FormatError::new(Structure::ExtentNode, "entries", 0, Expected::AtLeast(1));
     Error::corrupt(Place::Inode(ino), source)

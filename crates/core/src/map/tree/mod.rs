@@ -165,7 +165,7 @@ impl<'f> Tree<'f> {
         }
     }
 
-    /// The tree with all changes so far.
+    /// Returns the tree with all changes so far.
     fn into_draft(self) -> Result<Draft<Nodes<'f>>> {
         if let Some(draft) = self.draft {
             return Ok(draft);
@@ -299,7 +299,7 @@ impl<'f> Tree<'f> {
     }
 }
 
-/// The error for what maps of indirect blocks cannot express.
+/// Returns the error for what maps of indirect blocks cannot express.
 fn indirect_unsupported() -> Error {
     Error::Unsupported {
         features: "moving and reserving blocks of files mapped by indirect blocks".to_owned(),
@@ -329,8 +329,8 @@ pub(crate) fn change<'f>(
     change_paid(handle, live, guard, &mut taken, edit, also, &space)
 }
 
-/// The same for a caller who says what new nodes are paid from. If it fails, so do the blocks in `taken`
-/// stay his, with what was promised. Credits: [`insert_many_credits`](super::insert_many_credits).
+/// Changes a map as [`change`] does, with new nodes paid from `space`. If it fails, the blocks in `taken`
+/// stay the caller's, with what was promised. Credits: [`insert_many_credits`](super::insert_many_credits).
 ///
 /// # Errors
 /// As for [`change`].

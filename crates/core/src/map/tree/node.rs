@@ -28,7 +28,7 @@ pub(super) struct Node<B> {
     pub(super) entries: Entries<B>,
     /// Whether it differs from what is stored.
     pub(super) changed: bool,
-    /// Whether it grew at its end: then whoever fills the file goes on there.
+    /// Whether it grew at its end: then the file is filled on there.
     pub(super) grew_at_end: bool,
 }
 
@@ -79,7 +79,7 @@ impl<B> Node<B> {
         })
     }
 
-    /// A node that is stored nowhere yet.
+    /// Returns a node that is stored nowhere yet.
     pub(super) fn new(depth: u16, entries: Entries<B>) -> Self {
         Self {
             home: Home::New(None),
@@ -98,7 +98,7 @@ impl<B> Node<B> {
         }
     }
 
-    /// The first logical block it maps.
+    /// Returns the first logical block it maps.
     pub(super) fn first(&self) -> Option<Lblk> {
         match &self.entries {
             Entries::Extents(extents) => extents.first().map(|e| e.lblk),
@@ -106,7 +106,7 @@ impl<B> Node<B> {
         }
     }
 
-    /// The block it is stored in, once that is known.
+    /// Returns the block it is stored in, once that is known.
     pub(super) fn block(&self) -> Option<Pblk> {
         match &self.home {
             Home::Root => None,
@@ -152,7 +152,7 @@ impl<B> Child<B> {
     }
 }
 
-/// The part of `extent` that lies in `range`, if there is any.
+/// Returns the part of `extent` that lies in `range`, if there is any.
 pub(super) fn clip(extent: &Extent, range: &Range<u64>) -> Option<Extent> {
     let first = u64::from(extent.lblk.get());
     let start = first.max(range.start);

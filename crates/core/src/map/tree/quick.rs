@@ -133,7 +133,7 @@ impl<'i> Spot<'i> {
     }
 }
 
-/// How `extent` goes into a leaf that may map up to block `end`, and whose first block may change if it is the root.
+/// Returns how `extent` goes into a leaf that may map up to block `end`, and whose first block may change if it is the root.
 fn insert(node: &ExtentNode<'_>, extent: &Extent, end: u64, is_root: bool) -> Option<Replacement> {
     let before = node.search(extent.lblk);
     let at = before.map_or(0, |i| i + 1);
@@ -162,7 +162,7 @@ fn insert(node: &ExtentNode<'_>, extent: &Extent, end: u64, is_root: bool) -> Op
     })
 }
 
-/// How `range`, which lies in one unwritten extent of a leaf, is made written.
+/// Returns how `range`, which lies in one unwritten extent of a leaf, is made written.
 fn convert(node: &ExtentNode<'_>, range: &Range<u64>) -> Option<Replacement> {
     let at = node.search(Lblk::new(u32::try_from(range.start).ok()?))?;
     let whole = node.extent(at)?;

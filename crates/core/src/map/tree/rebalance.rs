@@ -112,7 +112,7 @@ impl<S: Source> Draft<S> {
     }
 }
 
-/// The children that are in memory.
+/// Returns the children that are in memory.
 pub(super) fn loaded<B>(node: &Node<B>) -> impl Iterator<Item = &Node<B>> {
     let children = match &node.entries {
         Entries::Children(children) => &children[..],

@@ -10,7 +10,7 @@ use std::cell::Cell;
 
 /// What a change of a map may spend on new nodes.
 ///
-/// As in Linux, nodes that map more for somebody are paid from what he may have. What finishes something that was let in before may use the
+/// As in Linux, nodes that map more for a caller are paid from what it may have. What finishes something that was let in before may use the
 /// last blocks: writeback, and changes that map nothing new: holes, truncation, what was reserved becoming data.
 #[derive(Debug)]
 pub(crate) struct NodeSpace {
@@ -20,7 +20,7 @@ pub(crate) struct NodeSpace {
 }
 
 impl NodeSpace {
-    /// For somebody who asks for more blocks.
+    /// Makes the space for a caller that asks for more blocks.
     pub(crate) fn of_caller() -> Self {
         Self {
             promised: Cell::new(0),
@@ -36,12 +36,12 @@ impl NodeSpace {
         }
     }
 
-    /// What is left of the promise.
+    /// Returns what is left of the promise.
     pub(crate) fn promised(&self) -> u32 {
         self.promised.get()
     }
 
-    /// Whether somebody asks for more, who may be refused it.
+    /// Tells whether a caller asks for more, and may be refused it.
     pub(in crate::map) fn asks(&self) -> bool {
         !self.finishes.get()
     }
@@ -105,7 +105,7 @@ impl<'f, 's> NewNodes<'f, 's> {
         Ok(nodes)
     }
 
-    /// Where they lie.
+    /// Returns where they lie.
     pub(in crate::map) fn taken(&self) -> &[Taken<'f>] {
         &self.taken
     }

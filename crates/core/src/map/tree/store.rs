@@ -124,7 +124,7 @@ pub(in crate::map) fn commit_all<'f>(
     Ok(())
 }
 
-/// Where new nodes should lie: behind what the changed leaf maps.
+/// Returns where new nodes should lie: behind what the changed leaf maps.
 fn near<B>(node: &Node<B>) -> Pblk {
     match &node.entries {
         Entries::Extents(extents) => extents.last().map_or_else(Pblk::default, |e| {

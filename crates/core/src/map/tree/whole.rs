@@ -10,7 +10,7 @@ use extant_format::Pblk;
 use extant_format::extent::{Extent, LBLK_END};
 use std::sync::Arc;
 
-/// The nodes of a tree that lie in blocks.
+/// Returns the nodes of a tree that lie in blocks.
 ///
 /// # Errors
 /// When one is broken or cannot be read.

@@ -77,12 +77,12 @@ pub fn search<'a>(ctx: impl Into<OpContext<'a>>, dir: InodeId) -> Result<()> {
 impl OpContext<'_> {
     /// Refuses what mode and list of an inode do not allow. The caller does not hold its `op` lock.
     pub(in crate::ops) fn may_access(self, inode: &Held, wanted: Wanted) -> Result<()> {
-        let at_once = {
+        let by_mode = {
             let guard = pin();
             let image = inode.image(&guard);
             self.by_mode(image, wanted, || inode.may_have_list(image, &guard))
         };
-        if let Some(allowed) = at_once {
+        if let Some(allowed) = by_mode {
             return told(allowed);
         }
         let _shared = inode.op().read();
@@ -93,7 +93,7 @@ impl OpContext<'_> {
         self.may_access_locked(&image, wanted)
     }
 
-    /// The same for whoever holds the `op` lock of the inode that `image` is the newest image of.
+    /// Refuses what mode and list of an inode do not allow. Its `op` lock is held, and `image` is its newest image.
     pub(in crate::ops) fn may_access_locked(self, image: &Inode, wanted: Wanted) -> Result<()> {
         if let Some(allowed) = self.by_mode(image, wanted, || image.may_have_attributes()) {
             return told(allowed);
@@ -120,7 +120,7 @@ impl OpContext<'_> {
         self.may_access(dir, EXECUTE)
     }
 
-    /// Whether a directory may be searched, if that can be said without waiting.
+    /// Tells whether a directory may be searched, if that can be said without waiting.
     #[inline]
     pub(in crate::ops) fn may_search_at_once(
         self,
@@ -131,7 +131,7 @@ impl OpContext<'_> {
         self.by_mode(dir, EXECUTE, || live.may_have_list(dir, guard))
     }
 
-    /// What the mode says; `None` when there may be a list that is to be asked.
+    /// Returns what the mode says; `None` when there may be a list that is to be asked.
     #[inline]
     fn by_mode(
         self,
@@ -169,7 +169,7 @@ fn told(allowed: bool) -> Result<()> {
     }
 }
 
-/// Whether a file with this mode, these owners (user and group) and this list allows it.
+/// Tells whether a file with this mode, these owners (user and group) and this list allows it.
 fn allows(
     file_type: FileType,
     mode: Mode,

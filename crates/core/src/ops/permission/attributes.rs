@@ -1,4 +1,4 @@
-//! The namespaces of extended attributes: who may read and who may set.
+//! The namespaces of extended attributes: the right to read and to set.
 //!
 //! Access control lists are no part of this: everybody may read them, and the owner sets them.
 
@@ -39,7 +39,7 @@ impl OpContext<'_> {
         }
     }
 
-    /// Whether names of this namespace are listed.
+    /// Tells whether names of this namespace are listed.
     pub(in crate::ops) fn lists_xattr(self, full_name: &[u8]) -> bool {
         self.restricted().is_none() || !full_name.starts_with(b"trusted.")
     }

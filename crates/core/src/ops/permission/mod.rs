@@ -1,7 +1,7 @@
-//! Who may do what: the rules of POSIX, as Linux applies them to ext4.
+//! Permission: the rules of POSIX, as Linux applies them to ext4.
 //!
-//! An operation is told for whom it acts ([`OpContext`]) and asks here, with its own locks held where that matters, so that
-//! what was allowed is what is done. OpContext for nobody asks nothing and costs one look at a pointer: that is how
+//! An operation is told which user it acts for ([`OpContext`]) and asks here, with its own locks held where that matters, so that
+//! what was allowed is what is done. An operation for nobody asks nothing, which costs one look at a pointer: that is how
 //! programs work on images of their own.
 //!
 //! | file | owns |
@@ -46,7 +46,7 @@ pub struct OpContext<'a> {
 }
 
 impl<'a> OpContext<'a> {
-    /// For `caller`, or for nobody.
+    /// Makes the context of operations for `caller`, or for nobody.
     #[must_use]
     pub fn new(fs: &'a Fs, caller: Option<&'a Caller>) -> Self {
         Self {
@@ -55,8 +55,8 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// For somebody whose data was taken earlier and is written now: nothing but the content changes, neither times nor
-    /// what programs lose when somebody writes them. Whoever took the data has seen to that.
+    /// Makes the context of a writer whose data was taken earlier and is written now: nothing but the content changes, neither times nor
+    /// what programs lose when somebody writes them. Taking the data has seen to that.
     #[must_use]
     pub fn for_earlier(fs: &'a Fs) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// For somebody who changed the content through memory that the file is mapped to: it is dated now, and programs lose
+    /// Makes the context of a caller that changed the content through memory that the file is mapped to: it is dated now, and programs lose
     /// nothing, as under Linux.
     #[must_use]
     pub fn for_mapped(fs: &'a Fs) -> Self {
@@ -75,13 +75,13 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// The file system.
+    /// Returns the file system.
     #[must_use]
     pub fn fs(self) -> &'a Fs {
         self.fs
     }
 
-    /// Who asks, if it is somebody.
+    /// Returns the user that asks, if there is one.
     #[inline]
     fn caller(self) -> Option<&'a Caller> {
         match self.actor {
@@ -90,12 +90,12 @@ impl<'a> OpContext<'a> {
         }
     }
 
-    /// Who asks, unless he may do everything.
+    /// Returns the user that asks, unless it may do everything.
     pub(super) fn restricted(self) -> Option<&'a Caller> {
         self.actor.restricted()
     }
 
-    /// Begins a change, which is paid from what he may have.
+    /// Begins a change, which is paid from what the caller may have.
     ///
     /// # Errors
     /// As for [`Fs::begin_change`].
@@ -105,7 +105,7 @@ impl<'a> OpContext<'a> {
         Ok((changing, spending))
     }
 
-    /// How he changes content.
+    /// Returns how the caller changes content.
     pub(super) fn writing(self) -> WriteOptions<'a> {
         WriteOptions { actor: self.actor }
     }
@@ -124,7 +124,7 @@ impl<'a> From<&'a Arc<Fs>> for OpContext<'a> {
 }
 
 impl Fs {
-    /// The file system as somebody uses it.
+    /// Makes the context of operations for `caller`.
     #[must_use]
     pub fn acting_for<'a>(&'a self, caller: &'a Caller) -> OpContext<'a> {
         OpContext::new(self, Some(caller))

@@ -30,7 +30,7 @@ impl OpContext<'_> {
         }
     }
 
-    /// Whether this is a sticky directory, where only the owner of the file and that of the directory remove names.
+    /// Tells whether this is a sticky directory, where only the owner of the file and that of the directory remove names.
     fn is_kept_by_sticky(self, dir: &Inode, victim: &Held) -> bool {
         self.restricted().is_some_and(|caller| {
             dir.disk().mode.permissions() & STICKY != 0
@@ -47,8 +47,8 @@ impl OpContext<'_> {
         }
     }
 
-    /// What becomes of a new inode in `dir`: it belongs to the caller, who may not make device nodes, nor a program that
-    /// runs in a group which is not his.
+    /// Returns what becomes of a new inode in `dir`: it belongs to the caller, which may not make device nodes, nor a program that
+    /// runs in a group which is not the caller's.
     pub(in crate::ops) fn adopt(self, dir: &Inode, new: &NewInode) -> Result<NewInode> {
         let Some(caller) = self.caller() else {
             return Ok(new.clone());
@@ -80,7 +80,7 @@ impl OpContext<'_> {
         })
     }
 
-    /// Whether the caller is in this group, or may do as if he was.
+    /// Tells whether the caller is in this group, or may do as if it were.
     pub(super) fn is_in_group(self, group: u32) -> bool {
         self.restricted().is_none_or(|caller| caller.is_in(group))
     }
