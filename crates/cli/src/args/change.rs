@@ -101,7 +101,7 @@ pub(crate) struct Rm {
     /// Remove empty directories
     #[arg(short, long)]
     pub(crate) dir: bool,
-    /// Take a file that does not exist for no failure
+    /// Ignore files that do not exist
     #[arg(short, long)]
     pub(crate) force: bool,
 }
