@@ -18,7 +18,7 @@
 //! | `buffered/mod` | writing to memory |
 //! | `buffered/read` | reading from memory, and through it |
 //! | `buffered/fast_path` | reading and writing over what memory has already |
-//! | `buffered/seek` | data and holes of files that may change |
+//! | `buffered/seek` | data, holes and extents of files that may change |
 //! | `direct/mod` | reading and writing past memory |
 //! | `direct/conversion` | making data of reserved blocks that were written past memory |
 //! | `direct/dax` | reading and writing where the device is memory |
@@ -72,8 +72,7 @@ pub(crate) use crate::clock::coarse_now;
 pub use crate::clock::now;
 #[cfg(feature = "baseline")]
 pub use baseline::Baseline;
-pub use buffered::read::{allocated_live, extents_live};
-pub use buffered::seek::{seek_data_live, seek_hole_live};
+pub use buffered::seek::{allocated_live, extents_live, seek_data_live, seek_hole_live};
 pub(crate) use cache::FileCache;
 pub(crate) use cache::caches::Caches;
 pub use cache::caches::DataStats;

@@ -8,9 +8,8 @@ use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mas
 use crate::data::cache::number;
 use crate::data::cache::readahead::MOST_FOLIOS;
 use crate::data::io::{FileIo, blocks_of, device_offset, inside_file};
-use crate::data::stored::seek::{self, Extent};
 use crate::fs::Fs;
-use crate::inode::{Held, LiveInode};
+use crate::inode::LiveInode;
 use crate::map::{self, Mapping, Target};
 use extant_sync::{RwLockWriteGuard, pin};
 use std::io::IoSliceMut;
@@ -315,34 +314,5 @@ fn copy_or_zero(state: &State, at: usize, buf: &mut [u8], log2: u32) {
             _ => state.copy_out(at + done, part),
         }
         done = end;
-    }
-}
-
-/// [`extents`](crate::data::extents) of a file that others may change meanwhile, all of one moment.
-///
-/// # Errors
-/// When the map breaks the format, or the device fails; what writing back says.
-pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
-    settle(fs, held)?;
-    map::stable(held, |image| seek::extents(fs, image).collect())
-}
-
-/// [`allocated`](crate::data::allocated) of a file that others may change meanwhile, all of one moment.
-///
-/// # Errors
-/// When the map breaks the format, or the device fails.
-pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
-    settle(fs, held)?;
-    map::stable(held, |image| seek::allocated(fs, image).collect())
-}
-
-/// Brings the map up to what was written: what has no place yet is not in it.
-fn settle(fs: &Fs, held: &Held) -> Result<()> {
-    // What is written over reserved blocks is a hole in the map as well, and so is what is on its way to the device.
-    let behind = held.file_cache().is_some_and(|file| !file.is_idle())
-        || held.live_size() > held.snapshot().size();
-    match behind {
-        true => crate::data::writeback::write_back(fs, held.live()),
-        false => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, mask};
 use crate::data::io::blocks_of;
-use crate::data::stored::seek;
+use crate::data::stored::seek::{self, Extent};
 use crate::data::writeback::write_back;
 use crate::fs::Fs;
 use crate::inode::{Held, Inode};
@@ -23,7 +23,7 @@ use std::sync::atomic::{Ordering, fence};
 /// How often the map may change while somebody looks, until the file is written back.
 const TRIES: u32 = 8;
 
-/// [`seek_data`](crate::data::seek_data) in a file that others may change meanwhile.
+/// Returns where data begins, as [`seek_data`](crate::data::seek_data), in a file that others may change meanwhile.
 ///
 /// # Errors
 /// As there; what writing back says, if the map keeps changing.
@@ -34,7 +34,7 @@ pub fn seek_data_live(fs: &Fs, held: &Held, offset: u64) -> Result<Option<u64>> 
     }
 }
 
-/// [`seek_hole`](crate::data::seek_hole) in a file that others may change meanwhile.
+/// Returns where a hole begins, as [`seek_hole`](crate::data::seek_hole), in a file that others may change meanwhile.
 ///
 /// # Errors
 /// As there; what writing back says, if the map keeps changing.
@@ -121,5 +121,35 @@ impl FileCache {
             at = first + u64::from(to);
         }
         (!newer && at < blocks.end).then_some(at)
+    }
+}
+
+/// Returns the [`extents`](crate::data::extents) of a file that others may change meanwhile, all of one moment.
+///
+/// # Errors
+/// When the map breaks the format, or the device fails; what writing back says.
+pub fn extents_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
+    write_back_unmapped(fs, held)?;
+    map::stable(held, |image| seek::extents(fs, image).collect())
+}
+
+/// Returns all [allocated](crate::data::allocated) extents of a file that others may change meanwhile, all of one
+/// moment.
+///
+/// # Errors
+/// When the map breaks the format, or the device fails.
+pub fn allocated_live(fs: &Fs, held: &Held) -> Result<Vec<Extent>> {
+    write_back_unmapped(fs, held)?;
+    map::stable(held, |image| seek::allocated(fs, image).collect())
+}
+
+/// Brings the map up to what was written: what has no place yet is not in it.
+fn write_back_unmapped(fs: &Fs, held: &Held) -> Result<()> {
+    // What is written over reserved blocks is a hole in the map as well, and so is what is on its way to the device.
+    let behind = held.file_cache().is_some_and(|file| !file.is_idle())
+        || held.live_size() > held.snapshot().size();
+    match behind {
+        true => write_back(fs, held.live()),
+        false => Ok(()),
     }
 }
