@@ -129,20 +129,13 @@ fn named(arg: &Arg) -> String {
 
 /// Takes the options out of the help of each command that mean nothing to it.
 fn hide_meaningless(command: Command) -> Command {
-    let global: Vec<Arg> = command
-        .get_arguments()
-        .filter(|arg| arg.is_global_set())
-        .cloned()
-        .collect();
-    let hidden = |path: &[&str]| {
-        let shown = groups::location_options(path);
-        let hidden = global
-            .iter()
-            .filter(|arg| !shown.contains(&arg.get_id().as_str()));
-        hidden.map(|arg| arg.clone().hide(true)).collect::<Vec<_>>()
-    };
+    let global = global_options(&command);
     command.mut_subcommands(|below| {
         let name = below.get_name().to_owned();
+        let hidden = |path: &[&str]| {
+            let hidden = global.iter().filter(|arg| !is_shown(arg, path));
+            hidden.map(|arg| arg.clone().hide(true)).collect::<Vec<_>>()
+        };
         // What is hidden here would be hidden in the commands below as well.
         let below = if below.has_subcommands() {
             below
@@ -154,6 +147,37 @@ fn hide_meaningless(command: Command) -> Command {
             leaf.args(hidden)
         })
     })
+}
+
+/// The command line for completions: each command has the options alone that mean something to it.
+pub(crate) fn for_completions() -> Command {
+    let command = Args::command().propagate_version(false);
+    let global = global_options(&command);
+    let shown = |path: &[&str]| {
+        let shown = global.iter().filter(|arg| is_shown(arg, path));
+        shown
+            .map(|arg| arg.clone().global(false))
+            .collect::<Vec<_>>()
+    };
+    let command = command.mut_args(|arg| arg.global(false));
+    command.mut_subcommands(|below| {
+        let name = below.get_name().to_owned();
+        let options = shown(&[&name]);
+        below.args(options).mut_subcommands(|leaf| {
+            let options = shown(&[&name, leaf.get_name()]);
+            leaf.args(options)
+        })
+    })
+}
+
+fn global_options(command: &Command) -> Vec<Arg> {
+    let all = command.get_arguments();
+    all.filter(|arg| arg.is_global_set()).cloned().collect()
+}
+
+/// Whether an option about the place of a file system means something to a command.
+fn is_shown(arg: &Arg, path: &[&str]) -> bool {
+    groups::location_options(path).contains(&arg.get_id().as_str())
 }
 
 #[cfg(test)]
@@ -177,5 +201,6 @@ mod tests {
         for width in [1, 60, WIDEST] {
             laid_out(width).debug_assert();
         }
+        for_completions().debug_assert();
     }
 }

@@ -264,6 +264,37 @@ fn completions_are_written_for_each_shell() {
         let script = extant(["completions", shell]).ok().text();
         assert!(script.contains("mkfs"), "{shell}");
     }
+    let script = extant(["completions", "bash"]).ok().text();
+    let options_of = |command: &str| {
+        let case = format!("extant__subcmd__{command})\n");
+        let found = script.rsplit(&case).next().unwrap();
+        found.lines().next().unwrap().trim().to_owned()
+    };
+    assert!(
+        options_of("ls").contains(" --as-is "),
+        "{}",
+        options_of("ls")
+    );
+    assert!(
+        options_of("mkdir").contains(" --partition "),
+        "{}",
+        options_of("mkdir")
+    );
+    assert!(
+        !options_of("mkdir").contains("--as-is"),
+        "{}",
+        options_of("mkdir")
+    );
+    assert!(
+        options_of("umount").contains(" --lazy "),
+        "{}",
+        options_of("umount")
+    );
+    assert!(
+        !options_of("umount").contains("--partition"),
+        "{}",
+        options_of("umount")
+    );
 }
 
 #[test]
