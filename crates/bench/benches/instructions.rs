@@ -144,7 +144,7 @@ fn reopened_and_seen() -> Arc<Fs> {
 }
 
 fn look_at_all(fs: &Arc<Fs>, way: BulkstatWay) {
-    let how = Bulkstat { way, threads: 1 };
+    let how = Bulkstat::new(way, 1);
     let seen = ops::bulkstat(fs, how, |_, found| {
         black_box(&found.expect("inode"));
     });

@@ -251,13 +251,11 @@ impl Mounted for Engine {
     }
 
     fn visit_inodes(&self, how: Visit, workers: usize) -> Result<u64, String> {
-        let how = Bulkstat {
-            way: match how {
-                Visit::Cache => BulkstatWay::Cache,
-                Visit::Tables => BulkstatWay::Tables,
-            },
-            threads: workers,
+        let way = match how {
+            Visit::Cache => BulkstatWay::Cache,
+            Visit::Tables => BulkstatWay::Tables,
         };
+        let how = Bulkstat::new(way, workers);
         let failures = std::sync::Mutex::new(None);
         let visited = ops::bulkstat(&self.fs, how, |ino, found| match &found {
             Ok(found) => {

@@ -71,6 +71,7 @@ pub struct Baseline {
 
 /// When reading notes the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum AccessTimes {
     /// Never (`noatime` under Linux). Reading changes nothing then, which is what programs that work on images want.
     #[default]
@@ -105,6 +106,7 @@ impl AccessPolicy {
 
 /// How file data gets to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum DataMode {
     /// Every write goes to the device, and what it changes about the file into a transaction, before it
     /// returns.
@@ -119,6 +121,7 @@ pub enum DataMode {
 
 /// What to do about a journal that was not closed cleanly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum JournalChoice {
     /// Replay it: into memory when the file system is opened for reading only.
     #[default]
@@ -129,6 +132,7 @@ pub enum JournalChoice {
 
 /// Which superblock to believe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum SuperblockChoice {
     /// The one at byte 1024.
     #[default]

@@ -5,6 +5,7 @@ use extant_format::BlockSize;
 /// Space and inodes of a file system, as `statfs` reports them. Counts are in blocks of
 /// `block_size`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StatFs {
     /// The block size.
     pub block_size: BlockSize,

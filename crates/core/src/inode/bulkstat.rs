@@ -41,6 +41,7 @@ const CHECKED: usize = 4;
 
 /// How a walk over all inodes comes by them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum BulkstatWay {
     /// Through the cache of inodes: what is not there comes in. For who goes on to use the inodes.
     Cache,
@@ -51,11 +52,20 @@ pub enum BulkstatWay {
 
 /// What a walk over all inodes is to do. See [`Fs::bulkstat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Bulkstat {
     /// How to come by the inodes.
     pub way: BulkstatWay,
     /// How many threads to use; 0 stands for one for each CPU.
     pub threads: usize,
+}
+
+impl Bulkstat {
+    /// Chooses the way and the number of threads, 0 for as many as there are CPUs.
+    #[must_use]
+    pub fn new(way: BulkstatWay, threads: usize) -> Self {
+        Self { way, threads }
+    }
 }
 
 impl Fs {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 
 /// Whether an attribute that is set has to exist before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SetXattr {
     /// It may.
     #[default]

@@ -269,7 +269,7 @@ impl Extant {
             // What is copied within a block that the file has is in place at once, and durable when it is persisted.
             _ if self.dax => DataPromise::Delayed,
             DataMode::Through => DataPromise::InOrder,
-            DataMode::Placed | DataMode::Delayed => DataPromise::Delayed,
+            _ => DataPromise::Delayed,
         }
     }
 
