@@ -39,7 +39,7 @@ struct Outcome {
     stopped: Option<u64>,
 }
 
-/// Unmaps from an indirect map; see [`remove`](super::remove).
+/// Unmaps from an indirect map; see [`remove_keeping`](super::remove_keeping).
 pub(super) fn remove<'f>(
     handle: &Handle<'f>,
     live: &Arc<LiveInode>,

@@ -38,17 +38,7 @@ fn has_map(fs: &Fs, inode: &Inode) -> bool {
     }
 }
 
-/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as the
-/// handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets ahead.
-/// Inodes without a map have nothing to remove.
-///
-/// Nobody may use the addresses of the range any more: the caller holds the inode's `pages` lock
-/// exclusively, or nobody else can reach the inode.
-///
-/// # Errors
-/// When a node is broken or cannot be read, or the bitmap of what would be freed cannot be read, or there is no room for the node that cutting an extent
-/// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
-/// unmapped then.
+/// Takes blocks away as [`remove_keeping`] does, and keeps no credits.
 #[cfg(test)]
 pub(crate) fn remove(
     handle: &Handle<'_>,
@@ -59,10 +49,18 @@ pub(crate) fn remove(
     remove_keeping(handle, live, guard, range, 0)
 }
 
-/// Removes blocks as [`remove`] does, and leaves `keep` credits to the caller.
+/// Unmaps `range`, in logical blocks, from its end on, and frees what it was mapped to, as far as the
+/// handle's credits go; see [`Removed`]. With [`remove_credits`](super::remove_credits) it gets ahead.
+/// Inodes without a map have nothing to remove.
+///
+/// Nobody may use the addresses of the range any more: the caller holds the inode's `pages` lock
+/// exclusively, or nobody else can reach the inode.
+/// Of the credits of the handle, `keep` are left to the caller.
 ///
 /// # Errors
-/// As for [`remove`].
+/// When a node is broken or cannot be read, or the bitmap of what would be freed cannot be read, or there is no room for the node that cutting an extent
+/// in two may need: nothing has changed then. When blocks that were mapped are not in use: they are
+/// unmapped then.
 pub(crate) fn remove_keeping(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,

@@ -251,7 +251,7 @@ pub(crate) fn finish_truncate(fs: &Fs, live: &Arc<LiveInode>) -> Result<()> {
 /// caller sees to it that nobody uses the blocks.
 ///
 /// # Errors
-/// As for [`map::remove`], and what `last` says.
+/// As for [`map::remove_keeping`], and what `last` says.
 pub(crate) fn unmap_from<'f, R>(
     fs: &'f Fs,
     live: &Arc<LiveInode>,

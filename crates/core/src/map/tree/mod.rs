@@ -366,7 +366,7 @@ pub(crate) fn convert(
     change(handle, live, guard, Vec::new(), edit, |_| ())
 }
 
-/// Unmaps from an extent tree; see [`remove`](super::remove).
+/// Unmaps from an extent tree; see [`remove_keeping`](super::remove_keeping).
 pub(super) fn remove(
     handle: &Handle<'_>,
     live: &Arc<LiveInode>,
