@@ -211,7 +211,8 @@ pub fn append_direct(
     write(fs, held, Position::End, buf, options, Access::PastMemory)
 }
 
-#[inline]
+// Into each of its callers, for which most of this is known.
+#[inline(always)]
 fn write(
     fs: &Fs,
     held: &Held,

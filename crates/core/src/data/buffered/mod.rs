@@ -272,7 +272,7 @@ impl FileIo<'_> {
     }
 
     /// Marks blocks that are up to date as dirty.
-    #[inline]
+    #[inline(always)]
     pub(super) fn set_dirty(&self, folio: &Folio, state: &mut State, blocks: u64) {
         let newly = (blocks & !state.dirty).count_ones();
         let was_clean = state.dirty == 0;
