@@ -36,7 +36,7 @@ fn what_was_changed_is_never_found_as_it_was_before() {
                 let fs = world.fs.clone();
                 thread::spawn(move || {
                     for way in [BulkstatWay::Cache, BulkstatWay::Tables] {
-                        let how = Bulkstat { way, threads: 1 };
+                        let how = Bulkstat::new(way, 1);
                         let seen = std::sync::Mutex::new(0);
                         fs.bulkstat(how, |ino, inode| {
                             inode.unwrap();
@@ -91,10 +91,7 @@ fn a_number_that_is_used_again_is_never_the_old_inode() {
                             Err(Error::Stale) => {}
                             Err(e) => panic!("{e}"),
                         }
-                        let how = Bulkstat {
-                            way: BulkstatWay::Cache,
-                            threads: 1,
-                        };
+                        let how = Bulkstat::new(BulkstatWay::Cache, 1);
                         fs.bulkstat(how, |_, inode| assert!(inode.is_ok()));
                     }
                 })

@@ -112,7 +112,7 @@ fn come_and_go_while_inodes_leave_memory(name: &str, image: Arc<[u8]>) {
             let fs = Arc::clone(&world.fs);
             thread::spawn(move || {
                 let way = BulkstatWay::Cache;
-                fs.bulkstat(Bulkstat { way, threads: 1 }, |_, inode| {
+                fs.bulkstat(Bulkstat::new(way, 1), |_, inode| {
                     inode.unwrap();
                 });
             })
