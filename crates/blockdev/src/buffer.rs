@@ -22,7 +22,7 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// A buffer of `len` zero bytes.
+    /// Makes a buffer of `len` zero bytes.
     ///
     /// # Panics
     /// When memory is exhausted, as `Vec` does.
@@ -32,7 +32,7 @@ impl AlignedBuf {
         Self { pages, len }
     }
 
-    /// A buffer with a copy of `bytes`.
+    /// Makes a buffer with a copy of `bytes`.
     pub fn copy_of(bytes: &[u8]) -> Self {
         let mut buf = Self::zeroed(bytes.len());
         buf.copy_from_slice(bytes);

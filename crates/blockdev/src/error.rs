@@ -170,7 +170,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// The one error number that tells a POSIX program the same, for example `EIO`.
+    /// Returns the one error number that tells a POSIX program the same, for example `EIO`.
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Self::Io { source, .. } | Self::Open { source, .. } => {

@@ -33,7 +33,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// A device of `size` bytes of zeroes.
+    /// Makes a device of `size` bytes of zeroes.
     pub fn new(size: u64) -> Self {
         let leaves = size.div_ceil(LEAF);
         Self {
@@ -42,7 +42,7 @@ impl MemoryDevice {
         }
     }
 
-    /// A device with a copy of `image`.
+    /// Makes a device with a copy of `image`.
     pub fn from_image(image: &[u8]) -> Self {
         let device = Self::new(image.len() as u64);
         for (index, bytes) in image.chunks(CHUNK as usize).enumerate() {
@@ -53,7 +53,7 @@ impl MemoryDevice {
         device
     }
 
-    /// Memory that the touched chunks hold, in bytes.
+    /// Returns the memory that the touched chunks hold, in bytes.
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.leaves.iter().filter_map(OnceLock::get).flatten();
         chunks.filter(|chunk| chunk.read().is_some()).count() as u64 * CHUNK

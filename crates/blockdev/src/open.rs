@@ -21,7 +21,7 @@ pub struct OpenSpec {
 }
 
 impl OpenSpec {
-    /// The whole of the file at `path`, for reading.
+    /// Names the whole of the file at `path`, for reading.
     pub fn read_only(path: impl AsRef<Path>) -> Self {
         Self {
             path: path.as_ref().to_owned(),
@@ -35,7 +35,7 @@ impl OpenSpec {
         }
     }
 
-    /// The whole of the file at `path`, for reading and writing.
+    /// Names the whole of the file at `path`, for reading and writing.
     pub fn read_write(path: impl AsRef<Path>) -> Self {
         Self {
             writable: true,
@@ -43,49 +43,50 @@ impl OpenSpec {
         }
     }
 
-    /// Only what lies from byte `offset` on. `None` takes it back.
+    /// Takes only what lies from byte `offset` on. `None` takes it back.
     #[must_use]
     pub fn offset(mut self, offset: impl Into<Option<u64>>) -> Self {
         self.offset = offset.into();
         self
     }
 
-    /// Only `length` bytes, from the offset or the partition's start on. `None` takes it back.
+    /// Takes only `length` bytes, from the offset or the partition's start on. `None` takes it back.
     #[must_use]
     pub fn length(mut self, length: impl Into<Option<u64>>) -> Self {
         self.length = length.into();
         self
     }
 
-    /// Only partition `number` of a whole-disk image. `None` takes it back.
+    /// Takes only partition `number` of a whole-disk image. `None` takes it back.
     #[must_use]
     pub fn partition(mut self, number: impl Into<Option<u32>>) -> Self {
         self.partition = number.into();
         self
     }
 
-    /// Whether nobody may write the file as long as it is open for reading: see [`FileOptions::guarded`].
+    /// Sets whether nobody may write the file as long as it is open for reading: see
+    /// [`FileOptions::guarded`].
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;
         self
     }
 
-    /// Whether to go past the page cache.
+    /// Sets whether to go past the page cache.
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
 
-    /// How transfers reach the kernel. Unless said, as fits.
+    /// Sets how transfers reach the kernel. Unless said, as fits.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// The path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,7 +111,8 @@ impl OpenSpec {
         self.part_of(Arc::new(file))
     }
 
-    /// The part of an open device that is asked for: for callers that open a whole file at one time, and look into it at another.
+    /// Returns the part of an open device that is asked for: for callers that open a whole file at
+    /// one time, and look into it at another.
     ///
     /// # Errors
     /// As for [`OpenSpec::open`].

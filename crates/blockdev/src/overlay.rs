@@ -28,7 +28,7 @@ pub struct OverlayDevice {
 }
 
 impl OverlayDevice {
-    /// An overlay on `base` with nothing replaced yet, in blocks of `block_size` bytes.
+    /// Makes an overlay on `base` with nothing replaced yet, in blocks of `block_size` bytes.
     ///
     /// # Panics
     /// If `block_size` is zero.
@@ -75,23 +75,23 @@ impl OverlayDevice {
         Ok(())
     }
 
-    /// Bytes in a block of the overlay.
+    /// Returns the bytes in a block of the overlay.
     pub fn block_size(&self) -> u32 {
         u32::try_from(self.block_size).unwrap_or(u32::MAX)
     }
 
-    /// Number of blocks replaced before the overlay was shared.
+    /// Returns the number of blocks replaced before the overlay was shared.
     pub fn replaced_blocks(&self) -> usize {
         self.replaced.len()
     }
 
-    /// The blocks that were written since [`OverlayDevice::keep_writes`], ascending.
+    /// Returns the blocks that were written since [`OverlayDevice::keep_writes`], ascending.
     pub fn written_blocks(&self) -> Vec<u64> {
         let writes = self.writes.as_ref();
         writes.map_or_else(Vec::new, |writes| writes.read().keys().copied().collect())
     }
 
-    /// Memory that replaced and written blocks hold, in bytes.
+    /// Returns the memory that replaced and written blocks hold, in bytes.
     pub fn memory_bytes(&self) -> u64 {
         let written = self.writes.as_ref().map_or(0, |writes| writes.read().len());
         (self.replaced.len() + written) as u64 * self.block_size

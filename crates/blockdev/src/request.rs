@@ -52,7 +52,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// A read of `len` bytes at `offset` into a new buffer.
+    /// Makes a read of `len` bytes at `offset` into a new buffer.
     pub fn read(offset: u64, len: usize) -> Self {
         Self::Read {
             offset,
@@ -60,7 +60,7 @@ impl Request {
         }
     }
 
-    /// A write of `buf` at `offset`.
+    /// Makes a write of `buf` at `offset`.
     pub fn write(offset: u64, buf: impl Into<WriteBuf>) -> Self {
         Self::Write {
             offset,
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// The buffer a read filled; nothing for other requests.
+    /// Returns the buffer a read filled; nothing for other requests.
     pub fn into_read_buf(self) -> Option<AlignedBuf> {
         match self {
             Self::Read { buf, .. } => Some(buf),
@@ -76,7 +76,7 @@ impl Request {
         }
     }
 
-    /// Offset and length in bytes; nothing for a flush.
+    /// Returns the offset and length in bytes; nothing for a flush.
     pub fn range(&self) -> Option<(u64, u64)> {
         match self {
             Self::Read { offset, buf } => Some((*offset, buf.len() as u64)),
@@ -141,17 +141,17 @@ enum State {
 }
 
 impl Completion {
-    /// A batch that has already ended, in the order it was given.
+    /// Makes a batch that has already ended, in the order it was given.
     pub fn ended(done: Vec<Done>) -> Self {
         Self(State::Ended(done))
     }
 
-    /// A batch that ends later.
+    /// Makes a batch that ends later.
     pub fn pending(batch: Box<dyn PendingBatch>) -> Self {
         Self(State::Pending(batch))
     }
 
-    /// Whether [`Completion::wait`] would return at once.
+    /// Returns whether [`Completion::wait`] would return at once.
     pub fn is_done(&self) -> bool {
         match &self.0 {
             State::Ended(_) => true,

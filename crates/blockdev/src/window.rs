@@ -21,7 +21,7 @@ pub struct WindowDevice {
 }
 
 impl WindowDevice {
-    /// The `len` bytes of `inner` from byte `start` on.
+    /// Takes the `len` bytes of `inner` from byte `start` on.
     ///
     /// # Errors
     /// `BadWindow` if they do not lie on the device.
@@ -29,7 +29,7 @@ impl WindowDevice {
         Self::labelled(inner, start, len, None)
     }
 
-    /// Everything of `inner` from byte `start` on.
+    /// Takes everything of `inner` from byte `start` on.
     ///
     /// # Errors
     /// `BadWindow` if the device ends before that.
@@ -77,7 +77,7 @@ impl WindowDevice {
         self
     }
 
-    /// First byte of the window on the device below.
+    /// Returns the first byte of the window on the device below.
     pub fn start(&self) -> u64 {
         self.start
     }

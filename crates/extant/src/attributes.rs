@@ -82,7 +82,8 @@ impl Filesystem {
         })
     }
 
-    /// An access control list of a file, or `None` if its permissions say all. Symbolic links are followed.
+    /// Returns an access control list of a file, or `None` if its permissions say all. Symbolic
+    /// links are followed.
     ///
     /// # Errors
     /// When there is no such file, or the list is corrupt.

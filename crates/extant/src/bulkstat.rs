@@ -39,7 +39,7 @@ impl Filesystem {
         })
     }
 
-    /// As [`bulkstat`](Self::bulkstat), with a state for each thread, begun by `start`: what `visit` does to it
+    /// Visits as [`bulkstat`](Self::bulkstat) does, with a state for each thread, begun by `start`: what `visit` does to it
     /// meets no other thread. Returns the state of each.
     ///
     /// ```no_run

@@ -182,19 +182,20 @@ impl Error {
         Self::new(path, Cause::Host { action, source })
     }
 
-    /// The path the operation was about; empty when it was about the file system as a whole.
+    /// Returns the path the operation was about; empty when it was about the file system as a
+    /// whole.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Why it failed.
+    /// Returns why it failed.
     #[must_use]
     pub fn cause(&self) -> &Cause {
         &self.cause
     }
 
-    /// The Linux error number for this failure.
+    /// Returns the Linux error number for this failure.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match &self.cause {
@@ -210,7 +211,7 @@ impl Error {
         }
     }
 
-    /// The kind of [`io::Error`] this failure is.
+    /// Returns the kind of [`io::Error`] this failure is.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match &self.cause {
@@ -278,7 +279,7 @@ impl From<Error> for io::Error {
 pub struct Escaped<'a>(pub &'a [u8]);
 
 impl<'a> Escaped<'a> {
-    /// The bytes of a path.
+    /// Returns the bytes of a path.
     #[must_use]
     pub fn path(path: &'a Path) -> Self {
         Self(path.as_os_str().as_bytes())

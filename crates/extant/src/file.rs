@@ -105,7 +105,7 @@ impl File {
         self.held().view()
     }
 
-    /// The path it was opened by.
+    /// Returns the path it was opened by.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -284,8 +284,8 @@ impl File {
         ops::copy_range(to.by(), from, into, len).map_err(|e| to.error(e))
     }
 
-    /// The first byte at or after `offset` that was written (`SEEK_DATA`); `None` when there is none.
-    /// Blocks that are only reserved count as holes.
+    /// Returns the first byte at or after `offset` that was written (`SEEK_DATA`); `None` when
+    /// there is none. Blocks that are only reserved count as holes.
     ///
     /// # Errors
     /// When the file's map is corrupt or the device fails.
@@ -293,8 +293,8 @@ impl File {
         ops::seek_data_live(self.fs(), self.held(), offset).map_err(|e| self.error(e))
     }
 
-    /// The first byte at or after `offset` that lies in a hole (`SEEK_HOLE`); the end of the file counts
-    /// as one. `None` when `offset` is past the end.
+    /// Returns the first byte at or after `offset` that lies in a hole (`SEEK_HOLE`); the end of
+    /// the file counts as one. `None` when `offset` is past the end.
     ///
     /// # Errors
     /// When the file's map is corrupt or the device fails.
@@ -321,14 +321,14 @@ impl File {
         ops::fdatasync_file(self.fs(), self.held(), &self.held.mark).map_err(|e| self.error(e))
     }
 
-    /// What is known about the file besides its content.
+    /// Returns what is known about the file besides its content.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         Metadata::of(self.fs(), &self.inode())
     }
 
-    /// Where the file's content lies: its pieces that have blocks, ascending, also those reserved behind
-    /// its end. What lies between them is a hole.
+    /// Returns where the file's content lies: its pieces that have blocks, ascending, also those
+    /// reserved behind its end. What lies between them is a hole.
     ///
     /// # Errors
     /// When the file's map is corrupt or the device fails.

@@ -76,8 +76,8 @@ impl Filesystem {
         }
     }
 
-    /// What a user should know about this file system although it opened, the most important
-    /// first: errors it remembers, a journal that was replayed or ignored.
+    /// Returns what a user should know about this file system although it opened, the most
+    /// important first: errors it remembers, a journal that was replayed or ignored.
     #[must_use]
     pub fn notices(&self) -> &[Notice] {
         self.fs().notices()
@@ -109,7 +109,7 @@ impl Filesystem {
         }
     }
 
-    /// The caller that this acts for, if there is one.
+    /// Returns the caller that this acts for, if there is one.
     #[must_use]
     pub fn caller(&self) -> Option<&Caller> {
         self.caller.as_deref()
@@ -132,7 +132,7 @@ impl Filesystem {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// The whole content of a regular file, which must fit into memory.
+    /// Returns the whole content of a regular file, which must fit into memory.
     ///
     /// # Errors
     /// As for [`Filesystem::open_file`], and when reading fails.
@@ -151,7 +151,7 @@ impl Filesystem {
         Ok(content)
     }
 
-    /// The whole content of a regular file, which must be UTF-8.
+    /// Returns the whole content of a regular file, which must be UTF-8.
     ///
     /// # Errors
     /// As for [`Filesystem::read`], and when the content is not UTF-8.
@@ -161,7 +161,7 @@ impl Filesystem {
             .map_err(|_| Error::engine(path, EngineError::InvalidInput("the text is not UTF-8")))
     }
 
-    /// The entries of a directory, without `.` and `..`. Symbolic links are followed.
+    /// Returns the entries of a directory, without `.` and `..`. Symbolic links are followed.
     ///
     /// # Errors
     /// When there is no such directory. Items are errors when it is corrupt.
@@ -173,7 +173,7 @@ impl Filesystem {
         Ok(dir)
     }
 
-    /// Everything at and below `path`, which is not followed if it is a symbolic link.
+    /// Returns everything at and below `path`, which is not followed if it is a symbolic link.
     ///
     /// # Errors
     /// When there is no such file.
@@ -183,7 +183,7 @@ impl Filesystem {
         Ok(Walk::new(self.clone(), path.to_owned(), inode))
     }
 
-    /// What is known about a file. Symbolic links are followed.
+    /// Returns what is known about a file. Symbolic links are followed.
     ///
     /// # Errors
     /// When there is no such file.
@@ -191,7 +191,7 @@ impl Filesystem {
         self.metadata_of(path.as_ref(), LastLink::Follow)
     }
 
-    /// What is known about a file. A symbolic link at the end of the path is not followed.
+    /// Returns what is known about a file. A symbolic link at the end of the path is not followed.
     ///
     /// # Errors
     /// When there is no such file.
@@ -199,7 +199,7 @@ impl Filesystem {
         self.metadata_of(path.as_ref(), LastLink::Keep)
     }
 
-    /// Whether there is a file at `path`. Symbolic links are followed.
+    /// Returns whether there is a file at `path`. Symbolic links are followed.
     ///
     /// # Errors
     /// When that cannot be said, because something on the way is corrupt or unreadable.
@@ -213,7 +213,7 @@ impl Filesystem {
         }
     }
 
-    /// The target of a symbolic link, as stored.
+    /// Returns the target of a symbolic link, as stored.
     ///
     /// # Errors
     /// When there is no such file, or it is no symbolic link.
@@ -225,8 +225,8 @@ impl Filesystem {
         Ok(PathBuf::from(OsString::from_vec(target)))
     }
 
-    /// Names and values of all extended attributes, access control lists included (in the form
-    /// of the system calls). A symbolic link at the end of the path is not followed.
+    /// Returns the names and values of all extended attributes, access control lists included (in
+    /// the form of the system calls). A symbolic link at the end of the path is not followed.
     ///
     /// # Errors
     /// When there is no such file, or the attributes are corrupt.
@@ -242,7 +242,8 @@ impl Filesystem {
         Ok(all)
     }
 
-    /// Names of all extended attributes. A symbolic link at the end of the path is not followed.
+    /// Returns the names of all extended attributes. A symbolic link at the end of the path is not
+    /// followed.
     ///
     /// # Errors
     /// As for [`Filesystem::xattrs`].
@@ -253,8 +254,8 @@ impl Filesystem {
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 
-    /// The value of one extended attribute, by full name (`user.origin`), or `None` if the file
-    /// does not have it. A symbolic link at the end of the path is not followed.
+    /// Returns the value of one extended attribute, by full name (`user.origin`), or `None` if the
+    /// file does not have it. A symbolic link at the end of the path is not followed.
     ///
     /// # Errors
     /// As for [`Filesystem::xattrs`].
@@ -272,7 +273,7 @@ impl Filesystem {
         }
     }
 
-    /// Space and inodes.
+    /// Returns the space and inodes.
     ///
     /// # Errors
     /// When group descriptors are corrupt.

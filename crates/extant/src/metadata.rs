@@ -16,146 +16,147 @@ impl Metadata {
         Self(inode.metadata(fs.block_size()))
     }
 
-    /// The file type.
+    /// Returns the file type.
     #[must_use]
     pub fn file_type(&self) -> FileType {
         self.0.file_type
     }
 
-    /// Whether this is a directory.
+    /// Returns whether this is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.0.file_type == FileType::Directory
     }
 
-    /// Whether this is a regular file.
+    /// Returns whether this is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.0.file_type == FileType::Regular
     }
 
-    /// Whether this is a symbolic link.
+    /// Returns whether this is a symbolic link.
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.0.file_type == FileType::Symlink
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[expect(clippy::len_without_is_empty, reason = "the name std::fs uses")]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.size
     }
 
-    /// File type and permissions.
+    /// Returns the file type and permissions.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.0.mode
     }
 
-    /// Owner.
+    /// Returns the owner.
     #[must_use]
     pub fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// Group.
+    /// Returns the group.
     #[must_use]
     pub fn gid(&self) -> u32 {
         self.0.gid
     }
 
-    /// Inode number.
+    /// Returns the inode number.
     #[must_use]
     pub fn ino(&self) -> u32 {
         self.0.ino.get()
     }
 
-    /// Number of names. A directory with 1 has more subdirectories than the field can count.
+    /// Returns the number of names. A directory with 1 has more subdirectories than the field can
+    /// count.
     #[must_use]
     pub fn nlink(&self) -> u32 {
         self.0.links
     }
 
-    /// Number of a device node, of others `None`.
+    /// Returns the number of a device node, of others `None`.
     #[must_use]
     pub fn rdev(&self) -> Option<DeviceNumber> {
         self.0.device
     }
 
-    /// Space charged to the file, in units of 512 bytes.
+    /// Returns the space charged to the file, in units of 512 bytes.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.0.sectors
     }
 
-    /// Block size of the file system, in bytes.
+    /// Returns the block size of the file system, in bytes.
     #[must_use]
     pub fn blksize(&self) -> u32 {
         self.0.block_size
     }
 
-    /// Time of the last access.
+    /// Returns the time of the last access.
     #[must_use]
     pub fn atime(&self) -> Timestamp {
         self.0.atime
     }
 
-    /// Time of the last change of the content.
+    /// Returns the time of the last change of the content.
     #[must_use]
     pub fn mtime(&self) -> Timestamp {
         self.0.mtime
     }
 
-    /// Time of the last change of the inode.
+    /// Returns the time of the last change of the inode.
     #[must_use]
     pub fn ctime(&self) -> Timestamp {
         self.0.ctime
     }
 
-    /// Time of creation, where the inode is large enough to hold it.
+    /// Returns the time of creation, where the inode is large enough to hold it.
     #[must_use]
     pub fn crtime(&self) -> Option<Timestamp> {
         self.0.crtime
     }
 
-    /// Time of the last change of the content, as the standard library's clock type.
+    /// Returns the time of the last change of the content, as the standard library's clock type.
     #[must_use]
     pub fn modified(&self) -> SystemTime {
         system_time(self.0.mtime)
     }
 
-    /// Time of the last access, as the standard library's clock type.
+    /// Returns the time of the last access, as the standard library's clock type.
     #[must_use]
     pub fn accessed(&self) -> SystemTime {
         system_time(self.0.atime)
     }
 
-    /// Time of creation, where the inode is large enough to hold it.
+    /// Returns the time of creation, where the inode is large enough to hold it.
     #[must_use]
     pub fn created(&self) -> Option<SystemTime> {
         self.0.crtime.map(system_time)
     }
 
-    /// Inode flags, as the bits that `lsattr` shows.
+    /// Returns the inode flags, as the bits that `lsattr` shows.
     #[must_use]
     pub fn flags(&self) -> u32 {
         self.0.flags.bits()
     }
 
-    /// Inode flags in the letters of `lsattr`.
+    /// Returns the inode flags in the letters of `lsattr`.
     #[must_use]
     pub fn lsattr(&self) -> String {
         self.0.flags.lsattr()
     }
 
-    /// Project, where the inode is large enough to hold it.
+    /// Returns the project, where the inode is large enough to hold it.
     #[must_use]
     pub fn project(&self) -> Option<u32> {
         self.0.project
     }
 
-    /// Generation, which tells reuses of an inode number apart.
+    /// Returns the generation, which tells reuses of an inode number apart.
     #[must_use]
     pub fn generation(&self) -> u32 {
         self.0.generation

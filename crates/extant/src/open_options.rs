@@ -30,58 +30,59 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Options with everything off.
+    /// Makes options with everything off.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the file can be read.
+    /// Sets whether the file can be read.
     pub fn read(&mut self, on: bool) -> &mut Self {
         self.read = on;
         self
     }
 
-    /// Whether the file can be written.
+    /// Sets whether the file can be written.
     pub fn write(&mut self, on: bool) -> &mut Self {
         self.write = on;
         self
     }
 
-    /// Whether every write goes to the end of the file. Implies writing.
+    /// Sets whether every write goes to the end of the file. Implies writing.
     pub fn append(&mut self, on: bool) -> &mut Self {
         self.append = on;
         self
     }
 
-    /// Whether the file is emptied when it is opened. Needs writing.
+    /// Sets whether the file is emptied when it is opened. Needs writing.
     pub fn truncate(&mut self, on: bool) -> &mut Self {
         self.truncate = on;
         self
     }
 
-    /// Whether the file is made if it does not exist. Needs writing or appending.
+    /// Sets whether the file is made if it does not exist. Needs writing or appending.
     pub fn create(&mut self, on: bool) -> &mut Self {
         self.create = on;
         self
     }
 
-    /// Whether the file must be new: that it exists is an error then, also as a symbolic link that
-    /// leads nowhere. Needs writing or appending.
+    /// Sets whether the file must be new: that it exists is an error then, also as a symbolic link
+    /// that leads nowhere. Needs writing or appending.
     pub fn create_new(&mut self, on: bool) -> &mut Self {
         self.create_new = on;
         self
     }
 
-    /// The permissions of a file that is made; 0644 unless said.
+    /// Sets the permissions of a file that is made; 0644 unless said.
     pub fn mode(&mut self, permissions: u16) -> &mut Self {
         self.mode = Some(permissions);
         self
     }
 
-    /// Whether reads and writes go past memory, to the device and back (`O_DIRECT` of `open(2)`). Offsets and
-    /// lengths must then be multiples of a sector of the device, which is mostly 512 bytes; memory may lie anywhere.
-    /// What others read and write through memory at the same time agrees with it.
+    /// Sets whether reads and writes go past memory, to the device and back (`O_DIRECT` of
+    /// `open(2)`). Offsets and lengths must then be multiples of a sector of the device, which is
+    /// mostly 512 bytes; memory may lie anywhere. What others read and write through memory at the
+    /// same time agrees with it.
     ///
     /// ```no_run
     /// # fn main() -> extant::Result<()> {

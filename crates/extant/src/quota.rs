@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 impl Filesystem {
-    /// For how long the soft limits of users, groups or projects may be exceeded, or `None` if the file system does not
-    /// count this kind.
+    /// Returns for how long the soft limits of users, groups or projects may be exceeded, or `None`
+    /// if the file system does not count this kind.
     ///
     /// # Errors
     /// When the hidden file that counts is corrupt or cannot be read.
@@ -15,8 +15,8 @@ impl Filesystem {
         ops::quota_grace(self.by(), kind).map_err(whole)
     }
 
-    /// What a user, group or project uses and may use, or `None` if the file system does not count this kind. An id that
-    /// has nothing uses nothing.
+    /// Returns what a user, group or project uses and may use, or `None` if the file system does
+    /// not count this kind. An id that has nothing uses nothing.
     ///
     /// ```no_run
     /// use extant::{Filesystem, QuotaKind};
@@ -35,8 +35,8 @@ impl Filesystem {
         ops::quota(self.by(), kind, id).map_err(whole)
     }
 
-    /// What all users, groups or projects use and may use, by ascending number, or `None` if the file system does not
-    /// count this kind.
+    /// Returns what all users, groups or projects use and may use, by ascending number, or `None`
+    /// if the file system does not count this kind.
     ///
     /// # Errors
     /// As for [`Filesystem::quota_grace`]; for a [caller](Self::on_behalf_of) other than user 0.

@@ -123,25 +123,25 @@ impl fmt::Debug for DirEntry {
 }
 
 impl DirEntry {
-    /// The name. Those of encrypted directories are the stored bytes.
+    /// Returns the name. Those of encrypted directories are the stored bytes.
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The path: that of the directory with the name added.
+    /// Returns the path: that of the directory with the name added.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
 
-    /// The inode number.
+    /// Returns the inode number.
     #[must_use]
     pub fn ino(&self) -> u32 {
         self.ino.get()
     }
 
-    /// The file type, which usually costs nothing. Symbolic links are not followed.
+    /// Returns the file type, which usually costs nothing. Symbolic links are not followed.
     ///
     /// # Errors
     /// When the directory does not record types and the inode cannot be read.
@@ -152,7 +152,7 @@ impl DirEntry {
         }
     }
 
-    /// What is known about the file. Symbolic links are not followed.
+    /// Returns what is known about the file. Symbolic links are not followed.
     ///
     /// # Errors
     /// When the inode cannot be read, or the name is gone by now.

@@ -89,7 +89,7 @@ impl Walk {
         }
     }
 
-    /// From here on leaves out files whose inode numbers are `unwanted`, and what is below them, without reading
+    /// Leaves out, from here on, files whose inode numbers are `unwanted`, and what is below them, without reading
     /// their inodes. With what [`Filesystem::bulkstat`] found out, a walk then reads only what is worth it.
     pub fn leave_out(&mut self, unwanted: impl Fn(u32) -> bool + Send + Sync + 'static) {
         self.unwanted = Some(Box::new(unwanted));
@@ -211,19 +211,19 @@ impl Iterator for Walk {
 }
 
 impl WalkEntry {
-    /// The path: that of the start with the names below it.
+    /// Returns the path: that of the start with the names below it.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path as bytes.
+    /// Returns the path as bytes.
     #[must_use]
     pub fn path_bytes(&self) -> &[u8] {
         self.path.as_os_str().as_bytes()
     }
 
-    /// The last name of the path; empty for the root.
+    /// Returns the last name of the path; empty for the root.
     #[must_use]
     pub fn file_name(&self) -> &OsStr {
         let bytes = self.path_bytes();
@@ -237,7 +237,7 @@ impl WalkEntry {
         self.depth
     }
 
-    /// Whether no other name of its directory comes after this one.
+    /// Returns whether no other name of its directory comes after this one.
     #[must_use]
     pub fn is_last(&self) -> bool {
         self.is_last
@@ -261,19 +261,19 @@ impl WalkEntry {
         Err(Error::new(&*self.path, cause))
     }
 
-    /// The file type.
+    /// Returns the file type.
     #[must_use]
     pub fn file_type(&self) -> FileType {
         self.inode.file_type()
     }
 
-    /// What is known about the file.
+    /// Returns what is known about the file.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         Metadata::of(self.fs.fs(), &self.inode)
     }
 
-    /// The target, if this is a symbolic link.
+    /// Returns the target, if this is a symbolic link.
     ///
     /// # Errors
     /// When this is something else, or cannot be read.
@@ -285,8 +285,8 @@ impl WalkEntry {
         read().map_err(|e| Error::engine(&self.path, e))
     }
 
-    /// Names and values of all extended attributes, access control lists included (in the form of the
-    /// system calls).
+    /// Returns the names and values of all extended attributes, access control lists included (in
+    /// the form of the system calls).
     ///
     /// # Errors
     /// When the attributes are corrupt.

@@ -93,7 +93,7 @@ fn broken(field: &'static str, at: usize, found: u64, expected: Expected) -> For
 }
 
 impl Acl {
-    /// A list of these entries.
+    /// Makes a list of these entries.
     ///
     /// # Errors
     /// When they do not make a valid list in the standard order.
@@ -131,7 +131,7 @@ impl Acl {
         Ok(Self { entries })
     }
 
-    /// The entries, in the standard order.
+    /// Returns the entries, in the standard order.
     #[must_use]
     pub fn entries(&self) -> &[AclEntry] {
         &self.entries
@@ -202,8 +202,8 @@ impl Acl {
         bytes
     }
 
-    /// The nine permission bits of the mode that go with this list: the group bits show the mask
-    /// where there is one.
+    /// Returns the nine permission bits of the mode that go with this list: the group bits show the
+    /// mask where there is one.
     #[must_use]
     pub fn mode_bits(&self) -> u16 {
         let bits = |who| {
@@ -214,7 +214,7 @@ impl Acl {
         bits(AclWho::Owner).unwrap_or(0) << 6 | group << 3 | bits(AclWho::Other).unwrap_or(0)
     }
 
-    /// Whether the list says no more than mode bits do, and so need not be stored.
+    /// Returns whether the list says no more than mode bits do, and so need not be stored.
     #[must_use]
     pub fn is_minimal(&self) -> bool {
         self.entries.len() == 3

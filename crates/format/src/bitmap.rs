@@ -11,7 +11,7 @@
 use crate::checksum::Crc32c;
 use core::ops::Range;
 
-/// Whether `bit` is set.
+/// Returns whether `bit` is set.
 #[inline]
 #[must_use]
 pub fn test(map: &[u8], bit: u32) -> bool {
@@ -77,7 +77,7 @@ fn fill_range(map: &mut [u8], bits: Range<u32>, value: bool) {
     map[first + 1..last].fill(if value { 0xff } else { 0 });
 }
 
-/// The number of set bits in the range.
+/// Returns the number of set bits in the range.
 #[must_use]
 pub fn count_set(map: &[u8], bits: Range<u32>) -> u32 {
     let mut count = 0;
@@ -94,19 +94,19 @@ pub fn count_set(map: &[u8], bits: Range<u32>) -> u32 {
     count
 }
 
-/// The number of clear bits in the range.
+/// Returns the number of clear bits in the range.
 #[must_use]
 pub fn count_clear(map: &[u8], bits: Range<u32>) -> u32 {
     bits.end.saturating_sub(bits.start) - count_set(map, bits)
 }
 
-/// The first set bit at or after `from` and before `end`.
+/// Returns the first set bit at or after `from` and before `end`.
 #[must_use]
 pub fn next_set(map: &[u8], from: u32, end: u32) -> Option<u32> {
     next(map, from, end, 0)
 }
 
-/// The bits of the range, of at most 64, the first of them lowest.
+/// Returns the bits of the range, of at most 64, the first of them lowest.
 #[inline]
 #[must_use]
 pub fn bits(map: &[u8], range: Range<u32>) -> u64 {
@@ -125,7 +125,7 @@ pub fn bits(map: &[u8], range: Range<u32>) -> u64 {
     }
 }
 
-/// The first clear bit at or after `from` and before `end`.
+/// Returns the first clear bit at or after `from` and before `end`.
 #[must_use]
 pub fn next_clear(map: &[u8], from: u32, end: u32) -> Option<u32> {
     // What lies past the end reads as set: no need to walk there.
@@ -165,7 +165,7 @@ fn clamp(map: &[u8], bit: u32) -> u32 {
     u64::from(bit).min(bits) as u32
 }
 
-/// The runs of clear bits in `bits`, ascending.
+/// Returns the runs of clear bits in `bits`, ascending.
 pub fn clear_runs(map: &[u8], bits: Range<u32>) -> impl Iterator<Item = Range<u32>> + '_ {
     let mut at = bits.start;
     core::iter::from_fn(move || {
@@ -182,13 +182,13 @@ pub fn set_padding(map: &mut [u8], valid: u32) {
     set_range(map, valid..end);
 }
 
-/// Whether every bit from `valid` to the end of the map is set.
+/// Returns whether every bit from `valid` to the end of the map is set.
 #[must_use]
 pub fn padding_is_set(map: &[u8], valid: u32) -> bool {
     next_clear(map, valid, clamp(map, u32::MAX)).is_none()
 }
 
-/// The checksum of a block or inode bitmap that covers `bits` clusters or inodes per group,
+/// Returns the checksum of a block or inode bitmap that covers `bits` clusters or inodes per group,
 /// under `metadata_csum`: all 32 bits; descriptors of 32 bytes store the low half.
 ///
 /// Bytes past the end of a short slice do not take part.

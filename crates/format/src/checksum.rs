@@ -21,21 +21,21 @@ impl Crc32c {
         Self(seed)
     }
 
-    /// The state after `bytes`.
+    /// Returns the state after `bytes`.
     #[inline]
     #[must_use]
     pub fn update(self, bytes: &[u8]) -> Self {
         Self(raw_update(self.0, bytes))
     }
 
-    /// The state after the little-endian bytes of `value`.
+    /// Returns the state after the little-endian bytes of `value`.
     #[inline]
     #[must_use]
     pub fn update_u32(self, value: u32) -> Self {
         self.update(&value.to_le_bytes())
     }
 
-    /// The state after `count` zero bytes.
+    /// Returns the state after `count` zero bytes.
     #[must_use]
     pub fn update_zeros(self, count: usize) -> Self {
         const ZEROS: [u8; 64] = [0; 64];
@@ -49,14 +49,14 @@ impl Crc32c {
         state
     }
 
-    /// The value as stored in a 32-bit checksum field.
+    /// Returns the value as stored in a 32-bit checksum field.
     #[inline]
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// The low half, as stored in a 16-bit checksum field.
+    /// Returns the low half, as stored in a 16-bit checksum field.
     #[inline]
     #[must_use]
     pub const fn low16(self) -> u16 {
@@ -81,7 +81,7 @@ fn raw_update(state: u32, bytes: &[u8]) -> u32 {
 
 static CRC16: Crc<u16, Table<1>> = Crc::<u16, Table<1>>::new(&CRC_16_MODBUS);
 
-/// CRC16 (polynomial 0x8005, reflected) over the pieces, starting from all ones: the checksum of
+/// Computes the CRC16 (polynomial 0x8005, reflected) over the pieces, starting from all ones: the checksum of
 /// group descriptors under `uninit_bg`.
 #[must_use]
 pub fn crc16(pieces: &[&[u8]]) -> u16 {

@@ -116,7 +116,7 @@ pub struct FormatError {
 }
 
 impl FormatError {
-    /// An error about `field` of `structure`.
+    /// Makes an error about `field` of `structure`.
     #[must_use]
     pub const fn new(
         structure: Structure,
@@ -144,7 +144,7 @@ impl FormatError {
         self
     }
 
-    /// A stored checksum that is not the computed one.
+    /// Makes the error of a stored checksum that is not the computed one.
     #[must_use]
     pub const fn checksum(structure: Structure, stored: u32, computed: u32) -> Self {
         Self::new(
@@ -155,7 +155,7 @@ impl FormatError {
         )
     }
 
-    /// A record cut short: `found` bytes where at least `needed` are.
+    /// Makes the error of a record cut short: `found` bytes where at least `needed` are.
     #[must_use]
     pub const fn short(structure: Structure, found: usize, needed: usize) -> Self {
         Self::new(
@@ -166,7 +166,7 @@ impl FormatError {
         )
     }
 
-    /// Whether this is a checksum mismatch (and nothing worse is known).
+    /// Returns whether this is a checksum mismatch (and nothing worse is known).
     #[must_use]
     pub fn is_checksum(&self) -> bool {
         self.field == "checksum"

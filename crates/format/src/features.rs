@@ -217,7 +217,7 @@ pub enum Feature {
 }
 
 impl Feature {
-    /// The feature of this name, as `mke2fs -O` understands it: a name, one of its other
+    /// Returns the feature of this name, as `mke2fs -O` understands it: a name, one of its other
     /// spellings, or `FEATURE_I27` for a bit without a name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -252,7 +252,7 @@ impl Feature {
 }
 
 impl Features {
-    /// Whether the feature is on.
+    /// Returns whether the feature is on.
     #[must_use]
     pub fn has(&self, feature: Feature) -> bool {
         match feature {
@@ -271,7 +271,7 @@ impl Features {
         }
     }
 
-    /// The names of all features that are on, in the order `dumpe2fs` prints them.
+    /// Returns the names of all features that are on, in the order `dumpe2fs` prints them.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut all = self.compat.names_of_bits();
@@ -301,19 +301,19 @@ fn named_bits(table: &[Name]) -> u32 {
 macro_rules! word {
     ($word:ident, $letter:literal, $table:ident) => {
         impl $word {
-            /// The names of the bits that are set, ascending by bit.
+            /// Returns the names of the bits that are set, ascending by bit.
             #[must_use]
             pub fn names_of_bits(self) -> Vec<String> {
                 names(self.bits(), $letter, $table)
             }
 
-            /// The set bits that have no name here: features of the future.
+            /// Returns the set bits that have no name here: features of the future.
             #[must_use]
             pub fn unnamed(self) -> Self {
                 Self::from_bits_retain(self.bits() & !named_bits($table))
             }
 
-            /// The set bits outside `known`.
+            /// Returns the set bits outside `known`.
             #[must_use]
             pub fn beyond(self, known: Self) -> Self {
                 Self::from_bits_retain(self.bits() & !known.bits())

@@ -112,120 +112,120 @@ impl Geometry {
 
 /// Plain numbers.
 impl Geometry {
-    /// The block size.
+    /// Returns the block size.
     #[must_use]
     pub const fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Blocks in the file system; valid block numbers are below.
+    /// Returns the blocks in the file system; valid block numbers are below.
     #[must_use]
     pub const fn blocks_count(&self) -> u64 {
         self.blocks_count
     }
 
-    /// Where group 0 starts.
+    /// Returns where group 0 starts.
     #[must_use]
     pub const fn first_data_block(&self) -> Pblk {
         Pblk::new(self.first_data_block as u64)
     }
 
-    /// Number of block groups.
+    /// Returns the number of block groups.
     #[must_use]
     pub const fn groups_count(&self) -> u32 {
         self.groups
     }
 
-    /// All groups, ascending.
+    /// Returns all groups, ascending.
     pub fn groups(&self) -> impl DoubleEndedIterator<Item = Group> + Clone + use<> {
         (0..self.groups).map(Group::new)
     }
 
-    /// Blocks in every group but perhaps the last.
+    /// Returns the blocks in every group but perhaps the last.
     #[must_use]
     pub const fn blocks_per_group(&self) -> u32 {
         self.blocks_per_group
     }
 
-    /// Base-2 logarithm of the blocks in a cluster.
+    /// Returns the base-2 logarithm of the blocks in a cluster.
     #[must_use]
     pub const fn cluster_bits(&self) -> u32 {
         self.cluster_bits
     }
 
-    /// Clusters in every group but perhaps the last: the bits a block bitmap covers.
+    /// Returns the clusters in every group but perhaps the last: the bits a block bitmap covers.
     #[must_use]
     pub const fn clusters_per_group(&self) -> u32 {
         self.blocks_per_group >> self.cluster_bits
     }
 
-    /// Clusters in the file system.
+    /// Returns the clusters in the file system.
     #[must_use]
     pub const fn clusters_count(&self) -> u64 {
         (self.blocks_count - self.first_data_block as u64).div_ceil(1 << self.cluster_bits)
     }
 
-    /// Inodes in a group.
+    /// Returns the inodes in a group.
     #[must_use]
     pub const fn inodes_per_group(&self) -> u32 {
         self.inodes_per_group
     }
 
-    /// Inodes in the file system; valid inode numbers are 1 to this one.
+    /// Returns the inodes in the file system; valid inode numbers are 1 to this one.
     #[must_use]
     pub const fn inodes_count(&self) -> u32 {
         self.inodes_count
     }
 
-    /// Bytes in an inode.
+    /// Returns the bytes in an inode.
     #[must_use]
     pub const fn inode_size(&self) -> u32 {
         self.inode_size
     }
 
-    /// Inodes in a block of the inode table.
+    /// Returns the inodes in a block of the inode table.
     #[must_use]
     pub const fn inodes_per_block(&self) -> u32 {
         self.block_size.bytes() / self.inode_size
     }
 
-    /// Blocks in a group's inode table.
+    /// Returns the blocks in a group's inode table.
     #[must_use]
     pub const fn inode_table_blocks(&self) -> u32 {
         self.inodes_per_group.div_ceil(self.inodes_per_block())
     }
 
-    /// Bytes in a group descriptor.
+    /// Returns the bytes in a group descriptor.
     #[must_use]
     pub const fn desc_size(&self) -> u32 {
         self.desc_size
     }
 
-    /// Descriptors in a block.
+    /// Returns the descriptors in a block.
     #[must_use]
     pub const fn descs_per_block(&self) -> u32 {
         self.block_size.bytes() / self.desc_size
     }
 
-    /// Blocks that hold all descriptors.
+    /// Returns the blocks that hold all descriptors.
     #[must_use]
     pub const fn desc_blocks(&self) -> u32 {
         self.desc_blocks
     }
 
-    /// Blocks reserved behind the descriptors for growth.
+    /// Returns the blocks reserved behind the descriptors for growth.
     #[must_use]
     pub const fn reserved_gdt_blocks(&self) -> u32 {
         self.reserved_gdt_blocks
     }
 
-    /// Whether bitmaps and inode tables may lie outside their group.
+    /// Returns whether bitmaps and inode tables may lie outside their group.
     #[must_use]
     pub const fn has_flex_bg(&self) -> bool {
         self.flex_bg_log.is_some()
     }
 
-    /// Groups in a flexible group: 1 without `flex_bg`.
+    /// Returns the groups in a flexible group: 1 without `flex_bg`.
     #[must_use]
     pub fn groups_per_flex(&self) -> u32 {
         1_u32
@@ -248,7 +248,7 @@ impl Geometry {
         }
     }
 
-    /// The first block of a group.
+    /// Returns the first block of a group.
     ///
     /// # Errors
     /// There is no such group.
@@ -264,7 +264,7 @@ impl Geometry {
         )
     }
 
-    /// Blocks in a group; the last may be short.
+    /// Returns the blocks in a group; the last may be short.
     ///
     /// # Errors
     /// There is no such group.
@@ -274,7 +274,7 @@ impl Geometry {
         Ok(left.min(self.blocks_per_group.into()) as u32)
     }
 
-    /// The last block of a group.
+    /// Returns the last block of a group.
     ///
     /// # Errors
     /// There is no such group.
@@ -285,7 +285,7 @@ impl Geometry {
         ))
     }
 
-    /// Clusters in a group; a partial last cluster counts.
+    /// Returns the clusters in a group; a partial last cluster counts.
     ///
     /// # Errors
     /// There is no such group.
@@ -295,7 +295,7 @@ impl Geometry {
             .div_ceil(1 << self.cluster_bits))
     }
 
-    /// Whether `len` blocks from `start` lie in the file system (and past the boot block).
+    /// Returns whether `len` blocks from `start` lie in the file system (and past the boot block).
     #[must_use]
     pub fn contains(&self, start: Pblk, len: u64) -> bool {
         start.get() >= self.first_data_block.into()
@@ -305,7 +305,7 @@ impl Geometry {
                 .is_some_and(|end| end <= self.blocks_count)
     }
 
-    /// The group a block lies in.
+    /// Returns the group a block lies in.
     ///
     /// # Errors
     /// The block is not in the file system.
@@ -313,7 +313,7 @@ impl Geometry {
         Ok(self.split_block(block)?.0)
     }
 
-    /// The group a block lies in, and its distance in blocks from the group's start.
+    /// Returns the group a block lies in, and its distance in blocks from the group's start.
     ///
     /// # Errors
     /// The block is not in the file system.
@@ -333,7 +333,7 @@ impl Geometry {
         ))
     }
 
-    /// The group of a block and the bit of its cluster in the group's bitmap.
+    /// Returns the group of a block and the bit of its cluster in the group's bitmap.
     ///
     /// # Errors
     /// The block is not in the file system.
@@ -342,7 +342,7 @@ impl Geometry {
         Ok((group, offset >> self.cluster_bits))
     }
 
-    /// The first block of a cluster of a group.
+    /// Returns the first block of a cluster of a group.
     ///
     /// # Errors
     /// There is no such group or cluster.
@@ -362,7 +362,7 @@ impl Geometry {
 
 /// Inodes.
 impl Geometry {
-    /// Where an inode lies.
+    /// Returns where an inode lies.
     ///
     /// # Errors
     /// There is no such inode.
@@ -384,7 +384,7 @@ impl Geometry {
         })
     }
 
-    /// Byte position of an inode from the start of the file system, given its group's table.
+    /// Returns the byte position of an inode from the start of the file system, given its group's table.
     ///
     /// # Errors
     /// There is no such inode, or the position does not fit 64 bits.
@@ -404,7 +404,7 @@ impl Geometry {
             })
     }
 
-    /// The inode at `index` of a group.
+    /// Returns the inode at `index` of a group.
     ///
     /// # Errors
     /// There is no such group or index.
@@ -424,7 +424,7 @@ impl Geometry {
 
 /// Superblocks and descriptors.
 impl Geometry {
-    /// Whether a group holds a superblock: the primary one or a backup.
+    /// Returns whether a group holds a superblock: the primary one or a backup.
     #[must_use]
     pub fn has_super(&self, group: Group) -> bool {
         let group = group.get();
@@ -438,7 +438,8 @@ impl Geometry {
         }
     }
 
-    /// The block with a group's copy of the superblock, and the copy's byte offset inside it.
+    /// Returns the block with a group's copy of the superblock, and the copy's byte offset inside
+    /// it.
     ///
     /// # Errors
     /// There is no such group.
@@ -459,13 +460,13 @@ impl Geometry {
         u64::from(self.block_size == BlockSize::MIN)
     }
 
-    /// The block after the primary superblock and the descriptors behind it.
+    /// Returns the block after the primary superblock and the descriptors behind it.
     #[must_use]
     pub fn primary_metadata_end(&self) -> u64 {
         self.primary_super_block() + 1 + u64::from(self.classic_desc_blocks)
     }
 
-    /// Descriptor blocks that lie behind every superblock; all of them without `meta_bg`.
+    /// Returns the number of descriptor blocks that lie behind every superblock; all of them without `meta_bg`.
     #[must_use]
     pub const fn classic_desc_blocks(&self) -> u32 {
         self.classic_desc_blocks
@@ -476,7 +477,8 @@ impl Geometry {
         group / self.descs_per_block() >= self.classic_desc_blocks
     }
 
-    /// The block that holds the descriptors number `index * descs_per_block()` and following.
+    /// Returns the block that holds the descriptors number `index * descs_per_block()` and
+    /// following.
     ///
     /// # Errors
     /// There is no such descriptor block.
@@ -515,7 +517,8 @@ impl Geometry {
         }
     }
 
-    /// The block with the descriptor of `group`, and the descriptor's byte offset inside it.
+    /// Returns the block with the descriptor of `group`, and the descriptor's byte offset inside
+    /// it.
     ///
     /// # Errors
     /// There is no such group.
@@ -528,7 +531,7 @@ impl Geometry {
         ))
     }
 
-    /// What a group's own superblock and descriptor copies occupy.
+    /// Returns what a group's own superblock and descriptor copies occupy.
     ///
     /// # Errors
     /// There is no such group.
@@ -577,13 +580,13 @@ pub struct GroupHeader {
 }
 
 impl GroupHeader {
-    /// The first block after the header.
+    /// Returns the first block after the header.
     #[must_use]
     pub const fn end(&self) -> Pblk {
         Pblk::new(self.reserved_gdt.end)
     }
 
-    /// Blocks from the group's start to the end of the header.
+    /// Returns the blocks from the group's start to the end of the header.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.reserved_gdt.end - self.start

@@ -90,7 +90,7 @@ pub enum DescChecksum {
 }
 
 impl DescChecksum {
-    /// The checksum of the descriptor of `group`, whose own checksum field is ignored.
+    /// Returns the checksum of the descriptor of `group`, whose own checksum field is ignored.
     /// `None` if descriptors carry none or `desc` is too short to be one.
     #[must_use]
     pub fn compute(&self, group: Group, desc: &[u8]) -> Option<u16> {
@@ -170,7 +170,7 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    /// Like [`GroupDesc::parse`] without looking at the checksum.
+    /// Reads as [`GroupDesc::parse`] does, without looking at the checksum.
     ///
     /// # Errors
     /// Too few bytes.
@@ -336,15 +336,15 @@ impl GroupDesc {
         FormatError::new(Structure::GroupDescriptor, field, found, expected)
     }
 
-    /// Whether `computed` is the stored checksum of the block bitmap, as far as descriptors of
-    /// `desc_size` bytes store it.
+    /// Returns whether `computed` is the stored checksum of the block bitmap, as far as descriptors
+    /// of `desc_size` bytes store it.
     #[must_use]
     pub fn block_bitmap_csum_matches(&self, computed: u32, desc_size: u32) -> bool {
         bitmap_csum_matches(self.block_bitmap_csum, computed, desc_size)
     }
 
-    /// Whether `computed` is the stored checksum of the inode bitmap, as far as descriptors of
-    /// `desc_size` bytes store it.
+    /// Returns whether `computed` is the stored checksum of the inode bitmap, as far as descriptors
+    /// of `desc_size` bytes store it.
     #[must_use]
     pub fn inode_bitmap_csum_matches(&self, computed: u32, desc_size: u32) -> bool {
         bitmap_csum_matches(self.inode_bitmap_csum, computed, desc_size)

@@ -40,7 +40,7 @@ pub struct IndirectPath {
 }
 
 impl IndirectPath {
-    /// The way to `lblk`, or `None` past the reach of the map.
+    /// Returns the way to `lblk`, or `None` past the reach of the map.
     #[must_use]
     pub const fn to(lblk: Lblk, block_size: BlockSize) -> Option<Self> {
         let log2 = block_size.log2() - 2;
@@ -82,7 +82,7 @@ impl IndirectPath {
         })
     }
 
-    /// Position of the pointer in the inode.
+    /// Returns the position of the pointer in the inode.
     #[must_use]
     pub const fn root(&self) -> usize {
         self.offsets[0] as usize
@@ -97,15 +97,15 @@ impl IndirectPath {
             .unwrap_or(&[])
     }
 
-    /// Pointer blocks on the way: 0 to 3.
+    /// Returns the number of pointer blocks on the way: 0 to 3.
     #[must_use]
     pub const fn levels(&self) -> usize {
         self.levels as usize
     }
 
-    /// Logical blocks that a hole at `step` covers from this path's block on, the block itself
-    /// included: to the end of what the missing pointer would map. Step 0 is the pointer in the
-    /// inode.
+    /// Returns the logical blocks that a hole at `step` covers from this path's block on, the block
+    /// itself included: to the end of what the missing pointer would map. Step 0 is the pointer in
+    /// the inode.
     #[must_use]
     pub fn hole_len(&self, step: usize, block_size: BlockSize) -> u64 {
         let log2 = block_size.log2() - 2;
@@ -120,7 +120,7 @@ impl IndirectPath {
     }
 }
 
-/// The pointers in an inode's map.
+/// Returns the pointers in an inode's map.
 #[must_use]
 pub fn root_pointers(map: &[u8; MAP_BYTES]) -> [u32; ROOT_POINTERS] {
     let mut pointers = [0; ROOT_POINTERS];
@@ -131,7 +131,7 @@ pub fn root_pointers(map: &[u8; MAP_BYTES]) -> [u32; ROOT_POINTERS] {
     pointers
 }
 
-/// An inode's map made of pointers.
+/// Returns an inode's map made of pointers.
 #[must_use]
 pub fn encode_root(pointers: &[u32; ROOT_POINTERS]) -> [u8; MAP_BYTES] {
     let mut map = [0; MAP_BYTES];
@@ -147,14 +147,14 @@ pub fn encode_pointers(block: &mut [u8], pointers: &[u32]) {
     }
 }
 
-/// The pointer at `i` of a pointer block (or of the map in the inode), 0 past its end.
+/// Returns the pointer at `i` of a pointer block (or of the map in the inode), 0 past its end.
 #[must_use]
 pub fn pointer(block: &[u8], i: usize) -> u32 {
     let (chunks, _) = block.as_chunks::<POINTER_BYTES>();
     chunks.get(i).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// All pointers of a pointer block (or of the map in the inode).
+/// Returns all pointers of a pointer block (or of the map in the inode).
 pub fn pointers(block: &[u8]) -> impl ExactSizeIterator<Item = u32> + '_ {
     let (chunks, _) = block.as_chunks::<POINTER_BYTES>();
     chunks.iter().map(|chunk| u32::from_le_bytes(*chunk))

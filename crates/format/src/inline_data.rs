@@ -36,20 +36,20 @@ pub struct InlineData<'a> {
 }
 
 impl<'a> InlineData<'a> {
-    /// The inline content of an inode of `size` bytes; `rest` is the value of `system.data`, empty
-    /// if there is none.
+    /// Returns the inline content of an inode of `size` bytes; `rest` is the value of
+    /// `system.data`, empty if there is none.
     #[must_use]
     pub const fn new(map: &'a [u8; MAP_BYTES], rest: &'a [u8], size: u64) -> Self {
         Self { map, rest, size }
     }
 
-    /// Bytes of content, zeros behind what is stored among them.
+    /// Returns the bytes of content, zeros behind what is stored among them.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of content that are stored.
+    /// Returns the bytes of content that are stored.
     #[must_use]
     pub const fn stored(&self) -> usize {
         let room = IN_MAP + self.rest.len();
@@ -88,8 +88,8 @@ impl<'a> InlineData<'a> {
     }
 }
 
-/// The most bytes of content an inode can hold whose attribute area has `value_room` bytes for the
-/// value of `system.data`.
+/// Returns the most bytes of content an inode can hold whose attribute area has `value_room` bytes
+/// for the value of `system.data`.
 #[must_use]
 pub const fn capacity(value_room: usize) -> usize {
     IN_MAP + value_room
@@ -104,7 +104,8 @@ pub struct InlineDir<'a> {
 }
 
 impl<'a> InlineDir<'a> {
-    /// The directory that inline content makes: all that is stored of it, whatever the size says, as under Linux.
+    /// Returns the directory that inline content makes: all that is stored of it, whatever the size
+    /// says, as under Linux.
     ///
     /// # Errors
     /// When the parent is not an inode the file system can have.
@@ -126,14 +127,14 @@ impl<'a> InlineDir<'a> {
         })
     }
 
-    /// The parent directory, in place of an entry `..`.
+    /// Returns the parent directory, in place of an entry `..`.
     #[must_use]
     pub const fn parent(&self) -> Ino {
         self.parent
     }
 
-    /// The records of both parts, with the byte offset of each in the content. A broken record ends
-    /// the walk of its part.
+    /// Returns the records of both parts, with the byte offset of each in the content. A broken
+    /// record ends the walk of its part.
     pub fn entries(
         &self,
         layout: &DirLayout,
@@ -152,7 +153,7 @@ impl<'a> InlineDir<'a> {
         first.chain(second)
     }
 
-    /// The entry of this very name: in which part it is, and where there.
+    /// Returns the entry of this very name: in which part it is, and where there.
     ///
     /// # Errors
     /// When a record before it breaks the format.
@@ -165,8 +166,8 @@ impl<'a> InlineDir<'a> {
         Ok(None)
     }
 
-    /// The first place where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits: in which part it is, and where
-    /// there.
+    /// Returns the first place where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits: in
+    /// which part it is, and where there.
     ///
     /// # Errors
     /// When a record before it breaks the format.
@@ -179,7 +180,7 @@ impl<'a> InlineDir<'a> {
         Ok(None)
     }
 
-    /// The records of the second part, as they lie in the value of `system.data`.
+    /// Returns the records of the second part, as they lie in the value of `system.data`.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.second
@@ -230,7 +231,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// The bytes of this part in what an inode holds.
+    /// Returns the bytes of this part in what an inode holds.
     #[must_use]
     pub fn of<'a>(self, map: &'a mut [u8; MAP_BYTES], rest: &'a mut [u8]) -> &'a mut [u8] {
         match self {

@@ -42,7 +42,7 @@ impl MmpState {
     /// Largest sequence number of a mount.
     pub const MAX_IN_USE: u32 = 0xE24D_4D4F;
 
-    /// The sequence number stored on disk.
+    /// Returns the sequence number stored on disk.
     #[must_use]
     pub const fn sequence(self) -> u32 {
         match self {
@@ -113,8 +113,8 @@ impl MmpBlock {
         })
     }
 
-    /// How long the block is to be watched before its claim is taken for that of a host that died. `update_interval` is
-    /// that of the superblock, in seconds.
+    /// Returns how long the block is to be watched before its claim is taken for that of a host
+    /// that died. `update_interval` is that of the superblock, in seconds.
     ///
     /// # Errors
     /// When that is longer than anybody can have asked for: a program would wait for hours.
@@ -142,7 +142,7 @@ impl MmpBlock {
         Ok(Duration::from_secs((check * 2 + 1).min(check + MAX_EXTRA)))
     }
 
-    /// The record, with its checksum if there is a `seed`.
+    /// Returns the record, with its checksum if there is a `seed`.
     #[must_use]
     pub fn encode(&self, seed: Option<Crc32c>) -> [u8; Self::LEN] {
         let mut record = [0; Self::LEN];

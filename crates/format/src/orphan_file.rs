@@ -18,7 +18,7 @@ pub const fn slots_per_block(size: BlockSize) -> usize {
     (size.len() - TAIL_LEN) / 4
 }
 
-/// The checksum seed of one block: of the file system, the orphan file's inode number and
+/// Returns the checksum seed of one block: of the file system, the orphan file's inode number and
 /// generation, and the block's own address.
 #[must_use]
 pub fn block_seed(fs_seed: Crc32c, ino: Ino, generation: u32, block: Pblk) -> Crc32c {
@@ -71,8 +71,8 @@ impl<'a> OrphanBlock<'a> {
         Ok(Self { slots })
     }
 
-    /// The orphans in the block with their slot numbers. Inode numbers are as stored; whether
-    /// they exist is for the caller to check.
+    /// Returns the orphans in the block with their slot numbers. Inode numbers are as stored;
+    /// whether they exist is for the caller to check.
     pub fn orphans(&self) -> impl Iterator<Item = (usize, Ino)> + 'a {
         self.slots
             .chunks_exact(4)

@@ -23,14 +23,14 @@ macro_rules! number {
                 Self(raw)
             }
 
-            /// The raw number.
+            /// Returns the raw number.
             #[inline]
             #[must_use]
             pub const fn get(self) -> $repr {
                 self.0
             }
 
-            /// This number plus `n`, or `None` past the end of its range.
+            /// Returns this number plus `n`, or `None` past the end of its range.
             #[inline]
             #[must_use]
             pub const fn checked_add(self, n: $repr) -> Option<Self> {
@@ -40,7 +40,7 @@ macro_rules! number {
                 }
             }
 
-            /// This number minus `n`, or `None` below zero.
+            /// Returns this number minus `n`, or `None` below zero.
             #[inline]
             #[must_use]
             pub const fn checked_sub(self, n: $repr) -> Option<Self> {
@@ -114,13 +114,13 @@ impl Ino {
 }
 
 impl Tid {
-    /// The transaction that follows this one; the numbers wrap.
+    /// Returns the transaction that follows this one; the numbers wrap.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Whether this transaction is later than `other`, on the wrapping circle of numbers.
+    /// Returns whether this transaction is later than `other`, on the wrapping circle of numbers.
     #[must_use]
     pub const fn is_after(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) > 0
@@ -141,7 +141,8 @@ impl BlockSize {
     /// Largest block size, 64 KiB.
     pub const MAX: Self = Self { log2: 16 };
 
-    /// The block size of `bytes` bytes, or `None` if that is not a power of two from 1024 to 65536.
+    /// Returns the block size of `bytes` bytes, or `None` if that is not a power of two from 1024
+    /// to 65536.
     #[must_use]
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         if bytes.is_power_of_two() {
@@ -151,7 +152,7 @@ impl BlockSize {
         }
     }
 
-    /// The block size of `1 << log2` bytes, for `log2` from 10 to 16.
+    /// Returns the block size of `1 << log2` bytes, for `log2` from 10 to 16.
     #[must_use]
     pub const fn from_log2(log2: u32) -> Option<Self> {
         if log2 >= 10 && log2 <= 16 {
@@ -161,14 +162,14 @@ impl BlockSize {
         }
     }
 
-    /// Bytes in a block.
+    /// Returns the bytes in a block.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
         1 << self.log2
     }
 
-    /// Bytes in a block, as a length.
+    /// Returns the bytes in a block, as a length.
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
@@ -176,21 +177,21 @@ impl BlockSize {
         1 << self.log2
     }
 
-    /// Base-2 logarithm of the block size: 10 to 16.
+    /// Returns the base-2 logarithm of the block size: 10 to 16.
     #[inline]
     #[must_use]
     pub const fn log2(self) -> u32 {
         self.log2 as u32
     }
 
-    /// Blocks needed to hold `bytes` bytes.
+    /// Returns the blocks needed to hold `bytes` bytes.
     #[inline]
     #[must_use]
     pub const fn blocks_for(self, bytes: u64) -> u64 {
         bytes.div_ceil(1 << self.log2)
     }
 
-    /// Byte offset of a physical block from the start of the file system, or `None` if it does
+    /// Returns the byte offset of a physical block from the start of the file system, or `None` if it does
     /// not fit 64 bits.
     #[inline]
     #[must_use]

@@ -245,7 +245,7 @@ pub fn lgetxattr(path: &[u8], name: &[u8], buffer: &mut [u8]) -> Result<usize> {
     length(unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), start, len) })
 }
 
-/// The user that this process acts for.
+/// Returns the user that this process acts for.
 #[must_use]
 pub fn euid() -> u32 {
     // SAFETY: the call takes nothing and always succeeds.

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 /// What the libraries of pretending programs are called.
 const LIBRARIES: [&str; 2] = ["libfakeroot", "libpseudo"];
 
-/// Whether a program that pretends owners and devices stands in front of the C library of this process.
+/// Returns whether a program that pretends owners and devices stands in front of the C library of
+/// this process.
 #[must_use]
 pub fn is_pretended() -> bool {
     static HEARD: OnceLock<bool> = OnceLock::new();

@@ -9,7 +9,8 @@ use extant_blockdev::BlockDevice;
 use extant_format::superblock::{JournalDevice, SUPERBLOCK_LEN, SUPERBLOCK_OFFSET, Superblock};
 use extant_format::{FormatError, Pblk, Structure};
 
-/// Where the blocks of the journal of `filesystem` lie on `device`, which holds that journal and nothing else.
+/// Returns where the blocks of the journal of `filesystem` lie on `device`, which holds that
+/// journal and nothing else.
 ///
 /// # Errors
 /// A device that holds no journal, a damaged one, or that of another file system; a device that fails.

@@ -26,13 +26,13 @@ pub struct FastCommits {
 }
 
 impl FastCommits {
-    /// The transaction they stand for, which is the one after the last committed.
+    /// Returns the transaction they stand for, which is the one after the last committed.
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.tid
     }
 
-    /// Blocks of the log, in which the transaction has to fit.
+    /// Returns the blocks of the log, in which the transaction has to fit.
     #[must_use]
     pub fn log_blocks(&self) -> u32 {
         self.log_blocks
@@ -44,7 +44,7 @@ impl FastCommits {
         FastCommitRecords::new(&self.bytes).filter_map(|item| item.ok().map(|(record, _)| record))
     }
 
-    /// The error for code that cannot replay them.
+    /// Returns the error for code that cannot replay them.
     #[must_use]
     pub fn pending(&self) -> JournalError {
         JournalError::FastCommitPending {

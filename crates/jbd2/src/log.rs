@@ -36,13 +36,13 @@ impl<'d> Log<'d> {
         })
     }
 
-    /// The journal superblock.
+    /// Returns the journal superblock.
     #[must_use]
     pub fn superblock(&self) -> &JournalSuperblock {
         &self.superblock
     }
 
-    /// Whether there is nothing to replay.
+    /// Returns whether there is nothing to replay.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.superblock.start == 0

@@ -25,7 +25,7 @@ mod switch {
 
     static ON: AtomicU8 = AtomicU8::new(0);
 
-    /// From now on the log is written with this mistake, in the whole process.
+    /// Has the log written with this mistake, in the whole process.
     pub fn set(mutant: Option<LogMutant>) {
         ON.store(mutant.map_or(0, |mutant| mutant as u8), Ordering::SeqCst);
     }

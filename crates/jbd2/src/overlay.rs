@@ -37,24 +37,24 @@ impl ReplayedBlocks {
         self.images.insert(block, image);
     }
 
-    /// Whether the log held an image of `block`.
+    /// Returns whether the log held an image of `block`.
     #[must_use]
     pub fn contains(&self, block: Pblk) -> bool {
         self.images.contains_key(&block)
     }
 
-    /// All blocks the log held images of, ascending.
+    /// Returns all blocks the log held images of, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Pblk> {
         self.images.keys().copied()
     }
 
-    /// Number of blocks.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {
         self.images.len()
     }
 
-    /// Whether there is no image.
+    /// Returns whether there is no image.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
@@ -153,7 +153,7 @@ impl ReplayedDevice {
         Self { inner, log, blocks }
     }
 
-    /// The blocks the log held images of.
+    /// Returns the blocks the log held images of.
     #[must_use]
     pub fn blocks(&self) -> &ReplayedBlocks {
         &self.blocks

@@ -57,7 +57,7 @@ enum Unfinished {
 }
 
 impl Output {
-    /// An image of `size` bytes that will be called `path`.
+    /// Makes an image of `size` bytes that will be called `path`.
     ///
     /// A regular file under that name is replaced when the image is complete, its permissions
     /// kept; a block device is written in place.
@@ -128,8 +128,9 @@ impl Output {
         })
     }
 
-    /// The first `size` bytes of a `window` of something that exists, which may end before the window does. A window that ends
-    /// behind what exists has no end of its own: what lies at the end is left alone.
+    /// Returns the first `size` bytes of a `window` of something that exists, which may end before
+    /// the window does. A window that ends behind what exists has no end of its own: what lies at
+    /// the end is left alone.
     ///
     /// # Errors
     /// When it cannot be opened for writing or has no room for so many bytes.
@@ -149,7 +150,7 @@ impl Output {
         })
     }
 
-    /// A device of the caller's, as it is.
+    /// Makes a device of the caller's, as it is.
     #[must_use]
     pub fn on_device(device: SharedDevice, zeroed: bool) -> Self {
         Self {
@@ -159,13 +160,13 @@ impl Output {
         }
     }
 
-    /// The device to write to.
+    /// Returns the device to write to.
     #[must_use]
     pub fn device(&self) -> &dyn BlockDevice {
         &*self.device
     }
 
-    /// Whether everything not written reads as zeros.
+    /// Returns whether everything not written reads as zeros.
     #[must_use]
     pub fn is_zeroed(&self) -> bool {
         self.zeroed

@@ -55,7 +55,7 @@ impl fmt::Display for Missing {
 }
 
 impl Facility {
-    /// Whether the facility is present; the answer is found once per process.
+    /// Returns whether the facility is present; the answer is found once per process.
     ///
     /// # Errors
     ///
@@ -82,7 +82,8 @@ impl Facility {
     }
 }
 
-/// The first of `needed` that is missing, after printing the named skip; `None` when all are there.
+/// Returns the first of `needed` that is missing, after printing the named skip; `None` when all
+/// are there.
 ///
 /// Used through [`require!`](crate::require). The line goes straight to standard error, past the
 /// test harness's capture, so that a skip is visible in a passing run.
@@ -113,13 +114,13 @@ macro_rules! require {
     };
 }
 
-/// Whether the run is to be a full one (`EXTANT_FULL=1`), which takes minutes more.
+/// Returns whether the run is to be a full one (`EXTANT_FULL=1`), which takes minutes more.
 #[must_use]
 pub fn is_full_run() -> bool {
     std::env::var_os("EXTANT_FULL").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
-/// Whether to leave a test to full runs, after printing the named skip. Used through
+/// Returns whether to leave a test to full runs, after printing the named skip. Used through
 /// [`require_full!`](crate::require_full).
 #[must_use]
 pub fn skip_until_full(reason: &str) -> bool {

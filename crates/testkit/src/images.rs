@@ -50,12 +50,12 @@ pub struct KernelImage {
 }
 
 impl KernelImage {
-    /// The image file.
+    /// Returns the image file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What the kernel shows, `lost+found` included.
+    /// Returns what the kernel shows, `lost+found` included.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
@@ -88,12 +88,12 @@ impl ImageSpec {
         self
     }
 
-    /// Whether a feature is asked for.
+    /// Returns whether a feature is asked for.
     pub fn has(&self, feature: &str) -> bool {
         self.features.contains(&feature)
     }
 
-    /// What fills the image: a tree with every corner that it can hold.
+    /// Returns what fills the image: a tree with every corner that it can hold.
     pub fn plan(&self) -> TreePlan {
         let small_blocks = self.block_size == 1024;
         let spec = TortureSpec {
@@ -269,7 +269,7 @@ fn commit(file: &File) {
     file.sync_all().expect("fsync");
 }
 
-/// An image for each way in which the format differs, clean and dirty; together some 30.
+/// Returns an image for each way in which the format differs, clean and dirty; together some 30.
 pub fn corpus() -> Vec<ImageSpec> {
     let ext4 = ImageSpec::new;
     let old = |fstype: &'static str, block_size| ImageSpec {

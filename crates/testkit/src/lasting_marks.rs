@@ -10,7 +10,8 @@ pub struct Lasting {
     pub places: Vec<(u64, Vec<u8>)>,
 }
 
-/// All kinds on a device of `size` bytes, which are 64 MiB or more: fewer are no ZFS device for `wipefs`.
+/// Returns all kinds on a device of `size` bytes, which are 64 MiB or more: fewer are no ZFS device
+/// for `wipefs`.
 #[must_use]
 pub fn lasting_marks(size: u64) -> Vec<Lasting> {
     let kind = |wipefs, places| Lasting { wipefs, places };

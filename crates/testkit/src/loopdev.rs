@@ -76,12 +76,12 @@ impl LoopDevice {
         Err(last.unwrap_or_else(|| io::ErrorKind::ResourceBusy.into()))
     }
 
-    /// The device node.
+    /// Returns the device node.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The open device.
+    /// Returns the open device.
     pub fn file(&self) -> &File {
         &self.device
     }

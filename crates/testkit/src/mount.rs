@@ -112,17 +112,17 @@ impl KernelMount {
         })
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn path(&self) -> &Path {
         self.point.path()
     }
 
-    /// A path inside the mounted file system.
+    /// Returns a path inside the mounted file system.
     pub fn join(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.path().join(relative)
     }
 
-    /// The loop device below.
+    /// Returns the loop device below.
     pub fn device(&self) -> &LoopDevice {
         &self.device
     }

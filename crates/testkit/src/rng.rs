@@ -10,12 +10,12 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator that starts at `seed`.
+    /// Returns a generator that starts at `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng { state: seed }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -24,23 +24,23 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit`; 0 when `limit` is 0.
+    /// Returns a number below `limit`; 0 when `limit` is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         // The high half of the product is uniform enough for tests.
         ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// A number in `low..=high`.
+    /// Returns a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// True once in `n` calls, on average.
+    /// Returns true once in `n` calls, on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of `choices`.
+    /// Returns one of `choices`.
     ///
     /// # Panics
     ///
@@ -65,9 +65,10 @@ impl Rng {
     }
 }
 
-/// The seed of a random test: `EXTANT_SEED` when set; otherwise made from the name of the test and the text
-/// `EXTANT_SEED_FROM` when that is set (the whole test run sets it to a sum of the code, so that a run and its
-/// repetition do the same); otherwise from the clock. It is printed, so that a failing run can be repeated.
+/// Returns the seed of a random test: `EXTANT_SEED` when set; otherwise made from the name of the
+/// test and the text `EXTANT_SEED_FROM` when that is set (the whole test run sets it to a sum of
+/// the code, so that a run and its repetition do the same); otherwise from the clock. It is
+/// printed, so that a failing run can be repeated.
 ///
 /// # Panics
 ///

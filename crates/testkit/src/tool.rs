@@ -54,7 +54,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output as text, bad UTF-8 replaced.
+    /// Returns the standard output as text, bad UTF-8 replaced.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }

@@ -32,7 +32,8 @@ pub struct TortureSpec {
 }
 
 impl TortureSpec {
-    /// Every corner at a size for every test run: some thousand entries, a few megabytes of data.
+    /// Returns every corner at a size for every test run: some thousand entries, a few megabytes of
+    /// data.
     pub fn small() -> TortureSpec {
         TortureSpec {
             seed: 1,
@@ -49,7 +50,8 @@ impl TortureSpec {
         }
     }
 
-    /// The full size: 100,000 entries in one directory, 65,500 subdirectories, 20,000 extents.
+    /// Returns the full size: 100,000 entries in one directory, 65,500 subdirectories, 20,000
+    /// extents.
     pub fn full() -> TortureSpec {
         TortureSpec {
             entries_in_one_dir: 100_000,
@@ -70,7 +72,7 @@ impl TortureSpec {
         self
     }
 
-    /// The tree.
+    /// Returns the tree.
     pub fn plan(&self) -> TreePlan {
         let mut plan = TreePlan::new();
         plan.node_mut("").mode(0o751).owner(3, 4);
@@ -382,8 +384,8 @@ impl TortureSpec {
     }
 }
 
-/// A random tree of about `entries` nodes: the same seed gives the same tree. It keeps to what
-/// any ext4 image with blocks of 1 KiB and inodes of 256 bytes holds, and has no devices.
+/// Returns a random tree of about `entries` nodes: the same seed gives the same tree. It keeps to
+/// what any ext4 image with blocks of 1 KiB and inodes of 256 bytes holds, and has no devices.
 pub fn random_plan(seed: u64, entries: usize) -> TreePlan {
     let mut rng = Rng::new(seed);
     let mut plan = TreePlan::new();

@@ -206,19 +206,21 @@ impl Content {
         Ok(Self::of(&head, &tail, size))
     }
 
-    /// Whether it is an ext2, ext3 or ext4 file system.
+    /// Returns whether it is an ext2, ext3 or ext4 file system.
     #[must_use]
     pub const fn is_ext(self) -> bool {
         matches!(self, Self::Ext2 | Self::Ext3 | Self::Ext4)
     }
 
-    /// What it is, as words that go after "is" or "contains": `a tar archive`, `compressed with gzip`.
+    /// Returns what it is, as words that go after "is" or "contains": `a tar archive`, `compressed
+    /// with gzip`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// What to do to get at an ext4 file system or at files in it, where there is something to do: words that begin with a verb.
+    /// Returns what to do to get at an ext4 file system or at files in it, where there is something
+    /// to do: words that begin with a verb.
     #[must_use]
     pub const fn advice(self) -> Option<&'static str> {
         self.words().1

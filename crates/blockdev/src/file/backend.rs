@@ -62,7 +62,7 @@ pub(super) fn choose(
 }
 
 impl FileDevice {
-    /// How transfers reach the kernel: never [`Backend::Auto`].
+    /// Returns how transfers reach the kernel: never [`Backend::Auto`].
     pub fn backend(&self) -> Backend {
         match self.rings {
             Some(_) => Backend::IoUring,

@@ -91,12 +91,12 @@ impl FileDevice {
         FileOptions::create(size).open(path)
     }
 
-    /// The path that was opened.
+    /// Returns the path that was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether transfers go past the page cache.
+    /// Returns whether transfers go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }

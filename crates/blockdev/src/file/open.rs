@@ -37,7 +37,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// An existing file, for reading. No lock is taken unless [asked for](Self::guarded).
+    /// Opens an existing file, for reading. No lock is taken unless [asked for](Self::guarded).
     pub fn read_only() -> Self {
         Self {
             mode: Mode::ReadOnly,
@@ -47,7 +47,7 @@ impl FileOptions {
         }
     }
 
-    /// An existing file, for reading and writing, locked against other writers.
+    /// Opens an existing file, for reading and writing, locked against other writers.
     pub fn read_write() -> Self {
         Self {
             mode: Mode::ReadWrite,
@@ -57,8 +57,8 @@ impl FileOptions {
         }
     }
 
-    /// A file of `size` bytes of zeroes, without space for them yet; an existing one is emptied.
-    /// A block special file keeps its size, which must not be smaller, and its content.
+    /// Makes a file of `size` bytes of zeroes, without space for them yet; an existing one is
+    /// emptied. A block special file keeps its size, which must not be smaller, and its content.
     pub fn create(size: u64) -> Self {
         Self {
             mode: Mode::Create { size },
@@ -68,7 +68,7 @@ impl FileOptions {
         }
     }
 
-    /// As [`FileOptions::create`], but the file must not exist.
+    /// Makes a file as [`FileOptions::create`] does, but the file must not exist.
     pub fn create_new(size: u64) -> Self {
         Self {
             mode: Mode::CreateNew { size },
@@ -78,23 +78,23 @@ impl FileOptions {
         }
     }
 
-    /// Whether a file for reading is locked against writers, as others may that only read it. One for writing is
-    /// locked against everything that locks it.
+    /// Sets whether a file for reading is locked against writers, as others may that only read it.
+    /// One for writing is locked against everything that locks it.
     #[must_use]
     pub fn guarded(mut self, guarded: bool) -> Self {
         self.guarded = guarded;
         self
     }
 
-    /// Whether to transfer past the page cache (O_DIRECT). Callers need no alignment: what does
-    /// not fit goes through an aligned copy.
+    /// Sets whether to transfer past the page cache (O_DIRECT). Callers need no alignment: what
+    /// does not fit goes through an aligned copy.
     #[must_use]
     pub fn direct(mut self, direct: bool) -> Self {
         self.direct = direct;
         self
     }
 
-    /// How transfers reach the kernel. Unless said, as fits.
+    /// Sets how transfers reach the kernel. Unless said, as fits.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
@@ -128,7 +128,7 @@ impl FileOptions {
         opened
     }
 
-    /// As [`FileOptions::open`] for a file that is open already, in a mode that allows what these
+    /// Opens as [`FileOptions::open`] does, for a file that is open already, in a mode that allows what these
     /// options are for. It need not have a name: `path` is what it is called in errors.
     ///
     /// # Errors

@@ -42,13 +42,13 @@ impl Missing {
         }
     }
 
-    /// What is missing.
+    /// Returns what is missing.
     #[must_use]
     pub fn what(&self) -> &Attribute {
         &self.what
     }
 
-    /// Why.
+    /// Returns why it is missing.
     #[must_use]
     pub fn source(&self) -> &io::Error {
         &self.source

@@ -95,7 +95,7 @@ pub struct ExportOptions<'a> {
 }
 
 impl ExportOptions<'_> {
-    /// Options that keep what `preserve` says, with everything else at its default.
+    /// Makes options that keep what `preserve` says, with everything else at its default.
     #[must_use]
     pub fn new(preserve: Preserve) -> Self {
         Self {

@@ -12,7 +12,7 @@
 
 use alloc::vec::Vec;
 
-/// The folded form of `name`, or `None` if it has none (and stands for its own bytes).
+/// Returns the folded form of `name`, or `None` if it has none (and stands for its own bytes).
 ///
 /// Without the crate's `casefold` feature only ASCII names have one, so directories with other
 /// names cannot be searched by hash.
@@ -24,7 +24,7 @@ pub fn fold_name(name: &[u8]) -> Option<Vec<u8>> {
     fold_unicode(name)
 }
 
-/// Whether two names are the same in a casefolded directory.
+/// Returns whether two names are the same in a casefolded directory.
 #[must_use]
 pub fn names_equal_folded(a: &[u8], b: &[u8]) -> bool {
     if a == b {

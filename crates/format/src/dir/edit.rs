@@ -29,20 +29,20 @@ pub struct Room {
 }
 
 impl Room {
-    /// Bytes the place has.
+    /// Returns the bytes the place has.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.rec_len - self.keep
     }
 
-    /// Where the entry that is put here will begin. There is no room of the size that was asked for
-    /// before it, then.
+    /// Returns where the entry that is put here will begin. There is no room of the size that was
+    /// asked for before it, then.
     #[must_use]
     pub const fn entry_at(&self) -> usize {
         self.at + self.keep
     }
 
-    /// Whether there is no room, which never happens.
+    /// Returns whether there is no room, which never happens.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -204,7 +204,8 @@ fn end_of(name: &[u8]) -> u64 {
     name.last_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// The first place of a block where an entry of `need` bytes ([`DirLayout::min_rec_len`]) fits.
+/// Returns the first place of a block where an entry of `need` bytes ([`DirLayout::min_rec_len`])
+/// fits.
 ///
 /// # Errors
 /// When a record before that place breaks the format.
@@ -227,8 +228,8 @@ pub fn find_room_from(
     find_room_among(headers, need)
 }
 
-/// The first place where an entry of `need` bytes fits in one part of a directory that lies in its inode, which has no
-/// tail.
+/// Returns the first place where an entry of `need` bytes fits in one part of a directory that lies
+/// in its inode, which has no tail.
 ///
 /// # Errors
 /// As for [`find_room`].
@@ -267,8 +268,8 @@ fn find_room_among(mut headers: Headers<'_>, need: usize) -> FormatResult<Option
     Ok(None)
 }
 
-/// All bytes of a block that no entry needs: what there would be in one piece if the entries lay close
-/// together.
+/// Returns all bytes of a block that no entry needs: what there would be in one piece if the
+/// entries lay close together.
 ///
 /// # Errors
 /// When a record breaks the format.
@@ -306,7 +307,7 @@ pub fn append(part: &mut [u8], at: usize, layout: &DirLayout, entry: &NewEntry<'
     write_entry(part, at, layout, rec_len, entry)
 }
 
-/// Where the entry of this very name is.
+/// Returns where the entry of this very name is.
 ///
 /// # Errors
 /// When a record before it breaks the format.

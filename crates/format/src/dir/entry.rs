@@ -49,7 +49,7 @@ pub enum EntryType {
 }
 
 impl EntryType {
-    /// The type a byte on disk stands for; unknown numbers read as [`EntryType::Unknown`].
+    /// Returns the type a byte on disk stands for; unknown numbers read as [`EntryType::Unknown`].
     #[must_use]
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
@@ -64,13 +64,13 @@ impl EntryType {
         }
     }
 
-    /// The byte on disk.
+    /// Returns the byte on disk.
     #[must_use]
     pub const fn raw(self) -> u8 {
         self as u8
     }
 
-    /// What an entry says about an inode of this type.
+    /// Returns what an entry says about an inode of this type.
     #[must_use]
     pub const fn of(file_type: FileType) -> Self {
         match file_type {
@@ -84,7 +84,7 @@ impl EntryType {
         }
     }
 
-    /// The type of the inode, or `None` if the entry does not say.
+    /// Returns the type of the inode, or `None` if the entry does not say.
     #[must_use]
     pub const fn file_type(self) -> Option<FileType> {
         Some(match self {
@@ -127,7 +127,7 @@ pub struct DirLayout {
 }
 
 impl DirLayout {
-    /// Bytes of a block that hold entries, the tail left out.
+    /// Returns the bytes of a block that hold entries, the tail left out.
     #[must_use]
     pub const fn entries_len(&self) -> usize {
         if self.checksums {
@@ -137,7 +137,7 @@ impl DirLayout {
         }
     }
 
-    /// Bytes an entry with this name takes at least. `.` and `..` never carry a hash.
+    /// Returns the bytes an entry with this name takes at least. `.` and `..` never carry a hash.
     #[must_use]
     pub fn min_rec_len(&self, name: &[u8]) -> usize {
         let hashed = self.hash_in_entry && name != b"." && name != b"..";
@@ -162,8 +162,8 @@ impl DirLayout {
     }
 }
 
-/// Bytes an entry with a name of `name_len` bytes takes at least: header, name, padding to four
-/// bytes, and the hash where the directory keeps one in its entries.
+/// Returns the bytes an entry with a name of `name_len` bytes takes at least: header, name, padding
+/// to four bytes, and the hash where the directory keeps one in its entries.
 #[must_use]
 pub const fn min_rec_len(name_len: usize, with_hash: bool) -> usize {
     let len = (ENTRY_HEADER_LEN + name_len + 3) & !3;
@@ -211,7 +211,7 @@ pub struct DirEntries<'a> {
 }
 
 impl<'a> DirEntries<'a> {
-    /// Where the next record starts.
+    /// Returns where the next record starts.
     #[must_use]
     pub fn offset(&self) -> usize {
         self.at
@@ -341,7 +341,7 @@ impl<'a> Iterator for DirEntries<'a> {
 
 impl core::iter::FusedIterator for DirEntries<'_> {}
 
-/// Whether the block ends in a checksum tail (which says nothing about the checksum in it).
+/// Returns whether the block ends in a checksum tail (which says nothing about the checksum in it).
 #[must_use]
 pub fn has_tail(block: &[u8]) -> bool {
     let Some(at) = block.len().checked_sub(TAIL_LEN) else {
@@ -353,7 +353,7 @@ pub fn has_tail(block: &[u8]) -> bool {
         && block.get(at + 7) == Some(&TAIL_FILE_TYPE)
 }
 
-/// The checksum of a directory block with a tail, from the inode's seed
+/// Returns the checksum of a directory block with a tail, from the inode's seed
 /// ([`inode_checksum_seed`](crate::dir::inode_checksum_seed)).
 #[must_use]
 pub fn block_checksum(block: &[u8], inode_seed: Crc32c) -> u32 {
@@ -503,7 +503,7 @@ pub struct NewEntry<'a> {
 }
 
 impl<'a> NewEntry<'a> {
-    /// An entry without a stored hash.
+    /// Makes an entry without a stored hash.
     #[must_use]
     pub const fn new(ino: Ino, name: &'a [u8], file_type: EntryType) -> Self {
         Self {
@@ -561,13 +561,13 @@ impl<'a> DirBlockBuilder<'a> {
         }
     }
 
-    /// Bytes still free for entries.
+    /// Returns the bytes still free for entries.
     #[must_use]
     pub fn room(&self) -> usize {
         self.end - self.at
     }
 
-    /// Whether nothing has been added.
+    /// Returns whether nothing has been added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.last.is_none()

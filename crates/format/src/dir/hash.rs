@@ -32,7 +32,7 @@ pub enum HashVersion {
 }
 
 impl HashVersion {
-    /// The version a number stands for.
+    /// Returns the version a number stands for.
     ///
     /// # Errors
     /// For an unknown number.
@@ -56,15 +56,15 @@ impl HashVersion {
         })
     }
 
-    /// The number of this version. Index roots and the superblock store the signed forms' numbers
-    /// only; see [`HashVersion::stored`].
+    /// Returns the number of this version. Index roots and the superblock store the signed forms'
+    /// numbers only; see [`HashVersion::stored`].
     #[must_use]
     pub const fn raw(self) -> u8 {
         self as u8
     }
 
-    /// The version to compute with: a stored version, made unsigned where the superblock's flags
-    /// say that names hash as unsigned bytes.
+    /// Returns the version to compute with: a stored version, made unsigned where the superblock's
+    /// flags say that names hash as unsigned bytes.
     #[must_use]
     pub const fn with_signedness(self, unsigned: bool) -> Self {
         match (self, unsigned) {
@@ -75,7 +75,7 @@ impl HashVersion {
         }
     }
 
-    /// The form stored in an index root: the signed one.
+    /// Returns the form stored in an index root: the signed one.
     #[must_use]
     pub const fn stored(self) -> Self {
         match self {
@@ -119,8 +119,8 @@ pub struct NameHasher {
 }
 
 impl NameHasher {
-    /// A hasher of the given version with the superblock's hash seed; a seed of zeros means the
-    /// default one.
+    /// Makes a hasher of the given version with the superblock's hash seed; a seed of zeros means
+    /// the default one.
     ///
     /// # Errors
     /// For [`HashVersion::SipHash`], which needs a key.
@@ -152,13 +152,13 @@ impl NameHasher {
         self
     }
 
-    /// The version this hasher computes.
+    /// Returns the version this hasher computes.
     #[must_use]
     pub const fn version(&self) -> HashVersion {
         self.version
     }
 
-    /// The hash of `name`.
+    /// Returns the hash of `name`.
     #[must_use]
     pub fn hash(&self, name: &[u8]) -> NameHash {
         if self.casefold

@@ -56,21 +56,22 @@ pub struct DxEntry {
 }
 
 impl DxEntry {
-    /// Whether names whose hash is `hash` go on below this pair, having begun in the one before.
+    /// Returns whether names whose hash is `hash` go on below this pair, having begun in the one
+    /// before.
     #[must_use]
     pub const fn continues(&self, hash: u32) -> bool {
         self.hash & !1 == hash & !1 && self.hash & 1 == 1
     }
 }
 
-/// The most pairs an index root of this layout holds.
+/// Returns the most pairs an index root of this layout holds.
 #[must_use]
 pub fn root_limit(layout: &DirLayout) -> usize {
     let tail = if layout.checksums { DX_TAIL_LEN } else { 0 };
     (layout.block_size.len() - ROOT_ENTRIES_AT - tail) / DX_ENTRY_LEN
 }
 
-/// The most pairs an inner node of this layout holds.
+/// Returns the most pairs an inner node of this layout holds.
 #[must_use]
 pub fn node_limit(layout: &DirLayout) -> usize {
     let tail = if layout.checksums { DX_TAIL_LEN } else { 0 };
@@ -79,7 +80,7 @@ pub fn node_limit(layout: &DirLayout) -> usize {
     (layout.block_size.len() - min_rec_len(0, layout.hash_in_entry) - tail) / DX_ENTRY_LEN
 }
 
-/// The most levels of inner nodes between root and leaves: 2 with `large_dir`, else 1.
+/// Returns the most levels of inner nodes between root and leaves: 2 with `large_dir`, else 1.
 #[must_use]
 pub const fn max_indirect_levels(large_dir: bool) -> u8 {
     if large_dir { 2 } else { 1 }
@@ -122,14 +123,14 @@ impl<'a> DxEntries<'a> {
         }
     }
 
-    /// Number of pairs, at least 1.
+    /// Returns the number of pairs, at least 1.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a node is never empty")]
     pub fn len(&self) -> usize {
         self.raw.len() / DX_ENTRY_LEN
     }
 
-    /// The pair at `index`, or `None` past the last.
+    /// Returns the pair at `index`, or `None` past the last.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<DxEntry> {
         if index >= self.len() {
@@ -142,13 +143,13 @@ impl<'a> DxEntries<'a> {
         })
     }
 
-    /// All pairs in order.
+    /// Returns all pairs in order.
     pub fn iter(&self) -> impl Iterator<Item = DxEntry> + 'a {
         let this = *self;
         (0..this.len()).filter_map(move |index| this.get(index))
     }
 
-    /// The index of the pair to follow for `hash`: the last one whose hash is not greater.
+    /// Returns the index of the pair to follow for `hash`: the last one whose hash is not greater.
     ///
     /// Names of one hash may go on in later pairs: see [`DxEntry::continues`].
     #[must_use]
@@ -270,9 +271,9 @@ pub fn parse_node<'a>(block: &'a [u8], layout: &DirLayout) -> FormatResult<DxEnt
     DxEntries::parse(block, NODE_ENTRIES_AT, node_limit(layout))
 }
 
-/// Whether block 0 of a directory looks like an index root: `.`, `..` over all the rest, and a
-/// description where it should be. A plain block with checksums never does, its tail is a record of
-/// its own.
+/// Returns whether block 0 of a directory looks like an index root: `.`, `..` over all the rest,
+/// and a description where it should be. A plain block with checksums never does, its tail is a
+/// record of its own.
 #[must_use]
 pub fn is_root(block: &[u8], layout: &DirLayout) -> bool {
     let dot = le16(block, 4) == 12 && block.get(6) == Some(&1) && block.get(8) == Some(&b'.');
@@ -280,9 +281,9 @@ pub fn is_root(block: &[u8], layout: &DirLayout) -> bool {
     dot && dotdot_len == layout.block_size.len() - 12 && le32(block, INFO_AT) == 0
 }
 
-/// Whether a block of a hashed directory, other than block 0, looks like an inner node: one free
-/// record that spans the whole block. A leaf with checksums never does, its tail is a record of
-/// its own.
+/// Returns whether a block of a hashed directory, other than block 0, looks like an inner node: one
+/// free record that spans the whole block. A leaf with checksums never does, its tail is a record
+/// of its own.
 #[must_use]
 pub fn is_node(block: &[u8], layout: &DirLayout) -> bool {
     let raw = le16(block, 4);
@@ -369,7 +370,7 @@ pub enum DxKind {
 }
 
 impl DxKind {
-    /// The most pairs a node of this form and layout holds.
+    /// Returns the most pairs a node of this form and layout holds.
     #[must_use]
     pub fn limit(self, layout: &DirLayout) -> usize {
         match self {

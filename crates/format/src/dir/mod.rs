@@ -32,8 +32,8 @@ pub use htree::{DxEntries, DxEntry, DxRoot};
 use crate::checksum::Crc32c;
 use crate::types::Ino;
 
-/// The checksum state every checksum of an inode's own blocks starts from: the file system's seed,
-/// then the inode number, then its generation.
+/// Returns the checksum state every checksum of an inode's own blocks starts from: the file
+/// system's seed, then the inode number, then its generation.
 #[must_use]
 pub fn inode_checksum_seed(fs_seed: Crc32c, ino: Ino, generation: u32) -> Crc32c {
     fs_seed.update_u32(ino.get()).update_u32(generation)

@@ -38,7 +38,7 @@ pub const MAX_UNWRITTEN_LEN: u32 = MAX_WRITTEN_LEN - 1;
 /// number is no block.
 pub const LBLK_END: u64 = (1 << 32) - 1;
 
-/// Entries a node in a block holds.
+/// Returns the entries a node in a block holds.
 #[must_use]
 pub const fn block_capacity(block_size: BlockSize) -> u16 {
     ((block_size.len() - ENTRY_BYTES) / ENTRY_BYTES) as u16
@@ -209,7 +209,7 @@ pub struct NodeContext {
 }
 
 impl NodeContext {
-    /// The context of a root.
+    /// Returns the context of a root.
     #[must_use]
     pub const fn root(physical: Range<u64>) -> Self {
         Self {
@@ -220,8 +220,9 @@ impl NodeContext {
     }
 }
 
-/// Whether few looks tell that a root holds extents in which nothing is wrong: what [`ExtentNode::parse`] and
-/// [`ExtentNode::validate`] accept. False also of what takes more looks, as a root of index entries does.
+/// Returns whether few looks tell that a root holds extents in which nothing is wrong: what
+/// [`ExtentNode::parse`] and [`ExtentNode::validate`] accept. False also of what takes more looks,
+/// as a root of index entries does.
 #[inline(always)]
 #[must_use]
 pub fn is_sound_leaf(root: &[u8; ROOT_BYTES], physical: &Range<u64>) -> bool {
@@ -386,53 +387,54 @@ impl<'a> ExtentNode<'a> {
         Ok(())
     }
 
-    /// The header.
+    /// Returns the header.
     #[must_use]
     pub const fn header(&self) -> ExtentHeader {
         self.header
     }
 
-    /// Whether the node holds extents (rather than index entries).
+    /// Returns whether the node holds extents (rather than index entries).
     #[must_use]
     pub const fn is_leaf(&self) -> bool {
         self.header.depth == 0
     }
 
-    /// Number of entries in use.
+    /// Returns the number of entries in use.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are no entries.
+    /// Returns whether there are no entries.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The extent at `i`. Meaningful in leaves only.
+    /// Returns the extent at `i`. Meaningful in leaves only.
     #[must_use]
     pub fn extent(&self, i: usize) -> Option<Extent> {
         self.entries.get(i).map(Extent::decode)
     }
 
-    /// The index entry at `i`. Meaningful in inner nodes only.
+    /// Returns the index entry at `i`. Meaningful in inner nodes only.
     #[must_use]
     pub fn index_entry(&self, i: usize) -> Option<IndexEntry> {
         self.entries.get(i).map(IndexEntry::decode)
     }
 
-    /// All extents. Meaningful in leaves only.
+    /// Returns all extents. Meaningful in leaves only.
     pub fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + use<'a> {
         self.entries.iter().map(Extent::decode)
     }
 
-    /// All index entries. Meaningful in inner nodes only.
+    /// Returns all index entries. Meaningful in inner nodes only.
     pub fn index_entries(&self) -> impl ExactSizeIterator<Item = IndexEntry> + use<'a> {
         self.entries.iter().map(IndexEntry::decode)
     }
 
-    /// Position of the last entry at or before `lblk`, or `None` when all come after it.
+    /// Returns the position of the last entry at or before `lblk`, or `None` when all come after
+    /// it.
     #[must_use]
     pub fn search(&self, lblk: Lblk) -> Option<usize> {
         let after = self.entries.partition_point(|entry| {
@@ -442,13 +444,13 @@ impl<'a> ExtentNode<'a> {
         after.checked_sub(1)
     }
 
-    /// First logical block of the entry at `i`, in leaves and inner nodes alike.
+    /// Returns the first logical block of the entry at `i`, in leaves and inner nodes alike.
     #[must_use]
     pub fn first_block(&self, i: usize) -> Option<Lblk> {
         self.index_entry(i).map(|entry| entry.lblk)
     }
 
-    /// The context of the child at `i`, whose parent was validated under `context`.
+    /// Returns the context of the child at `i`, whose parent was validated under `context`.
     #[must_use]
     pub fn child_context(&self, i: usize, context: &NodeContext) -> Option<NodeContext> {
         let from = self.first_block(i)?;

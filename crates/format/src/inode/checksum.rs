@@ -53,9 +53,10 @@ fn field<const LEN: usize>(slot: &[u8], at: usize) -> [u8; LEN] {
     field.copied().unwrap_or([0; LEN])
 }
 
-/// Which of the slots have the checksum they should have: those of consecutive numbers or any others, looked at together. `false`
-/// also for what is seldom, and not looked at here: sizes other than the usual one, short checksums, slots of zeros, file systems
-/// without checksums. [`Inode::parse`](super::Inode::parse) says what is the matter with those, if anything.
+/// Returns which of the slots have the checksum they should have: those of consecutive numbers or
+/// any others, looked at together. `false` also for what is seldom, and not looked at here: sizes
+/// other than the usual one, short checksums, slots of zeros, file systems without checksums.
+/// [`Inode::parse`](super::Inode::parse) says what is the matter with those, if anything.
 #[inline]
 #[must_use]
 pub fn are_sound<const N: usize>(

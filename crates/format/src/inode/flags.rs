@@ -102,14 +102,14 @@ const COLUMNS: [(InodeFlags, char); 22] = [
 ];
 
 impl InodeFlags {
-    /// The flag that `lsattr` and `chattr` show as this letter.
+    /// Returns the flag that `lsattr` and `chattr` show as this letter.
     #[must_use]
     pub fn of_letter(letter: char) -> Option<Self> {
         let found = COLUMNS.iter().find(|column| column.1 == letter);
         found.map(|column| column.0)
     }
 
-    /// The flags as `lsattr` prints them: a letter or a dash in each of 22 columns.
+    /// Returns the flags as `lsattr` prints them: a letter or a dash in each of 22 columns.
     #[must_use]
     pub fn lsattr(self) -> String {
         COLUMNS

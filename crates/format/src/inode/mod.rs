@@ -60,8 +60,8 @@ pub struct InodeContext {
 }
 
 impl InodeContext {
-    /// The seed of everything that belongs to one inode (extent nodes, directory blocks): the file
-    /// system's seed continued over number and generation.
+    /// Returns the seed of everything that belongs to one inode (extent nodes, directory blocks):
+    /// the file system's seed continued over number and generation.
     #[must_use]
     pub fn inode_seed(&self, generation: u32) -> Option<Crc32c> {
         // Both in one piece: beginning costs more than eight bytes do.
@@ -346,13 +346,13 @@ impl Inode {
         }
     }
 
-    /// The file type, or `None` when the mode names none (a slot that was never used).
+    /// Returns the file type, or `None` when the mode names none (a slot that was never used).
     #[must_use]
     pub const fn file_type(&self) -> Option<FileType> {
         self.mode.file_type()
     }
 
-    /// Space charged to the file in 512-byte sectors.
+    /// Returns the space charged to the file in 512-byte sectors.
     #[must_use]
     pub const fn sectors(&self, block_size: BlockSize) -> u64 {
         if self.flags.contains(InodeFlags::HUGE_FILE) {
@@ -396,8 +396,8 @@ impl Inode {
         Ok(())
     }
 
-    /// The next inode of the orphan list, read from the field that holds the deletion time of
-    /// inodes not on the list. `None` at the end of the list.
+    /// Returns the next inode of the orphan list, read from the field that holds the deletion time
+    /// of inodes not on the list. `None` at the end of the list.
     #[must_use]
     pub const fn next_orphan(&self) -> Option<Ino> {
         match self.dtime {
@@ -406,7 +406,7 @@ impl Inode {
         }
     }
 
-    /// The device number in the map. Only meaningful for device nodes.
+    /// Returns the device number in the map. Only meaningful for device nodes.
     #[must_use]
     pub const fn device(&self) -> DeviceNumber {
         let [a, b, c, d, e, f, g, h, ..] = self.map;
@@ -416,15 +416,15 @@ impl Inode {
         )
     }
 
-    /// Whether each of its times has an extra word, for nanoseconds and years past 2038.
+    /// Returns whether each of its times has an extra word, for nanoseconds and years past 2038.
     #[inline]
     #[must_use]
     pub const fn has_long_times(&self) -> bool {
         reaches(self.extra_isize, 0x94, 4)
     }
 
-    /// The times of last access, change and change of the content, as the record stores them. They differ from what was asked
-    /// for where the record has no room for it.
+    /// Returns the times of last access, change and change of the content, as the record stores
+    /// them. They differ from what was asked for where the record has no room for it.
     #[must_use]
     pub fn stored_times(&self) -> [Timestamp; 3] {
         let stored = |time: Timestamp, at| time.stored(reaches(self.extra_isize, at, 4));
@@ -435,8 +435,8 @@ impl Inode {
         ]
     }
 
-    /// Where extended attributes lie in the slot. Empty for inodes without extra fields, whose
-    /// bytes past the fixed part have no meaning.
+    /// Returns where extended attributes lie in the slot. Empty for inodes without extra fields,
+    /// whose bytes past the fixed part have no meaning.
     #[must_use]
     pub fn xattr_range(&self, inode_size: u16) -> Range<usize> {
         let end = usize::from(inode_size);
@@ -447,8 +447,8 @@ impl Inode {
         }
     }
 
-    /// The part of the slot that holds extended attributes (their magic first), empty if there is
-    /// no room for any.
+    /// Returns the part of the slot that holds extended attributes (their magic first), empty if
+    /// there is no room for any.
     #[must_use]
     pub fn xattr_region<'a>(&self, slot: &'a [u8], inode_size: u16) -> &'a [u8] {
         slot.get(self.xattr_range(inode_size)).unwrap_or(&[])

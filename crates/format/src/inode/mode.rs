@@ -22,7 +22,7 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// The type bits in a mode word.
+    /// Returns the type bits in a mode word.
     #[must_use]
     pub const fn mode_bits(self) -> u16 {
         match self {
@@ -36,7 +36,7 @@ impl FileType {
         }
     }
 
-    /// The type a mode word names, or `None` for a number no file type has.
+    /// Returns the type a mode word names, or `None` for a number no file type has.
     #[must_use]
     pub const fn from_mode_bits(mode: u16) -> Option<Self> {
         Some(match mode & 0o170_000 {
@@ -51,7 +51,7 @@ impl FileType {
         })
     }
 
-    /// Whether this is a character or block device node.
+    /// Returns whether this is a character or block device node.
     #[must_use]
     pub const fn is_device(self) -> bool {
         matches!(self, Self::CharDevice | Self::BlockDevice)
@@ -63,31 +63,31 @@ impl FileType {
 pub struct Mode(u16);
 
 impl Mode {
-    /// The mode word as stored.
+    /// Returns the mode word as stored.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// A mode of a type and permission bits (`0o7777` at most; others are dropped).
+    /// Makes a mode of a type and permission bits (`0o7777` at most; others are dropped).
     #[must_use]
     pub const fn new(file_type: FileType, permissions: u16) -> Self {
         Self(file_type.mode_bits() | (permissions & 0o7777))
     }
 
-    /// The word as stored.
+    /// Returns the word as stored.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Set-id, sticky and permission bits: the lower twelve.
+    /// Returns the set-id, sticky and permission bits: the lower twelve.
     #[must_use]
     pub const fn permissions(self) -> u16 {
         self.0 & 0o7777
     }
 
-    /// The file type, or `None` when the bits name none.
+    /// Returns the file type, or `None` when the bits name none.
     #[must_use]
     pub const fn file_type(self) -> Option<FileType> {
         FileType::from_mode_bits(self.0)
@@ -129,7 +129,7 @@ impl DeviceNumber {
         }
     }
 
-    /// The first two words of an inode's map, or `None` for numbers the format cannot hold.
+    /// Returns the first two words of an inode's map, or `None` for numbers the format cannot hold.
     #[must_use]
     pub const fn encode(self) -> Option<(u32, u32)> {
         if self.major < 256 && self.minor < 256 {

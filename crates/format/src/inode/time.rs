@@ -31,7 +31,7 @@ impl Timestamp {
         nanos: 0,
     };
 
-    /// A time of whole seconds.
+    /// Makes a time of whole seconds.
     #[must_use]
     pub const fn from_secs(secs: i64) -> Self {
         Self { secs, nanos: 0 }

@@ -124,7 +124,7 @@ impl TransactionCrc {
         self.0.update(block);
     }
 
-    /// The value stored in the commit block.
+    /// Returns the value stored in the commit block.
     #[must_use]
     pub fn value(self) -> u32 {
         self.0.finalize()

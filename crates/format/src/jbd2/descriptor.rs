@@ -26,8 +26,8 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// A tag for `data`, which becomes block `block`; `data` is as it lies in the log, `escaped`
-    /// says whether [`escape`] changed it.
+    /// Makes a tag for `data`, which becomes block `block`; `data` is as it lies in the log,
+    /// `escaped` says whether [`escape`] changed it.
     #[must_use]
     pub fn new(format: &LogFormat, sequence: Tid, block: Pblk, data: &[u8], escaped: bool) -> Self {
         let sum = || format.data_checksum(sequence, data);
@@ -64,7 +64,8 @@ impl Tag {
     }
 }
 
-/// Whether a data block must be escaped: its first four bytes would make it look like a record.
+/// Returns whether a data block must be escaped: its first four bytes would make it look like a
+/// record.
 #[must_use]
 pub fn needs_escape(data: &[u8]) -> bool {
     be32(data, 0) == MAGIC
@@ -90,7 +91,7 @@ pub struct DescriptorBlock {
 }
 
 impl DescriptorBlock {
-    /// Most tags that fit one block written by [`DescriptorBlock::encode`].
+    /// Returns the number of tags that fit one block written by [`DescriptorBlock::encode`].
     #[must_use]
     pub const fn capacity(format: &LogFormat) -> usize {
         (format.usable_len() - HEADER_LEN - UUID_LEN) / format.tag_len()

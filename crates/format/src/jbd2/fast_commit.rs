@@ -109,7 +109,7 @@ pub struct FastCommitRecords<'a> {
 }
 
 impl<'a> FastCommitRecords<'a> {
-    /// The records of `block`.
+    /// Returns the records of `block`.
     #[must_use]
     pub const fn new(block: &'a [u8]) -> Self {
         Self { block, at: 0 }
@@ -260,8 +260,8 @@ impl<'a> FastCommitRecord<'a> {
         }
     }
 
-    /// The part of a record's bytes its fast commit's CRC covers: all of them, but of a tail only
-    /// the transaction number.
+    /// Returns the part of a record's bytes its fast commit's CRC covers: all of them, but of a
+    /// tail only the transaction number.
     #[must_use]
     pub fn checksummed<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         match self {

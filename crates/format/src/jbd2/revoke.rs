@@ -20,7 +20,7 @@ pub struct RevokeBlock {
 }
 
 impl RevokeBlock {
-    /// Most records that fit one block.
+    /// Returns the number of records that fit one block.
     #[must_use]
     pub const fn capacity(format: &LogFormat) -> usize {
         (format.usable_len() - RECORDS_AT) / record_len(format)

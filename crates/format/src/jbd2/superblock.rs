@@ -58,7 +58,7 @@ const INCOMPAT_NAMES: [(u32, &str); 6] = [
 ];
 
 impl CompatFeatures {
-    /// The name of a single bit, if it has one.
+    /// Returns the name of a single bit, if it has one.
     #[must_use]
     pub const fn bit_name(bit: u32) -> Option<&'static str> {
         if bit == 0x1 {
@@ -70,7 +70,7 @@ impl CompatFeatures {
 }
 
 impl IncompatFeatures {
-    /// The name of a single bit, if it has one.
+    /// Returns the name of a single bit, if it has one.
     #[must_use]
     pub fn bit_name(bit: u32) -> Option<&'static str> {
         INCOMPAT_NAMES
@@ -79,7 +79,7 @@ impl IncompatFeatures {
             .map(|(_, name)| *name)
     }
 
-    /// The bits that have no meaning known here.
+    /// Returns the bits that have no meaning known here.
     #[must_use]
     pub const fn unknown(self) -> u32 {
         self.bits() & !KNOWN_INCOMPAT
@@ -100,19 +100,19 @@ pub struct LogArea {
 }
 
 impl LogArea {
-    /// Blocks in the ring.
+    /// Returns the blocks in the ring.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.end.saturating_sub(self.first)
     }
 
-    /// Whether the ring has no block (never true for an area of a parsed superblock).
+    /// Returns whether the ring has no block (never true for an area of a parsed superblock).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The block `n` blocks after `block`, around the ring.
+    /// Returns the block `n` blocks after `block`, around the ring.
     #[must_use]
     pub const fn advance(&self, block: u32, n: u32) -> u32 {
         if self.is_empty() {
@@ -247,7 +247,7 @@ impl JournalSuperblock {
         Ok(sb)
     }
 
-    /// The record, with its checksum if the features ask for one.
+    /// Returns the record, with its checksum if the features ask for one.
     #[must_use]
     pub fn encode(&self) -> [u8; Self::LEN] {
         let mut record = [0; Self::LEN];
@@ -290,8 +290,8 @@ impl JournalSuperblock {
         record
     }
 
-    /// The superblock of an empty journal of `max_len` blocks as `mke2fs` writes it: version 2,
-    /// no features (the first read-write mount adds what it needs), nothing to replay.
+    /// Returns the superblock of an empty journal of `max_len` blocks as `mke2fs` writes it:
+    /// version 2, no features (the first read-write mount adds what it needs), nothing to replay.
     #[must_use]
     pub fn empty(block_size: BlockSize, max_len: u32, uuid: [u8; 16]) -> Self {
         Self {
@@ -318,7 +318,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// The shape of the other records.
+    /// Returns the shape of the other records.
     #[must_use]
     pub fn log_format(&self) -> LogFormat {
         let checksum = if self.incompat.contains(IncompatFeatures::CSUM_V3) {
@@ -338,7 +338,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Where the log and the fast-commit area lie.
+    /// Returns where the log and the fast-commit area lie.
     #[must_use]
     pub fn area(&self) -> LogArea {
         let whole = LogArea {

@@ -48,7 +48,8 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
         }
     }
 
-    /// What is to be written: the header, which says how long the file has to be, is among it if anything else is.
+    /// Returns what is to be written: the header, which says how long the file has to be, is among
+    /// it if anything else is.
     ///
     /// # Errors
     /// When the old header cannot be read.
@@ -71,7 +72,7 @@ impl<'a, B: QuotaBlocks> Edit<'a, B> {
         Ok(())
     }
 
-    /// The entry of `id` with the changes so far, if there is one.
+    /// Returns the entry of `id` with the changes so far, if there is one.
     ///
     /// # Errors
     /// When a block cannot be read or breaks the format.

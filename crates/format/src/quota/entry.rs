@@ -29,7 +29,7 @@ pub struct QuotaEntry {
 }
 
 impl QuotaEntry {
-    /// An entry that uses nothing and has no limits.
+    /// Makes an entry that uses nothing and has no limits.
     #[must_use]
     pub fn of(id: u32) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl QuotaEntry {
         }
     }
 
-    /// Whether it says no more than there not being one.
+    /// Returns whether it says no more than there not being one.
     #[must_use]
     pub fn is_void(&self) -> bool {
         *self == Self::of(self.id)

@@ -59,7 +59,7 @@ pub(super) fn leaf_of<B: QuotaBlocks>(
     Ok((leaf, place, entry))
 }
 
-/// The entry of `id`, if the file has one. Reads at most five blocks.
+/// Returns the entry of `id`, if the file has one. Reads at most five blocks.
 ///
 /// # Errors
 /// When a block cannot be read or breaks the format.

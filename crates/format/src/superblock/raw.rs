@@ -223,7 +223,7 @@ pub struct RawSuperblock {
 }
 
 impl RawSuperblock {
-    /// A superblock of zeros, to be filled in.
+    /// Makes a superblock of zeros, to be filled in.
     #[must_use]
     pub fn zeroed() -> Self {
         Self::new_zeroed()

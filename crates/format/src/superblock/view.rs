@@ -86,7 +86,7 @@ pub enum ErrorsBehaviour {
 }
 
 impl ErrorsBehaviour {
-    /// The stored number.
+    /// Returns the stored number.
     #[must_use]
     pub const fn to_raw(self) -> u16 {
         match self {
@@ -97,7 +97,7 @@ impl ErrorsBehaviour {
         }
     }
 
-    /// From the stored number.
+    /// Takes the stored number.
     #[must_use]
     pub const fn from_raw(raw: u16) -> Self {
         match raw {
@@ -141,37 +141,37 @@ fn text(bytes: &[u8]) -> &[u8] {
 
 /// Sizes and counts.
 impl Superblock {
-    /// The three feature words (all clear in revision 0).
+    /// Returns the three feature words (all clear in revision 0).
     #[must_use]
     pub fn features(&self) -> Features {
         features_of(&self.raw)
     }
 
-    /// Whether all bits of `feature` are on.
+    /// Returns whether all bits of `feature` are on.
     #[must_use]
     pub fn has_compat(&self, feature: Compat) -> bool {
         self.features().compat.contains(feature)
     }
 
-    /// Whether all bits of `feature` are on.
+    /// Returns whether all bits of `feature` are on.
     #[must_use]
     pub fn has_incompat(&self, feature: Incompat) -> bool {
         self.features().incompat.contains(feature)
     }
 
-    /// Whether all bits of `feature` are on.
+    /// Returns whether all bits of `feature` are on.
     #[must_use]
     pub fn has_ro_compat(&self, feature: RoCompat) -> bool {
         self.features().ro_compat.contains(feature)
     }
 
-    /// The block size.
+    /// Returns the block size.
     #[must_use]
     pub const fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Base-2 logarithm of the blocks in a cluster: 0 without `bigalloc`.
+    /// Returns the base-2 logarithm of the blocks in a cluster: 0 without `bigalloc`.
     #[must_use]
     pub fn cluster_bits(&self) -> u32 {
         if self.has_ro_compat(RoCompat::BIGALLOC) {
@@ -184,25 +184,25 @@ impl Superblock {
         }
     }
 
-    /// Blocks in a cluster.
+    /// Returns the blocks in a cluster.
     #[must_use]
     pub fn cluster_ratio(&self) -> u32 {
         1 << self.cluster_bits()
     }
 
-    /// Clusters in a group.
+    /// Returns the clusters in a group.
     #[must_use]
     pub fn clusters_per_group(&self) -> u32 {
         self.raw.blocks_per_group.get() >> self.cluster_bits()
     }
 
-    /// Blocks in the file system.
+    /// Returns the blocks in the file system.
     #[must_use]
     pub fn blocks_count(&self) -> u64 {
         blocks_count_of(&self.raw, self.features())
     }
 
-    /// Blocks only privileged users may take.
+    /// Returns the blocks only privileged users may take.
     #[must_use]
     pub fn reserved_blocks_count(&self) -> u64 {
         wide(
@@ -212,7 +212,7 @@ impl Superblock {
         )
     }
 
-    /// Free blocks, as last written; may be stale.
+    /// Returns the number of free blocks, as last written; may be stale.
     #[must_use]
     pub fn free_blocks_count(&self) -> u64 {
         wide(
@@ -222,37 +222,37 @@ impl Superblock {
         )
     }
 
-    /// Inodes in the file system.
+    /// Returns the inodes in the file system.
     #[must_use]
     pub fn inodes_count(&self) -> u32 {
         self.raw.inodes_count.get()
     }
 
-    /// Free inodes, as last written; may be stale.
+    /// Returns the number of free inodes, as last written; may be stale.
     #[must_use]
     pub fn free_inodes_count(&self) -> u32 {
         self.raw.free_inodes_count.get()
     }
 
-    /// Block groups.
+    /// Returns the block groups.
     #[must_use]
     pub const fn groups_count(&self) -> u32 {
         self.groups
     }
 
-    /// Bytes in an inode.
+    /// Returns the bytes in an inode.
     #[must_use]
     pub fn inode_size(&self) -> u32 {
         inode_size_of(&self.raw)
     }
 
-    /// Bytes in a group descriptor.
+    /// Returns the bytes in a group descriptor.
     #[must_use]
     pub fn desc_size(&self) -> u32 {
         desc_size_of(&self.raw, self.features())
     }
 
-    /// The first inode that is not reserved.
+    /// Returns the first inode that is not reserved.
     #[must_use]
     pub fn first_ino(&self) -> Ino {
         if self.raw.rev_level.get() == 0 {
@@ -265,43 +265,43 @@ impl Superblock {
 
 /// Identity, hashing and checksums.
 impl Superblock {
-    /// The UUID.
+    /// Returns the UUID.
     #[must_use]
     pub const fn uuid(&self) -> [u8; 16] {
         self.raw.uuid
     }
 
-    /// The label, without padding. Any bytes.
+    /// Returns the label, without padding. Any bytes.
     #[must_use]
     pub fn label(&self) -> &[u8] {
         text(&self.raw.volume_name)
     }
 
-    /// The directory it was last mounted on. Any bytes.
+    /// Returns the directory it was last mounted on. Any bytes.
     #[must_use]
     pub fn last_mounted(&self) -> &[u8] {
         text(&self.raw.last_mounted)
     }
 
-    /// Mount options stored as text.
+    /// Returns the mount options stored as text.
     #[must_use]
     pub fn mount_options(&self) -> &[u8] {
         text(&self.raw.mount_opts)
     }
 
-    /// Default mount options stored as bits.
+    /// Returns the default mount options stored as bits.
     #[must_use]
     pub fn mount_defaults(&self) -> MountDefaults {
         MountDefaults::from_bits_retain(self.raw.default_mount_opts.get())
     }
 
-    /// The seed of directory hashes. All zero means the hash's own default.
+    /// Returns the seed of directory hashes. All zero means the hash's own default.
     #[must_use]
     pub fn hash_seed(&self) -> [u32; 4] {
         self.raw.hash_seed.map(|word| word.get())
     }
 
-    /// The hash new directory indexes use, in the form that index roots store; see
+    /// Returns the hash new directory indexes use, in the form that index roots store; see
     /// [`HashVersion::with_signedness`].
     ///
     /// # Errors
@@ -311,25 +311,25 @@ impl Superblock {
         HashVersion::from_raw(self.raw.def_hash_version)
     }
 
-    /// The flags word.
+    /// Returns the flags word.
     #[must_use]
     pub fn flags(&self) -> SuperblockFlags {
         SuperblockFlags::from_bits_retain(self.raw.flags.get())
     }
 
-    /// Whether directory hashes treat characters as unsigned.
+    /// Returns whether directory hashes treat characters as unsigned.
     #[must_use]
     pub fn hash_is_unsigned(&self) -> bool {
         self.flags().contains(SuperblockFlags::UNSIGNED_HASH)
     }
 
-    /// Whether metadata carries CRC32C checksums.
+    /// Returns whether metadata carries CRC32C checksums.
     #[must_use]
     pub fn has_metadata_csum(&self) -> bool {
         self.has_ro_compat(RoCompat::METADATA_CSUM)
     }
 
-    /// The seed of every CRC32C but the superblock's own: stored, or derived from the UUID.
+    /// Returns the seed of every CRC32C but the superblock's own: stored, or derived from the UUID.
     #[must_use]
     pub fn checksum_seed(&self) -> u32 {
         if self.has_incompat(Incompat::CSUM_SEED) {
@@ -339,7 +339,7 @@ impl Superblock {
         }
     }
 
-    /// How group descriptors are checked.
+    /// Returns how group descriptors are checked.
     #[must_use]
     pub fn desc_checksum(&self) -> DescChecksum {
         if self.has_metadata_csum() {
@@ -355,7 +355,7 @@ impl Superblock {
         }
     }
 
-    /// Name encoding and its flags under `casefold`.
+    /// Returns the name encoding and its flags under `casefold`.
     #[must_use]
     pub fn encoding(&self) -> Option<(u16, u16)> {
         self.has_incompat(Incompat::CASEFOLD)
@@ -365,31 +365,31 @@ impl Superblock {
 
 /// State, times and error records.
 impl Superblock {
-    /// State bits.
+    /// Returns the state bits.
     #[must_use]
     pub fn state(&self) -> State {
         State::from_bits_retain(self.raw.state.get())
     }
 
-    /// What to do when an error is found.
+    /// Returns what to do when an error is found.
     #[must_use]
     pub fn errors_behaviour(&self) -> ErrorsBehaviour {
         ErrorsBehaviour::from_raw(self.raw.errors.get())
     }
 
-    /// Whether the journal must be replayed before the file system can be read.
+    /// Returns whether the journal must be replayed before the file system can be read.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.has_incompat(Incompat::RECOVER)
     }
 
-    /// Last mount, seconds since 1970.
+    /// Returns the last mount, seconds since 1970.
     #[must_use]
     pub fn mount_time(&self) -> u64 {
         time(self.raw.mtime, self.raw.mtime_hi)
     }
 
-    /// Last write of the superblock, seconds since 1970.
+    /// Returns the last write of the superblock, seconds since 1970.
     #[must_use]
     pub fn write_time(&self) -> u64 {
         time(self.raw.wtime, self.raw.wtime_hi)
@@ -401,13 +401,13 @@ impl Superblock {
         time(self.raw.mkfs_time, self.raw.mkfs_time_hi)
     }
 
-    /// Last check, seconds since 1970.
+    /// Returns the last check, seconds since 1970.
     #[must_use]
     pub fn last_check(&self) -> u64 {
         time(self.raw.lastcheck, self.raw.lastcheck_hi)
     }
 
-    /// User and group that may take reserved blocks.
+    /// Returns the user and group that may take reserved blocks.
     #[must_use]
     pub fn reserved_for(&self) -> (u32, u32) {
         let join = |hi: u16, lo: u16| u32::from(hi) << 16 | u32::from(lo);
@@ -417,7 +417,7 @@ impl Superblock {
         )
     }
 
-    /// The first error on record.
+    /// Returns the first error on record.
     #[must_use]
     pub fn first_error(&self) -> Option<ErrorRecord> {
         let raw = &self.raw;
@@ -432,7 +432,7 @@ impl Superblock {
         })
     }
 
-    /// The latest error on record.
+    /// Returns the latest error on record.
     #[must_use]
     pub fn last_error(&self) -> Option<ErrorRecord> {
         let raw = &self.raw;
@@ -456,13 +456,13 @@ impl Superblock {
 
 /// Inodes and blocks the superblock names.
 impl Superblock {
-    /// The journal's inode; `None` without an internal journal.
+    /// Returns the journal's inode; `None` without an internal journal.
     #[must_use]
     pub fn journal_ino(&self) -> Option<Ino> {
         named(self.raw.journal_inum).filter(|_| self.has_compat(Compat::HAS_JOURNAL))
     }
 
-    /// Whether the journal lies on another device.
+    /// Returns whether the journal lies on another device.
     #[must_use]
     pub fn has_external_journal(&self) -> bool {
         self.has_compat(Compat::HAS_JOURNAL)
@@ -470,7 +470,7 @@ impl Superblock {
             && (self.raw.journal_dev.get() != 0 || self.raw.journal_uuid != [0; 16])
     }
 
-    /// Copy of the journal inode's map and its size in bytes, if the superblock keeps one.
+    /// Returns the copy of the journal inode's map and its size in bytes, if the superblock keeps one.
     #[must_use]
     pub fn journal_backup(&self) -> Option<([u32; 15], u64)> {
         if self.raw.jnl_backup_type != 1 {
@@ -492,13 +492,13 @@ impl Superblock {
         named(self.raw.last_orphan)
     }
 
-    /// The orphan file's inode.
+    /// Returns the orphan file's inode.
     #[must_use]
     pub fn orphan_file_ino(&self) -> Option<Ino> {
         named(self.raw.orphan_file_inum).filter(|_| self.has_compat(Compat::ORPHAN_FILE))
     }
 
-    /// The inodes of user, group and project quota.
+    /// Returns the inodes of user, group and project quota.
     #[must_use]
     pub fn quota_inodes(&self) -> [Option<Ino>; 3] {
         let raw = &self.raw;
@@ -506,14 +506,14 @@ impl Superblock {
             .map(|ino| named(ino).filter(|_| self.has_ro_compat(RoCompat::QUOTA)))
     }
 
-    /// The multiple-mount protection block.
+    /// Returns the multiple-mount protection block.
     #[must_use]
     pub fn mmp_block(&self) -> Option<Pblk> {
         self.has_incompat(Incompat::MMP)
             .then(|| Pblk::new(self.raw.mmp_block.get()))
     }
 
-    /// Clusters of fixed metadata, if the superblock knows.
+    /// Returns the clusters of fixed metadata, if the superblock knows.
     #[must_use]
     pub fn overhead_clusters(&self) -> Option<u32> {
         let clusters = self.raw.overhead_clusters.get();

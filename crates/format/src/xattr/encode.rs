@@ -40,7 +40,7 @@ pub struct Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    /// Bytes the entry and a value kept beside it take.
+    /// Returns the bytes the entry and a value kept beside it take.
     #[must_use]
     pub fn space(&self) -> usize {
         let value = match self.value {
@@ -55,13 +55,15 @@ const fn entry_space(name_len: usize) -> usize {
     ENTRY_HEADER_LEN + padded(name_len)
 }
 
-/// Bytes these attributes take in an inode, magic and terminator included; 0 if there are none.
+/// Returns the bytes these attributes take in an inode, magic and terminator included; 0 if there
+/// are none.
 #[must_use]
 pub fn space_in_inode(attributes: &[Attribute<'_>]) -> usize {
     space(attributes, INODE_HEADER_LEN)
 }
 
-/// Bytes these attributes take in a block, header and terminator included; 0 if there are none.
+/// Returns the bytes these attributes take in a block, header and terminator included; 0 if there
+/// are none.
 #[must_use]
 pub fn space_in_block(attributes: &[Attribute<'_>]) -> usize {
     space(attributes, BLOCK_HEADER_LEN)

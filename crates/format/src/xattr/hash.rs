@@ -19,20 +19,20 @@ pub enum HashedValue<'a> {
     InInode(u32),
 }
 
-/// The hash of an entry, as it is written today.
+/// Returns the hash of an entry, as it is written today.
 #[must_use]
 pub fn entry_hash(name: &[u8], value: HashedValue<'_>) -> u32 {
     add_value(hash_name(name, u32::from), value)
 }
 
-/// The hash of an entry as machines with signed `char` once wrote it.
+/// Returns the hash of an entry as machines with signed `char` once wrote it.
 #[must_use]
 pub fn entry_hash_signed(name: &[u8], value: HashedValue<'_>) -> u32 {
     add_value(hash_name(name, |b| b as i8 as i32 as u32), value)
 }
 
-/// Whether a stored hash is one of the two forms. Zero, which entries in the inode have, matches
-/// anything.
+/// Returns whether a stored hash is one of the two forms. Zero, which entries in the inode have,
+/// matches anything.
 #[must_use]
 pub fn entry_hash_matches(stored: u32, name: &[u8], value: HashedValue<'_>) -> bool {
     stored == 0 || stored == entry_hash(name, value) || stored == entry_hash_signed(name, value)
@@ -58,8 +58,8 @@ fn add_value(hash: u32, value: HashedValue<'_>) -> u32 {
     }
 }
 
-/// The hash of a block from its entries' hashes, in order. A block with an entry of hash 0 is not
-/// to be shared, and has hash 0.
+/// Returns the hash of a block from its entries' hashes, in order. A block with an entry of hash 0
+/// is not to be shared, and has hash 0.
 #[must_use]
 pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     let mut hash: u32 = 0;
@@ -72,7 +72,8 @@ pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     hash
 }
 
-/// The hash of a value kept in an inode of its own: CRC32C from the file system's checksum seed.
+/// Returns the hash of a value kept in an inode of its own: CRC32C from the file system's checksum
+/// seed.
 #[must_use]
 pub fn value_hash(fs_seed: Crc32c, value: &[u8]) -> u32 {
     fs_seed.update(value).value()

@@ -51,8 +51,8 @@ pub struct AttributeName<'a> {
 }
 
 impl AttributeName<'_> {
-    /// The order attributes have in a block: by index, then by length of the rest, then by its
-    /// bytes.
+    /// Returns the order attributes have in a block: by index, then by length of the rest, then by
+    /// its bytes.
     #[must_use]
     pub fn block_order(&self, other: &Self) -> core::cmp::Ordering {
         (self.index, self.suffix.len(), self.suffix).cmp(&(
@@ -63,8 +63,8 @@ impl AttributeName<'_> {
     }
 }
 
-/// The stored form of a full name (`user.comment`), or `None` for a name with an unknown prefix,
-/// nothing behind the prefix, or more than 255 bytes behind it.
+/// Returns the stored form of a full name (`user.comment`), or `None` for a name with an unknown
+/// prefix, nothing behind the prefix, or more than 255 bytes behind it.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<AttributeName<'_>> {
     PREFIXES.iter().find_map(|&(index, prefix, whole)| {
@@ -78,8 +78,8 @@ pub fn split_name(full: &[u8]) -> Option<AttributeName<'_>> {
     })
 }
 
-/// The full name of a stored one, or `None` for attributes that have no name outside the file
-/// system (the encryption context, Lustre's, unknown indexes).
+/// Returns the full name of a stored one, or `None` for attributes that have no name outside the
+/// file system (the encryption context, Lustre's, unknown indexes).
 #[must_use]
 pub fn full_name(name: &AttributeName<'_>) -> Option<Vec<u8>> {
     let (_, prefix, whole) = PREFIXES.iter().find(|p| p.0 == name.index)?;

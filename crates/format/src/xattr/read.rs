@@ -51,7 +51,7 @@ pub struct XattrEntry<'a> {
 }
 
 impl XattrEntry<'_> {
-    /// Length of the value in bytes.
+    /// Returns the length of the value in bytes.
     #[must_use]
     pub fn value_len(&self) -> usize {
         match self.value {
@@ -217,7 +217,7 @@ impl<'a> XattrArea<'a> {
         Ok(self)
     }
 
-    /// The attributes in the order they are stored.
+    /// Returns the attributes in the order they are stored.
     #[must_use]
     pub fn iter(&self) -> XattrEntries<'a> {
         XattrEntries {
@@ -226,14 +226,14 @@ impl<'a> XattrArea<'a> {
         }
     }
 
-    /// The attribute of this name, if it is here.
+    /// Returns the attribute of this name, if it is here.
     #[must_use]
     pub fn find(&self, name: &AttributeName<'_>) -> Option<XattrEntry<'a>> {
         self.iter().find(|entry| entry.name == *name)
     }
 
-    /// Where in `region`, which the area was read from, the value of this attribute lies; `None` if it is not there, or
-    /// empty.
+    /// Returns where in `region`, which the area was read from, the value of this attribute lies;
+    /// `None` if it is not there, or empty.
     #[must_use]
     pub fn position(&self, region: &[u8], name: &AttributeName<'_>) -> Option<Range<usize>> {
         let XattrValue::Bytes(value) = self.find(name)?.value else {
@@ -244,7 +244,7 @@ impl<'a> XattrArea<'a> {
         (!value.is_empty() && range.end <= region.len()).then_some(range)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
@@ -356,7 +356,7 @@ pub fn seal_block(block: &mut [u8], fs_seed: Crc32c, pblk: Pblk) {
     put(block, 16, &sum.to_le_bytes());
 }
 
-/// The checksum of an attribute block at `pblk`, its own field taken as zero.
+/// Returns the checksum of an attribute block at `pblk`, its own field taken as zero.
 #[must_use]
 pub fn block_checksum(block: &[u8], fs_seed: Crc32c, pblk: Pblk) -> u32 {
     const FIELD: usize = 16;

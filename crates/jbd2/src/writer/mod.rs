@@ -178,44 +178,44 @@ impl LogWriter {
         Ok(writer)
     }
 
-    /// Blocks a transaction with so many images and revokes takes in the log.
+    /// Returns the blocks a transaction with so many images and revokes takes in the log.
     #[must_use]
     pub fn needed(&self, images: usize, revokes: usize) -> u32 {
         u32::try_from(blocks_needed(&self.format, images, revokes)).unwrap_or(u32::MAX)
     }
 
-    /// Blocks that the next transaction may take.
+    /// Returns the blocks that the next transaction may take.
     #[must_use]
     pub fn free(&self) -> u32 {
         self.area.len().saturating_sub(self.used)
     }
 
-    /// Blocks of the largest transaction that an empty log can take: all of the ring, without
-    /// superblock and fast-commit area. A transaction as large waits until everything before it is
-    /// checkpointed, so a running one is better closed at a quarter of this.
+    /// Returns the blocks of the largest transaction that an empty log can take: all of the ring,
+    /// without superblock and fast-commit area. A transaction as large waits until everything
+    /// before it is checkpointed, so a running one is better closed at a quarter of this.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.area.len()
     }
 
-    /// The number the next transaction must have.
+    /// Returns the number the next transaction must have.
     #[must_use]
     pub fn next_tid(&self) -> Tid {
         self.next_tid
     }
 
-    /// The committed transactions whose space is not free yet, oldest first.
+    /// Returns the committed transactions whose space is not free yet, oldest first.
     pub fn live(&self) -> impl Iterator<Item = LogSpan> {
         self.live.iter().copied()
     }
 
-    /// The journal superblock as it is durable.
+    /// Returns the journal superblock as it is durable.
     #[must_use]
     pub fn superblock(&self) -> &JournalSuperblock {
         &self.superblock
     }
 
-    /// Whether the device failed, and nothing is written any more.
+    /// Returns whether the device failed, and nothing is written any more.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stopped
@@ -314,7 +314,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// As [`LogWriter::set_tail`], without a flush of its own: the next commit writes the tail
+    /// Sets the tail as [`LogWriter::set_tail`] does, without a flush of its own: the next commit writes the tail
     /// between its two flushes. The first of them makes the home writes durable, which here must
     /// only be *completed*; after the second the space is free.
     ///
@@ -356,9 +356,10 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Records in the journal superblock why the journal was aborted (`errno` as a positive
-    /// number; 0 takes the record back), and flushes. This bypasses the log, works after the device
-    /// failed, and changes nothing else: the log keeps the tail that is known to be durable.
+    /// Records in the journal superblock why the journal was aborted (`errno` as a
+    /// positive number; 0 takes the record back), and flushes. This bypasses the log, works after
+    /// the device failed, and changes nothing else: the log keeps the tail that is known to be
+    /// durable.
     ///
     /// # Errors
     /// `Device`.

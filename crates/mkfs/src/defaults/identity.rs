@@ -17,7 +17,7 @@ pub(super) fn marked(mut seed: [u8; 16]) -> [u8; 16] {
     seed
 }
 
-/// Whether a hash seed has the mark of this builder.
+/// Returns whether a hash seed has the mark of this builder.
 #[must_use]
 pub fn is_marked(seed: [u8; 16]) -> bool {
     seed[..FREE] != [0; FREE] && seed[FREE..] == mark_of(&seed)

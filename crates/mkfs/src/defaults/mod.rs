@@ -40,7 +40,7 @@ pub enum SizeClass {
 }
 
 impl SizeClass {
-    /// The class of a file system of `bytes` bytes.
+    /// Returns the class of a file system of `bytes` bytes.
     #[must_use]
     pub const fn of(bytes: u64) -> Self {
         if bytes < 3 * MIB {
@@ -56,7 +56,7 @@ impl SizeClass {
         }
     }
 
-    /// The block size.
+    /// Returns the block size.
     #[must_use]
     pub const fn block_size(self) -> BlockSize {
         match self {
@@ -65,7 +65,7 @@ impl SizeClass {
         }
     }
 
-    /// Bytes of the file system for each inode.
+    /// Returns the bytes of the file system for each inode.
     #[must_use]
     pub const fn inode_ratio(self) -> u32 {
         match self {
@@ -78,7 +78,8 @@ impl SizeClass {
     }
 }
 
-/// Blocks of the journal of a file system of `blocks` blocks; `None` if it is too small for one.
+/// Returns the blocks of the journal of a file system of `blocks` blocks; `None` if it is too small
+/// for one.
 #[must_use]
 pub const fn default_journal_blocks(blocks: u64) -> Option<u32> {
     const K: u64 = 1024;

@@ -72,7 +72,7 @@ impl FeatureRequest {
         self.changes.push(FeatureChange::Set(feature, on));
     }
 
-    /// Whether nothing is asked for.
+    /// Returns whether nothing is asked for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -144,7 +144,7 @@ pub struct FormatOptions {
     pub uuid: [u8; 16],
     /// Seed of the directory hash.
     pub hash_seed: [u8; 16],
-    /// Percent of the blocks reserved for privileged users, 0 to 50; by the profile if `None`.
+    /// Returns the percentage of the blocks reserved for privileged users, 0 to 50; by the profile if `None`.
     pub reserved_percent: Option<f64>,
     /// Owner and group of the root directory.
     pub root_owner: (u32, u32),
@@ -174,8 +174,8 @@ pub struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// The defaults for a file system of `size` bytes, made at `time` (seconds since 1970), with
-    /// a random identity.
+    /// Returns the defaults for a file system of `size` bytes, made at `time` (seconds since 1970),
+    /// with a random identity.
     #[must_use]
     pub fn new(size: u64, time: u64) -> Self {
         Self::with_identity(
@@ -186,8 +186,8 @@ impl FormatOptions {
         )
     }
 
-    /// The defaults for a file system of `size` bytes whose identity follows from `time` and
-    /// `material` alone: the same input gives the same image.
+    /// Returns the defaults for a file system of `size` bytes whose identity follows from `time`
+    /// and `material` alone: the same input gives the same image.
     #[must_use]
     pub fn reproducible(size: u64, time: u64, material: &[u8]) -> Self {
         let derive = |purpose: &[u8]| {

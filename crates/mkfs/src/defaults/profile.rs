@@ -43,7 +43,7 @@ impl Profile {
         Self::Android,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Profile {
         }
     }
 
-    /// The features that are on when nothing else is said.
+    /// Returns the features that are on when nothing else is said.
     #[must_use]
     pub fn features(self) -> Features {
         let compat = Compat::EXT_ATTR | Compat::DIR_INDEX | Compat::HAS_JOURNAL;
@@ -90,7 +90,7 @@ impl Profile {
         features
     }
 
-    /// The features its readers do not know.
+    /// Returns the features its readers do not know.
     #[must_use]
     pub fn refused(self) -> Features {
         let newer = Features {
@@ -121,7 +121,7 @@ impl Profile {
         }
     }
 
-    /// Percent of the blocks reserved for privileged users.
+    /// Returns the percentage of the blocks reserved for privileged users.
     #[must_use]
     pub const fn reserved_percent(self) -> f64 {
         match self {

@@ -5,7 +5,8 @@ use crate::source::Tree;
 use sha2::{Digest, Sha256};
 
 impl Tree {
-    /// A digest of every name, inode and attribute, in canonical order: equal for equal trees.
+    /// Returns a digest of every name, inode and attribute, in canonical order: equal for equal
+    /// trees.
     ///
     /// File content is not read; two trees that differ in nothing else have the same fingerprint.
     #[must_use]

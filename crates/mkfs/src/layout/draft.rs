@@ -28,7 +28,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// An image with nothing but fixed metadata; the reserved inodes are taken.
+    /// Makes an image with nothing but fixed metadata; the reserved inodes are taken.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
         let mut inodes = RunSet::new();
@@ -46,13 +46,13 @@ impl Draft {
         }
     }
 
-    /// The layout it stands on.
+    /// Returns the layout it stands on.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The superblock as far as it is known; free counts come last.
+    /// Returns the superblock as far as it is known; free counts come last.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
@@ -67,19 +67,19 @@ impl Draft {
         Ok(())
     }
 
-    /// The blocks taken so far.
+    /// Returns the blocks taken so far.
     #[must_use]
     pub const fn space(&self) -> &RunSet {
         &self.space
     }
 
-    /// The inodes taken so far.
+    /// Returns the inodes taken so far.
     #[must_use]
     pub const fn inodes(&self) -> &RunSet {
         &self.inodes
     }
 
-    /// Free blocks in all.
+    /// Returns the number of free blocks.
     #[must_use]
     pub fn free_blocks(&self) -> u64 {
         let geometry = self.layout.geometry();
@@ -87,7 +87,7 @@ impl Draft {
         all.end - all.start - self.space.count_in(all)
     }
 
-    /// Free blocks of a group.
+    /// Returns the number of free blocks of a group.
     ///
     /// # Errors
     /// There is no such group.
@@ -96,7 +96,7 @@ impl Draft {
         Ok(range.end - range.start - self.space.count_in(range))
     }
 
-    /// The runs of free blocks of a group.
+    /// Returns the runs of free blocks of a group.
     ///
     /// # Errors
     /// There is no such group.
@@ -245,12 +245,12 @@ impl Draft {
         self.blocks.insert(at, content);
     }
 
-    /// Blocks that must read as zero, and are not written otherwise.
+    /// Notes blocks that must read as zero, and are not written otherwise.
     pub fn put_zeros(&mut self, run: Range<u64>) {
         self.zeroed.push(run);
     }
 
-    /// An inode of this type with one name, no content, and the time of creation.
+    /// Returns an inode of this type with one name, no content, and the time of creation.
     #[must_use]
     pub fn blank_inode(&self, file_type: FileType, permissions: u16) -> Inode {
         let time = Timestamp::from_secs(self.layout.options().time as i64);
@@ -277,7 +277,7 @@ impl Draft {
         }
     }
 
-    /// Sectors that `data` blocks and `nodes` index blocks cost a file: whole clusters.
+    /// Returns the sectors that `data` blocks and `nodes` index blocks cost a file: whole clusters.
     #[must_use]
     pub fn sectors(&self, data: u64, nodes: u64) -> u64 {
         let geometry = self.layout.geometry();
@@ -321,7 +321,7 @@ impl Draft {
         blocks >> geometry.cluster_bits()
     }
 
-    /// Whether new directories and files are mapped by extents.
+    /// Returns whether new directories and files are mapped by extents.
     #[must_use]
     pub fn maps_by_extents(&self) -> bool {
         self.superblock.has_incompat(Incompat::EXTENTS)

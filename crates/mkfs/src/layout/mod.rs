@@ -92,43 +92,43 @@ pub fn plan(options: &FormatOptions) -> PlanResult<Layout> {
 }
 
 impl Layout {
-    /// What was asked for.
+    /// Returns what was asked for.
     #[must_use]
     pub const fn options(&self) -> &FormatOptions {
         &self.options
     }
 
-    /// The superblock, without free counts and without what reserved files add to it.
+    /// Returns the superblock, without free counts and without what reserved files add to it.
     #[must_use]
     pub const fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// The geometry.
+    /// Returns the geometry.
     #[must_use]
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
 
-    /// Where each group's bitmaps and table lie, by group.
+    /// Returns where each group's bitmaps and table lie, by group.
     #[must_use]
     pub fn places(&self) -> &[GroupPlace] {
         &self.places
     }
 
-    /// Blocks taken by fixed metadata.
+    /// Returns the blocks taken by fixed metadata.
     #[must_use]
     pub const fn space(&self) -> &RunSet {
         &self.space
     }
 
-    /// Blocks the journal will take, its own index blocks not counted.
+    /// Returns the blocks the journal will take, its own index blocks not counted.
     #[must_use]
     pub fn journal_blocks(&self) -> u32 {
         self.journal.map_or(0, |(blocks, _)| blocks)
     }
 
-    /// The runs of blocks a group has left after fixed metadata.
+    /// Returns the runs of blocks a group has left after fixed metadata.
     ///
     /// # Errors
     /// There is no such group.
@@ -139,13 +139,13 @@ impl Layout {
             .collect())
     }
 
-    /// Whether files are mapped by extents.
+    /// Returns whether files are mapped by extents.
     #[must_use]
     pub fn has_extents(&self) -> bool {
         self.superblock.has_incompat(Incompat::EXTENTS)
     }
 
-    /// The seed of metadata checksums, if there are any.
+    /// Returns the seed of metadata checksums, if there are any.
     #[must_use]
     pub fn checksum_seed(&self) -> Option<Crc32c> {
         self.superblock
@@ -153,7 +153,7 @@ impl Layout {
             .then(|| Crc32c::seeded(self.superblock.checksum_seed()))
     }
 
-    /// What encoding an inode needs to know.
+    /// Returns what encoding an inode needs to know.
     #[must_use]
     pub fn inode_context(&self, ino: Ino) -> InodeContext {
         InodeContext {
@@ -165,7 +165,7 @@ impl Layout {
         }
     }
 
-    /// Byte position of an inode's slot.
+    /// Returns the byte position of an inode's slot.
     ///
     /// # Errors
     /// There is no such inode.

@@ -12,7 +12,7 @@ pub struct RunSet {
 }
 
 impl RunSet {
-    /// The empty set.
+    /// Returns the empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -37,7 +37,7 @@ impl RunSet {
         self.runs.insert(start, end);
     }
 
-    /// Whether a number is in.
+    /// Returns whether a number is in.
     #[must_use]
     pub fn contains(&self, number: u64) -> bool {
         self.runs
@@ -46,13 +46,13 @@ impl RunSet {
             .is_some_and(|(_, &end)| end > number)
     }
 
-    /// Whether any number of the run is in.
+    /// Returns whether any number of the run is in.
     #[must_use]
     pub fn touches(&self, run: Range<u64>) -> bool {
         self.runs_in(run).next().is_some()
     }
 
-    /// The parts of the set inside `within`, ascending.
+    /// Returns the parts of the set inside `within`, ascending.
     pub fn runs_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let first = self
             .runs
@@ -66,7 +66,7 @@ impl RunSet {
             .filter(|run| !run.is_empty())
     }
 
-    /// The gaps inside `within`, ascending.
+    /// Returns the gaps inside `within`, ascending.
     pub fn gaps_in(&self, within: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut at = within.start;
         let end = within.end;
@@ -94,8 +94,8 @@ impl RunSet {
         self.runs_in(within).map(|run| run.end - run.start).sum()
     }
 
-    /// The first number at or after `from` and before `before` where `len` numbers in a row, all
-    /// below `end`, are not in.
+    /// Returns the first number at or after `from` and before `before` where `len` numbers in a
+    /// row, all below `end`, are not in.
     #[must_use]
     pub fn first_gap(&self, from: u64, before: u64, len: u64, end: u64) -> Option<u64> {
         self.gaps_in(from..end)

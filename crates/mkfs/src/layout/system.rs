@@ -45,7 +45,7 @@ impl Draft {
         Ok(lost_found)
     }
 
-    /// Blocks lost+found has.
+    /// Returns the blocks lost+found has.
     #[must_use]
     pub fn lost_and_found_blocks(&self) -> u64 {
         let block = u64::from(self.layout().geometry().block_size().bytes());
@@ -69,7 +69,7 @@ impl Draft {
         self.finish_file(ino, inode, &runs)
     }
 
-    /// How directory blocks look here.
+    /// Returns how directory blocks look here.
     #[must_use]
     pub fn dir_layout(&self) -> DirLayout {
         DirLayout {

@@ -38,7 +38,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// A node of root's, without attributes, all times the same.
+    /// Makes a node of root's, without attributes, all times the same.
     #[must_use]
     pub fn plain(mode: u16, times: Times) -> Self {
         Self {
@@ -132,7 +132,7 @@ pub struct TreeBuilder {
 }
 
 impl TreeBuilder {
-    /// A tree of nothing but a root directory.
+    /// Makes a tree of nothing but a root directory.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// The kind of a node.
+    /// Returns the kind of a node.
     #[must_use]
     pub fn kind(&self, id: NodeId) -> FileType {
         self.nodes[id.index()].kind()
@@ -341,7 +341,7 @@ impl TreeBuilder {
         Ok(())
     }
 
-    /// The node with this name in a directory. The first call builds an index of all names.
+    /// Returns the node with this name in a directory. The first call builds an index of all names.
     pub fn lookup(&mut self, parent: NodeId, name: &[u8]) -> Option<NodeId> {
         let row = self.find(parent, name)?;
         Some(self.links[row as usize].node)
@@ -401,7 +401,7 @@ impl TreeBuilder {
         &self.names[name.at as usize..name.at as usize + name.len as usize]
     }
 
-    /// The tree of everything that can be reached from the root.
+    /// Returns the tree of everything that can be reached from the root.
     ///
     /// # Errors
     ///

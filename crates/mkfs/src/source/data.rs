@@ -134,27 +134,27 @@ impl Tree {
 }
 
 impl<'t> FileData<'t> {
-    /// The node this is the data of.
+    /// Returns the node this is the data of.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.node
     }
 
-    /// Size of the file in bytes.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.tree.node(self.node).size
     }
 
-    /// The stored runs, see [`Tree::extents`].
+    /// Returns the stored runs, see [`Tree::extents`].
     #[must_use]
     pub fn extents(&self) -> Extents<'t> {
         self.tree.extents(self.node)
     }
 
-    /// The open file that [`DataExtent::at`] counts in, for callers with their own way of
-    /// reading (large, vectored or asynchronous). `None` if the data is in memory or there is
-    /// none. A read that ends before the end of an extent means the file has shrunk: call
+    /// Returns the open file that [`DataExtent::at`] counts in, for callers with their own way of
+    /// reading (large, vectored or asynchronous). `None` if the data is in memory or there is none.
+    /// A read that ends before the end of an extent means the file has shrunk: call
     /// [`check_unchanged`](Self::check_unchanged) for the error.
     #[must_use]
     pub const fn file(&self) -> Option<&File> {

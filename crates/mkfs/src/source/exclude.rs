@@ -49,13 +49,13 @@ impl Excludes {
         Ok(Self { rules })
     }
 
-    /// Whether there is no pattern.
+    /// Returns whether there is no pattern.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// Whether the file at `path` (names from the root of the source, at least one) is
+    /// Returns whether the file at `path` (names from the root of the source, at least one) is
     /// excluded by itself; that no directory above it is excluded is the caller's to know.
     #[must_use]
     pub fn excludes(&self, path: &[&[u8]], is_dir: bool) -> bool {

@@ -26,13 +26,13 @@ impl NodeId {
     /// The root directory.
     pub const ROOT: Self = Self(0);
 
-    /// The index, for tables with a row for each node.
+    /// Returns the index, for tables with a row for each node.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The node with this index.
+    /// Returns the node with this index.
     #[must_use]
     pub const fn from_index(index: u32) -> Self {
         Self(index)
@@ -47,7 +47,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// The four times.
+    /// Returns the four times.
     #[must_use]
     pub const fn new(
         atime: Timestamp,
@@ -61,7 +61,7 @@ impl Times {
         }
     }
 
-    /// All four the same.
+    /// Makes all four the same.
     #[must_use]
     pub const fn all(t: Timestamp) -> Self {
         Self::new(t, t, t, t)
@@ -78,19 +78,19 @@ impl Times {
         }
     }
 
-    /// Last access.
+    /// Returns the last access.
     #[must_use]
     pub const fn atime(&self) -> Timestamp {
         self.get(0)
     }
 
-    /// Last change of the content.
+    /// Returns the last change of the content.
     #[must_use]
     pub const fn mtime(&self) -> Timestamp {
         self.get(1)
     }
 
-    /// Last change of the inode.
+    /// Returns the last change of the inode.
     #[must_use]
     pub const fn ctime(&self) -> Timestamp {
         self.get(2)
@@ -156,7 +156,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The node that has this name.
+    /// Returns the node that has this name.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         self.node
@@ -214,26 +214,26 @@ pub(crate) enum Payload {
 pub(crate) const NO_DATA: u32 = u32::MAX;
 
 impl Node {
-    /// What the node is.
+    /// Returns what the node is.
     #[must_use]
     pub fn kind(&self) -> FileType {
         // A builder only takes modes that have a kind.
         FileType::from_mode_bits(self.mode).unwrap_or(FileType::Regular)
     }
 
-    /// Whether the node is a directory.
+    /// Returns whether the node is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind() == FileType::Directory
     }
 
-    /// The directory that has the first name of this node; the root's is the root.
+    /// Returns the directory that has the first name of this node; the root's is the root.
     #[must_use]
     pub const fn parent(&self) -> NodeId {
         self.parent
     }
 
-    /// Major and minor number of a device.
+    /// Returns the major and the minor number of a device.
     #[must_use]
     pub const fn rdev(&self) -> Option<(u32, u32)> {
         match self.payload {
@@ -317,25 +317,25 @@ impl PartialEq for Tree {
 }
 
 impl Tree {
-    /// Number of nodes (inodes), the root included; never 0.
+    /// Returns the number of nodes (inodes), the root included; never 0.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a tree has a root")]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// All nodes in canonical order.
+    /// Returns all nodes in canonical order.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + ExactSizeIterator + use<> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// The node `id`, which must be of this tree.
+    /// Returns the node `id`, which must be of this tree.
     #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// What a directory holds, in byte order of the names; empty for anything else.
+    /// Returns what a directory holds, in byte order of the names; empty for anything else.
     #[must_use]
     pub fn entries(&self, id: NodeId) -> &[Entry] {
         match self.node(id).payload {
@@ -346,13 +346,13 @@ impl Tree {
         }
     }
 
-    /// The name of an entry.
+    /// Returns the name of an entry.
     #[must_use]
     pub fn name(&self, entry: &Entry) -> &[u8] {
         self.bytes_of(entry.name)
     }
 
-    /// Names and nodes in a directory, in byte order of the names.
+    /// Returns the names and nodes in a directory, in byte order of the names.
     pub fn children(
         &self,
         id: NodeId,
@@ -360,7 +360,7 @@ impl Tree {
         self.entries(id).iter().map(|e| (self.name(e), e.node))
     }
 
-    /// The node called `name` in the directory `id`.
+    /// Returns the node called `name` in the directory `id`.
     #[must_use]
     pub fn child(&self, id: NodeId, name: &[u8]) -> Option<NodeId> {
         let entries = self.entries(id);
@@ -368,7 +368,7 @@ impl Tree {
         Some(entries[i].node)
     }
 
-    /// The node at a path of names separated by `/`, from the root. Links are not followed.
+    /// Returns the node at a path of names separated by `/`, from the root. Links are not followed.
     #[must_use]
     pub fn lookup(&self, path: impl AsRef<[u8]>) -> Option<NodeId> {
         path.as_ref()
@@ -377,14 +377,14 @@ impl Tree {
             .try_fold(NodeId::ROOT, |dir, part| self.child(dir, part))
     }
 
-    /// The first name of a node; empty for the root.
+    /// Returns the first name of a node; empty for the root.
     #[must_use]
     pub fn first_name(&self, id: NodeId) -> &[u8] {
         self.bytes_of(self.node(id).name)
     }
 
-    /// The path of a node from the root by its first name, without a leading `/`; empty for the
-    /// root.
+    /// Returns the path of a node from the root by its first name, without a leading `/`; empty for
+    /// the root.
     #[must_use]
     pub fn path(&self, id: NodeId) -> PathBuf {
         let mut bytes = Vec::new();
@@ -409,27 +409,27 @@ impl Tree {
         parts
     }
 
-    /// The extended attributes of a node, in byte order of their names. Nodes with the same
+    /// Returns the extended attributes of a node, in byte order of their names. Nodes with the same
     /// attributes share one set.
     #[must_use]
     pub fn xattrs(&self, id: NodeId) -> &Arc<[Xattr]> {
         &self.xattrs[self.node(id).xattrs as usize]
     }
 
-    /// Number of the node's set of extended attributes: equal for nodes with equal sets, 0 for
-    /// none, below [`xattr_sets`](Self::xattr_sets).
+    /// Returns the number of the node's set of extended attributes: equal for nodes with equal
+    /// sets, 0 for none, below [`xattr_sets`](Self::xattr_sets).
     #[must_use]
     pub fn xattr_set(&self, id: NodeId) -> u32 {
         self.node(id).xattrs
     }
 
-    /// How many different sets of extended attributes there are, the empty one included.
+    /// Returns how many different sets of extended attributes there are, the empty one included.
     #[must_use]
     pub fn xattr_sets(&self) -> usize {
         self.xattrs.len()
     }
 
-    /// The target of a symbolic link; `None` for anything else.
+    /// Returns the target of a symbolic link; `None` for anything else.
     #[must_use]
     pub fn symlink_target(&self, id: NodeId) -> Option<&[u8]> {
         match self.node(id).payload {
@@ -440,7 +440,7 @@ impl Tree {
         }
     }
 
-    /// Where the data of a regular file comes from; [`Data::Empty`] for anything else.
+    /// Returns where the data of a regular file comes from; [`Data::Empty`] for anything else.
     #[must_use]
     pub fn data(&self, id: NodeId) -> Data<'_> {
         let Some(row) = self.file_row(id) else {
@@ -468,8 +468,8 @@ impl Tree {
         }
     }
 
-    /// The stored runs of a regular file in ascending order; they do not overlap or touch the
-    /// same byte twice, and end at or before the file's size.
+    /// Returns the stored runs of a regular file in ascending order; they do not overlap or touch
+    /// the same byte twice, and end at or before the file's size.
     #[must_use]
     pub fn extents(&self, id: NodeId) -> Extents<'_> {
         let size = self.node(id).size;
@@ -501,7 +501,7 @@ impl Tree {
         extents
     }
 
-    /// Sum of the stored bytes of all regular files.
+    /// Returns the sum of the stored bytes of all regular files.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.ids()
@@ -509,7 +509,7 @@ impl Tree {
             .fold(0u64, |sum, e| sum.saturating_add(e.len))
     }
 
-    /// Memory the tree takes, in bytes, without the values of extended attributes.
+    /// Returns the memory the tree takes, in bytes, without the values of extended attributes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.nodes.capacity() * size_of::<Node>()

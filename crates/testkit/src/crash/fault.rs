@@ -56,7 +56,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// The `n`th I/O of this kind from now on (counted from 0) fails with `EIO`, once.
+    /// Returns the `n`th I/O of this kind from now on (counted from 0) fails with `EIO`, once.
     pub fn fail_nth(kind: IoKind, n: u64) -> FaultRule {
         FaultRule {
             kind,
@@ -108,7 +108,7 @@ pub struct IoCounts {
 }
 
 impl IoCounts {
-    /// All of them.
+    /// Returns all of them.
     pub fn total(&self) -> u64 {
         self.reads + self.writes + self.flushes
     }
@@ -147,7 +147,7 @@ impl FaultDevice {
         self.state().rules.clear();
     }
 
-    /// What came through so far.
+    /// Returns what came through so far.
     pub fn counts(&self) -> IoCounts {
         self.state().counts
     }

@@ -190,7 +190,7 @@ impl CrashImages {
         }
     }
 
-    /// Distinct images so far, by hash.
+    /// Returns the number of distinct images so far, by hash.
     pub fn distinct(&self) -> usize {
         self.seen.len()
     }
@@ -568,17 +568,17 @@ pub struct CrashImage {
 }
 
 impl CrashImage {
-    /// What the device holds.
+    /// Returns what the device holds.
     pub fn content(&self) -> &Content {
         &self.content
     }
 
-    /// A writable device with a copy of the image.
+    /// Returns a writable device with a copy of the image.
     pub fn open(&self) -> SharedDevice {
         self.content.open()
     }
 
-    /// A recording device with a copy of the image, for crashes inside recovery.
+    /// Returns a recording device with a copy of the image, for crashes inside recovery.
     pub fn record(&self) -> CrashDevice {
         CrashDevice::over(self.content.clone())
     }
@@ -594,12 +594,12 @@ impl CrashImage {
             .unwrap_or_else(|e| panic!("cannot write {}: {e}", path.display()));
     }
 
-    /// Hash of the differences from the base.
+    /// Returns the hash of the differences from the base.
     pub fn hash(&self) -> u128 {
         self.hash
     }
 
-    /// Whether a write that covers `bytes` of the device arrived there in part only.
+    /// Returns whether a write that covers `bytes` of the device arrived there in part only.
     pub fn tears(&self, bytes: Range<u64>) -> bool {
         let covered = bytes.start / SECTOR as u64..bytes.end.div_ceil(SECTOR as u64);
         self.arrived.iter().any(|(event, _, kept)| {
@@ -617,17 +617,17 @@ impl CrashImage {
         })
     }
 
-    /// The crash came when this many events of the log had happened.
+    /// Judges as if the crash came when this many events of the log had happened.
     pub fn point(&self) -> usize {
         self.point
     }
 
-    /// Whether `mark` had been set before the crash.
+    /// Returns whether `mark` had been set before the crash.
     pub fn holds(&self, mark: u64) -> bool {
         self.log.position_of(mark).is_some_and(|at| at < self.point)
     }
 
-    /// The marks set before the crash, in order.
+    /// Returns the marks set before the crash, in order.
     pub fn marks(&self) -> impl Iterator<Item = u64> {
         let before = self.log.events()[..self.point].iter();
         before.filter_map(|event| match event {

@@ -35,14 +35,14 @@ impl Content {
         }
     }
 
-    /// A copy of these bytes.
+    /// Returns a copy of these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Content {
         let mut content = Content::zeros(bytes.len() as u64);
         content.write(0, bytes);
         content
     }
 
-    /// A copy of what `device` holds now; its holes are skipped.
+    /// Returns a copy of what `device` holds now; its holes are skipped.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Content {
         Ok(content)
     }
 
-    /// A copy of the image file at `path`.
+    /// Returns a copy of the image file at `path`.
     ///
     /// # Panics
     ///
@@ -73,12 +73,12 @@ impl Content {
             .unwrap_or_else(|e| panic!("{e}"))
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Memory that pages with something in them take, in bytes, shared ones included.
+    /// Returns the memory that pages with something in them take, in bytes, shared ones included.
     pub fn allocated_bytes(&self) -> u64 {
         self.present().count() as u64 * PAGE as u64
     }
@@ -142,7 +142,7 @@ impl Content {
         Ok(())
     }
 
-    /// A writable device with a copy of this content.
+    /// Returns a writable device with a copy of this content.
     pub fn open(&self) -> SharedDevice {
         Arc::new(ContentDevice::new(self.clone()))
     }
@@ -205,7 +205,7 @@ pub struct ContentDevice {
 }
 
 impl ContentDevice {
-    /// A device that holds `content` at first.
+    /// Returns a device that holds `content` at first.
     pub fn new(content: Content) -> ContentDevice {
         ContentDevice {
             size: content.size(),
@@ -213,7 +213,7 @@ impl ContentDevice {
         }
     }
 
-    /// What the device holds now.
+    /// Returns what the device holds now.
     pub fn content(&self) -> Content {
         let content = self.content.read();
         content.unwrap_or_else(PoisonError::into_inner).clone()

@@ -100,7 +100,7 @@ pub struct CrashDevice {
 }
 
 impl CrashDevice {
-    /// A device that holds `base`, which counts as durable; nothing is recorded yet.
+    /// Returns a device that holds `base`, which counts as durable; nothing is recorded yet.
     ///
     /// # Panics
     ///
@@ -127,14 +127,14 @@ impl CrashDevice {
         self.write_state().events.push(Event::Mark(mark));
     }
 
-    /// What was recorded so far.
+    /// Returns what was recorded so far.
     pub fn log(&self) -> CrashLog {
         let state = self.read_state();
         let events = state.events.iter().cloned().chain(state.copies.events());
         CrashLog::new(state.base.clone(), events.collect())
     }
 
-    /// What reads see now.
+    /// Returns what reads see now.
     pub fn content(&self) -> Content {
         self.read_state().now.clone()
     }
@@ -394,34 +394,34 @@ impl CrashLog {
         }
     }
 
-    /// What the device held before the first event.
+    /// Returns what the device held before the first event.
     pub fn base(&self) -> &Content {
         &self.base
     }
 
-    /// Everything that happened, in order of completion.
+    /// Returns everything that happened, in order of completion.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// Number of writes, discards and zeroed ranges.
+    /// Returns the number of writes, discards and zeroed ranges.
     pub fn writes(&self) -> usize {
         let changes = |event: &&Event| matches!(event, Event::Write { .. } | Event::Zero { .. });
         self.events.iter().filter(changes).count()
     }
 
-    /// Number of flushes.
+    /// Returns the number of flushes.
     pub fn flushes(&self) -> usize {
         let flushes = |event: &&Event| matches!(event, Event::Flush { .. });
         self.events.iter().filter(flushes).count()
     }
 
-    /// Where `mark` was set first.
+    /// Returns where `mark` was set first.
     pub fn position_of(&self, mark: u64) -> Option<usize> {
         self.marks.get(&mark).copied()
     }
 
-    /// The images that a crash during this run could have left.
+    /// Returns the images that a crash during this run could have left.
     pub fn images(&self, budget: Budget) -> CrashImages {
         CrashImages::new(self.clone(), budget)
     }

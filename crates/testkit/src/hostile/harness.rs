@@ -75,7 +75,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A worker: walks the mutants whose seeds arrive on standard input until it closes. `walk`
+/// Serves as a worker: walks the mutants whose seeds arrive on standard input until it closes. `walk`
 /// returns whether the image could be opened, and may panic.
 ///
 /// # Panics

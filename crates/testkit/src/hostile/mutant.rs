@@ -22,7 +22,7 @@ pub struct Mutant {
 }
 
 impl Specimen {
-    /// The mutant of this specimen that `seed` decides.
+    /// Returns the mutant of this specimen that `seed` decides.
     pub fn mutant(&self, seed: u64) -> Mutant {
         let mut rng = Rng::new(seed);
         let mut mutant = Mutant {

@@ -16,8 +16,9 @@ const NOBODY: u32 = u32::MAX;
 /// What the list gives to others at most.
 const FOR_OTHERS: u16 = 4;
 
-/// The list that [`Op::Inherit`](super::Op::Inherit) gives a directory, in the form of the system calls: everything to
-/// the owner, reading and writing to user 1000, reading and searching to the group, reading to others.
+/// Returns the list that [`Op::Inherit`](super::Op::Inherit) gives a directory, in the form of the
+/// system calls: everything to the owner, reading and writing to user 1000, reading and searching
+/// to the group, reading to others.
 pub fn default_acl() -> Vec<u8> {
     list(7, 7, FOR_OTHERS)
 }

@@ -86,7 +86,8 @@ impl Recovered {
         self.entries.insert(path.into(), found);
     }
 
-    /// Everything below `root` on a mounted file system. Names that are no UTF-8 are shown as such.
+    /// Returns everything below `root` on a mounted file system. Names that are no UTF-8 are shown
+    /// as such.
     ///
     /// # Errors
     ///

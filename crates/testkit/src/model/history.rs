@@ -70,9 +70,9 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The lane that owns every path that begins with `prefix`: `""` for the whole tree, `"dir/"` for
-    /// what is in a directory (which is the model's root then and must be there), `"dir/w3-"` for
-    /// some names in it. Numbers are distinct within a history.
+    /// Returns the lane that owns every path that begins with `prefix`: `""` for the whole tree,
+    /// `"dir/"` for what is in a directory (which is the model's root then and must be there),
+    /// `"dir/w3-"` for some names in it. Numbers are distinct within a history.
     pub fn new(number: u16, prefix: &str) -> Lane {
         Lane {
             number,
@@ -95,12 +95,12 @@ impl Lane {
         self
     }
 
-    /// The state now.
+    /// Returns the state now.
     pub fn state(&self) -> &State {
         self.states.last().expect("a state is always there")
     }
 
-    /// The path of the whole file system for a path of the lane.
+    /// Returns the path of the whole file system for a path of the lane.
     pub fn path(&self, path: &str) -> String {
         match path {
             "" => self.prefix.trim_end_matches('/').to_owned(),
@@ -108,7 +108,7 @@ impl Lane {
         }
     }
 
-    /// The operations so far and how they ended.
+    /// Returns the operations so far and how they ended.
     pub fn done(&self) -> impl Iterator<Item = (&Op, Outcome)> {
         self.steps.iter().map(|step| (&step.op, step.outcome))
     }
@@ -118,17 +118,17 @@ impl Lane {
         self.steps.len()
     }
 
-    /// Whether there was none.
+    /// Returns whether there was none.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether an outcome was unknown: nothing after it is modelled.
+    /// Returns whether an outcome was unknown: nothing after it is modelled.
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// What the next operation, if it is a write, writes.
+    /// Returns what the next operation, if it is a write, writes.
     pub fn next_tag(&self) -> Tag {
         Tag {
             lane: self.number,
@@ -406,7 +406,7 @@ pub struct History {
 }
 
 impl History {
-    /// The history of these lanes, which do not share paths. The seed is for messages.
+    /// Returns the history of these lanes, which do not share paths. The seed is for messages.
     ///
     /// # Panics
     ///
@@ -438,7 +438,7 @@ impl History {
         self
     }
 
-    /// The lanes.
+    /// Returns the lanes.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }

@@ -72,7 +72,7 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// A judge of what a crash in the run recorded in `log` may leave.
+    /// Returns a judge of what a crash in the run recorded in `log` may leave.
     pub fn new(history: &'a History, log: &CrashLog) -> Judge<'a> {
         let span = |lane: &Lane, op: usize| {
             if op < lane.durable_steps() {
@@ -180,8 +180,8 @@ impl<'a> Judge<'a> {
         moment
     }
 
-    /// Whether `found`, recovered from `image`, is legal. Returns how many operations of each lane
-    /// are in it.
+    /// Returns whether `found`, recovered from `image`, is legal. Returns how many operations of
+    /// each lane are in it.
     ///
     /// # Errors
     ///
@@ -339,8 +339,8 @@ impl<'a> Judge<'a> {
 }
 
 impl History {
-    /// Whether `found` is what all operations made, with everything that was written: for a file
-    /// system that is mounted, or was closed cleanly.
+    /// Returns whether `found` is what all operations made, with everything that was written: for a
+    /// file system that is mounted, or was closed cleanly.
     ///
     /// # Errors
     ///

@@ -145,7 +145,7 @@ impl Op {
         op
     }
 
-    /// Whether it only makes earlier operations durable.
+    /// Returns whether it only makes earlier operations durable.
     pub fn is_sync(&self) -> bool {
         matches!(self, Op::Fsync { .. } | Op::Fdatasync { .. } | Op::Syncfs)
     }

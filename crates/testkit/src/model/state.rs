@@ -130,7 +130,7 @@ struct Place {
 }
 
 impl State {
-    /// An empty root directory with mode 755.
+    /// Returns an empty root directory with mode 755.
     pub fn new() -> State {
         let root = Inode::new(Kind::Directory(BTreeMap::new()), 0o755);
         State {
@@ -148,20 +148,20 @@ impl State {
         self.perform(op).map(drop)
     }
 
-    /// Every path, its directory's before it, without the root.
+    /// Returns every path, its directory's before it, without the root.
     pub fn paths(&self) -> Vec<String> {
         let named = self.named().into_iter().skip(1);
         named.map(|(path, _)| path).collect()
     }
 
-    /// The paths of all files.
+    /// Returns the paths of all files.
     pub fn files(&self) -> Vec<String> {
         let mut paths = self.paths();
         paths.retain(|path| self.size_of(path).is_some());
         paths
     }
 
-    /// The size of the file at `path`; `None` when there is no file.
+    /// Returns the size of the file at `path`; `None` when there is no file.
     pub fn size_of(&self, path: &str) -> Option<u64> {
         match self.inode(self.find(path).ok()?).kind {
             Kind::File { size } => Some(size),
@@ -169,21 +169,23 @@ impl State {
         }
     }
 
-    /// What tells the file or directory at `path` from all others there were and will be; `None` for anything else.
+    /// Returns what tells the file or directory at `path` from all others there were and will be;
+    /// `None` for anything else.
     pub fn identity(&self, path: &str) -> Option<u32> {
         let id = self.find(path).ok()?;
         let is_openable = matches!(self.inode(id).kind, Kind::File { .. } | Kind::Directory(_));
         is_openable.then_some(id)
     }
 
-    /// The paths that lead to the file or directory of an [identity](State::identity); none when it has gone.
+    /// Returns the paths that lead to the file or directory of an [identity](State::identity); none
+    /// when it has gone.
     pub fn paths_of(&self, identity: u32) -> Vec<String> {
         let named = self.named().into_iter();
         let its = named.filter(|(_, id)| *id == identity);
         its.map(|(path, _)| path).collect()
     }
 
-    /// The names in a directory; `None` when it has gone, or is no directory.
+    /// Returns the names in a directory; `None` when it has gone, or is no directory.
     pub fn names_in(&self, identity: u32) -> Option<BTreeSet<String>> {
         match &self.get(identity)?.kind {
             Kind::Directory(entries) => Some(entries.keys().cloned().collect()),
@@ -191,7 +193,7 @@ impl State {
         }
     }
 
-    /// How many files, directories and others there are, the root among them.
+    /// Returns how many files, directories and others there are, the root among them.
     pub fn inodes(&self) -> usize {
         self.inodes.len()
     }

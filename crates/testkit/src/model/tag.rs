@@ -25,7 +25,8 @@ impl Tag {
         word.to_be_bytes()
     }
 
-    /// The tag and the byte offset in the file that the record at the start of `bytes` names.
+    /// Returns the tag and the byte offset in the file that the record at the start of `bytes`
+    /// names.
     pub fn read(bytes: &[u8]) -> Option<(Tag, u64)> {
         let word = u64::from_be_bytes(bytes.get(..8)?.try_into().ok()?);
         let place = u64::from_be_bytes(bytes.get(8..16)?.try_into().ok()?);
@@ -59,7 +60,7 @@ impl fmt::Display for Tag {
     }
 }
 
-/// What the write called `tag` puts at `offset..offset + len` of its file.
+/// Returns what the write called `tag` puts at `offset..offset + len` of its file.
 pub fn tagged(tag: Tag, offset: u64, len: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(len).expect("a write that fits a test")];
     tag.fill(offset, &mut bytes);

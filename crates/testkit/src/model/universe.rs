@@ -122,7 +122,7 @@ impl Universe {
         }
     }
 
-    /// Every operation there is, most of which are refused in any one state.
+    /// Returns every operation there is, most of which are refused in any one state.
     pub fn all(&self) -> Vec<Op> {
         let mut all = vec![Op::Syncfs];
         for path in &self.dirs {
@@ -281,13 +281,13 @@ impl Universe {
         all
     }
 
-    /// Every operation that is not refused in `state`.
+    /// Returns every operation that is not refused in `state`.
     pub fn possible(&self, state: &State) -> Vec<Op> {
         let works = |op: &Op| state.clone().apply(op).is_ok();
         self.all().into_iter().filter(works).collect()
     }
 
-    /// A random operation; one in twenty may be refused in `state`.
+    /// Returns a random operation; one in twenty may be refused in `state`.
     pub fn random(&self, rng: &mut Rng, state: &State) -> Op {
         let may_fail = rng.one_in(20);
         // Some name is always free or taken, so this ends.

@@ -53,7 +53,7 @@ pub struct GroupDump {
 }
 
 impl Dump {
-    /// The field's value.
+    /// Returns the field's value.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl Dump {
             .unwrap_or_else(|| panic!("dumpe2fs prints no {label:?}: {self:#?}"))
     }
 
-    /// The field's leading number (`"4096k"` and `"12 (hex ...)"` give 4096 and 12).
+    /// Returns the field's leading number (`"4096k"` and `"12 (hex ...)"` give 4096 and 12).
     ///
     /// # Panics
     ///
@@ -74,20 +74,20 @@ impl Dump {
         leading_number(value).unwrap_or_else(|| panic!("{label}: {value:?} is no number"))
     }
 
-    /// The feature names.
+    /// Returns the feature names.
     pub fn features(&self) -> BTreeSet<&str> {
         self.field("Filesystem features")
             .split_whitespace()
             .collect()
     }
 
-    /// Whether the image has this feature (`needs_recovery` means a dirty journal).
+    /// Returns whether the image has this feature (`needs_recovery` means a dirty journal).
     pub fn has_feature(&self, name: &str) -> bool {
         self.features().contains(name)
     }
 }
 
-/// The superblock of `image` (`dumpe2fs -h`).
+/// Returns the superblock of `image` (`dumpe2fs -h`).
 ///
 /// # Panics
 ///
@@ -96,7 +96,7 @@ pub fn dumpe2fs_header(image: &Path) -> Dump {
     parse(&tool("dumpe2fs").arg("-h").arg(image).ok().text())
 }
 
-/// The superblock and every group of `image`.
+/// Returns the superblock and every group of `image`.
 ///
 /// # Panics
 ///

@@ -6,7 +6,7 @@ use ext4_view::{Ext4, Ext4Error, Metadata};
 
 use crate::tree::{ContentHasher, Entry, Kind, Time, Tree};
 
-/// The whole tree of `image` as ext4-view sees it.
+/// Returns the whole tree of `image` as ext4-view sees it.
 ///
 /// It reports neither xattrs, link identity nor device numbers: compare with
 /// [`Compare::ext4_view`](crate::tree::Compare::ext4_view).

@@ -71,15 +71,17 @@ pub fn e2fsck_recover(image: &Path) -> Result<(), String> {
     recover(image, &[])
 }
 
-/// Whether e2fsck cannot be asked for its recovery of `image`: it truncates a file of its orphan list wrong where clusters
-/// are larger than blocks (1.47.0 frees the clusters behind the end, but takes only the first block of each out of the
-/// map, and then finds fault with that itself). It is asked only where it does so.
+/// Returns whether e2fsck cannot be asked for its recovery of `image`: it truncates a file of its
+/// orphan list wrong where clusters are larger than blocks (1.47.0 frees the clusters behind the
+/// end, but takes only the first block of each out of the map, and then finds fault with that
+/// itself). It is asked only where it does so.
 pub fn e2fsck_truncates_clusters(image: &Path, report: &str) -> bool {
     report.contains("Truncating orphaned inode ") && dumpe2fs_header(image).has_feature("bigalloc")
 }
 
-/// Whether all that e2fsck found after its recovery, by what [`e2fsck_recover`] says, is what it did itself: of a file that
-/// it cuts to its size it takes the attribute block away as well, and leaves that counted in the inode (1.47.0).
+/// Returns whether all that e2fsck found after its recovery, by what [`e2fsck_recover`] says, is
+/// what it did itself: of a file that it cuts to its size it takes the attribute block away as
+/// well, and leaves that counted in the inode (1.47.0).
 #[must_use]
 pub fn e2fsck_drops_attribute_blocks(report: &str) -> bool {
     let Some((_, found)) = report.split_once(STILL_FOUND) else {
@@ -160,8 +162,8 @@ pub fn check_clean(image: &Path) -> Result<(), String> {
     }
 }
 
-/// What the judges say of an image that is known to be wrong: nothing where they call it clean, otherwise their
-/// complaint.
+/// Returns what the judges say of an image that is known to be wrong: nothing where they call it
+/// clean, otherwise their complaint.
 pub fn opinion(image: &Path) -> String {
     check_clean(image).err().unwrap_or_default()
 }
@@ -182,7 +184,7 @@ pub fn kernel_recover(image: &Path) -> Result<Recovery, String> {
     Ok(recovery)
 }
 
-/// The tree of a clean `image`, which is not changed. Needs
+/// Returns the tree of a clean `image`, which is not changed. Needs
 /// [`Facility::KernelExt4`](crate::facility::Facility).
 ///
 /// # Errors

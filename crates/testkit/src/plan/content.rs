@@ -65,7 +65,7 @@ impl Content {
         }
     }
 
-    /// Where there is data, in bytes: pieces that touch are joined.
+    /// Returns where there is data, in bytes: pieces that touch are joined.
     pub fn data_map(&self) -> Vec<Range<u64>> {
         let mut map: Vec<Range<u64>> = Vec::new();
         for piece in self.pieces.iter().filter(|p| !p.range.is_empty()) {
@@ -99,7 +99,7 @@ impl Content {
         Ok(())
     }
 
-    /// The whole content, holes as zeros; for small files.
+    /// Returns the whole content, holes as zeros; for small files.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.size as usize];
         let Ok(()) = self.for_each_chunk::<std::convert::Infallible>(|at, chunk| {
@@ -109,7 +109,7 @@ impl Content {
         bytes
     }
 
-    /// The digest a reader of this content gets.
+    /// Returns the digest a reader of this content gets.
     pub fn digest(&self) -> Digest {
         let mut hasher = ContentHasher::new();
         let mut position = 0;

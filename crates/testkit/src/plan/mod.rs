@@ -70,7 +70,7 @@ impl Default for TreePlan {
 }
 
 impl TreePlan {
-    /// An empty tree: a root with mode 755.
+    /// Returns an empty tree: a root with mode 755.
     pub fn new() -> TreePlan {
         let mut plan = TreePlan {
             nodes: Vec::new(),
@@ -80,17 +80,17 @@ impl TreePlan {
         plan
     }
 
-    /// The nodes, parents first.
+    /// Returns the nodes, parents first.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The nodes, to change their attributes; paths and kinds must stay.
+    /// Returns the nodes, to change their attributes; paths and kinds must stay.
     pub fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
         self.nodes.iter_mut()
     }
 
-    /// The node at `path`.
+    /// Returns the node at `path`.
     ///
     /// # Panics
     ///
@@ -170,7 +170,7 @@ impl TreePlan {
         &mut self.nodes[at]
     }
 
-    /// The plan without the nodes that `keep` refuses, nor links to them.
+    /// Returns the plan without the nodes that `keep` refuses, nor links to them.
     ///
     /// # Panics
     ///
@@ -191,8 +191,8 @@ impl TreePlan {
         plan
     }
 
-    /// The plan cut down to what a user that is not root can plant and read back: own files only, no
-    /// devices, only `user.` and ACL xattrs, everything readable by its owner.
+    /// Returns the plan cut down to what a user that is not root can plant and read back: own files
+    /// only, no devices, only `user.` and ACL xattrs, everything readable by its owner.
     pub fn unprivileged(self) -> TreePlan {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         let mut plan = self.filtered(|node| {
@@ -214,7 +214,8 @@ impl TreePlan {
         plan
     }
 
-    /// What a faithful copy of this tree looks like. Access times are the modification times.
+    /// Returns what a faithful copy of this tree looks like. Access times are the modification
+    /// times.
     pub fn expected(&self) -> Tree {
         let mut tree = Tree::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -333,7 +334,7 @@ fn encode_acl(entries: &[(AclTag, u16, u32)]) -> Vec<u8> {
     value
 }
 
-/// The value of `security.capability` (version 2) that grants the `permitted` set on exec.
+/// Returns the value of `security.capability` (version 2) that grants the `permitted` set on exec.
 pub fn file_capability(permitted: u64) -> Vec<u8> {
     const VERSION_2_EFFECTIVE: u32 = 0x0200_0001;
     let (low, high) = (permitted as u32, (permitted >> 32) as u32);

@@ -36,8 +36,8 @@ pub enum SparseForm {
 }
 
 impl TreePlan {
-    /// The plan as this dialect keeps it: no sockets, and with [`TarForm::Gnu`] no xattrs and whole
-    /// seconds. What an extraction is compared with.
+    /// Returns the plan as this dialect keeps it: no sockets, and with [`TarForm::Gnu`] no xattrs
+    /// and whole seconds. What an extraction is compared with.
     pub fn kept_by(self, form: TarForm) -> TreePlan {
         let mut plan = self.filtered(|node| node.kind != NodeKind::Socket);
         if form == TarForm::Gnu {

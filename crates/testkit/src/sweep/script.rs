@@ -128,14 +128,15 @@ impl Script {
         Script { lanes: vec![ops] }
     }
 
-    /// Every operation of `universe` that is possible in `state`, alone, and then made durable.
+    /// Returns every operation of `universe` that is possible in `state`, alone, and then made
+    /// durable.
     pub fn singles(universe: &Universe, state: &State) -> Vec<Script> {
         let ops = universe.possible(state).into_iter();
         ops.map(|op| Script::one(vec![op, Op::Syncfs])).collect()
     }
 
-    /// Every two operations of `universe` that are possible one after the other, in one transaction and
-    /// in two.
+    /// Returns every two operations of `universe` that are possible one after the other, in one
+    /// transaction and in two.
     pub fn pairs(universe: &Universe, state: &State) -> Vec<Script> {
         let mut all = Vec::new();
         for first in universe.possible(state) {
@@ -169,12 +170,12 @@ impl Script {
         }
     }
 
-    /// Number of operations.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.lanes.iter().map(Vec::len).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -65,7 +65,7 @@ impl ContentHasher {
         self.position = end;
     }
 
-    /// The digest of everything given, its length included.
+    /// Returns the digest of everything given, its length included.
     pub fn finish(mut self) -> Digest {
         self.flush_partial();
         Digest(mix(self.state ^ self.position))

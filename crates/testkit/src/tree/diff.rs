@@ -73,7 +73,7 @@ impl Default for Compare {
 }
 
 impl Compare {
-    /// What two readers of one image must agree on: all of it.
+    /// Returns what two readers of one image must agree on: all of it.
     pub fn same_image() -> Compare {
         Compare {
             atime: true,
@@ -86,7 +86,7 @@ impl Compare {
         }
     }
 
-    /// What the `ext4-view` crate can report.
+    /// Returns what the `ext4-view` crate can report.
     pub fn ext4_view() -> Compare {
         Compare {
             xattrs: false,
@@ -113,7 +113,7 @@ impl fmt::Display for Difference {
 }
 
 impl Tree {
-    /// Every difference between this tree (left) and `right`, in path order.
+    /// Returns every difference between this tree (left) and `right`, in path order.
     pub fn diff(&self, right: &Tree, compare: &Compare) -> Vec<Difference> {
         let links = compare
             .links

@@ -77,7 +77,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name of the file type.
+    /// Returns the name of the file type.
     pub fn name(&self) -> &'static str {
         match self {
             Kind::Directory => "directory",
@@ -101,7 +101,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// A point in time.
+    /// Returns a point in time.
     pub fn new(sec: i64, nsec: u32) -> Time {
         Time { sec, nsec }
     }
@@ -129,7 +129,7 @@ impl std::fmt::Display for Time {
 }
 
 impl Entry {
-    /// An entry of this kind: mode 0, owned by 0:0, at time 0, identity and counts unknown.
+    /// Returns an entry of this kind: mode 0, owned by 0:0, at time 0, identity and counts unknown.
     pub fn new(kind: Kind) -> Entry {
         Entry {
             kind,
@@ -148,7 +148,7 @@ impl Entry {
 }
 
 impl Tree {
-    /// An empty tree.
+    /// Returns an empty tree.
     pub fn new() -> Tree {
         Tree::default()
     }
@@ -158,17 +158,17 @@ impl Tree {
         self.entries.insert(path.into(), entry);
     }
 
-    /// The entry at `path`.
+    /// Returns the entry at `path`.
     pub fn get(&self, path: impl AsRef<[u8]>) -> Option<&Entry> {
         self.entries.get(path.as_ref())
     }
 
-    /// Number of entries, the root included.
+    /// Returns the number of entries, the root included.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing is there, not even a root.
+    /// Returns whether nothing is there, not even a root.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -16,7 +16,7 @@ use super::{ContentHasher, Digest, Entry, Kind, Time, Tree};
 const PATH_PART: usize = 3000;
 
 impl Tree {
-    /// Everything below `root`: types, owners, modes, times, content, holes, xattrs, links.
+    /// Returns everything below `root`: types, owners, modes, times, content, holes, xattrs, links.
     ///
     /// # Panics
     ///

@@ -311,7 +311,7 @@ static RECIPES: [Recipe; 29] = [
     ),
 ];
 
-/// All kinds of image.
+/// Returns all kinds of image.
 #[must_use]
 pub fn kinds() -> Vec<Kind> {
     RECIPES.iter().map(Kind).collect()
@@ -324,19 +324,20 @@ impl Kind {
         self.0.name
     }
 
-    /// How many mutants there are to be of it, for each hundred of another: images that take long have fewer.
+    /// Returns how many mutants there are to be of it, for each hundred of another: images that
+    /// take long have fewer.
     #[must_use]
     pub const fn share(self) -> u64 {
         self.0.share
     }
 
-    /// Whether the running kernel can mount such an image at all.
+    /// Returns whether the running kernel can mount such an image at all.
     #[must_use]
     pub fn is_for_this_kernel(self) -> bool {
         !self.0.options.contains(&"65536")
     }
 
-    /// What is missing here to make it.
+    /// Returns what is missing here to make it.
     ///
     /// # Errors
     ///

@@ -127,13 +127,14 @@ impl Subject {
         }
     }
 
-    /// How many changes there are.
+    /// Returns how many changes there are.
     #[must_use]
     pub fn changes(&self) -> usize {
         self.changes.len()
     }
 
-    /// The numbers of `count` changes in whose class `text` is, so that all these classes have about as many; or of all.
+    /// Returns the numbers of `count` changes in whose class `text` is, so that all these classes
+    /// have about as many; or of all.
     #[must_use]
     pub fn choose(&self, count: usize, text: &str, rng: &mut Rng) -> Vec<usize> {
         let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
@@ -155,14 +156,14 @@ impl Subject {
         chosen
     }
 
-    /// The image unchanged, as a mutant.
+    /// Returns the image unchanged, as a mutant.
     #[must_use]
     pub fn unchanged(&self) -> MeantMutant {
         let bytes = self.bytes.clone();
         self.mutant_of(usize::MAX, "nothing".into(), "nothing".into(), bytes)
     }
 
-    /// The image with change `number`.
+    /// Returns the image with change `number`.
     ///
     /// # Panics
     ///
