@@ -361,6 +361,13 @@ fn blocks() -> Vec<Block> {
     let mut blocks = Vec::new();
     for page in pages {
         let text = fs::read_to_string(root.join(&page)).unwrap();
+        for prose in text.split("\n```").step_by(2) {
+            let is_indented = prose.lines().skip(1).any(|line| line.starts_with("    "));
+            assert!(
+                !is_indented,
+                "{page}: examples are fenced, so that they are found here"
+            );
+        }
         for fenced in text.split("\n```").skip(1).step_by(2) {
             let (language, content) = fenced.split_once('\n').unwrap_or((fenced, ""));
             if ["", "console", "sh", "bash", "shell", "shell-session"].contains(&language) {
@@ -392,6 +399,16 @@ const NOT_TYPED: &[(&str, &str, &str)] = &[
         "docs/user/mount.md",
         "# ln -s",
         "it changes the machine; crates/cli tests the helper of mount(8)",
+    ),
+    (
+        "docs/user/check.md",
+        "EXTANT_SEED=",
+        "it is a long run of tests, which has its like in each run",
+    ),
+    (
+        "docs/user/repair.md",
+        "EXTANT_SEED=",
+        "it is a long run of tests, which has its like in each run",
     ),
     (
         "docs/user/performance.md",
