@@ -81,7 +81,7 @@ impl Alloc {
             self.touch_group(handle, group, loaded);
             handle.touch_superblock();
             let met = state.take_inode(index, lowest, is_dir, geometry, cpu);
-            if met && !is_dir && self.go_aside(group, cpu, handle.seq()) {
+            if met && !is_dir && self.avoid_for_a_while(group, cpu, handle.seq()) {
                 state.takers.one_left();
             }
             drop(state);

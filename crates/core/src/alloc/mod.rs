@@ -14,7 +14,7 @@
 //! | `file` | what is asked of a file that gets blocks |
 //! | `prealloc` | blocks for files, and what is kept ready for them |
 //! | `orlov` | which group a new inode should have |
-//! | `aside` | which CPUs keep out of which groups because others take inodes there |
+//! | `contention` | groups that a CPU avoids for a while because others take inodes there |
 //! | `itable` | parts of the inode table that were never written |
 //! | `group` | one group in memory |
 //! | `load` | the way from the device to a group in memory |
@@ -52,12 +52,12 @@
 //! - Fixed metadata is never taken and never freed.
 //! - A damaged group is left alone: nothing is taken from it.
 
-mod aside;
 #[cfg(feature = "baseline")]
 mod baseline;
 mod bits;
 mod blocks;
 mod buddy;
+mod contention;
 mod exact;
 mod file;
 mod fixed;
@@ -93,7 +93,7 @@ pub use trim::TrimRange;
 use crate::journal::{Journal, NumberList};
 use crate::volume::Volume;
 use crate::{Error, InPlace, Place, Result};
-use aside::Aside;
+use contention::ContendedGroups;
 use extant_format::features::Incompat;
 use extant_format::group_desc::{DescChecksum, GroupDesc, GroupFlags};
 use extant_format::{Expected, FormatError, Group, Pblk, Structure};
@@ -139,7 +139,7 @@ pub struct Alloc {
     free: ShardedCounter,
     free_inodes: ShardedCounter,
     dirs: ShardedCounter,
-    aside: Aside,
+    contended: ContendedGroups,
     /// For generations of new inodes.
     seed: u64,
     generations: PerCpu<AtomicU64>,
@@ -250,7 +250,7 @@ impl Alloc {
             free: counter(free),
             free_inodes: counter(inodes),
             dirs: counter(dirs),
-            aside: Aside::new(),
+            contended: ContendedGroups::new(),
             seed: mix(seed ^ superblock.mount_time()),
             generations: PerCpu::default(),
             volume,

@@ -1,7 +1,7 @@
 //! Which group a new inode should have.
 //!
 //! Files go where their directory is, so that reading a directory and its files stays in one
-//! place, unless several CPUs fill one directory (see [`aside`](super::aside)). Directories directly below the root (or one marked so) are spread over the disk, as their
+//! place, unless several CPUs fill one directory (see [`contention`](super::contention)). Directories directly below the root (or one marked so) are spread over the disk, as their
 //! trees seldom have to do with each other; deeper ones stay near their parent as long as that part of
 //! the disk is not crowded.
 //!

@@ -6,7 +6,7 @@
 
 use super::{Ask, FileState};
 use crate::Result;
-use crate::alloc::aside::beside;
+use crate::alloc::contention::alternate_group;
 use crate::alloc::search::Near;
 use crate::alloc::{Alloc, Taken};
 use crate::volume::Cluster;
@@ -142,6 +142,6 @@ impl Alloc {
     fn group_beside(&self, ino: Ino, cpu: usize) -> Option<Group> {
         let geometry = self.volume.geometry();
         let group = geometry.locate_inode(ino).ok()?.group.get();
-        Some(Group::new(beside(geometry, group, cpu)))
+        Some(Group::new(alternate_group(geometry, group, cpu)))
     }
 }
