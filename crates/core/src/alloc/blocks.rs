@@ -177,7 +177,7 @@ impl Alloc {
             kind,
         });
         if look && self.is_much_pending() {
-            self.journal.press();
+            self.journal.request_commit_soon();
         }
         Ok(())
     }

@@ -157,7 +157,7 @@ impl Claim {
             if let Err(error) = self.renew_once() {
                 tracing::error!(%error, "the claim on the file system is lost");
                 if let Ok(journal) = fs.journal() {
-                    journal.cut_off(error);
+                    journal.abort_unrecorded(error);
                 }
                 return None;
             }

@@ -30,9 +30,9 @@ impl Journal {
         self.background.wake();
     }
 
-    /// The same when nothing may be written any more, not even a record of that: the device is
-    /// somebody else's by now, or a panic goes through a commit.
-    pub(crate) fn cut_off(&self, cause: Error) {
+    /// Ends all changes without a record of `cause`, when nothing may be written any more: the device
+    /// belongs to another program by now, or a panic goes through a commit.
+    pub(crate) fn abort_unrecorded(&self, cause: Error) {
         // Lost to an earlier error: that one stands.
         let _ = self.aborted.set(cause);
         self.unwritten.store(false, Ordering::Release);

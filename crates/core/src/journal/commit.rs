@@ -56,22 +56,22 @@ pub(super) struct Progress {
     room: Condvar,
     /// What the state says, for a look without the lock. Stored under it.
     durable: AtomicU64,
-    led: AtomicBool,
-    /// How many ask for a transaction that is not durable yet, of an even number and of an odd one, whoever
-    /// leads included. Stored under the lock.
-    asked: [AtomicU32; 2],
-    /// Nanoseconds that commits take, about. Stored by leaders.
-    usual: AtomicU64,
+    has_leader: AtomicBool,
+    /// Threads that wait for a transaction that is not durable yet, of an even number and of an odd one, the
+    /// leader included. Stored under the lock.
+    waiters: [AtomicU32; 2],
+    /// Mean duration of recent commits in nanoseconds, 0 before the first. Stored by leaders.
+    mean_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     /// A leader is at work.
-    led: bool,
+    has_leader: bool,
     /// The last transaction that is durable.
     durable: Seq,
-    /// How many had asked for it, and for the next one, when it became so.
-    crowd: u32,
+    /// Threads that waited for it, and for the next one, when it became so.
+    waiters_last_commit: u32,
     /// How many sleep until a transaction of an even number is durable, and of an odd one.
     asleep: [u32; 2],
 }
@@ -82,18 +82,18 @@ impl Progress {
             state: Mutex::new(
                 &PROGRESS,
                 State {
-                    led: false,
+                    has_leader: false,
                     durable,
-                    crowd: 0,
+                    waiters_last_commit: 0,
                     asleep: [0; 2],
                 },
             ),
             changed: [Condvar::new(), Condvar::new()],
             room: Condvar::new(),
             durable: AtomicU64::new(durable.get()),
-            led: AtomicBool::new(false),
-            asked: [AtomicU32::new(0), AtomicU32::new(0)],
-            usual: AtomicU64::new(0),
+            has_leader: AtomicBool::new(false),
+            waiters: [AtomicU32::new(0), AtomicU32::new(0)],
+            mean_ns: AtomicU64::new(0),
         }
     }
 
@@ -102,9 +102,9 @@ impl Progress {
         of(&self.changed, seq)
     }
 
-    /// How many ask for `seq`.
-    fn asked(&self, seq: Seq) -> &AtomicU32 {
-        of(&self.asked, seq)
+    /// Threads that wait for `seq`.
+    fn waiters(&self, seq: Seq) -> &AtomicU32 {
+        of(&self.waiters, seq)
     }
 
     /// Whether `seq` is durable, without the lock.
@@ -129,22 +129,24 @@ impl Progress {
         changed.notify_all();
     }
 
-    /// One more asks for `seq`. Under the lock.
-    fn ask(&self, seq: Seq) {
-        let asked = self.asked(seq);
-        asked.store(asked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    /// Counts a thread that waits for `seq`. Under the lock.
+    fn add_waiter(&self, seq: Seq) {
+        let waiters = self.waiters(seq);
+        waiters.store(waiters.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
     /// Lets those come who asked lately, before `seq` is committed for them together.
-    fn gather(&self, seq: Seq, crowd: u32) {
+    fn gather(&self, seq: Seq, waiters_last_commit: u32) {
         // No time passes under a model checker.
-        if crowd < 2 || cfg!(feature = "shuttle") {
+        if waiters_last_commit < 2 || cfg!(feature = "shuttle") {
             return;
         }
-        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
-        let most = (usual.saturating_mul(crowd) / GATHER_PART).min(GATHER_MOST);
+        let mean = Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed));
+        let most = (mean.saturating_mul(waiters_last_commit) / GATHER_PART).min(GATHER_MOST);
         let start = Instant::now();
-        while self.asked(seq).load(Ordering::Relaxed) < crowd && start.elapsed() < most {
+        while self.waiters(seq).load(Ordering::Relaxed) < waiters_last_commit
+            && start.elapsed() < most
+        {
             extant_sync::thread::yield_now();
         }
     }
@@ -164,14 +166,14 @@ impl Progress {
     /// While somebody leads who will soon be done: waits without sleeping, for a moment, until `is_over` or a
     /// leader is needed. Whether it was worth it: if not the time is up, which began at `start`.
     fn wait_awake(&self, upto: Seq, start: Instant, is_over: impl Fn() -> bool) -> bool {
-        let usual = Duration::from_nanos(self.usual.load(Ordering::Relaxed));
-        let many = self.asked(upto).load(Ordering::Relaxed) as usize > shard_count();
+        let mean = Duration::from_nanos(self.mean_ns.load(Ordering::Relaxed));
+        let many = self.waiters(upto).load(Ordering::Relaxed) as usize > shard_count();
         // No time passes under a model checker.
-        if usual > SHORT || many || cfg!(feature = "shuttle") {
+        if mean > SHORT || many || cfg!(feature = "shuttle") {
             return false;
         }
         loop {
-            if is_over() || !self.led.load(Ordering::Acquire) {
+            if is_over() || !self.has_leader.load(Ordering::Acquire) {
                 return true;
             }
             if start.elapsed() >= SHORT {
@@ -181,23 +183,23 @@ impl Progress {
         }
     }
 
-    /// Lets in or ends a leader.
-    fn set_led(&self, state: &mut State, led: bool) {
-        state.led = led;
-        self.led.store(led, Ordering::Release);
+    /// Notes that a leader begins or ends. Under the lock.
+    fn set_leader(&self, state: &mut State, has_leader: bool) {
+        state.has_leader = has_leader;
+        self.has_leader.store(has_leader, Ordering::Release);
     }
 
-    /// A commit took `time`.
-    fn took(&self, time: Duration) {
-        let now = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let usual = self.usual.load(Ordering::Relaxed);
-        let mean = if usual == 0 {
+    /// Takes the duration of a commit into the mean.
+    fn record_duration(&self, duration: Duration) {
+        let now = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let before = self.mean_ns.load(Ordering::Relaxed);
+        let mean = if before == 0 {
             now
         } else {
             // One that was held up says little about the next.
-            usual - usual / 8 + now.min(usual.saturating_mul(2)) / 8
+            before - before / 8 + now.min(before.saturating_mul(2)) / 8
         };
-        self.usual.store(mean.max(1), Ordering::Relaxed);
+        self.mean_ns.store(mean.max(1), Ordering::Relaxed);
     }
 
     /// The last transaction that is durable.
@@ -244,18 +246,18 @@ impl Drop for Leader<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "a commit ended before its time";
-            self.journal.cut_off(Error::Internal(what));
+            self.journal.abort_unrecorded(Error::Internal(what));
         }
         let progress = &self.journal.progress;
         let mut state = progress.state.lock();
-        progress.set_led(&mut state, false);
+        progress.set_leader(&mut state, false);
         let durable = state.durable;
         let asleep = *of(&state.asleep, durable);
         let nothing = durable == self.before;
         if nothing {
             // Who asked is told, or asks no more: not counted twice.
-            for asked in &progress.asked {
-                asked.store(0, Ordering::Relaxed);
+            for waiters in &progress.waiters {
+                waiters.store(0, Ordering::Relaxed);
             }
         }
         drop(state);
@@ -313,9 +315,9 @@ impl Journal {
                 return Err(cause);
             }
             if !looked && idle == Idle::Nothing {
-                progress.ask(upto);
+                progress.add_waiter(upto);
             }
-            if !state.led {
+            if !state.has_leader {
                 break;
             }
             looked = true;
@@ -331,7 +333,7 @@ impl Journal {
             }
             state = progress.state.lock();
             let is_over = state.durable >= upto || (idle == Idle::Drain && self.running() > upto);
-            if !awake && state.led && !is_over {
+            if !awake && state.has_leader && !is_over {
                 match idle {
                     Idle::Nothing => progress.sleep(upto, &mut state),
                     Idle::Drain => progress.room.wait(&mut state),
@@ -354,19 +356,19 @@ impl Journal {
         mut state: MutexGuard<'_, State>,
         idle: Idle,
     ) -> Result<()> {
-        self.progress.set_led(&mut state, true);
-        let (before, crowd) = (state.durable, state.crowd);
+        self.progress.set_leader(&mut state, true);
+        let (before, waiters_last_commit) = (state.durable, state.waiters_last_commit);
         drop(state);
         let leader = Leader {
             journal: self,
             before,
         };
         if idle == Idle::Nothing {
-            self.progress.gather(self.running(), crowd);
+            self.progress.gather(self.running(), waiters_last_commit);
         }
         let began = Instant::now();
         let outcome = self.commit_running(items, idle);
-        self.progress.took(began.elapsed());
+        self.progress.record_duration(began.elapsed());
         if let Err(cause) = &outcome {
             self.stop(cause);
         }
@@ -483,9 +485,10 @@ impl Journal {
         }
         let progress = &self.progress;
         let mut state = progress.state.lock();
-        let next = progress.asked(seq.next()).load(Ordering::Relaxed);
-        state.crowd = next.saturating_add(progress.asked(seq).load(Ordering::Relaxed));
-        progress.asked(seq).store(0, Ordering::Relaxed);
+        let next = progress.waiters(seq.next()).load(Ordering::Relaxed);
+        state.waiters_last_commit =
+            next.saturating_add(progress.waiters(seq).load(Ordering::Relaxed));
+        progress.waiters(seq).store(0, Ordering::Relaxed);
         state.durable = state.durable.max(seq);
         let durable = &self.progress.durable;
         durable.store(state.durable.get(), Ordering::Release);

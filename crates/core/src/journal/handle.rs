@@ -58,9 +58,9 @@ impl Journal {
         if self.unwritten.load(Ordering::Relaxed) {
             self.write_reports();
         }
-        if self.pressed.load(Ordering::Relaxed) {
+        if self.commit_requested.load(Ordering::Relaxed) {
             // Nothing is held here that a commit waits for.
-            self.pressed.store(false, Ordering::Relaxed);
+            self.commit_requested.store(false, Ordering::Relaxed);
             return Ok(Start::CommitDue);
         }
         loop {
@@ -242,7 +242,7 @@ impl Drop for Handle<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "an operation ended in the middle";
-            self.journal.cut_off(Error::Internal(what));
+            self.journal.abort_unrecorded(Error::Internal(what));
         }
         self.journal.credits.give_back(self.credits.get());
     }

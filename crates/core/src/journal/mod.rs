@@ -124,7 +124,7 @@ pub struct Journal {
     /// Errors were reported and are not written down yet.
     unwritten: AtomicBool,
     /// Much of the free space waits for a commit.
-    pressed: AtomicBool,
+    commit_requested: AtomicBool,
     /// No handle starts any more: the file system is being closed.
     closing: OnceLock<()>,
     counters: Counters,
@@ -161,7 +161,7 @@ impl Journal {
             background: Background::new(),
             aborted: OnceLock::new(),
             unwritten: AtomicBool::new(false),
-            pressed: AtomicBool::new(false),
+            commit_requested: AtomicBool::new(false),
             closing: OnceLock::new(),
             counters: Counters::new(),
         }
@@ -248,9 +248,9 @@ impl Journal {
 
     /// Asks for a commit soon: of the thread, or else of the next one to start a handle. Any lock
     /// may be held.
-    pub(crate) fn press(&self) {
-        if !self.pressed.load(Ordering::Relaxed) && !self.background.commit() {
-            self.pressed.store(true, Ordering::Release);
+    pub(crate) fn request_commit_soon(&self) {
+        if !self.commit_requested.load(Ordering::Relaxed) && !self.background.commit() {
+            self.commit_requested.store(true, Ordering::Release);
         }
     }
 

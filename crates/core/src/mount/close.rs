@@ -33,7 +33,7 @@ impl Fs {
         }
         self.data().flusher().stop();
         journal.stop_background();
-        let mut result = reaped.and(written).and(self.leave(journal));
+        let mut result = reaped.and(written).and(self.commit_clean_mark(journal));
         // Nothing is written any more, however that went.
         if let Some(claim) = self.mmp() {
             result = result.and(claim.release());
@@ -45,18 +45,18 @@ impl Fs {
     }
 
     /// Makes the image complete and clean while nobody changes anything, as [`close`](Self::close) does for good.
-    /// [`enter`](Self::enter) comes before the next change.
+    /// [`mark_in_use`](Self::mark_in_use) comes before the next change.
     ///
     /// # Errors
     /// As for [`close`](Self::close). The file system is in use then as before.
-    pub(crate) fn leave_for_now(&self) -> Result<()> {
+    pub(crate) fn mark_clean_for_now(&self) -> Result<()> {
         let journal = self.journal()?;
         self.reap()?;
         self.write_back_all()?;
         self.write_lazy_times();
-        let left = self.leave(journal);
+        let left = self.commit_clean_mark(journal);
         if left.is_err() {
-            self.super_state()?.enter();
+            self.super_state()?.mark_dirty();
         }
         left
     }
@@ -65,19 +65,19 @@ impl Fs {
     ///
     /// # Errors
     /// What stopped the journal.
-    pub(crate) fn enter(&self) -> Result<()> {
-        self.super_state()?.enter();
-        self.announce()
+    pub(crate) fn mark_in_use(&self) -> Result<()> {
+        self.super_state()?.mark_dirty();
+        self.commit_in_use_mark()
     }
 
-    fn leave(&self, journal: &Journal) -> Result<()> {
+    fn commit_clean_mark(&self, journal: &Journal) -> Result<()> {
         // Those who got in before have left when this is over, and nobody else gets in.
         self.commit(journal.running())?;
         // Made durable by the first flush of the next commit, before the mark can be.
         if !is_on(Mutant::LeftTooEarly) {
             self.journal()?.checkpoint_with(Tail::NextCommit)?;
         }
-        self.super_state()?.leave();
+        self.super_state()?.mark_clean();
         self.commit_superblock(journal)?;
         // Between these two the superblock is clean and the log is not empty: Linux ignores the log
         // then, and e2fsck replays what is home already.
@@ -86,7 +86,7 @@ impl Fs {
 
     /// Marks the file system as in use: the superblock as it is by now is committed in a transaction of
     /// its own, and is durable at home when this returns.
-    pub(crate) fn announce(&self) -> Result<()> {
+    pub(crate) fn commit_in_use_mark(&self) -> Result<()> {
         let journal = self.journal()?;
         self.commit_superblock(journal)?;
         self.journal()?.checkpoint_with(Tail::NextCommit)?;

@@ -26,7 +26,7 @@ impl Frozen {
         if std::mem::replace(&mut self.thawed, true) {
             return Ok(());
         }
-        let entered = self.fs.enter();
+        let entered = self.fs.mark_in_use();
         self.fs.changes()?.open();
         entered
     }
@@ -51,7 +51,7 @@ impl Fs {
         changes.close()?;
         let left = match changes.is_read_only() {
             true => Err(Error::ReadOnly),
-            false => self.leave_for_now(),
+            false => self.mark_clean_for_now(),
         };
         if let Err(e) = left {
             changes.open();
@@ -77,7 +77,7 @@ impl Fs {
             (true, false) => self
                 .journal()
                 .and_then(|journal| journal.check_open())
-                .and_then(|()| self.enter()),
+                .and_then(|()| self.mark_in_use()),
             _ => Ok(()),
         };
         if done.is_ok() {
@@ -97,6 +97,6 @@ impl Fs {
         if orphans.head().is_some() || !orphans.is_file_empty() {
             return in_use("files without names are open");
         }
-        self.leave_for_now()
+        self.mark_clean_for_now()
     }
 }

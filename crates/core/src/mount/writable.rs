@@ -100,7 +100,7 @@ impl Fs {
             fs.super_state()?.note_found_unclean();
         }
         fs.check_root()?;
-        fs.announce()?;
+        fs.commit_in_use_mark()?;
         // As it was found: by now it says that the file system is in use.
         fs.notices = Notice::of_superblock(&before, options);
         fs.add_notices(torn);

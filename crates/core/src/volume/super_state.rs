@@ -246,14 +246,14 @@ impl SuperState {
         self.fields.lock().found_unclean = true;
     }
 
-    /// From now on the superblock says that the file system is clean, if it was when it was opened. Everything
+    /// Makes the superblock say from now on that the file system is clean, if it was when it was opened. Everything
     /// committed is home, and there will be no more changes.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn mark_clean(&self) {
         self.fields.lock().leaving = true;
     }
 
-    /// From now on it says again that the file system is in use.
-    pub(crate) fn enter(&self) {
+    /// Makes the superblock say from now on that the file system is in use.
+    pub(crate) fn mark_dirty(&self) {
         let mut fields = self.fields.lock();
         fields.leaving = false;
         fields.committed = mark_in_use(&fields.committed);
