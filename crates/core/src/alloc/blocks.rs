@@ -82,7 +82,7 @@ impl Alloc {
         state.commit(run);
         drop(state);
         self.free.add(-i64::from(taken.clusters()));
-        taken.keep();
+        taken.disarm();
         Ok(())
     }
 
@@ -114,7 +114,7 @@ impl Alloc {
             if kind == FreedKind::Data && self.reuses_at_once() {
                 state.split_by_age(run.clone(), |state, run, is_new| match is_new {
                     true => {
-                        state.untake(&run);
+                        state.return_taken(&run);
                         back += run.end - run.start;
                     }
                     false => wait.push(run),
@@ -184,13 +184,13 @@ impl Alloc {
 
     /// Gives taken clusters back, when a [`Taken`] is dropped.
     pub(super) fn give_back(&self, first: Cluster, clusters: u32) {
-        if self.untake(first, clusters) {
+        if self.return_to_group(first, clusters) {
             self.space.give(clusters);
         }
     }
 
     /// Returns runs of taken clusters to the one group they lie in, not to the space that may be taken.
-    pub(super) fn untake_all(&self, runs: &[(Cluster, u32)]) {
+    pub(super) fn return_all_to_group(&self, runs: &[(Cluster, u32)]) {
         let group = runs.first().map(|(first, len)| self.run_of(*first, *len));
         let Some(Ok((group, _))) = group else { return };
         // Cannot fail: the clusters were taken, so the group is in memory.
@@ -199,13 +199,13 @@ impl Alloc {
         };
         for (first, len) in runs {
             if let Ok((_, run)) = self.run_of(*first, *len) {
-                state.untake(&run);
+                state.return_taken(&run);
             }
         }
     }
 
     /// Returns taken clusters to their group, not to the space that may be taken.
-    pub(super) fn untake(&self, first: Cluster, clusters: u32) -> bool {
+    pub(super) fn return_to_group(&self, first: Cluster, clusters: u32) -> bool {
         // None can fail: the clusters were taken, so the group is in memory.
         let Ok((group, run)) = self.run_of(first, clusters) else {
             return false;
@@ -213,7 +213,7 @@ impl Alloc {
         let Ok((_, mut state)) = self.lock_group(group) else {
             return false;
         };
-        state.untake(&run);
+        state.return_taken(&run);
         true
     }
 

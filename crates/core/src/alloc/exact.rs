@@ -48,7 +48,7 @@ impl Alloc {
         let len = end - first;
         if self.space.take(len, len, || Share::All).is_none() {
             let (_, mut state) = self.lock_group(group)?;
-            state.untake(&(first..end));
+            state.return_taken(&(first..end));
             return Err(Error::NoSpace);
         }
         Ok(Some(first..end))

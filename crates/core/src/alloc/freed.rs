@@ -153,7 +153,7 @@ impl Alloc {
         }
         for of_group in extents.chunk_by(|a, b| a.0 == b.0) {
             // Cannot fail: the group is in memory as long as they wait.
-            if let Err(error) = self.return_to_group(of_group) {
+            if let Err(error) = self.return_extents(of_group) {
                 tracing::error!(%error, "freed blocks cannot be returned to their group");
             }
         }
@@ -174,14 +174,14 @@ impl Alloc {
         }
     }
 
-    fn return_to_group(&self, extents: &[(Group, Range<u32>)]) -> Result<()> {
+    fn return_extents(&self, extents: &[(Group, Range<u32>)]) -> Result<()> {
         let Some((group, _)) = extents.first() else {
             return Ok(());
         };
         let (_, mut state) = self.lock_group(*group)?;
         let mut blocks = 0;
         for (_, run) in extents {
-            state.untake(run);
+            state.return_taken(run);
             blocks += run.end - run.start;
         }
         drop(state);

@@ -354,8 +354,8 @@ impl State {
         self.space.take(run);
     }
 
-    /// Marks clusters as free again that are not in use on the device.
-    pub(super) fn untake(&mut self, run: &Range<u32>) {
+    /// Marks taken clusters that are not in use on the device as free again.
+    pub(super) fn return_taken(&mut self, run: &Range<u32>) {
         debug_assert!(
             is_clear(self.blocks.bits(), run.clone()),
             "given back in use"

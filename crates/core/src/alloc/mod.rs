@@ -85,7 +85,7 @@ pub use baseline::Baseline;
 pub(crate) use file::AllocFile;
 pub use free_extents::{ExtentsOfOrder, FreeExtents};
 pub(crate) use orlov::Parent;
-pub(crate) use prealloc::{Ask, FileState};
+pub(crate) use prealloc::{FileRequest, FileState};
 pub use request::{FreedKind, Request, Taken};
 pub use share::Spending;
 pub use trim::TrimRange;
@@ -129,7 +129,7 @@ pub struct Alloc {
     /// What no file's map may lead to.
     kept: Fixed,
     space: Space,
-    /// Clusters that are free on the device and yet somebody's: promised, or parked by their file.
+    /// Clusters that are free on the device and yet somebody's: promised, or kept by their file as numbers.
     promised: ShardedCounter,
     prealloc: Prealloc,
     freed: Freed,

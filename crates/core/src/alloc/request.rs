@@ -89,30 +89,30 @@ impl<'f> Taken<'f> {
     /// [`reserve_space`](Fs::reserve_space) does when it cannot use them yet.
     pub(crate) fn into_promise(self) {
         let (alloc, first, clusters) = (self.alloc, self.first, self.clusters);
-        self.keep();
-        alloc.untake(first, clusters);
+        self.disarm();
+        alloc.return_to_group(first, clusters);
         alloc.note_promised(clusters.into());
     }
 
-    /// The blocks as numbers, for a caller who remembers them: nobody else gets them until
-    /// [`unpark`](Self::unpark).
-    pub(crate) fn park(self) -> (Pblk, u32) {
-        let parked = (self.start(), self.len());
+    /// Turns the blocks into numbers, the first and how many, for a caller that remembers them: they stay taken until
+    /// [`from_raw`](Self::from_raw).
+    pub(crate) fn into_raw(self) -> (Pblk, u32) {
+        let raw = (self.start(), self.len());
         self.alloc.note_promised(self.clusters.into());
-        self.keep();
-        parked
+        self.disarm();
+        raw
     }
 
-    /// Blocks that were parked.
-    pub(crate) fn unpark(alloc: &'f Alloc, start: Pblk, len: u32) -> Self {
+    /// Makes an owner again for blocks that [`into_raw`](Self::into_raw) turned into numbers.
+    pub(crate) fn from_raw(alloc: &'f Alloc, start: Pblk, len: u32) -> Self {
         let size = alloc.volume.cluster_size();
         let clusters = size.count(len);
         alloc.note_promised(-i64::from(clusters));
         Self::new(alloc, size.of(start), clusters)
     }
 
-    /// The blocks are owned on the device now.
-    pub(in crate::alloc) fn keep(mut self) {
+    /// Ends without giving the blocks back: they have another owner by now.
+    pub(in crate::alloc) fn disarm(mut self) {
         self.clusters = 0;
     }
 }

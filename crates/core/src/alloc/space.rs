@@ -85,7 +85,7 @@ impl Space {
     fn take_exactly(&self, min: i64, want: i64, share: Share) -> Option<i64> {
         let _alone = self.collecting.lock();
         self.collect();
-        self.settle_losses();
+        self.absorb_losses();
         let taken = take_some(&self.pool, want, 0);
         let mut more = match share {
             Share::Open => 0,
@@ -104,8 +104,8 @@ impl Space {
         None
     }
 
-    /// Has what was lost of blocks that somebody had been granted come out of the reserve.
-    fn settle_losses(&self) {
+    /// Makes up from the reserve for granted blocks that were lost.
+    fn absorb_losses(&self) {
         let missing = -self.pool.load(Ordering::Relaxed);
         if missing > 0 {
             let found = take_some(&self.reserve, missing, 0);
@@ -153,7 +153,7 @@ impl Space {
         let _alone = self.collecting.lock();
         self.collect();
         self.pool.fetch_sub(blocks.into(), Ordering::Relaxed);
-        self.settle_losses();
+        self.absorb_losses();
     }
 
     /// All blocks that may be taken by someone. Exact while nobody takes or gives.

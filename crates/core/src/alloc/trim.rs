@@ -148,7 +148,7 @@ impl Alloc {
         if clusters > 0 {
             let (_, mut state) = self.lock_group(group)?;
             for run in &batch.runs {
-                state.untake(run);
+                state.return_taken(run);
             }
             drop(state);
             // After the bits are clear: whoever may take blocks finds some.

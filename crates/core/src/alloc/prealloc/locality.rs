@@ -4,7 +4,7 @@
 //! behind the other, and taking blocks for one touches no group. The runs of two CPUs begin in different groups, which
 //! these change when the blocks become a file's; both near the inode, if groups are parts of larger ones.
 
-use super::{Ask, FileState};
+use super::{FileRequest, FileState};
 use crate::Result;
 use crate::alloc::contention::alternate_group;
 use crate::alloc::search::Near;
@@ -67,7 +67,7 @@ impl Alloc {
         &self,
         ino: Ino,
         state: &FileState,
-        ask: &Ask,
+        ask: &FileRequest,
         below_32_bits: bool,
     ) -> Result<Option<Taken<'_>>> {
         let runs = &self.prealloc.locality.runs;
@@ -123,7 +123,7 @@ impl Alloc {
             start: taken.first(),
             len: taken.clusters(),
         };
-        taken.keep();
+        taken.disarm();
         let mut run = local.lock();
         let old = if run.len <= new.len {
             std::mem::replace(&mut *run, new)

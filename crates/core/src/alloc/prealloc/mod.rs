@@ -47,9 +47,9 @@ use store::Store;
 static DISCARD: LockClass = LockClass::new("preallocations discarded", Rank::PreallocDiscard);
 static TREE: LockClass = LockClass::new("preallocations", Rank::PreallocTree);
 
-/// What a file asks blocks for.
+/// A request of a file for blocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct FileRequest {
     /// The first logical block that needs a place.
     pub(crate) lblk: Lblk,
     /// How many need one, at least 1.
@@ -65,8 +65,8 @@ pub(crate) struct Ask {
     pub(crate) privileged: bool,
 }
 
-impl Ask {
-    /// The same in logical clusters, at most `most`.
+impl FileRequest {
+    /// Converts the request from blocks to logical clusters, at most `most`.
     fn in_clusters(self, size: ClusterSize, most: u32) -> Self {
         let clusters = size.touched(self.lblk.get(), self.len.max(1));
         Self {
@@ -150,7 +150,7 @@ impl Alloc {
     /// # Errors
     /// [`Error::NoSpace`] when nothing is free to the caller, nor kept for others. If
     /// [`pending_free_blocks`](Self::pending_free_blocks) is not 0, a commit brings more.
-    pub(crate) fn take_for(&self, file: &impl AllocFile, ask: &Ask) -> Result<Taken<'_>> {
+    pub(crate) fn take_for(&self, file: &impl AllocFile, ask: &FileRequest) -> Result<Taken<'_>> {
         let state = file.state();
         let most = self.volume.geometry().clusters_per_group();
         let ask = ask.in_clusters(self.volume.cluster_size(), most);
@@ -174,7 +174,7 @@ impl Alloc {
     }
 
     /// Takes clusters that were not kept ready. Returns them and whether they are of a run for small files.
-    fn take_new(&self, file: &impl AllocFile, ask: &Ask) -> Result<(Taken<'_>, bool)> {
+    fn take_new(&self, file: &impl AllocFile, ask: &FileRequest) -> Result<(Taken<'_>, bool)> {
         let log2 = self.volume.block_size().log2() + self.volume.cluster_size().bits();
         let (ino, state, extents) = (file.ino(), file.state(), file.has_extents());
         let end = (u64::from(ask.lblk.get()) + u64::from(ask.len)) << log2;
@@ -297,7 +297,7 @@ impl Alloc {
         kept.tree.insert(lblk, blocks, |blocks| left.push(blocks));
         let new = !std::mem::replace(&mut kept.listed, true);
         drop(kept);
-        taken.keep();
+        taken.disarm();
         self.give_all_back(left);
         if new {
             self.list_file(state);
@@ -317,7 +317,7 @@ impl Alloc {
         });
         let mut given = 0;
         for of_group in runs.chunk_by(|a, b| self.same_group(a.0, b.0)) {
-            self.untake_all(of_group);
+            self.return_all_to_group(of_group);
             // Of one group: no more than it has.
             let clusters = of_group.iter().map(|(_, len)| len).sum();
             self.space.give(clusters);

@@ -55,8 +55,8 @@ impl Bench {
     }
 }
 
-fn ask(lblk: u32, len: u32, size: u64) -> Ask {
-    Ask {
+fn ask(lblk: u32, len: u32, size: u64) -> FileRequest {
+    FileRequest {
         lblk: Lblk::new(lblk),
         len,
         size,
@@ -294,9 +294,9 @@ fn a_promise_is_used_up_by_what_is_taken_and_can_be_had_back() {
     assert_eq!(bench.blocks_to_take(), before - 100 - (kept - 40));
     drop(more);
     assert_eq!(shown(), free);
-    let (start, len) = taken.park();
+    let (start, len) = taken.into_raw();
     assert_eq!(shown(), free - 60);
-    let taken = Taken::unpark(bench.alloc(), start, len);
+    let taken = Taken::from_raw(bench.alloc(), start, len);
     taken.into_promise();
     assert_eq!(bench.blocks_to_take(), before - 60 - (kept - 40));
     assert_eq!(shown(), free - 60);
@@ -342,7 +342,7 @@ fn random_work_of_files_takes_no_block_twice_and_loses_none() {
                         .range(lblk..)
                         .next()
                         .map_or(50, |(next, _)| next - lblk);
-                    let asked = Ask {
+                    let asked = FileRequest {
                         no_prealloc: rng.one_in(10),
                         ..ask(
                             lblk,

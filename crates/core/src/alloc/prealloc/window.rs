@@ -1,6 +1,6 @@
 //! How much is taken for a file beyond what it asks for.
 
-use super::Ask;
+use super::FileRequest;
 use std::ops::Range;
 
 /// What files of each size get at once: an aligned window of so many bytes around what is asked for.
@@ -22,7 +22,7 @@ fn window_bytes(size: u64) -> u64 {
 
 /// The logical clusters to take at once for `ask`, which is in clusters, of 2^`log2` bytes: a range
 /// around those asked for, within `gap`, which holds the first of them.
-pub(super) fn window(ask: &Ask, log2: u32, gap: Range<u32>) -> Range<u32> {
+pub(super) fn window(ask: &FileRequest, log2: u32, gap: Range<u32>) -> Range<u32> {
     let lblk = ask.lblk.get();
     let end = lblk.saturating_add(ask.len.max(1));
     let asked = lblk..end.min(gap.end);
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
     use extant_format::Lblk;
 
-    fn ask(lblk: u32, len: u32, size: u64) -> Ask {
-        Ask {
+    fn ask(lblk: u32, len: u32, size: u64) -> FileRequest {
+        FileRequest {
             lblk: Lblk::new(lblk),
             len,
             size,

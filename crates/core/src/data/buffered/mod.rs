@@ -14,7 +14,7 @@ pub(super) mod fast_path;
 pub(super) mod read;
 pub(super) mod seek;
 
-use crate::alloc::Ask;
+use crate::alloc::FileRequest;
 use crate::data::cache::folio::{FOLIO_BYTES, FOLIO_LOG2, Folio, State, mask, mask_of_bytes, rows};
 use crate::data::cache::number;
 use crate::data::io::{FileIo, Position, WriteOptions, check_writable, size_limit, within_limit};
@@ -366,7 +366,7 @@ impl FileIo<'_> {
                 {
                     preallocation::keep_for(self.fs, self.live, Lblk::new(lblk));
                 }
-                let ask = Ask {
+                let ask = FileRequest {
                     lblk: Lblk::new(lblk),
                     len,
                     size: self.live.live_size().max(u64::from(lblk + 1) << self.log2),
@@ -378,10 +378,10 @@ impl FileIo<'_> {
                 let taken = taken.inspect_err(|_| {
                     self.ungrant(folio, holes, &chosen, waiting);
                 })?;
-                let (pblk, found) = taken.park();
+                let (pblk, found) = taken.into_raw();
                 let inside = size.inside(lblk);
                 if !self.cache.placed.add(self.fs, lblk - inside, pblk, found) {
-                    drop(preallocation::unpark(self.fs, pblk, found));
+                    drop(preallocation::from_raw(self.fs, pblk, found));
                 } else if !size.is_block() {
                     chosen.push(lblk);
                 }

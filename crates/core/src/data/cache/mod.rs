@@ -259,7 +259,7 @@ impl FileCache {
         }
         self.release_reservation(fs, live, delayed, 0, 0);
         for (_, pblk, len) in self.placed.take(clusters, start, 1 << 32) {
-            drop(crate::data::reserve::preallocation::unpark(fs, pblk, len));
+            drop(crate::data::reserve::preallocation::from_raw(fs, pblk, len));
         }
         if size & ((1 << log2) - 1) != 0
             && !is_on(Mutant::TailNotZeroed)
@@ -311,7 +311,7 @@ impl FileCache {
         }
         self.give_up_all_promises(fs, ino);
         for (_, pblk, len) in self.placed.take(fs.cluster_size(), 0, 1 << 32) {
-            drop(crate::data::reserve::preallocation::unpark(fs, pblk, len));
+            drop(crate::data::reserve::preallocation::from_raw(fs, pblk, len));
         }
     }
 }

@@ -13,7 +13,7 @@
 //!   old end of the file hold data, it is made zeros first.
 //! - What is there stays: neither content nor blocks that were reserved before change.
 
-use crate::alloc::{Ask, Taken};
+use crate::alloc::{FileRequest, Taken};
 use crate::clock::now;
 use crate::data::inline::outgrow_alone;
 use crate::data::io::WriteOptions;
@@ -263,7 +263,7 @@ impl<'f> Found<'f> {
                 Err(Error::QuotaExceeded) if next > first => return Ok(false),
                 Err(e) => return Err(e),
             };
-            let ask = Ask {
+            let ask = FileRequest {
                 lblk,
                 len: self.placer.contiguous_len(lblk.get(), len),
                 size,

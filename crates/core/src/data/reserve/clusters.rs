@@ -10,7 +10,7 @@
 //!   old map back: see [`FileCache::commit_detached`].
 
 use crate::Result;
-use crate::alloc::{Ask, Taken};
+use crate::alloc::{FileRequest, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{Folio, rows};
 use crate::data::io::FileIo;
@@ -157,7 +157,7 @@ impl<'f> FileIo<'f> {
             Claim::Free(clusters) => (clusters, false),
         };
         let end = u64::from(clusters.end) << size.bits();
-        let ask = Ask {
+        let ask = FileRequest {
             lblk: Lblk::new(lblk),
             len: len.min((end - u64::from(lblk)) as u32),
             size: self.live.live_size(),
@@ -184,7 +184,7 @@ impl<'f> FileIo<'f> {
     pub(in crate::data) fn unplace(&self, lblk: u32, len: u32) {
         let size = self.fs.cluster_size();
         for (_, pblk, len) in self.cache.placed.take(size, lblk, len.into()) {
-            drop(preallocation::unpark(self.fs, pblk, len));
+            drop(preallocation::from_raw(self.fs, pblk, len));
         }
     }
 

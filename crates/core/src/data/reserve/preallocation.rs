@@ -1,7 +1,7 @@
 //! Blocks of a file as the allocator gives them: with a view of the map, and of what is kept ready.
 
 use crate::Result;
-use crate::alloc::{AllocFile, Ask, FileState, Taken};
+use crate::alloc::{AllocFile, FileRequest, FileState, Taken};
 use crate::fs::Fs;
 use crate::inode::LiveInode;
 use crate::map::{self, Target};
@@ -90,7 +90,7 @@ impl AllocFile for Growing<'_> {
 ///
 /// # Errors
 /// [`Error::NoSpace`](crate::Error::NoSpace) when nothing is free, nor kept for others.
-pub(crate) fn take_for<'f>(fs: &'f Fs, live: &LiveInode, ask: &Ask) -> Result<Taken<'f>> {
+pub(crate) fn take_for<'f>(fs: &'f Fs, live: &LiveInode, ask: &FileRequest) -> Result<Taken<'f>> {
     fs.alloc()?.take_for(&Growing { fs, live }, ask)
 }
 
@@ -115,11 +115,11 @@ pub(crate) fn drop_from(fs: &Fs, live: &LiveInode, lblk: Lblk) {
     }
 }
 
-/// Blocks that were [parked](Taken::park). `None` on a file system open for reading only, where
+/// Makes an owner again for blocks that were [turned into numbers](Taken::into_raw). `None` on a file system open for reading only, where
 /// nothing is.
-pub(crate) fn unpark(fs: &Fs, start: Pblk, len: u32) -> Option<Taken<'_>> {
+pub(crate) fn from_raw(fs: &Fs, start: Pblk, len: u32) -> Option<Taken<'_>> {
     let alloc = fs.alloc_if_any()?;
-    Some(Taken::unpark(alloc, start, len))
+    Some(Taken::from_raw(alloc, start, len))
 }
 
 /// Gives a promise of clusters back.

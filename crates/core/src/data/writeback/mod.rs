@@ -27,7 +27,7 @@ mod reserved;
 mod send;
 mod small_files;
 
-use crate::alloc::{Ask, Taken};
+use crate::alloc::{FileRequest, Taken};
 use crate::data::cache::FileCache;
 use crate::data::cache::folio::{FOLIO_LOG2, Folio, mask, rows};
 use crate::data::io::FileIo;
@@ -327,9 +327,9 @@ impl<'f> FileIo<'f> {
                 }
             }
             Origin::Write(lblk) => {
-                let (pblk, len) = taken.park();
+                let (pblk, len) = taken.into_raw();
                 if !self.cache.placed.add(self.fs, lblk, pblk, len) {
-                    drop(preallocation::unpark(self.fs, pblk, len));
+                    drop(preallocation::from_raw(self.fs, pblk, len));
                 }
             }
             Origin::Space => drop(taken),
@@ -437,7 +437,7 @@ impl<'f> FileIo<'f> {
                 if run.1 == 0 {
                     let len = u32::try_from(wanted).unwrap_or(u32::MAX);
                     let reserved = promised > 0;
-                    let ask = Ask {
+                    let ask = FileRequest {
                         lblk: Lblk::new(piece.lblk as u32),
                         len: if reserved { len.min(promised) } else { len },
                         size,
@@ -662,7 +662,7 @@ impl<'f> FileIo<'f> {
                     let placed = self.cache.placed.take(size, lblk, piece.len.into());
                     places.extend(placed.into_iter().filter_map(|(lblk, pblk, len)| {
                         Some(Given {
-                            taken: preallocation::unpark(self.fs, pblk, len)?,
+                            taken: preallocation::from_raw(self.fs, pblk, len)?,
                             origin: Origin::Write(lblk),
                         })
                     }));
